@@ -1,0 +1,79 @@
+//! What storage asks of the world and what it is told back: the seam that the real disks of
+//! `runtime` and the simulator implement.
+//!
+//! Storage never performs I/O. It emits [`Io`] values and is later handed one [`Completion`] for
+//! each of them, in any order. Memory that the device touches travels by ownership as a [`Block`]:
+//! while an [`Io`] is under way its block belongs to the disk, and comes back in the completion.
+
+/// The unit of every offset, length and address that reaches a device, in bytes.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// Owned memory that a device can read and write directly.
+///
+/// The address and the length are multiples of [`BLOCK_BYTES`]. Dropping a block returns it to
+/// where it came from.
+pub trait Block {
+    /// The whole block.
+    fn bytes(&self) -> &[u8];
+    /// The whole block, to be filled.
+    fn bytes_mut(&mut self) -> &mut [u8];
+}
+
+/// Where blocks come from: a bounded arena in the server, plain vectors in tests.
+pub trait Blocks {
+    /// The block type that this source gives out.
+    type Block: Block;
+    /// A block of at least `len` bytes, rounded up to [`BLOCK_BYTES`], with unspecified contents,
+    /// or `None` when the arena has none left now. `len` is bounded by the record limits of the
+    /// log, never by an unchecked number from a disk or a peer.
+    fn take(&mut self, len: usize) -> Option<Self::Block>;
+}
+
+/// One segment file of the data directory: the number in its name (`00000007.seg` is `FileId(7)`).
+///
+/// A file keeps its number for life; what it holds is told by its header alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u32);
+
+/// Chosen by the emitter of an [`Io`], returned unchanged in its [`Completion`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct IoToken(pub u64);
+
+/// One request to the disk.
+#[derive(Debug)]
+pub enum Io<B> {
+    /// Write `len` bytes of `block`, from its start, at `offset`. With `durable` the completion
+    /// may only come after the device has the bytes for good (RWF_DSYNC or its equal).
+    Write { token: IoToken, file: FileId, offset: u64, block: B, len: u32, durable: bool },
+    /// Make every write of `file` that completed before this request durable (fdatasync).
+    Sync { token: IoToken, file: FileId },
+    /// Fill the first `len` bytes of `block` from `offset`; both multiples of [`BLOCK_BYTES`].
+    Read { token: IoToken, file: FileId, offset: u64, block: B, len: u32 },
+}
+
+/// Why an [`Io`] failed, by what the owner can do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoFailure {
+    /// The device or the file system reported an error (its errno).
+    Device(i32),
+    /// Fewer bytes moved than were asked for.
+    Short { moved: u32 },
+}
+
+/// The end of one [`Io`].
+#[derive(Debug)]
+pub struct Completion<B> {
+    pub token: IoToken,
+    /// The block of the request, if it had one.
+    pub block: Option<B>,
+    pub result: Result<(), IoFailure>,
+}
+
+/// Synchronous reads for recovery and inspection, which run before anything is served.
+pub trait SegmentSource {
+    /// Every segment file present, in no particular order, with its length in bytes.
+    fn files(&mut self) -> std::io::Result<Vec<(FileId, u64)>>;
+    /// Fills `into` from `offset`; `into` may be of any length and alignment. Returns how many
+    /// bytes the file had (short only at its end).
+    fn read_at(&mut self, file: FileId, offset: u64, into: &mut [u8]) -> std::io::Result<usize>;
+}
