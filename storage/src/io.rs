@@ -32,7 +32,7 @@ pub trait Blocks {
 /// One segment file of the data directory: the number in its name (`00000007.seg` is `FileId(7)`).
 ///
 /// A file keeps its number for life; what it holds is told by its header alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
 /// Chosen by the emitter of an [`Io`], returned unchanged in its [`Completion`].

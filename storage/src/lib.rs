@@ -1,2 +1,22 @@
+//! One shard's log and index: formats, group commit, recovery, value cache.
+//!
+//! This crate decides; it never touches a disk, a clock or a thread. It emits reads and writes
+//! ([`io::Io`]) and is told of their completion, so that the same code runs under the server's
+//! rings and under a simulated disk.
+//!
+//! It promises: what [`log::Log::durable`] covers is found again by [`recovery`] after any crash;
+//! a frame replays whole or not at all; damage is reported and never taken for the end of the log.
+//!
+//! It does not know: connections, requests, slots' meaning, other shards or nodes.
 #![forbid(unsafe_code)]
+
+pub mod cache;
+pub mod frame;
+pub mod index;
 pub mod io;
+pub mod log;
+pub mod record;
+pub mod recovery;
+pub mod segment;
+pub mod store;
+pub mod summary;

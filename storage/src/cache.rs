@@ -1,0 +1,303 @@
+//! The values in memory: cells that hold a key, its value, its version and the log position of its
+//! last change, within a budget of bytes.
+//!
+//! A cell is edited in place; whoever answers a request copies the bytes out first. Key and value
+//! stand in one run of bytes, inside the cell up to [`INLINE_BYTES`], so that a counter costs no
+//! heap block. Cells leave by second chance (CLOCK: one hand, one reference bit): an entry whose
+//! last change is not durable yet never leaves, so a read from disk always finds what it looks for.
+
+use crate::index::CellId;
+use crate::log::Lsn;
+
+/// Key and value of together at most this many bytes are kept inside the cell.
+pub const INLINE_BYTES: usize = 39;
+
+/// One cached key.
+#[derive(Debug)]
+pub struct Cell {
+    /// Hash of the key, with which its index entry is found again.
+    pub hash: u32,
+    /// Epoch of the last change.
+    pub epoch: u32,
+    /// Sequence of the last change within its partition; 0 for a cell not logged yet.
+    pub sequence: u64,
+    /// Log position of the last change; replies that show it wait until it is durable.
+    pub lsn: Lsn,
+    key_len: u16,
+    state: State,
+    /// Read or written since the hand last passed.
+    referenced: bool,
+    value_len: u32,
+    body: Body,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    Live,
+    Deleted,
+}
+
+#[derive(Debug)]
+enum Body {
+    Inline([u8; INLINE_BYTES]),
+    Heap(Vec<u8>),
+}
+
+impl Cell {
+    /// The key.
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.bytes()[..usize::from(self.key_len)]
+    }
+
+    /// The value; empty for a deleted key.
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        let key_len = usize::from(self.key_len);
+        &self.bytes()[key_len..key_len + self.value_len as usize]
+    }
+
+    /// The value, to be edited in place at its length.
+    #[inline]
+    pub fn value_mut(&mut self) -> &mut [u8] {
+        let key_len = usize::from(self.key_len);
+        let end = key_len + self.value_len as usize;
+        match &mut self.body {
+            Body::Inline(bytes) => &mut bytes[key_len..end],
+            Body::Heap(bytes) => &mut bytes[key_len..end],
+        }
+    }
+
+    /// Whether the key was deleted by a change that may not be durable yet.
+    #[inline]
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.state == State::Deleted
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        match &self.body {
+            Body::Inline(bytes) => bytes,
+            Body::Heap(bytes) => bytes,
+        }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        match &self.body {
+            Body::Inline(_) => 0,
+            Body::Heap(bytes) => bytes.capacity(),
+        }
+    }
+}
+
+/// The cells of one shard.
+#[derive(Debug)]
+pub struct Cache {
+    cells: Vec<Cell>,
+    free: Vec<CellId>,
+    /// Heap bytes and cells in use, in bytes.
+    used_bytes: usize,
+    budget_bytes: usize,
+    hand: usize,
+}
+
+impl Cache {
+    /// An empty cache that keeps about `budget_bytes`.
+    #[must_use]
+    pub fn new(budget_bytes: usize) -> Self {
+        Cache { cells: Vec::new(), free: Vec::new(), used_bytes: 0, budget_bytes, hand: 0 }
+    }
+
+    /// The cell.
+    #[inline]
+    #[must_use]
+    pub fn cell(&self, id: CellId) -> &Cell {
+        &self.cells[id.0 as usize]
+    }
+
+    /// The cell, to be changed; marks it as in use.
+    #[inline]
+    pub fn cell_mut(&mut self, id: CellId) -> &mut Cell {
+        let cell = &mut self.cells[id.0 as usize];
+        cell.referenced = true;
+        cell
+    }
+
+    /// Notes that the cell was read.
+    #[inline]
+    pub fn touch(&mut self, id: CellId) {
+        self.cells[id.0 as usize].referenced = true;
+    }
+
+    /// Bytes in use.
+    #[must_use]
+    pub fn used_bytes(&self) -> usize {
+        self.used_bytes
+    }
+
+    /// Cells in use.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.cells.len() - self.free.len()
+    }
+
+    /// Whether no cell is in use.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether cells should leave before more come.
+    #[inline]
+    #[must_use]
+    pub fn is_over_budget(&self) -> bool {
+        self.used_bytes > self.budget_bytes
+    }
+
+    /// A new cell with this key and value and no version yet.
+    pub fn insert(&mut self, hash: u32, key: &[u8], value: &[u8]) -> CellId {
+        let cell = Cell {
+            hash,
+            epoch: 0,
+            sequence: 0,
+            lsn: Lsn::default(),
+            key_len: u16::try_from(key.len()).expect("keys have at most 1 KiB"),
+            state: State::Live,
+            referenced: true,
+            value_len: u32::try_from(value.len()).expect("values have at most 16 MiB"),
+            body: body_of(key, value),
+        };
+        self.used_bytes += size_of::<Cell>() + cell.heap_bytes();
+        match self.free.pop() {
+            Some(id) => {
+                self.cells[id.0 as usize] = cell;
+                id
+            }
+            None => {
+                self.cells.push(cell);
+                CellId(u32::try_from(self.cells.len() - 1).expect("fewer than 2^32 cells fit in memory"))
+            }
+        }
+    }
+
+    /// Gives the cell another value; a deleted key lives again.
+    pub fn set_value(&mut self, id: CellId, value: &[u8]) {
+        let cell = &mut self.cells[id.0 as usize];
+        cell.state = State::Live;
+        cell.referenced = true;
+        if value.len() == cell.value_len as usize {
+            cell.value_mut().copy_from_slice(value);
+            return;
+        }
+        self.used_bytes -= cell.heap_bytes();
+        let key_len = usize::from(cell.key_len);
+        let fits = match &mut cell.body {
+            Body::Inline(bytes) if key_len + value.len() <= INLINE_BYTES => {
+                bytes[key_len..key_len + value.len()].copy_from_slice(value);
+                true
+            }
+            // A block more than twice too large is given back.
+            Body::Heap(bytes) if key_len + value.len() > INLINE_BYTES && bytes.capacity() < 2 * (key_len + value.len()) => {
+                bytes.truncate(key_len);
+                bytes.extend_from_slice(value);
+                true
+            }
+            _ => false,
+        };
+        if !fits {
+            cell.body = body_of(cell.key(), value);
+        }
+        cell.value_len = u32::try_from(value.len()).expect("values have at most 16 MiB");
+        self.used_bytes += cell.heap_bytes();
+    }
+
+    /// Marks the key as deleted; the cell stays until [`Cache::remove`], because readers must not
+    /// be told of the deletion before it is durable.
+    pub fn mark_deleted(&mut self, id: CellId) {
+        self.set_value(id, &[]);
+        self.cells[id.0 as usize].state = State::Deleted;
+    }
+
+    /// Frees the cell.
+    pub fn remove(&mut self, id: CellId) {
+        let cell = &mut self.cells[id.0 as usize];
+        assert!(cell.state != State::Free, "a cell is freed once");
+        self.used_bytes -= size_of::<Cell>() + cell.heap_bytes();
+        cell.state = State::Free;
+        cell.body = Body::Inline([0; INLINE_BYTES]);
+        self.free.push(id);
+    }
+
+    /// Moves the hand by at most `steps` cells to one that may leave: live, durable up to
+    /// `durable`, not used since the hand last passed.
+    pub fn victim(&mut self, durable: Lsn, steps: usize) -> Option<CellId> {
+        for _ in 0..steps.min(self.cells.len() * 2) {
+            self.hand = if self.hand + 1 < self.cells.len() { self.hand + 1 } else { 0 };
+            let cell = &mut self.cells[self.hand];
+            if cell.state != State::Live || cell.lsn > durable || cell.sequence == 0 {
+                continue;
+            }
+            if std::mem::take(&mut cell.referenced) {
+                continue;
+            }
+            return Some(CellId(u32::try_from(self.hand).expect("cell numbers are 32 bits")));
+        }
+        None
+    }
+}
+
+fn body_of(key: &[u8], value: &[u8]) -> Body {
+    let len = key.len() + value.len();
+    if len <= INLINE_BYTES {
+        let mut bytes = [0; INLINE_BYTES];
+        bytes[..key.len()].copy_from_slice(key);
+        bytes[key.len()..len].copy_from_slice(value);
+        Body::Inline(bytes)
+    } else {
+        let mut bytes = Vec::with_capacity(len);
+        bytes.extend_from_slice(key);
+        bytes.extend_from_slice(value);
+        Body::Heap(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_may_change_its_length_across_the_inline_border_and_back() {
+        let mut cache = Cache::new(1 << 20);
+        let id = cache.insert(7, b"key", b"");
+        let mut seen = Vec::new();
+        for len in [0usize, 1, 36, 37, 100, 64, 63, 40, 36, 0, 5_000, 2, 36] {
+            let value = vec![u8::try_from(len % 251).unwrap(); len];
+            cache.set_value(id, &value);
+            assert_eq!(cache.cell(id).key(), b"key");
+            assert_eq!(cache.cell(id).value(), value);
+            seen.push(cache.used_bytes());
+        }
+        assert_eq!(seen[0], seen[12], "the same value costs the same bytes again");
+        cache.remove(id);
+        assert_eq!((cache.used_bytes(), cache.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_cell_leaves_only_when_durable_and_after_a_second_chance() {
+        let mut cache = Cache::new(0);
+        let first = cache.insert(1, b"a", b"1");
+        let second = cache.insert(2, b"b", b"2");
+        for (id, lsn) in [(first, 5), (second, 9)] {
+            cache.cell_mut(id).lsn = Lsn(lsn);
+            cache.cell_mut(id).sequence = 1;
+        }
+        assert_eq!(cache.victim(Lsn(4), 100), None, "nothing durable, nothing leaves");
+        assert_eq!(cache.victim(Lsn(5), 100), Some(first));
+        cache.touch(first);
+        assert_eq!(cache.victim(Lsn(9), 100), Some(second));
+    }
+}

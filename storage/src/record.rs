@@ -1,0 +1,406 @@
+//! The record: one commit of one request, written as one to eight self-contained parts.
+//!
+//! A part carries everything that a reader needs (slot, version, time, key, value, its own CRC), so
+//! it can be read, cleaned or shipped alone and unchanged. There is no record header besides: the
+//! parts of a record stand side by side in one frame and tell their ordinal and their number.
+//! Every byte is described in `FORMAT.md`.
+
+use crc32fast::Hasher;
+
+/// Bytes of a part before its key.
+pub const PART_HEADER_BYTES: usize = 40;
+/// Parts of one record, at most.
+pub const PARTS_MAX: usize = 8;
+/// Bytes of a key, at most.
+pub const KEY_BYTES_MAX: usize = 1024;
+/// Bytes of a value, at most.
+pub const VALUE_BYTES_MAX: usize = 16 << 20;
+
+const FLAG_EXPIRY: u8 = 1;
+const FLAG_EXTENSION: u8 = 2;
+const FLAG_CLEANED: u8 = 4;
+const FLAGS_KNOWN: u8 = FLAG_EXPIRY | FLAG_EXTENSION | FLAG_CLEANED;
+const TIME_BITS: u32 = 48;
+
+/// What a part says of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartKind {
+    /// The key has this value.
+    Put,
+    /// The key is gone.
+    Tombstone,
+}
+
+/// One part to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct PartSpec<'a> {
+    /// Put or tombstone; a tombstone has an empty value.
+    pub kind: PartKind,
+    /// 1 to [`KEY_BYTES_MAX`] bytes.
+    pub key: &'a [u8],
+    /// At most [`VALUE_BYTES_MAX`] bytes.
+    pub value: &'a [u8],
+    /// Unix milliseconds after which the key is gone.
+    pub expiry_ms: Option<u64>,
+    /// The layout of the value; 0 is opaque bytes.
+    pub layout: u16,
+}
+
+/// One record to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordSpec<'a> {
+    /// The slot that all keys route to.
+    pub slot: u16,
+    /// 24-bit term and 8-bit node ordinal.
+    pub epoch: u32,
+    /// Dense per partition, from 1.
+    pub sequence: u64,
+    /// Unix milliseconds, 48 bits.
+    pub time_ms: u64,
+    /// 1 to [`PARTS_MAX`] parts.
+    pub parts: &'a [PartSpec<'a>],
+    /// An encoded extension area (a multiple of 8 bytes), carried by the first part, or nothing.
+    pub extension: &'a [u8],
+}
+
+/// The encoded size of a part, in bytes.
+#[inline]
+#[must_use]
+pub const fn part_bytes(key_len: usize, value_len: usize, expiry: bool, extension_len: usize) -> usize {
+    PART_HEADER_BYTES + padded(key_len) + padded(value_len) + if expiry { 8 } else { 0 } + extension_len
+}
+
+#[inline]
+const fn padded(len: usize) -> usize {
+    (len + 7) & !7
+}
+
+impl RecordSpec<'_> {
+    /// The encoded size of the record, in bytes.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let mut extension_len = self.extension.len();
+        let mut bytes = 0;
+        for part in self.parts {
+            bytes += part_bytes(part.key.len(), part.value.len(), part.expiry_ms.is_some(), extension_len);
+            extension_len = 0;
+        }
+        bytes
+    }
+
+    /// Encodes part `ordinal` to the start of `into` and returns its size.
+    ///
+    /// # Panics
+    /// If a length is outside its limit or `into` is too short: the caller checks both before.
+    #[inline]
+    pub fn encode_part(&self, ordinal: usize, into: &mut [u8]) -> usize {
+        let part = &self.parts[ordinal];
+        assert!((1..=KEY_BYTES_MAX).contains(&part.key.len()), "key length {}", part.key.len());
+        assert!(part.value.len() <= VALUE_BYTES_MAX, "value length {}", part.value.len());
+        assert!(self.parts.len() <= PARTS_MAX && self.sequence > 0 && self.time_ms >> TIME_BITS == 0);
+        let extension: &[u8] = if ordinal == 0 { self.extension } else { &[] };
+        assert!(extension.len().is_multiple_of(8));
+        let len = part_bytes(part.key.len(), part.value.len(), part.expiry_ms.is_some(), extension.len());
+        let into = &mut into[..len];
+
+        let mut flags = 0;
+        if part.expiry_ms.is_some() {
+            flags |= FLAG_EXPIRY;
+        }
+        if !extension.is_empty() {
+            flags |= FLAG_EXTENSION;
+        }
+        let kind = match part.kind {
+            PartKind::Put => 1,
+            PartKind::Tombstone => 2,
+        };
+        let numbers = (self.parts.len() << 4) | ordinal;
+        let (header, body) = into.split_first_chunk_mut::<PART_HEADER_BYTES>().expect("len covers the header");
+        header[0..4].copy_from_slice(&low_u32(len).to_le_bytes());
+        header[8] = kind;
+        header[9] = flags;
+        header[10] = numbers.to_le_bytes()[0];
+        header[11] = 0;
+        header[12..14].copy_from_slice(&self.slot.to_le_bytes());
+        header[14..16].copy_from_slice(&low_u32(part.key.len()).to_le_bytes()[..2]);
+        header[16..20].copy_from_slice(&low_u32(part.value.len()).to_le_bytes());
+        header[20..24].copy_from_slice(&self.epoch.to_le_bytes());
+        header[24..32].copy_from_slice(&self.sequence.to_le_bytes());
+        let time_and_layout = self.time_ms | (u64::from(part.layout) << TIME_BITS);
+        header[32..40].copy_from_slice(&time_and_layout.to_le_bytes());
+
+        let rest = put_padded(body, part.key);
+        let rest = put_padded(rest, part.value);
+        let rest = match part.expiry_ms {
+            Some(expiry_ms) => put_padded(rest, &expiry_ms.to_le_bytes()),
+            None => rest,
+        };
+        rest.copy_from_slice(extension);
+        let crc = crc_of(&into[8..]);
+        into[4..8].copy_from_slice(&crc.to_le_bytes());
+        len
+    }
+}
+
+#[inline]
+fn put_padded<'a>(into: &'a mut [u8], bytes: &[u8]) -> &'a mut [u8] {
+    let (field, rest) = into.split_at_mut(padded(bytes.len()));
+    let (value, padding) = field.split_at_mut(bytes.len());
+    value.copy_from_slice(bytes);
+    padding.fill(0);
+    rest
+}
+
+#[inline]
+fn low_u32(len: usize) -> u32 {
+    u32::try_from(len).expect("lengths are bounded by the record limits")
+}
+
+#[inline]
+fn crc_of(bytes: &[u8]) -> u32 {
+    let mut hasher = Hasher::new();
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// Why bytes are not a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartError {
+    /// Lengths, padding or CRC do not agree: not what was written.
+    Damaged,
+    /// A kind, flag or encoding of another format version.
+    Unsupported {
+        /// The kind.
+        kind: u8,
+        /// The flags.
+        flags: u8,
+        /// The value encoding.
+        encoding: u8,
+    },
+}
+
+/// A part that was read and checked whole.
+#[derive(Clone, Copy, Debug)]
+pub struct PartView<'a> {
+    bytes: &'a [u8],
+    kind: PartKind,
+    key_len: usize,
+    value_len: usize,
+}
+
+impl<'a> PartView<'a> {
+    /// Reads the part at the start of `bytes`, checking every field before it is used.
+    ///
+    /// # Errors
+    /// [`PartError`] if it is damaged or of an unknown kind.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, PartError> {
+        let header = bytes.first_chunk::<PART_HEADER_BYTES>().ok_or(PartError::Damaged)?;
+        let len = read_u32(&header[0..4]) as usize;
+        if len < PART_HEADER_BYTES || !len.is_multiple_of(8) {
+            return Err(PartError::Damaged);
+        }
+        let bytes = bytes.get(..len).ok_or(PartError::Damaged)?;
+        if crc_of(&bytes[8..]) != read_u32(&header[4..8]) {
+            return Err(PartError::Damaged);
+        }
+        let [kind, flags, numbers, encoding] = [header[8], header[9], header[10], header[11]];
+        let kind = match kind {
+            1 => PartKind::Put,
+            2 => PartKind::Tombstone,
+            _ => return Err(PartError::Unsupported { kind, flags, encoding }),
+        };
+        if flags & !FLAGS_KNOWN != 0 || encoding != 0 {
+            return Err(PartError::Unsupported { kind: header[8], flags, encoding });
+        }
+        let key_len = usize::from(u16::from_le_bytes([header[14], header[15]]));
+        let value_len = read_u32(&header[16..20]) as usize;
+        let (ordinal, count) = (numbers & 15, numbers >> 4);
+        let bounded = (1..=KEY_BYTES_MAX).contains(&key_len)
+            && value_len <= VALUE_BYTES_MAX
+            && (1..=PARTS_MAX).contains(&usize::from(count))
+            && ordinal < count
+            && u16::from_le_bytes([header[12], header[13]]) < crate::store::SLOTS
+            && (kind == PartKind::Put || value_len == 0);
+        if !bounded {
+            return Err(PartError::Damaged);
+        }
+        let part = PartView { bytes, kind, key_len, value_len };
+        let fixed = part_bytes(key_len, value_len, flags & FLAG_EXPIRY != 0, 0);
+        let extended = flags & FLAG_EXTENSION != 0;
+        let padding_clean = |start: usize, len: usize| bytes.get(start + len..start + padded(len)).is_some_and(|p| p.iter().all(|&b| b == 0));
+        if fixed > len
+            || (extended != (len > fixed))
+            || part.sequence() == 0
+            || !padding_clean(PART_HEADER_BYTES, key_len)
+            || !padding_clean(PART_HEADER_BYTES + padded(key_len), value_len)
+        {
+            return Err(PartError::Damaged);
+        }
+        if extended && !extension_is_known(&bytes[fixed..]) {
+            return Err(PartError::Unsupported { kind: header[8], flags, encoding });
+        }
+        Ok(part)
+    }
+
+    /// The encoded part.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Put or tombstone.
+    #[must_use]
+    pub fn kind(&self) -> PartKind {
+        self.kind
+    }
+
+    /// Position of the part in its record.
+    #[must_use]
+    pub fn ordinal(&self) -> usize {
+        usize::from(self.bytes[10] & 15)
+    }
+
+    /// Parts of its record.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        usize::from(self.bytes[10] >> 4)
+    }
+
+    /// The slot.
+    #[must_use]
+    pub fn slot(&self) -> u16 {
+        u16::from_le_bytes([self.bytes[12], self.bytes[13]])
+    }
+
+    /// 24-bit term and 8-bit node ordinal.
+    #[must_use]
+    pub fn epoch(&self) -> u32 {
+        read_u32(&self.bytes[20..24])
+    }
+
+    /// Dense per partition.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        read_u64(&self.bytes[24..32])
+    }
+
+    /// Unix milliseconds of the commit.
+    #[must_use]
+    pub fn time_ms(&self) -> u64 {
+        read_u64(&self.bytes[32..40]) & ((1 << TIME_BITS) - 1)
+    }
+
+    /// The layout of the value.
+    #[must_use]
+    pub fn layout(&self) -> u16 {
+        u16::from_le_bytes([self.bytes[38], self.bytes[39]])
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &'a [u8] {
+        &self.bytes[PART_HEADER_BYTES..PART_HEADER_BYTES + self.key_len]
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &'a [u8] {
+        let start = PART_HEADER_BYTES + padded(self.key_len);
+        &self.bytes[start..start + self.value_len]
+    }
+
+    /// Unix milliseconds after which the key is gone.
+    #[must_use]
+    pub fn expiry_ms(&self) -> Option<u64> {
+        let start = part_bytes(self.key_len, self.value_len, false, 0);
+        (self.bytes[9] & FLAG_EXPIRY != 0).then(|| read_u64(&self.bytes[start..start + 8]))
+    }
+}
+
+/// Whether every item that must be understood is: none is defined yet, so none may ask for it.
+fn extension_is_known(area: &[u8]) -> bool {
+    let Some((head, mut items)) = area.split_first_chunk::<8>() else { return false };
+    if usize::from(u16::from_le_bytes([head[0], head[1]])) != area.len() {
+        return false;
+    }
+    for _ in 0..u16::from_le_bytes([head[2], head[3]]) {
+        let Some((item, rest)) = items.split_first_chunk::<8>() else { return false };
+        let (tag, len) = (u16::from_le_bytes([item[0], item[1]]), u16::from_le_bytes([item[2], item[3]]));
+        let Some(after) = rest.get(padded(usize::from(len))..) else { return false };
+        if tag >> 15 == 1 {
+            return false;
+        }
+        items = after;
+    }
+    items.is_empty()
+}
+
+pub(crate) fn read_u32(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"))
+}
+
+pub(crate) fn read_u64(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(expiry_ms: Option<u64>, extension: &[u8]) -> Vec<u8> {
+        let parts = [
+            PartSpec { kind: PartKind::Put, key: b"stock:42", value: &[9, 8, 7], expiry_ms, layout: 513 },
+            PartSpec { kind: PartKind::Tombstone, key: b"{stock:42}x", value: &[], expiry_ms: None, layout: 0 },
+        ];
+        let record = RecordSpec { slot: 77, epoch: 0x0102_0304, sequence: 99, time_ms: 1_700_000_000_123, parts: &parts, extension };
+        let mut bytes = vec![0xAA; record.bytes()];
+        let first = record.encode_part(0, &mut bytes);
+        let second = record.encode_part(1, &mut bytes[first..]);
+        assert_eq!(first + second, bytes.len());
+        bytes
+    }
+
+    #[test]
+    fn what_was_encoded_is_read_back() {
+        let extension = [24u8, 0, 1, 0, 0, 0, 0, 0, 1, 0, 3, 0, 0, 0, 0, 0, 5, 6, 7, 0, 0, 0, 0, 0];
+        for (expiry, extension) in [(None, &[][..]), (Some(5), &[][..]), (Some(u64::MAX), &extension[..]), (None, &extension[..])] {
+            let bytes = sample(expiry, extension);
+            let first = PartView::read(&bytes).unwrap();
+            assert_eq!((first.key(), first.value(), first.kind()), (&b"stock:42"[..], &[9u8, 8, 7][..], PartKind::Put));
+            assert_eq!((first.slot(), first.epoch(), first.sequence(), first.time_ms()), (77, 0x0102_0304, 99, 1_700_000_000_123));
+            assert_eq!((first.layout(), first.expiry_ms(), first.ordinal(), first.count()), (513, expiry, 0, 2));
+            let second = PartView::read(&bytes[first.bytes().len()..]).unwrap();
+            assert_eq!((second.key(), second.kind(), second.ordinal()), (&b"{stock:42}x"[..], PartKind::Tombstone, 1));
+        }
+    }
+
+    #[test]
+    fn a_small_decrement_costs_56_bytes() {
+        assert_eq!(part_bytes(8, 8, false, 0), 56);
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_of_a_part_is_seen() {
+        let bytes = sample(Some(7), &[]);
+        let len = PartView::read(&bytes).unwrap().bytes().len();
+        for bit in 0..len * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(PartView::read(&flipped).is_err(), "bit {bit}");
+        }
+        for cut in 0..len {
+            assert!(PartView::read(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_later_format_is_unsupported_and_not_damage() {
+        let mut bytes = sample(None, &[]);
+        bytes[8] = 3;
+        let len = read_u32(&bytes) as usize;
+        let crc = crc_of(&bytes[8..len]);
+        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(PartView::read(&bytes).unwrap_err(), PartError::Unsupported { kind: 3, flags: 0, encoding: 0 });
+    }
+}

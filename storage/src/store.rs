@@ -1,0 +1,428 @@
+//! The store of one shard: log, index and value cache as one thing.
+//!
+//! A change is made in three steps: find the cells of its keys, change the cells, [`Store::commit`]
+//! them as one record. Between the first and the last step nothing else runs, so a caller that
+//! changes its mind undoes its edits in the cells and commits nothing.
+//!
+//! What must hold:
+//! - every cached key has an index entry, and every index entry has a cell or a place in the log;
+//! - the place in an index entry is that of the key's newest part;
+//! - a cell whose last change is not durable stays in memory, so the place of a cold entry can be
+//!   read from the disk at any time.
+
+use std::collections::VecDeque;
+
+use crate::cache::{Cache, Cell};
+use crate::index::{CellId, Index, Position};
+use crate::io::{BLOCK_BYTES, Block, Blocks, Io, IoToken};
+use crate::log::{Log, Lsn, Place, Room};
+use crate::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec, part_bytes};
+
+/// Contiguous groups of slots; a sequence is dense within one of them.
+pub const PARTITIONS: usize = 256;
+/// Slots that keys are routed to.
+pub const SLOTS: u16 = 16_384;
+
+/// The partition of a slot.
+#[inline]
+#[must_use]
+pub fn partition_of(slot: u16) -> usize {
+    assert!(slot < SLOTS, "slots are computed modulo {SLOTS}");
+    usize::from(slot) / (SLOTS as usize / PARTITIONS)
+}
+
+/// The version of a key: compared in this order, never reused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// 24-bit term and 8-bit node ordinal.
+    pub epoch: u32,
+    /// Dense per partition, from 1.
+    pub sequence: u64,
+}
+
+/// What is known of a key without a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// In memory (perhaps as a deletion that is not durable yet).
+    Cached(CellId),
+    /// Not in the store.
+    Absent,
+    /// An entry with the same hash is on disk only: read this place, hand it to
+    /// [`Store::admit`] and look again.
+    Cold(Place),
+}
+
+/// Why a part that was read is not the one that the index asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdmitError {
+    /// The bytes are not a valid part, or the part of another key or version.
+    Corrupt,
+}
+
+/// The last sequence given out in each partition.
+pub type Sequences = [u64; PARTITIONS];
+
+/// The data of one shard.
+pub struct Store<P: Blocks> {
+    log: Log<P>,
+    blocks: P,
+    index: Index,
+    cache: Cache,
+    epoch: u32,
+    sequences: Box<Sequences>,
+    /// The newest time stamped on a record; time in the log never runs backwards.
+    time_ms: u64,
+    /// Deletions in log order that leave the index once they are durable.
+    deletions: VecDeque<(Lsn, CellId)>,
+    places: [Place; PARTS_MAX],
+}
+
+/// How far the cache hand moves for one insertion at most.
+const EVICTION_STEPS_MAX: usize = 64;
+
+impl<P: Blocks> Store<P> {
+    /// A store over `log` that writes with `epoch`, filled from what recovery replayed.
+    pub fn new(log: Log<P>, blocks: P, epoch: u32, sequences: Sequences, memory: Memory) -> Self {
+        Store {
+            log,
+            blocks,
+            index: memory.index,
+            cache: memory.cache,
+            epoch,
+            sequences: Box::new(sequences),
+            time_ms: memory.time_ms,
+            deletions: VecDeque::new(),
+            places: [Place::default(); PARTS_MAX],
+        }
+    }
+
+    /// The log, to be driven: completions, spares, pumping.
+    pub fn log(&self) -> &Log<P> {
+        &self.log
+    }
+
+    /// The log, to be driven: completions, spares, pumping.
+    pub fn log_mut(&mut self) -> &mut Log<P> {
+        &mut self.log
+    }
+
+    /// Looks `key` up; `hash` is its hash with the shard's seed.
+    #[inline]
+    pub fn find(&self, hash: u32, key: &[u8]) -> Found {
+        find(&self.index, &self.cache, hash, key)
+    }
+
+    /// A cached key.
+    #[inline]
+    #[must_use]
+    pub fn cell(&self, id: CellId) -> &Cell {
+        self.cache.cell(id)
+    }
+
+    /// The value of a cached key, to be edited in place before a commit.
+    #[inline]
+    pub fn value_mut(&mut self, id: CellId) -> &mut [u8] {
+        self.cache.cell_mut(id).value_mut()
+    }
+
+    /// Notes that a cached key was read.
+    #[inline]
+    pub fn touch(&mut self, id: CellId) {
+        self.cache.touch(id);
+    }
+
+    /// The version of a cached key.
+    #[inline]
+    #[must_use]
+    pub fn version(&self, id: CellId) -> Version {
+        let cell = self.cache.cell(id);
+        Version { epoch: cell.epoch, sequence: cell.sequence }
+    }
+
+    /// Whether a record with one part for a key and value of these lengths can be logged now.
+    #[inline]
+    pub fn room(&mut self, key_bytes: usize, value_bytes: usize) -> Room {
+        self.log.room(part_bytes(key_bytes, value_bytes, false, 0))
+    }
+
+    /// Whether a record of `bytes` of parts can be logged now.
+    #[inline]
+    pub fn room_for(&mut self, bytes: usize) -> Room {
+        self.log.room(bytes)
+    }
+
+    /// Adds a cell for a key that was found absent. It must be committed or discarded before
+    /// anything else runs.
+    pub fn insert(&mut self, hash: u32, key: &[u8], value: &[u8]) -> CellId {
+        self.evict();
+        let cell = self.cache.insert(hash, key, value);
+        self.index.insert(hash, cell);
+        cell
+    }
+
+    /// Takes back an [`Store::insert`] that is not to be committed.
+    pub fn discard(&mut self, id: CellId) {
+        assert!(self.cache.cell(id).sequence == 0, "only a key that was never logged is discarded");
+        self.index.remove(self.index.position_of(self.cache.cell(id).hash, id));
+        self.cache.remove(id);
+    }
+
+    /// Gives a cached key another value before a commit.
+    #[inline]
+    pub fn set_value(&mut self, id: CellId, value: &[u8]) {
+        self.cache.set_value(id, value);
+    }
+
+    /// Marks a cached key as deleted before a commit.
+    pub fn delete(&mut self, id: CellId) {
+        self.cache.mark_deleted(id);
+    }
+
+    /// Logs the present contents of `cells`, keys of one `slot`, as one record: all of them or
+    /// none survive a crash. [`Store::room_for`] must have said yes. `unix_ms` is the wall clock.
+    #[inline]
+    pub fn commit(&mut self, now_us: u64, unix_ms: u64, slot: u16, cells: &[CellId]) -> (Lsn, Version) {
+        let sequence = &mut self.sequences[partition_of(slot)];
+        *sequence += 1;
+        let version = Version { epoch: self.epoch, sequence: *sequence };
+        self.time_ms = self.time_ms.max(unix_ms);
+        let mut parts = [PartSpec { kind: PartKind::Put, key: &[], value: &[], expiry_ms: None, layout: 0 }; PARTS_MAX];
+        for (part, &id) in parts.iter_mut().zip(cells) {
+            let cell = self.cache.cell(id);
+            part.kind = if cell.is_deleted() { PartKind::Tombstone } else { PartKind::Put };
+            part.key = cell.key();
+            part.value = cell.value();
+        }
+        let record = RecordSpec {
+            slot,
+            epoch: version.epoch,
+            sequence: version.sequence,
+            time_ms: self.time_ms,
+            parts: &parts[..cells.len()],
+            extension: &[],
+        };
+        let lsn = self.log.append(now_us, &record, &mut self.places);
+        for (&place, &id) in self.places.iter().zip(cells) {
+            let cell = self.cache.cell_mut(id);
+            (cell.epoch, cell.sequence, cell.lsn) = (version.epoch, version.sequence, lsn);
+            let position = self.index.position_of(cell.hash, id);
+            self.index.set_place(position, place, version.sequence);
+            if cell.is_deleted() {
+                self.deletions.push_back((lsn, id));
+            }
+        }
+        (lsn, version)
+    }
+
+    /// Forgets the deletions that are durable by now. Called after the log made progress.
+    pub fn forget_durable_deletions(&mut self) {
+        let durable = self.log.durable();
+        while let Some(&(lsn, id)) = self.deletions.front() {
+            if lsn > durable {
+                break;
+            }
+            self.deletions.pop_front();
+            let cell = self.cache.cell(id);
+            // A key that was set again since lives on; a later deletion has its own entry here.
+            if cell.is_deleted() && cell.lsn == lsn {
+                self.index.remove(self.index.position_of(cell.hash, id));
+                self.cache.remove(id);
+            }
+        }
+    }
+
+    /// The one aligned read that brings `place` into memory, or `None` if no block is free now.
+    pub fn read(&mut self, token: IoToken, place: Place) -> Option<Io<P::Block>> {
+        let (offset, len) = aligned_span(place);
+        let block = self.blocks.take(len as usize)?;
+        Some(Io::Read { token, file: place.file, offset, block, len })
+    }
+
+    /// Takes the block that was read for `place` into the cache, if the place is still current.
+    ///
+    /// # Errors
+    /// [`AdmitError::Corrupt`] if the index points at the place and no valid part with the
+    /// entry's hash and sequence stands there. Nothing is cached then.
+    pub fn admit(&mut self, place: Place, block: &P::Block, hash_of: impl Fn(&[u8]) -> u32) -> Result<(), AdmitError> {
+        let start = usize::try_from(place.offset % BLOCK_BYTES as u64).expect("less than a block");
+        let part = block
+            .bytes()
+            .get(start..start + place.bytes as usize)
+            .and_then(|bytes| PartView::read(bytes).ok())
+            .ok_or(AdmitError::Corrupt)?;
+        let hash = hash_of(part.key());
+        let current = self.index.candidates(hash).find(|c| self.index.place(c.position) == Some(place));
+        let Some(current) = current else {
+            // The index moved on, or the block holds another key; only the second is damage, and
+            // the caller's next look-up tells them apart because it asks for the same place again.
+            return if part.sequence() == 0 { Err(AdmitError::Corrupt) } else { Ok(()) };
+        };
+        if current.cell.is_some() {
+            return Ok(());
+        }
+        if !self.index.is_sequence(current.position, part.sequence()) || part.kind() != PartKind::Put {
+            return Err(AdmitError::Corrupt);
+        }
+        self.evict();
+        let id = self.cache.insert(hash, part.key(), part.value());
+        let cell = self.cache.cell_mut(id);
+        (cell.epoch, cell.sequence) = (part.epoch(), part.sequence());
+        // Parts on disk are durable: the cell would still be in memory otherwise.
+        self.index.set_cell(current.position, Some(id));
+        Ok(())
+    }
+
+    /// Keys, cells in memory, their bytes, bytes of the index.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        Usage {
+            keys: self.index.len(),
+            cells: self.cache.len(),
+            cache_bytes: self.cache.used_bytes(),
+            index_bytes: self.index.memory_bytes(),
+        }
+    }
+
+    fn evict(&mut self) {
+        if self.cache.is_over_budget() {
+            evict(&mut self.index, &mut self.cache, self.log.durable());
+        }
+    }
+}
+
+/// How much a store holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Keys in the index, deletions that are not durable yet included.
+    pub keys: usize,
+    /// Keys whose value is in memory.
+    pub cells: usize,
+    /// Bytes of the cells.
+    pub cache_bytes: usize,
+    /// Bytes of the index.
+    pub index_bytes: usize,
+}
+
+/// Index and cache while a log is replayed into them.
+#[derive(Debug)]
+pub struct Memory {
+    index: Index,
+    cache: Cache,
+    time_ms: u64,
+}
+
+impl Memory {
+    /// Nothing, with a cache of about `cache_bytes`.
+    #[must_use]
+    pub fn new(cache_bytes: usize) -> Self {
+        Memory { index: Index::new(), cache: Cache::new(cache_bytes), time_ms: 0 }
+    }
+
+    /// Takes in one replayed part. The newest version of a key wins, wherever it stands.
+    ///
+    /// `key_at` reads the key and version of a part that left the cache already; it is called
+    /// only when an entry with the same hash is cold.
+    ///
+    /// # Errors
+    /// Whatever `key_at` fails with.
+    pub fn replay<E>(
+        &mut self,
+        hash: u32,
+        part: &PartView<'_>,
+        place: Place,
+        mut key_at: impl FnMut(Place, &mut dyn FnMut(&PartView<'_>)) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.time_ms = self.time_ms.max(part.time_ms());
+        let new = Version { epoch: part.epoch(), sequence: part.sequence() };
+        let mut same: Option<(Position, Option<CellId>, Version)> = None;
+        for candidate in self.index.candidates(hash) {
+            match candidate.cell {
+                Some(id) => {
+                    let cell = self.cache.cell(id);
+                    if cell.key() == part.key() {
+                        let version = Version { epoch: cell.epoch, sequence: cell.sequence };
+                        same = Some((candidate.position, Some(id), version));
+                        break;
+                    }
+                }
+                None => {
+                    let cold = self.index.place(candidate.position).expect("a cold entry has a place");
+                    let mut version = None;
+                    key_at(cold, &mut |old| {
+                        if old.key() == part.key() {
+                            version = Some(Version { epoch: old.epoch(), sequence: old.sequence() });
+                        }
+                    })?;
+                    if let Some(version) = version {
+                        same = Some((candidate.position, None, version));
+                        break;
+                    }
+                }
+            }
+        }
+        match same {
+            Some((_, _, old)) if old >= new => {}
+            Some((position, cell, _)) if part.kind() == PartKind::Tombstone => {
+                self.index.remove(position);
+                if let Some(id) = cell {
+                    self.cache.remove(id);
+                }
+            }
+            Some((position, cell, _)) => {
+                self.index.set_place(position, place, new.sequence);
+                if let Some(id) = cell {
+                    self.cache.set_value(id, part.value());
+                    let cell = self.cache.cell_mut(id);
+                    (cell.epoch, cell.sequence) = (new.epoch, new.sequence);
+                }
+            }
+            None if part.kind() == PartKind::Tombstone => {}
+            None => {
+                if self.cache.is_over_budget() {
+                    evict(&mut self.index, &mut self.cache, Lsn::default());
+                }
+                let id = self.cache.insert(hash, part.key(), part.value());
+                let cell = self.cache.cell_mut(id);
+                (cell.epoch, cell.sequence) = (new.epoch, new.sequence);
+                self.index.insert(hash, id);
+                let position = self.index.position_of(hash, id);
+                self.index.set_place(position, place, new.sequence);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn find(index: &Index, cache: &Cache, hash: u32, key: &[u8]) -> Found {
+    let mut cold = None;
+    for candidate in index.candidates(hash) {
+        match candidate.cell {
+            Some(id) if cache.cell(id).key() == key => return Found::Cached(id),
+            Some(_) => {}
+            None => cold = cold.or_else(|| index.place(candidate.position)),
+        }
+    }
+    cold.map_or(Found::Absent, Found::Cold)
+}
+
+/// Lets cells leave until the cache is within its budget or the hand has moved far enough.
+fn evict(index: &mut Index, cache: &mut Cache, durable: Lsn) {
+    for _ in 0..2 {
+        if !cache.is_over_budget() {
+            return;
+        }
+        let Some(id) = cache.victim(durable, EVICTION_STEPS_MAX) else { return };
+        let position = index.position_of(cache.cell(id).hash, id);
+        index.set_cell(position, None);
+        cache.remove(id);
+    }
+}
+
+/// The aligned span of a file that covers a part: offset and length.
+fn aligned_span(place: Place) -> (u64, u32) {
+    let unit = BLOCK_BYTES as u64;
+    let start = place.offset / unit * unit;
+    let end = (place.offset + u64::from(place.bytes)).next_multiple_of(unit);
+    (start, u32::try_from(end - start).expect("a part is bounded by the record limit"))
+}
