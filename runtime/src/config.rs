@@ -203,7 +203,7 @@ options! {
     /// A peer that takes no byte of its replies for so long is cut off.
     write_stall_timeout_ms: u32 = "5s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
     /// Memory for values, all shards together.
-    cache_bytes: u64 = "1GiB", Kind::Size(MIB, 1 << 50), Tuning;
+    cache_bytes: u64 = "1GiB", Kind::Size(MIB, 1 << 44), Tuning;
     /// Size of one segment file of the log. It must hold four of the largest records.
     segment_bytes: u64 = "64MiB", Kind::Size(MIB, GIB), Tuning;
     /// Group commits that may be on their way to the disk at once, per shard.
@@ -894,11 +894,300 @@ fn size_text(bytes: u64) -> String {
 
 fn duration_text(unit: Unit, number: u64) -> String {
     let microseconds = number * unit.microseconds();
-    let larger = [(60_000_000, "m"), (1_000_000, "s"), (1_000, "ms")];
+    let larger = [
+        (3_600_000_000, "h"),
+        (60_000_000, "m"),
+        (1_000_000, "s"),
+        (1_000, "ms"),
+    ];
     match larger.iter().find(|(factor, _)| {
         *factor > unit.microseconds() && number != 0 && microseconds.is_multiple_of(*factor)
     }) {
         Some((factor, larger_unit)) => format!("{}{larger_unit}", microseconds / factor),
         None => format!("{number}{}", unit.suffix()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(
+        flags: &[(&'static str, &str)],
+        environment: &[(&str, &str)],
+        file: &str,
+    ) -> Result<Settings, ConfigError> {
+        let own = |pair: &(&str, &str)| (pair.0.to_string(), pair.1.to_string());
+        Settings::resolve(&Sources {
+            flags: flags.iter().map(|(n, t)| (*n, t.to_string())).collect(),
+            environment: environment.iter().map(own).collect(),
+            file: Some(("p.toml".into(), file.to_string())),
+        })
+    }
+
+    fn refusal(flags: &[(&'static str, &str)], environment: &[(&str, &str)], file: &str) -> String {
+        let line = resolve(flags, environment, file).unwrap_err().to_string();
+        assert!(!line.contains('\n'), "one line: {line}");
+        line
+    }
+
+    #[test]
+    fn nothing_given_is_the_defaults() {
+        let settings = resolve(&[], &[], "").unwrap();
+        assert_eq!(settings.config, Config::default());
+        assert_eq!(settings.config.listen.to_string(), "127.0.0.1:7411");
+        assert_eq!(settings.config.segment_bytes, 64 << 20);
+        assert_eq!(settings.config.idle_timeout_s, 300);
+        assert_eq!(settings.config.durability, Durability::Disk);
+    }
+
+    #[test]
+    fn flag_beats_environment_beats_file_beats_default() {
+        let file = "shards = 3\nspin_us = 3\nframes_in_flight = 3\n";
+        let environment = [("PENSTOCK_SHARDS", "2"), ("PENSTOCK_SPIN_US", "2")];
+        let settings = resolve(&[("shards", "1")], &environment, file).unwrap();
+        let config = &settings.config;
+        assert_eq!(
+            (config.shards, config.spin_us, config.frames_in_flight),
+            (1, 2, 3)
+        );
+        assert_eq!(settings.origin("shards"), Some(Origin::Flag));
+        assert_eq!(settings.origin("spin_us"), Some(Origin::Environment));
+        assert_eq!(
+            settings.origin("frames_in_flight"),
+            Some(Origin::File { line: 3 })
+        );
+        assert_eq!(settings.origin("data"), Some(Origin::Default));
+        assert_eq!(settings.origin("date"), None);
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_even_where_a_flag_overrides_it() {
+        let line = refusal(&[("io", "threads")], &[], "io = \"epoll\"");
+        assert_eq!(
+            line,
+            "p.toml:1: io = \"epoll\": allowed is auto, uring or threads"
+        );
+    }
+
+    #[test]
+    fn unknown_key_names_its_line_and_the_nearest_option() {
+        let line = refusal(&[], &[], "# head\n\nsegment_byte = 1\n");
+        assert_eq!(
+            line,
+            "p.toml:3: segment_byte: no such option; the nearest is segment_bytes"
+        );
+        assert!(refusal(&[], &[], "[server]\nlisten = 1").contains("p.toml:1: server"));
+    }
+
+    #[test]
+    fn unknown_variable_names_the_nearest_one_and_foreign_ones_are_passed_over() {
+        let line = refusal(&[], &[("PENSTOCK_LISTN", "x")], "");
+        assert_eq!(
+            line,
+            "environment PENSTOCK_LISTN: no such option; the nearest is PENSTOCK_LISTEN"
+        );
+        let others = [
+            ("HOME", "/"),
+            ("PENSTOCK_ADDR", "x"),
+            ("PENSTOCK_CONFIG", "y"),
+        ];
+        resolve(&[], &others, "").unwrap();
+    }
+
+    #[test]
+    fn wrong_type_in_the_file_names_file_line_key_value_and_what_is_allowed() {
+        let line = refusal(&[], &[], "\nshards = \"two\"");
+        assert_eq!(
+            line,
+            "p.toml:2: shards = \"\\\"two\\\"\": allowed is a whole number, 0..256"
+        );
+        assert!(
+            refusal(&[], &[], "allow_unauthenticated = 1").contains("allowed is true or false")
+        );
+        assert!(refusal(&[], &[], "data = 7").contains("allowed is a path"));
+        assert!(refusal(&[], &[], "spin_us = 1.5").contains("= \"1.5\""));
+        assert!(refusal(&[], &[], "shards = -1").contains("= \"-1\""));
+    }
+
+    #[test]
+    fn broken_toml_names_its_line() {
+        let line = refusal(&[], &[], "shards = 1\nlisten = \n");
+        assert!(line.starts_with("p.toml:2: not TOML: "), "{line}");
+    }
+
+    #[test]
+    fn unreadable_file_names_its_path() {
+        let missing = PathBuf::from("/nowhere/p.toml");
+        let error = Sources::of_process(Vec::new(), Some(missing)).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("cannot read the configuration /nowhere/p.toml: ")
+        );
+    }
+
+    #[test]
+    fn address_beyond_loopback_needs_the_flag() {
+        for address in ["0.0.0.0:7411", "[::]:7411", "192.168.1.4:7411"] {
+            let line = refusal(&[("listen", address)], &[], "");
+            assert!(
+                line.starts_with("--listen = ") && line.contains("--allow-unauthenticated"),
+                "{line}"
+            );
+            resolve(
+                &[("listen", address), ("allow_unauthenticated", "true")],
+                &[],
+                "",
+            )
+            .unwrap();
+        }
+        for address in ["127.0.0.9:1", "[::1]:1", "localhost:1", "127.0.0.1:0"] {
+            resolve(&[("listen", address)], &[], "").unwrap();
+        }
+    }
+
+    #[test]
+    fn limits_that_exclude_each_other_are_refused_with_both_named() {
+        let frame = refusal(
+            &[("value_bytes_max", "4MiB"), ("output_bytes_max", "9MiB")],
+            &[],
+            "",
+        );
+        assert!(
+            frame.contains("frame_bytes_max") && frame.contains("value_bytes_max = 4MiB"),
+            "{frame}"
+        );
+        let segment = refusal(&[("segment_bytes", "1MiB")], &[], "");
+        assert!(segment.contains("--segment-bytes = \"1MiB\""), "{segment}");
+        resolve(
+            &[("segment_bytes", "1MiB"), ("value_bytes_max", "64KiB")],
+            &[],
+            "",
+        )
+        .unwrap();
+        let output = refusal(&[("output_bytes_max", "1MiB")], &[], "");
+        assert!(output.contains("frame_bytes_max = 2MiB"), "{output}");
+        assert!(refusal(&[("shard_ports", "65535"), ("shards", "2")], &[], "").contains("65536"));
+        assert!(
+            refusal(&[("shard_ports", "7410"), ("shards", "2")], &[], "").contains("7410..7411")
+        );
+    }
+
+    #[test]
+    fn sizes_and_times_take_units_and_nothing_ambiguous() {
+        assert_eq!(parse_size("64MiB"), Some(64 << 20));
+        assert_eq!(parse_size("64 KiB"), Some(64 << 10));
+        assert_eq!(parse_size("1_000"), Some(1000));
+        for wrong in ["", "MiB", "64MB", "64M", "-1", "1.5MiB", "+3", "1_", "0x10"] {
+            assert_eq!(parse_size(wrong), None, "{wrong}");
+        }
+        assert_eq!(parse_size("99999999999999999GiB"), None);
+        assert_eq!(parse_duration("100ms", Unit::Milliseconds), Some(100));
+        assert_eq!(parse_duration("2s", Unit::Milliseconds), Some(2000));
+        assert_eq!(parse_duration("7", Unit::Seconds), Some(7));
+        assert_eq!(parse_duration("1500us", Unit::Milliseconds), None);
+        assert_eq!(parse_duration("1d", Unit::Seconds), None);
+    }
+
+    #[test]
+    fn both_bounds_of_every_row_are_taken_and_one_beyond_is_refused() {
+        for (index, option) in OPTIONS.iter().enumerate() {
+            let (Kind::Count(min, max) | Kind::Size(min, max) | Kind::Duration(_, min, max)) =
+                option.kind
+            else {
+                continue;
+            };
+            for number in [min, max] {
+                let mut values: Vec<Value> = OPTIONS
+                    .iter()
+                    .map(|row| row.parse(row.default).unwrap())
+                    .collect();
+                values[index] = option.parse(&number.to_string()).unwrap();
+                assert_eq!(
+                    option
+                        .parse(&option.show(&values[index]))
+                        .map(|value| option.show(&value)),
+                    Some(option.show(&values[index])),
+                    "what is shown can be typed"
+                );
+                Config::from_values(values);
+            }
+            assert!(option.parse(&(max + 1).to_string()).is_none());
+            assert!(min == 0 || option.parse(&(min - 1).to_string()).is_none());
+        }
+    }
+
+    #[test]
+    fn every_word_of_every_choice_resolves() {
+        for option in OPTIONS {
+            let Kind::Choice(words) = option.kind else {
+                continue;
+            };
+            for word in words {
+                let settings = resolve(&[(option.name, word)], &[], "").unwrap();
+                let row = settings
+                    .explain()
+                    .lines()
+                    .find(|row| row.starts_with(option.name))
+                    .map(str::to_string)
+                    .unwrap();
+                assert!(row.contains(word) && row.contains(&option.flag()), "{row}");
+            }
+        }
+    }
+
+    #[test]
+    fn explain_shows_value_origin_and_meaning_of_every_option() {
+        let settings = resolve(&[("shards", "2")], &[], "\ncache_bytes = \"3GiB\"").unwrap();
+        let table = settings.explain();
+        assert_eq!(table.lines().count(), OPTIONS.len() + 1);
+        for option in OPTIONS {
+            let row = table
+                .lines()
+                .find(|row| row.split_whitespace().next() == Some(option.name))
+                .unwrap();
+            assert!(row.ends_with(option.meaning()), "{row}");
+        }
+        let words = |name: &str| -> Vec<String> {
+            let row = table.lines().find(|row| row.starts_with(name)).unwrap();
+            row.split_whitespace().take(4).map(String::from).collect()
+        };
+        assert_eq!(words("shards ")[1..3], ["2", "--shards"]);
+        assert_eq!(words("cache_bytes")[1..3], ["3GiB", "p.toml:2:"]);
+        assert_eq!(words("data")[1..3], ["./penstock-data", "default"]);
+    }
+
+    #[test]
+    fn deployed_file_shows_every_option_with_its_default_and_meaning_and_nothing_else() {
+        let text = include_str!("../../deploy/penstock.toml");
+        let shown: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix('#'))
+            .filter(|line| {
+                line.split_once(" = ")
+                    .is_some_and(|(key, _)| !key.contains(' '))
+            })
+            .collect();
+        let expected: Vec<String> = OPTIONS.iter().map(ConfigOption::toml_default).collect();
+        assert_eq!(shown, expected);
+        for option in OPTIONS {
+            let meaning = format!("# {}\n", option.meaning());
+            assert!(text.contains(&meaning), "missing: {meaning}");
+            let allowed = format!("# Allowed: {}.\n", option.allowed());
+            assert!(text.contains(&allowed), "missing: {allowed}");
+        }
+        let uncommented: String = text
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                Some(key) if !key.starts_with(' ') => format!("{key}\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        assert_eq!(
+            resolve(&[], &[], &uncommented).unwrap().config,
+            Config::default()
+        );
+        assert_eq!(resolve(&[], &[], text).unwrap().config, Config::default());
     }
 }
