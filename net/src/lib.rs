@@ -1,1 +1,22 @@
+//! The wire: frames, requests and replies as views over bytes, one connection's receiving state,
+//! and the client.
+//!
+//! It promises: nothing is read before it was checked, no length is believed, no item is copied;
+//! damage to one frame or item leaves the connection usable wherever its framing survives.
+//!
+//! It does not know: what a request means to a store, shards, disks, time. Outside `client` it
+//! makes no system call. Every byte is described in `PROTOCOL.md`.
 #![forbid(unsafe_code)]
+
+pub mod batch;
+pub mod frame;
+pub mod hello;
+pub mod instruction;
+pub mod level;
+pub mod limits;
+pub mod receive;
+pub mod refusal;
+pub mod reply;
+pub mod request;
+pub mod slot;
+pub mod status;

@@ -1,0 +1,163 @@
+//! The body of a batch, the same in both directions: a count, an index of (offset, length), and the
+//! items, so that an item is a view and never a copy.
+
+use crate::limits::BATCH_ITEMS_MAX;
+use crate::refusal::Refusal;
+
+const HEAD_BYTES: usize = 8;
+const ENTRY_BYTES: usize = 8;
+
+/// A batch body whose index was checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    body: &'a [u8],
+    count: usize,
+}
+
+impl<'a> Batch<'a> {
+    /// Checks the count and the whole index: items follow one another without a gap to the end.
+    ///
+    /// # Errors
+    /// The first [`Refusal`] found.
+    pub fn read(body: &'a [u8]) -> Result<Self, Refusal> {
+        let head = body.first_chunk::<HEAD_BYTES>().ok_or(Refusal::BatchBody { len: body.len() })?;
+        let count_u32 = read_u32(head, 0);
+        let count = count_u32 as usize;
+        if !(1..=BATCH_ITEMS_MAX).contains(&count) {
+            return Err(Refusal::BatchCount(count_u32));
+        }
+        if read_u32(head, 4) != 0 {
+            return Err(Refusal::Padding);
+        }
+        let index_end = HEAD_BYTES + count * ENTRY_BYTES;
+        let index = body.get(HEAD_BYTES..index_end).ok_or(Refusal::BatchBody { len: body.len() })?;
+        let mut expected = index_end;
+        for (item, entry) in index.chunks_exact(ENTRY_BYTES).enumerate() {
+            let (offset, len) = (read_u32(entry, 0), read_u32(entry, 4));
+            let end = expected + len as usize;
+            if offset as usize != expected || end > body.len() || !len.is_multiple_of(8) || len == 0 {
+                return Err(Refusal::BatchIndex { item, offset, len });
+            }
+            expected = end;
+        }
+        if expected != body.len() {
+            return Err(Refusal::BatchBody { len: body.len() });
+        }
+        Ok(Batch { body, count })
+    }
+
+    /// Items in the batch.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// A batch is never empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The bytes of item `number`, which is below [`Batch::len`].
+    #[inline]
+    #[must_use]
+    pub fn item(&self, number: usize) -> &'a [u8] {
+        let entry = &self.body[HEAD_BYTES + number * ENTRY_BYTES..][..ENTRY_BYTES];
+        let (offset, len) = (read_u32(entry, 0) as usize, read_u32(entry, 4) as usize);
+        &self.body[offset..offset + len]
+    }
+}
+
+/// Writes a batch body at the end of a buffer. The index is laid out for the most items there can
+/// be and closed up at the end if there were fewer.
+#[derive(Debug)]
+pub(crate) struct BatchWriter {
+    /// Where the body starts in the buffer.
+    start: usize,
+    items_max: usize,
+    items: usize,
+}
+
+impl BatchWriter {
+    #[inline]
+    pub(crate) fn begin(out: &mut Vec<u8>, items_max: usize) -> Self {
+        let start = out.len();
+        out.resize(start + HEAD_BYTES + items_max * ENTRY_BYTES, 0);
+        BatchWriter { start, items_max, items: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.items
+    }
+
+    /// Notes that everything behind `from` is the next item.
+    #[inline]
+    pub(crate) fn end_item(&mut self, out: &mut [u8], from: usize) {
+        assert!(self.items < self.items_max, "more items than were laid out");
+        let offset = from - self.start;
+        let len = out.len() - from;
+        let at = self.start + HEAD_BYTES + self.items * ENTRY_BYTES;
+        put_entry(&mut out[at..at + ENTRY_BYTES], offset, len);
+        self.items += 1;
+    }
+
+    /// Closes the index. With no item at all the buffer is as it was before.
+    pub(crate) fn finish(self, out: &mut Vec<u8>) -> usize {
+        if self.items == 0 {
+            out.truncate(self.start);
+            return 0;
+        }
+        let unused = (self.items_max - self.items) * ENTRY_BYTES;
+        if unused > 0 {
+            let index_end = self.start + HEAD_BYTES + self.items * ENTRY_BYTES;
+            for entry in out[self.start + HEAD_BYTES..index_end].chunks_exact_mut(ENTRY_BYTES) {
+                let (offset, len) = (read_u32(entry, 0) as usize - unused, read_u32(entry, 4) as usize);
+                put_entry(entry, offset, len);
+            }
+            out.copy_within(index_end + unused.., index_end);
+            out.truncate(out.len() - unused);
+        }
+        let count = u32::try_from(self.items).expect("at most 1024 items");
+        out[self.start..self.start + 4].copy_from_slice(&count.to_le_bytes());
+        self.items
+    }
+}
+
+#[inline]
+fn put_entry(entry: &mut [u8], offset: usize, len: usize) {
+    let offset = u32::try_from(offset).expect("a frame has less than 4 GiB");
+    let len = u32::try_from(len).expect("a frame has less than 4 GiB");
+    entry[..4].copy_from_slice(&offset.to_le_bytes());
+    entry[4..].copy_from_slice(&len.to_le_bytes());
+}
+
+#[inline]
+pub(crate) fn read_u16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[inline]
+pub(crate) fn read_u32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+#[inline]
+pub(crate) fn read_u64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Rounded up to a multiple of 8.
+#[inline]
+pub(crate) const fn padded(len: usize) -> usize {
+    (len + 7) & !7
+}
+
+/// Appends bytes and zeros up to a multiple of 8.
+#[inline]
+pub(crate) fn push_padded(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(bytes);
+    let padding = padded(bytes.len()) - bytes.len();
+    out.extend_from_slice(&[0; 8][..padding]);
+}

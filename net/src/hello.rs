@@ -1,0 +1,169 @@
+//! HELLO: what a client offers and what a server tells of itself.
+
+use crate::batch::{read_u16, read_u32, read_u64};
+use crate::frame::{Header, Opcode, write_frame};
+use crate::level::AckLevel;
+use crate::limits::{BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, Limits};
+use crate::refusal::Refusal;
+use crate::status::Status;
+
+/// Authentication: none.
+pub const AUTH_NONE: u16 = 1;
+const CLIENT_BYTES: usize = 24;
+const SERVER_BYTES: usize = 120;
+const RANGE_BYTES: usize = 8;
+
+/// What a client offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientHello<'a> {
+    /// Lowest protocol version.
+    pub protocol_min: u16,
+    /// Highest protocol version.
+    pub protocol_max: u16,
+    /// Features wanted; none is defined yet.
+    pub features: u64,
+    /// For the server's logs.
+    pub name: &'a str,
+}
+
+impl<'a> ClientHello<'a> {
+    /// The body of a HELLO request.
+    ///
+    /// # Errors
+    /// [`Refusal`] that names the field.
+    pub fn read(body: &'a [u8]) -> Result<Self, Refusal> {
+        if body.len() < CLIENT_BYTES || read_u32(body, 4) != 0 || read_u32(body, 20) != 0 || read_u16(body, 18) != 0 {
+            return Err(Refusal::HelloBody);
+        }
+        let name_len = read_u16(body, 16);
+        let end = CLIENT_BYTES + usize::from(name_len);
+        let name = body.get(CLIENT_BYTES..end).and_then(|name| std::str::from_utf8(name).ok());
+        let name = name.filter(|name| name.len() <= CLIENT_NAME_BYTES_MAX).ok_or(Refusal::ClientName { len: name_len })?;
+        if body.len() != end.next_multiple_of(8) || body[end..].iter().any(|&byte| byte != 0) {
+            return Err(Refusal::HelloBody);
+        }
+        let (protocol_min, protocol_max) = (read_u16(body, 0), read_u16(body, 2));
+        if !(protocol_min..=protocol_max).contains(&1) {
+            return Err(Refusal::ProtocolRange { min: protocol_min, max: protocol_max });
+        }
+        Ok(ClientHello { protocol_min, protocol_max, features: read_u64(body, 8), name })
+    }
+
+    /// Appends a HELLO request frame. A name over the limit is cut.
+    pub fn write(&self, out: &mut Vec<u8>, request_id: u64) {
+        let mut name = self.name;
+        while name.len() > CLIENT_NAME_BYTES_MAX {
+            name = &name[..name.floor_char_boundary(CLIENT_NAME_BYTES_MAX)];
+        }
+        let mut body = vec![0; CLIENT_BYTES];
+        body[0..2].copy_from_slice(&self.protocol_min.to_le_bytes());
+        body[2..4].copy_from_slice(&self.protocol_max.to_le_bytes());
+        body[8..16].copy_from_slice(&self.features.to_le_bytes());
+        body[16..18].copy_from_slice(&u16::try_from(name.len()).expect("cut above").to_le_bytes());
+        body.extend_from_slice(name.as_bytes());
+        write_frame(out, Header::request(Opcode::Hello, request_id, AckLevel::None, 0), &body);
+    }
+}
+
+/// Which shard has which slots, and its own port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotRange {
+    /// First slot.
+    pub first: u16,
+    /// Last slot.
+    pub last: u16,
+    /// The shard.
+    pub shard: u16,
+    /// The port that it alone listens on.
+    pub port: u16,
+}
+
+/// What a server tells of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerHello {
+    /// The protocol version that is spoken from here on.
+    pub protocol: u16,
+    /// The shard whose core has the connection.
+    pub shard: u16,
+    /// Shards of the node.
+    pub shard_count: u16,
+    /// `AUTH_*`.
+    pub auth_methods: u16,
+    /// The cluster.
+    pub cluster_id: [u8; 16],
+    /// The node.
+    pub node_id: [u8; 16],
+    /// Rises at every start.
+    pub incarnation: u64,
+    /// Features; none is defined yet.
+    pub features: u64,
+    /// For authentication; zeros until it exists.
+    pub nonce: [u8; 32],
+    /// What is accepted.
+    pub limits: Limits,
+    /// What `interval` may lose, in milliseconds.
+    pub interval_ms: u32,
+    /// The slot map, ascending and complete.
+    pub slots: Vec<SlotRange>,
+}
+
+impl ServerHello {
+    /// Appends the HELLO reply frame.
+    pub fn write(&self, out: &mut Vec<u8>, request_id: u64) {
+        let mut body = vec![0; SERVER_BYTES];
+        let words = [self.protocol, self.shard, self.shard_count, self.auth_methods];
+        for (at, word) in (0..).step_by(2).zip(words) {
+            body[at..at + 2].copy_from_slice(&word.to_le_bytes());
+        }
+        body[8..24].copy_from_slice(&self.cluster_id);
+        body[24..40].copy_from_slice(&self.node_id);
+        body[40..48].copy_from_slice(&self.incarnation.to_le_bytes());
+        body[48..56].copy_from_slice(&self.features.to_le_bytes());
+        body[56..88].copy_from_slice(&self.nonce);
+        body[88..92].copy_from_slice(&self.limits.frame_bytes_max.to_le_bytes());
+        body[92..96].copy_from_slice(&self.limits.value_bytes_max.to_le_bytes());
+        let fixed = [KEY_BYTES_MAX, BATCH_ITEMS_MAX, INSTRUCTIONS_MAX, 0];
+        for (at, word) in (96..).step_by(2).zip(fixed) {
+            body[at..at + 2].copy_from_slice(&u16::try_from(word).expect("small constants").to_le_bytes());
+        }
+        body[104..108].copy_from_slice(&self.interval_ms.to_le_bytes());
+        body[112..114].copy_from_slice(&u16::try_from(self.slots.len()).expect("at most 256 shards").to_le_bytes());
+        for range in &self.slots {
+            for word in [range.first, range.last, range.shard, range.port] {
+                body.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+        write_frame(out, Header::reply(Opcode::Hello as u8, request_id, Status::Ok, self.shard), &body);
+    }
+
+    /// Reads the body of a HELLO reply. Fields appended by later versions are passed over.
+    ///
+    /// # Errors
+    /// [`Refusal::HelloBody`] if it is shorter than it says.
+    pub fn read(body: &[u8]) -> Result<Self, Refusal> {
+        if body.len() < SERVER_BYTES {
+            return Err(Refusal::HelloBody);
+        }
+        let id = |at: usize| -> [u8; 16] { body[at..at + 16].try_into().expect("sixteen bytes") };
+        let ranges = usize::from(read_u16(body, 112));
+        let ranges = body.get(SERVER_BYTES..SERVER_BYTES + ranges * RANGE_BYTES).ok_or(Refusal::HelloBody)?;
+        let slots = ranges
+            .chunks_exact(RANGE_BYTES)
+            .map(|range| SlotRange { first: read_u16(range, 0), last: read_u16(range, 2), shard: read_u16(range, 4), port: read_u16(range, 6) })
+            .collect();
+        Ok(ServerHello {
+            protocol: read_u16(body, 0),
+            shard: read_u16(body, 2),
+            shard_count: read_u16(body, 4),
+            auth_methods: read_u16(body, 6),
+            cluster_id: id(8),
+            node_id: id(24),
+            incarnation: read_u64(body, 40),
+            features: read_u64(body, 48),
+            nonce: body[56..88].try_into().expect("thirty-two bytes"),
+            limits: Limits { frame_bytes_max: read_u32(body, 88), value_bytes_max: read_u32(body, 92) },
+            interval_ms: read_u32(body, 104),
+            slots,
+        })
+    }
+}

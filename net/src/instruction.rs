@@ -1,0 +1,387 @@
+//! The little program of UPDATE_IF: guards that compare a fixed-width field with a number, effects
+//! that change one, in order, all or nothing.
+
+use crate::batch::{read_u32, read_u64};
+use crate::refusal::Refusal;
+
+/// Bytes of an instruction.
+pub const INSTRUCTION_BYTES: usize = 16;
+
+/// What an instruction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Operation {
+    /// Guard: the key existed before the request.
+    Exists = 1,
+    /// Guard: the key did not exist before the request.
+    Absent = 2,
+    /// Guard: field = immediate.
+    Eq = 3,
+    /// Guard: field != immediate.
+    Ne = 4,
+    /// Guard: field < immediate.
+    Lt = 5,
+    /// Guard: field <= immediate.
+    Le = 6,
+    /// Guard: field > immediate.
+    Gt = 7,
+    /// Guard: field >= immediate.
+    Ge = 8,
+    /// Effect: field becomes the immediate.
+    Set = 16,
+    /// Effect: the immediate is added; leaving the type's range is a failed guard.
+    Add = 17,
+    /// Effect: the immediate is subtracted; leaving the type's range is a failed guard.
+    Sub = 18,
+}
+
+impl Operation {
+    /// The operation with this number.
+    #[inline]
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Operation::Exists,
+            2 => Operation::Absent,
+            3 => Operation::Eq,
+            4 => Operation::Ne,
+            5 => Operation::Lt,
+            6 => Operation::Le,
+            7 => Operation::Gt,
+            8 => Operation::Ge,
+            16 => Operation::Set,
+            17 => Operation::Add,
+            18 => Operation::Sub,
+            _ => return None,
+        })
+    }
+
+    /// Whether it changes a field.
+    #[inline]
+    #[must_use]
+    pub const fn is_effect(self) -> bool {
+        self as u8 >= Operation::Set as u8
+    }
+}
+
+/// A fixed-width integer in a value: low nibble the type, 0x10 big-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FieldType(u8);
+
+/// The number that a field holds.
+type Number = i128;
+
+impl FieldType {
+    /// Unsigned, one byte.
+    pub const U8: FieldType = FieldType(0);
+    /// Unsigned, two bytes.
+    pub const U16: FieldType = FieldType(1);
+    /// Unsigned, four bytes.
+    pub const U32: FieldType = FieldType(2);
+    /// Unsigned, eight bytes.
+    pub const U64: FieldType = FieldType(3);
+    /// Signed, one byte.
+    pub const I8: FieldType = FieldType(4);
+    /// Signed, two bytes.
+    pub const I16: FieldType = FieldType(5);
+    /// Signed, four bytes.
+    pub const I32: FieldType = FieldType(6);
+    /// Signed, eight bytes.
+    pub const I64: FieldType = FieldType(7);
+    const BIG_ENDIAN: u8 = 0x10;
+    const NAMES: [[&'static str; 8]; 2] = [
+        ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"],
+        ["u8be", "u16be", "u32be", "u64be", "i8be", "i16be", "i32be", "i64be"],
+    ];
+
+    /// The type with this number.
+    #[inline]
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
+        if code & !(Self::BIG_ENDIAN | 7) == 0 { Some(FieldType(code)) } else { None }
+    }
+
+    /// The number on the wire.
+    #[inline]
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+
+    /// The same type with its most significant byte first.
+    #[must_use]
+    pub const fn big_endian(self) -> Self {
+        FieldType(self.0 | Self::BIG_ENDIAN)
+    }
+
+    /// Its name in the shell and in messages, such as `u32` or `i64be`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        Self::NAMES[(self.0 >> 4) as usize][(self.0 & 7) as usize]
+    }
+
+    /// The type with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        (0u8..8).flat_map(|code| [FieldType(code), FieldType(code).big_endian()]).find(|field| field.name() == name)
+    }
+
+    /// Bytes of the field.
+    #[inline]
+    #[must_use]
+    pub const fn width(self) -> usize {
+        1 << (self.0 & 3)
+    }
+
+    /// Whether it can be negative.
+    #[inline]
+    #[must_use]
+    pub const fn is_signed(self) -> bool {
+        self.0 & 4 != 0
+    }
+
+    #[inline]
+    const fn bits(self) -> u32 {
+        8 << (self.0 & 3)
+    }
+
+    /// The least and the greatest number that it holds.
+    #[inline]
+    #[must_use]
+    pub const fn range(self) -> (i128, i128) {
+        if self.is_signed() {
+            (-(1i128 << (self.bits() - 1)), (1i128 << (self.bits() - 1)) - 1)
+        } else {
+            (0, (1i128 << self.bits()) - 1)
+        }
+    }
+
+    /// The number in the field that starts `bytes`, which has [`FieldType::width`] bytes.
+    #[inline]
+    #[must_use]
+    pub fn load(self, bytes: &[u8]) -> i128 {
+        let width = self.width();
+        let mut eight = [0u8; 8];
+        if self.0 & Self::BIG_ENDIAN == 0 {
+            eight[..width].copy_from_slice(&bytes[..width]);
+        } else {
+            for (to, from) in eight.iter_mut().zip(bytes[..width].iter().rev()) {
+                *to = *from;
+            }
+        }
+        self.number(u64::from_le_bytes(eight))
+    }
+
+    /// Stores a number that is in range.
+    #[inline]
+    pub fn store(self, number: i128, bytes: &mut [u8]) {
+        let width = self.width();
+        let eight = number.to_le_bytes();
+        if self.0 & Self::BIG_ENDIAN == 0 {
+            bytes[..width].copy_from_slice(&eight[..width]);
+        } else {
+            for (to, from) in bytes[..width].iter_mut().rev().zip(eight) {
+                *to = from;
+            }
+        }
+    }
+
+    /// The low bits of a field, read as this type.
+    #[inline]
+    fn number(self, low: u64) -> Number {
+        let unused = 64 - self.bits();
+        if self.is_signed() {
+            Number::from((low << unused).cast_signed() >> unused)
+        } else {
+            Number::from((low << unused) >> unused)
+        }
+    }
+
+    /// What an immediate means beside a field of this type.
+    #[inline]
+    fn immediate(self, immediate: u64) -> Number {
+        if self.is_signed() { Number::from(immediate.cast_signed()) } else { Number::from(immediate) }
+    }
+}
+
+/// The 64 bits that stand for a number in an immediate or a reply: sign-extended.
+#[inline]
+fn to_bits(number: Number) -> u64 {
+    let bytes = number.to_le_bytes();
+    read_u64(&bytes, 0)
+}
+
+/// One instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    /// What it does.
+    pub operation: Operation,
+    /// The field's type.
+    pub field_type: FieldType,
+    /// Which key's value: 0 or 1.
+    pub key: u8,
+    /// The author's code, echoed if it fails.
+    pub reason: u8,
+    /// Where the field starts in the value.
+    pub offset: u32,
+    /// The number: two's complement for signed types.
+    pub immediate: u64,
+}
+
+/// What became of an instruction on a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A guard that holds.
+    Holds,
+    /// An effect: the field's new value as sign-extended bits.
+    Changed(u64),
+    /// A guard that does not hold, or an effect that would leave the type's range.
+    Failed {
+        /// The field's value as sign-extended bits.
+        actual: u64,
+        /// It was an effect.
+        overflow: bool,
+    },
+    /// The field lies outside the value.
+    OutsideValue,
+}
+
+impl Instruction {
+    /// The instruction as bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; INSTRUCTION_BYTES] {
+        let mut bytes = [0; INSTRUCTION_BYTES];
+        bytes[0] = self.operation as u8;
+        bytes[1] = self.field_type.code();
+        bytes[2] = self.key;
+        bytes[3] = self.reason;
+        bytes[4..8].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.immediate.to_le_bytes());
+        bytes
+    }
+
+    /// Reads and checks instruction `number` of an operation on `key_count` keys.
+    ///
+    /// # Errors
+    /// The [`Refusal`] that names the field.
+    #[inline]
+    pub fn read(bytes: &[u8; INSTRUCTION_BYTES], number: usize, key_count: u8) -> Result<Self, Refusal> {
+        let operation = Operation::from_code(bytes[0]).ok_or(Refusal::InstructionOperation { instruction: number, found: bytes[0] })?;
+        let field_type = FieldType::from_code(bytes[1]).ok_or(Refusal::InstructionType { instruction: number, found: bytes[1] })?;
+        let instruction = Instruction {
+            operation,
+            field_type,
+            key: bytes[2],
+            reason: bytes[3],
+            offset: read_u32(bytes, 4),
+            immediate: read_u64(bytes, 8),
+        };
+        if instruction.key >= key_count {
+            return Err(Refusal::InstructionKey { instruction: number, key: instruction.key });
+        }
+        // A comparison or a set with a number that the field can never hold is the author's error;
+        // an addition of one is an overflow and answered as such.
+        let (low, high) = field_type.range();
+        let amount = field_type.immediate(instruction.immediate);
+        let is_free = matches!(operation, Operation::Exists | Operation::Absent | Operation::Add | Operation::Sub);
+        if !is_free && !(low..=high).contains(&amount) {
+            return Err(Refusal::Immediate { instruction: number, field_type: field_type.name(), immediate: instruction.immediate });
+        }
+        Ok(instruction)
+    }
+
+    /// Runs a comparison or an effect on `value`. EXISTS and ABSENT are the caller's: they are not
+    /// about a field.
+    #[inline]
+    pub fn run(&self, value: &mut [u8]) -> Outcome {
+        let start = self.offset as usize;
+        let Some(field) = start.checked_add(self.field_type.width()).and_then(|end| value.get_mut(start..end)) else {
+            return Outcome::OutsideValue;
+        };
+        let actual = self.field_type.load(field);
+        let immediate = self.field_type.immediate(self.immediate);
+        let holds = match self.operation {
+            Operation::Eq => actual == immediate,
+            Operation::Ne => actual != immediate,
+            Operation::Lt => actual < immediate,
+            Operation::Le => actual <= immediate,
+            Operation::Gt => actual > immediate,
+            Operation::Ge => actual >= immediate,
+            Operation::Set => return self.change(field, actual, immediate),
+            Operation::Add => return self.change(field, actual, actual + immediate),
+            Operation::Sub => return self.change(field, actual, actual - immediate),
+            Operation::Exists | Operation::Absent => unreachable!("existence is not a property of a field"),
+        };
+        if holds { Outcome::Holds } else { Outcome::Failed { actual: to_bits(actual), overflow: false } }
+    }
+
+    #[inline]
+    fn change(&self, field: &mut [u8], actual: Number, new: Number) -> Outcome {
+        let (low, high) = self.field_type.range();
+        if !(low..=high).contains(&new) {
+            return Outcome::Failed { actual: to_bits(actual), overflow: true };
+        }
+        self.field_type.store(new, field);
+        Outcome::Changed(to_bits(new))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instruction(operation: Operation, field_type: FieldType, immediate: u64) -> Instruction {
+        Instruction { operation, field_type, key: 0, reason: 0, offset: 1, immediate }
+    }
+
+    #[test]
+    fn every_type_loads_what_it_stored_at_its_borders() {
+        for code in (0u8..8).chain(0x10..0x18) {
+            let field_type = FieldType::from_code(code).unwrap();
+            let (low, high) = field_type.range();
+            for number in [low, low + 1, -1, 0, 1, high - 1, high].into_iter().filter(|n| (low..=high).contains(n)) {
+                let mut value = [0xAA; 10];
+                field_type.store(number, &mut value[1..]);
+                assert_eq!(field_type.load(&value[1..]), number, "{}", field_type.name());
+                assert_eq!(value[1 + field_type.width()], 0xAA, "{} stays within its width", field_type.name());
+            }
+            assert_eq!(FieldType::from_name(field_type.name()), Some(field_type));
+        }
+    }
+
+    #[test]
+    fn overflow_is_a_failed_guard_and_changes_nothing() {
+        for code in (0u8..8).chain(0x10..0x18) {
+            let field_type = FieldType::from_code(code).unwrap();
+            let (low, high) = field_type.range();
+            for (start, operation) in [(high, Operation::Add), (low, Operation::Sub)] {
+                let mut value = [0; 9];
+                field_type.store(start, &mut value[1..]);
+                let before = value;
+                let outcome = instruction(operation, field_type, 1).run(&mut value);
+                assert_eq!(outcome, Outcome::Failed { actual: to_bits(start), overflow: true }, "{}", field_type.name());
+                assert_eq!(value, before);
+            }
+        }
+    }
+
+    #[test]
+    fn a_field_outside_the_value_is_told_at_every_border() {
+        for (len, offset, fits) in [(4, 0, true), (4, 1, false), (3, 0, false), (0, 0, false), (8, 4, true), (8, u32::MAX, false)] {
+            let mut value = vec![0; len];
+            let mut guard = instruction(Operation::Ge, FieldType::U32, 0);
+            guard.offset = offset;
+            assert_eq!(guard.run(&mut value) == Outcome::Holds, fits, "length {len}, offset {offset}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_the_field_cannot_hold_is_refused_before_anything_runs() {
+        let bytes = instruction(Operation::Ge, FieldType::U8, 256).encode();
+        assert!(matches!(Instruction::read(&bytes, 3, 1), Err(Refusal::Immediate { instruction: 3, .. })));
+        let bytes = instruction(Operation::Set, FieldType::I8, (-129i64).cast_unsigned()).encode();
+        assert!(Instruction::read(&bytes, 0, 1).is_err());
+        let bytes = instruction(Operation::Set, FieldType::I8, (-128i64).cast_unsigned()).encode();
+        assert!(Instruction::read(&bytes, 0, 1).is_ok());
+    }
+}

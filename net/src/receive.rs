@@ -1,0 +1,106 @@
+//! Bytes in, frames out: the receiving state of one connection, over a buffer that the caller owns.
+
+use crate::frame::{HEADER_BYTES, Header, MAGIC, VERSION};
+use crate::refusal::Refusal;
+
+/// What stands at the start of the received bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Received<'a> {
+    /// Not a whole frame yet; `frame_bytes` is its length once known, the header's until then.
+    Incomplete {
+        /// Bytes that must stand in the buffer before it is worth asking again.
+        frame_bytes: usize,
+    },
+    /// A whole frame whose checksums are good.
+    Frame {
+        /// Its header.
+        header: Header,
+        /// Its body.
+        body: &'a [u8],
+        /// Bytes to drop from the front of the buffer.
+        consumed: usize,
+    },
+    /// Bytes that are not a frame to execute. The client is to be told.
+    Refused {
+        /// The header, if it could be trusted.
+        header: Option<Header>,
+        /// Why.
+        refusal: Refusal,
+        /// Bytes to drop from the front of the buffer.
+        consumed: usize,
+        /// The end of the frame is not known: nothing further can be read from the connection.
+        is_fatal: bool,
+    },
+    /// Bytes of a frame that was refused before; to be dropped without a word.
+    Skipped {
+        /// Bytes to drop from the front of the buffer.
+        consumed: usize,
+    },
+}
+
+/// The receiving state of one connection.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    frame_bytes_max: u32,
+    /// Bytes of a refused frame that are still to arrive.
+    skip_bytes: usize,
+}
+
+impl Receiver {
+    /// A receiver that accepts frames of at most `frame_bytes_max`.
+    #[must_use]
+    pub fn new(frame_bytes_max: u32) -> Self {
+        Receiver { frame_bytes_max, skip_bytes: 0 }
+    }
+
+    /// Changes the limit, after HELLO.
+    pub fn set_frame_bytes_max(&mut self, frame_bytes_max: u32) {
+        self.frame_bytes_max = frame_bytes_max;
+    }
+
+    /// Reads what stands at the start of `bytes`. To be called again with what is left behind the
+    /// consumed bytes until it is [`Received::Incomplete`].
+    #[inline]
+    pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Received<'a> {
+        if self.skip_bytes > 0 && !bytes.is_empty() {
+            let consumed = self.skip_bytes.min(bytes.len());
+            self.skip_bytes -= consumed;
+            return Received::Skipped { consumed };
+        }
+        let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else {
+            return Received::Incomplete { frame_bytes: HEADER_BYTES };
+        };
+        let header = Header::decode(head);
+        let found = u32::from_le_bytes([head[28], head[29], head[30], head[31]]);
+        let computed = crc32fast::hash(&head[..28]);
+        let fatal = |refusal| Received::Refused { header: None, refusal, consumed: bytes.len(), is_fatal: true };
+        if head[4] != MAGIC {
+            return fatal(Refusal::Magic(head[4]));
+        }
+        if found != computed {
+            return fatal(Refusal::HeaderCrc { found, computed });
+        }
+        if head[5] != VERSION {
+            return fatal(Refusal::Version(head[5]));
+        }
+        if header.len < 32 || !header.len.is_multiple_of(8) {
+            return fatal(Refusal::FrameLength(header.len));
+        }
+        let frame_bytes = header.len as usize;
+        if header.len > self.frame_bytes_max {
+            let consumed = frame_bytes.min(bytes.len());
+            self.skip_bytes = frame_bytes - consumed;
+            let refusal = Refusal::FrameTooLarge { len: header.len, max: self.frame_bytes_max };
+            return Received::Refused { header: Some(header), refusal, consumed, is_fatal: false };
+        }
+        let Some(body) = bytes.get(HEADER_BYTES..frame_bytes) else {
+            return Received::Incomplete { frame_bytes };
+        };
+        let computed = crc32fast::hash(body);
+        if computed != header.body_crc {
+            let refusal = Refusal::BodyCrc { found: header.body_crc, computed };
+            return Received::Refused { header: Some(header), refusal, consumed: frame_bytes, is_fatal: false };
+        }
+        Received::Frame { header, body, consumed: frame_bytes }
+    }
+}

@@ -1,0 +1,224 @@
+//! Replies: the writer that appends them to a connection's buffer, and the views that clients read.
+
+use std::fmt::Display;
+use std::io::Write as _;
+
+use crate::batch::{Batch, BatchWriter, padded, push_padded, read_u16, read_u32, read_u64};
+use crate::frame::{FLAG_FORWARDED, FLAG_MORE, HEADER_BYTES, Header, Opcode, finish_frame, write_frame};
+use crate::level::AckLevel;
+use crate::refusal::Refusal;
+use crate::request::Version;
+use crate::status::Status;
+
+/// Bytes of a reply item before its value.
+pub const REPLY_ITEM_BYTES: usize = 24;
+/// No instruction failed.
+pub const NO_INSTRUCTION: u8 = 0xFF;
+/// The failed instruction was an effect that would have left its type's range.
+pub const ITEM_FLAG_OVERFLOW: u8 = 0x01;
+
+/// The fixed part of a reply item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyHead {
+    /// The outcome.
+    pub status: Status,
+    /// The author's code of the failed instruction.
+    pub reason: u8,
+    /// How durable what the reply shows is.
+    pub level: AckLevel,
+    /// Which item of the request this answers.
+    pub item: u16,
+    /// The failed instruction, or [`NO_INSTRUCTION`].
+    pub instruction: u8,
+    /// `ITEM_FLAG_*`.
+    pub flags: u8,
+    /// The first key's version afterwards; sequence 0 if it has none.
+    pub version: Version,
+}
+
+impl ReplyHead {
+    /// A plain outcome.
+    #[inline]
+    #[must_use]
+    pub fn new(status: Status, item: u16, level: AckLevel, version: Version) -> Self {
+        ReplyHead { status, reason: 0, level, item, instruction: NO_INSTRUCTION, flags: 0, version }
+    }
+
+    #[inline]
+    fn encode(&self, value_len: usize) -> [u8; REPLY_ITEM_BYTES] {
+        let mut bytes = [0; REPLY_ITEM_BYTES];
+        bytes[0..2].copy_from_slice(&self.status.code().to_le_bytes());
+        bytes[2] = self.reason;
+        bytes[3] = self.level.code();
+        bytes[4..6].copy_from_slice(&self.item.to_le_bytes());
+        bytes[6] = self.instruction;
+        bytes[7] = self.flags;
+        bytes[8..12].copy_from_slice(&u32::try_from(value_len).expect("values have at most 16 MiB").to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.version.epoch.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.version.sequence.to_le_bytes());
+        bytes
+    }
+}
+
+/// Writes one BATCH reply frame at the end of a buffer, without an allocation of its own.
+#[derive(Debug)]
+pub struct BatchReply {
+    start: usize,
+    request_id: u64,
+    batch: BatchWriter,
+}
+
+impl BatchReply {
+    /// Starts a frame of at most `items_max` items.
+    #[inline]
+    #[must_use]
+    pub fn begin(out: &mut Vec<u8>, request_id: u64, items_max: usize) -> Self {
+        let start = out.len();
+        out.resize(start + HEADER_BYTES, 0);
+        BatchReply { start, request_id, batch: BatchWriter::begin(out, items_max) }
+    }
+
+    /// Items so far.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Whether there is no item yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds an item.
+    #[inline]
+    pub fn item(&mut self, out: &mut Vec<u8>, head: &ReplyHead, value: &[u8]) {
+        let from = out.len();
+        out.extend_from_slice(&head.encode(value.len()));
+        push_padded(out, value);
+        self.batch.end_item(out, from);
+    }
+
+    /// Adds an item whose value is a message.
+    #[cold]
+    pub fn message(&mut self, out: &mut Vec<u8>, head: &ReplyHead, message: &dyn Display) {
+        let from = out.len();
+        out.resize(from + REPLY_ITEM_BYTES, 0);
+        write!(out, "{message}").expect("writing to memory does not fail");
+        let len = out.len() - from - REPLY_ITEM_BYTES;
+        out.resize(from + REPLY_ITEM_BYTES + padded(len), 0);
+        out[from..from + REPLY_ITEM_BYTES].copy_from_slice(&head.encode(len));
+        self.batch.end_item(out, from);
+    }
+
+    /// Adds an item that is encoded already, such as one that came from another core.
+    pub fn raw(&mut self, out: &mut Vec<u8>, item: &[u8]) {
+        let from = out.len();
+        out.extend_from_slice(item);
+        self.batch.end_item(out, from);
+    }
+
+    /// Ends the frame. Without an item the buffer is as it was before, and `false` is returned.
+    #[inline]
+    pub fn finish(self, out: &mut Vec<u8>, shard: u16, more: bool, forwarded: bool) -> bool {
+        if self.batch.finish(out) == 0 {
+            out.truncate(self.start);
+            return false;
+        }
+        let mut header = Header::reply(Opcode::Batch as u8, self.request_id, Status::Ok, shard);
+        header.flags |= if more { FLAG_MORE } else { 0 } | if forwarded { FLAG_FORWARDED } else { 0 };
+        finish_frame(out, self.start, header);
+        true
+    }
+}
+
+/// Appends the reply to a PING: the body as it came. Its checksum was verified when it came in.
+#[inline]
+pub fn write_ping_reply(out: &mut Vec<u8>, request: &Header, body: &[u8], shard: u16) {
+    let mut header = Header::reply(request.opcode, request.request_id, Status::Ok, shard);
+    (header.len, header.body_crc) = (request.len, request.body_crc);
+    out.extend_from_slice(&header.encode());
+    out.extend_from_slice(body);
+}
+
+/// Appends a reply to a whole frame that was not executed: its body is a message.
+#[cold]
+pub fn write_error(out: &mut Vec<u8>, request: Option<&Header>, status: Status, retry_after_ms: u16, shard: u16, message: &dyn Display) {
+    let (opcode, request_id) = request.map_or((0, 0), |header| (header.opcode, header.request_id));
+    let mut header = Header::reply(opcode, request_id, status, shard);
+    header.deadline_or_retry_ms = retry_after_ms;
+    write_text(out, header, message);
+}
+
+/// Appends the reply to INFO.
+pub fn write_info_reply(out: &mut Vec<u8>, request_id: u64, shard: u16, text: &str) {
+    write_text(out, Header::reply(Opcode::Info as u8, request_id, Status::Ok, shard), &text);
+}
+
+/// A text body: its length in four bytes, four zeros, the UTF-8 bytes, padding.
+fn write_text(out: &mut Vec<u8>, header: Header, text: &dyn Display) {
+    let mut body = vec![0; 8];
+    write!(body, "{text}").expect("writing to memory does not fail");
+    let len = u32::try_from(body.len() - 8).expect("texts are short");
+    body[..4].copy_from_slice(&len.to_le_bytes());
+    write_frame(out, header, &body);
+}
+
+/// The text of an error or INFO reply.
+#[must_use]
+pub fn text_of(body: &[u8]) -> Option<&str> {
+    let len = read_u32(body.get(..8)?, 0) as usize;
+    std::str::from_utf8(body.get(8..)?.get(..len)?).ok()
+}
+
+/// A reply item as a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyItem<'a> {
+    /// The fixed part.
+    pub head: ReplyHead,
+    /// Value, field values or message.
+    pub value: &'a [u8],
+}
+
+impl<'a> ReplyItem<'a> {
+    /// Reads one item.
+    ///
+    /// # Errors
+    /// The [`Refusal`] that names the field.
+    #[inline]
+    pub fn read(item: &'a [u8]) -> Result<Self, Refusal> {
+        let len = item.len();
+        let head = item.first_chunk::<REPLY_ITEM_BYTES>().ok_or(Refusal::ItemLength { len, needed: REPLY_ITEM_BYTES })?;
+        let value_len = read_u32(head, 8) as usize;
+        let needed = REPLY_ITEM_BYTES + padded(value_len);
+        if len != needed {
+            return Err(Refusal::ItemLength { len, needed });
+        }
+        let status = Status::from_code(read_u16(head, 0)).ok_or(Refusal::HeaderReserved { name: "status", found: read_u16(head, 0) })?;
+        let head = ReplyHead {
+            status,
+            reason: head[2],
+            level: AckLevel::from_code(head[3]).ok_or(Refusal::Level(head[3]))?,
+            item: read_u16(head, 4),
+            instruction: head[6],
+            flags: head[7],
+            version: Version { epoch: read_u32(head, 12), sequence: read_u64(head, 16) },
+        };
+        Ok(ReplyItem { head, value: &item[REPLY_ITEM_BYTES..REPLY_ITEM_BYTES + value_len] })
+    }
+
+    /// Field value `number` of an UPDATE_IF reply.
+    #[must_use]
+    pub fn field(&self, number: usize) -> Option<u64> {
+        self.value.as_chunks::<8>().0.get(number).map(|bytes| u64::from_le_bytes(*bytes))
+    }
+}
+
+/// The items of a BATCH reply.
+///
+/// # Errors
+/// [`Refusal`] if the body is not a batch.
+pub fn read_batch_reply(body: &[u8]) -> Result<Batch<'_>, Refusal> {
+    Batch::read(body)
+}

@@ -1,0 +1,301 @@
+//! Requests: the items of a batch as views, and the writer of batches.
+
+use crate::batch::{BatchWriter, padded, push_padded, read_u16, read_u32, read_u64};
+use crate::frame::{HEADER_BYTES, Header, Opcode, finish_frame};
+use crate::instruction::{INSTRUCTION_BYTES, Instruction};
+use crate::level::AckLevel;
+use crate::limits::{INSTRUCTIONS_MAX, KEY_BYTES_MAX};
+use crate::refusal::Refusal;
+
+/// Bytes of an item before its condition, instructions, extension and data.
+pub const ITEM_HEADER_BYTES: usize = 16;
+const VERSION_BYTES: usize = 16;
+
+const FLAG_ABSENT: u8 = 0x01;
+const FLAG_PRESENT: u8 = 0x02;
+const FLAG_VERSION: u8 = 0x04;
+const FLAG_START: u8 = 0x10;
+
+/// What an item does with its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Verb {
+    /// Read a value.
+    Get = 1,
+    /// Write a value.
+    Set = 2,
+    /// Delete a key.
+    Del = 3,
+    /// Run instructions on fields.
+    UpdateIf = 4,
+}
+
+/// The version of a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// Term and node ordinal.
+    pub epoch: u32,
+    /// Dense per partition; 0 is no version.
+    pub sequence: u64,
+}
+
+/// When SET and DEL apply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// Always.
+    #[default]
+    Always,
+    /// Only if the key does not exist.
+    Absent,
+    /// Only if the key exists.
+    Present,
+    /// Only if the key has this version.
+    Version(Version),
+}
+
+/// One operation, checked, as a view of its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// What to do.
+    pub verb: Verb,
+    /// When SET and DEL apply.
+    pub condition: Condition,
+    /// The key that GET, SET and DEL are about; the first of UPDATE_IF.
+    pub key: &'a [u8],
+    /// The second key of UPDATE_IF.
+    pub second_key: Option<&'a [u8]>,
+    /// The value of SET; what UPDATE_IF starts from if the first key is missing.
+    pub value: &'a [u8],
+    /// Whether UPDATE_IF makes a missing first key from `value`.
+    pub has_start: bool,
+    instructions: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// Reads one item, checking everything that needs no store.
+    ///
+    /// # Errors
+    /// The first [`Refusal`] found.
+    #[inline]
+    pub fn read(item: &'a [u8], value_bytes_max: u32) -> Result<Self, Refusal> {
+        let head = item
+            .first_chunk::<ITEM_HEADER_BYTES>()
+            .ok_or(Refusal::ItemLength { len: item.len(), needed: ITEM_HEADER_BYTES })?;
+        let block_len = read_u16(head, 0);
+        let [operation, flags, key_count, instruction_count] = [head[2], head[3], head[4], head[5]];
+        let extension_len = read_u16(head, 6);
+        let (key_len, second_len) = (read_u16(head, 8), read_u16(head, 10));
+        let value_len = read_u32(head, 12);
+        let (verb, flags_allowed) = match operation {
+            1 => (Verb::Get, 0),
+            2 => (Verb::Set, FLAG_ABSENT | FLAG_PRESENT | FLAG_VERSION),
+            3 => (Verb::Del, FLAG_PRESENT | FLAG_VERSION),
+            4 => (Verb::UpdateIf, FLAG_START),
+            _ => return Err(Refusal::Operation(operation)),
+        };
+        let condition_flags = flags & (FLAG_ABSENT | FLAG_PRESENT | FLAG_VERSION);
+        if flags & !flags_allowed != 0 || condition_flags.count_ones() > 1 {
+            return Err(Refusal::OperationFlags { operation, flags });
+        }
+        let keys_expected = 1 + u8::from(verb == Verb::UpdateIf && key_count == 2);
+        if key_count != keys_expected || (key_count == 1 && second_len != 0) {
+            return Err(Refusal::KeyCount { operation, count: key_count });
+        }
+        let instructions_max = if verb == Verb::UpdateIf { INSTRUCTIONS_MAX } else { 0 };
+        if usize::from(instruction_count) > instructions_max {
+            return Err(Refusal::InstructionCount { operation, count: instruction_count });
+        }
+        let has_version = condition_flags == FLAG_VERSION;
+        let instructions_start = ITEM_HEADER_BYTES + if has_version { VERSION_BYTES } else { 0 };
+        let instructions_end = instructions_start + usize::from(instruction_count) * INSTRUCTION_BYTES;
+        let keys_start = instructions_end + usize::from(extension_len);
+        if usize::from(block_len) != keys_start {
+            return Err(Refusal::BlockLength { found: block_len, expected: keys_start });
+        }
+        for (key, len) in [(0, key_len), (1, second_len)].into_iter().take(usize::from(key_count)) {
+            if !(1..=KEY_BYTES_MAX).contains(&usize::from(len)) {
+                return Err(Refusal::KeyLength { key, len });
+            }
+        }
+        if value_len > value_bytes_max {
+            return Err(Refusal::ValueLength { len: value_len, max: value_bytes_max });
+        }
+        let has_start = flags & FLAG_START != 0;
+        if value_len > 0 && !(verb == Verb::Set || has_start) {
+            return Err(Refusal::ValueUnexpected { operation, len: value_len });
+        }
+        let second_start = keys_start + padded(usize::from(key_len));
+        let value_start = second_start + padded(usize::from(second_len));
+        let end = value_start + padded(value_len as usize);
+        if item.len() != end {
+            return Err(Refusal::ItemLength { len: item.len(), needed: end });
+        }
+        if extension_len > 0 {
+            return Err(extension_refusal(&item[instructions_end..keys_start]));
+        }
+        let key = field(item, keys_start, usize::from(key_len))?;
+        let second_key = if key_count == 2 { Some(field(item, second_start, usize::from(second_len))?) } else { None };
+        let value = field(item, value_start, value_len as usize)?;
+        let condition = match condition_flags {
+            FLAG_ABSENT => Condition::Absent,
+            FLAG_PRESENT => Condition::Present,
+            FLAG_VERSION => {
+                if read_u32(item, 20) != 0 {
+                    return Err(Refusal::Padding);
+                }
+                Condition::Version(Version { epoch: read_u32(item, 16), sequence: read_u64(item, 24) })
+            }
+            _ => Condition::Always,
+        };
+        let request = Request {
+            verb,
+            condition,
+            key,
+            second_key,
+            value,
+            has_start,
+            instructions: &item[instructions_start..instructions_end],
+        };
+        // All of them before the first runs, so that a bad one has no effect before it.
+        for (number, bytes) in request.instructions.as_chunks::<INSTRUCTION_BYTES>().0.iter().enumerate() {
+            Instruction::read(bytes, number, key_count)?;
+        }
+        Ok(request)
+    }
+
+    /// The instructions, in order.
+    #[inline]
+    pub fn instructions(&self) -> impl ExactSizeIterator<Item = Instruction> + 'a {
+        let key_count = 1 + u8::from(self.second_key.is_some());
+        let chunks = self.instructions.as_chunks::<INSTRUCTION_BYTES>().0.iter();
+        chunks.map(move |bytes| Instruction::read(bytes, 0, key_count).expect("checked when the item was read"))
+    }
+}
+
+/// A field whose padding is zero. The caller knows that it lies within `item`.
+#[inline]
+fn field(item: &[u8], start: usize, len: usize) -> Result<&[u8], Refusal> {
+    let (field, padding) = item[start..start + padded(len)].split_at(len);
+    if padding.iter().any(|&byte| byte != 0) {
+        return Err(Refusal::Padding);
+    }
+    Ok(field)
+}
+
+/// No extension is defined yet: the first tag is named, or the form is wrong.
+#[cold]
+fn extension_refusal(area: &[u8]) -> Refusal {
+    let len = u16::try_from(area.len()).unwrap_or(u16::MAX);
+    if area.len() < 16 || !area.len().is_multiple_of(8) {
+        return Refusal::ExtensionLength(len);
+    }
+    Refusal::ExtensionTag(read_u16(area, 8))
+}
+
+/// Writes one BATCH frame of requests at the end of a buffer.
+#[derive(Debug)]
+pub struct BatchRequest {
+    start: usize,
+    header: Header,
+    batch: BatchWriter,
+}
+
+impl BatchRequest {
+    /// Starts a frame of at most `items_max` items.
+    #[must_use]
+    pub fn begin(out: &mut Vec<u8>, request_id: u64, level: AckLevel, deadline_ms: u16, items_max: usize) -> Self {
+        let start = out.len();
+        out.resize(start + HEADER_BYTES, 0);
+        let header = Header::request(Opcode::Batch, request_id, level, deadline_ms);
+        BatchRequest { start, header, batch: BatchWriter::begin(out, items_max) }
+    }
+
+    /// Items so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Whether there is no item yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds a GET.
+    pub fn get(&mut self, out: &mut Vec<u8>, key: &[u8]) {
+        self.item(out, Verb::Get, 0, None, &[], &[key], &[]);
+    }
+
+    /// Adds a SET.
+    pub fn set(&mut self, out: &mut Vec<u8>, key: &[u8], value: &[u8], condition: Condition) {
+        let (flags, version) = condition_flags(condition);
+        self.item(out, Verb::Set, flags, version, &[], &[key], value);
+    }
+
+    /// Adds a DEL.
+    pub fn del(&mut self, out: &mut Vec<u8>, key: &[u8], condition: Condition) {
+        let (flags, version) = condition_flags(condition);
+        self.item(out, Verb::Del, flags, version, &[], &[key], &[]);
+    }
+
+    /// Adds an UPDATE_IF; `start` is what a missing first key begins with.
+    pub fn update_if(&mut self, out: &mut Vec<u8>, key: &[u8], second_key: Option<&[u8]>, instructions: &[Instruction], start: Option<&[u8]>) {
+        let flags = if start.is_some() { FLAG_START } else { 0 };
+        let keys = [key, second_key.unwrap_or_default()];
+        let keys = if second_key.is_some() { &keys[..] } else { &keys[..1] };
+        self.item(out, Verb::UpdateIf, flags, None, instructions, keys, start.unwrap_or_default());
+    }
+
+    /// Adds an item that is encoded already, such as one that is sent again.
+    pub fn raw(&mut self, out: &mut Vec<u8>, item: &[u8]) {
+        let from = out.len();
+        out.extend_from_slice(item);
+        self.batch.end_item(out, from);
+    }
+
+    /// Ends the frame; there must be an item.
+    pub fn finish(self, out: &mut Vec<u8>) {
+        assert!(self.batch.finish(out) > 0, "a batch has at least one item");
+        finish_frame(out, self.start, self.header);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of an item, in their order")]
+    fn item(&mut self, out: &mut Vec<u8>, verb: Verb, flags: u8, version: Option<Version>, instructions: &[Instruction], keys: &[&[u8]], value: &[u8]) {
+        let from = out.len();
+        let block_len = ITEM_HEADER_BYTES + version.map_or(0, |_| VERSION_BYTES) + instructions.len() * INSTRUCTION_BYTES;
+        let mut head = [0; ITEM_HEADER_BYTES];
+        head[0..2].copy_from_slice(&u16::try_from(block_len).unwrap_or(u16::MAX).to_le_bytes());
+        head[2] = verb as u8;
+        head[3] = flags;
+        head[4] = u8::try_from(keys.len()).expect("one or two keys");
+        head[5] = u8::try_from(instructions.len()).unwrap_or(u8::MAX);
+        for (at, key) in [8, 10].into_iter().zip(keys) {
+            // A key over the limit is the server's to refuse, with the limit in its words.
+            head[at..at + 2].copy_from_slice(&u16::try_from(key.len()).unwrap_or(u16::MAX).to_le_bytes());
+        }
+        head[12..16].copy_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend_from_slice(&head);
+        if let Some(version) = version {
+            out.extend_from_slice(&u64::from(version.epoch).to_le_bytes());
+            out.extend_from_slice(&version.sequence.to_le_bytes());
+        }
+        for instruction in instructions {
+            out.extend_from_slice(&instruction.encode());
+        }
+        for key in keys {
+            push_padded(out, key);
+        }
+        push_padded(out, value);
+        self.batch.end_item(out, from);
+    }
+}
+
+fn condition_flags(condition: Condition) -> (u8, Option<Version>) {
+    match condition {
+        Condition::Always => (0, None),
+        Condition::Absent => (FLAG_ABSENT, None),
+        Condition::Present => (FLAG_PRESENT, None),
+        Condition::Version(version) => (FLAG_VERSION, Some(version)),
+    }
+}

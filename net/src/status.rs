@@ -1,0 +1,149 @@
+//! What a reply says of its request, and whether the request was executed.
+
+/// The outcome of a request or of one of its items. The high byte is the class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Status {
+    /// Done.
+    Ok = 0x0000,
+    /// An instruction's condition did not hold; nothing was changed.
+    GuardFailed = 0x0101,
+    /// The key does not exist.
+    NotFound = 0x0102,
+    /// The key exists, and only-if-absent was asked.
+    Exists = 0x0103,
+    /// The key has another version, and only-if-version was asked.
+    VersionMismatch = 0x0104,
+    /// Another node has the slot.
+    Moved = 0x0201,
+    /// This node may not write.
+    NotPrimary = 0x0202,
+    /// A bounded queue is full; retry after the time in the header.
+    Busy = 0x0301,
+    /// The deadline passed before execution.
+    Deadline = 0x0302,
+    /// The server is stopping.
+    Draining = 0x0303,
+    /// The disk is full; reads and retries later work.
+    Full = 0x0304,
+    /// Not a request of this protocol.
+    Malformed = 0x0401,
+    /// A length is over its limit.
+    TooLarge = 0x0402,
+    /// The keys of one operation route to different slots.
+    CrossSlot = 0x0403,
+    /// A known field has a value that this server does not support.
+    Unsupported = 0x0404,
+    /// A key is empty or over its limit.
+    BadKey = 0x0405,
+    /// A field lies outside its value.
+    BadField = 0x0406,
+    /// The first frame of a connection was not HELLO.
+    HelloExpected = 0x0407,
+    /// Authentication failed or is missing.
+    Auth = 0x0408,
+    /// The device reported an error; a write is not acknowledged.
+    Io = 0x0501,
+    /// What was read is not what was written.
+    Corrupt = 0x0502,
+    /// The shard has stopped.
+    ShardDown = 0x0503,
+    /// The outcome is not known.
+    Indeterminate = 0x0601,
+}
+
+/// Whether a request took effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Executed {
+    /// It did.
+    Yes,
+    /// It did not and will not.
+    No,
+    /// Nobody can tell; a retry must be safe to run twice.
+    Unknown,
+}
+
+impl Status {
+    /// Every status, in ascending order.
+    pub const ALL: [Status; 23] = [
+        Status::Ok,
+        Status::GuardFailed,
+        Status::NotFound,
+        Status::Exists,
+        Status::VersionMismatch,
+        Status::Moved,
+        Status::NotPrimary,
+        Status::Busy,
+        Status::Deadline,
+        Status::Draining,
+        Status::Full,
+        Status::Malformed,
+        Status::TooLarge,
+        Status::CrossSlot,
+        Status::Unsupported,
+        Status::BadKey,
+        Status::BadField,
+        Status::HelloExpected,
+        Status::Auth,
+        Status::Io,
+        Status::Corrupt,
+        Status::ShardDown,
+        Status::Indeterminate,
+    ];
+
+    /// The number on the wire.
+    #[inline]
+    #[must_use]
+    pub const fn code(self) -> u16 {
+        self as u16
+    }
+
+    /// The status with this number.
+    #[must_use]
+    pub fn from_code(code: u16) -> Option<Self> {
+        if code == 0 {
+            return Some(Status::Ok);
+        }
+        Status::ALL.into_iter().find(|status| status.code() == code)
+    }
+
+    /// Whether a request that got this status took effect.
+    #[must_use]
+    pub fn executed(self) -> Executed {
+        match self {
+            Status::Ok => Executed::Yes,
+            Status::ShardDown | Status::Io | Status::Indeterminate => Executed::Unknown,
+            _ => Executed::No,
+        }
+    }
+
+    /// Its name as the documents write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Ok => "OK",
+            Status::GuardFailed => "GUARD_FAILED",
+            Status::NotFound => "NOT_FOUND",
+            Status::Exists => "EXISTS",
+            Status::VersionMismatch => "VERSION_MISMATCH",
+            Status::Moved => "MOVED",
+            Status::NotPrimary => "NOT_PRIMARY",
+            Status::Busy => "BUSY",
+            Status::Deadline => "DEADLINE",
+            Status::Draining => "DRAINING",
+            Status::Full => "FULL",
+            Status::Malformed => "MALFORMED",
+            Status::TooLarge => "TOO_LARGE",
+            Status::CrossSlot => "CROSS_SLOT",
+            Status::Unsupported => "UNSUPPORTED",
+            Status::BadKey => "BAD_KEY",
+            Status::BadField => "BAD_FIELD",
+            Status::HelloExpected => "HELLO_EXPECTED",
+            Status::Auth => "AUTH",
+            Status::Io => "IO",
+            Status::Corrupt => "CORRUPT",
+            Status::ShardDown => "SHARD_DOWN",
+            Status::Indeterminate => "INDETERMINATE",
+        }
+    }
+}
