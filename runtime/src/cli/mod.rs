@@ -1,0 +1,164 @@
+//! The tree of commands: what a shell may say, and which exit code answers it.
+
+mod options;
+
+use std::fmt;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use penstock_runtime::config::{Settings, Sources};
+
+use options::OptionFlags;
+
+/// What every command's help says about its end.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  the answer is no: not found, a guard failed, data damaged
+  2  the command, its configuration or this machine is wrong; one line says what
+  3  no server there, or it failed; whether a write happened is said";
+
+const EXAMPLES: &str = "\
+Examples:
+  penstock serve
+  penstock set stock:42 u32:100
+  penstock update-if stock:42 'u32@0 >= 1' 'u32@0 -= 1'
+  penstock get stock:42 --as u32@0";
+
+/// Durable key-value server for stock under pressure: what it acknowledged, a power cut cannot take back.
+#[derive(Parser)]
+#[command(
+    name = "penstock",
+    version,
+    after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"),
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve a data directory until SIGTERM or SIGINT
+    #[command(after_help = format!("{SERVE_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Serve(ServerArgs),
+    /// Show the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Print the completion script of a shell
+    #[command(after_help = "Example: penstock completions bash > /etc/bash_completion.d/penstock")]
+    Completions {
+        /// Which shell reads it
+        shell: clap_complete::Shell,
+    },
+}
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  penstock serve
+  penstock serve --data /var/lib/penstock --shards 2 --cache-bytes 4GiB
+  penstock serve --listen 127.0.0.1:0 --shard-ports 0     free ports, printed at the start
+
+Every option may also stand in the environment (--spin-us as PENSTOCK_SPIN_US) or in a TOML file (spin_us).
+--help says more than -h.";
+
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Print each option's value, where it came from and what it means
+    #[command(after_help = format!(
+        "It takes the flags of serve, so that a command line can be tried before it runs.\n\n{EXIT_CODES}"
+    ))]
+    Explain(ServerArgs),
+}
+
+/// The file and the flags from which the server's configuration is resolved.
+#[derive(Args)]
+struct ServerArgs {
+    /// TOML file with options; also PENSTOCK_CONFIG
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    options: OptionFlags,
+}
+
+impl ServerArgs {
+    fn resolve(self) -> Result<Settings, Failure> {
+        Sources::of_process(self.options.given, self.config)
+            .and_then(|sources| Settings::resolve(&sources))
+            .map_err(Failure::usage)
+    }
+}
+
+/// The end of a command that did not do what was asked.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    line: String,
+}
+
+impl Failure {
+    /// The command, its configuration or this machine is wrong.
+    fn usage(cause: impl fmt::Display) -> Failure {
+        Failure {
+            code: 2,
+            line: cause.to_string(),
+        }
+    }
+}
+
+/// Runs the command that this process was started with.
+pub fn run() -> ExitCode {
+    match Cli::parse().command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("penstock: {}", failure.line);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+impl Command {
+    fn run(self) -> Result<(), Failure> {
+        match self {
+            Command::Serve(args) => {
+                args.resolve()?;
+                Err(Failure::usage("this build has no server yet"))
+            }
+            Command::Config(ConfigCommand::Explain(args)) => print(&args.resolve()?.explain()),
+            Command::Completions { shell } => {
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut Cli::command(), "penstock", &mut script);
+                print_bytes(&script)
+            }
+        }
+    }
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// A reader that went away (`| head`) wanted no more: that is no failure of ours.
+fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::usage(
+            format_args!("cannot write the answer: {error}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_of_commands_is_sound() {
+        Cli::command().debug_assert();
+    }
+}
