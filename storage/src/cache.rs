@@ -109,7 +109,13 @@ impl Cache {
     /// An empty cache that keeps about `budget_bytes`.
     #[must_use]
     pub fn new(budget_bytes: usize) -> Self {
-        Cache { cells: Vec::new(), free: Vec::new(), used_bytes: 0, budget_bytes, hand: 0 }
+        Cache {
+            cells: Vec::new(),
+            free: Vec::new(),
+            used_bytes: 0,
+            budget_bytes,
+            hand: 0,
+        }
     }
 
     /// The cell.
@@ -179,7 +185,10 @@ impl Cache {
             }
             None => {
                 self.cells.push(cell);
-                CellId(u32::try_from(self.cells.len() - 1).expect("fewer than 2^32 cells fit in memory"))
+                CellId(
+                    u32::try_from(self.cells.len() - 1)
+                        .expect("fewer than 2^32 cells fit in memory"),
+                )
             }
         }
     }
@@ -201,7 +210,10 @@ impl Cache {
                 true
             }
             // A block more than twice too large is given back.
-            Body::Heap(bytes) if key_len + value.len() > INLINE_BYTES && bytes.capacity() < 2 * (key_len + value.len()) => {
+            Body::Heap(bytes)
+                if key_len + value.len() > INLINE_BYTES
+                    && bytes.capacity() < 2 * (key_len + value.len()) =>
+            {
                 bytes.truncate(key_len);
                 bytes.extend_from_slice(value);
                 true
@@ -236,7 +248,11 @@ impl Cache {
     /// `durable`, not used since the hand last passed.
     pub fn victim(&mut self, durable: Lsn, steps: usize) -> Option<CellId> {
         for _ in 0..steps.min(self.cells.len() * 2) {
-            self.hand = if self.hand + 1 < self.cells.len() { self.hand + 1 } else { 0 };
+            self.hand = if self.hand + 1 < self.cells.len() {
+                self.hand + 1
+            } else {
+                0
+            };
             let cell = &mut self.cells[self.hand];
             if cell.state != State::Live || cell.lsn > durable || cell.sequence == 0 {
                 continue;
@@ -244,7 +260,9 @@ impl Cache {
             if std::mem::take(&mut cell.referenced) {
                 continue;
             }
-            return Some(CellId(u32::try_from(self.hand).expect("cell numbers are 32 bits")));
+            return Some(CellId(
+                u32::try_from(self.hand).expect("cell numbers are 32 bits"),
+            ));
         }
         None
     }
@@ -281,7 +299,10 @@ mod tests {
             assert_eq!(cache.cell(id).value(), value);
             seen.push(cache.used_bytes());
         }
-        assert_eq!(seen[0], seen[12], "the same value costs the same bytes again");
+        assert_eq!(
+            seen[0], seen[12],
+            "the same value costs the same bytes again"
+        );
         cache.remove(id);
         assert_eq!((cache.used_bytes(), cache.len()), (0, 0));
     }
@@ -295,7 +316,11 @@ mod tests {
             cache.cell_mut(id).lsn = Lsn(lsn);
             cache.cell_mut(id).sequence = 1;
         }
-        assert_eq!(cache.victim(Lsn(4), 100), None, "nothing durable, nothing leaves");
+        assert_eq!(
+            cache.victim(Lsn(4), 100),
+            None,
+            "nothing durable, nothing leaves"
+        );
         assert_eq!(cache.victim(Lsn(5), 100), Some(first));
         cache.touch(first);
         assert_eq!(cache.victim(Lsn(9), 100), Some(second));

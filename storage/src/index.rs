@@ -62,7 +62,11 @@ impl Index {
     /// An empty table.
     #[must_use]
     pub fn new() -> Self {
-        Index { entries: vec![Entry::default(); ENTRIES_MIN], mask: ENTRIES_MIN - 1, used: 0 }
+        Index {
+            entries: vec![Entry::default(); ENTRIES_MIN],
+            mask: ENTRIES_MIN - 1,
+            used: 0,
+        }
     }
 
     /// Keys in the table.
@@ -86,17 +90,28 @@ impl Index {
     /// The entries whose hash is `hash`, in probe order.
     #[inline]
     pub fn candidates(&self, hash: u32) -> Candidates<'_> {
-        Candidates { index: self, hash, at: hash as usize & self.mask }
+        Candidates {
+            index: self,
+            hash,
+            at: hash as usize & self.mask,
+        }
     }
 
     /// Adds an entry for a key that has no entry, known to be in `cell`, not logged yet.
     pub fn insert(&mut self, hash: u32, cell: CellId) {
-        self.insert_entry(Entry { hash, cell: cell.0 + 1, ..Entry::default() });
+        self.insert_entry(Entry {
+            hash,
+            cell: cell.0 + 1,
+            ..Entry::default()
+        });
     }
 
     /// Adds an entry for a key that has no entry and is on disk only.
     pub fn insert_cold(&mut self, hash: u32, place: Place, sequence: u64) {
-        let mut entry = Entry { hash, ..Entry::default() };
+        let mut entry = Entry {
+            hash,
+            ..Entry::default()
+        };
         entry.set_place(place, sequence);
         self.insert_entry(entry);
     }
@@ -127,7 +142,10 @@ impl Index {
     pub fn set_cell(&mut self, position: Position, cell: Option<CellId>) {
         let entry = &mut self.entries[position.0];
         entry.cell = cell.map_or(0, |cell| cell.0 + 1);
-        assert!(!entry.is_empty(), "a key that is neither logged nor cached would be lost");
+        assert!(
+            !entry.is_empty(),
+            "a key that is neither logged nor cached would be lost"
+        );
     }
 
     /// Where the newest part of the entry's key stands, if it was logged.
@@ -196,7 +214,9 @@ impl Index {
 impl Entry {
     #[inline]
     fn set_place(&mut self, place: Place, sequence: u64) {
-        assert!(place.file.0 != 0 && place.offset.is_multiple_of(8) && place.bytes.is_multiple_of(8));
+        assert!(
+            place.file.0 != 0 && place.offset.is_multiple_of(8) && place.bytes.is_multiple_of(8)
+        );
         self.file = place.file.0;
         self.offset_eighths = u32::try_from(place.offset / 8).expect("a segment has at most 1 GiB");
         self.bytes_eighths = place.bytes / 8;
@@ -267,14 +287,16 @@ mod tests {
         for seed in 1..=20u64 {
             let mut state = seed;
             let mut next = move || {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 state >> 33
             };
             let mut index = Index::new();
             let mut model: HashMap<u32, u32> = HashMap::new();
             for _ in 0..20_000 {
                 let cell = u32::try_from(next() % 3_000).unwrap();
-                let hash = u32::MAX - 700 + (cell.wrapping_mul(2_654_435_761) % 1_400);
+                let hash = (u32::MAX - 700).wrapping_add(cell.wrapping_mul(2_654_435_761) % 1_400);
                 if model.remove(&cell).is_some() {
                     let position = index.position_of(hash, CellId(cell));
                     index.remove(position);
@@ -285,7 +307,10 @@ mod tests {
             }
             assert_eq!(index.len(), model.len(), "seed {seed}");
             for (&cell, &hash) in &model {
-                assert!(index.candidates(hash).any(|c| c.cell == Some(CellId(cell))), "seed {seed}");
+                assert!(
+                    index.candidates(hash).any(|c| c.cell == Some(CellId(cell))),
+                    "seed {seed}"
+                );
             }
         }
     }
@@ -294,15 +319,30 @@ mod tests {
     fn a_cold_entry_keeps_its_place_when_the_table_grows() {
         let mut index = Index::new();
         for n in 0..5_000u32 {
-            let place = Place { file: FileId(n + 1), offset: u64::from(n) * 64, bytes: 56 };
-            index.insert_cold(n.wrapping_mul(2_654_435_761), place, u64::from(n) + (7 << 32));
+            let place = Place {
+                file: FileId(n + 1),
+                offset: u64::from(n) * 64,
+                bytes: 56,
+            };
+            index.insert_cold(
+                n.wrapping_mul(2_654_435_761),
+                place,
+                u64::from(n) + (7 << 32),
+            );
         }
         for n in 0..5_000u32 {
             let found = index
                 .candidates(n.wrapping_mul(2_654_435_761))
-                .find(|c| index.place(c.position).is_some_and(|place| place.file == FileId(n + 1)))
+                .find(|c| {
+                    index
+                        .place(c.position)
+                        .is_some_and(|place| place.file == FileId(n + 1))
+                })
                 .expect("inserted");
-            assert_eq!(index.place(found.position).unwrap().offset, u64::from(n) * 64);
+            assert_eq!(
+                index.place(found.position).unwrap().offset,
+                u64::from(n) * 64
+            );
             assert!(index.is_sequence(found.position, u64::from(n)));
         }
     }

@@ -44,11 +44,40 @@ pub struct IoToken(pub u64);
 pub enum Io<B> {
     /// Write `len` bytes of `block`, from its start, at `offset`. With `durable` the completion
     /// may only come after the device has the bytes for good (RWF_DSYNC or its equal).
-    Write { token: IoToken, file: FileId, offset: u64, block: B, len: u32, durable: bool },
+    Write {
+        /// Comes back in the completion.
+        token: IoToken,
+        /// The file to write.
+        file: FileId,
+        /// Where, a multiple of [`BLOCK_BYTES`].
+        offset: u64,
+        /// What; its rest behind `len` is not written.
+        block: B,
+        /// How much, a multiple of [`BLOCK_BYTES`].
+        len: u32,
+        /// Whether the write itself must be durable.
+        durable: bool,
+    },
     /// Make every write of `file` that completed before this request durable (fdatasync).
-    Sync { token: IoToken, file: FileId },
+    Sync {
+        /// Comes back in the completion.
+        token: IoToken,
+        /// The file to sync.
+        file: FileId,
+    },
     /// Fill the first `len` bytes of `block` from `offset`; both multiples of [`BLOCK_BYTES`].
-    Read { token: IoToken, file: FileId, offset: u64, block: B, len: u32 },
+    Read {
+        /// Comes back in the completion.
+        token: IoToken,
+        /// The file to read.
+        file: FileId,
+        /// Where, a multiple of [`BLOCK_BYTES`].
+        offset: u64,
+        /// Filled from its start.
+        block: B,
+        /// How much, a multiple of [`BLOCK_BYTES`].
+        len: u32,
+    },
 }
 
 /// Why an [`Io`] failed, by what the owner can do about it.
@@ -57,15 +86,20 @@ pub enum IoFailure {
     /// The device or the file system reported an error (its errno).
     Device(i32),
     /// Fewer bytes moved than were asked for.
-    Short { moved: u32 },
+    Short {
+        /// The bytes that did.
+        moved: u32,
+    },
 }
 
 /// The end of one [`Io`].
 #[derive(Debug)]
 pub struct Completion<B> {
+    /// The token of the request.
     pub token: IoToken,
     /// The block of the request, if it had one.
     pub block: Option<B>,
+    /// Whether all of it was done.
     pub result: Result<(), IoFailure>,
 }
 

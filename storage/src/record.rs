@@ -66,8 +66,17 @@ pub struct RecordSpec<'a> {
 /// The encoded size of a part, in bytes.
 #[inline]
 #[must_use]
-pub const fn part_bytes(key_len: usize, value_len: usize, expiry: bool, extension_len: usize) -> usize {
-    PART_HEADER_BYTES + padded(key_len) + padded(value_len) + if expiry { 8 } else { 0 } + extension_len
+pub const fn part_bytes(
+    key_len: usize,
+    value_len: usize,
+    expiry: bool,
+    extension_len: usize,
+) -> usize {
+    PART_HEADER_BYTES
+        + padded(key_len)
+        + padded(value_len)
+        + if expiry { 8 } else { 0 }
+        + extension_len
 }
 
 #[inline]
@@ -83,7 +92,12 @@ impl RecordSpec<'_> {
         let mut extension_len = self.extension.len();
         let mut bytes = 0;
         for part in self.parts {
-            bytes += part_bytes(part.key.len(), part.value.len(), part.expiry_ms.is_some(), extension_len);
+            bytes += part_bytes(
+                part.key.len(),
+                part.value.len(),
+                part.expiry_ms.is_some(),
+                extension_len,
+            );
             extension_len = 0;
         }
         bytes
@@ -96,12 +110,27 @@ impl RecordSpec<'_> {
     #[inline]
     pub fn encode_part(&self, ordinal: usize, into: &mut [u8]) -> usize {
         let part = &self.parts[ordinal];
-        assert!((1..=KEY_BYTES_MAX).contains(&part.key.len()), "key length {}", part.key.len());
-        assert!(part.value.len() <= VALUE_BYTES_MAX, "value length {}", part.value.len());
-        assert!(self.parts.len() <= PARTS_MAX && self.sequence > 0 && self.time_ms >> TIME_BITS == 0);
+        assert!(
+            (1..=KEY_BYTES_MAX).contains(&part.key.len()),
+            "key length {}",
+            part.key.len()
+        );
+        assert!(
+            part.value.len() <= VALUE_BYTES_MAX,
+            "value length {}",
+            part.value.len()
+        );
+        assert!(
+            self.parts.len() <= PARTS_MAX && self.sequence > 0 && self.time_ms >> TIME_BITS == 0
+        );
         let extension: &[u8] = if ordinal == 0 { self.extension } else { &[] };
         assert!(extension.len().is_multiple_of(8));
-        let len = part_bytes(part.key.len(), part.value.len(), part.expiry_ms.is_some(), extension.len());
+        let len = part_bytes(
+            part.key.len(),
+            part.value.len(),
+            part.expiry_ms.is_some(),
+            extension.len(),
+        );
         let into = &mut into[..len];
 
         let mut flags = 0;
@@ -116,7 +145,9 @@ impl RecordSpec<'_> {
             PartKind::Tombstone => 2,
         };
         let numbers = (self.parts.len() << 4) | ordinal;
-        let (header, body) = into.split_first_chunk_mut::<PART_HEADER_BYTES>().expect("len covers the header");
+        let (header, body) = into
+            .split_first_chunk_mut::<PART_HEADER_BYTES>()
+            .expect("len covers the header");
         header[0..4].copy_from_slice(&low_u32(len).to_le_bytes());
         header[8] = kind;
         header[9] = flags;
@@ -195,7 +226,9 @@ impl<'a> PartView<'a> {
     /// # Errors
     /// [`PartError`] if it is damaged or of an unknown kind.
     pub fn read(bytes: &'a [u8]) -> Result<Self, PartError> {
-        let header = bytes.first_chunk::<PART_HEADER_BYTES>().ok_or(PartError::Damaged)?;
+        let header = bytes
+            .first_chunk::<PART_HEADER_BYTES>()
+            .ok_or(PartError::Damaged)?;
         let len = read_u32(&header[0..4]) as usize;
         if len < PART_HEADER_BYTES || !len.is_multiple_of(8) {
             return Err(PartError::Damaged);
@@ -208,10 +241,20 @@ impl<'a> PartView<'a> {
         let kind = match kind {
             1 => PartKind::Put,
             2 => PartKind::Tombstone,
-            _ => return Err(PartError::Unsupported { kind, flags, encoding }),
+            _ => {
+                return Err(PartError::Unsupported {
+                    kind,
+                    flags,
+                    encoding,
+                });
+            }
         };
         if flags & !FLAGS_KNOWN != 0 || encoding != 0 {
-            return Err(PartError::Unsupported { kind: header[8], flags, encoding });
+            return Err(PartError::Unsupported {
+                kind: header[8],
+                flags,
+                encoding,
+            });
         }
         let key_len = usize::from(u16::from_le_bytes([header[14], header[15]]));
         let value_len = read_u32(&header[16..20]) as usize;
@@ -225,10 +268,19 @@ impl<'a> PartView<'a> {
         if !bounded {
             return Err(PartError::Damaged);
         }
-        let part = PartView { bytes, kind, key_len, value_len };
+        let part = PartView {
+            bytes,
+            kind,
+            key_len,
+            value_len,
+        };
         let fixed = part_bytes(key_len, value_len, flags & FLAG_EXPIRY != 0, 0);
         let extended = flags & FLAG_EXTENSION != 0;
-        let padding_clean = |start: usize, len: usize| bytes.get(start + len..start + padded(len)).is_some_and(|p| p.iter().all(|&b| b == 0));
+        let padding_clean = |start: usize, len: usize| {
+            bytes
+                .get(start + len..start + padded(len))
+                .is_some_and(|p| p.iter().all(|&b| b == 0))
+        };
         if fixed > len
             || (extended != (len > fixed))
             || part.sequence() == 0
@@ -238,7 +290,11 @@ impl<'a> PartView<'a> {
             return Err(PartError::Damaged);
         }
         if extended && !extension_is_known(&bytes[fixed..]) {
-            return Err(PartError::Unsupported { kind: header[8], flags, encoding });
+            return Err(PartError::Unsupported {
+                kind: header[8],
+                flags,
+                encoding,
+            });
         }
         Ok(part)
     }
@@ -320,14 +376,23 @@ impl<'a> PartView<'a> {
 
 /// Whether every item that must be understood is: none is defined yet, so none may ask for it.
 fn extension_is_known(area: &[u8]) -> bool {
-    let Some((head, mut items)) = area.split_first_chunk::<8>() else { return false };
+    let Some((head, mut items)) = area.split_first_chunk::<8>() else {
+        return false;
+    };
     if usize::from(u16::from_le_bytes([head[0], head[1]])) != area.len() {
         return false;
     }
     for _ in 0..u16::from_le_bytes([head[2], head[3]]) {
-        let Some((item, rest)) = items.split_first_chunk::<8>() else { return false };
-        let (tag, len) = (u16::from_le_bytes([item[0], item[1]]), u16::from_le_bytes([item[2], item[3]]));
-        let Some(after) = rest.get(padded(usize::from(len))..) else { return false };
+        let Some((item, rest)) = items.split_first_chunk::<8>() else {
+            return false;
+        };
+        let (tag, len) = (
+            u16::from_le_bytes([item[0], item[1]]),
+            u16::from_le_bytes([item[2], item[3]]),
+        );
+        let Some(after) = rest.get(padded(usize::from(len))..) else {
+            return false;
+        };
         if tag >> 15 == 1 {
             return false;
         }
@@ -350,10 +415,29 @@ mod tests {
 
     fn sample(expiry_ms: Option<u64>, extension: &[u8]) -> Vec<u8> {
         let parts = [
-            PartSpec { kind: PartKind::Put, key: b"stock:42", value: &[9, 8, 7], expiry_ms, layout: 513 },
-            PartSpec { kind: PartKind::Tombstone, key: b"{stock:42}x", value: &[], expiry_ms: None, layout: 0 },
+            PartSpec {
+                kind: PartKind::Put,
+                key: b"stock:42",
+                value: &[9, 8, 7],
+                expiry_ms,
+                layout: 513,
+            },
+            PartSpec {
+                kind: PartKind::Tombstone,
+                key: b"{stock:42}x",
+                value: &[],
+                expiry_ms: None,
+                layout: 0,
+            },
         ];
-        let record = RecordSpec { slot: 77, epoch: 0x0102_0304, sequence: 99, time_ms: 1_700_000_000_123, parts: &parts, extension };
+        let record = RecordSpec {
+            slot: 77,
+            epoch: 0x0102_0304,
+            sequence: 99,
+            time_ms: 1_700_000_000_123,
+            parts: &parts,
+            extension,
+        };
         let mut bytes = vec![0xAA; record.bytes()];
         let first = record.encode_part(0, &mut bytes);
         let second = record.encode_part(1, &mut bytes[first..]);
@@ -363,15 +447,44 @@ mod tests {
 
     #[test]
     fn what_was_encoded_is_read_back() {
-        let extension = [24u8, 0, 1, 0, 0, 0, 0, 0, 1, 0, 3, 0, 0, 0, 0, 0, 5, 6, 7, 0, 0, 0, 0, 0];
-        for (expiry, extension) in [(None, &[][..]), (Some(5), &[][..]), (Some(u64::MAX), &extension[..]), (None, &extension[..])] {
+        let extension = [
+            24u8, 0, 1, 0, 0, 0, 0, 0, 1, 0, 3, 0, 0, 0, 0, 0, 5, 6, 7, 0, 0, 0, 0, 0,
+        ];
+        for (expiry, extension) in [
+            (None, &[][..]),
+            (Some(5), &[][..]),
+            (Some(u64::MAX), &extension[..]),
+            (None, &extension[..]),
+        ] {
             let bytes = sample(expiry, extension);
             let first = PartView::read(&bytes).unwrap();
-            assert_eq!((first.key(), first.value(), first.kind()), (&b"stock:42"[..], &[9u8, 8, 7][..], PartKind::Put));
-            assert_eq!((first.slot(), first.epoch(), first.sequence(), first.time_ms()), (77, 0x0102_0304, 99, 1_700_000_000_123));
-            assert_eq!((first.layout(), first.expiry_ms(), first.ordinal(), first.count()), (513, expiry, 0, 2));
+            assert_eq!(
+                (first.key(), first.value(), first.kind()),
+                (&b"stock:42"[..], &[9u8, 8, 7][..], PartKind::Put)
+            );
+            assert_eq!(
+                (
+                    first.slot(),
+                    first.epoch(),
+                    first.sequence(),
+                    first.time_ms()
+                ),
+                (77, 0x0102_0304, 99, 1_700_000_000_123)
+            );
+            assert_eq!(
+                (
+                    first.layout(),
+                    first.expiry_ms(),
+                    first.ordinal(),
+                    first.count()
+                ),
+                (513, expiry, 0, 2)
+            );
             let second = PartView::read(&bytes[first.bytes().len()..]).unwrap();
-            assert_eq!((second.key(), second.kind(), second.ordinal()), (&b"{stock:42}x"[..], PartKind::Tombstone, 1));
+            assert_eq!(
+                (second.key(), second.kind(), second.ordinal()),
+                (&b"{stock:42}x"[..], PartKind::Tombstone, 1)
+            );
         }
     }
 
@@ -401,6 +514,13 @@ mod tests {
         let len = read_u32(&bytes) as usize;
         let crc = crc_of(&bytes[8..len]);
         bytes[4..8].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(PartView::read(&bytes).unwrap_err(), PartError::Unsupported { kind: 3, flags: 0, encoding: 0 });
+        assert_eq!(
+            PartView::read(&bytes).unwrap_err(),
+            PartError::Unsupported {
+                kind: 3,
+                flags: 0,
+                encoding: 0
+            }
+        );
     }
 }

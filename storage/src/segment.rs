@@ -72,7 +72,11 @@ impl SegmentHeader {
     /// What the checks of its frames need.
     #[must_use]
     pub fn home(&self) -> FrameHome {
-        FrameHome { log_id: self.log_id, segment_sequence: self.sequence, salt: self.salt }
+        FrameHome {
+            log_id: self.log_id,
+            segment_sequence: self.sequence,
+            salt: self.salt,
+        }
     }
 
     /// Fills `block` with the header.
@@ -109,7 +113,9 @@ impl SegmentHeader {
         if block.iter().all(|&byte| byte == 0) {
             return FirstBlock::Spare;
         }
-        if block[0..8] != SEGMENT_MAGIC || read_u32(&block[BLOCK_BYTES - 4..]) != hash(&block[..BLOCK_BYTES - 4]) {
+        if block[0..8] != SEGMENT_MAGIC
+            || read_u32(&block[BLOCK_BYTES - 4..]) != hash(&block[..BLOCK_BYTES - 4])
+        {
             return FirstBlock::Damaged;
         }
         let version = read_u32(&block[8..12]);
@@ -119,7 +125,10 @@ impl SegmentHeader {
         let word = |at: usize| read_u64(&block[at..at + 8]);
         let id = |at: usize| -> [u8; 16] { block[at..at + 16].try_into().expect("sixteen bytes") };
         let header = SegmentHeader {
-            owner: Owner { cluster_id: id(16), node_id: id(32) },
+            owner: Owner {
+                cluster_id: id(16),
+                node_id: id(32),
+            },
             incarnation: word(48),
             log_id: word(56),
             stream: read_u32(&block[64..68]),
@@ -136,6 +145,10 @@ impl SegmentHeader {
         // version does not know.
         let mut again = [0; BLOCK_BYTES];
         header.encode(&mut again);
-        if again == *block { FirstBlock::Segment(header) } else { FirstBlock::OtherVersion(version) }
+        if again == *block {
+            FirstBlock::Segment(header)
+        } else {
+            FirstBlock::OtherVersion(version)
+        }
     }
 }

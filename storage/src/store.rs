@@ -136,7 +136,10 @@ impl<P: Blocks> Store<P> {
     #[must_use]
     pub fn version(&self, id: CellId) -> Version {
         let cell = self.cache.cell(id);
-        Version { epoch: cell.epoch, sequence: cell.sequence }
+        Version {
+            epoch: cell.epoch,
+            sequence: cell.sequence,
+        }
     }
 
     /// Whether a record with one part for a key and value of these lengths can be logged now.
@@ -162,8 +165,12 @@ impl<P: Blocks> Store<P> {
 
     /// Takes back an [`Store::insert`] that is not to be committed.
     pub fn discard(&mut self, id: CellId) {
-        assert!(self.cache.cell(id).sequence == 0, "only a key that was never logged is discarded");
-        self.index.remove(self.index.position_of(self.cache.cell(id).hash, id));
+        assert!(
+            self.cache.cell(id).sequence == 0,
+            "only a key that was never logged is discarded"
+        );
+        self.index
+            .remove(self.index.position_of(self.cache.cell(id).hash, id));
         self.cache.remove(id);
     }
 
@@ -181,15 +188,34 @@ impl<P: Blocks> Store<P> {
     /// Logs the present contents of `cells`, keys of one `slot`, as one record: all of them or
     /// none survive a crash. [`Store::room_for`] must have said yes. `unix_ms` is the wall clock.
     #[inline]
-    pub fn commit(&mut self, now_us: u64, unix_ms: u64, slot: u16, cells: &[CellId]) -> (Lsn, Version) {
+    pub fn commit(
+        &mut self,
+        now_us: u64,
+        unix_ms: u64,
+        slot: u16,
+        cells: &[CellId],
+    ) -> (Lsn, Version) {
         let sequence = &mut self.sequences[partition_of(slot)];
         *sequence += 1;
-        let version = Version { epoch: self.epoch, sequence: *sequence };
+        let version = Version {
+            epoch: self.epoch,
+            sequence: *sequence,
+        };
         self.time_ms = self.time_ms.max(unix_ms);
-        let mut parts = [PartSpec { kind: PartKind::Put, key: &[], value: &[], expiry_ms: None, layout: 0 }; PARTS_MAX];
+        let mut parts = [PartSpec {
+            kind: PartKind::Put,
+            key: &[],
+            value: &[],
+            expiry_ms: None,
+            layout: 0,
+        }; PARTS_MAX];
         for (part, &id) in parts.iter_mut().zip(cells) {
             let cell = self.cache.cell(id);
-            part.kind = if cell.is_deleted() { PartKind::Tombstone } else { PartKind::Put };
+            part.kind = if cell.is_deleted() {
+                PartKind::Tombstone
+            } else {
+                PartKind::Put
+            };
             part.key = cell.key();
             part.value = cell.value();
         }
@@ -235,7 +261,13 @@ impl<P: Blocks> Store<P> {
     pub fn read(&mut self, token: IoToken, place: Place) -> Option<Io<P::Block>> {
         let (offset, len) = aligned_span(place);
         let block = self.blocks.take(len as usize)?;
-        Some(Io::Read { token, file: place.file, offset, block, len })
+        Some(Io::Read {
+            token,
+            file: place.file,
+            offset,
+            block,
+            len,
+        })
     }
 
     /// Takes the block that was read for `place` into the cache, if the place is still current.
@@ -243,7 +275,12 @@ impl<P: Blocks> Store<P> {
     /// # Errors
     /// [`AdmitError::Corrupt`] if the index points at the place and no valid part with the
     /// entry's hash and sequence stands there. Nothing is cached then.
-    pub fn admit(&mut self, place: Place, block: &P::Block, hash_of: impl Fn(&[u8]) -> u32) -> Result<(), AdmitError> {
+    pub fn admit(
+        &mut self,
+        place: Place,
+        block: &P::Block,
+        hash_of: impl Fn(&[u8]) -> u32,
+    ) -> Result<(), AdmitError> {
         let start = usize::try_from(place.offset % BLOCK_BYTES as u64).expect("less than a block");
         let part = block
             .bytes()
@@ -251,16 +288,25 @@ impl<P: Blocks> Store<P> {
             .and_then(|bytes| PartView::read(bytes).ok())
             .ok_or(AdmitError::Corrupt)?;
         let hash = hash_of(part.key());
-        let current = self.index.candidates(hash).find(|c| self.index.place(c.position) == Some(place));
+        let current = self
+            .index
+            .candidates(hash)
+            .find(|c| self.index.place(c.position) == Some(place));
         let Some(current) = current else {
             // The index moved on, or the block holds another key; only the second is damage, and
             // the caller's next look-up tells them apart because it asks for the same place again.
-            return if part.sequence() == 0 { Err(AdmitError::Corrupt) } else { Ok(()) };
+            return if part.sequence() == 0 {
+                Err(AdmitError::Corrupt)
+            } else {
+                Ok(())
+            };
         };
         if current.cell.is_some() {
             return Ok(());
         }
-        if !self.index.is_sequence(current.position, part.sequence()) || part.kind() != PartKind::Put {
+        if !self.index.is_sequence(current.position, part.sequence())
+            || part.kind() != PartKind::Put
+        {
             return Err(AdmitError::Corrupt);
         }
         self.evict();
@@ -315,7 +361,11 @@ impl Memory {
     /// Nothing, with a cache of about `cache_bytes`.
     #[must_use]
     pub fn new(cache_bytes: usize) -> Self {
-        Memory { index: Index::new(), cache: Cache::new(cache_bytes), time_ms: 0 }
+        Memory {
+            index: Index::new(),
+            cache: Cache::new(cache_bytes),
+            time_ms: 0,
+        }
     }
 
     /// Takes in one replayed part. The newest version of a key wins, wherever it stands.
@@ -333,24 +383,36 @@ impl Memory {
         mut key_at: impl FnMut(Place, &mut dyn FnMut(&PartView<'_>)) -> Result<(), E>,
     ) -> Result<(), E> {
         self.time_ms = self.time_ms.max(part.time_ms());
-        let new = Version { epoch: part.epoch(), sequence: part.sequence() };
+        let new = Version {
+            epoch: part.epoch(),
+            sequence: part.sequence(),
+        };
         let mut same: Option<(Position, Option<CellId>, Version)> = None;
         for candidate in self.index.candidates(hash) {
             match candidate.cell {
                 Some(id) => {
                     let cell = self.cache.cell(id);
                     if cell.key() == part.key() {
-                        let version = Version { epoch: cell.epoch, sequence: cell.sequence };
+                        let version = Version {
+                            epoch: cell.epoch,
+                            sequence: cell.sequence,
+                        };
                         same = Some((candidate.position, Some(id), version));
                         break;
                     }
                 }
                 None => {
-                    let cold = self.index.place(candidate.position).expect("a cold entry has a place");
+                    let cold = self
+                        .index
+                        .place(candidate.position)
+                        .expect("a cold entry has a place");
                     let mut version = None;
                     key_at(cold, &mut |old| {
                         if old.key() == part.key() {
-                            version = Some(Version { epoch: old.epoch(), sequence: old.sequence() });
+                            version = Some(Version {
+                                epoch: old.epoch(),
+                                sequence: old.sequence(),
+                            });
                         }
                     })?;
                     if let Some(version) = version {
@@ -412,7 +474,9 @@ fn evict(index: &mut Index, cache: &mut Cache, durable: Lsn) {
         if !cache.is_over_budget() {
             return;
         }
-        let Some(id) = cache.victim(durable, EVICTION_STEPS_MAX) else { return };
+        let Some(id) = cache.victim(durable, EVICTION_STEPS_MAX) else {
+            return;
+        };
         let position = index.position_of(cache.cell(id).hash, id);
         index.set_cell(position, None);
         cache.remove(id);
@@ -424,5 +488,8 @@ fn aligned_span(place: Place) -> (u64, u32) {
     let unit = BLOCK_BYTES as u64;
     let start = place.offset / unit * unit;
     let end = (place.offset + u64::from(place.bytes)).next_multiple_of(unit);
-    (start, u32::try_from(end - start).expect("a part is bounded by the record limit"))
+    (
+        start,
+        u32::try_from(end - start).expect("a part is bounded by the record limit"),
+    )
 }

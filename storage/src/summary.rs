@@ -7,7 +7,8 @@ use crate::store::{PARTITIONS, partition_of};
 const HEAD_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 40;
 /// Bytes that a segment keeps free for its summary frame, at most.
-pub const SUMMARY_BYTES_MAX: usize = crate::frame::padded_bytes(HEAD_BYTES + PARTITIONS * ENTRY_BYTES);
+pub const SUMMARY_BYTES_MAX: usize =
+    crate::frame::padded_bytes(HEAD_BYTES + PARTITIONS * ENTRY_BYTES);
 
 /// What a segment holds of one partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +43,9 @@ impl Summary {
     /// Of an empty segment.
     #[must_use]
     pub fn new() -> Self {
-        Summary { partitions: Box::new([PartitionRange::default(); PARTITIONS]) }
+        Summary {
+            partitions: Box::new([PartitionRange::default(); PARTITIONS]),
+        }
     }
 
     /// Takes one part into account.
@@ -50,7 +53,8 @@ impl Summary {
     pub fn note(&mut self, slot: u16, epoch: u32, sequence: u64, offset: u64, tombstone: bool) {
         let range = &mut self.partitions[partition_of(slot)];
         if range.first_sequence == 0 {
-            (range.first_epoch, range.first_sequence, range.first_offset) = (epoch, sequence, offset);
+            (range.first_epoch, range.first_sequence, range.first_offset) =
+                (epoch, sequence, offset);
         }
         (range.last_epoch, range.last_sequence) = (epoch, sequence);
         range.tombstones += u32::from(tombstone);
@@ -58,7 +62,10 @@ impl Summary {
 
     /// The partitions that the segment holds parts of, ascending.
     pub fn partitions(&self) -> impl Iterator<Item = (usize, &PartitionRange)> {
-        self.partitions.iter().enumerate().filter(|(_, range)| range.first_sequence != 0)
+        self.partitions
+            .iter()
+            .enumerate()
+            .filter(|(_, range)| range.first_sequence != 0)
     }
 
     /// Encodes the body of a summary frame and returns its size.
@@ -67,7 +74,11 @@ impl Summary {
         let mut at = HEAD_BYTES;
         for (partition, range) in self.partitions() {
             let entry = &mut into[at..at + ENTRY_BYTES];
-            entry[0..2].copy_from_slice(&u16::try_from(partition).expect("256 partitions").to_le_bytes());
+            entry[0..2].copy_from_slice(
+                &u16::try_from(partition)
+                    .expect("256 partitions")
+                    .to_le_bytes(),
+            );
             entry[2..4].fill(0);
             entry[4..8].copy_from_slice(&range.first_epoch.to_le_bytes());
             entry[8..12].copy_from_slice(&range.last_epoch.to_le_bytes());
@@ -89,7 +100,10 @@ impl Summary {
         let (head, entries) = body.split_first_chunk::<HEAD_BYTES>()?;
         let count = read_u32(&head[0..4]) as usize;
         // No key table and no other addition is defined yet.
-        if head[4..].iter().any(|&byte| byte != 0) || count > PARTITIONS || entries.len() != count * ENTRY_BYTES {
+        if head[4..].iter().any(|&byte| byte != 0)
+            || count > PARTITIONS
+            || entries.len() != count * ENTRY_BYTES
+        {
             return None;
         }
         let mut summary = Summary::new();
