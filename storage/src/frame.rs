@@ -36,6 +36,23 @@ pub struct FrameHome {
     pub salt: u64,
 }
 
+/// Why bytes are not a frame header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameError {
+    /// Nothing that was written to this place of this segment for a header: zeros, remains of an
+    /// earlier use of the file, a torn or a damaged header.
+    Absent,
+    /// A header that checks, of another format.
+    Unsupported {
+        /// The version.
+        version: u16,
+        /// The kind.
+        kind: u8,
+        /// The flags.
+        flags: u8,
+    },
+}
+
 /// A frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
@@ -75,7 +92,8 @@ impl FrameHeader {
         let frame = &mut frame[..padded];
         frame[FRAME_HEADER_BYTES + self.body_bytes as usize..].fill(0);
         let body_crc = body_crc(home, frame);
-        let header: &mut [u8; FRAME_HEADER_BYTES] = frame.first_chunk_mut().expect("a frame has a header");
+        let header: &mut [u8; FRAME_HEADER_BYTES] =
+            frame.first_chunk_mut().expect("a frame has a header");
         header[0..4].copy_from_slice(&FRAME_MAGIC.to_le_bytes());
         header[4..6].copy_from_slice(&FRAME_VERSION.to_le_bytes());
         header[6] = match self.kind {
@@ -86,7 +104,8 @@ impl FrameHeader {
         header[7] = 0;
         header[8..16].copy_from_slice(&home.log_id.to_le_bytes());
         header[16..20].copy_from_slice(&home.segment_sequence.to_le_bytes()[..4]);
-        let offset_blocks = u32::try_from(self.offset / BLOCK_BYTES as u64).expect("a segment has at most 1 GiB");
+        let offset_blocks =
+            u32::try_from(self.offset / BLOCK_BYTES as u64).expect("a segment has at most 1 GiB");
         header[20..24].copy_from_slice(&offset_blocks.to_le_bytes());
         header[24..32].copy_from_slice(&self.first_lsn.0.to_le_bytes());
         header[32..40].copy_from_slice(&self.durable_lsn.0.to_le_bytes());
@@ -99,24 +118,39 @@ impl FrameHeader {
     }
 
     /// Reads the header at the start of `bytes`, which stands at `offset` of the segment `home`.
-    /// `None` if it is not a frame header of this place.
-    #[must_use]
-    pub fn read(home: FrameHome, offset: u64, bytes: &[u8]) -> Option<Self> {
-        let header: &[u8; FRAME_HEADER_BYTES] = bytes.first_chunk()?;
-        let kind = match header[6] {
-            1 => FrameKind::Commit,
-            2 => FrameKind::Mark,
-            3 => FrameKind::Summary,
-            _ => return None,
-        };
+    ///
+    /// # Errors
+    /// [`FrameError`] if it is not a frame header of this place, or one of another format.
+    pub fn read(home: FrameHome, offset: u64, bytes: &[u8]) -> Result<Self, FrameError> {
+        let header: &[u8; FRAME_HEADER_BYTES] = bytes.first_chunk().ok_or(FrameError::Absent)?;
         let is_ours = read_u32(&header[0..4]) == FRAME_MAGIC
-            && u16::from_le_bytes([header[4], header[5]]) == FRAME_VERSION
-            && header[7] == 0
             && read_u64(&header[8..16]) == home.log_id
             && header[16..20] == home.segment_sequence.to_le_bytes()[..4]
             && u64::from(read_u32(&header[20..24])) * BLOCK_BYTES as u64 == offset
             && read_u32(&header[60..64]) == header_crc(home, header);
-        is_ours.then(|| FrameHeader {
+        if !is_ours {
+            return Err(FrameError::Absent);
+        }
+        let (version, kind, flags) = (
+            u16::from_le_bytes([header[4], header[5]]),
+            header[6],
+            header[7],
+        );
+        let unsupported = FrameError::Unsupported {
+            version,
+            kind,
+            flags,
+        };
+        if version != FRAME_VERSION || flags != 0 {
+            return Err(unsupported);
+        }
+        let kind = match kind {
+            1 => FrameKind::Commit,
+            2 => FrameKind::Mark,
+            3 => FrameKind::Summary,
+            _ => return Err(unsupported),
+        };
+        Ok(FrameHeader {
             kind,
             offset,
             first_lsn: Lsn(read_u64(&header[24..32])),

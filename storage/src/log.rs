@@ -4,10 +4,14 @@
 //! soon as fewer than `frames_in_flight_max` writes are under way and somebody waits for one of its
 //! records; what arrives meanwhile joins the next frame. Every write of a log (segment headers,
 //! frames, summaries, marks) is an entry of one queue, and a record is durable only when its entry
-//! and all before it are. After a failed or short write or sync the log is poisoned: it emits
-//! nothing more and nothing more becomes durable, because a later sync that succeeds proves
-//! nothing about the writes that failed (Rebello et al., "Can applications recover from fsync
-//! failures?", ATC 2020).
+//! and all before it are. A segment header is under way alone: it goes when everything before it is
+//! durable, and what stands behind it waits until it is. So a header proves that the segment before
+//! ended where the header says, and a frame proves that its segment's header was durable; recovery
+//! builds on both. It costs one flush more in each segment.
+//!
+//! After a failed or short write or sync the log is poisoned: it emits nothing more and nothing
+//! more becomes durable, because a later sync that succeeds proves nothing about the writes that
+//! failed (Rebello et al., "Can applications recover from fsync failures?", ATC 2020).
 //!
 //! What must hold: `durable <= written <= sealed <= appended`.
 
@@ -16,7 +20,7 @@ use std::collections::VecDeque;
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind, padded_bytes};
 use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken};
 use crate::record::{PARTS_MAX, PartKind, RecordSpec};
-use crate::segment::{Owner, SegmentHeader};
+use crate::segment::{Owner, SEGMENT_BYTES_MAX, SegmentHeader};
 use crate::summary::{SUMMARY_BYTES_MAX, Summary};
 
 /// The ordinal of a record in its log, dense from 1; 0 is before the first.
@@ -54,16 +58,29 @@ pub struct LogConfig {
     pub log_id: u64,
     /// Bytes of a standard frame block, a multiple of [`BLOCK_BYTES`].
     pub frame_bytes: usize,
-    /// Frame writes under way at the same time, at most.
+    /// Bytes of a record, at most; a segment must have at least
+    /// [`LogConfig::segment_bytes_min`].
+    pub record_bytes_max: usize,
+    /// Writes emitted and not durable yet, at most.
     pub frames_in_flight_max: usize,
-    /// Sealed frames that wait for the disk, at most.
+    /// Sealed frames that are not durable yet, at most; more records have to wait.
     pub frames_sealed_max: usize,
     /// How frames are made durable.
     pub sync: SyncMethod,
-    /// How long a record that is wanted only "within the interval" may wait, in microseconds.
+    /// How long a record that nobody waits for may stay in memory, in microseconds.
     pub interval_us: u64,
     /// Idleness after which a mark frame records how far the log is durable, in microseconds.
     pub idle_mark_us: u64,
+}
+
+impl LogConfig {
+    /// The smallest segment that this log can use: four of its largest frames, and what every
+    /// segment holds besides.
+    #[must_use]
+    pub fn segment_bytes_min(&self) -> u64 {
+        let frame_bytes_max = padded_bytes(self.record_bytes_max).max(self.frame_bytes);
+        (BLOCK_BYTES + 4 * frame_bytes_max) as u64 + SEGMENT_TAIL_BYTES
+    }
 }
 
 /// Where an earlier run of the log ended.
@@ -95,7 +112,7 @@ pub struct Poisoned {
     pub failure: IoFailure,
     /// The file.
     pub file: FileId,
-    /// The offset of the write; 0 for a sync.
+    /// The offset of the write, or of the first write that the sync was to cover.
     pub offset: u64,
 }
 
@@ -112,6 +129,8 @@ pub struct LogCounters {
     pub flushes: u64,
     /// Bytes written to the device.
     pub device_bytes: u64,
+    /// Bytes of those that fill frames up to the block size.
+    pub padding_bytes: u64,
     /// Mark frames.
     pub marks: u64,
     /// Segments taken into use.
@@ -161,6 +180,7 @@ struct Write<B> {
     block: Option<B>,
     /// The last record that is durable once this write and all before it are.
     last_lsn: Lsn,
+    is_segment_header: bool,
 }
 
 /// The writer of one log.
@@ -177,9 +197,11 @@ pub struct Log<P: Blocks> {
     writes: VecDeque<Write<P::Block>>,
     /// Token number of the front of `writes`.
     front_token: u64,
+    /// Writes not emitted yet: the last ones of `writes`.
     waiting: usize,
+    /// Writes emitted and not durable.
     under_way: usize,
-    syncs_under_way: usize,
+    sync_under_way: bool,
 
     durable: Lsn,
     written: Lsn,
@@ -187,8 +209,9 @@ pub struct Log<P: Blocks> {
     appended: Lsn,
     /// The highest record that somebody waits for.
     wanted: Lsn,
-    /// When the open frame is to be sealed although nobody waits.
-    interval_end_us: Option<u64>,
+    /// When the open frame is to be sealed although nobody waits; means something only while it
+    /// holds a record.
+    interval_end_us: u64,
     /// The durable LSN that the newest frame header tells.
     recorded_durable: Lsn,
     active_us: u64,
@@ -200,11 +223,15 @@ pub struct Log<P: Blocks> {
 
 /// Spare segments that are to be ready ahead.
 const SPARES_READY: usize = 2;
+/// What a segment keeps free behind its commit frames: one mark and the summary. One mark is
+/// enough, because another one needs a commit frame between.
+const SEGMENT_TAIL_BYTES: u64 = (BLOCK_BYTES + SUMMARY_BYTES_MAX) as u64;
 
 impl<P: Blocks> Log<P> {
     /// A writer that goes on after `start`, always in a new segment.
     pub fn new(config: LogConfig, start: LogStart, blocks: P) -> Self {
-        assert!(config.frame_bytes.is_multiple_of(BLOCK_BYTES) && config.frames_in_flight_max > 0);
+        assert!(config.frame_bytes.is_multiple_of(BLOCK_BYTES) && config.frame_bytes > 0);
+        assert!(config.frames_in_flight_max > 0 && config.frames_sealed_max > 0);
         Log {
             config,
             blocks,
@@ -217,13 +244,13 @@ impl<P: Blocks> Log<P> {
             front_token: 0,
             waiting: 0,
             under_way: 0,
-            syncs_under_way: 0,
+            sync_under_way: false,
             durable: start.last_lsn,
             written: start.last_lsn,
             sealed: start.last_lsn,
             appended: start.last_lsn,
             wanted: Lsn(0),
-            interval_end_us: None,
+            interval_end_us: 0,
             recorded_durable: start.last_lsn,
             active_us: 0,
             time_ms: 0,
@@ -233,7 +260,8 @@ impl<P: Blocks> Log<P> {
         }
     }
 
-    /// Whether a record of `bytes` can be appended now; opens a frame or a segment if need be.
+    /// Whether a record of `bytes`, at most `record_bytes_max`, can be appended now; opens a frame
+    /// or a segment if need be.
     #[inline]
     pub fn room(&mut self, bytes: usize) -> Room {
         match &self.open {
@@ -242,21 +270,49 @@ impl<P: Blocks> Log<P> {
         }
     }
 
-    /// Appends a record for which [`Log::room`] said yes, and tells where its parts stand.
+    /// Appends a record for which [`Log::room`] said yes, and tells where its parts stand. Its
+    /// frame is sealed within the interval even if nobody waits for it.
     #[inline]
-    pub fn append(&mut self, now_us: u64, record: &RecordSpec<'_>, places: &mut [Place; PARTS_MAX]) -> Lsn {
+    pub fn append(
+        &mut self,
+        now_us: u64,
+        record: &RecordSpec<'_>,
+        places: &mut [Place; PARTS_MAX],
+    ) -> Lsn {
         let open = self.open.as_mut().expect("room() opened a frame");
-        let segment = self.segment.as_mut().expect("an open frame stands in a segment");
-        let body = &mut open.block.bytes_mut()[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + open.body_bytes_max];
+        let segment = self
+            .segment
+            .as_mut()
+            .expect("an open frame stands in a segment");
+        let body = &mut open.block.bytes_mut()
+            [FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + open.body_bytes_max];
+        assert!(
+            (1..=PARTS_MAX).contains(&record.parts.len()),
+            "{} parts",
+            record.parts.len()
+        );
+        if open.record_count == 0 {
+            self.interval_end_us = now_us + self.config.interval_us;
+        }
         let before = open.body_bytes;
         for (ordinal, place) in places.iter_mut().enumerate().take(record.parts.len()) {
             let bytes = record.encode_part(ordinal, &mut body[open.body_bytes..]);
             let offset = segment.end_offset + (FRAME_HEADER_BYTES + open.body_bytes) as u64;
             let part_bytes = u32::try_from(bytes).expect("a part is bounded by the record limits");
-            *place = Place { file: segment.file, offset, bytes: part_bytes };
+            *place = Place {
+                file: segment.file,
+                offset,
+                bytes: part_bytes,
+            };
             open.body_bytes += bytes;
             let tombstone = record.parts[ordinal].kind == PartKind::Tombstone;
-            segment.summary.note(record.slot, record.epoch, record.sequence, offset, tombstone);
+            segment.summary.note(
+                record.slot,
+                record.epoch,
+                record.sequence,
+                offset,
+                tombstone,
+            );
         }
         open.record_count += 1;
         self.appended.0 += 1;
@@ -271,14 +327,6 @@ impl<P: Blocks> Log<P> {
     #[inline]
     pub fn want_durable(&mut self, lsn: Lsn) {
         self.wanted = self.wanted.max(lsn);
-    }
-
-    /// Everything appended so far is to be durable within the interval.
-    #[inline]
-    pub fn want_durable_within_interval(&mut self, now_us: u64) {
-        if self.interval_end_us.is_none() {
-            self.interval_end_us = Some(now_us + self.config.interval_us);
-        }
     }
 
     /// Everything up to this record survives a crash from now on.
@@ -301,27 +349,32 @@ impl<P: Blocks> Log<P> {
             return;
         }
         self.emit_waiting(io);
-        let interval_over = self.interval_end_us.is_some_and(|end| now_us >= end);
-        let wanted = self.wanted > self.sealed || interval_over || self.closing;
-        if wanted && self.waiting == 0 && self.under_way < self.config.frames_in_flight_max {
-            self.seal_open();
-            self.emit_waiting(io);
-        }
-        self.emit_syncs(io);
-        if self.writes.is_empty() && self.open.as_ref().is_none_or(|open| open.record_count == 0) {
+        if self.may_seal() {
+            let interval_over = now_us >= self.interval_end_us;
+            if self.wanted > self.sealed || interval_over || self.closing {
+                self.seal_open();
+                self.emit_waiting(io);
+            }
+        } else if self.writes.is_empty() {
             self.rest(now_us, io);
         }
+        self.emit_sync(io);
         self.invariants();
     }
 
     /// When [`Log::pump`] is to be called at the latest.
     #[must_use]
     pub fn deadline_us(&self) -> Option<u64> {
-        let mark = (self.durable > self.recorded_durable && self.writes.is_empty()).then(|| self.active_us + self.config.idle_mark_us);
-        let interval = if self.appended > self.sealed { self.interval_end_us } else { None };
-        match (mark, interval) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
+        if self.poisoned.is_some() {
+            None
+        } else if self.may_seal() {
+            Some(self.interval_end_us)
+        } else {
+            // With writes under way the next completion is what pump has to wait for.
+            let must_rest = self.writes.is_empty()
+                && self.segment.is_some()
+                && (self.closing || self.durable > self.recorded_durable);
+            must_rest.then(|| self.active_us + self.config.idle_mark_us)
         }
     }
 
@@ -329,39 +382,46 @@ impl<P: Blocks> Log<P> {
     ///
     /// # Errors
     /// [`Poisoned`] if it failed, now or earlier: the owner must stop acknowledging and exit.
-    pub fn completed(&mut self, now_us: u64, completion: Completion<P::Block>) -> Result<(), Poisoned> {
+    pub fn completed(
+        &mut self,
+        now_us: u64,
+        completion: Completion<P::Block>,
+    ) -> Result<(), Poisoned> {
         if let Some(poisoned) = self.poisoned {
             return Err(poisoned);
         }
-        let number = completion.token.0 & !LOG_TOKEN_BIT;
-        let is_sync = number & SYNC_TOKEN_BIT != 0;
+        let number = completion.token.0 & !(LOG_TOKEN_BIT | SYNC_TOKEN_BIT);
+        let index = usize::try_from(number - self.front_token).expect("a token of this log");
+        let write = &mut self.writes[index];
         if let Err(failure) = completion.result {
-            let poisoned = match is_sync {
-                true => Poisoned { failure, file: FileId(low_u32(number)), offset: 0 },
-                false => {
-                    let write = &self.writes[self.queue_index(number)];
-                    Poisoned { failure, file: write.file, offset: write.offset }
-                }
+            let poisoned = Poisoned {
+                failure,
+                file: write.file,
+                offset: write.offset,
             };
             self.poisoned = Some(poisoned);
             return Err(poisoned);
         }
         self.active_us = now_us;
-        if is_sync {
-            self.syncs_under_way -= 1;
-            let file = FileId(low_u32(number));
-            for write in self.writes.iter_mut().filter(|w| w.progress == Progress::Syncing && w.file == file) {
+        if completion.token.0 & SYNC_TOKEN_BIT != 0 {
+            self.sync_under_way = false;
+            for write in self
+                .writes
+                .iter_mut()
+                .filter(|write| write.progress == Progress::Syncing)
+            {
                 write.progress = Progress::Durable;
+                self.under_way -= 1;
             }
         } else {
-            let index = self.queue_index(number);
-            let write = &mut self.writes[index];
             assert_eq!(write.progress, Progress::UnderWay, "a write completes once");
-            self.under_way -= 1;
-            write.progress = match self.config.sync {
-                SyncMethod::DurableWrite => Progress::Durable,
-                SyncMethod::WriteThenSync => Progress::Written,
-            };
+            match self.config.sync {
+                SyncMethod::DurableWrite => {
+                    write.progress = Progress::Durable;
+                    self.under_way -= 1;
+                }
+                SyncMethod::WriteThenSync => write.progress = Progress::Written,
+            }
         }
         self.advance();
         Ok(())
@@ -373,9 +433,14 @@ impl<P: Blocks> Log<P> {
         SPARES_READY.saturating_sub(self.spares.len())
     }
 
-    /// A zero-written file of `bytes` is ready; `salt` was never used before.
+    /// A zero-written file is ready; its length `bytes` is [`LogConfig::segment_bytes_min`] to
+    /// [`SEGMENT_BYTES_MAX`], its `salt` was never used before.
     pub fn add_spare(&mut self, file: FileId, salt: u64, bytes: u64) {
         assert!(file.0 != 0, "file numbers start at 1");
+        assert!(
+            (self.config.segment_bytes_min()..=SEGMENT_BYTES_MAX).contains(&bytes),
+            "a segment of {bytes} bytes"
+        );
         self.spare_refused = false;
         self.spares.push_back(Spare { file, salt, bytes });
     }
@@ -389,12 +454,19 @@ impl<P: Blocks> Log<P> {
     /// may be appended any more.
     pub fn close(&mut self) {
         self.closing = true;
+        if self
+            .open
+            .as_ref()
+            .is_some_and(|open| open.record_count == 0)
+        {
+            self.open = None;
+        }
     }
 
     /// Whether a clean stop is complete and durable.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.closing && self.open.is_none() && self.writes.is_empty() && self.segment.is_none()
+        self.closing && self.writes.is_empty() && self.segment.is_none()
     }
 
     /// What was done so far.
@@ -403,46 +475,69 @@ impl<P: Blocks> Log<P> {
         self.counters
     }
 
-    /// Writes and syncs under way.
+    /// Writes emitted and not durable, and the sync under way.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.under_way + self.syncs_under_way
+        self.under_way + usize::from(self.sync_under_way)
+    }
+
+    /// Whether the open frame holds something and may be written now.
+    fn may_seal(&self) -> bool {
+        let holds_records = self.open.as_ref().is_some_and(|open| open.record_count > 0);
+        holds_records && self.waiting == 0 && self.under_way < self.config.frames_in_flight_max
     }
 
     #[cold]
     fn make_room(&mut self, bytes: usize) -> Room {
+        assert!(
+            bytes <= self.config.record_bytes_max,
+            "a record of {bytes} bytes"
+        );
         if self.poisoned.is_some() || self.closing {
             return Room::Wait;
         }
         if self.open.is_some() {
-            if self.waiting >= self.config.frames_sealed_max {
+            if self.writes.len() >= self.config.frames_sealed_max {
                 return Room::Wait;
             }
             self.seal_open();
         }
         let block_bytes = padded_bytes(bytes).max(self.config.frame_bytes);
         let fits = |segment: &OpenSegment| {
-            segment.end_offset + (block_bytes + SUMMARY_BYTES_MAX) as u64 <= segment.header.segment_bytes
+            segment.end_offset + block_bytes as u64 + SEGMENT_TAIL_BYTES
+                <= segment.header.segment_bytes
         };
         if !self.segment.as_ref().is_some_and(fits) {
             let room = self.rotate();
             if room != Room::Yes {
                 return room;
             }
-            assert!(self.segment.as_ref().is_some_and(fits), "segments are far larger than records, checked at start");
         }
-        let Some(block) = self.blocks.take(block_bytes) else { return Room::Wait };
+        let Some(block) = self.blocks.take(block_bytes) else {
+            return Room::Wait;
+        };
         let body_bytes_max = block_bytes - FRAME_HEADER_BYTES;
-        self.open = Some(OpenFrame { block, body_bytes: 0, body_bytes_max, record_count: 0 });
+        self.open = Some(OpenFrame {
+            block,
+            body_bytes: 0,
+            body_bytes_max,
+            record_count: 0,
+        });
         Room::Yes
     }
 
     /// Seals the segment with its summary and takes the next spare into use.
     fn rotate(&mut self) -> Room {
         if self.spares.is_empty() {
-            return if self.spare_refused { Room::Full } else { Room::Wait };
+            return if self.spare_refused {
+                Room::Full
+            } else {
+                Room::Wait
+            };
         }
-        let Some(mut block) = self.blocks.take(BLOCK_BYTES) else { return Room::Wait };
+        let Some(mut block) = self.blocks.take(BLOCK_BYTES) else {
+            return Room::Wait;
+        };
         if self.segment.is_some() && !self.seal_segment() {
             return Room::Wait;
         }
@@ -461,9 +556,23 @@ impl<P: Blocks> Log<P> {
             segment_bytes: spare.bytes,
             created_ms: self.time_ms,
         };
-        header.encode(block.bytes_mut().first_chunk_mut().expect("blocks have at least one unit"));
+        header.encode(
+            block
+                .bytes_mut()
+                .first_chunk_mut()
+                .expect("blocks have at least one unit"),
+        );
         self.push_write(spare.file, 0, block, BLOCK_BYTES);
-        self.segment = Some(OpenSegment { header, file: spare.file, end_offset: BLOCK_BYTES as u64, summary: Summary::new() });
+        self.writes
+            .back_mut()
+            .expect("just pushed")
+            .is_segment_header = true;
+        self.segment = Some(OpenSegment {
+            header,
+            file: spare.file,
+            end_offset: BLOCK_BYTES as u64,
+            summary: Summary::new(),
+        });
         self.counters.segments += 1;
         Room::Yes
     }
@@ -472,11 +581,19 @@ impl<P: Blocks> Log<P> {
     fn seal_segment(&mut self) -> bool {
         assert!(self.open.is_none(), "a segment is sealed between frames");
         let segment = self.segment.as_ref().expect("the caller checked");
-        let Some(mut block) = self.blocks.take(SUMMARY_BYTES_MAX) else { return false };
-        let body_bytes = segment.summary.encode(&mut block.bytes_mut()[FRAME_HEADER_BYTES..]);
+        let Some(mut block) = self.blocks.take(SUMMARY_BYTES_MAX) else {
+            return false;
+        };
+        let body_bytes = segment
+            .summary
+            .encode(&mut block.bytes_mut()[FRAME_HEADER_BYTES..]);
         self.push_frame(FrameKind::Summary, block, body_bytes, 0);
         let segment = self.segment.take().expect("the caller checked");
-        self.before = LogStart { last_sequence: segment.header.sequence, end_offset: segment.end_offset, last_lsn: self.appended };
+        self.before = LogStart {
+            last_sequence: segment.header.sequence,
+            end_offset: segment.end_offset,
+            last_lsn: self.appended,
+        };
         true
     }
 
@@ -485,12 +602,22 @@ impl<P: Blocks> Log<P> {
         if open.record_count == 0 {
             return;
         }
-        self.interval_end_us = None;
         self.counters.frames += 1;
-        self.push_frame(FrameKind::Commit, open.block, open.body_bytes, open.record_count);
+        self.push_frame(
+            FrameKind::Commit,
+            open.block,
+            open.body_bytes,
+            open.record_count,
+        );
     }
 
-    fn push_frame(&mut self, kind: FrameKind, mut block: P::Block, body_bytes: usize, record_count: u32) {
+    fn push_frame(
+        &mut self,
+        kind: FrameKind,
+        mut block: P::Block,
+        body_bytes: usize,
+        record_count: u32,
+    ) {
         let segment = self.segment.as_mut().expect("frames stand in a segment");
         let header = FrameHeader {
             kind,
@@ -504,6 +631,7 @@ impl<P: Blocks> Log<P> {
         header.seal(segment.header.home(), block.bytes_mut());
         let (file, offset, len) = (segment.file, segment.end_offset, header.padded_bytes());
         segment.end_offset += len as u64;
+        self.counters.padding_bytes += (len - FRAME_HEADER_BYTES - body_bytes) as u64;
         self.recorded_durable = self.durable;
         self.sealed.0 += u64::from(record_count);
         self.push_write(file, offset, block, len);
@@ -519,62 +647,90 @@ impl<P: Blocks> Log<P> {
             len: u32::try_from(len).expect("a frame is bounded by the record limits"),
             block: Some(block),
             last_lsn: self.sealed,
+            is_segment_header: false,
         });
     }
 
     fn emit_waiting(&mut self, io: &mut Vec<Io<P::Block>>) {
-        if self.waiting == 0 {
-            return;
-        }
         let durable = self.config.sync == SyncMethod::DurableWrite;
-        let first = self.writes.len() - self.waiting;
-        for (number, write) in (self.front_token + first as u64..).zip(self.writes.range_mut(first..)) {
-            // Headers and summaries are small and rare: the bound is of frames' order, not exact.
-            if self.under_way >= self.config.frames_in_flight_max {
-                break;
+        while self.waiting > 0 && self.under_way < self.config.frames_in_flight_max {
+            let index = self.writes.len() - self.waiting;
+            if index > 0
+                && (self.writes[index].is_segment_header || self.writes[0].is_segment_header)
+            {
+                return;
             }
+            let write = &mut self.writes[index];
             let block = write.block.take().expect("a waiting write owns its block");
             write.progress = Progress::UnderWay;
             self.waiting -= 1;
             self.under_way += 1;
             self.counters.flushes += u64::from(durable);
-            io.push(Io::Write { token: IoToken(LOG_TOKEN_BIT | number), file: write.file, offset: write.offset, block, len: write.len, durable });
+            let token = IoToken(LOG_TOKEN_BIT | (self.front_token + index as u64));
+            io.push(Io::Write {
+                token,
+                file: write.file,
+                offset: write.offset,
+                block,
+                len: write.len,
+                durable,
+            });
         }
     }
 
-    /// One sync for each file with writes that are done and not covered by a sync yet.
-    fn emit_syncs(&mut self, io: &mut Vec<Io<P::Block>>) {
-        if self.config.sync == SyncMethod::DurableWrite || self.syncs_under_way > 0 {
+    /// One sync for all writes that are done and not covered by a sync yet. They stand in one file:
+    /// a header is under way alone.
+    fn emit_sync(&mut self, io: &mut Vec<Io<P::Block>>) {
+        if self.config.sync == SyncMethod::DurableWrite || self.sync_under_way {
             return;
         }
-        let mut synced: Option<FileId> = None;
-        for write in self.writes.iter_mut().filter(|w| w.progress == Progress::Written) {
+        let Some(first) = self
+            .writes
+            .iter()
+            .position(|write| write.progress == Progress::Written)
+        else {
+            return;
+        };
+        let file = self.writes[first].file;
+        for write in self
+            .writes
+            .iter_mut()
+            .filter(|write| write.progress == Progress::Written)
+        {
+            assert!(write.file == file, "writes under way stand in one file");
             write.progress = Progress::Syncing;
-            if synced != Some(write.file) {
-                synced = Some(write.file);
-                self.syncs_under_way += 1;
-                self.counters.flushes += 1;
-                let token = IoToken(LOG_TOKEN_BIT | SYNC_TOKEN_BIT | u64::from(write.file.0));
-                io.push(Io::Sync { token, file: write.file });
-            }
         }
+        self.sync_under_way = true;
+        self.counters.flushes += 1;
+        io.push(Io::Sync {
+            token: IoToken(LOG_TOKEN_BIT | SYNC_TOKEN_BIT | (self.front_token + first as u64)),
+            file,
+        });
     }
 
     /// Nothing is under way and nothing waits: a mark after some idleness, or the end.
     fn rest(&mut self, now_us: u64, io: &mut Vec<Io<P::Block>>) {
-        let idle = self.durable > self.recorded_durable && now_us >= self.active_us + self.config.idle_mark_us;
-        if self.segment.is_none() || !(self.closing || idle) {
-            return;
-        }
-        // A frame that was opened and never used gives its place to the mark.
-        self.open = None;
+        let Some(segment) = &self.segment else { return };
+        let idle = self.durable > self.recorded_durable
+            && now_us >= self.active_us + self.config.idle_mark_us;
         if self.closing {
-            self.seal_segment();
-        } else if self.segment.as_ref().is_some_and(|s| s.end_offset + (BLOCK_BYTES + SUMMARY_BYTES_MAX) as u64 <= s.header.segment_bytes)
-            && let Some(block) = self.blocks.take(BLOCK_BYTES)
-        {
-            self.counters.marks += 1;
-            self.push_frame(FrameKind::Mark, block, 0, 0);
+            if !self.seal_segment() {
+                self.active_us = now_us;
+            }
+        } else if idle {
+            assert!(
+                segment.end_offset + SEGMENT_TAIL_BYTES <= segment.header.segment_bytes,
+                "a mark always has its place"
+            );
+            // A frame that was opened and never used gives its place to the mark.
+            self.open = None;
+            match self.blocks.take(BLOCK_BYTES) {
+                Some(block) => {
+                    self.counters.marks += 1;
+                    self.push_frame(FrameKind::Mark, block, 0, 0);
+                }
+                None => self.active_us = now_us,
+            }
         }
         self.emit_waiting(io);
     }
@@ -599,15 +755,11 @@ impl<P: Blocks> Log<P> {
         self.invariants();
     }
 
-    fn queue_index(&self, number: u64) -> usize {
-        let index = usize::try_from(number - self.front_token).expect("a token of this log");
-        assert!(index < self.writes.len(), "a token of this log");
-        index
-    }
-
     fn invariants(&self) {
         assert!(
-            self.durable <= self.written && self.written <= self.sealed && self.sealed <= self.appended,
+            self.durable <= self.written
+                && self.written <= self.sealed
+                && self.sealed <= self.appended,
             "durable {:?} <= written {:?} <= sealed {:?} <= appended {:?}",
             self.durable,
             self.written,
@@ -615,9 +767,4 @@ impl<P: Blocks> Log<P> {
             self.appended
         );
     }
-}
-
-fn low_u32(number: u64) -> u32 {
-    let [a, b, c, d, ..] = number.to_le_bytes();
-    u32::from_le_bytes([a, b, c, d])
 }

@@ -1,20 +1,20 @@
 //! Finding out after a stop of any kind what the log holds, before anything is served.
 //!
 //! A log is accepted frame by frame from its first segment on; magic, segment, own offset, LSN and
-//! both salted CRCs must agree. All segments but the last must reach exactly the end that their
-//! successor's header recorded, otherwise something that was durable is damaged and recovery
-//! refuses. In the last segment a bad frame is the torn end of the crash, unless a later frame
-//! header proves that it was durable once; later bytes are looked at for that evidence only, never
-//! to go on replaying. The table of cases is in `FORMAT.md`.
+//! both salted CRCs must agree. All segments but the last reach exactly the end that their
+//! successor's header tells, because that header was written after all before it was durable. In
+//! the last segment a bad frame is the torn end of the crash, unless a later frame header proves
+//! that it was durable once; later bytes are looked at for that evidence only, never to go on
+//! replaying. The table of cases is in `FORMAT.md`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
-use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind, padded_bytes};
+use crate::frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, FrameHome, FrameKind};
 use crate::io::{BLOCK_BYTES, FileId, SegmentSource};
 use crate::log::{LogStart, Lsn, Place};
-use crate::record::{PARTS_MAX, PartError, PartView};
+use crate::record::{PartError, PartKind, PartView};
 use crate::segment::{FirstBlock, Owner, SegmentHeader};
 use crate::store::{PARTITIONS, Sequences, partition_of};
 use crate::summary::Summary;
@@ -37,8 +37,8 @@ pub struct Survey {
     pub logs: BTreeMap<u64, Vec<Segment>>,
     /// Files that hold nothing and may be taken into use, with their lengths.
     pub spares: Vec<(FileId, u64)>,
-    /// Files whose first block was torn when they were about to be taken into use; they hold
-    /// nothing that was ever durable and are to be deleted.
+    /// Files that were torn when they were about to be taken into use; they hold nothing that was
+    /// ever durable and are to be deleted before the log is written.
     pub torn_activations: Vec<FileId>,
 }
 
@@ -59,8 +59,32 @@ pub struct Recovered {
     pub torn: Option<TornTail>,
     /// Whether the last frame is a mark or summary that covers everything before it.
     pub is_clean: bool,
-    /// The last segment's file and its length without the unused or torn rest.
-    pub truncate: Option<(FileId, u64)>,
+    /// The file of the last record. It is to be synced before anything that was read is served:
+    /// what is only in the system's memory is not durable yet.
+    pub last_file: Option<FileId>,
+    /// Files before that, and the lengths to which they can be cut. The last one keeps its length:
+    /// if it is found shorter, somebody else has cut it.
+    pub truncate: Vec<(FileId, u64)>,
+    /// The file of a last segment without a record. `start` does not count it, so it is to be
+    /// deleted for good (the directory synced) before the log is written.
+    pub release: Option<FileId>,
+}
+
+impl Default for Recovered {
+    fn default() -> Self {
+        Recovered {
+            start: LogStart::default(),
+            sequences: Box::new([0; PARTITIONS]),
+            epoch_max: 0,
+            frames: 0,
+            records: 0,
+            torn: None,
+            is_clean: true,
+            last_file: None,
+            truncate: Vec::new(),
+            release: None,
+        }
+    }
 }
 
 /// What a crash left half written. None of it was acknowledged as durable.
@@ -72,6 +96,8 @@ pub struct TornTail {
     pub offset: u64,
     /// The first record that is not there.
     pub lsn: Lsn,
+    /// From there to the last block that is not zero.
+    pub bytes: u64,
 }
 
 /// Why a data directory cannot be served.
@@ -121,7 +147,11 @@ pub struct Corruption {
 
 impl fmt::Display for Corruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:08}.seg is damaged at offset {}: {}", self.file.0, self.offset, self.cause)?;
+        write!(
+            f,
+            "{:08}.seg is damaged at offset {}: {}",
+            self.file.0, self.offset, self.cause
+        )?;
         if let Some(log_id) = self.log_id {
             write!(f, " (log {log_id}, records from LSN {}", self.lsn_from.0)?;
             match self.lsn_to {
@@ -136,8 +166,13 @@ impl fmt::Display for Corruption {
 impl fmt::Display for RecoveryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RecoveryError::Read { file: Some(file), error } => write!(f, "cannot read {:08}.seg: {error}", file.0),
-            RecoveryError::Read { file: None, error } => write!(f, "cannot list the segments: {error}"),
+            RecoveryError::Read {
+                file: Some(file),
+                error,
+            } => write!(f, "cannot read {:08}.seg: {error}", file.0),
+            RecoveryError::Read { file: None, error } => {
+                write!(f, "cannot list the segments: {error}")
+            }
             RecoveryError::Foreign { file, found } => write!(
                 f,
                 "{:08}.seg belongs to node {} of cluster {}, not to this data directory",
@@ -145,7 +180,11 @@ impl fmt::Display for RecoveryError {
                 Hex(&found.node_id),
                 Hex(&found.cluster_id)
             ),
-            RecoveryError::Version { file, found } => write!(f, "{:08}.seg has {found}, which this version does not read", file.0),
+            RecoveryError::Version { file, found } => write!(
+                f,
+                "{:08}.seg has {found}, which this version does not read",
+                file.0
+            ),
             RecoveryError::Corrupt(corruption) => corruption.fmt(f),
         }
     }
@@ -167,67 +206,104 @@ impl fmt::Display for Hex<'_> {
 /// [`RecoveryError`] for a file that cannot be read, is not of `owner`, has another version, or is
 /// damaged although it must have been durable; and for a gap in a log.
 pub fn survey(source: &mut impl SegmentSource, owner: Owner) -> Result<Survey, RecoveryError> {
-    let mut files = source.files().map_err(|error| RecoveryError::Read { file: None, error })?;
+    let mut files = source
+        .files()
+        .map_err(|error| RecoveryError::Read { file: None, error })?;
     files.sort_unstable();
     let mut survey = Survey::default();
-    let mut damaged = Vec::new();
     for (file, file_bytes) in files {
-        let mut block = [0; BLOCK_BYTES];
-        let read = source.read_at(file, 0, &mut block).map_err(|error| RecoveryError::Read { file: Some(file), error })?;
-        match SegmentHeader::read(&block) {
-            // A file too short for a header was never durable as a segment.
-            _ if read < BLOCK_BYTES => survey.torn_activations.push(file),
-            FirstBlock::Spare => survey.spares.push((file, file_bytes)),
-            FirstBlock::Segment(header) if header.owner != owner => return Err(RecoveryError::Foreign { file, found: header.owner }),
-            FirstBlock::Segment(header) => {
-                survey.logs.entry(header.log_id).or_default().push(Segment { file, file_bytes, header });
-            }
-            FirstBlock::OtherVersion(version) => {
-                return Err(RecoveryError::Version { file, found: format!("segment format version {version}") });
-            }
-            FirstBlock::Damaged => damaged.push(file),
+        match classify(source, file, file_bytes, owner)? {
+            FileKind::Spare => survey.spares.push((file, file_bytes)),
+            FileKind::TornActivation => survey.torn_activations.push(file),
+            FileKind::Segment(segment) => survey
+                .logs
+                .entry(segment.header.log_id)
+                .or_default()
+                .push(segment),
         }
     }
-    for (&log_id, segments) in &mut survey.logs {
-        segments.sort_unstable_by_key(|segment| segment.header.sequence);
-        for (expected, segment) in (1..).zip(segments.iter()) {
-            if segment.header.sequence != expected {
-                return Err(RecoveryError::Corrupt(Corruption {
-                    log_id: Some(log_id),
-                    file: segment.file,
-                    offset: 0,
-                    lsn_from: Lsn(0),
-                    lsn_to: Some(segment.header.previous_end_lsn),
-                    cause: "the segment before it is missing or two segments have one sequence",
-                }));
-            }
-        }
-    }
-    // A first block that is neither empty nor valid is the torn activation of a new segment only if
-    // nothing behind it was ever written: frames are emitted after the header, so any byte there
-    // means that the header may have been durable.
-    for file in damaged {
-        if holds_anything_behind_its_first_block(source, file)? {
-            return Err(RecoveryError::Corrupt(Corruption {
-                log_id: None,
-                file,
-                offset: 0,
-                lsn_from: Lsn(0),
-                lsn_to: None,
-                cause: "its header does not check and frames stand behind it",
-            }));
-        }
-        survey.torn_activations.push(file);
+    for segments in survey.logs.values_mut() {
+        check_sequences(segments)?;
     }
     Ok(survey)
 }
 
-fn holds_anything_behind_its_first_block(source: &mut impl SegmentSource, file: FileId) -> Result<bool, RecoveryError> {
-    let mut block = [0; BLOCK_BYTES];
-    let read = source
-        .read_at(file, BLOCK_BYTES as u64, &mut block)
-        .map_err(|error| RecoveryError::Read { file: Some(file), error })?;
-    Ok(block[..read].iter().any(|&byte| byte != 0))
+/// What one file is.
+pub(crate) enum FileKind {
+    Spare,
+    TornActivation,
+    Segment(Segment),
+}
+
+/// Reads the head of a file. Frames are written only after the header of their segment is durable,
+/// so a header that was never finished has nothing but zeros behind it.
+pub(crate) fn classify(
+    source: &mut impl SegmentSource,
+    file: FileId,
+    file_bytes: u64,
+    owner: Owner,
+) -> Result<FileKind, RecoveryError> {
+    let mut head = [0; 2 * BLOCK_BYTES];
+    let read = read_at(source, file, 0, &mut head)?;
+    let (first, second) = head.split_first_chunk::<BLOCK_BYTES>().expect("two blocks");
+    let is_used = !is_zero(second);
+    let damaged = |cause| {
+        let (log_id, lsn_from, lsn_to) = (None, Lsn(0), None);
+        Err(RecoveryError::Corrupt(Corruption {
+            log_id,
+            file,
+            offset: 0,
+            lsn_from,
+            lsn_to,
+            cause,
+        }))
+    };
+    match SegmentHeader::read(first) {
+        FirstBlock::Spare if is_used => damaged("its header is gone and frames stand behind it"),
+        FirstBlock::Spare if read < BLOCK_BYTES => Ok(FileKind::TornActivation),
+        FirstBlock::Spare => Ok(FileKind::Spare),
+        _ if read < BLOCK_BYTES => damaged("the file ends within its header"),
+        FirstBlock::Damaged if is_used => {
+            damaged("its header does not check and frames stand behind it")
+        }
+        FirstBlock::Damaged => Ok(FileKind::TornActivation),
+        FirstBlock::OtherVersion(version) => Err(RecoveryError::Version {
+            file,
+            found: format!("segment format version {version} or fields unknown to it"),
+        }),
+        FirstBlock::Segment(header) if header.owner != owner => Err(RecoveryError::Foreign {
+            file,
+            found: header.owner,
+        }),
+        FirstBlock::Segment(header) if header.stream != 0 => Err(RecoveryError::Version {
+            file,
+            found: format!("stream {}", header.stream),
+        }),
+        FirstBlock::Segment(header) => Ok(FileKind::Segment(Segment {
+            file,
+            file_bytes,
+            header,
+        })),
+    }
+}
+
+/// Sorts the segments of a log; each number from 1 on must be there once.
+pub(crate) fn check_sequences(segments: &mut [Segment]) -> Result<(), RecoveryError> {
+    segments.sort_unstable_by_key(|segment| segment.header.sequence);
+    for (expected, segment) in (1..).zip(segments.iter()) {
+        let header = &segment.header;
+        if header.sequence != expected {
+            return Err(RecoveryError::Corrupt(Corruption {
+                log_id: Some(header.log_id),
+                file: segment.file,
+                offset: 0,
+                lsn_from: Lsn(1),
+                lsn_to: Some(header.previous_end_lsn),
+                cause: "the segment before it is missing, or two files claim one place in the log",
+            }));
+        }
+    }
+    Ok(())
 }
 
 /// Replays one log in order, handing every part of every good frame to `visit`.
@@ -240,278 +316,437 @@ pub fn recover(
     segments: &[Segment],
     visit: &mut dyn FnMut(&PartView<'_>, Place) -> io::Result<()>,
 ) -> Result<Recovered, RecoveryError> {
-    let mut replay = Replay::new();
+    replay(source, segments, &mut |event| match event {
+        Event::Part(part, place) => visit(&part, place),
+        Event::Segment(_) | Event::Frame(_) => Ok(()),
+    })
+}
+
+/// What replay comes upon, in log order.
+pub(crate) enum Event<'a> {
+    Segment(&'a Segment),
+    /// A frame that checks whole; its parts follow.
+    Frame(&'a FrameHeader),
+    Part(PartView<'a>, Place),
+}
+
+/// Replays one log, with all that is found on the way.
+pub(crate) fn replay(
+    source: &mut impl SegmentSource,
+    segments: &[Segment],
+    visit: &mut dyn FnMut(Event<'_>) -> io::Result<()>,
+) -> Result<Recovered, RecoveryError> {
+    let mut replay = Replay {
+        source,
+        visit,
+        buffer: Vec::new(),
+        found: Recovered::default(),
+    };
     for (index, segment) in segments.iter().enumerate() {
-        let header = &segment.header;
-        let follows = header.previous_sequence == replay.start.last_sequence
-            && header.previous_end_offset == replay.start.end_offset
-            && header.previous_end_lsn == replay.start.last_lsn
-            && header.first_lsn.0 == replay.start.last_lsn.0 + 1;
-        if !follows {
-            // The header was durable before any frame behind it, so what it tells of its
-            // predecessor was durable too.
-            let previous = index.checked_sub(1).map_or(segment.file, |previous| segments[previous].file);
-            return Err(RecoveryError::Corrupt(Corruption {
-                log_id: Some(header.log_id),
-                file: previous,
-                offset: replay.start.end_offset,
-                lsn_from: Lsn(replay.start.last_lsn.0 + 1),
-                lsn_to: Some(header.previous_end_lsn),
-                cause: "its good frames do not end where the next segment says they ended",
-            }));
+        let before = replay.found.start;
+        match segments.get(index + 1) {
+            Some(next) => replay.earlier_segment(segment, &next.header)?,
+            None => replay.last_segment(segment)?,
         }
-        let end = replay.segment(source, segment, visit)?;
-        let is_last = index + 1 == segments.len();
-        if let End::Bad { cause } = end {
-            let torn_lsn = Lsn(replay.start.last_lsn.0 + 1);
-            let offset = replay.start.end_offset;
-            let evidence = if is_last {
-                evidence_of_durability(source, segment, offset, torn_lsn)?
-            } else {
-                segments[index + 1].header.previous_end_lsn.max(Lsn(0)).into()
-            };
-            match evidence {
-                Some(lsn_to) if is_last || segments[index + 1].header.previous_end_offset > offset => {
-                    return Err(RecoveryError::Corrupt(Corruption {
-                        log_id: Some(header.log_id),
-                        file: segment.file,
-                        offset,
-                        lsn_from: torn_lsn,
-                        lsn_to: Some(lsn_to),
-                        cause,
-                    }));
-                }
-                _ if is_last => replay.torn = Some(TornTail { file: segment.file, offset, lsn: torn_lsn }),
-                // The torn end of an earlier run, which its successor's header left out.
-                _ => {}
-            }
-        }
-        if is_last && replay.start.end_offset < segment.file_bytes {
-            replay.truncate = Some((segment.file, replay.start.end_offset));
+        if replay.found.start.last_lsn > before.last_lsn {
+            replay.found.last_file = Some(segment.file);
+        } else if index + 1 == segments.len() {
+            replay.found.start = before;
+            replay.found.release = Some(segment.file);
         }
     }
-    Ok(replay.finish())
+    let Recovered {
+        truncate,
+        last_file,
+        ..
+    } = &mut replay.found;
+    truncate.retain(|&(file, _)| Some(file) != *last_file);
+    Ok(replay.found)
 }
 
-enum End {
-    /// The frames end at the end of the file, in zeros, or in a summary.
-    Clean,
-    /// Something else stands where the next frame should.
-    Bad { cause: &'static str },
-}
-
-struct Replay {
-    start: LogStart,
-    sequences: Box<Sequences>,
-    epoch_max: u32,
-    frames: u64,
-    records: u64,
-    torn: Option<TornTail>,
-    is_clean: bool,
-    truncate: Option<(FileId, u64)>,
+struct Replay<'a, S> {
+    source: &'a mut S,
+    visit: &'a mut dyn FnMut(Event<'_>) -> io::Result<()>,
     buffer: Vec<u8>,
+    found: Recovered,
 }
 
 /// Bytes asked of the source at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-impl Replay {
-    fn new() -> Self {
-        Replay {
-            start: LogStart::default(),
-            sequences: Box::new([0; PARTITIONS]),
-            epoch_max: 0,
-            frames: 0,
-            records: 0,
-            torn: None,
-            is_clean: true,
-            truncate: None,
-            buffer: Vec::new(),
-        }
-    }
-
-    fn finish(self) -> Recovered {
-        Recovered {
-            start: self.start,
-            sequences: self.sequences,
-            epoch_max: self.epoch_max,
-            frames: self.frames,
-            records: self.records,
-            torn: self.torn,
-            is_clean: self.is_clean,
-            truncate: self.truncate,
-        }
-    }
-
-    fn segment(
+impl<S: SegmentSource> Replay<'_, S> {
+    /// A segment that has a successor: every byte up to the end that the successor tells was
+    /// durable, and nothing behind it counts.
+    fn earlier_segment(
         &mut self,
-        source: &mut impl SegmentSource,
         segment: &Segment,
-        visit: &mut dyn FnMut(&PartView<'_>, Place) -> io::Result<()>,
-    ) -> Result<End, RecoveryError> {
+        next: &SegmentHeader,
+    ) -> Result<(), RecoveryError> {
+        let lost =
+            |found: &Recovered, cause| corrupt(segment, found, Some(next.previous_end_lsn), cause);
+        if segment.file_bytes < next.previous_end_offset {
+            return Err(lost(
+                &self.found,
+                "the file is shorter than the next segment says",
+            ));
+        }
+        if let Some(cause) = self.frames(segment, next.previous_end_offset)? {
+            return Err(lost(&self.found, cause));
+        }
+        let end = &self.found.start;
+        if (end.end_offset, end.last_lsn) != (next.previous_end_offset, next.previous_end_lsn) {
+            return Err(lost(
+                &self.found,
+                "its frames do not end where the next segment says",
+            ));
+        }
+        if segment.file_bytes > next.previous_end_offset {
+            self.found
+                .truncate
+                .push((segment.file, next.previous_end_offset));
+        }
+        Ok(())
+    }
+
+    /// The newest segment, which ends where the crash or the stop left it.
+    fn last_segment(&mut self, segment: &Segment) -> Result<(), RecoveryError> {
+        let bad = self.frames(segment, segment.header.segment_bytes)?;
+        let rest = self.rest(segment)?;
+        let cause = bad.unwrap_or("something stands behind the end");
+        if rest.durable_lsn > self.found.start.last_lsn {
+            return Err(corrupt(segment, &self.found, Some(rest.durable_lsn), cause));
+        }
+        if segment.file_bytes < segment.header.segment_bytes {
+            return Err(corrupt(
+                segment,
+                &self.found,
+                None,
+                "the file is shorter than its header says",
+            ));
+        }
+        let LogStart {
+            end_offset: offset,
+            last_lsn,
+            ..
+        } = self.found.start;
+        if rest.end_offset > offset {
+            let bytes = rest.end_offset - offset;
+            self.found.torn = Some(TornTail {
+                file: segment.file,
+                offset,
+                lsn: Lsn(last_lsn.0 + 1),
+                bytes,
+            });
+        }
+        Ok(())
+    }
+
+    /// Replays the frames of a segment up to `limit` or the first that is not good, and tells what
+    /// is wrong with that one.
+    fn frames(
+        &mut self,
+        segment: &Segment,
+        limit: u64,
+    ) -> Result<Option<&'static str>, RecoveryError> {
         let home = segment.header.home();
+        let start = &mut self.found.start;
+        let header = &segment.header;
+        if header.first_lsn.0 != start.last_lsn.0 + 1
+            || (
+                header.previous_sequence,
+                header.previous_end_offset,
+                header.previous_end_lsn,
+            ) != (start.last_sequence, start.end_offset, start.last_lsn)
+        {
+            return Err(corrupt(
+                segment,
+                &self.found,
+                None,
+                "its header does not follow the segment before it",
+            ));
+        }
+        self.visit(segment, Event::Segment(segment))?;
         let mut offset = BLOCK_BYTES as u64;
-        self.start.last_sequence = segment.header.sequence;
-        self.start.end_offset = offset;
-        let mut window = Window { file: segment.file, start: 0, filled: 0 };
+        (self.found.start.last_sequence, self.found.start.end_offset) = (header.sequence, offset);
+        let mut window = Window {
+            file: segment.file,
+            start: 0,
+            filled: 0,
+        };
+        let mut buffer = std::mem::take(&mut self.buffer);
         let mut summary = Summary::new();
-        loop {
-            let Some(block) = window.bytes(source, &mut self.buffer, offset, BLOCK_BYTES)? else { return Ok(End::Clean) };
-            let Some(header) = FrameHeader::read(home, offset, block) else {
-                let is_zero = block.iter().all(|&byte| byte == 0);
-                return if is_zero && !self.has_more_behind(source, segment, offset)? {
-                    Ok(End::Clean)
-                } else {
-                    Ok(End::Bad { cause: "no frame of this segment stands there" })
-                };
+        let mut bad = None;
+        while offset < limit {
+            let Some(block) = window.bytes(self.source, &mut buffer, offset, BLOCK_BYTES)? else {
+                bad = Some("the file ends there");
+                break;
             };
-            if header.first_lsn.0 != self.start.last_lsn.0 + 1 || header.durable_lsn > self.start.last_lsn {
-                return Ok(End::Bad { cause: "the frame there does not follow the one before" });
-            }
-            let padded = header.padded_bytes();
-            if offset + padded as u64 > segment.header.segment_bytes {
-                return Ok(End::Bad { cause: "the frame there is longer than its segment" });
-            }
-            let Some(frame) = window.bytes(source, &mut self.buffer, offset, padded)? else {
-                return Ok(End::Bad { cause: "the file ends within the frame" });
-            };
-            if !FrameHeader::body_is_intact(home, frame) {
-                return Ok(End::Bad { cause: "the body of the frame does not check" });
-            }
-            let body = &frame[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + header.body_bytes as usize];
-            let corrupt = |cause| {
-                RecoveryError::Corrupt(Corruption {
-                    log_id: Some(home.log_id),
-                    file: segment.file,
-                    offset,
-                    lsn_from: header.first_lsn,
-                    lsn_to: Some(Lsn(header.end_lsn().0 - 1)),
-                    cause,
-                })
-            };
-            match header.kind {
-                FrameKind::Commit => {
-                    let mut tally = Tally { sequences: &mut self.sequences, epoch_max: &mut self.epoch_max, summary: &mut summary };
-                    let place = Place { file: segment.file, offset: offset + FRAME_HEADER_BYTES as u64, bytes: 0 };
-                    let records = tally.frame(body, place, visit).map_err(|error| match error {
-                        PartOfFrameError::Damaged => corrupt("a part in a good frame does not check"),
-                        PartOfFrameError::Unsupported(found) => RecoveryError::Version { file: segment.file, found },
-                        PartOfFrameError::Visit(error) => RecoveryError::Read { file: Some(segment.file), error },
-                    })?;
-                    if records != header.record_count || records == 0 {
-                        return Err(corrupt("the frame does not hold the records that it counts"));
-                    }
-                    self.frames += 1;
-                    self.records += u64::from(records);
-                    self.is_clean = false;
+            let frame = match FrameHeader::read(home, offset, block) {
+                Ok(frame) => frame,
+                Err(FrameError::Absent) => {
+                    bad = Some("no frame of this segment stands there");
+                    break;
                 }
-                FrameKind::Mark if body.is_empty() && header.record_count == 0 => {}
-                FrameKind::Summary if header.record_count == 0 => {
-                    if Summary::read(body).as_ref() != Some(&summary) {
-                        return Err(corrupt("the summary does not agree with the segment"));
-                    }
+                Err(FrameError::Unsupported {
+                    version,
+                    kind,
+                    flags,
+                }) => {
+                    let found =
+                        format!("a frame of version {version}, kind {kind}, flags {flags:#x}");
+                    return Err(RecoveryError::Version {
+                        file: segment.file,
+                        found,
+                    });
                 }
-                FrameKind::Mark | FrameKind::Summary => return Err(corrupt("a frame without records counts some")),
+            };
+            // The header checks, so these were written so: no crash explains them.
+            let padded = frame.padded_bytes();
+            if frame.first_lsn.0 != self.found.start.last_lsn.0 + 1
+                || frame.durable_lsn > self.found.start.last_lsn
+            {
+                return Err(corrupt(
+                    segment,
+                    &self.found,
+                    None,
+                    "the frame does not follow the one before it",
+                ));
             }
+            if padded as u64 > limit - offset {
+                return Err(corrupt(
+                    segment,
+                    &self.found,
+                    None,
+                    "the frame is longer than its segment",
+                ));
+            }
+            let Some(bytes) = window.bytes(self.source, &mut buffer, offset, padded)? else {
+                bad = Some("the file ends within the frame");
+                break;
+            };
+            if !FrameHeader::body_is_intact(home, bytes) {
+                bad = Some("the body of the frame does not check");
+                break;
+            }
+            self.frame(
+                segment,
+                &frame,
+                &bytes[FRAME_HEADER_BYTES..][..frame.body_bytes as usize],
+                &mut summary,
+            )?;
             offset += padded as u64;
-            self.start.end_offset = offset;
-            self.start.last_lsn = Lsn(header.end_lsn().0 - 1);
-            self.is_clean |= header.durable_lsn == self.start.last_lsn;
-            if header.kind == FrameKind::Summary {
-                return Ok(End::Clean);
+            self.found.start.end_offset = offset;
+            self.found.start.last_lsn = Lsn(frame.end_lsn().0 - 1);
+            self.found.is_clean = frame.durable_lsn == self.found.start.last_lsn;
+            if frame.kind == FrameKind::Summary {
+                break;
             }
         }
+        self.buffer = buffer;
+        Ok(bad)
     }
 
-    /// Whether anything but zeros stands in the rest of the file: then the zeros at `offset` are a
-    /// lost write and not the end.
-    fn has_more_behind(&mut self, source: &mut impl SegmentSource, segment: &Segment, offset: u64) -> Result<bool, RecoveryError> {
-        let mut at = offset;
-        let mut chunk = vec![0; CHUNK_BYTES];
-        loop {
-            let read = source.read_at(segment.file, at, &mut chunk).map_err(|error| RecoveryError::Read { file: Some(segment.file), error })?;
-            if read == 0 {
-                return Ok(false);
-            }
-            if chunk[..read].iter().any(|&byte| byte != 0) {
-                return Ok(true);
-            }
-            at += read as u64;
-        }
-    }
-}
-
-enum PartOfFrameError {
-    Damaged,
-    Unsupported(String),
-    Visit(io::Error),
-}
-
-struct Tally<'a> {
-    sequences: &'a mut Sequences,
-    epoch_max: &'a mut u32,
-    summary: &'a mut Summary,
-}
-
-impl Tally<'_> {
-    /// Checks and visits the parts of one frame and returns its number of records.
+    /// Checks and visits what is in a good frame.
     fn frame(
         &mut self,
+        segment: &Segment,
+        frame: &FrameHeader,
         body: &[u8],
-        at: Place,
-        visit: &mut dyn FnMut(&PartView<'_>, Place) -> io::Result<()>,
-    ) -> Result<u32, PartOfFrameError> {
-        // All parts are checked before the first is visited: a frame replays whole or not at all.
-        let mut records = 0;
-        let mut expected = 0;
-        let mut current = (0, 0, 0);
-        for_each_part(body, |part, _| {
-            if part.ordinal() != expected || part.count() > PARTS_MAX {
-                return Err(PartOfFrameError::Damaged);
+        summary: &mut Summary,
+    ) -> Result<(), RecoveryError> {
+        let last_lsn = (frame.record_count > 0).then(|| Lsn(frame.end_lsn().0 - 1));
+        let wrong = |found: &Recovered, cause| Err(corrupt(segment, found, last_lsn, cause));
+        match frame.kind {
+            FrameKind::Commit => {
+                // All parts are checked before the first is visited: a frame replays whole or not
+                // at all.
+                let records = match count_records(body) {
+                    Ok(records) => records,
+                    Err(PartError::Damaged) => {
+                        return wrong(&self.found, "a part in a good frame does not check");
+                    }
+                    Err(PartError::Unsupported {
+                        kind,
+                        flags,
+                        encoding,
+                    }) => {
+                        let found =
+                            format!("a part of kind {kind}, flags {flags:#x}, encoding {encoding}");
+                        return Err(RecoveryError::Version {
+                            file: segment.file,
+                            found,
+                        });
+                    }
+                };
+                if records != frame.record_count || records == 0 {
+                    return wrong(
+                        &self.found,
+                        "the frame does not hold the records that it counts",
+                    );
+                }
+                self.found.frames += 1;
+                self.found.records += u64::from(records);
             }
-            let identity = (part.count(), part.sequence(), part.epoch());
-            if expected == 0 {
-                current = identity;
-                records += 1;
-            } else if identity != current {
-                return Err(PartOfFrameError::Damaged);
+            FrameKind::Mark if body.is_empty() && frame.record_count == 0 => {}
+            FrameKind::Summary if frame.record_count == 0 => {
+                if Summary::read(body).as_ref() != Some(summary) {
+                    return wrong(&self.found, "the summary does not agree with the segment");
+                }
             }
-            expected = if part.ordinal() + 1 == part.count() { 0 } else { part.ordinal() + 1 };
-            Ok(())
-        })?;
-        if expected != 0 {
-            return Err(PartOfFrameError::Damaged);
+            FrameKind::Mark | FrameKind::Summary => {
+                return wrong(&self.found, "a frame without records counts some");
+            }
         }
-        for_each_part(body, |part, start| {
+        self.visit(segment, Event::Frame(frame))?;
+        if frame.kind != FrameKind::Commit {
+            return Ok(());
+        }
+        let mut start = 0;
+        while let Ok(part) = PartView::read(&body[start..]) {
+            let bytes = part.bytes().len();
             let place = Place {
-                file: at.file,
-                offset: at.offset + start as u64,
-                bytes: u32::try_from(part.bytes().len()).map_err(|_| PartOfFrameError::Damaged)?,
+                file: segment.file,
+                offset: frame.offset + (FRAME_HEADER_BYTES + start) as u64,
+                bytes: u32::try_from(bytes).expect("a part is shorter than its frame"),
             };
-            let last = &mut self.sequences[partition_of(part.slot())];
+            let last = &mut self.found.sequences[partition_of(part.slot())];
             *last = (*last).max(part.sequence());
-            *self.epoch_max = (*self.epoch_max).max(part.epoch());
-            let tombstone = part.kind() == crate::record::PartKind::Tombstone;
-            self.summary.note(part.slot(), part.epoch(), part.sequence(), place.offset, tombstone);
-            visit(&part, place).map_err(PartOfFrameError::Visit)
-        })?;
-        Ok(records)
+            self.found.epoch_max = self.found.epoch_max.max(part.epoch());
+            let is_tombstone = part.kind() == PartKind::Tombstone;
+            summary.note(
+                part.slot(),
+                part.epoch(),
+                part.sequence(),
+                place.offset,
+                is_tombstone,
+            );
+            self.visit(segment, Event::Part(part, place))?;
+            start += bytes;
+        }
+        Ok(())
+    }
+
+    fn visit(&mut self, segment: &Segment, event: Event<'_>) -> Result<(), RecoveryError> {
+        (self.visit)(event).map_err(|error| RecoveryError::Read {
+            file: Some(segment.file),
+            error,
+        })
+    }
+
+    /// Looks through what stands behind the good frames of the last segment.
+    fn rest(&mut self, segment: &Segment) -> Result<Rest, RecoveryError> {
+        let home: FrameHome = segment.header.home();
+        let mut at = self.found.start.end_offset;
+        let mut rest = Rest {
+            end_offset: at,
+            durable_lsn: Lsn(0),
+        };
+        self.buffer.resize(self.buffer.len().max(CHUNK_BYTES), 0);
+        loop {
+            let read = read_at(
+                self.source,
+                segment.file,
+                at,
+                &mut self.buffer[..CHUNK_BYTES],
+            )?;
+            for (position, block) in (at..)
+                .step_by(BLOCK_BYTES)
+                .zip(self.buffer[..read].chunks(BLOCK_BYTES))
+            {
+                if is_zero(block) {
+                    continue;
+                }
+                rest.end_offset = position + block.len() as u64;
+                if let Ok(frame) = FrameHeader::read(home, position, block) {
+                    rest.durable_lsn = rest.durable_lsn.max(frame.durable_lsn);
+                }
+            }
+            if read < CHUNK_BYTES {
+                return Ok(rest);
+            }
+            at += CHUNK_BYTES as u64;
+        }
     }
 }
 
-fn for_each_part(body: &[u8], mut each: impl FnMut(PartView<'_>, usize) -> Result<(), PartOfFrameError>) -> Result<(), PartOfFrameError> {
+/// What stands behind the good frames of a segment.
+struct Rest {
+    /// The end of the last block that is not zero.
+    end_offset: u64,
+    /// The highest LSN that a frame header there knows to have been durable.
+    durable_lsn: Lsn,
+}
+
+/// Damage behind the good frames found so far.
+fn corrupt(
+    segment: &Segment,
+    found: &Recovered,
+    lsn_to: Option<Lsn>,
+    cause: &'static str,
+) -> RecoveryError {
+    RecoveryError::Corrupt(Corruption {
+        log_id: Some(segment.header.log_id),
+        file: segment.file,
+        offset: if found.start.last_sequence == segment.header.sequence {
+            found.start.end_offset
+        } else {
+            0
+        },
+        lsn_from: Lsn(found.start.last_lsn.0 + 1),
+        lsn_to,
+        cause,
+    })
+}
+
+/// Checks the parts of a frame and how they make up records, and counts the records.
+fn count_records(body: &[u8]) -> Result<u32, PartError> {
+    let mut records = 0;
     let mut start = 0;
+    // Of the record that is not complete yet: the next ordinal, and what its parts share.
+    let mut expected = 0;
+    let mut shared = (0, 0, 0, 0, 0);
     while start < body.len() {
-        let part = PartView::read(&body[start..]).map_err(|error| match error {
-            PartError::Damaged => PartOfFrameError::Damaged,
-            PartError::Unsupported { kind, flags, encoding } => {
-                PartOfFrameError::Unsupported(format!("a part of kind {kind}, flags {flags:#x}, encoding {encoding}"))
-            }
-        })?;
-        each(part, start)?;
+        let part = PartView::read(&body[start..])?;
+        let shares = (
+            part.count(),
+            part.slot(),
+            part.epoch(),
+            part.sequence(),
+            part.time_ms(),
+        );
+        if part.ordinal() == 0 {
+            records += 1;
+            shared = shares;
+        }
+        if part.ordinal() != expected || shares != shared {
+            return Err(PartError::Damaged);
+        }
+        expected = (expected + 1) % part.count();
         start += part.bytes().len();
     }
-    Ok(())
+    if expected == 0 {
+        Ok(records)
+    } else {
+        Err(PartError::Damaged)
+    }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
+}
+
+fn read_at(
+    source: &mut impl SegmentSource,
+    file: FileId,
+    offset: u64,
+    into: &mut [u8],
+) -> Result<usize, RecoveryError> {
+    source
+        .read_at(file, offset, into)
+        .map_err(|error| RecoveryError::Read {
+            file: Some(file),
+            error,
+        })
 }
 
 /// A stretch of a file in memory.
@@ -522,7 +757,8 @@ struct Window {
 }
 
 impl Window {
-    /// `len` bytes at `offset`, or `None` if the file ends before. `len` is bounded by the segment.
+    /// `len` bytes at `offset`, or `None` if the file ends before. `len` comes from a header that
+    /// checks and is bounded by the segment.
     fn bytes<'b>(
         &mut self,
         source: &mut impl SegmentSource,
@@ -530,50 +766,19 @@ impl Window {
         offset: u64,
         len: usize,
     ) -> Result<Option<&'b [u8]>, RecoveryError> {
-        let held = offset.checked_sub(self.start).and_then(|skip| usize::try_from(skip).ok()).filter(|skip| skip + len <= self.filled);
+        let held = offset
+            .checked_sub(self.start)
+            .and_then(|skip| usize::try_from(skip).ok())
+            .filter(|skip| skip + len <= self.filled);
         let skip = match held {
             Some(skip) => skip,
             None => {
                 buffer.resize(buffer.len().max(len).max(CHUNK_BYTES), 0);
-                self.filled = source.read_at(self.file, offset, buffer).map_err(|error| RecoveryError::Read { file: Some(self.file), error })?;
+                self.filled = read_at(source, self.file, offset, buffer)?;
                 self.start = offset;
                 0
             }
         };
         Ok((skip + len <= self.filled).then(|| &buffer[skip..skip + len]))
     }
-}
-
-/// The highest LSN that a frame header behind `offset` knows to have been durable, if it reaches
-/// `missing`: proof that what is bad at `offset` had been written whole.
-fn evidence_of_durability(
-    source: &mut impl SegmentSource,
-    segment: &Segment,
-    offset: u64,
-    missing: Lsn,
-) -> Result<Option<Lsn>, RecoveryError> {
-    let mut highest = None;
-    let mut chunk = vec![0; CHUNK_BYTES];
-    let mut at = offset;
-    loop {
-        let read = source.read_at(segment.file, at, &mut chunk).map_err(|error| RecoveryError::Read { file: Some(segment.file), error })?;
-        for (number, block) in chunk[..read].chunks_exact(BLOCK_BYTES).enumerate() {
-            let position = at + (number * BLOCK_BYTES) as u64;
-            if let Some(header) = FrameHeader::read(segment.header.home(), position, block)
-                && header.durable_lsn >= missing
-            {
-                highest = highest.max(Some(header.durable_lsn));
-            }
-        }
-        if read < CHUNK_BYTES {
-            return Ok(highest);
-        }
-        at += read as u64;
-    }
-}
-
-/// Bytes that a frame with `body_bytes` takes; for readers that walk a segment on their own.
-#[must_use]
-pub fn frame_bytes(body_bytes: u32) -> usize {
-    padded_bytes(body_bytes as usize)
 }

@@ -1,0 +1,9 @@
+//! The log and the store over a disk that loses, tears and reorders whatever is not durable.
+//!
+//! Every random test prints its seed when it fails; `PENSTOCK_SEED=n` runs that seed alone, and
+//! `PENSTOCK_SEEDS=n` asks for more of them.
+#![forbid(unsafe_code)]
+
+mod crash;
+mod disk;
+mod journal;
