@@ -9,6 +9,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use penstock_net::level::AckLevel;
+
 /// What each environment variable of the server begins with.
 pub const ENVIRONMENT_PREFIX: &str = "PENSTOCK_";
 
@@ -40,17 +42,6 @@ pub enum IoMode {
     Uring,
     /// epoll for sockets and a small thread pool for disks.
     Threads,
-}
-
-/// The least that a reply means when it says "done".
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Durability {
-    /// In the server's memory; a crash may lose it.
-    None,
-    /// On the device at most `interval_ms` later.
-    Interval,
-    /// On the device before the reply leaves.
-    Disk,
 }
 
 /// How much the server says on standard error.
@@ -181,7 +172,7 @@ options! {
     /// Interface to the kernel: io_uring, plain threads, or the better one that works here.
     io: IoMode = "auto", Kind::Choice(&["auto", "uring", "threads"]), Main;
     /// Least durability of an acknowledged write. A request that asks for less is raised to this and its reply says so.
-    durability: Durability = "disk", Kind::Choice(&["none", "interval", "disk"]), Main;
+    durability: AckLevel = "disk", Kind::Choice(&["none", "interval", "disk"]), Main;
     /// Most that a crash may take from writes acknowledged at level interval.
     interval_ms: u32 = "100ms", Kind::Duration(Unit::Milliseconds, 1, 60_000), Main;
     /// Serve without authentication on an address that other machines can reach.
@@ -697,12 +688,10 @@ from_value! {
         "threads" => IoMode::Threads,
         other => panic!("the table lists {other}, which is no mode"),
     };
-    Durability: Value::Word(word) => match word {
-        "none" => Durability::None,
-        "interval" => Durability::Interval,
-        "disk" => Durability::Disk,
-        other => panic!("the table lists {other}, which is no level"),
-    };
+    AckLevel: Value::Word(word) => [AckLevel::None, AckLevel::Interval, AckLevel::Disk]
+        .into_iter()
+        .find(|level| level.name() == word)
+        .expect("the table lists levels by their names");
     LogLevel: Value::Word(word) => match word {
         "error" => LogLevel::Error,
         "warn" => LogLevel::Warn,
@@ -938,7 +927,7 @@ mod tests {
         assert_eq!(settings.config.listen.to_string(), "127.0.0.1:7411");
         assert_eq!(settings.config.segment_bytes, 64 << 20);
         assert_eq!(settings.config.idle_timeout_s, 300);
-        assert_eq!(settings.config.durability, Durability::Disk);
+        assert_eq!(settings.config.durability, AckLevel::Disk);
     }
 
     #[test]

@@ -17,75 +17,15 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Which of the two keys of a request an instruction works on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// The key of the request.
-    First,
-    /// Its second key, written `second.`.
-    Second,
-}
+use penstock_net::instruction::{FieldType, Instruction, Operation};
 
-/// What an instruction does with its field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Guard: the key has a value before this request.
-    Exists,
-    /// Guard: the key has no value before this request.
-    Absent,
-    /// Guard: field equals number.
-    Equal,
-    /// Guard: field differs from number.
-    NotEqual,
-    /// Guard: field is less than number.
-    Less,
-    /// Guard: field is at most number.
-    LessOrEqual,
-    /// Guard: field is greater than number.
-    Greater,
-    /// Guard: field is at least number.
-    GreaterOrEqual,
-    /// Effect: field becomes number.
-    Set,
-    /// Effect: number is added; beyond the type's range it fails as a guard does.
-    Add,
-    /// Effect: number is taken away; beyond the type's range it fails as a guard does.
-    Subtract,
-}
-
-/// Width, sign and byte order of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FieldType {
-    /// 1, 2, 4 or 8.
-    pub width_bytes: u8,
-    /// Two's complement.
-    pub signed: bool,
-    /// Most significant byte first.
-    pub big_endian: bool,
-}
-
-/// Where a field lies in a value and how it is read.
+/// A field of a value: where it lies and how it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     /// How the bytes are read.
-    pub kind: FieldType,
+    pub field_type: FieldType,
     /// Bytes from the start of the value.
     pub offset: u32,
-}
-
-/// One guard or effect as it was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expression {
-    /// On which key.
-    pub target: Target,
-    /// What is done.
-    pub operation: Operation,
-    /// On which field; `None` exactly for `exists` and `absent`.
-    pub field: Option<Field>,
-    /// The number, zero- or sign-extended to 64 bits.
-    pub immediate: u64,
-    /// The author's code, given back on failure; 0 if none was written.
-    pub reason: u8,
 }
 
 /// Why a text is no instruction or value. It shows as one line: the text, the column, what is allowed there.
@@ -105,174 +45,117 @@ pub enum Literal {
     File(PathBuf),
 }
 
-const TYPES: [(&str, u8, bool); 8] = [
-    ("u8", 1, false),
-    ("u16", 2, false),
-    ("u32", 4, false),
-    ("u64", 8, false),
-    ("i8", 1, true),
-    ("i16", 2, true),
-    ("i32", 4, true),
-    ("i64", 8, true),
-];
-
 /// Longer ones first, so that `<=` is not read as `<`.
 const OPERATORS: [(&str, Operation); 9] = [
-    ("==", Operation::Equal),
-    ("!=", Operation::NotEqual),
-    ("<=", Operation::LessOrEqual),
-    (">=", Operation::GreaterOrEqual),
+    ("==", Operation::Eq),
+    ("!=", Operation::Ne),
+    ("<=", Operation::Le),
+    (">=", Operation::Ge),
     ("+=", Operation::Add),
-    ("-=", Operation::Subtract),
-    ("<", Operation::Less),
-    (">", Operation::Greater),
+    ("-=", Operation::Sub),
+    ("<", Operation::Lt),
+    (">", Operation::Gt),
     ("=", Operation::Set),
 ];
+
+/// `exists` and `absent` look at no field; the wire wants one all the same.
+const NO_FIELD: Field = Field {
+    field_type: FieldType::U8,
+    offset: 0,
+};
 
 const TYPES_TEXT: &str = "u8, u16, u32, u64, i8, i16, i32 or i64, with be for big-endian";
 const OPERATORS_TEXT: &str = "==, !=, <, <=, >, >=, =, += or -=";
 
-impl Expression {
-    /// Reads one guard or effect.
-    pub fn parse(text: &str) -> Result<Expression, ExpressionError> {
-        let mut cursor = Cursor { text, at: 0 };
-        cursor.skip_spaces();
-        let target = if cursor.take("second.") {
-            Target::Second
-        } else {
-            Target::First
-        };
-        let start = cursor.at;
-        let (operation, field, immediate) = match cursor.word() {
-            "exists" => (Operation::Exists, None, 0),
-            "absent" => (Operation::Absent, None, 0),
-            word => {
-                let kind = FieldType::parse(word).ok_or_else(|| {
-                    cursor.error_at(
-                        start,
-                        format!("exists, absent or TYPE@OFFSET with TYPE one of {TYPES_TEXT}"),
-                    )
-                })?;
-                cursor.comparison(kind)?
-            }
-        };
-        cursor.skip_spaces();
-        let reason = if cursor.take("else") {
-            cursor.reason()?
-        } else {
-            0
-        };
-        cursor.skip_spaces();
-        if cursor.at != text.len() {
-            return Err(cursor.error_at(
-                cursor.at,
-                "the end, or else REASON; give each guard or effect as an argument of its own"
-                    .into(),
-            ));
+/// Reads one guard or effect.
+///
+/// # Errors
+/// The first column that cannot be read, with what is allowed there.
+pub fn parse_instruction(text: &str) -> Result<Instruction, ExpressionError> {
+    let mut cursor = Cursor { text, at: 0 };
+    cursor.skip_spaces();
+    let key = u8::from(cursor.take("second."));
+    let start = cursor.at;
+    let (operation, field, number) = match cursor.word() {
+        "exists" => (Operation::Exists, NO_FIELD, 0),
+        "absent" => (Operation::Absent, NO_FIELD, 0),
+        word => {
+            let field_type = FieldType::from_name(word).ok_or_else(|| {
+                cursor.error_at(
+                    start,
+                    format!("exists, absent or TYPE@OFFSET with TYPE one of {TYPES_TEXT}"),
+                )
+            })?;
+            cursor.comparison(field_type)?
         }
-        Ok(Expression {
-            target,
-            operation,
-            field,
-            immediate,
-            reason,
-        })
+    };
+    cursor.skip_spaces();
+    let reason = if cursor.take("else") {
+        cursor.reason()?
+    } else {
+        0
+    };
+    cursor.skip_spaces();
+    if cursor.at != text.len() {
+        return Err(cursor.error_at(
+            cursor.at,
+            "the end, or else REASON; give each guard or effect as an argument of its own".into(),
+        ));
     }
+    Ok(Instruction {
+        operation,
+        field_type: field.field_type,
+        key,
+        reason,
+        offset: field.offset,
+        immediate: to_bits(number),
+    })
 }
 
 impl Field {
     /// Reads `u32@0`.
+    ///
+    /// # Errors
+    /// The first column that cannot be read, with what is allowed there.
     pub fn parse(text: &str) -> Result<Field, ExpressionError> {
         let mut cursor = Cursor { text, at: 0 };
-        let kind = FieldType::parse(cursor.word()).ok_or_else(|| {
+        let field_type = FieldType::from_name(cursor.word()).ok_or_else(|| {
             cursor.error_at(0, format!("TYPE@OFFSET with TYPE one of {TYPES_TEXT}"))
         })?;
         let offset = cursor.offset()?;
         if cursor.at != text.len() {
             return Err(cursor.error_at(cursor.at, "the end".into()));
         }
-        Ok(Field { kind, offset })
+        Ok(Field { field_type, offset })
     }
 
     /// The field's number in a value; `None` if the value ends before the field does.
     pub fn read(&self, value: &[u8]) -> Option<i128> {
         let start = usize::try_from(self.offset).ok()?;
-        let bytes = value
-            .get(start..)?
-            .get(..usize::from(self.kind.width_bytes))?;
-        let bits = |bits: u64, byte: &u8| bits << 8 | u64::from(*byte);
-        let raw = if self.kind.big_endian {
-            bytes.iter().fold(0, bits)
-        } else {
-            bytes.iter().rev().fold(0, bits)
-        };
-        let unused = 64 - 8 * u32::from(self.kind.width_bytes);
-        Some(if self.kind.signed {
-            i128::from((raw << unused).cast_signed() >> unused)
-        } else {
-            i128::from(raw)
-        })
+        let bytes = value.get(start..)?.get(..self.field_type.width())?;
+        Some(self.field_type.load(bytes))
     }
 }
 
-impl FieldType {
-    /// Reads `u32` or `u32be`.
-    pub fn parse(text: &str) -> Option<FieldType> {
-        let (name, big_endian) = match text.strip_suffix("be") {
-            Some(name) => (name, true),
-            None => (text, false),
-        };
-        TYPES
-            .iter()
-            .find(|(known, ..)| *known == name)
-            .map(|(_, width_bytes, signed)| FieldType {
-                width_bytes: *width_bytes,
-                signed: *signed,
-                big_endian,
-            })
-    }
-
-    /// Least and greatest number of the type.
-    pub fn range(self) -> (i128, i128) {
-        let bits = 8 * u32::from(self.width_bytes);
-        if self.signed {
-            (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
-        } else {
-            (0, (1 << bits) - 1)
-        }
-    }
-
-    /// Reads a number of this type; the error is what is allowed.
-    fn parse_number(self, text: &str) -> Result<i128, String> {
-        let (min, max) = self.range();
-        let (negative, digits) = match text.strip_prefix('-') {
-            Some(digits) => (true, digits),
-            None => (false, text),
-        };
-        let (radix, digits) = match digits.strip_prefix("0x") {
-            Some(hex) => (16, hex),
-            None => (10, digits),
-        };
-        let plain = digits.starts_with(|c: char| c.is_digit(radix)) && !digits.ends_with('_');
-        let number = plain
-            .then(|| i128::from_str_radix(&digits.replace('_', ""), radix).ok())
-            .flatten()
-            .map(|number| if negative { -number } else { number });
-        match number {
-            Some(number) if (min..=max).contains(&number) => Ok(number),
-            _ => Err(format!("a number, {min}..{max}")),
-        }
-    }
-
-    /// The number's bytes as the field holds them. The number must be in range.
-    fn bytes_of(self, number: i128, out: &mut Vec<u8>) {
-        let width = usize::from(self.width_bytes);
-        let little = number.to_le_bytes();
-        if self.big_endian {
-            out.extend(little[..width].iter().rev());
-        } else {
-            out.extend_from_slice(&little[..width]);
-        }
+/// Reads a number of that type; the error is what is allowed.
+fn parse_number(field_type: FieldType, text: &str) -> Result<i128, String> {
+    let (min, max) = field_type.range();
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text),
+    };
+    let (radix, digits) = match digits.strip_prefix("0x") {
+        Some(hex) => (16, hex),
+        None => (10, digits),
+    };
+    let plain = digits.starts_with(|c: char| c.is_digit(radix)) && !digits.ends_with('_');
+    let number = plain
+        .then(|| i128::from_str_radix(&digits.replace('_', ""), radix).ok())
+        .flatten()
+        .map(|number| if negative { -number } else { number });
+    match number {
+        Some(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(format!("a number, {min}..{max}")),
     }
 }
 
@@ -293,7 +176,7 @@ impl Literal {
         }
         let typed = text
             .split_once(':')
-            .is_some_and(|(name, _)| FieldType::parse(name).is_some());
+            .is_some_and(|(name, _)| FieldType::from_name(name).is_some());
         if !typed {
             return Ok(Literal::Bytes(text.into()));
         }
@@ -301,16 +184,17 @@ impl Literal {
         let mut at = 0;
         for item in text.split(',') {
             let (name, number) = item.split_once(':').unwrap_or((item, ""));
-            let kind = FieldType::parse(name).ok_or_else(|| {
+            let field_type = FieldType::from_name(name).ok_or_else(|| {
                 let allowed =
                     format!("TYPE:NUMBER with TYPE one of {TYPES_TEXT}; text:... for a plain text");
                 error(text, at, &allowed)
             })?;
             let number_at = (at + name.len() + 1).min(text.len());
-            let number = kind
-                .parse_number(number)
+            let number = parse_number(field_type, number)
                 .map_err(|allowed| error(text, number_at, &allowed))?;
-            kind.bytes_of(number, &mut bytes);
+            let start = bytes.len();
+            bytes.resize(start + field_type.width(), 0);
+            field_type.store(number, &mut bytes[start..]);
             at += item.len() + 1;
         }
         Ok(Literal::Bytes(bytes))
@@ -371,8 +255,8 @@ impl<'a> Cursor<'a> {
     /// `@OFFSET OPERATOR NUMBER`
     fn comparison(
         &mut self,
-        kind: FieldType,
-    ) -> Result<(Operation, Option<Field>, u64), ExpressionError> {
+        field_type: FieldType,
+    ) -> Result<(Operation, Field, i128), ExpressionError> {
         let offset = self.offset()?;
         self.skip_spaces();
         let start = self.at;
@@ -383,10 +267,9 @@ impl<'a> Cursor<'a> {
             .ok_or_else(|| self.error_at(start, OPERATORS_TEXT.into()))?;
         self.skip_spaces();
         let start = self.at;
-        let number = kind
-            .parse_number(self.number())
+        let number = parse_number(field_type, self.number())
             .map_err(|allowed| self.error_at(start, allowed))?;
-        Ok((operation, Some(Field { kind, offset }), to_bits(number)))
+        Ok((operation, Field { field_type, offset }, number))
     }
 
     fn offset(&mut self) -> Result<u32, ExpressionError> {
@@ -468,31 +351,37 @@ fn parse_hex(text: &str, digits: &str) -> Result<Vec<u8>, ExpressionError> {
 mod tests {
     use super::*;
 
-    fn field(text: &str) -> Field {
-        Field::parse(text).unwrap()
+    fn every_type() -> impl Iterator<Item = FieldType> {
+        (0..=u8::MAX).filter_map(FieldType::from_code)
+    }
+
+    fn field_of(instruction: Instruction) -> Field {
+        Field {
+            field_type: instruction.field_type,
+            offset: instruction.offset,
+        }
     }
 
     fn refusal(text: &str) -> String {
-        Expression::parse(text).unwrap_err().to_string()
+        parse_instruction(text).unwrap_err().to_string()
     }
 
     #[test]
     fn guard_names_its_field_and_number() {
-        let guard = Expression::parse("u32@0 >= 1").unwrap();
-        assert_eq!(guard.operation, Operation::GreaterOrEqual);
-        assert_eq!(guard.field, Some(field("u32@0")));
-        assert_eq!((guard.immediate, guard.reason), (1, 0));
-        assert_eq!(guard.target, Target::First);
-        let big = Expression::parse("u64be@8 == 0xff").unwrap();
-        assert_eq!(big.field, Some(field("u64be@8")));
+        let guard = parse_instruction("u32@0 >= 1").unwrap();
+        assert_eq!(guard.operation, Operation::Ge);
+        assert_eq!(field_of(guard), Field::parse("u32@0").unwrap());
+        assert_eq!((guard.immediate, guard.reason, guard.key), (1, 0, 0));
+        let big = parse_instruction("u64be@8 == 0xff").unwrap();
+        assert_eq!(field_of(big), Field::parse("u64be@8").unwrap());
         assert_eq!(big.immediate, 255);
     }
 
     #[test]
     fn spaces_do_not_matter() {
-        let plain = Expression::parse("u32@0 >= 1").unwrap();
+        let plain = parse_instruction("u32@0 >= 1").unwrap();
         for text in ["u32@0>=1", " u32@0  >=  1 ", "u32@0 >=1"] {
-            assert_eq!(Expression::parse(text).unwrap(), plain, "{text}");
+            assert_eq!(parse_instruction(text).unwrap(), plain, "{text}");
         }
     }
 
@@ -501,7 +390,7 @@ mod tests {
         for (sign, operation) in OPERATORS {
             let text = format!("i16@4 {sign} 7");
             assert_eq!(
-                Expression::parse(&text).unwrap().operation,
+                parse_instruction(&text).unwrap().operation,
                 operation,
                 "{text}"
             );
@@ -510,32 +399,31 @@ mod tests {
 
     #[test]
     fn second_key_existence_and_reason_are_read() {
-        let guard = Expression::parse("second.absent else 4").unwrap();
-        assert_eq!(guard.target, Target::Second);
+        let guard = parse_instruction("second.absent else 4").unwrap();
         assert_eq!(
-            (guard.operation, guard.field, guard.reason),
-            (Operation::Absent, None, 4)
+            (guard.operation, guard.key, guard.reason),
+            (Operation::Absent, 1, 4)
         );
-        let limit = Expression::parse("second.u8@0 <= 2 else 255").unwrap();
-        assert_eq!((limit.target, limit.reason), (Target::Second, 255));
+        let limit = parse_instruction("second.u8@0 <= 2 else 255").unwrap();
+        assert_eq!((limit.key, limit.reason), (1, 255));
         assert_eq!(
-            Expression::parse("exists").unwrap().operation,
+            parse_instruction("exists").unwrap().operation,
             Operation::Exists
         );
     }
 
     #[test]
     fn negative_numbers_are_sign_extended() {
-        let effect = Expression::parse("i16@2 = -5").unwrap();
+        let effect = parse_instruction("i16@2 = -5").unwrap();
         assert_eq!(effect.immediate.cast_signed(), -5);
     }
 
     #[test]
     fn the_ends_of_every_type_are_taken_and_one_beyond_is_refused() {
-        for (name, ..) in TYPES {
-            let (min, max) = FieldType::parse(name).unwrap().range();
+        for field_type in every_type() {
+            let (name, (min, max)) = (field_type.name(), field_type.range());
             for number in [min, max] {
-                Expression::parse(&format!("{name}@0 = {number}")).unwrap();
+                parse_instruction(&format!("{name}@0 = {number}")).unwrap();
             }
             for number in [min - 1, max + 1] {
                 let text = format!("{name}@0 = {number}");
@@ -583,7 +471,7 @@ mod tests {
                 text.push_str(pieces[index]);
             }
             for error in [
-                Expression::parse(&text).err(),
+                parse_instruction(&text).err(),
                 Literal::parse(&text).err(),
                 Field::parse(&text).err(),
             ] {
@@ -625,18 +513,37 @@ mod tests {
 
     #[test]
     fn a_field_reads_what_its_literal_wrote() {
-        for (name, ..) in TYPES {
-            for order in ["", "be"] {
-                let kind = FieldType::parse(&format!("{name}{order}")).unwrap();
-                let (min, max) = kind.range();
-                for number in [min, max, 0, 1, max / 3] {
-                    let mut value = vec![0xa5; 3];
-                    kind.bytes_of(number, &mut value);
-                    let field = Field { kind, offset: 3 };
-                    assert_eq!(field.read(&value), Some(number), "{name}{order} {number}");
-                    assert_eq!(field.read(&value[..value.len() - 1]), None);
-                }
+        for field_type in every_type() {
+            let (min, max) = field_type.range();
+            for number in [min, max, 0, 1, max / 3] {
+                let text = format!("u8:7,{}:{number}", field_type.name());
+                let Ok(Literal::Bytes(value)) = Literal::parse(&text) else {
+                    panic!("{text}")
+                };
+                let field = Field {
+                    field_type,
+                    offset: 1,
+                };
+                assert_eq!(field.read(&value), Some(number), "{text}");
+                assert_eq!(field.read(&value[..value.len() - 1]), None, "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn what_is_parsed_is_what_the_wire_accepts() {
+        for text in [
+            "exists",
+            "second.absent",
+            "i64be@8 -= -5",
+            "u8@0 = 255 else 3",
+        ] {
+            let instruction = parse_instruction(text).unwrap();
+            assert_eq!(
+                Instruction::read(&instruction.encode(), 0, 2).ok(),
+                Some(instruction),
+                "{text}"
+            );
         }
     }
 }
