@@ -145,6 +145,12 @@ impl Cache {
         self.used_bytes
     }
 
+    /// Cells in use and free.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.cells.len()
+    }
+
     /// Cells in use.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -244,10 +250,11 @@ impl Cache {
         self.free.push(id);
     }
 
-    /// Moves the hand by at most `steps` cells to one that may leave: live, durable up to
-    /// `durable`, not used since the hand last passed.
-    pub fn victim(&mut self, durable: Lsn, steps: usize) -> Option<CellId> {
-        for _ in 0..steps.min(self.cells.len() * 2) {
+    /// Moves the hand to a cell that may leave: live, durable up to `durable`, not used since the
+    /// hand last passed. Every cell that it passes is one of `steps`; `None` when they are used up.
+    pub fn victim(&mut self, durable: Lsn, steps: &mut usize) -> Option<CellId> {
+        while *steps > 0 && !self.cells.is_empty() {
+            *steps -= 1;
             self.hand = if self.hand + 1 < self.cells.len() {
                 self.hand + 1
             } else {
@@ -317,12 +324,12 @@ mod tests {
             cache.cell_mut(id).sequence = 1;
         }
         assert_eq!(
-            cache.victim(Lsn(4), 100),
+            cache.victim(Lsn(4), &mut 100),
             None,
             "nothing durable, nothing leaves"
         );
-        assert_eq!(cache.victim(Lsn(5), 100), Some(first));
+        assert_eq!(cache.victim(Lsn(5), &mut 100), Some(first));
         cache.touch(first);
-        assert_eq!(cache.victim(Lsn(9), 100), Some(second));
+        assert_eq!(cache.victim(Lsn(9), &mut 100), Some(second));
     }
 }

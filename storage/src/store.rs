@@ -77,8 +77,8 @@ pub struct Store<P: Blocks> {
     places: [Place; PARTS_MAX],
 }
 
-/// How far the cache hand moves for one insertion at most.
-const EVICTION_STEPS_MAX: usize = 64;
+/// How far the cache hand moves in one turn, at most.
+const EVICTION_STEPS_MAX: usize = 4096;
 
 impl<P: Blocks> Store<P> {
     /// A store over `log` that writes with `epoch`, filled from what recovery replayed.
@@ -157,7 +157,6 @@ impl<P: Blocks> Store<P> {
     /// Adds a cell for a key that was found absent. It must be committed or discarded before
     /// anything else runs.
     pub fn insert(&mut self, hash: u32, key: &[u8], value: &[u8]) -> CellId {
-        self.evict();
         let cell = self.cache.insert(hash, key, value);
         self.index.insert(hash, cell);
         cell
@@ -240,8 +239,11 @@ impl<P: Blocks> Store<P> {
         (lsn, version)
     }
 
-    /// Forgets the deletions that are durable by now. Called after the log made progress.
-    pub fn forget_durable_deletions(&mut self) {
+    /// Once in each turn, between two changes: forgets the deletions that are durable by now, and
+    /// lets cells leave while the cache is over its budget. At no other time does a cell leave, so
+    /// the cells that a change has found stay until it is committed, and of several cold keys the
+    /// first does not leave because the second comes.
+    pub fn settle(&mut self) {
         let durable = self.log.durable();
         while let Some(&(lsn, id)) = self.deletions.front() {
             if lsn > durable {
@@ -255,6 +257,7 @@ impl<P: Blocks> Store<P> {
                 self.cache.remove(id);
             }
         }
+        evict(&mut self.index, &mut self.cache, durable);
     }
 
     /// The one aligned read that brings `place` into memory, or `None` if no block is free now.
@@ -270,46 +273,37 @@ impl<P: Blocks> Store<P> {
         })
     }
 
-    /// Takes the block that was read for `place` into the cache, if the place is still current.
+    /// Takes the block that was read for `place` into the cache, if an entry for `hash` still points
+    /// there: the index may have moved on while the read was under way.
     ///
     /// # Errors
-    /// [`AdmitError::Corrupt`] if the index points at the place and no valid part with the
-    /// entry's hash and sequence stands there. Nothing is cached then.
+    /// [`AdmitError::Corrupt`] if the entry points there and what stands there is not its part.
+    /// Nothing is cached then.
     pub fn admit(
         &mut self,
+        hash: u32,
         place: Place,
         block: &P::Block,
         hash_of: impl Fn(&[u8]) -> u32,
     ) -> Result<(), AdmitError> {
+        let current = self
+            .index
+            .candidates(hash)
+            .find(|candidate| self.index.place(candidate.position) == Some(place));
+        let Some(current) = current.filter(|candidate| candidate.cell.is_none()) else {
+            return Ok(());
+        };
         let start = usize::try_from(place.offset % BLOCK_BYTES as u64).expect("less than a block");
         let part = block
             .bytes()
             .get(start..start + place.bytes as usize)
             .and_then(|bytes| PartView::read(bytes).ok())
+            .filter(|part| {
+                part.kind() == PartKind::Put
+                    && hash_of(part.key()) == hash
+                    && self.index.is_sequence(current.position, part.sequence())
+            })
             .ok_or(AdmitError::Corrupt)?;
-        let hash = hash_of(part.key());
-        let current = self
-            .index
-            .candidates(hash)
-            .find(|c| self.index.place(c.position) == Some(place));
-        let Some(current) = current else {
-            // The index moved on, or the block holds another key; only the second is damage, and
-            // the caller's next look-up tells them apart because it asks for the same place again.
-            return if part.sequence() == 0 {
-                Err(AdmitError::Corrupt)
-            } else {
-                Ok(())
-            };
-        };
-        if current.cell.is_some() {
-            return Ok(());
-        }
-        if !self.index.is_sequence(current.position, part.sequence())
-            || part.kind() != PartKind::Put
-        {
-            return Err(AdmitError::Corrupt);
-        }
-        self.evict();
         let id = self.cache.insert(hash, part.key(), part.value());
         let cell = self.cache.cell_mut(id);
         (cell.epoch, cell.sequence) = (part.epoch(), part.sequence());
@@ -326,12 +320,6 @@ impl<P: Blocks> Store<P> {
             cells: self.cache.len(),
             cache_bytes: self.cache.used_bytes(),
             index_bytes: self.index.memory_bytes(),
-        }
-    }
-
-    fn evict(&mut self) {
-        if self.cache.is_over_budget() {
-            evict(&mut self.index, &mut self.cache, self.log.durable());
         }
     }
 }
@@ -440,9 +428,7 @@ impl Memory {
             }
             None if part.kind() == PartKind::Tombstone => {}
             None => {
-                if self.cache.is_over_budget() {
-                    evict(&mut self.index, &mut self.cache, Lsn::default());
-                }
+                evict(&mut self.index, &mut self.cache, Lsn::default());
                 let id = self.cache.insert(hash, part.key(), part.value());
                 let cell = self.cache.cell_mut(id);
                 (cell.epoch, cell.sequence) = (new.epoch, new.sequence);
@@ -468,15 +454,12 @@ fn find(index: &Index, cache: &Cache, hash: u32, key: &[u8]) -> Found {
     cold.map_or(Found::Absent, Found::Cold)
 }
 
-/// Lets cells leave until the cache is within its budget or the hand has moved far enough.
+/// Lets cells leave until the cache is within its budget, within one round of its hand.
 fn evict(index: &mut Index, cache: &mut Cache, durable: Lsn) {
-    for _ in 0..2 {
-        if !cache.is_over_budget() {
-            return;
-        }
-        let Some(id) = cache.victim(durable, EVICTION_STEPS_MAX) else {
-            return;
-        };
+    let mut steps = EVICTION_STEPS_MAX.min(cache.slots());
+    while cache.is_over_budget()
+        && let Some(id) = cache.victim(durable, &mut steps)
+    {
         let position = index.position_of(cache.cell(id).hash, id);
         index.set_cell(position, None);
         cache.remove(id);

@@ -105,6 +105,14 @@ pub struct Disk {
 }
 
 impl Disk {
+    /// A disk with these files and nothing under way.
+    pub fn holding(files: BTreeMap<FileId, Vec<u8>>) -> Self {
+        Disk {
+            files,
+            ..Disk::default()
+        }
+    }
+
     /// A zero-written file under the next free number.
     pub fn create(&mut self, bytes: usize) -> FileId {
         let file = FileId(

@@ -7,3 +7,4 @@
 mod crash;
 mod disk;
 mod journal;
+mod store;

@@ -1,0 +1,376 @@
+//! The store against a map, with a cache far smaller than the data, hashes that collide, power cuts
+//! and cold reads.
+
+use std::collections::BTreeMap;
+
+use penstock_storage::index::CellId;
+use penstock_storage::io::{FileId, Io, IoToken, SegmentSource};
+use penstock_storage::log::{Log, LogConfig, LogStart, Place, Room, SyncMethod};
+use penstock_storage::record::{PartKind, PartView, part_bytes};
+use penstock_storage::recovery::{recover, survey};
+use penstock_storage::store::{Found, Memory, Store};
+
+use crate::disk::{Disk, Heap, HeapBlock, Random, Seed, seeds};
+use crate::journal::{OWNER, SEGMENT_BYTES, config};
+
+/// Keys and their new values; none is a deletion. All of one slot.
+type Change = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+const CACHE_BYTES: usize = 2_000;
+const SLOTS_USED: usize = 3;
+const KEYS_PER_SLOT: usize = 60;
+
+struct Shop {
+    disk: Disk,
+    store: Store<Heap>,
+    requests: Vec<Io<HeapBlock>>,
+    now_us: u64,
+    /// What was committed, in order.
+    history: Vec<Change>,
+    random: Random,
+}
+
+fn key(slot: usize, number: usize) -> Vec<u8> {
+    format!("{slot}/{number}").into_bytes()
+}
+
+/// Few distinct values, so that several keys share each.
+fn hash(key: &[u8]) -> u32 {
+    key.iter().fold(7u32, |hash, &byte| {
+        hash.wrapping_mul(31).wrapping_add(u32::from(byte))
+    }) % 97
+}
+
+fn state(history: &[Change]) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut state = BTreeMap::new();
+    for (key, value) in history.iter().flatten() {
+        match value {
+            Some(value) => state.insert(key.clone(), value.clone()),
+            None => state.remove(key),
+        };
+    }
+    state
+}
+
+fn log_config(incarnation: u64) -> LogConfig {
+    LogConfig {
+        incarnation,
+        ..config(SyncMethod::DurableWrite)
+    }
+}
+
+impl Shop {
+    fn new(seed: u64) -> Self {
+        let log = Log::new(log_config(1), LogStart::default(), Heap);
+        let store = Store::new(log, Heap, 256, [0; 256], Memory::new(CACHE_BYTES));
+        let (disk, random) = (Disk::default(), Random::new(seed ^ 0xC0FFEE));
+        Shop {
+            disk,
+            store,
+            requests: Vec::new(),
+            now_us: 0,
+            history: Vec::new(),
+            random,
+        }
+    }
+
+    fn pump(&mut self) {
+        for _ in 0..self.store.log().spares_wanted() {
+            let file = self.disk.create(SEGMENT_BYTES);
+            self.store
+                .log_mut()
+                .add_spare(file, self.random.next(), SEGMENT_BYTES as u64);
+        }
+        self.store.log_mut().pump(self.now_us, &mut self.requests);
+        self.disk.submit(&mut self.requests);
+    }
+
+    fn complete(&mut self, index: usize) {
+        let completion = self.disk.complete(index);
+        self.store
+            .log_mut()
+            .completed(self.now_us, completion)
+            .expect("the disk does not fail");
+        self.store.settle();
+    }
+
+    /// The cells of the keys that exist, with every cold one read first.
+    fn find(&mut self, keys: &[Vec<u8>]) -> Vec<Option<CellId>> {
+        'again: for _ in 0..1_000 {
+            let mut found = Vec::new();
+            for key in keys {
+                match self.store.find(hash(key), key) {
+                    Found::Cached(id) => {
+                        found.push((!self.store.cell(id).is_deleted()).then_some(id))
+                    }
+                    Found::Absent => found.push(None),
+                    Found::Cold(place) => {
+                        self.read(hash(key), place);
+                        continue 'again;
+                    }
+                }
+            }
+            return found;
+        }
+        panic!("a cold key never becomes warm");
+    }
+
+    fn read(&mut self, hash_wanted: u32, place: Place) {
+        let request = self
+            .store
+            .read(IoToken(1), place)
+            .expect("the heap has blocks");
+        self.disk.submit(&mut vec![request]);
+        let completion = self.disk.complete(self.disk.under_way() - 1);
+        self.store
+            .admit(
+                hash_wanted,
+                place,
+                &completion.block.expect("a read has a block"),
+                hash,
+            )
+            .expect("what was written");
+    }
+
+    /// Commits a change; returns whether there was room.
+    fn change(&mut self, slot: usize, change: Change) -> bool {
+        let bytes: usize = change
+            .iter()
+            .map(|(key, value)| part_bytes(key.len(), value.as_ref().map_or(0, Vec::len), false, 0))
+            .sum();
+        if self.store.room_for(bytes) != Room::Yes {
+            return false;
+        }
+        let keys: Vec<Vec<u8>> = change.iter().map(|(key, _)| key.clone()).collect();
+        self.find(&keys);
+        // Deleted keys that are still in memory have a cell too.
+        let found: Vec<Option<CellId>> = keys
+            .iter()
+            .map(|key| match self.store.find(hash(key), key) {
+                Found::Cached(id) => Some(id),
+                Found::Absent => None,
+                Found::Cold(_) => panic!("read above"),
+            })
+            .collect();
+        let mut cells = Vec::new();
+        for ((key, value), id) in change.iter().zip(found) {
+            let id = id.unwrap_or_else(|| self.store.insert(hash(key), key, &[]));
+            match value {
+                Some(value) => self.store.set_value(id, value),
+                None => self.store.delete(id),
+            }
+            cells.push(id);
+        }
+        let slot = u16::try_from(slot * 64).expect("few slots");
+        let (lsn, _) = self.store.commit(self.now_us, 1_000, slot, &cells);
+        self.history.push(change);
+        assert_eq!(lsn.0, self.history.len() as u64);
+        self.store.log_mut().want_durable(lsn);
+        true
+    }
+
+    fn check(&mut self, slot: usize, number: usize) {
+        self.store.settle();
+        let key = key(slot, number);
+        let found = self.find(std::slice::from_ref(&key))[0];
+        let value = found.map(|id| {
+            let cell = self.store.cell(id);
+            assert_eq!(cell.key(), key);
+            cell.value().to_vec()
+        });
+        assert_eq!(
+            value,
+            state(&self.history).get(&key).cloned(),
+            "{}",
+            String::from_utf8_lossy(&key)
+        );
+    }
+
+    /// Puts every key of slot 0 and waits until it is durable.
+    fn fill(&mut self) {
+        for number in 0..KEYS_PER_SLOT {
+            let change = vec![(key(0, number), Some(vec![number.to_le_bytes()[0]; 300]))];
+            while !self.change(0, change.clone()) {
+                self.pump();
+            }
+            self.pump();
+            while self.disk.under_way() > 0 {
+                self.complete(0);
+                self.pump();
+            }
+        }
+    }
+
+    fn check_all(&mut self) {
+        for slot in 0..SLOTS_USED {
+            for number in 0..KEYS_PER_SLOT {
+                self.check(slot, number);
+            }
+        }
+    }
+
+    fn crash_and_restart(&mut self, incarnation: u64) {
+        let durable = usize::try_from(self.store.log().durable().0).expect("small");
+        self.disk.crash(&mut self.random);
+        let mut cold_reads = Disk::holding(self.disk.files.clone());
+        let survey = survey(&mut self.disk, OWNER).expect("a power cut is no damage");
+        for file in &survey.torn_activations {
+            self.disk.files.remove(file);
+        }
+        let mut memory = Memory::new(CACHE_BYTES);
+        let (mut start, mut sequences, mut records) = (LogStart::default(), [0; 256], 0);
+        if let Some(segments) = survey.logs.values().next() {
+            let recovered = recover(&mut self.disk, segments, &mut |part, place| {
+                memory.replay(hash(part.key()), part, place, |place, tell| {
+                    read_part(&mut cold_reads, place, tell)
+                })
+            })
+            .expect("a power cut is no damage");
+            if let Some(file) = recovered.release {
+                self.disk.files.remove(&file);
+            }
+            (start, sequences, records) =
+                (recovered.start, *recovered.sequences, recovered.records);
+        }
+        let records = usize::try_from(records).expect("small");
+        assert!(records >= durable);
+        self.history.truncate(records);
+        self.store = Store::new(
+            Log::new(log_config(incarnation), start, Heap),
+            Heap,
+            256,
+            sequences,
+            memory,
+        );
+        for (file, bytes) in survey.spares {
+            self.store
+                .log_mut()
+                .add_spare(file, self.random.next(), bytes);
+        }
+    }
+}
+
+fn read_part(
+    disk: &mut Disk,
+    place: Place,
+    tell: &mut dyn FnMut(&PartView<'_>),
+) -> std::io::Result<()> {
+    let mut bytes = vec![0; place.bytes as usize];
+    disk.read_at(place.file, place.offset, &mut bytes)?;
+    tell(&PartView::read(&bytes).expect("recovery told this place"));
+    Ok(())
+}
+
+fn run(seed: u64) {
+    let _named = Seed(seed);
+    let mut random = Random::new(seed);
+    let mut shop = Shop::new(seed);
+    for life in 2..5 {
+        for _ in 0..random.below(600) {
+            let slot = random.below(SLOTS_USED);
+            match random.below(10) {
+                0..4 => {
+                    let mut change = Change::new();
+                    for _ in 0..1 + random.below(3) {
+                        let key = key(slot, random.below(KEYS_PER_SLOT));
+                        let value = (0..random.below(90))
+                            .map(|_| random.next().to_le_bytes()[0])
+                            .collect();
+                        if !change.iter().any(|(other, _)| *other == key) {
+                            change.push((key, (!random.once_in(4)).then_some(value)));
+                        }
+                    }
+                    shop.change(slot, change);
+                }
+                4..7 => shop.check(slot, random.below(KEYS_PER_SLOT)),
+                7 => shop.pump(),
+                _ if shop.disk.under_way() > 0 => {
+                    shop.complete(random.below(shop.disk.under_way()))
+                }
+                _ => shop.now_us += 1_000,
+            }
+        }
+        shop.crash_and_restart(life);
+        shop.check_all();
+    }
+}
+
+#[test]
+fn the_store_answers_as_a_map_does_with_a_tiny_cache_and_power_cuts() {
+    seeds(40).for_each(run);
+}
+
+#[test]
+fn the_cache_returns_to_its_budget_and_cold_keys_come_back() {
+    let mut shop = Shop::new(1);
+    shop.fill();
+    shop.store.settle();
+    let usage = shop.store.usage();
+    assert!(usage.cache_bytes <= CACHE_BYTES, "{usage:?}");
+    assert_eq!(usage.keys, KEYS_PER_SLOT);
+    shop.check_all();
+    assert!(shop.store.usage().cache_bytes <= CACHE_BYTES + 500);
+}
+
+/// A change finds the cells of its keys before it inserts the ones that are missing: the insertion
+/// must not let the others leave.
+#[test]
+fn a_cell_that_was_found_stays_until_the_change_is_committed() {
+    let mut shop = Shop::new(1);
+    shop.fill();
+    for number in 0..KEYS_PER_SLOT {
+        let known = key(0, number);
+        let Found::Cached(id) = shop.store.find(hash(&known), &known) else {
+            continue;
+        };
+        for missing in 0..KEYS_PER_SLOT {
+            let missing = key(1, missing);
+            let new = shop.store.insert(hash(&missing), &missing, b"new");
+            assert_eq!(shop.store.cell(id).key(), known);
+            shop.store.discard(new);
+        }
+    }
+}
+
+/// The block that comes back holds another part: the disk read the wrong place.
+#[test]
+fn a_misdirected_read_is_refused_and_not_cached() {
+    let mut shop = Shop::new(1);
+    shop.fill();
+    let cold: Vec<(Vec<u8>, Place)> = (0..KEYS_PER_SLOT)
+        .map(|number| key(0, number))
+        .filter_map(|key| match shop.store.find(hash(&key), &key) {
+            Found::Cold(place) => Some((key, place)),
+            _ => None,
+        })
+        .collect();
+    let [(first_key, first), (_, second), ..] = &cold[..] else {
+        panic!("few cold keys")
+    };
+    assert_eq!((first.bytes, first.file), (second.bytes, FileId(1)));
+    // The same position within its block, so that a valid part of another key stands there.
+    let mut bytes = vec![0; second.bytes as usize];
+    shop.disk
+        .read_at(second.file, second.offset, &mut bytes)
+        .expect("there");
+    let part = PartView::read(&bytes).expect("a part");
+    assert_eq!(part.kind(), PartKind::Put);
+    let start = usize::try_from(first.offset).expect("small");
+    shop.disk.files.get_mut(&first.file).expect("there")[start..start + bytes.len()]
+        .copy_from_slice(&bytes);
+    let request = shop
+        .store
+        .read(IoToken(1), *first)
+        .expect("the heap has blocks");
+    shop.disk.submit(&mut vec![request]);
+    let block = shop.disk.complete(0).block.expect("a read has a block");
+    assert!(
+        shop.store
+            .admit(hash(first_key), *first, &block, hash)
+            .is_err()
+    );
+    assert_eq!(
+        shop.store.find(hash(first_key), first_key),
+        Found::Cold(*first)
+    );
+}
