@@ -20,7 +20,9 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// The first [`Refusal`] found.
     pub fn read(body: &'a [u8]) -> Result<Self, Refusal> {
-        let head = body.first_chunk::<HEAD_BYTES>().ok_or(Refusal::BatchBody { len: body.len() })?;
+        let head = body
+            .first_chunk::<HEAD_BYTES>()
+            .ok_or(Refusal::BatchBody { len: body.len() })?;
         let count_u32 = read_u32(head, 0);
         let count = count_u32 as usize;
         if !(1..=BATCH_ITEMS_MAX).contains(&count) {
@@ -30,12 +32,15 @@ impl<'a> Batch<'a> {
             return Err(Refusal::Padding);
         }
         let index_end = HEAD_BYTES + count * ENTRY_BYTES;
-        let index = body.get(HEAD_BYTES..index_end).ok_or(Refusal::BatchBody { len: body.len() })?;
+        let index = body
+            .get(HEAD_BYTES..index_end)
+            .ok_or(Refusal::BatchBody { len: body.len() })?;
         let mut expected = index_end;
         for (item, entry) in index.chunks_exact(ENTRY_BYTES).enumerate() {
             let (offset, len) = (read_u32(entry, 0), read_u32(entry, 4));
             let end = expected + len as usize;
-            if offset as usize != expected || end > body.len() || !len.is_multiple_of(8) || len == 0 {
+            if offset as usize != expected || end > body.len() || !len.is_multiple_of(8) || len == 0
+            {
                 return Err(Refusal::BatchIndex { item, offset, len });
             }
             expected = end;
@@ -84,7 +89,11 @@ impl BatchWriter {
     pub(crate) fn begin(out: &mut Vec<u8>, items_max: usize) -> Self {
         let start = out.len();
         out.resize(start + HEAD_BYTES + items_max * ENTRY_BYTES, 0);
-        BatchWriter { start, items_max, items: 0 }
+        BatchWriter {
+            start,
+            items_max,
+            items: 0,
+        }
     }
 
     #[inline]
@@ -113,7 +122,10 @@ impl BatchWriter {
         if unused > 0 {
             let index_end = self.start + HEAD_BYTES + self.items * ENTRY_BYTES;
             for entry in out[self.start + HEAD_BYTES..index_end].chunks_exact_mut(ENTRY_BYTES) {
-                let (offset, len) = (read_u32(entry, 0) as usize - unused, read_u32(entry, 4) as usize);
+                let (offset, len) = (
+                    read_u32(entry, 0) as usize - unused,
+                    read_u32(entry, 4) as usize,
+                );
                 put_entry(entry, offset, len);
             }
             out.copy_within(index_end + unused.., index_end);

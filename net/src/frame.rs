@@ -129,7 +129,9 @@ impl Header {
     #[inline]
     pub(crate) fn decode(bytes: &[u8; HEADER_BYTES]) -> Self {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let u32_at = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
         Header {
             len: u32_at(0),
             opcode: bytes[6],
@@ -153,7 +155,9 @@ pub(crate) fn finish_frame(out: &mut [u8], start: usize, mut header: Header) {
     let frame = &mut out[start..];
     assert!(frame.len().is_multiple_of(8) && frame.len() >= HEADER_BYTES);
     header.len = u32::try_from(frame.len()).expect("a frame is bounded by the negotiated limit");
-    let (head, body) = frame.split_first_chunk_mut::<HEADER_BYTES>().expect("checked above");
+    let (head, body) = frame
+        .split_first_chunk_mut::<HEADER_BYTES>()
+        .expect("checked above");
     header.body_crc = crc32fast::hash(body);
     *head = header.encode();
 }

@@ -3,7 +3,9 @@
 use crate::batch::{read_u16, read_u32, read_u64};
 use crate::frame::{Header, Opcode, write_frame};
 use crate::level::AckLevel;
-use crate::limits::{BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, Limits};
+use crate::limits::{
+    BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, Limits,
+};
 use crate::refusal::Refusal;
 use crate::status::Status;
 
@@ -32,21 +34,37 @@ impl<'a> ClientHello<'a> {
     /// # Errors
     /// [`Refusal`] that names the field.
     pub fn read(body: &'a [u8]) -> Result<Self, Refusal> {
-        if body.len() < CLIENT_BYTES || read_u32(body, 4) != 0 || read_u32(body, 20) != 0 || read_u16(body, 18) != 0 {
+        if body.len() < CLIENT_BYTES
+            || read_u32(body, 4) != 0
+            || read_u32(body, 20) != 0
+            || read_u16(body, 18) != 0
+        {
             return Err(Refusal::HelloBody);
         }
         let name_len = read_u16(body, 16);
         let end = CLIENT_BYTES + usize::from(name_len);
-        let name = body.get(CLIENT_BYTES..end).and_then(|name| std::str::from_utf8(name).ok());
-        let name = name.filter(|name| name.len() <= CLIENT_NAME_BYTES_MAX).ok_or(Refusal::ClientName { len: name_len })?;
+        let name = body
+            .get(CLIENT_BYTES..end)
+            .and_then(|name| std::str::from_utf8(name).ok());
+        let name = name
+            .filter(|name| name.len() <= CLIENT_NAME_BYTES_MAX)
+            .ok_or(Refusal::ClientName { len: name_len })?;
         if body.len() != end.next_multiple_of(8) || body[end..].iter().any(|&byte| byte != 0) {
             return Err(Refusal::HelloBody);
         }
         let (protocol_min, protocol_max) = (read_u16(body, 0), read_u16(body, 2));
         if !(protocol_min..=protocol_max).contains(&1) {
-            return Err(Refusal::ProtocolRange { min: protocol_min, max: protocol_max });
+            return Err(Refusal::ProtocolRange {
+                min: protocol_min,
+                max: protocol_max,
+            });
         }
-        Ok(ClientHello { protocol_min, protocol_max, features: read_u64(body, 8), name })
+        Ok(ClientHello {
+            protocol_min,
+            protocol_max,
+            features: read_u64(body, 8),
+            name,
+        })
     }
 
     /// Appends a HELLO request frame. A name over the limit is cut.
@@ -61,7 +79,11 @@ impl<'a> ClientHello<'a> {
         body[8..16].copy_from_slice(&self.features.to_le_bytes());
         body[16..18].copy_from_slice(&u16::try_from(name.len()).expect("cut above").to_le_bytes());
         body.extend_from_slice(name.as_bytes());
-        write_frame(out, Header::request(Opcode::Hello, request_id, AckLevel::None, 0), &body);
+        write_frame(
+            out,
+            Header::request(Opcode::Hello, request_id, AckLevel::None, 0),
+            &body,
+        );
     }
 }
 
@@ -111,7 +133,12 @@ impl ServerHello {
     /// Appends the HELLO reply frame.
     pub fn write(&self, out: &mut Vec<u8>, request_id: u64) {
         let mut body = vec![0; SERVER_BYTES];
-        let words = [self.protocol, self.shard, self.shard_count, self.auth_methods];
+        let words = [
+            self.protocol,
+            self.shard,
+            self.shard_count,
+            self.auth_methods,
+        ];
         for (at, word) in (0..).step_by(2).zip(words) {
             body[at..at + 2].copy_from_slice(&word.to_le_bytes());
         }
@@ -124,16 +151,25 @@ impl ServerHello {
         body[92..96].copy_from_slice(&self.limits.value_bytes_max.to_le_bytes());
         let fixed = [KEY_BYTES_MAX, BATCH_ITEMS_MAX, INSTRUCTIONS_MAX, 0];
         for (at, word) in (96..).step_by(2).zip(fixed) {
-            body[at..at + 2].copy_from_slice(&u16::try_from(word).expect("small constants").to_le_bytes());
+            body[at..at + 2]
+                .copy_from_slice(&u16::try_from(word).expect("small constants").to_le_bytes());
         }
         body[104..108].copy_from_slice(&self.interval_ms.to_le_bytes());
-        body[112..114].copy_from_slice(&u16::try_from(self.slots.len()).expect("at most 256 shards").to_le_bytes());
+        body[112..114].copy_from_slice(
+            &u16::try_from(self.slots.len())
+                .expect("at most 256 shards")
+                .to_le_bytes(),
+        );
         for range in &self.slots {
             for word in [range.first, range.last, range.shard, range.port] {
                 body.extend_from_slice(&word.to_le_bytes());
             }
         }
-        write_frame(out, Header::reply(Opcode::Hello as u8, request_id, Status::Ok, self.shard), &body);
+        write_frame(
+            out,
+            Header::reply(Opcode::Hello as u8, request_id, Status::Ok, self.shard),
+            &body,
+        );
     }
 
     /// Reads the body of a HELLO reply. Fields appended by later versions are passed over.
@@ -146,10 +182,17 @@ impl ServerHello {
         }
         let id = |at: usize| -> [u8; 16] { body[at..at + 16].try_into().expect("sixteen bytes") };
         let ranges = usize::from(read_u16(body, 112));
-        let ranges = body.get(SERVER_BYTES..SERVER_BYTES + ranges * RANGE_BYTES).ok_or(Refusal::HelloBody)?;
+        let ranges = body
+            .get(SERVER_BYTES..SERVER_BYTES + ranges * RANGE_BYTES)
+            .ok_or(Refusal::HelloBody)?;
         let slots = ranges
             .chunks_exact(RANGE_BYTES)
-            .map(|range| SlotRange { first: read_u16(range, 0), last: read_u16(range, 2), shard: read_u16(range, 4), port: read_u16(range, 6) })
+            .map(|range| SlotRange {
+                first: read_u16(range, 0),
+                last: read_u16(range, 2),
+                shard: read_u16(range, 4),
+                port: read_u16(range, 6),
+            })
             .collect();
         Ok(ServerHello {
             protocol: read_u16(body, 0),
@@ -161,7 +204,10 @@ impl ServerHello {
             incarnation: read_u64(body, 40),
             features: read_u64(body, 48),
             nonce: body[56..88].try_into().expect("thirty-two bytes"),
-            limits: Limits { frame_bytes_max: read_u32(body, 88), value_bytes_max: read_u32(body, 92) },
+            limits: Limits {
+                frame_bytes_max: read_u32(body, 88),
+                value_bytes_max: read_u32(body, 92),
+            },
             interval_ms: read_u32(body, 104),
             slots,
         })

@@ -91,14 +91,20 @@ impl FieldType {
     const BIG_ENDIAN: u8 = 0x10;
     const NAMES: [[&'static str; 8]; 2] = [
         ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"],
-        ["u8be", "u16be", "u32be", "u64be", "i8be", "i16be", "i32be", "i64be"],
+        [
+            "u8be", "u16be", "u32be", "u64be", "i8be", "i16be", "i32be", "i64be",
+        ],
     ];
 
     /// The type with this number.
     #[inline]
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
-        if code & !(Self::BIG_ENDIAN | 7) == 0 { Some(FieldType(code)) } else { None }
+        if code & !(Self::BIG_ENDIAN | 7) == 0 {
+            Some(FieldType(code))
+        } else {
+            None
+        }
     }
 
     /// The number on the wire.
@@ -123,7 +129,9 @@ impl FieldType {
     /// The type with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        (0u8..8).flat_map(|code| [FieldType(code), FieldType(code).big_endian()]).find(|field| field.name() == name)
+        (0u8..8)
+            .flat_map(|code| [FieldType(code), FieldType(code).big_endian()])
+            .find(|field| field.name() == name)
     }
 
     /// Bytes of the field.
@@ -150,7 +158,10 @@ impl FieldType {
     #[must_use]
     pub const fn range(self) -> (i128, i128) {
         if self.is_signed() {
-            (-(1i128 << (self.bits() - 1)), (1i128 << (self.bits() - 1)) - 1)
+            (
+                -(1i128 << (self.bits() - 1)),
+                (1i128 << (self.bits() - 1)) - 1,
+            )
         } else {
             (0, (1i128 << self.bits()) - 1)
         }
@@ -200,7 +211,11 @@ impl FieldType {
     /// What an immediate means beside a field of this type.
     #[inline]
     fn immediate(self, immediate: u64) -> Number {
-        if self.is_signed() { Number::from(immediate.cast_signed()) } else { Number::from(immediate) }
+        if self.is_signed() {
+            Number::from(immediate.cast_signed())
+        } else {
+            Number::from(immediate)
+        }
     }
 }
 
@@ -265,9 +280,19 @@ impl Instruction {
     /// # Errors
     /// The [`Refusal`] that names the field.
     #[inline]
-    pub fn read(bytes: &[u8; INSTRUCTION_BYTES], number: usize, key_count: u8) -> Result<Self, Refusal> {
-        let operation = Operation::from_code(bytes[0]).ok_or(Refusal::InstructionOperation { instruction: number, found: bytes[0] })?;
-        let field_type = FieldType::from_code(bytes[1]).ok_or(Refusal::InstructionType { instruction: number, found: bytes[1] })?;
+    pub fn read(
+        bytes: &[u8; INSTRUCTION_BYTES],
+        number: usize,
+        key_count: u8,
+    ) -> Result<Self, Refusal> {
+        let operation = Operation::from_code(bytes[0]).ok_or(Refusal::InstructionOperation {
+            instruction: number,
+            found: bytes[0],
+        })?;
+        let field_type = FieldType::from_code(bytes[1]).ok_or(Refusal::InstructionType {
+            instruction: number,
+            found: bytes[1],
+        })?;
         let instruction = Instruction {
             operation,
             field_type,
@@ -277,15 +302,25 @@ impl Instruction {
             immediate: read_u64(bytes, 8),
         };
         if instruction.key >= key_count {
-            return Err(Refusal::InstructionKey { instruction: number, key: instruction.key });
+            return Err(Refusal::InstructionKey {
+                instruction: number,
+                key: instruction.key,
+            });
         }
         // A comparison or a set with a number that the field can never hold is the author's error;
         // an addition of one is an overflow and answered as such.
         let (low, high) = field_type.range();
         let amount = field_type.immediate(instruction.immediate);
-        let is_free = matches!(operation, Operation::Exists | Operation::Absent | Operation::Add | Operation::Sub);
+        let is_free = matches!(
+            operation,
+            Operation::Exists | Operation::Absent | Operation::Add | Operation::Sub
+        );
         if !is_free && !(low..=high).contains(&amount) {
-            return Err(Refusal::Immediate { instruction: number, field_type: field_type.name(), immediate: instruction.immediate });
+            return Err(Refusal::Immediate {
+                instruction: number,
+                field_type: field_type.name(),
+                immediate: instruction.immediate,
+            });
         }
         Ok(instruction)
     }
@@ -295,7 +330,10 @@ impl Instruction {
     #[inline]
     pub fn run(&self, value: &mut [u8]) -> Outcome {
         let start = self.offset as usize;
-        let Some(field) = start.checked_add(self.field_type.width()).and_then(|end| value.get_mut(start..end)) else {
+        let Some(field) = start
+            .checked_add(self.field_type.width())
+            .and_then(|end| value.get_mut(start..end))
+        else {
             return Outcome::OutsideValue;
         };
         let actual = self.field_type.load(field);
@@ -310,16 +348,28 @@ impl Instruction {
             Operation::Set => return self.change(field, actual, immediate),
             Operation::Add => return self.change(field, actual, actual + immediate),
             Operation::Sub => return self.change(field, actual, actual - immediate),
-            Operation::Exists | Operation::Absent => unreachable!("existence is not a property of a field"),
+            Operation::Exists | Operation::Absent => {
+                unreachable!("existence is not a property of a field")
+            }
         };
-        if holds { Outcome::Holds } else { Outcome::Failed { actual: to_bits(actual), overflow: false } }
+        if holds {
+            Outcome::Holds
+        } else {
+            Outcome::Failed {
+                actual: to_bits(actual),
+                overflow: false,
+            }
+        }
     }
 
     #[inline]
     fn change(&self, field: &mut [u8], actual: Number, new: Number) -> Outcome {
         let (low, high) = self.field_type.range();
         if !(low..=high).contains(&new) {
-            return Outcome::Failed { actual: to_bits(actual), overflow: true };
+            return Outcome::Failed {
+                actual: to_bits(actual),
+                overflow: true,
+            };
         }
         self.field_type.store(new, field);
         Outcome::Changed(to_bits(new))
@@ -331,7 +381,14 @@ mod tests {
     use super::*;
 
     fn instruction(operation: Operation, field_type: FieldType, immediate: u64) -> Instruction {
-        Instruction { operation, field_type, key: 0, reason: 0, offset: 1, immediate }
+        Instruction {
+            operation,
+            field_type,
+            key: 0,
+            reason: 0,
+            offset: 1,
+            immediate,
+        }
     }
 
     #[test]
@@ -339,11 +396,24 @@ mod tests {
         for code in (0u8..8).chain(0x10..0x18) {
             let field_type = FieldType::from_code(code).unwrap();
             let (low, high) = field_type.range();
-            for number in [low, low + 1, -1, 0, 1, high - 1, high].into_iter().filter(|n| (low..=high).contains(n)) {
+            for number in [low, low + 1, -1, 0, 1, high - 1, high]
+                .into_iter()
+                .filter(|n| (low..=high).contains(n))
+            {
                 let mut value = [0xAA; 10];
                 field_type.store(number, &mut value[1..]);
-                assert_eq!(field_type.load(&value[1..]), number, "{}", field_type.name());
-                assert_eq!(value[1 + field_type.width()], 0xAA, "{} stays within its width", field_type.name());
+                assert_eq!(
+                    field_type.load(&value[1..]),
+                    number,
+                    "{}",
+                    field_type.name()
+                );
+                assert_eq!(
+                    value[1 + field_type.width()],
+                    0xAA,
+                    "{} stays within its width",
+                    field_type.name()
+                );
             }
             assert_eq!(FieldType::from_name(field_type.name()), Some(field_type));
         }
@@ -359,7 +429,15 @@ mod tests {
                 field_type.store(start, &mut value[1..]);
                 let before = value;
                 let outcome = instruction(operation, field_type, 1).run(&mut value);
-                assert_eq!(outcome, Outcome::Failed { actual: to_bits(start), overflow: true }, "{}", field_type.name());
+                assert_eq!(
+                    outcome,
+                    Outcome::Failed {
+                        actual: to_bits(start),
+                        overflow: true
+                    },
+                    "{}",
+                    field_type.name()
+                );
                 assert_eq!(value, before);
             }
         }
@@ -367,18 +445,32 @@ mod tests {
 
     #[test]
     fn a_field_outside_the_value_is_told_at_every_border() {
-        for (len, offset, fits) in [(4, 0, true), (4, 1, false), (3, 0, false), (0, 0, false), (8, 4, true), (8, u32::MAX, false)] {
+        for (len, offset, fits) in [
+            (4, 0, true),
+            (4, 1, false),
+            (3, 0, false),
+            (0, 0, false),
+            (8, 4, true),
+            (8, u32::MAX, false),
+        ] {
             let mut value = vec![0; len];
             let mut guard = instruction(Operation::Ge, FieldType::U32, 0);
             guard.offset = offset;
-            assert_eq!(guard.run(&mut value) == Outcome::Holds, fits, "length {len}, offset {offset}");
+            assert_eq!(
+                guard.run(&mut value) == Outcome::Holds,
+                fits,
+                "length {len}, offset {offset}"
+            );
         }
     }
 
     #[test]
     fn a_number_that_the_field_cannot_hold_is_refused_before_anything_runs() {
         let bytes = instruction(Operation::Ge, FieldType::U8, 256).encode();
-        assert!(matches!(Instruction::read(&bytes, 3, 1), Err(Refusal::Immediate { instruction: 3, .. })));
+        assert!(matches!(
+            Instruction::read(&bytes, 3, 1),
+            Err(Refusal::Immediate { instruction: 3, .. })
+        ));
         let bytes = instruction(Operation::Set, FieldType::I8, (-129i64).cast_unsigned()).encode();
         assert!(Instruction::read(&bytes, 0, 1).is_err());
         let bytes = instruction(Operation::Set, FieldType::I8, (-128i64).cast_unsigned()).encode();

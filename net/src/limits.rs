@@ -24,6 +24,9 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { frame_bytes_max: 2 << 20, value_bytes_max: 1 << 20 }
+        Limits {
+            frame_bytes_max: 2 << 20,
+            value_bytes_max: 1 << 20,
+        }
     }
 }

@@ -50,7 +50,10 @@ impl Receiver {
     /// A receiver that accepts frames of at most `frame_bytes_max`.
     #[must_use]
     pub fn new(frame_bytes_max: u32) -> Self {
-        Receiver { frame_bytes_max, skip_bytes: 0 }
+        Receiver {
+            frame_bytes_max,
+            skip_bytes: 0,
+        }
     }
 
     /// Changes the limit, after HELLO.
@@ -68,12 +71,19 @@ impl Receiver {
             return Received::Skipped { consumed };
         }
         let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else {
-            return Received::Incomplete { frame_bytes: HEADER_BYTES };
+            return Received::Incomplete {
+                frame_bytes: HEADER_BYTES,
+            };
         };
         let header = Header::decode(head);
         let found = u32::from_le_bytes([head[28], head[29], head[30], head[31]]);
         let computed = crc32fast::hash(&head[..28]);
-        let fatal = |refusal| Received::Refused { header: None, refusal, consumed: bytes.len(), is_fatal: true };
+        let fatal = |refusal| Received::Refused {
+            header: None,
+            refusal,
+            consumed: bytes.len(),
+            is_fatal: true,
+        };
         if head[4] != MAGIC {
             return fatal(Refusal::Magic(head[4]));
         }
@@ -90,17 +100,37 @@ impl Receiver {
         if header.len > self.frame_bytes_max {
             let consumed = frame_bytes.min(bytes.len());
             self.skip_bytes = frame_bytes - consumed;
-            let refusal = Refusal::FrameTooLarge { len: header.len, max: self.frame_bytes_max };
-            return Received::Refused { header: Some(header), refusal, consumed, is_fatal: false };
+            let refusal = Refusal::FrameTooLarge {
+                len: header.len,
+                max: self.frame_bytes_max,
+            };
+            return Received::Refused {
+                header: Some(header),
+                refusal,
+                consumed,
+                is_fatal: false,
+            };
         }
         let Some(body) = bytes.get(HEADER_BYTES..frame_bytes) else {
             return Received::Incomplete { frame_bytes };
         };
         let computed = crc32fast::hash(body);
         if computed != header.body_crc {
-            let refusal = Refusal::BodyCrc { found: header.body_crc, computed };
-            return Received::Refused { header: Some(header), refusal, consumed: frame_bytes, is_fatal: false };
+            let refusal = Refusal::BodyCrc {
+                found: header.body_crc,
+                computed,
+            };
+            return Received::Refused {
+                header: Some(header),
+                refusal,
+                consumed: frame_bytes,
+                is_fatal: false,
+            };
         }
-        Received::Frame { header, body, consumed: frame_bytes }
+        Received::Frame {
+            header,
+            body,
+            consumed: frame_bytes,
+        }
     }
 }

@@ -7,44 +7,117 @@ use crate::status::Status;
 
 /// One cause per variant; the text of `Display` goes to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each variant's text stands in Display, where clients read it")]
+#[expect(
+    missing_docs,
+    reason = "each variant's text stands in Display, where clients read it"
+)]
 pub enum Refusal {
     Magic(u8),
     Version(u8),
-    HeaderCrc { found: u32, computed: u32 },
+    HeaderCrc {
+        found: u32,
+        computed: u32,
+    },
     FrameLength(u32),
-    FrameTooLarge { len: u32, max: u32 },
-    BodyCrc { found: u32, computed: u32 },
+    FrameTooLarge {
+        len: u32,
+        max: u32,
+    },
+    BodyCrc {
+        found: u32,
+        computed: u32,
+    },
     Opcode(u8),
     HeaderFlags(u8),
-    HeaderReserved { name: &'static str, found: u16 },
+    HeaderReserved {
+        name: &'static str,
+        found: u16,
+    },
     Level(u8),
-    HelloExpected { opcode: u8 },
+    HelloExpected {
+        opcode: u8,
+    },
     HelloRepeated,
     HelloBody,
-    ProtocolRange { min: u16, max: u16 },
-    ClientName { len: u16 },
-    BatchBody { len: usize },
+    ProtocolRange {
+        min: u16,
+        max: u16,
+    },
+    ClientName {
+        len: u16,
+    },
+    BatchBody {
+        len: usize,
+    },
     BatchCount(u32),
-    BatchIndex { item: usize, offset: u32, len: u32 },
-    ItemLength { len: usize, needed: usize },
+    BatchIndex {
+        item: usize,
+        offset: u32,
+        len: u32,
+    },
+    ItemLength {
+        len: usize,
+        needed: usize,
+    },
     Operation(u8),
-    OperationFlags { operation: u8, flags: u8 },
-    BlockLength { found: u16, expected: usize },
-    KeyCount { operation: u8, count: u8 },
-    InstructionCount { operation: u8, count: u8 },
+    OperationFlags {
+        operation: u8,
+        flags: u8,
+    },
+    BlockLength {
+        found: u16,
+        expected: usize,
+    },
+    KeyCount {
+        operation: u8,
+        count: u8,
+    },
+    InstructionCount {
+        operation: u8,
+        count: u8,
+    },
     ExtensionTag(u16),
     ExtensionLength(u16),
-    KeyLength { key: u8, len: u16 },
-    ValueLength { len: u32, max: u32 },
-    ValueUnexpected { operation: u8, len: u32 },
+    KeyLength {
+        key: u8,
+        len: u16,
+    },
+    ValueLength {
+        len: u32,
+        max: u32,
+    },
+    ValueUnexpected {
+        operation: u8,
+        len: u32,
+    },
     Padding,
-    InstructionOperation { instruction: usize, found: u8 },
-    InstructionType { instruction: usize, found: u8 },
-    InstructionKey { instruction: usize, key: u8 },
-    Immediate { instruction: usize, field_type: &'static str, immediate: u64 },
-    CrossSlot { first: u16, second: u16 },
-    Field { instruction: usize, offset: u32, width: usize, value_len: usize },
+    InstructionOperation {
+        instruction: usize,
+        found: u8,
+    },
+    InstructionType {
+        instruction: usize,
+        found: u8,
+    },
+    InstructionKey {
+        instruction: usize,
+        key: u8,
+    },
+    Immediate {
+        instruction: usize,
+        field_type: &'static str,
+        immediate: u64,
+    },
+    CrossSlot {
+        first: u16,
+        second: u16,
+    },
+    Field {
+        instruction: usize,
+        offset: u32,
+        width: usize,
+        value_len: usize,
+    },
     Replica,
 }
 
@@ -71,42 +144,122 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Refusal::Magic(found) => write!(f, "byte 4 of a frame is 0xe7, not {found:#04x}: this is not the Penstock protocol"),
+            Refusal::Magic(found) => write!(
+                f,
+                "byte 4 of a frame is 0xe7, not {found:#04x}: this is not the Penstock protocol"
+            ),
             Refusal::Version(found) => write!(f, "protocol version is 1, not {found}"),
-            Refusal::HeaderCrc { found, computed } => write!(f, "header CRC is {computed:#010x}, not {found:#010x}"),
-            Refusal::FrameLength(len) => write!(f, "frame length is a multiple of 8 and at least 32, not {len}"),
-            Refusal::FrameTooLarge { len, max } => write!(f, "frame of {len} bytes; at most {max} are accepted"),
-            Refusal::BodyCrc { found, computed } => write!(f, "body CRC is {computed:#010x}, not {found:#010x}"),
+            Refusal::HeaderCrc { found, computed } => {
+                write!(f, "header CRC is {computed:#010x}, not {found:#010x}")
+            }
+            Refusal::FrameLength(len) => write!(
+                f,
+                "frame length is a multiple of 8 and at least 32, not {len}"
+            ),
+            Refusal::FrameTooLarge { len, max } => {
+                write!(f, "frame of {len} bytes; at most {max} are accepted")
+            }
+            Refusal::BodyCrc { found, computed } => {
+                write!(f, "body CRC is {computed:#010x}, not {found:#010x}")
+            }
             Refusal::Opcode(found) => write!(f, "opcode {found:#04x} is not known"),
             Refusal::HeaderFlags(found) => write!(f, "request flags are 0, not {found:#04x}"),
-            Refusal::HeaderReserved { name, found } => write!(f, "{name} is reserved and 0, not {found:#06x}"),
+            Refusal::HeaderReserved { name, found } => {
+                write!(f, "{name} is reserved and 0, not {found:#06x}")
+            }
             Refusal::Level(found) => write!(f, "ack level is 0 to 3, not {found}"),
-            Refusal::HelloExpected { opcode } => write!(f, "the first frame is HELLO (0x01), not {opcode:#04x}"),
+            Refusal::HelloExpected { opcode } => {
+                write!(f, "the first frame is HELLO (0x01), not {opcode:#04x}")
+            }
             Refusal::HelloRepeated => write!(f, "HELLO was said already"),
             Refusal::HelloBody => write!(f, "HELLO body is not of the documented form"),
-            Refusal::ProtocolRange { min, max } => write!(f, "protocol versions {min} to {max} are offered; this server speaks 1"),
-            Refusal::ClientName { len } => write!(f, "client name of {len} bytes; at most {CLIENT_NAME_BYTES_MAX} bytes of UTF-8 are accepted"),
-            Refusal::BatchBody { len } => write!(f, "batch body of {len} bytes is shorter than its index"),
-            Refusal::BatchCount(found) => write!(f, "a batch has 1 to {BATCH_ITEMS_MAX} items, not {found}"),
-            Refusal::BatchIndex { item, offset, len } => write!(f, "index entry {item} ({offset}, {len}) does not continue the one before it or leaves the body"),
-            Refusal::ItemLength { len, needed } => write!(f, "item of {len} bytes; its fields need {needed}"),
+            Refusal::ProtocolRange { min, max } => write!(
+                f,
+                "protocol versions {min} to {max} are offered; this server speaks 1"
+            ),
+            Refusal::ClientName { len } => write!(
+                f,
+                "client name of {len} bytes; at most {CLIENT_NAME_BYTES_MAX} bytes of UTF-8 are accepted"
+            ),
+            Refusal::BatchBody { len } => {
+                write!(f, "batch body of {len} bytes is shorter than its index")
+            }
+            Refusal::BatchCount(found) => {
+                write!(f, "a batch has 1 to {BATCH_ITEMS_MAX} items, not {found}")
+            }
+            Refusal::BatchIndex { item, offset, len } => write!(
+                f,
+                "index entry {item} ({offset}, {len}) does not continue the one before it or leaves the body"
+            ),
+            Refusal::ItemLength { len, needed } => {
+                write!(f, "item of {len} bytes; its fields need {needed}")
+            }
             Refusal::Operation(found) => write!(f, "operation {found} is not known"),
-            Refusal::OperationFlags { operation, flags } => write!(f, "flags {flags:#04x} are not allowed for operation {operation}"),
-            Refusal::BlockLength { found, expected } => write!(f, "block length is {expected} for these fields, not {found}"),
-            Refusal::KeyCount { operation, count } => write!(f, "operation {operation} does not take {count} keys"),
-            Refusal::InstructionCount { operation, count } => write!(f, "operation {operation} does not take {count} instructions; at most {INSTRUCTIONS_MAX} are accepted by UPDATE_IF"),
+            Refusal::OperationFlags { operation, flags } => write!(
+                f,
+                "flags {flags:#04x} are not allowed for operation {operation}"
+            ),
+            Refusal::BlockLength { found, expected } => write!(
+                f,
+                "block length is {expected} for these fields, not {found}"
+            ),
+            Refusal::KeyCount { operation, count } => {
+                write!(f, "operation {operation} does not take {count} keys")
+            }
+            Refusal::InstructionCount { operation, count } => write!(
+                f,
+                "operation {operation} does not take {count} instructions; at most {INSTRUCTIONS_MAX} are accepted by UPDATE_IF"
+            ),
             Refusal::ExtensionTag(tag) => write!(f, "extension tag {tag} is not supported"),
-            Refusal::ExtensionLength(len) => write!(f, "extension area of {len} bytes is not of the documented form"),
-            Refusal::KeyLength { key, len } => write!(f, "key {key} has {len} bytes; 1 to {KEY_BYTES_MAX} are accepted"),
-            Refusal::ValueLength { len, max } => write!(f, "value of {len} bytes; at most {max} are accepted"),
-            Refusal::ValueUnexpected { operation, len } => write!(f, "operation {operation} takes no value here, {len} bytes were given"),
+            Refusal::ExtensionLength(len) => write!(
+                f,
+                "extension area of {len} bytes is not of the documented form"
+            ),
+            Refusal::KeyLength { key, len } => write!(
+                f,
+                "key {key} has {len} bytes; 1 to {KEY_BYTES_MAX} are accepted"
+            ),
+            Refusal::ValueLength { len, max } => {
+                write!(f, "value of {len} bytes; at most {max} are accepted")
+            }
+            Refusal::ValueUnexpected { operation, len } => write!(
+                f,
+                "operation {operation} takes no value here, {len} bytes were given"
+            ),
             Refusal::Padding => write!(f, "padding and reserved bytes are zero"),
-            Refusal::InstructionOperation { instruction, found } => write!(f, "instruction {instruction} has the unknown operation {found}"),
-            Refusal::InstructionType { instruction, found } => write!(f, "instruction {instruction} has the unknown field type {found:#04x}"),
-            Refusal::InstructionKey { instruction, key } => write!(f, "instruction {instruction} names key {key}, which the operation does not have"),
-            Refusal::Immediate { instruction, field_type, immediate } => write!(f, "instruction {instruction}: {immediate:#x} is outside the range of {field_type}"),
-            Refusal::CrossSlot { first, second } => write!(f, "the keys route to slots {first} and {second}; one operation stays in one slot (use a {{tag}})"),
-            Refusal::Field { instruction, offset, width, value_len } => write!(f, "instruction {instruction}: a field of {width} bytes at offset {offset} lies outside the value of {value_len} bytes"),
+            Refusal::InstructionOperation { instruction, found } => write!(
+                f,
+                "instruction {instruction} has the unknown operation {found}"
+            ),
+            Refusal::InstructionType { instruction, found } => write!(
+                f,
+                "instruction {instruction} has the unknown field type {found:#04x}"
+            ),
+            Refusal::InstructionKey { instruction, key } => write!(
+                f,
+                "instruction {instruction} names key {key}, which the operation does not have"
+            ),
+            Refusal::Immediate {
+                instruction,
+                field_type,
+                immediate,
+            } => write!(
+                f,
+                "instruction {instruction}: {immediate:#x} is outside the range of {field_type}"
+            ),
+            Refusal::CrossSlot { first, second } => write!(
+                f,
+                "the keys route to slots {first} and {second}; one operation stays in one slot (use a {{tag}})"
+            ),
+            Refusal::Field {
+                instruction,
+                offset,
+                width,
+                value_len,
+            } => write!(
+                f,
+                "instruction {instruction}: a field of {width} bytes at offset {offset} lies outside the value of {value_len} bytes"
+            ),
             Refusal::Replica => write!(f, "ack level replica needs a sync set; this node has none"),
         }
     }

@@ -4,7 +4,9 @@ use std::fmt::Display;
 use std::io::Write as _;
 
 use crate::batch::{Batch, BatchWriter, padded, push_padded, read_u16, read_u32, read_u64};
-use crate::frame::{FLAG_FORWARDED, FLAG_MORE, HEADER_BYTES, Header, Opcode, finish_frame, write_frame};
+use crate::frame::{
+    FLAG_FORWARDED, FLAG_MORE, HEADER_BYTES, Header, Opcode, finish_frame, write_frame,
+};
 use crate::level::AckLevel;
 use crate::refusal::Refusal;
 use crate::request::Version;
@@ -41,7 +43,39 @@ impl ReplyHead {
     #[inline]
     #[must_use]
     pub fn new(status: Status, item: u16, level: AckLevel, version: Version) -> Self {
-        ReplyHead { status, reason: 0, level, item, instruction: NO_INSTRUCTION, flags: 0, version }
+        ReplyHead {
+            status,
+            reason: 0,
+            level,
+            item,
+            instruction: NO_INSTRUCTION,
+            flags: 0,
+            version,
+        }
+    }
+
+    /// Appends a whole item.
+    #[inline]
+    pub fn write(&self, out: &mut Vec<u8>, value: &[u8]) {
+        out.extend_from_slice(&self.encode(value.len()));
+        push_padded(out, value);
+    }
+
+    /// Appends a whole item whose value is a message.
+    #[cold]
+    pub fn write_message(&self, out: &mut Vec<u8>, message: &dyn Display) {
+        let from = out.len();
+        out.resize(from + REPLY_ITEM_BYTES, 0);
+        write!(out, "{message}").expect("writing to memory does not fail");
+        self.patch(out, from);
+    }
+
+    /// Completes an item whose value stands behind `REPLY_ITEM_BYTES` placeholder bytes at `from`.
+    #[inline]
+    pub fn patch(&self, out: &mut Vec<u8>, from: usize) {
+        let len = out.len() - from - REPLY_ITEM_BYTES;
+        out.resize(from + REPLY_ITEM_BYTES + padded(len), 0);
+        out[from..from + REPLY_ITEM_BYTES].copy_from_slice(&self.encode(len));
     }
 
     #[inline]
@@ -53,7 +87,11 @@ impl ReplyHead {
         bytes[4..6].copy_from_slice(&self.item.to_le_bytes());
         bytes[6] = self.instruction;
         bytes[7] = self.flags;
-        bytes[8..12].copy_from_slice(&u32::try_from(value_len).expect("values have at most 16 MiB").to_le_bytes());
+        bytes[8..12].copy_from_slice(
+            &u32::try_from(value_len)
+                .expect("values have at most 16 MiB")
+                .to_le_bytes(),
+        );
         bytes[12..16].copy_from_slice(&self.version.epoch.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.version.sequence.to_le_bytes());
         bytes
@@ -75,7 +113,11 @@ impl BatchReply {
     pub fn begin(out: &mut Vec<u8>, request_id: u64, items_max: usize) -> Self {
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
-        BatchReply { start, request_id, batch: BatchWriter::begin(out, items_max) }
+        BatchReply {
+            start,
+            request_id,
+            batch: BatchWriter::begin(out, items_max),
+        }
     }
 
     /// Items so far.
@@ -91,24 +133,10 @@ impl BatchReply {
         self.len() == 0
     }
 
-    /// Adds an item.
+    /// Notes that everything behind `from`, written by [`ReplyHead::write`] or
+    /// [`ReplyHead::patch`], is the next item.
     #[inline]
-    pub fn item(&mut self, out: &mut Vec<u8>, head: &ReplyHead, value: &[u8]) {
-        let from = out.len();
-        out.extend_from_slice(&head.encode(value.len()));
-        push_padded(out, value);
-        self.batch.end_item(out, from);
-    }
-
-    /// Adds an item whose value is a message.
-    #[cold]
-    pub fn message(&mut self, out: &mut Vec<u8>, head: &ReplyHead, message: &dyn Display) {
-        let from = out.len();
-        out.resize(from + REPLY_ITEM_BYTES, 0);
-        write!(out, "{message}").expect("writing to memory does not fail");
-        let len = out.len() - from - REPLY_ITEM_BYTES;
-        out.resize(from + REPLY_ITEM_BYTES + padded(len), 0);
-        out[from..from + REPLY_ITEM_BYTES].copy_from_slice(&head.encode(len));
+    pub fn end_item(&mut self, out: &mut [u8], from: usize) {
         self.batch.end_item(out, from);
     }
 
@@ -127,7 +155,8 @@ impl BatchReply {
             return false;
         }
         let mut header = Header::reply(Opcode::Batch as u8, self.request_id, Status::Ok, shard);
-        header.flags |= if more { FLAG_MORE } else { 0 } | if forwarded { FLAG_FORWARDED } else { 0 };
+        header.flags |=
+            if more { FLAG_MORE } else { 0 } | if forwarded { FLAG_FORWARDED } else { 0 };
         finish_frame(out, self.start, header);
         true
     }
@@ -144,7 +173,14 @@ pub fn write_ping_reply(out: &mut Vec<u8>, request: &Header, body: &[u8], shard:
 
 /// Appends a reply to a whole frame that was not executed: its body is a message.
 #[cold]
-pub fn write_error(out: &mut Vec<u8>, request: Option<&Header>, status: Status, retry_after_ms: u16, shard: u16, message: &dyn Display) {
+pub fn write_error(
+    out: &mut Vec<u8>,
+    request: Option<&Header>,
+    status: Status,
+    retry_after_ms: u16,
+    shard: u16,
+    message: &dyn Display,
+) {
     let (opcode, request_id) = request.map_or((0, 0), |header| (header.opcode, header.request_id));
     let mut header = Header::reply(opcode, request_id, status, shard);
     header.deadline_or_retry_ms = retry_after_ms;
@@ -153,7 +189,11 @@ pub fn write_error(out: &mut Vec<u8>, request: Option<&Header>, status: Status, 
 
 /// Appends the reply to INFO.
 pub fn write_info_reply(out: &mut Vec<u8>, request_id: u64, shard: u16, text: &str) {
-    write_text(out, Header::reply(Opcode::Info as u8, request_id, Status::Ok, shard), &text);
+    write_text(
+        out,
+        Header::reply(Opcode::Info as u8, request_id, Status::Ok, shard),
+        &text,
+    );
 }
 
 /// A text body: its length in four bytes, four zeros, the UTF-8 bytes, padding.
@@ -189,13 +229,21 @@ impl<'a> ReplyItem<'a> {
     #[inline]
     pub fn read(item: &'a [u8]) -> Result<Self, Refusal> {
         let len = item.len();
-        let head = item.first_chunk::<REPLY_ITEM_BYTES>().ok_or(Refusal::ItemLength { len, needed: REPLY_ITEM_BYTES })?;
+        let head = item
+            .first_chunk::<REPLY_ITEM_BYTES>()
+            .ok_or(Refusal::ItemLength {
+                len,
+                needed: REPLY_ITEM_BYTES,
+            })?;
         let value_len = read_u32(head, 8) as usize;
         let needed = REPLY_ITEM_BYTES + padded(value_len);
         if len != needed {
             return Err(Refusal::ItemLength { len, needed });
         }
-        let status = Status::from_code(read_u16(head, 0)).ok_or(Refusal::HeaderReserved { name: "status", found: read_u16(head, 0) })?;
+        let status = Status::from_code(read_u16(head, 0)).ok_or(Refusal::HeaderReserved {
+            name: "status",
+            found: read_u16(head, 0),
+        })?;
         let head = ReplyHead {
             status,
             reason: head[2],
@@ -203,15 +251,25 @@ impl<'a> ReplyItem<'a> {
             item: read_u16(head, 4),
             instruction: head[6],
             flags: head[7],
-            version: Version { epoch: read_u32(head, 12), sequence: read_u64(head, 16) },
+            version: Version {
+                epoch: read_u32(head, 12),
+                sequence: read_u64(head, 16),
+            },
         };
-        Ok(ReplyItem { head, value: &item[REPLY_ITEM_BYTES..REPLY_ITEM_BYTES + value_len] })
+        Ok(ReplyItem {
+            head,
+            value: &item[REPLY_ITEM_BYTES..REPLY_ITEM_BYTES + value_len],
+        })
     }
 
     /// Field value `number` of an UPDATE_IF reply.
     #[must_use]
     pub fn field(&self, number: usize) -> Option<u64> {
-        self.value.as_chunks::<8>().0.get(number).map(|bytes| u64::from_le_bytes(*bytes))
+        self.value
+            .as_chunks::<8>()
+            .0
+            .get(number)
+            .map(|bytes| u64::from_le_bytes(*bytes))
     }
 }
 

@@ -80,7 +80,10 @@ impl<'a> Request<'a> {
     pub fn read(item: &'a [u8], value_bytes_max: u32) -> Result<Self, Refusal> {
         let head = item
             .first_chunk::<ITEM_HEADER_BYTES>()
-            .ok_or(Refusal::ItemLength { len: item.len(), needed: ITEM_HEADER_BYTES })?;
+            .ok_or(Refusal::ItemLength {
+                len: item.len(),
+                needed: ITEM_HEADER_BYTES,
+            })?;
         let block_len = read_u16(head, 0);
         let [operation, flags, key_count, instruction_count] = [head[2], head[3], head[4], head[5]];
         let extension_len = read_u16(head, 6);
@@ -99,42 +102,72 @@ impl<'a> Request<'a> {
         }
         let keys_expected = 1 + u8::from(verb == Verb::UpdateIf && key_count == 2);
         if key_count != keys_expected || (key_count == 1 && second_len != 0) {
-            return Err(Refusal::KeyCount { operation, count: key_count });
+            return Err(Refusal::KeyCount {
+                operation,
+                count: key_count,
+            });
         }
-        let instructions_max = if verb == Verb::UpdateIf { INSTRUCTIONS_MAX } else { 0 };
+        let instructions_max = if verb == Verb::UpdateIf {
+            INSTRUCTIONS_MAX
+        } else {
+            0
+        };
         if usize::from(instruction_count) > instructions_max {
-            return Err(Refusal::InstructionCount { operation, count: instruction_count });
+            return Err(Refusal::InstructionCount {
+                operation,
+                count: instruction_count,
+            });
         }
         let has_version = condition_flags == FLAG_VERSION;
         let instructions_start = ITEM_HEADER_BYTES + if has_version { VERSION_BYTES } else { 0 };
-        let instructions_end = instructions_start + usize::from(instruction_count) * INSTRUCTION_BYTES;
+        let instructions_end =
+            instructions_start + usize::from(instruction_count) * INSTRUCTION_BYTES;
         let keys_start = instructions_end + usize::from(extension_len);
         if usize::from(block_len) != keys_start {
-            return Err(Refusal::BlockLength { found: block_len, expected: keys_start });
+            return Err(Refusal::BlockLength {
+                found: block_len,
+                expected: keys_start,
+            });
         }
-        for (key, len) in [(0, key_len), (1, second_len)].into_iter().take(usize::from(key_count)) {
+        for (key, len) in [(0, key_len), (1, second_len)]
+            .into_iter()
+            .take(usize::from(key_count))
+        {
             if !(1..=KEY_BYTES_MAX).contains(&usize::from(len)) {
                 return Err(Refusal::KeyLength { key, len });
             }
         }
         if value_len > value_bytes_max {
-            return Err(Refusal::ValueLength { len: value_len, max: value_bytes_max });
+            return Err(Refusal::ValueLength {
+                len: value_len,
+                max: value_bytes_max,
+            });
         }
         let has_start = flags & FLAG_START != 0;
         if value_len > 0 && !(verb == Verb::Set || has_start) {
-            return Err(Refusal::ValueUnexpected { operation, len: value_len });
+            return Err(Refusal::ValueUnexpected {
+                operation,
+                len: value_len,
+            });
         }
         let second_start = keys_start + padded(usize::from(key_len));
         let value_start = second_start + padded(usize::from(second_len));
         let end = value_start + padded(value_len as usize);
         if item.len() != end {
-            return Err(Refusal::ItemLength { len: item.len(), needed: end });
+            return Err(Refusal::ItemLength {
+                len: item.len(),
+                needed: end,
+            });
         }
         if extension_len > 0 {
             return Err(extension_refusal(&item[instructions_end..keys_start]));
         }
         let key = field(item, keys_start, usize::from(key_len))?;
-        let second_key = if key_count == 2 { Some(field(item, second_start, usize::from(second_len))?) } else { None };
+        let second_key = if key_count == 2 {
+            Some(field(item, second_start, usize::from(second_len))?)
+        } else {
+            None
+        };
         let value = field(item, value_start, value_len as usize)?;
         let condition = match condition_flags {
             FLAG_ABSENT => Condition::Absent,
@@ -143,7 +176,10 @@ impl<'a> Request<'a> {
                 if read_u32(item, 20) != 0 {
                     return Err(Refusal::Padding);
                 }
-                Condition::Version(Version { epoch: read_u32(item, 16), sequence: read_u64(item, 24) })
+                Condition::Version(Version {
+                    epoch: read_u32(item, 16),
+                    sequence: read_u64(item, 24),
+                })
             }
             _ => Condition::Always,
         };
@@ -157,7 +193,13 @@ impl<'a> Request<'a> {
             instructions: &item[instructions_start..instructions_end],
         };
         // All of them before the first runs, so that a bad one has no effect before it.
-        for (number, bytes) in request.instructions.as_chunks::<INSTRUCTION_BYTES>().0.iter().enumerate() {
+        for (number, bytes) in request
+            .instructions
+            .as_chunks::<INSTRUCTION_BYTES>()
+            .0
+            .iter()
+            .enumerate()
+        {
             Instruction::read(bytes, number, key_count)?;
         }
         Ok(request)
@@ -168,7 +210,9 @@ impl<'a> Request<'a> {
     pub fn instructions(&self) -> impl ExactSizeIterator<Item = Instruction> + 'a {
         let key_count = 1 + u8::from(self.second_key.is_some());
         let chunks = self.instructions.as_chunks::<INSTRUCTION_BYTES>().0.iter();
-        chunks.map(move |bytes| Instruction::read(bytes, 0, key_count).expect("checked when the item was read"))
+        chunks.map(move |bytes| {
+            Instruction::read(bytes, 0, key_count).expect("checked when the item was read")
+        })
     }
 }
 
@@ -203,11 +247,21 @@ pub struct BatchRequest {
 impl BatchRequest {
     /// Starts a frame of at most `items_max` items.
     #[must_use]
-    pub fn begin(out: &mut Vec<u8>, request_id: u64, level: AckLevel, deadline_ms: u16, items_max: usize) -> Self {
+    pub fn begin(
+        out: &mut Vec<u8>,
+        request_id: u64,
+        level: AckLevel,
+        deadline_ms: u16,
+        items_max: usize,
+    ) -> Self {
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
         let header = Header::request(Opcode::Batch, request_id, level, deadline_ms);
-        BatchRequest { start, header, batch: BatchWriter::begin(out, items_max) }
+        BatchRequest {
+            start,
+            header,
+            batch: BatchWriter::begin(out, items_max),
+        }
     }
 
     /// Items so far.
@@ -240,11 +294,30 @@ impl BatchRequest {
     }
 
     /// Adds an UPDATE_IF; `start` is what a missing first key begins with.
-    pub fn update_if(&mut self, out: &mut Vec<u8>, key: &[u8], second_key: Option<&[u8]>, instructions: &[Instruction], start: Option<&[u8]>) {
+    pub fn update_if(
+        &mut self,
+        out: &mut Vec<u8>,
+        key: &[u8],
+        second_key: Option<&[u8]>,
+        instructions: &[Instruction],
+        start: Option<&[u8]>,
+    ) {
         let flags = if start.is_some() { FLAG_START } else { 0 };
         let keys = [key, second_key.unwrap_or_default()];
-        let keys = if second_key.is_some() { &keys[..] } else { &keys[..1] };
-        self.item(out, Verb::UpdateIf, flags, None, instructions, keys, start.unwrap_or_default());
+        let keys = if second_key.is_some() {
+            &keys[..]
+        } else {
+            &keys[..1]
+        };
+        self.item(
+            out,
+            Verb::UpdateIf,
+            flags,
+            None,
+            instructions,
+            keys,
+            start.unwrap_or_default(),
+        );
     }
 
     /// Adds an item that is encoded already, such as one that is sent again.
@@ -260,10 +333,24 @@ impl BatchRequest {
         finish_frame(out, self.start, self.header);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of an item, in their order")]
-    fn item(&mut self, out: &mut Vec<u8>, verb: Verb, flags: u8, version: Option<Version>, instructions: &[Instruction], keys: &[&[u8]], value: &[u8]) {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the fields of an item, in their order"
+    )]
+    fn item(
+        &mut self,
+        out: &mut Vec<u8>,
+        verb: Verb,
+        flags: u8,
+        version: Option<Version>,
+        instructions: &[Instruction],
+        keys: &[&[u8]],
+        value: &[u8],
+    ) {
         let from = out.len();
-        let block_len = ITEM_HEADER_BYTES + version.map_or(0, |_| VERSION_BYTES) + instructions.len() * INSTRUCTION_BYTES;
+        let block_len = ITEM_HEADER_BYTES
+            + version.map_or(0, |_| VERSION_BYTES)
+            + instructions.len() * INSTRUCTION_BYTES;
         let mut head = [0; ITEM_HEADER_BYTES];
         head[0..2].copy_from_slice(&u16::try_from(block_len).unwrap_or(u16::MAX).to_le_bytes());
         head[2] = verb as u8;
@@ -272,7 +359,8 @@ impl BatchRequest {
         head[5] = u8::try_from(instructions.len()).unwrap_or(u8::MAX);
         for (at, key) in [8, 10].into_iter().zip(keys) {
             // A key over the limit is the server's to refuse, with the limit in its words.
-            head[at..at + 2].copy_from_slice(&u16::try_from(key.len()).unwrap_or(u16::MAX).to_le_bytes());
+            head[at..at + 2]
+                .copy_from_slice(&u16::try_from(key.len()).unwrap_or(u16::MAX).to_le_bytes());
         }
         head[12..16].copy_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes());
         out.extend_from_slice(&head);

@@ -14,7 +14,9 @@ pub fn slot_of(key: &[u8]) -> u16 {
 
 #[inline]
 fn tag_of(key: &[u8]) -> &[u8] {
-    let Some(open) = key.iter().position(|&byte| byte == b'{') else { return key };
+    let Some(open) = key.iter().position(|&byte| byte == b'{') else {
+        return key;
+    };
     let behind = &key[open + 1..];
     match behind.iter().position(|&byte| byte == b'}') {
         Some(len) if len > 0 => &behind[..len],
@@ -30,7 +32,10 @@ fn crc16(bytes: &[u8]) -> u16 {
         // Four bytes at once: the table of a byte n places before the end advances it by n bytes.
         crc ^= u16::from_be_bytes([four[0], four[1]]);
         let [high, low] = crc.to_be_bytes();
-        crc = TABLES[3][usize::from(high)] ^ TABLES[2][usize::from(low)] ^ TABLES[1][usize::from(four[2])] ^ TABLES[0][usize::from(four[3])];
+        crc = TABLES[3][usize::from(high)]
+            ^ TABLES[2][usize::from(low)]
+            ^ TABLES[1][usize::from(four[2])]
+            ^ TABLES[0][usize::from(four[3])];
     }
     for &byte in chunks.remainder() {
         let [high, low] = crc.to_be_bytes();
@@ -45,10 +50,15 @@ const fn tables() -> [[u16; 256]; 4] {
     let mut tables = [[0u16; 256]; 4];
     let mut byte = 0;
     while byte < 256 {
+        #[expect(clippy::cast_possible_truncation, reason = "byte is below 256")]
         let mut crc = (byte as u16) << 8;
         let mut bit = 0;
         while bit < 8 {
-            crc = if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 };
+            crc = if crc & 0x8000 != 0 {
+                (crc << 1) ^ 0x1021
+            } else {
+                crc << 1
+            };
             bit += 1;
         }
         tables[0][byte] = crc;
@@ -80,10 +90,18 @@ mod tests {
 
     #[test]
     fn four_bytes_at_once_give_what_one_at_a_time_gives() {
-        let bytes: Vec<u8> = (0..1030u32).map(|n| u8::try_from(n * n % 251).unwrap()).collect();
+        let bytes: Vec<u8> = (0..1030u32)
+            .map(|n| u8::try_from(n * n % 251).unwrap())
+            .collect();
         for len in 0..bytes.len() {
             let slow = bytes[..len].iter().fold(0u16, |crc, &byte| {
-                (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 })
+                (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+                    if crc & 0x8000 != 0 {
+                        (crc << 1) ^ 0x1021
+                    } else {
+                        crc << 1
+                    }
+                })
             });
             assert_eq!(crc16(&bytes[..len]), slow, "length {len}");
         }

@@ -1,1 +1,24 @@
+//! What one core does: requests in, replies out, and what must be durable in between.
+//!
+//! [`shard::Shard`] is one closed state machine: `step(now, event, &mut outbox)`. It owns the store
+//! of its slots and the state of the connections that its core accepted; it executes requests,
+//! sends those for other cores on in batches, and lets a reply leave only when what it depends on
+//! is as durable as the request asked.
+//!
+//! It promises: an operation takes effect whole or not at all; operations of one connection on one
+//! slot run in their order; a reply never shows what a crash could take back, unless it was asked
+//! for; every queue has a bound, beyond which the answer is BUSY or the reading stops.
+//!
+//! It does not know: sockets, rings, threads, clocks, files.
 #![forbid(unsafe_code)]
+
+mod execute;
+pub mod mail;
+mod parking;
+mod session;
+pub mod shard;
+pub mod topology;
+
+pub use mail::{Mail, SessionId};
+pub use shard::{Counters, Event, Fatal, Now, Outbox, Shard, ShardConfig};
+pub use topology::Topology;

@@ -1,0 +1,530 @@
+//! One operation on the store: find its keys, decide, change, log, write the reply item.
+//!
+//! Nothing is changed unless everything holds and the log has room: the edits of a failed or
+//! postponed operation are undone in the cells before anything else runs.
+
+use penstock_net::instruction::{Instruction, Operation, Outcome};
+use penstock_net::level::AckLevel;
+use penstock_net::refusal::Refusal;
+use penstock_net::reply::{ITEM_FLAG_OVERFLOW, NO_INSTRUCTION, REPLY_ITEM_BYTES, ReplyHead};
+use penstock_net::request::{Condition, Request, Verb, Version};
+use penstock_net::slot::slot_of;
+use penstock_net::status::Status;
+use penstock_storage::index::CellId;
+use penstock_storage::io::Blocks;
+use penstock_storage::log::{Lsn, Place, Room};
+use penstock_storage::record::part_bytes;
+use penstock_storage::store::{Found, Store};
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
+
+use crate::shard::Now;
+
+/// The hash of keys, with a secret of this process: nobody outside can aim at one run of the index.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyHash {
+    secrets: RapidSecrets,
+}
+
+impl KeyHash {
+    pub(crate) fn new(seed: u64) -> Self {
+        KeyHash {
+            secrets: RapidSecrets::seed(seed),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn of(&self, key: &[u8]) -> u32 {
+        let [a, b, c, d, ..] =
+            rapidhash_v3_micro_inline::<true, false>(key, &self.secrets).to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
+    }
+}
+
+/// What became of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ran {
+    /// The reply item was written; it shows what the records up to `gate` made.
+    Answered { gate: Lsn, status: Status },
+    /// A key must be read from the disk first. Nothing was written.
+    Cold(Cold),
+    /// The log has no room now. Nothing was written.
+    Postponed,
+}
+
+/// A read that an operation needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cold {
+    /// The hash of the key that is looked for.
+    pub(crate) hash: u32,
+    pub(crate) place: Place,
+}
+
+/// The circumstances of one operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) now: Now,
+    pub(crate) hash: &'a KeyHash,
+    /// The slot of the first key.
+    pub(crate) slot: u16,
+    /// The item's number in its request.
+    pub(crate) item: u16,
+    /// The level that the reply reaches.
+    pub(crate) level: AckLevel,
+}
+
+impl Context<'_> {
+    #[inline]
+    fn head(&self, status: Status, version: Version) -> ReplyHead {
+        ReplyHead::new(status, self.item, self.level, version)
+    }
+}
+
+/// Runs `request` and writes its reply item at the end of `out`.
+#[inline]
+pub(crate) fn run<P: Blocks>(
+    store: &mut Store<P>,
+    context: Context<'_>,
+    request: &Request<'_>,
+    out: &mut Vec<u8>,
+) -> Ran {
+    let hash = context.hash.of(request.key);
+    let found = store.find(hash, request.key);
+    if let Found::Cold(place) = found {
+        return Ran::Cold(Cold { hash, place });
+    }
+    let key = Key::new(store, hash, request.key, found);
+    match request.verb {
+        Verb::UpdateIf => update_if(store, context, request, key, out),
+        Verb::Get => get(store, context, &key, out),
+        Verb::Set => set(store, context, request, &key, out),
+        Verb::Del => del(store, context, request, &key, out),
+    }
+}
+
+/// A key of the operation, as it was before it.
+#[derive(Clone, Copy)]
+struct Key<'a> {
+    bytes: &'a [u8],
+    hash: u32,
+    cell: Option<CellId>,
+    /// It has a value (a cell may also be a deletion).
+    exists: bool,
+    /// The last change that a reply about the key shows.
+    lsn: Lsn,
+    version: Version,
+}
+
+impl<'a> Key<'a> {
+    #[inline]
+    fn new<P: Blocks>(store: &Store<P>, hash: u32, bytes: &'a [u8], found: Found) -> Self {
+        match found {
+            Found::Cached(id) => {
+                let cell = store.cell(id);
+                let exists = !cell.is_deleted();
+                let version = if exists {
+                    Version {
+                        epoch: cell.epoch,
+                        sequence: cell.sequence,
+                    }
+                } else {
+                    Version::default()
+                };
+                Key {
+                    bytes,
+                    hash,
+                    cell: Some(id),
+                    exists,
+                    lsn: cell.lsn,
+                    version,
+                }
+            }
+            Found::Absent | Found::Cold(_) => Key {
+                bytes,
+                hash,
+                cell: None,
+                exists: false,
+                lsn: Lsn(0),
+                version: Version::default(),
+            },
+        }
+    }
+}
+
+#[inline]
+fn get<P: Blocks>(
+    store: &mut Store<P>,
+    context: Context<'_>,
+    key: &Key<'_>,
+    out: &mut Vec<u8>,
+) -> Ran {
+    let status = if key.exists {
+        Status::Ok
+    } else {
+        Status::NotFound
+    };
+    match key.cell {
+        Some(id) if key.exists => {
+            store.touch(id);
+            context
+                .head(status, key.version)
+                .write(out, store.cell(id).value());
+        }
+        _ => context.head(status, key.version).write(out, &[]),
+    }
+    Ran::Answered {
+        gate: key.lsn,
+        status,
+    }
+}
+
+/// What keeps SET and DEL from applying.
+fn condition_fails(condition: Condition, key: &Key<'_>) -> Option<Status> {
+    match condition {
+        Condition::Always => None,
+        Condition::Absent => key.exists.then_some(Status::Exists),
+        Condition::Present => (!key.exists).then_some(Status::NotFound),
+        Condition::Version(_) if !key.exists => Some(Status::NotFound),
+        Condition::Version(version) => (version != key.version).then_some(Status::VersionMismatch),
+    }
+}
+
+/// The reply of an operation that changed nothing.
+fn no(context: Context<'_>, status: Status, key: &Key<'_>, out: &mut Vec<u8>) -> Ran {
+    context.head(status, key.version).write(out, &[]);
+    Ran::Answered {
+        gate: key.lsn,
+        status,
+    }
+}
+
+#[cold]
+fn full(context: Context<'_>, out: &mut Vec<u8>) -> Ran {
+    let message = "the disk is full: no segment can be made ready for new records";
+    context
+        .head(Status::Full, Version::default())
+        .write_message(out, &message);
+    Ran::Answered {
+        gate: Lsn(0),
+        status: Status::Full,
+    }
+}
+
+/// Logs the cells and writes the head of the reply over the placeholder at `from`.
+#[inline]
+fn commit<P: Blocks>(
+    store: &mut Store<P>,
+    context: Context<'_>,
+    cells: &[CellId],
+) -> (Lsn, Version) {
+    let (lsn, version) = store.commit(context.now.us, context.now.unix_ms, context.slot, cells);
+    (
+        lsn,
+        Version {
+            epoch: version.epoch,
+            sequence: version.sequence,
+        },
+    )
+}
+
+fn set<P: Blocks>(
+    store: &mut Store<P>,
+    context: Context<'_>,
+    request: &Request<'_>,
+    key: &Key<'_>,
+    out: &mut Vec<u8>,
+) -> Ran {
+    if let Some(status) = condition_fails(request.condition, key) {
+        return no(context, status, key, out);
+    }
+    match store.room(key.bytes.len(), request.value.len()) {
+        Room::Yes => {}
+        Room::Wait => return Ran::Postponed,
+        Room::Full => return full(context, out),
+    }
+    let id = match key.cell {
+        Some(id) => {
+            store.set_value(id, request.value);
+            id
+        }
+        None => store.insert(key.hash, key.bytes, request.value),
+    };
+    let (gate, version) = commit(store, context, &[id]);
+    context.head(Status::Ok, version).write(out, &[]);
+    Ran::Answered {
+        gate,
+        status: Status::Ok,
+    }
+}
+
+fn del<P: Blocks>(
+    store: &mut Store<P>,
+    context: Context<'_>,
+    request: &Request<'_>,
+    key: &Key<'_>,
+    out: &mut Vec<u8>,
+) -> Ran {
+    let fails =
+        condition_fails(request.condition, key).or((!key.exists).then_some(Status::NotFound));
+    if let Some(status) = fails {
+        return no(context, status, key, out);
+    }
+    match store.room(key.bytes.len(), 0) {
+        Room::Yes => {}
+        Room::Wait => return Ran::Postponed,
+        Room::Full => return full(context, out),
+    }
+    let id = key
+        .cell
+        .expect("a key that exists and is not cold has a cell");
+    store.delete(id);
+    let (gate, version) = commit(store, context, &[id]);
+    context.head(Status::Ok, version).write(out, &[]);
+    Ran::Answered {
+        gate,
+        status: Status::Ok,
+    }
+}
+
+/// One edit to be taken back if a later instruction fails.
+#[derive(Clone, Copy)]
+struct Undo {
+    key: u8,
+    offset: u32,
+    width: u8,
+    before: [u8; 8],
+}
+
+/// Why the program stopped.
+enum Stop {
+    Failed {
+        instruction: Instruction,
+        number: u8,
+        status: Status,
+        actual: u64,
+        overflow: bool,
+    },
+    Refused(Refusal),
+}
+
+fn update_if<'a, P: Blocks>(
+    store: &mut Store<P>,
+    context: Context<'_>,
+    request: &Request<'a>,
+    first: Key<'a>,
+    out: &mut Vec<u8>,
+) -> Ran {
+    let mut keys = [first, first];
+    if let Some(second) = request.second_key {
+        let slot = slot_of(second);
+        if slot != context.slot {
+            let refusal = Refusal::CrossSlot {
+                first: context.slot,
+                second: slot,
+            };
+            context
+                .head(refusal.status(), Version::default())
+                .write_message(out, &refusal);
+            return Ran::Answered {
+                gate: Lsn(0),
+                status: refusal.status(),
+            };
+        }
+        let hash = context.hash.of(second);
+        let found = store.find(hash, second);
+        if let Found::Cold(place) = found {
+            return Ran::Cold(Cold { hash, place });
+        }
+        keys[1] = Key::new(store, hash, second, found);
+    }
+    let seen = keys[0].lsn.max(keys[1].lsn);
+    let starts = request.has_start && !first.exists;
+    let mut cells = [keys[0].cell, keys[1].cell];
+    if starts {
+        cells[0] = Some(match first.cell {
+            Some(id) => {
+                store.set_value(id, request.value);
+                id
+            }
+            None => store.insert(first.hash, first.bytes, request.value),
+        });
+        // The same key named twice is one key.
+        if request.second_key == Some(first.bytes) {
+            cells[1] = cells[0];
+        }
+    }
+    let is_there = [
+        keys[0].exists || starts,
+        keys[1].exists || (starts && cells[1] == cells[0]),
+    ];
+
+    let from = out.len();
+    out.extend_from_slice(&[0; REPLY_ITEM_BYTES]);
+    let mut undo = [Undo {
+        key: 0,
+        offset: 0,
+        width: 0,
+        before: [0; 8],
+    }; penstock_net::limits::INSTRUCTIONS_MAX];
+    let mut edits = 0;
+    let mut changed = [starts, false];
+    let mut stop = None;
+    for (number, instruction) in (0u8..).zip(request.instructions()) {
+        let which = usize::from(instruction.key);
+        let failed = |status, actual, overflow| {
+            Some(Stop::Failed {
+                instruction,
+                number,
+                status,
+                actual,
+                overflow,
+            })
+        };
+        match instruction.operation {
+            Operation::Exists if keys[which].exists => continue,
+            Operation::Absent if !keys[which].exists => continue,
+            Operation::Absent => {
+                stop = failed(Status::GuardFailed, 1, false);
+                break;
+            }
+            _ => {}
+        }
+        let Some(id) =
+            cells[which].filter(|_| is_there[which] && instruction.operation != Operation::Exists)
+        else {
+            stop = failed(Status::NotFound, 0, false);
+            break;
+        };
+        let value = store.value_mut(id);
+        let (start, width) = (instruction.offset as usize, instruction.field_type.width());
+        if instruction.operation.is_effect()
+            && let Some(field) = start
+                .checked_add(width)
+                .and_then(|end| value.get(start..end))
+        {
+            let mut before = [0; 8];
+            before[..width].copy_from_slice(field);
+            undo[edits] = Undo {
+                key: instruction.key,
+                offset: instruction.offset,
+                width: 1 << width.trailing_zeros(),
+                before,
+            };
+        }
+        match instruction.run(value) {
+            Outcome::Holds => {}
+            Outcome::Changed(new) => {
+                edits += 1;
+                changed[which] = true;
+                out.extend_from_slice(&new.to_le_bytes());
+            }
+            Outcome::Failed { actual, overflow } => {
+                stop = failed(Status::GuardFailed, actual, overflow);
+                break;
+            }
+            Outcome::OutsideValue => {
+                let value_len = value.len();
+                stop = Some(Stop::Refused(Refusal::Field {
+                    instruction: usize::from(number),
+                    offset: instruction.offset,
+                    width,
+                    value_len,
+                }));
+                break;
+            }
+        }
+    }
+
+    if stop.is_none() && changed == [false, false] {
+        context.head(Status::Ok, first.version).patch(out, from);
+        return Ran::Answered {
+            gate: seen,
+            status: Status::Ok,
+        };
+    }
+    let mut logged = [CellId(0); 2];
+    let mut count = 0;
+    let mut bytes = 0;
+    for which in 0..2 {
+        if changed[which] && !(which == 1 && count == 1 && cells[0] == cells[1]) {
+            let id = cells[which].expect("what was changed is there");
+            logged[count] = id;
+            count += 1;
+            bytes += part_bytes(
+                keys[which].bytes.len(),
+                store.cell(id).value().len(),
+                false,
+                0,
+            );
+        }
+    }
+    let room = if stop.is_none() {
+        store.room_for(bytes)
+    } else {
+        Room::Yes
+    };
+    if stop.is_none() && room == Room::Yes {
+        let (gate, version) = commit(store, context, &logged[..count]);
+        // A change of the second key alone leaves the first one's version.
+        let version = if changed[0] || (first.cell.is_some() && cells[0] == cells[1]) {
+            version
+        } else {
+            first.version
+        };
+        context.head(Status::Ok, version).patch(out, from);
+        return Ran::Answered {
+            gate,
+            status: Status::Ok,
+        };
+    }
+
+    for edit in undo[..edits].iter().rev() {
+        let id = cells[usize::from(edit.key)].expect("what was edited is there");
+        let (start, width) = (edit.offset as usize, usize::from(edit.width));
+        store.value_mut(id)[start..start + width].copy_from_slice(&edit.before[..width]);
+    }
+    if starts {
+        let id = cells[0].expect("made above");
+        match first.cell {
+            Some(_) => store.delete(id),
+            None => store.discard(id),
+        }
+    }
+    out.truncate(from);
+    let status = match stop {
+        None if room == Room::Wait => return Ran::Postponed,
+        None => return full(context, out),
+        Some(Stop::Refused(refusal)) => {
+            context
+                .head(refusal.status(), first.version)
+                .write_message(out, &refusal);
+            refusal.status()
+        }
+        Some(Stop::Failed {
+            instruction,
+            number,
+            status,
+            actual,
+            overflow,
+        }) => {
+            let mut head = context.head(status, first.version);
+            head.reason = instruction.reason;
+            head.instruction = if status == Status::GuardFailed || status == Status::NotFound {
+                number
+            } else {
+                NO_INSTRUCTION
+            };
+            head.flags = if overflow { ITEM_FLAG_OVERFLOW } else { 0 };
+            let value = actual.to_le_bytes();
+            head.write(
+                out,
+                if status == Status::GuardFailed {
+                    &value
+                } else {
+                    &[]
+                },
+            );
+            status
+        }
+    };
+    Ran::Answered { gate: seen, status }
+}

@@ -1,0 +1,86 @@
+//! What crosses between cores: batches of requests to the owner of their slots, and batches of the
+//! answers back. Both carry the bytes of the wire's items, so that nothing is encoded twice.
+
+use bytes::Bytes;
+use penstock_net::level::AckLevel;
+
+/// A connection of one shard; never means another connection later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl SessionId {
+    /// The place that the connection has while it is open; used again later.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
+/// A batch from one shard to another.
+#[derive(Clone, Debug)]
+pub enum Mail {
+    /// Items to execute.
+    Requests(RequestMail),
+    /// Answers to such items.
+    Replies(ReplyMail),
+}
+
+/// Items to execute, in the order of their connections.
+#[derive(Clone, Debug)]
+pub struct RequestMail {
+    /// The shard that wants the answers.
+    pub from: u16,
+    /// The items.
+    pub items: Vec<MailedRequest>,
+    /// Their encoded bytes.
+    pub bytes: Bytes,
+}
+
+/// One item of a [`RequestMail`].
+#[derive(Clone, Copy, Debug)]
+pub struct MailedRequest {
+    /// Whom the answer is for.
+    pub address: ReplyAddress,
+    /// The ack level asked for.
+    pub level: AckLevel,
+    /// Microseconds of the node's clock after which it is not to be executed; 0 is none.
+    pub deadline_us: u64,
+    /// The slot of its keys.
+    pub slot: u16,
+    /// End of its bytes; the start is the end of the item before.
+    pub end: u32,
+}
+
+/// Answers.
+#[derive(Clone, Debug)]
+pub struct ReplyMail {
+    /// The shard that executed.
+    pub from: u16,
+    /// The answers, in order of execution.
+    pub items: Vec<MailedReply>,
+    /// Their encoded reply items.
+    pub bytes: Bytes,
+}
+
+/// One answer of a [`ReplyMail`].
+#[derive(Clone, Copy, Debug)]
+pub struct MailedReply {
+    /// Whom it is for.
+    pub address: ReplyAddress,
+    /// End of its bytes; the start is the end of the answer before.
+    pub end: u32,
+}
+
+/// Which item of which request of which connection an answer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyAddress {
+    /// The connection, on the shard that asked.
+    pub session: SessionId,
+    /// The client's request.
+    pub request_id: u64,
+    /// The item within it.
+    pub item: u16,
+}

@@ -1,0 +1,137 @@
+//! Operations that wait for a read: one queue per place in the log, so that a burst on one cold key
+//! costs one read, and later operations of the same connection on the same slot stay behind.
+
+use std::collections::{HashMap, VecDeque};
+
+use penstock_net::level::AckLevel;
+use penstock_storage::io::IoToken;
+use penstock_storage::log::Place;
+
+use crate::execute::Cold;
+use crate::mail::ReplyAddress;
+
+/// An operation that was taken out of its frame or mail because it cannot run now.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    pub(crate) origin: Origin,
+    pub(crate) address: ReplyAddress,
+    pub(crate) level: AckLevel,
+    pub(crate) deadline_us: u64,
+    pub(crate) slot: u16,
+    /// The encoded item.
+    pub(crate) item: Box<[u8]>,
+}
+
+/// Who is to get the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Origin {
+    /// A connection of this shard.
+    Here,
+    /// A connection of that shard.
+    Shard(u16),
+}
+
+#[derive(Debug)]
+struct Read {
+    cold: Cold,
+    waiters: VecDeque<Parked>,
+}
+
+/// All operations that wait for reads, and the order that they must keep.
+#[derive(Debug, Default)]
+pub(crate) struct Parking {
+    reads: HashMap<Place, IoToken>,
+    waiting: HashMap<IoToken, Read>,
+    /// Reads that were not emitted yet for lack of a block.
+    unissued: VecDeque<(IoToken, Place)>,
+    /// The read behind which the operations of a connection on a slot queue, and how many do.
+    order: HashMap<(Origin, u32, u32, u16), (IoToken, usize)>,
+    next_token: u64,
+    parked: usize,
+}
+
+/// Operations parked at a time, at most.
+pub(crate) const PARKED_MAX: usize = 4096;
+
+impl Parking {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parked == 0
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.parked
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.parked >= PARKED_MAX
+    }
+
+    /// The read that an operation of this connection on this slot must queue behind.
+    pub(crate) fn behind(&self, origin: Origin, address: &ReplyAddress, slot: u16) -> Option<Cold> {
+        if self.parked == 0 {
+            return None;
+        }
+        let (token, _) = self.order.get(&order_key(origin, address, slot))?;
+        Some(self.waiting[token].cold)
+    }
+
+    /// Queues an operation behind the read of `place`, which is started if it is not under way.
+    pub(crate) fn park(&mut self, cold: Cold, parked: Parked) {
+        let token = *self.reads.entry(cold.place).or_insert_with(|| {
+            self.next_token += 1;
+            let token = IoToken(self.next_token);
+            self.unissued.push_back((token, cold.place));
+            self.waiting.insert(
+                token,
+                Read {
+                    cold,
+                    waiters: VecDeque::new(),
+                },
+            );
+            token
+        });
+        let key = order_key(parked.origin, &parked.address, parked.slot);
+        self.order.entry(key).or_insert((token, 0)).1 += 1;
+        self.waiting
+            .get_mut(&token)
+            .expect("made above")
+            .waiters
+            .push_back(parked);
+        self.parked += 1;
+    }
+
+    /// The next read to emit; given back with [`Parking::not_issued`] if it cannot be now.
+    pub(crate) fn next_read(&mut self) -> Option<(IoToken, Place)> {
+        self.unissued.pop_front()
+    }
+
+    pub(crate) fn not_issued(&mut self, read: (IoToken, Place)) {
+        self.unissued.push_front(read);
+    }
+
+    /// What a read was for and the operations that waited for it, which are parked no more.
+    pub(crate) fn finished(&mut self, token: IoToken) -> (Cold, VecDeque<Parked>) {
+        let read = self.waiting.remove(&token).expect("a read completes once");
+        self.reads.remove(&read.cold.place);
+        self.parked -= read.waiters.len();
+        for parked in &read.waiters {
+            let key = order_key(parked.origin, &parked.address, parked.slot);
+            let entry = self.order.get_mut(&key).expect("counted when parked");
+            entry.1 -= 1;
+            if entry.1 == 0 {
+                self.order.remove(&key);
+            }
+        }
+        (read.cold, read.waiters)
+    }
+}
+
+fn order_key(origin: Origin, address: &ReplyAddress, slot: u16) -> (Origin, u32, u32, u16) {
+    (
+        origin,
+        address.session.index,
+        address.session.generation,
+        slot,
+    )
+}

@@ -1,0 +1,222 @@
+//! One connection as its shard sees it: what it may send, what it still owes, and the replies that
+//! wait for the disk.
+
+use std::collections::VecDeque;
+
+use penstock_net::receive::Receiver;
+use penstock_storage::log::Lsn;
+
+/// The replies of a connection in the order of execution. A reply that depends on a record that is
+/// not durable yet holds back itself and what stands behind it.
+///
+/// What must hold: `sendable <= bytes.len()`; the marks ascend in both fields.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes at the front that may leave.
+    sendable: usize,
+    marks: VecDeque<Mark>,
+    /// What was taken so far: turns offsets that never change into offsets in `bytes`.
+    taken: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    /// Everything before this offset, counted from the connection's first byte ...
+    end: u64,
+    /// ... may leave when this is durable.
+    gate: Lsn,
+}
+
+impl Output {
+    /// Notes that the bytes appended since the last note depend on `gate` (0: on nothing).
+    #[inline]
+    pub(crate) fn note(&mut self, gate: Lsn, durable: Lsn) {
+        let end = self.taken + self.bytes.len() as u64;
+        match self.marks.back_mut() {
+            // Order within the connection: what is behind a gated reply waits for it too.
+            Some(last) if last.gate >= gate => last.end = end,
+            None if gate <= durable => self.sendable = self.bytes.len(),
+            _ => self.marks.push_back(Mark { end, gate }),
+        }
+    }
+
+    /// Lets everything leave that depends on nothing behind `durable`.
+    #[inline]
+    pub(crate) fn release(&mut self, durable: Lsn) {
+        while let Some(mark) = self.marks.front() {
+            if mark.gate > durable {
+                break;
+            }
+            self.sendable =
+                usize::try_from(mark.end - self.taken).expect("offsets of bytes in memory");
+            self.marks.pop_front();
+        }
+        assert!(self.sendable <= self.bytes.len());
+    }
+
+    #[inline]
+    pub(crate) fn is_gated(&self) -> bool {
+        !self.marks.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn has_sendable(&self) -> bool {
+        self.sendable > 0
+    }
+
+    /// Moves the sendable bytes to the empty buffer `into`.
+    #[inline]
+    pub(crate) fn take(&mut self, into: &mut Vec<u8>) {
+        assert!(into.is_empty());
+        self.taken += self.sendable as u64;
+        if self.sendable == self.bytes.len() {
+            std::mem::swap(into, &mut self.bytes);
+        } else {
+            into.extend_from_slice(&self.bytes[..self.sendable]);
+            self.bytes.drain(..self.sendable);
+        }
+        self.sendable = 0;
+    }
+}
+
+/// A request whose items are not all answered yet.
+#[derive(Clone, Copy, Debug)]
+struct Owed {
+    request_id: u64,
+    items: usize,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) generation: u32,
+    pub(crate) is_open: bool,
+    pub(crate) receiver: Receiver,
+    pub(crate) has_said_hello: bool,
+    /// No frame is read any more; the connection ends when its replies have left.
+    pub(crate) is_ending: bool,
+    pub(crate) output: Output,
+    /// Items of the frame at the front of the receive buffer that ran already, when the log had no
+    /// room for the next.
+    pub(crate) items_done: usize,
+    /// In `Shard::paused`.
+    pub(crate) is_paused: bool,
+    /// In `Shard::gated`.
+    pub(crate) is_in_gated: bool,
+    /// In `Outbox::sendable` and not taken yet.
+    pub(crate) is_announced: bool,
+    /// When the frame that is not whole yet began to arrive.
+    pub(crate) frame_began_us: Option<u64>,
+    /// When replies that may leave last began to wait for the peer.
+    pub(crate) stalled_since_us: Option<u64>,
+    pub(crate) last_heard_us: u64,
+    /// Requests with items that were parked or sent to another shard.
+    owed: Vec<Owed>,
+}
+
+impl Session {
+    pub(crate) fn new(frame_bytes_max: u32) -> Self {
+        Session {
+            generation: 0,
+            is_open: false,
+            receiver: Receiver::new(frame_bytes_max),
+            has_said_hello: false,
+            is_ending: false,
+            output: Output::default(),
+            items_done: 0,
+            is_paused: false,
+            is_in_gated: false,
+            is_announced: false,
+            frame_began_us: None,
+            stalled_since_us: None,
+            last_heard_us: 0,
+            owed: Vec::new(),
+        }
+    }
+
+    /// Notes that `items` more of a request are answered later.
+    pub(crate) fn owe(&mut self, request_id: u64, items: usize) {
+        match self
+            .owed
+            .iter_mut()
+            .find(|owed| owed.request_id == request_id)
+        {
+            Some(owed) => owed.items += items,
+            None if items > 0 => self.owed.push(Owed { request_id, items }),
+            None => {}
+        }
+    }
+
+    /// Notes that `items` of a request were answered now; returns whether more are owed.
+    pub(crate) fn settle(&mut self, request_id: u64, items: usize) -> bool {
+        let Some(at) = self
+            .owed
+            .iter()
+            .position(|owed| owed.request_id == request_id)
+        else {
+            return false;
+        };
+        self.owed[at].items -= items;
+        let more = self.owed[at].items > 0;
+        if !more {
+            self.owed.swap_remove(at);
+        }
+        more
+    }
+
+    /// Whether items of a request are still to be answered.
+    pub(crate) fn owes(&self, request_id: u64) -> bool {
+        self.owed.iter().any(|owed| owed.request_id == request_id)
+    }
+
+    /// Whether nothing is owed and nothing is left to send.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.owed.is_empty() && self.output.bytes.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_waits_for_its_gate_and_for_those_before_it() {
+        let mut output = Output::default();
+        let mut sent = Vec::new();
+        let mut put = |output: &mut Output, byte: u8, gate| {
+            output.bytes.push(byte);
+            output.note(Lsn(gate), Lsn(10));
+        };
+        put(&mut output, 1, 0);
+        put(&mut output, 2, 12);
+        put(&mut output, 3, 0);
+        put(&mut output, 4, 11);
+        put(&mut output, 5, 15);
+        let mut take = |output: &mut Output, durable| {
+            output.release(Lsn(durable));
+            let mut into = Vec::new();
+            output.take(&mut into);
+            sent.extend(into);
+            sent.clone()
+        };
+        assert_eq!(take(&mut output, 10), [1]);
+        assert_eq!(take(&mut output, 11), [1]);
+        assert_eq!(take(&mut output, 12), [1, 2, 3, 4]);
+        assert!(output.is_gated());
+        assert_eq!(take(&mut output, 99), [1, 2, 3, 4, 5]);
+        assert!(!output.is_gated());
+    }
+
+    #[test]
+    fn a_request_is_settled_when_each_item_was_answered() {
+        let mut session = Session::new(1024);
+        session.owe(7, 2);
+        session.owe(7, 1);
+        session.owe(8, 1);
+        assert!(session.settle(7, 2));
+        assert!(!session.settle(8, 1));
+        assert!(!session.settle(7, 1));
+        assert!(session.is_settled());
+    }
+}

@@ -1,0 +1,1270 @@
+//! The state machine of one core.
+//!
+//! The life of a request: bytes of a connection are received; each whole frame runs at once, item
+//! by item, and its reply is appended to the connection's output; what an item changed is in the
+//! open frame of the log. At the end of the turn the log is pumped. When the disk reports, the log
+//! says how far it is durable, and every output releases what depended on no more than that.
+//!
+//! An item for another shard leaves in that shard's mail; an item on a cold key parks. Both are
+//! answered in later frames of the same request.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use bytes::Bytes;
+use penstock_net::batch::Batch;
+use penstock_net::frame::{Header, Opcode, SLOT_HINT_NONE};
+use penstock_net::hello::{ClientHello, ServerHello};
+use penstock_net::level::AckLevel;
+use penstock_net::limits::{FRAME_BYTES_BEFORE_HELLO_MAX, Limits};
+use penstock_net::receive::Received;
+use penstock_net::refusal::Refusal;
+use penstock_net::reply::{BatchReply, ReplyHead, write_error, write_info_reply, write_ping_reply};
+use penstock_net::request::{Request, Verb, Version};
+use penstock_net::slot::slot_of;
+use penstock_net::status::Status;
+use penstock_storage::io::{Blocks, Completion, FileId, Io};
+use penstock_storage::log::{LOG_TOKEN_BIT, Lsn, Poisoned};
+use penstock_storage::store::{AdmitError, Store, Usage};
+
+use crate::execute::{Cold, Context, KeyHash, Ran, run};
+use crate::mail::{
+    Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId,
+};
+use crate::parking::{Origin, Parked, Parking};
+use crate::session::Session;
+use crate::topology::Topology;
+
+/// The time of one step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Microseconds of a clock that all shards of the node share and that never steps back.
+    pub us: u64,
+    /// Wall clock, for the log.
+    pub unix_ms: u64,
+}
+
+/// The fixed properties of a shard.
+#[derive(Clone, Debug)]
+pub struct ShardConfig {
+    /// Its number.
+    pub shard: u16,
+    /// Who owns which slot.
+    pub topology: Topology,
+    /// What HELLO tells; `shard` and `limits` are used from here too.
+    pub hello: ServerHello,
+    /// The least ack level; requests for less are raised to it.
+    pub level_min: AckLevel,
+    /// Bytes of replies that a connection may have waiting before no more is read from it.
+    pub output_bytes_max: usize,
+    /// A frame must be whole after this long.
+    pub partial_frame_us_max: u64,
+    /// A peer must take some of its replies within this.
+    pub write_stall_us_max: u64,
+    /// A connection that says nothing for so long is closed; 0 is never.
+    pub idle_us_max: u64,
+    /// Items on their way to one other shard, at most.
+    pub mailed_items_max: usize,
+    /// Secret of the key hash.
+    pub hash_seed: u64,
+}
+
+/// Everything that can happen to a shard.
+#[derive(Debug)]
+pub enum Event<'a, B> {
+    /// The peer of a connection sent bytes. `bytes` are all that were not consumed yet.
+    Received {
+        /// The connection.
+        session: SessionId,
+        /// From the first byte that was not consumed.
+        bytes: &'a [u8],
+    },
+    /// The connection is gone.
+    Closed {
+        /// The connection.
+        session: SessionId,
+    },
+    /// A read, write or sync ended.
+    Completed(Completion<B>),
+    /// Another shard sent a batch.
+    Mail(Mail),
+    /// A zero-written segment file is ready.
+    Spare {
+        /// The file.
+        file: FileId,
+        /// Never used before.
+        salt: u64,
+        /// Its length.
+        bytes: u64,
+    },
+    /// The disk is full.
+    SpareRefused,
+    /// The text that an [`Outbox::info`] asked for.
+    Info {
+        /// The connection.
+        session: SessionId,
+        /// The client's request.
+        request_id: u64,
+        /// UTF-8 JSON.
+        text: &'a str,
+    },
+    /// All that was ready has been handed over: emit what is to be done.
+    TurnEnds,
+    /// Take no more requests, make everything durable, seal the log.
+    Stop,
+}
+
+/// What a shard wants done. Emptied by the owner after each turn.
+#[derive(Debug)]
+pub struct Outbox<B> {
+    /// Disk requests, in order.
+    pub io: Vec<Io<B>>,
+    /// Connections with bytes to send: [`Shard::take_output`].
+    pub sendable: Vec<SessionId>,
+    /// Connections whose unconsumed bytes are to be handed over again.
+    pub resume: Vec<SessionId>,
+    /// Connections to be closed, and why. Their replies have been taken or are void.
+    pub close: Vec<(SessionId, &'static str)>,
+    /// Batches for other shards.
+    pub mail: Vec<(u16, Mail)>,
+    /// Connections and requests that want the server's state as text.
+    pub info: Vec<(SessionId, u64)>,
+    /// Spare segments to be made.
+    pub spares: usize,
+    /// The clean stop is complete.
+    pub is_stopped: bool,
+    /// Nothing may be acknowledged any more: the process is to end, loudly.
+    pub fatal: Option<Fatal>,
+}
+
+impl<B> Default for Outbox<B> {
+    fn default() -> Self {
+        Outbox {
+            io: Vec::new(),
+            sendable: Vec::new(),
+            resume: Vec::new(),
+            close: Vec::new(),
+            mail: Vec::new(),
+            info: Vec::new(),
+            spares: 0,
+            is_stopped: false,
+            fatal: None,
+        }
+    }
+}
+
+/// A write or sync of the log failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fatal {
+    /// The shard.
+    pub shard: u16,
+    /// What failed.
+    pub poisoned: Poisoned,
+    /// The last record that is durable.
+    pub durable: Lsn,
+}
+
+impl fmt::Display for Fatal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Poisoned {
+            failure,
+            file,
+            offset,
+        } = self.poisoned;
+        write!(
+            f,
+            "shard {}: a write or sync of {:08}.seg at offset {offset} failed ({failure:?}); nothing after record {} was acknowledged as durable, \
+             and nothing will be: restart to recover from the disk",
+            self.shard, file.0, self.durable.0
+        )
+    }
+}
+
+/// What a shard did since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Items of GET.
+    pub gets: u64,
+    /// Items of SET.
+    pub sets: u64,
+    /// Items of DEL.
+    pub dels: u64,
+    /// Items of UPDATE_IF.
+    pub updates: u64,
+    /// Items that changed nothing because a guard or condition failed.
+    pub guards_failed: u64,
+    /// PING frames.
+    pub pings: u64,
+    /// Frames and items that were refused.
+    pub refused: u64,
+    /// Items sent to another shard.
+    pub forwarded: u64,
+    /// Items executed for another shard.
+    pub executed_for_others: u64,
+    /// Items that waited for a read.
+    pub parked: u64,
+    /// Reads emitted.
+    pub reads: u64,
+    /// Bytes of those reads.
+    pub read_bytes: u64,
+    /// Connections opened.
+    pub sessions_opened: u64,
+    /// Connections open now.
+    pub sessions: u64,
+    /// Times that reading from a connection was paused.
+    pub pauses: u64,
+}
+
+/// The mail to and from one other shard.
+#[derive(Default)]
+struct Peer {
+    requests: Vec<MailedRequest>,
+    request_bytes: Vec<u8>,
+    /// Items sent and not answered yet.
+    outstanding: usize,
+    replies: VecDeque<(Lsn, MailedReply)>,
+    reply_bytes: Vec<u8>,
+    /// `end` of the replies counts from here.
+    reply_bytes_sent: u64,
+}
+
+/// One core's state machine.
+pub struct Shard<P: Blocks> {
+    config: ShardConfig,
+    limits: Limits,
+    hash: KeyHash,
+    store: Store<P>,
+    sessions: Vec<Session>,
+    free_sessions: Vec<u32>,
+    /// Connections with replies that wait for the disk.
+    gated: Vec<SessionId>,
+    /// Connections whose bytes are not read until there is room again.
+    paused: Vec<SessionId>,
+    /// Something ended since the last turn, so that a paused connection may go on.
+    has_progress: bool,
+    parking: Parking,
+    /// Operations out of their frame that found no room in the log, in order; while there are any,
+    /// nothing else that writes may pass them.
+    postponed: VecDeque<Parked>,
+    peers: Vec<Peer>,
+    spares_requested: usize,
+    next_sweep_us: u64,
+    is_stopping: bool,
+    fatal: Option<Fatal>,
+    counters: Counters,
+    scratch: Vec<u8>,
+}
+
+/// Between two looks at the deadlines of connections, in microseconds.
+const SWEEP_US: u64 = 100_000;
+/// What a client is told to wait before it tries again.
+const RETRY_AFTER_MS: u16 = 10;
+
+impl<P: Blocks> Shard<P> {
+    /// A shard over a recovered store.
+    pub fn new(config: ShardConfig, store: Store<P>) -> Self {
+        let peers = (0..config.topology.shards())
+            .map(|_| Peer::default())
+            .collect();
+        Shard {
+            limits: config.hello.limits,
+            hash: KeyHash::new(config.hash_seed),
+            store,
+            sessions: Vec::new(),
+            free_sessions: Vec::new(),
+            gated: Vec::new(),
+            paused: Vec::new(),
+            has_progress: false,
+            parking: Parking::default(),
+            postponed: VecDeque::new(),
+            peers,
+            spares_requested: 0,
+            next_sweep_us: 0,
+            is_stopping: false,
+            fatal: None,
+            counters: Counters::default(),
+            scratch: Vec::new(),
+            config,
+        }
+    }
+
+    /// The hash with which recovery must fill the index of a shard with this seed.
+    pub fn key_hash(seed: u64) -> impl Fn(&[u8]) -> u32 + Clone {
+        let hash = KeyHash::new(seed);
+        move |key| hash.of(key)
+    }
+
+    /// A connection was accepted.
+    pub fn open_session(&mut self, now: Now) -> SessionId {
+        let index = self.free_sessions.pop().unwrap_or_else(|| {
+            self.sessions
+                .push(Session::new(FRAME_BYTES_BEFORE_HELLO_MAX));
+            u32::try_from(self.sessions.len() - 1).expect("connections are bounded")
+        });
+        let session = &mut self.sessions[index as usize];
+        session.is_open = true;
+        session.last_heard_us = now.us;
+        self.counters.sessions_opened += 1;
+        self.counters.sessions += 1;
+        SessionId {
+            index,
+            generation: session.generation,
+        }
+    }
+
+    /// Takes one event in. For [`Event::Received`] the result is how many bytes were consumed.
+    pub fn step(
+        &mut self,
+        now: Now,
+        event: Event<'_, P::Block>,
+        outbox: &mut Outbox<P::Block>,
+    ) -> usize {
+        if self.fatal.is_some() {
+            outbox.fatal = self.fatal;
+            return 0;
+        }
+        match event {
+            Event::Received { session, bytes } => {
+                return self.received(now, session, bytes, outbox);
+            }
+            Event::Closed { session } => self.closed(session),
+            Event::Completed(completion) => self.completed(now, completion, outbox),
+            Event::Mail(Mail::Requests(mail)) => self.execute_mail(now, &mail),
+            Event::Mail(Mail::Replies(mail)) => self.deliver_mail(&mail, outbox),
+            Event::Spare { file, salt, bytes } => {
+                self.spares_requested = self.spares_requested.saturating_sub(1);
+                self.store.log_mut().add_spare(file, salt, bytes);
+                self.has_progress = true;
+            }
+            Event::SpareRefused => {
+                self.store.log_mut().spare_refused();
+                self.has_progress = true;
+            }
+            Event::Info {
+                session,
+                request_id,
+                text,
+            } => {
+                let shard = self.config.shard;
+                if let Some(open) = self.open(session) {
+                    write_info_reply(&mut open.output.bytes, request_id, shard, text);
+                    self.note(session, Lsn(0), outbox);
+                }
+            }
+            Event::TurnEnds => self.turn_ends(now, outbox),
+            Event::Stop => self.is_stopping = true,
+        }
+        0
+    }
+
+    /// Moves what may be sent to `into`, which is empty. More may be announced only after that.
+    pub fn take_output(&mut self, now: Now, id: SessionId, into: &mut Vec<u8>) {
+        let output_bytes_max = self.config.output_bytes_max;
+        if let Some(session) = self.open(id) {
+            session.is_announced = false;
+            session.stalled_since_us = None;
+            let was_over = session.output.bytes.len() > output_bytes_max;
+            session.output.take(into);
+            if !into.is_empty() {
+                session.stalled_since_us = Some(now.us);
+            }
+            self.has_progress |= was_over;
+        }
+    }
+
+    /// Everything that was taken has been handed to the network.
+    pub fn sent(&mut self, id: SessionId) {
+        if let Some(session) = self.open(id) {
+            session.stalled_since_us = None;
+        }
+    }
+
+    /// Whether a connection has said its last word and may be closed.
+    #[must_use]
+    pub fn is_finished(&self, id: SessionId) -> bool {
+        let session = &self.sessions[id.index()];
+        session.generation != id.generation
+            || !session.is_open
+            || (session.is_ending && session.is_settled())
+    }
+
+    /// When [`Event::TurnEnds`] is to be given at the latest, if nothing else happens.
+    #[must_use]
+    pub fn deadline_us(&self, now: Now) -> Option<u64> {
+        let log = self.store.log().deadline_us();
+        let sweep = (self.counters.sessions > 0).then_some(self.next_sweep_us.max(now.us + 1));
+        match (log, sweep) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// What is held.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.store.usage()
+    }
+
+    /// The store, for what the owner reports of it.
+    #[must_use]
+    pub fn store(&self) -> &Store<P> {
+        &self.store
+    }
+
+    fn open(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.sessions
+            .get_mut(id.index())
+            .filter(|session| session.is_open && session.generation == id.generation)
+    }
+
+    // ---- bytes of a connection ----
+
+    fn received(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        bytes: &[u8],
+        outbox: &mut Outbox<P::Block>,
+    ) -> usize {
+        let output_bytes_max = self.config.output_bytes_max;
+        let Some(session) = self.open(id) else {
+            return bytes.len();
+        };
+        if session.is_ending {
+            return bytes.len();
+        }
+        if session.is_paused {
+            return 0;
+        }
+        session.last_heard_us = now.us;
+        let mut consumed = 0;
+        loop {
+            let session = &mut self.sessions[id.index()];
+            let rest = &bytes[consumed..];
+            if session.output.bytes.len() > output_bytes_max || !self.postponed.is_empty() {
+                self.pause(id);
+                break;
+            }
+            match session.receiver.next(rest) {
+                Received::Incomplete { .. } => {
+                    session.frame_began_us = if rest.is_empty() {
+                        None
+                    } else {
+                        session.frame_began_us.or(Some(now.us))
+                    };
+                    break;
+                }
+                Received::Skipped { consumed: skipped } => consumed += skipped,
+                Received::Refused {
+                    header,
+                    refusal,
+                    consumed: refused,
+                    is_fatal,
+                } => {
+                    session.frame_began_us = None;
+                    consumed += refused;
+                    self.refuse(id, header.as_ref(), refusal, is_fatal, outbox);
+                    if is_fatal {
+                        break;
+                    }
+                }
+                Received::Frame {
+                    header,
+                    body,
+                    consumed: frame,
+                } => {
+                    session.frame_began_us = None;
+                    if !self.frame(now, id, &header, body, outbox) {
+                        self.pause(id);
+                        break;
+                    }
+                    consumed += frame;
+                    if self.sessions[id.index()].is_ending {
+                        return bytes.len();
+                    }
+                }
+            }
+        }
+        consumed
+    }
+
+    fn pause(&mut self, id: SessionId) {
+        let session = &mut self.sessions[id.index()];
+        if !session.is_paused {
+            session.is_paused = true;
+            self.counters.pauses += 1;
+            self.paused.push(id);
+        }
+    }
+
+    #[cold]
+    fn refuse(
+        &mut self,
+        id: SessionId,
+        header: Option<&Header>,
+        refusal: Refusal,
+        is_last: bool,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        self.counters.refused += 1;
+        let shard = self.config.shard;
+        let session = &mut self.sessions[id.index()];
+        write_error(
+            &mut session.output.bytes,
+            header,
+            refusal.status(),
+            0,
+            shard,
+            &refusal,
+        );
+        session.is_ending |= is_last;
+        self.note(id, Lsn(0), outbox);
+    }
+
+    /// Runs one frame. `false` if it must be given again because the log has no room.
+    fn frame(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        header: &Header,
+        body: &[u8],
+        outbox: &mut Outbox<P::Block>,
+    ) -> bool {
+        let refusal = match self.judge(id, header) {
+            Ok(Opcode::Batch) => {
+                let level = AckLevel::from_code(header.level_or_status.to_le_bytes()[0]);
+                match (Batch::read(body), level) {
+                    (Ok(batch), Some(level)) if level != AckLevel::Replica => {
+                        return self.batch(now, id, header, batch, level, outbox);
+                    }
+                    (Err(refusal), _) => refusal,
+                    (Ok(_), Some(_)) => Refusal::Replica,
+                    (Ok(_), None) => Refusal::Level(header.level_or_status.to_le_bytes()[0]),
+                }
+            }
+            Ok(Opcode::Ping) => {
+                self.counters.pings += 1;
+                let shard = self.config.shard;
+                write_ping_reply(
+                    &mut self.sessions[id.index()].output.bytes,
+                    header,
+                    body,
+                    shard,
+                );
+                self.note(id, Lsn(0), outbox);
+                return true;
+            }
+            Ok(Opcode::Info) => {
+                outbox.info.push((id, header.request_id));
+                return true;
+            }
+            Ok(Opcode::Hello) => match ClientHello::read(body) {
+                Ok(_) => {
+                    let session = &mut self.sessions[id.index()];
+                    session.has_said_hello = true;
+                    session
+                        .receiver
+                        .set_frame_bytes_max(self.limits.frame_bytes_max);
+                    self.config
+                        .hello
+                        .write(&mut session.output.bytes, header.request_id);
+                    self.note(id, Lsn(0), outbox);
+                    return true;
+                }
+                Err(refusal) => refusal,
+            },
+            Err(refusal) => refusal,
+        };
+        let is_last = !self.sessions[id.index()].has_said_hello;
+        self.refuse(id, Some(header), refusal, is_last, outbox);
+        true
+    }
+
+    /// Checks the header's fields.
+    #[inline]
+    fn judge(&self, id: SessionId, header: &Header) -> Result<Opcode, Refusal> {
+        let opcode = Opcode::from_code(header.opcode).ok_or(Refusal::Opcode(header.opcode));
+        let has_said_hello = self.sessions[id.index()].has_said_hello;
+        if !has_said_hello && opcode != Ok(Opcode::Hello) {
+            return Err(Refusal::HelloExpected {
+                opcode: header.opcode,
+            });
+        }
+        if has_said_hello && opcode == Ok(Opcode::Hello) {
+            return Err(Refusal::HelloRepeated);
+        }
+        if header.flags != 0 {
+            return Err(Refusal::HeaderFlags(header.flags));
+        }
+        if header.topology != 0 {
+            return Err(Refusal::HeaderReserved {
+                name: "topology version",
+                found: header.topology,
+            });
+        }
+        if header.level_or_status >> 8 != 0 {
+            return Err(Refusal::HeaderReserved {
+                name: "class",
+                found: header.level_or_status >> 8,
+            });
+        }
+        if header.slot_or_shard != SLOT_HINT_NONE
+            && header.slot_or_shard >= penstock_net::slot::SLOTS
+        {
+            return Err(Refusal::HeaderReserved {
+                name: "slot hint from 16384 to 65534",
+                found: header.slot_or_shard,
+            });
+        }
+        opcode
+    }
+
+    /// Runs the items of a batch from where it was left. `false` if the log has no room for the next.
+    fn batch(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        header: &Header,
+        batch: Batch<'_>,
+        level: AckLevel,
+        outbox: &mut Outbox<P::Block>,
+    ) -> bool {
+        let level = level.max(self.config.level_min);
+        let deadline_us = match header.deadline_or_retry_ms {
+            0 => 0,
+            deadline_ms => now.us + u64::from(deadline_ms) * 1000,
+        };
+        let session = &mut self.sessions[id.index()];
+        let first = std::mem::take(&mut session.items_done);
+        let mut out = std::mem::take(&mut session.output.bytes);
+        let mut reply = BatchReply::begin(&mut out, header.request_id, batch.len() - first);
+        let mut gate = Lsn(0);
+        let mut owed = 0;
+        let mut next = first;
+        let mut is_whole = true;
+        while next < batch.len() {
+            let item = batch.item(next);
+            let number = u16::try_from(next).expect("at most 1024 items");
+            let from = out.len();
+            let operation = Operation {
+                address: ReplyAddress {
+                    session: id,
+                    request_id: header.request_id,
+                    item: number,
+                },
+                level,
+                deadline_us,
+            };
+            match self.operation(now, Origin::Here, operation, item, &mut out) {
+                Step::Answered(lsn) => {
+                    gate = gate.max(lsn);
+                    reply.end_item(&mut out, from);
+                }
+                Step::Later => owed += 1,
+                Step::Postponed => {
+                    self.sessions[id.index()].items_done = next;
+                    is_whole = false;
+                    break;
+                }
+            }
+            next += 1;
+        }
+        let answered = reply.len();
+        let session = &mut self.sessions[id.index()];
+        if owed > 0 {
+            session.owe(header.request_id, owed);
+        }
+        let more = owed > 0 || !is_whole || session.owes(header.request_id);
+        let has_reply = reply.finish(&mut out, self.config.shard, more && answered > 0, false);
+        self.sessions[id.index()].output.bytes = out;
+        if has_reply {
+            self.note(id, gate, outbox);
+        }
+        is_whole
+    }
+
+    // ---- one operation ----
+
+    /// Runs, parks or mails one item; a reply item is written at the end of `out`.
+    #[inline]
+    fn operation(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        operation: Operation,
+        item: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let Operation {
+            address,
+            level,
+            deadline_us,
+        } = operation;
+        let head = |status| ReplyHead::new(status, address.item, level, Version::default());
+        let request = match Request::read(item, self.limits.value_bytes_max) {
+            Ok(request) => request,
+            Err(refusal) => {
+                self.counters.refused += 1;
+                head(refusal.status()).write_message(out, &refusal);
+                return Step::Answered(Lsn(0));
+            }
+        };
+        let slot = slot_of(request.key);
+        let refused = if self.is_stopping {
+            Some((Status::Draining, "the server is stopping"))
+        } else if deadline_us != 0 && now.us > deadline_us {
+            Some((Status::Deadline, "the deadline passed before execution"))
+        } else {
+            None
+        };
+        if let Some((status, message)) = refused {
+            self.counters.refused += 1;
+            head(status).write_message(out, &message);
+            return Step::Answered(Lsn(0));
+        }
+        let owner = self.config.topology.owner(slot);
+        if owner != self.config.shard {
+            return self.mail_request(origin, owner, operation, slot, item, out);
+        }
+        if let Some(cold) = self.parking.behind(origin, &address, slot) {
+            return self.park(cold, origin, operation, slot, item, out);
+        }
+        match request.verb {
+            Verb::Get => self.counters.gets += 1,
+            Verb::Set => self.counters.sets += 1,
+            Verb::Del => self.counters.dels += 1,
+            Verb::UpdateIf => self.counters.updates += 1,
+        }
+        let context = Context {
+            now,
+            hash: &self.hash,
+            slot,
+            item: address.item,
+            level,
+        };
+        let ran = run(&mut self.store, context, &request, out);
+        match ran {
+            Ran::Answered { gate, status } => {
+                self.counters.guards_failed += u64::from(status != Status::Ok);
+                Step::Answered(self.gate(level, gate))
+            }
+            Ran::Cold(cold) => self.park(cold, origin, operation, slot, item, out),
+            Ran::Postponed => Step::Postponed,
+        }
+    }
+
+    /// What the reply must wait for at this level, after asking the log for it.
+    #[inline]
+    fn gate(&mut self, level: AckLevel, lsn: Lsn) -> Lsn {
+        let log = self.store.log_mut();
+        if level >= AckLevel::Disk {
+            if lsn <= log.durable() {
+                return Lsn(0);
+            }
+            log.want_durable(lsn);
+            return lsn;
+        }
+        // The log makes what nobody waits for durable within its interval by itself.
+        Lsn(0)
+    }
+
+    fn park(
+        &mut self,
+        cold: Cold,
+        origin: Origin,
+        operation: Operation,
+        slot: u16,
+        item: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let Operation {
+            address,
+            level,
+            deadline_us,
+        } = operation;
+        if self.parking.is_full() {
+            self.counters.refused += 1;
+            let message = format!(
+                "{} operations wait for reads, which is the limit",
+                self.parking.len()
+            );
+            ReplyHead::new(Status::Busy, address.item, level, Version::default())
+                .write_message(out, &message);
+            return Step::Answered(Lsn(0));
+        }
+        self.counters.parked += 1;
+        self.parking.park(
+            cold,
+            Parked {
+                origin,
+                address,
+                level,
+                deadline_us,
+                slot,
+                item: item.into(),
+            },
+        );
+        Step::Later
+    }
+
+    /// Hands an item over to the shard that owns its slot.
+    fn mail_request(
+        &mut self,
+        origin: Origin,
+        owner: u16,
+        operation: Operation,
+        slot: u16,
+        item: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let Operation {
+            address,
+            level,
+            deadline_us,
+        } = operation;
+        assert!(
+            origin == Origin::Here,
+            "the shards of a node agree on who owns a slot"
+        );
+        let peer = &mut self.peers[usize::from(owner)];
+        if peer.outstanding >= self.config.mailed_items_max {
+            self.counters.refused += 1;
+            let message = format!(
+                "{} items are on their way to shard {owner}, which is the limit",
+                peer.outstanding
+            );
+            ReplyHead::new(Status::Busy, address.item, level, Version::default())
+                .write_message(out, &message);
+            return Step::Answered(Lsn(0));
+        }
+        self.counters.forwarded += 1;
+        peer.outstanding += 1;
+        peer.request_bytes.extend_from_slice(item);
+        let end =
+            u32::try_from(peer.request_bytes.len()).expect("credits and frame limits bound a mail");
+        peer.requests.push(MailedRequest {
+            address,
+            level,
+            deadline_us,
+            slot,
+            end,
+        });
+        Step::Later
+    }
+
+    /// Runs an operation that was taken out of its frame and answers it by itself.
+    fn run_detached(&mut self, now: Now, parked: Parked, outbox: &mut Outbox<P::Block>) {
+        let operation = Operation {
+            address: parked.address,
+            level: parked.level,
+            deadline_us: parked.deadline_us,
+        };
+        let mut out = std::mem::take(&mut self.scratch);
+        out.clear();
+        match self.operation(now, parked.origin, operation, &parked.item, &mut out) {
+            Step::Answered(gate) => {
+                self.answer_detached(parked.origin, parked.address, gate, &out, outbox)
+            }
+            Step::Later => {}
+            Step::Postponed => self.postponed.push_back(parked),
+        }
+        self.scratch = out;
+    }
+
+    fn answer_detached(
+        &mut self,
+        origin: Origin,
+        address: ReplyAddress,
+        gate: Lsn,
+        item: &[u8],
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        let from = match origin {
+            Origin::Here => {
+                self.answer_here(address, gate, item, self.config.shard, outbox);
+                return;
+            }
+            Origin::Shard(from) => from,
+        };
+        self.counters.executed_for_others += 1;
+        let peer = &mut self.peers[usize::from(from)];
+        // Answers leave in order of execution, so one gate covers those before it.
+        let gate = peer
+            .replies
+            .back()
+            .map_or(gate, |(last, _)| gate.max(*last));
+        peer.reply_bytes.extend_from_slice(item);
+        let end = peer.reply_bytes_sent + peer.reply_bytes.len() as u64;
+        // The end is made relative when the mail leaves; until then its low bits are enough.
+        let [a, b, c, d, ..] = end.to_le_bytes();
+        peer.replies.push_back((
+            gate,
+            MailedReply {
+                address,
+                end: u32::from_le_bytes([a, b, c, d]),
+            },
+        ));
+    }
+
+    fn answer_here(
+        &mut self,
+        address: ReplyAddress,
+        gate: Lsn,
+        item: &[u8],
+        shard: u16,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        let is_forwarded = shard != self.config.shard;
+        let Some(session) = self.open(address.session) else {
+            return;
+        };
+        let more = session.settle(address.request_id, 1);
+        let out = &mut session.output.bytes;
+        let mut reply = BatchReply::begin(out, address.request_id, 1);
+        reply.raw(out, item);
+        reply.finish(out, shard, more, is_forwarded);
+        self.note(address.session, gate, outbox);
+    }
+
+    /// Something was appended to a connection's output that depends on `gate`.
+    #[inline]
+    fn note(&mut self, id: SessionId, gate: Lsn, outbox: &mut Outbox<P::Block>) {
+        let durable = self.store.log().durable();
+        let session = &mut self.sessions[id.index()];
+        session.output.note(gate, durable);
+        if session.output.is_gated() && !session.is_in_gated {
+            session.is_in_gated = true;
+            self.gated.push(id);
+        }
+        if session.output.has_sendable() && !session.is_announced {
+            session.is_announced = true;
+            outbox.sendable.push(id);
+        }
+    }
+
+    // ---- mail ----
+
+    fn execute_mail(&mut self, now: Now, mail: &RequestMail) {
+        let origin = Origin::Shard(mail.from);
+        let mut start = 0;
+        // Answers to other shards never touch a connection of this one.
+        let mut outbox = Outbox::default();
+        for request in &mail.items {
+            let item = &mail.bytes[start..request.end as usize];
+            start = request.end as usize;
+            if self.postponed.is_empty() {
+                let operation = Operation {
+                    address: request.address,
+                    level: request.level,
+                    deadline_us: request.deadline_us,
+                };
+                let mut out = std::mem::take(&mut self.scratch);
+                out.clear();
+                match self.operation(now, origin, operation, item, &mut out) {
+                    Step::Answered(gate) => {
+                        self.answer_detached(origin, request.address, gate, &out, &mut outbox)
+                    }
+                    Step::Later => {}
+                    Step::Postponed => self.postponed.push_back(detached(origin, request, item)),
+                }
+                self.scratch = out;
+            } else {
+                self.postponed.push_back(detached(origin, request, item));
+            }
+        }
+    }
+
+    fn deliver_mail(&mut self, mail: &ReplyMail, outbox: &mut Outbox<P::Block>) {
+        self.peers[usize::from(mail.from)].outstanding -= mail.items.len();
+        let mut start = 0;
+        let mut next = 0;
+        // Neighbouring answers to one request share a frame.
+        while next < mail.items.len() {
+            let address = mail.items[next].address;
+            let same = |reply: &MailedReply| {
+                reply.address.session == address.session
+                    && reply.address.request_id == address.request_id
+            };
+            let count = mail.items[next..]
+                .iter()
+                .take_while(|reply| same(reply))
+                .count();
+            let group = &mail.items[next..next + count];
+            next += count;
+            let shard = mail.from;
+            let Some(session) = self.open(address.session) else {
+                start = group[count - 1].end as usize;
+                continue;
+            };
+            let more = session.settle(address.request_id, count);
+            let out = &mut session.output.bytes;
+            let mut reply = BatchReply::begin(out, address.request_id, count);
+            for item in group {
+                reply.raw(out, &mail.bytes[start..item.end as usize]);
+                start = item.end as usize;
+            }
+            reply.finish(out, shard, more, true);
+            self.note(address.session, Lsn(0), outbox);
+        }
+        self.has_progress = true;
+    }
+
+    // ---- the disk ----
+
+    fn completed(
+        &mut self,
+        now: Now,
+        completion: Completion<P::Block>,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        self.has_progress = true;
+        if completion.token.0 & LOG_TOKEN_BIT != 0 {
+            let before = self.store.log().durable();
+            if let Err(poisoned) = self.store.log_mut().completed(now.us, completion) {
+                let fatal = Fatal {
+                    shard: self.config.shard,
+                    poisoned,
+                    durable: before,
+                };
+                self.fatal = Some(fatal);
+                outbox.fatal = Some(fatal);
+                return;
+            }
+            if self.store.log().durable() > before {
+                self.release(outbox);
+            }
+            return;
+        }
+        let (Cold { hash, place }, waiters) = self.parking.finished(completion.token);
+        let admitted = match (&completion.result, &completion.block) {
+            (Ok(()), Some(block)) => {
+                let key_hash = &self.hash;
+                self.store
+                    .admit(hash, place, block, |key| key_hash.of(key))
+                    .map_err(|AdmitError::Corrupt| {
+                        (
+                            Status::Corrupt,
+                            format!(
+                                "{:08}.seg at offset {} does not hold what was written",
+                                place.file.0, place.offset
+                            ),
+                        )
+                    })
+            }
+            (result, _) => Err((
+                Status::Io,
+                format!(
+                    "{:08}.seg at offset {} could not be read: {result:?}",
+                    place.file.0, place.offset
+                ),
+            )),
+        };
+        for parked in waiters {
+            if let Err((status, message)) = &admitted {
+                let mut out = Vec::new();
+                ReplyHead::new(
+                    *status,
+                    parked.address.item,
+                    parked.level,
+                    Version::default(),
+                )
+                .write_message(&mut out, message);
+                self.answer_detached(parked.origin, parked.address, Lsn(0), &out, outbox);
+            } else if self.postponed.is_empty() {
+                self.run_detached(now, parked, outbox);
+            } else {
+                self.postponed.push_back(parked);
+            }
+        }
+    }
+
+    /// Lets every reply leave that waited for no more than what is durable now.
+    fn release(&mut self, outbox: &mut Outbox<P::Block>) {
+        let durable = self.store.log().durable();
+        let sessions = &mut self.sessions;
+        self.gated.retain(|&id| {
+            let session = &mut sessions[id.index()];
+            if session.generation != id.generation {
+                return false;
+            }
+            session.output.release(durable);
+            if session.output.has_sendable() && !session.is_announced {
+                session.is_announced = true;
+                outbox.sendable.push(id);
+            }
+            session.is_in_gated = session.output.is_gated();
+            session.is_in_gated
+        });
+    }
+
+    // ---- the turn ----
+
+    fn turn_ends(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+        if self.has_progress {
+            self.has_progress = false;
+            for _ in 0..self.postponed.len() {
+                let Some(parked) = self.postponed.pop_front() else {
+                    break;
+                };
+                let before = self.postponed.len();
+                self.run_detached(now, parked, outbox);
+                if self.postponed.len() > before {
+                    // Still no room: what was postponed first goes first the next time.
+                    self.postponed.rotate_right(1);
+                    break;
+                }
+            }
+            for id in self.paused.drain(..) {
+                let session = &mut self.sessions[id.index()];
+                if session.generation == id.generation {
+                    session.is_paused = false;
+                    outbox.resume.push(id);
+                }
+            }
+        }
+        while let Some((token, place)) = self.parking.next_read() {
+            match self.store.read(token, place) {
+                Some(io) => {
+                    self.counters.reads += 1;
+                    if let Io::Read { len, .. } = &io {
+                        self.counters.read_bytes += u64::from(*len);
+                    }
+                    outbox.io.push(io);
+                }
+                None => {
+                    self.parking.not_issued((token, place));
+                    break;
+                }
+            }
+        }
+        if self.is_stopping && self.parking.is_empty() && self.postponed.is_empty() {
+            self.store.log_mut().close();
+        }
+        self.store.settle();
+        self.store.log_mut().pump(now.us, &mut outbox.io);
+        self.send_mail(outbox);
+        let wanted = self.store.log().spares_wanted();
+        if wanted > self.spares_requested && !self.is_stopping {
+            outbox.spares += wanted - self.spares_requested;
+            self.spares_requested = wanted;
+        }
+        if now.us >= self.next_sweep_us {
+            self.next_sweep_us = now.us + SWEEP_US;
+            self.sweep(now, outbox);
+        }
+        outbox.is_stopped = self.is_stopping && self.store.log().is_closed();
+    }
+
+    fn send_mail(&mut self, outbox: &mut Outbox<P::Block>) {
+        let durable = self.store.log().durable();
+        let from = self.config.shard;
+        for (to, peer) in (0u16..).zip(&mut self.peers) {
+            if !peer.requests.is_empty() {
+                let items = std::mem::take(&mut peer.requests);
+                let bytes = Bytes::from(std::mem::take(&mut peer.request_bytes));
+                outbox
+                    .mail
+                    .push((to, Mail::Requests(RequestMail { from, items, bytes })));
+            }
+            let ready = peer
+                .replies
+                .iter()
+                .take_while(|(gate, _)| *gate <= durable)
+                .count();
+            if ready > 0 {
+                let [a, b, c, d, ..] = peer.reply_bytes_sent.to_le_bytes();
+                let sent = u32::from_le_bytes([a, b, c, d]);
+                let relative = |(_, reply): (Lsn, MailedReply)| MailedReply {
+                    end: reply.end.wrapping_sub(sent),
+                    ..reply
+                };
+                let items: Vec<MailedReply> = peer.replies.drain(..ready).map(relative).collect();
+                let end = items[ready - 1].end as usize;
+                let rest = peer.reply_bytes.split_off(end);
+                let bytes = Bytes::from(std::mem::replace(&mut peer.reply_bytes, rest));
+                peer.reply_bytes_sent += end as u64;
+                outbox
+                    .mail
+                    .push((to, Mail::Replies(ReplyMail { from, items, bytes })));
+            }
+        }
+    }
+
+    /// Closes connections that broke a deadline.
+    fn sweep(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+        for (index, session) in (0u32..).zip(&mut self.sessions) {
+            if !session.is_open {
+                continue;
+            }
+            let is_over =
+                |since: Option<u64>, limit: u64| since.is_some_and(|since| now.us > since + limit);
+            let waits_for_us = session.is_paused || session.output.is_gated();
+            let reason = if is_over(
+                session.frame_began_us.filter(|_| !session.is_paused),
+                self.config.partial_frame_us_max,
+            ) {
+                "a frame was not whole within partial_frame_timeout_ms"
+            } else if is_over(session.stalled_since_us, self.config.write_stall_us_max) {
+                "the peer took none of its replies within write_stall_timeout_ms"
+            } else if self.config.idle_us_max > 0
+                && !waits_for_us
+                && now.us > session.last_heard_us + self.config.idle_us_max
+            {
+                "nothing was heard within idle_timeout_s"
+            } else {
+                continue;
+            };
+            outbox.close.push((
+                SessionId {
+                    index,
+                    generation: session.generation,
+                },
+                reason,
+            ));
+        }
+    }
+
+    fn closed(&mut self, id: SessionId) {
+        if let Some(session) = self.open(id) {
+            let generation = session.generation.wrapping_add(1);
+            *session = Session::new(FRAME_BYTES_BEFORE_HELLO_MAX);
+            session.generation = generation;
+            self.free_sessions.push(id.index);
+            self.counters.sessions -= 1;
+        }
+    }
+}
+
+/// Whom an item answers, how durable, and until when.
+#[derive(Clone, Copy)]
+struct Operation {
+    address: ReplyAddress,
+    level: AckLevel,
+    deadline_us: u64,
+}
+
+enum Step {
+    /// A reply item was written; it depends on this.
+    Answered(Lsn),
+    /// It will be answered by itself.
+    Later,
+    /// The log has no room: try again after something completed.
+    Postponed,
+}
+
+fn detached(origin: Origin, request: &MailedRequest, item: &[u8]) -> Parked {
+    Parked {
+        origin,
+        address: request.address,
+        level: request.level,
+        deadline_us: request.deadline_us,
+        slot: request.slot,
+        item: item.into(),
+    }
+}
