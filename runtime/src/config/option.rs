@@ -1,0 +1,171 @@
+//! One row of the table of options: its names, what it takes, how a value is read and shown.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use super::quantity::{Unit, duration_text, parse_duration, parse_number, parse_size, size_text};
+
+/// What each environment variable of the server begins with.
+pub const ENVIRONMENT_PREFIX: &str = "PENSTOCK_";
+
+/// Which part of the help an option stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// What most people set.
+    Main,
+    /// What bounds memory and patience.
+    Limits,
+    /// What trades one resource for another.
+    Tuning,
+}
+
+/// Which texts an option accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A path of the file system.
+    Path,
+    /// `IP:PORT`; a port of 0 takes a free one.
+    Address,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// `true` or `false`.
+    Switch,
+    /// A whole number between the two, both included.
+    Count(u64, u64),
+    /// A number of bytes between the two, both included; `64MiB` is accepted.
+    Size(u64, u64),
+    /// A time in the option's unit between the two, both included; `100ms` is accepted.
+    Duration(Unit, u64, u64),
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct ConfigOption {
+    /// Key in the file; the flag has dashes for underscores, the variable is upper case after the prefix.
+    pub name: &'static str,
+    /// What stands if nobody says otherwise, as one would write it.
+    pub default: &'static str,
+    /// Which texts are accepted.
+    pub kind: Kind,
+    /// Where the help shows it.
+    pub group: Group,
+    /// What it does, in full sentences.
+    pub(super) meaning: &'static str,
+}
+
+/// A text that was read by its option's kind.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Path(PathBuf),
+    Address(SocketAddr),
+    Word(&'static str),
+    Switch(bool),
+    Number(u64),
+}
+
+impl ConfigOption {
+    /// The flag, dashes and all.
+    pub fn flag(&self) -> String {
+        format!("--{}", self.name.replace('_', "-"))
+    }
+
+    /// The environment variable.
+    pub fn variable(&self) -> String {
+        format!("{ENVIRONMENT_PREFIX}{}", self.name.to_uppercase())
+    }
+
+    /// What it does, in full sentences.
+    pub fn meaning(&self) -> &'static str {
+        self.meaning.trim()
+    }
+
+    /// What may be written, for people: `1MiB..1GiB` or `auto, uring or threads`.
+    pub fn allowed(&self) -> String {
+        match self.kind {
+            Kind::Path => "a path".into(),
+            Kind::Address => "IP:PORT, for example 127.0.0.1:7411 or [::1]:0".into(),
+            Kind::Choice(words) => match words {
+                [init @ .., last] => format!("{} or {last}", init.join(", ")),
+                [] => String::new(),
+            },
+            Kind::Switch => "true or false".into(),
+            Kind::Count(min, max) => format!("a whole number, {min}..{max}"),
+            Kind::Size(min, max) => {
+                format!(
+                    "a size such as 64MiB or a number of bytes, {}..{}",
+                    size_text(min),
+                    size_text(max)
+                )
+            }
+            Kind::Duration(unit, min, max) => format!(
+                "a time such as 100ms or a number of {}, {}..{}",
+                unit.suffix(),
+                duration_text(unit, min),
+                duration_text(unit, max)
+            ),
+        }
+    }
+
+    /// Reads one text; `None` if it is not allowed.
+    pub(super) fn parse(&self, text: &str) -> Option<Value> {
+        let within = |number: u64, min: u64, max: u64| {
+            (min..=max)
+                .contains(&number)
+                .then_some(Value::Number(number))
+        };
+        match self.kind {
+            Kind::Path => (!text.is_empty()).then(|| Value::Path(text.into())),
+            Kind::Address => parse_address(text).map(Value::Address),
+            Kind::Choice(words) => words
+                .iter()
+                .find(|word| **word == text)
+                .map(|word| Value::Word(word)),
+            Kind::Switch => text.parse().ok().map(Value::Switch),
+            Kind::Count(min, max) => within(parse_number(text)?, min, max),
+            Kind::Size(min, max) => within(parse_size(text)?, min, max),
+            Kind::Duration(unit, min, max) => within(parse_duration(text, unit)?, min, max),
+        }
+    }
+
+    /// Writes a value as one would type it.
+    pub(super) fn show(&self, value: &Value) -> String {
+        match (self.kind, value) {
+            (_, Value::Path(path)) => path.display().to_string(),
+            (_, Value::Address(address)) => address.to_string(),
+            (_, Value::Word(word)) => (*word).to_string(),
+            (_, Value::Switch(on)) => on.to_string(),
+            (Kind::Size(..), Value::Number(number)) => size_text(*number),
+            (Kind::Duration(unit, ..), Value::Number(number)) => duration_text(unit, *number),
+            (_, Value::Number(number)) => number.to_string(),
+        }
+    }
+
+    /// The option as a key of the TOML file with its default.
+    pub fn toml_default(&self) -> String {
+        match self.kind {
+            Kind::Switch | Kind::Count(..) => format!("{} = {}", self.name, self.default),
+            _ => format!("{} = \"{}\"", self.name, self.default),
+        }
+    }
+
+    /// Whether TOML writes this option as that type.
+    pub(super) fn takes(&self, value: &toml::de::DeValue<'_>) -> bool {
+        use toml::de::DeValue;
+        match self.kind {
+            Kind::Path | Kind::Address | Kind::Choice(_) => matches!(value, DeValue::String(_)),
+            Kind::Switch => matches!(value, DeValue::Boolean(_)),
+            Kind::Count(..) => matches!(value, DeValue::Integer(_)),
+            Kind::Size(..) | Kind::Duration(..) => {
+                matches!(value, DeValue::Integer(_) | DeValue::String(_))
+            }
+        }
+    }
+}
+
+/// `localhost` is read as the IPv4 loopback, so that one text means one socket everywhere.
+fn parse_address(text: &str) -> Option<SocketAddr> {
+    match text.strip_prefix("localhost:") {
+        Some(port) => Some((Ipv4Addr::LOCALHOST, port.parse().ok()?).into()),
+        None => text.parse().ok(),
+    }
+}

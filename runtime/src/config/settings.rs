@@ -1,0 +1,666 @@
+//! The sources of a configuration, merged by rank and checked.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use super::option::{ConfigOption, ENVIRONMENT_PREFIX, Value};
+use super::quantity::size_text;
+use super::{Config, OPTIONS};
+
+/// Variables under the prefix that are no options of the server: where the file is, and the address that clients use.
+const OTHER_VARIABLES: [&str; 2] = ["CONFIG", "ADDR"];
+
+/// Room that a frame needs beside one value of the largest size: headers, index, two keys, instructions, extension.
+const FRAME_OVERHEAD_BYTES: u64 = 16 << 10;
+
+/// The log rotates by whole records, so a segment holds at least this many of the largest.
+const RECORDS_PER_SEGMENT_MIN: u64 = 4;
+
+/// Where a value came from. The order is the rank: a later one wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// The table in this file.
+    Default,
+    /// The TOML file, at this line (from 1).
+    File {
+        /// Line of the key in the file.
+        line: usize,
+    },
+    /// A `PENSTOCK_...` variable.
+    Environment,
+    /// A flag of the command.
+    Flag,
+}
+
+/// What each source says, before anything is resolved.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// Option names (as in the table) with the texts given by flags.
+    pub flags: Vec<(&'static str, String)>,
+    /// Every variable of the process; those without the prefix are passed over.
+    pub environment: Vec<(String, String)>,
+    /// Path and text of the TOML file, if one was named.
+    pub file: Option<(PathBuf, String)>,
+}
+
+impl Sources {
+    /// Reads this process's environment, and the file that `config` or else `PENSTOCK_CONFIG` names.
+    pub fn of_process(
+        flags: Vec<(&'static str, String)>,
+        config: Option<PathBuf>,
+    ) -> Result<Sources, ConfigError> {
+        let environment: Vec<(String, String)> = std::env::vars_os()
+            .map(|(name, value)| {
+                (
+                    name.to_string_lossy().into_owned(),
+                    value.to_string_lossy().into_owned(),
+                )
+            })
+            .collect();
+        let named = config.or_else(|| std::env::var_os("PENSTOCK_CONFIG").map(PathBuf::from));
+        let file = match named {
+            Some(path) => match std::fs::read_to_string(&path) {
+                Ok(text) => Some((path, text)),
+                Err(error) => {
+                    return Err(ConfigError::Unreadable {
+                        path,
+                        cause: error.to_string(),
+                    });
+                }
+            },
+            None => None,
+        };
+        Ok(Sources {
+            flags,
+            environment,
+            file,
+        })
+    }
+}
+
+/// Every option resolved, together with where it came from.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What the server runs with.
+    pub config: Config,
+    shown: Vec<String>,
+    origins: Vec<Origin>,
+    file: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Merges the sources by rank and checks each value and what must hold between them.
+    pub fn resolve(sources: &Sources) -> Result<Settings, ConfigError> {
+        let mut chosen: Vec<(Origin, String)> = OPTIONS
+            .iter()
+            .map(|option| (Origin::Default, option.default.to_string()))
+            .collect();
+        let mut values: Vec<Value> = OPTIONS
+            .iter()
+            .map(|option| option.parse(option.default).expect("tested"))
+            .collect();
+        let file = sources.file.as_ref().map(|(path, _)| path.clone());
+
+        let mut given = Vec::new();
+        if let Some((path, text)) = &sources.file {
+            read_file(path, text, &mut given)?;
+        }
+        read_environment(&sources.environment, &mut given)?;
+        for (name, text) in &sources.flags {
+            let index = position(name).expect("flags are made from the table");
+            given.push((index, Origin::Flag, text.clone()));
+        }
+
+        for (index, origin, text) in given {
+            let option = &OPTIONS[index];
+            let value = option.parse(&text).ok_or_else(|| ConfigError::BadValue {
+                source: source_text(option, origin, file.as_deref()),
+                value: text.clone(),
+                allowed: option.allowed(),
+            })?;
+            // A wrong value is refused even if a higher source overrides it: it would bite when the flag goes away.
+            if origin >= chosen[index].0 {
+                chosen[index] = (origin, text);
+                values[index] = value;
+            }
+        }
+
+        let shown = OPTIONS
+            .iter()
+            .zip(&values)
+            .map(|(option, value)| option.show(value))
+            .collect();
+        let settings = Settings {
+            config: Config::from_values(values),
+            shown,
+            origins: chosen.into_iter().map(|(origin, _)| origin).collect(),
+            file,
+        };
+        settings.check_together()?;
+        Ok(settings)
+    }
+
+    /// Where the option of that name came from; `None` for a name that is not in the table.
+    pub fn origin(&self, name: &str) -> Option<Origin> {
+        position(name).map(|index| self.origins[index])
+    }
+
+    /// The table that `penstock config explain` prints: option, value, origin, meaning, one row each.
+    pub fn explain(&self) -> String {
+        let rows: Vec<[String; 4]> = OPTIONS
+            .iter()
+            .enumerate()
+            .map(|(index, option)| {
+                let origin = match self.origins[index] {
+                    Origin::Default => "default".to_string(),
+                    origin => source_text(option, origin, self.file.as_deref()),
+                };
+                [
+                    option.name.to_string(),
+                    self.shown[index].clone(),
+                    origin,
+                    option.meaning().to_string(),
+                ]
+            })
+            .collect();
+        let heading = ["OPTION", "VALUE", "FROM", "MEANING"].map(String::from);
+        let width = |column: usize| {
+            rows.iter()
+                .chain([&heading])
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let (name, value, origin) = (width(0), width(1), width(2));
+        std::iter::once(&heading)
+            .chain(&rows)
+            .map(|row| {
+                format!(
+                    "{:name$}  {:value$}  {:origin$}  {}\n",
+                    row[0], row[1], row[2], row[3]
+                )
+            })
+            .collect()
+    }
+
+    /// What must hold between options. The text names both, with their values, and what to change.
+    fn check_together(&self) -> Result<(), ConfigError> {
+        let config = &self.config;
+        if !is_loopback(config.listen.ip()) && !config.allow_unauthenticated {
+            return self.conflict(
+                "listen",
+                "other machines could reach it and there is no authentication yet; listen on 127.0.0.1, or give \
+                 --allow-unauthenticated if the network is yours",
+            );
+        }
+        let frame_min = u64::from(config.value_bytes_max) + FRAME_OVERHEAD_BYTES;
+        if u64::from(config.frame_bytes_max) < frame_min {
+            return self.conflict(
+                "frame_bytes_max",
+                &format!(
+                    "a value of value_bytes_max = {} and its headers need at least {frame_min} bytes",
+                    size_text(config.value_bytes_max.into())
+                ),
+            );
+        }
+        if config.output_bytes_max < config.frame_bytes_max {
+            return self.conflict(
+                "output_bytes_max",
+                &format!(
+                    "it must hold one reply of frame_bytes_max = {}",
+                    size_text(config.frame_bytes_max.into())
+                ),
+            );
+        }
+        let segment_min = RECORDS_PER_SEGMENT_MIN * config.record_bytes_max();
+        if config.segment_bytes < segment_min {
+            return self.conflict(
+                "segment_bytes",
+                &format!(
+                    "four of the largest records must fit, and with value_bytes_max = {} these take {segment_min} bytes; \
+                     raise it or lower value_bytes_max",
+                    size_text(config.value_bytes_max.into())
+                ),
+            );
+        }
+        if config.shard_ports != 0 {
+            let first = u32::from(config.shard_ports);
+            let ports = first..first + u32::from(config.shards.max(1));
+            if ports.end > 1 << 16 {
+                return self.conflict(
+                    "shard_ports",
+                    &format!(
+                        "{} shards from there end at port {}, the last is 65535",
+                        config.shards,
+                        ports.end - 1
+                    ),
+                );
+            }
+            if ports.contains(&config.listen.port().into()) {
+                return self.conflict(
+                    "shard_ports",
+                    &format!(
+                        "the ports of the shards, {}..{}, take in that of listen = {}",
+                        first,
+                        ports.end - 1,
+                        config.listen
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn conflict(&self, name: &str, cause: &str) -> Result<(), ConfigError> {
+        let index = position(name).expect("named in the table");
+        let option = &OPTIONS[index];
+        Err(ConfigError::Conflict {
+            source: source_text(option, self.origins[index], self.file.as_deref()),
+            value: self.shown[index].clone(),
+            cause: cause.to_string(),
+        })
+    }
+}
+
+/// Why a configuration is refused. Each shows as one line: where, what was written, what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// The file cannot be read: mend its path or its permissions.
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: String,
+    },
+    /// The file is not TOML: mend that line.
+    NotToml {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What the parser says.
+        cause: String,
+    },
+    /// No such option: mend the name.
+    Unknown {
+        /// Where it was written, with the name.
+        source: String,
+        /// The known name that is nearest to it.
+        nearest: String,
+    },
+    /// The option exists and does not take that value: mend the value.
+    BadValue {
+        /// Where it was written, with the name.
+        source: String,
+        /// What was written.
+        value: String,
+        /// What may be written.
+        allowed: String,
+    },
+    /// The value is allowed, but not together with another: change one of the two.
+    Conflict {
+        /// Where it was written, with the name.
+        source: String,
+        /// What was written.
+        value: String,
+        /// What it conflicts with and how to mend it.
+        cause: String,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigError::Unreadable { path, cause } => {
+                write!(
+                    f,
+                    "cannot read the configuration {}: {cause}",
+                    path.display()
+                )
+            }
+            ConfigError::NotToml { path, line, cause } => {
+                write!(f, "{}:{line}: not TOML: {cause}", path.display())
+            }
+            ConfigError::Unknown { source, nearest } => {
+                write!(f, "{source}: no such option; the nearest is {nearest}")
+            }
+            ConfigError::BadValue {
+                source,
+                value,
+                allowed,
+            } => write!(f, "{source} = {value:?}: allowed is {allowed}"),
+            ConfigError::Conflict {
+                source,
+                value,
+                cause,
+            } => write!(f, "{source} = {value:?}: {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Option index, origin and text, as the sources give them.
+type Given = Vec<(usize, Origin, String)>;
+
+fn read_file(path: &Path, text: &str, given: &mut Given) -> Result<(), ConfigError> {
+    use toml::de::{DeTable, DeValue};
+    let line_of = |offset: usize| 1 + text[..offset].matches('\n').count();
+    let table = DeTable::parse(text).map_err(|error| ConfigError::NotToml {
+        path: path.to_path_buf(),
+        line: line_of(error.span().map_or(0, |span| span.start)),
+        cause: error.message().replace('\n', ", "),
+    })?;
+    let mut entries: Vec<_> = table.get_ref().iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    for (key, value) in entries {
+        let line = line_of(key.span().start);
+        let name = key.get_ref().as_ref();
+        let Some(index) = position(name) else {
+            return Err(ConfigError::Unknown {
+                source: format!("{}:{line}: {name}", path.display()),
+                nearest: nearest(name).name.to_string(),
+            });
+        };
+        let option = &OPTIONS[index];
+        let raw = text[value.span()].trim();
+        if !option.takes(value.get_ref()) {
+            return Err(ConfigError::BadValue {
+                source: source_text(option, Origin::File { line }, Some(path)),
+                value: raw.lines().next().unwrap_or_default().to_string(),
+                allowed: option.allowed(),
+            });
+        }
+        let written = match value.get_ref() {
+            DeValue::String(written) => written.to_string(),
+            _ => raw.to_string(),
+        };
+        given.push((index, Origin::File { line }, written));
+    }
+    Ok(())
+}
+
+fn read_environment(
+    environment: &[(String, String)],
+    given: &mut Given,
+) -> Result<(), ConfigError> {
+    for (variable, text) in environment {
+        let Some(rest) = variable.strip_prefix(ENVIRONMENT_PREFIX) else {
+            continue;
+        };
+        if OTHER_VARIABLES.contains(&rest) {
+            continue;
+        }
+        let known = OPTIONS
+            .iter()
+            .position(|option| option.variable() == *variable);
+        let Some(index) = known else {
+            return Err(ConfigError::Unknown {
+                source: format!("environment {variable}"),
+                nearest: nearest(&rest.to_lowercase()).variable(),
+            });
+        };
+        given.push((index, Origin::Environment, text.clone()));
+    }
+    Ok(())
+}
+
+fn position(name: &str) -> Option<usize> {
+    OPTIONS.iter().position(|option| option.name == name)
+}
+
+/// How an option is called at its origin: `penstock.toml:3: shards`, `PENSTOCK_SHARDS`, `--shards`.
+fn source_text(option: &ConfigOption, origin: Origin, file: Option<&Path>) -> String {
+    match origin {
+        Origin::Default => format!("{} (default)", option.name),
+        Origin::File { line } => format!(
+            "{}:{line}: {}",
+            file.unwrap_or(Path::new("")).display(),
+            option.name
+        ),
+        Origin::Environment => option.variable(),
+        Origin::Flag => option.flag(),
+    }
+}
+
+fn nearest(name: &str) -> &'static ConfigOption {
+    OPTIONS
+        .iter()
+        .min_by_key(|option| edit_distance(option.name, name))
+        .expect("the table is not empty")
+}
+
+/// Insertions, deletions and replacements of one character that turn one text into the other.
+fn edit_distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (deleted, from_char) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = deleted + 1;
+        for (index, to_char) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(from_char != *to_char);
+            diagonal = row[index + 1];
+            row[index + 1] = replaced.min(diagonal + 1).min(row[index] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_loopback(),
+        IpAddr::V6(v6) => {
+            v6.is_loopback() || v6.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Kind;
+    use penstock_net::level::AckLevel;
+
+    fn resolve(
+        flags: &[(&'static str, &str)],
+        environment: &[(&str, &str)],
+        file: &str,
+    ) -> Result<Settings, ConfigError> {
+        let own = |pair: &(&str, &str)| (pair.0.to_string(), pair.1.to_string());
+        Settings::resolve(&Sources {
+            flags: flags.iter().map(|(n, t)| (*n, t.to_string())).collect(),
+            environment: environment.iter().map(own).collect(),
+            file: Some(("p.toml".into(), file.to_string())),
+        })
+    }
+
+    fn refusal(flags: &[(&'static str, &str)], environment: &[(&str, &str)], file: &str) -> String {
+        let line = resolve(flags, environment, file).unwrap_err().to_string();
+        assert!(!line.contains('\n'), "one line: {line}");
+        line
+    }
+
+    #[test]
+    fn nothing_given_is_the_defaults() {
+        let settings = resolve(&[], &[], "").unwrap();
+        assert_eq!(settings.config, Config::default());
+        assert_eq!(settings.config.listen.to_string(), "127.0.0.1:7411");
+        assert_eq!(settings.config.segment_bytes, 64 << 20);
+        assert_eq!(settings.config.idle_timeout_s, 300);
+        assert_eq!(settings.config.durability, AckLevel::Disk);
+    }
+
+    #[test]
+    fn flag_beats_environment_beats_file_beats_default() {
+        let file = "shards = 3\nspin_us = 3\nframes_in_flight = 3\n";
+        let environment = [("PENSTOCK_SHARDS", "2"), ("PENSTOCK_SPIN_US", "2")];
+        let settings = resolve(&[("shards", "1")], &environment, file).unwrap();
+        let config = &settings.config;
+        assert_eq!(
+            (config.shards, config.spin_us, config.frames_in_flight),
+            (1, 2, 3)
+        );
+        assert_eq!(settings.origin("shards"), Some(Origin::Flag));
+        assert_eq!(settings.origin("spin_us"), Some(Origin::Environment));
+        assert_eq!(
+            settings.origin("frames_in_flight"),
+            Some(Origin::File { line: 3 })
+        );
+        assert_eq!(settings.origin("data"), Some(Origin::Default));
+        assert_eq!(settings.origin("date"), None);
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_even_where_a_flag_overrides_it() {
+        let line = refusal(&[("io", "threads")], &[], "io = \"epoll\"");
+        assert_eq!(
+            line,
+            "p.toml:1: io = \"epoll\": allowed is auto, uring or threads"
+        );
+    }
+
+    #[test]
+    fn unknown_key_names_its_line_and_the_nearest_option() {
+        let line = refusal(&[], &[], "# head\n\nsegment_byte = 1\n");
+        assert_eq!(
+            line,
+            "p.toml:3: segment_byte: no such option; the nearest is segment_bytes"
+        );
+        assert!(refusal(&[], &[], "[server]\nlisten = 1").contains("p.toml:1: server"));
+    }
+
+    #[test]
+    fn unknown_variable_names_the_nearest_one_and_foreign_ones_are_passed_over() {
+        let line = refusal(&[], &[("PENSTOCK_LISTN", "x")], "");
+        assert_eq!(
+            line,
+            "environment PENSTOCK_LISTN: no such option; the nearest is PENSTOCK_LISTEN"
+        );
+        let others = [
+            ("HOME", "/"),
+            ("PENSTOCK_ADDR", "x"),
+            ("PENSTOCK_CONFIG", "y"),
+        ];
+        resolve(&[], &others, "").unwrap();
+    }
+
+    #[test]
+    fn wrong_type_in_the_file_names_file_line_key_value_and_what_is_allowed() {
+        let line = refusal(&[], &[], "\nshards = \"two\"");
+        assert_eq!(
+            line,
+            "p.toml:2: shards = \"\\\"two\\\"\": allowed is a whole number, 0..256"
+        );
+        assert!(
+            refusal(&[], &[], "allow_unauthenticated = 1").contains("allowed is true or false")
+        );
+        assert!(refusal(&[], &[], "data = 7").contains("allowed is a path"));
+        assert!(refusal(&[], &[], "spin_us = 1.5").contains("= \"1.5\""));
+        assert!(refusal(&[], &[], "shards = -1").contains("= \"-1\""));
+    }
+
+    #[test]
+    fn broken_toml_names_its_line() {
+        let line = refusal(&[], &[], "shards = 1\nlisten = \n");
+        assert!(line.starts_with("p.toml:2: not TOML: "), "{line}");
+    }
+
+    #[test]
+    fn unreadable_file_names_its_path() {
+        let missing = PathBuf::from("/nowhere/p.toml");
+        let error = Sources::of_process(Vec::new(), Some(missing)).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("cannot read the configuration /nowhere/p.toml: ")
+        );
+    }
+
+    #[test]
+    fn address_beyond_loopback_needs_the_flag() {
+        for address in ["0.0.0.0:7411", "[::]:7411", "192.168.1.4:7411"] {
+            let line = refusal(&[("listen", address)], &[], "");
+            assert!(
+                line.starts_with("--listen = ") && line.contains("--allow-unauthenticated"),
+                "{line}"
+            );
+            resolve(
+                &[("listen", address), ("allow_unauthenticated", "true")],
+                &[],
+                "",
+            )
+            .unwrap();
+        }
+        for address in ["127.0.0.9:1", "[::1]:1", "localhost:1", "127.0.0.1:0"] {
+            resolve(&[("listen", address)], &[], "").unwrap();
+        }
+    }
+
+    #[test]
+    fn limits_that_exclude_each_other_are_refused_with_both_named() {
+        let frame = refusal(
+            &[("value_bytes_max", "4MiB"), ("output_bytes_max", "9MiB")],
+            &[],
+            "",
+        );
+        assert!(
+            frame.contains("frame_bytes_max") && frame.contains("value_bytes_max = 4MiB"),
+            "{frame}"
+        );
+        let segment = refusal(&[("segment_bytes", "1MiB")], &[], "");
+        assert!(segment.contains("--segment-bytes = \"1MiB\""), "{segment}");
+        resolve(
+            &[("segment_bytes", "1MiB"), ("value_bytes_max", "64KiB")],
+            &[],
+            "",
+        )
+        .unwrap();
+        let output = refusal(&[("output_bytes_max", "1MiB")], &[], "");
+        assert!(output.contains("frame_bytes_max = 2MiB"), "{output}");
+        assert!(refusal(&[("shard_ports", "65535"), ("shards", "2")], &[], "").contains("65536"));
+        assert!(
+            refusal(&[("shard_ports", "7410"), ("shards", "2")], &[], "").contains("7410..7411")
+        );
+    }
+
+    #[test]
+    fn every_word_of_every_choice_resolves() {
+        for option in OPTIONS {
+            let Kind::Choice(words) = option.kind else {
+                continue;
+            };
+            for word in words {
+                let settings = resolve(&[(option.name, word)], &[], "").unwrap();
+                let row = settings
+                    .explain()
+                    .lines()
+                    .find(|row| row.starts_with(option.name))
+                    .map(str::to_string)
+                    .unwrap();
+                assert!(row.contains(word) && row.contains(&option.flag()), "{row}");
+            }
+        }
+    }
+
+    #[test]
+    fn explain_shows_value_origin_and_meaning_of_every_option() {
+        let settings = resolve(&[("shards", "2")], &[], "\ncache_bytes = \"3GiB\"").unwrap();
+        let table = settings.explain();
+        assert_eq!(table.lines().count(), OPTIONS.len() + 1);
+        for option in OPTIONS {
+            let row = table
+                .lines()
+                .find(|row| row.split_whitespace().next() == Some(option.name))
+                .unwrap();
+            assert!(row.ends_with(option.meaning()), "{row}");
+        }
+        let words = |name: &str| -> Vec<String> {
+            let row = table.lines().find(|row| row.starts_with(name)).unwrap();
+            row.split_whitespace().take(4).map(String::from).collect()
+        };
+        assert_eq!(words("shards ")[1..3], ["2", "--shards"]);
+        assert_eq!(words("cache_bytes")[1..3], ["3GiB", "p.toml:2:"]);
+        assert_eq!(words("data")[1..3], ["./penstock-data", "default"]);
+    }
+}
