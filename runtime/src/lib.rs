@@ -2,3 +2,11 @@
 
 pub mod config;
 pub mod expression;
+pub mod block;
+pub mod calibrate;
+pub mod checks;
+pub mod directory;
+pub mod disk;
+pub mod identity;
+pub mod spare;
+mod system;

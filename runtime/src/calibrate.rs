@@ -1,0 +1,169 @@
+//! Which way of making a write durable is the faster one here, found by trying both.
+//!
+//! A device with power-loss protection takes a write with RWF_DSYNC as fast as any other, while a
+//! sync costs it a round trip; a device without it may take four times as long for a forced write
+//! as for a write and a flush. No table tells them apart, thirty-two writes do.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use penstock_storage::io::{
+    BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken,
+};
+use penstock_storage::log::SyncMethod;
+
+use crate::block::{Arena, ArenaBlock};
+use crate::directory::Segments;
+use crate::disk::Disk;
+use crate::spare::write_zeros;
+
+/// How many writes are timed by each method, and how many reads.
+pub const ROUNDS: u32 = 32;
+
+/// The number of the scratch file, above those of all segments.
+const SCRATCH: FileId = FileId(u32::MAX);
+
+/// How long one operation may take before the device counts as hanging.
+const OPERATION_MAX: Duration = Duration::from_secs(30);
+
+/// What was measured, medians in microseconds for 4 KiB at a time, and what follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Calibration {
+    /// One write that completes when durable.
+    pub durable_write_us: u32,
+    /// A plain write and then a sync of the file.
+    pub write_then_sync_us: u32,
+    /// A read from another place each time.
+    pub read_us: u32,
+    /// The faster of the two.
+    pub method: SyncMethod,
+}
+
+/// Times both methods on a scratch file beside the segments, through the disk that will be used.
+///
+/// # Errors
+/// The scratch file cannot be made (a full disk), or the device fails or hangs.
+pub fn calibrate(disk: &mut Disk, arena: &Arena, segments: &Segments) -> io::Result<Calibration> {
+    let path = segments.folder().join("calibration.tmp");
+    let bytes = u64::from(2 * ROUNDS) * BLOCK_BYTES as u64;
+    let file = write_zeros(&path, bytes, segments.is_direct())?;
+    fs::remove_file(&path)?;
+    disk.attach(SCRATCH, OwnedFd::from(file));
+    let measured = measure(disk, &mut arena.clone());
+    disk.detach(SCRATCH);
+    measured
+}
+
+fn measure(disk: &mut Disk, arena: &mut Arena) -> io::Result<Calibration> {
+    let mut block = arena
+        .take(BLOCK_BYTES)
+        .ok_or_else(|| io::Error::other("the arena has no block left to calibrate with"))?;
+    block.bytes_mut().fill(0);
+    let mut trial = Trial {
+        disk,
+        block: Some(block),
+        ended: Vec::with_capacity(1),
+    };
+    let [mut durable, mut synced, mut reads] = [const { Vec::new() }; 3];
+    // In turns, so that whatever else the device does at the moment meets both methods alike.
+    for round in 0..ROUNDS {
+        durable.push(trial.timed(|trial| trial.write(2 * round, true))?);
+        synced.push(trial.timed(|trial| {
+            trial.write(2 * round + 1, false)?;
+            trial.sync()
+        })?);
+    }
+    for round in 0..ROUNDS {
+        // An odd factor visits every block of the 64 once, far from the one before.
+        reads.push(trial.timed(|trial| trial.read(round * 37 % (2 * ROUNDS)))?);
+    }
+    let (durable_write_us, write_then_sync_us) = (median(durable), median(synced));
+    let method = if durable_write_us <= write_then_sync_us {
+        SyncMethod::DurableWrite
+    } else {
+        SyncMethod::WriteThenSync
+    };
+    Ok(Calibration {
+        durable_write_us,
+        write_then_sync_us,
+        read_us: median(reads),
+        method,
+    })
+}
+
+/// One operation at a time on the scratch file.
+struct Trial<'a> {
+    disk: &'a mut Disk,
+    /// Here between operations.
+    block: Option<ArenaBlock>,
+    ended: Vec<Completion<ArenaBlock>>,
+}
+
+impl Trial<'_> {
+    fn timed(&mut self, work: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<u32> {
+        let begin = Instant::now();
+        work(self)?;
+        Ok(u32::try_from(begin.elapsed().as_micros()).unwrap_or(u32::MAX))
+    }
+
+    fn write(&mut self, at_block: u32, durable: bool) -> io::Result<()> {
+        let block = self.block.take().expect("one operation at a time");
+        self.run(Io::Write {
+            token: IoToken(0),
+            file: SCRATCH,
+            offset: offset(at_block),
+            block,
+            len: block_len(),
+            durable,
+        })
+    }
+
+    fn read(&mut self, at_block: u32) -> io::Result<()> {
+        let block = self.block.take().expect("one operation at a time");
+        self.run(Io::Read {
+            token: IoToken(0),
+            file: SCRATCH,
+            offset: offset(at_block),
+            block,
+            len: block_len(),
+        })
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.run(Io::Sync {
+            token: IoToken(0),
+            file: SCRATCH,
+        })
+    }
+
+    fn run(&mut self, io: Io<ArenaBlock>) -> io::Result<()> {
+        self.disk.submit(io);
+        self.disk.drain(&mut self.ended, OPERATION_MAX)?;
+        let ended = self
+            .ended
+            .pop()
+            .expect("what was submitted ends once the disk is drained");
+        if ended.block.is_some() {
+            self.block = ended.block;
+        }
+        ended.result.map_err(|failure| match failure {
+            IoFailure::Device(errno) => io::Error::from_raw_os_error(errno),
+            IoFailure::Short { moved } => io::Error::other(format!("only {moved} bytes moved")),
+        })
+    }
+}
+
+fn offset(at_block: u32) -> u64 {
+    u64::from(at_block) * BLOCK_BYTES as u64
+}
+
+fn block_len() -> u32 {
+    u32::try_from(BLOCK_BYTES).expect("a block is 4 KiB")
+}
+
+fn median(mut times: Vec<u32>) -> u32 {
+    times.sort_unstable();
+    times[times.len() / 2]
+}

@@ -1,0 +1,658 @@
+//! The data directory: whose it is, who serves it, and its segment files.
+//!
+//! ```text
+//! penstock-data/
+//!   LOCK                     held by the process that serves; its pid is in it
+//!   IDENTITY                 one block, see `identity.rs`; replaced as a whole at each start
+//!   segments/00000007.seg    FileId(7); for life
+//!   segments/*.tmp           being made; removed at the next start
+//! ```
+
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use std::{fmt, process};
+
+use penstock_storage::io::{BLOCK_BYTES, FileId, SegmentSource};
+
+use crate::identity::{FORMAT_VERSION, Identity, IdentityError};
+use crate::system;
+
+const LOCK: &str = "LOCK";
+const IDENTITY: &str = "IDENTITY";
+const IDENTITY_TMP: &str = "IDENTITY.tmp";
+const SEGMENTS: &str = "segments";
+
+/// What a server wants of its directory.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectoryOptions {
+    /// How many shards are asked for; none takes what the directory was laid out for.
+    pub shards: Option<u32>,
+    /// How many shards a directory that is made now gets when none are asked for.
+    pub shards_of_new: u32,
+    /// The size of new segments in bytes.
+    pub segment_bytes: u64,
+}
+
+/// An open data directory. The lock is held for as long as this lives.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    identity: Identity,
+    segments: Segments,
+    made_now: bool,
+    /// None for a directory that is only looked at and was never locked.
+    _lock: Option<File>,
+}
+
+impl Directory {
+    /// Opens the directory to serve it: makes it if it does not exist (readable for nobody else),
+    /// locks it, checks that it is ours, and begins its next incarnation on disk.
+    ///
+    /// # Errors
+    /// One line that names path, value, limit and mend; nothing was changed then, except that a
+    /// directory may have been made.
+    pub fn open(path: &Path, options: DirectoryOptions) -> Result<Self, DirectoryError> {
+        let at = |action| move |source| DirectoryError::io(path, action, source);
+        let made_now = make_directory(path)?;
+        refuse_foreign(path)?;
+        let lock = lock(path)?;
+        let identity = match read_identity(path)? {
+            Some(found) => {
+                if options.shards.is_some_and(|asked| asked != found.log_count) {
+                    return Err(DirectoryError::ShardCount {
+                        path: path.into(),
+                        found: found.log_count,
+                        asked: options.shards.unwrap_or(found.log_count),
+                    });
+                }
+                Identity {
+                    incarnation: found.incarnation + 1,
+                    segment_bytes: options.segment_bytes,
+                    ..found
+                }
+            }
+            None => new_identity(options).map_err(at("choose an identity for"))?,
+        };
+        let folder = path.join(SEGMENTS);
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(DirectoryError::io(&folder, "create", error));
+            }
+            _ => {}
+        }
+        write_identity(path, &identity).map_err(at("write IDENTITY in"))?;
+        let segments = Segments::open(folder)?;
+        Ok(Self {
+            path: path.into(),
+            identity,
+            segments,
+            made_now,
+            _lock: Some(lock),
+        })
+    }
+
+    /// Opens the directory of a stopped server to look at it: locks it, changes nothing in it.
+    ///
+    /// # Errors
+    /// As for [`Directory::open`].
+    pub fn inspect(path: &Path) -> Result<Self, DirectoryError> {
+        if !path.is_dir() {
+            let source = fs::read_dir(path)
+                .err()
+                .unwrap_or(io::ErrorKind::NotADirectory.into());
+            return Err(DirectoryError::io(path, "open", source));
+        }
+        refuse_foreign(path)?;
+        let lock = lock_to_read(path)?;
+        let identity =
+            read_identity(path)?.ok_or_else(|| DirectoryError::Empty { path: path.into() })?;
+        let segments = Segments {
+            folder: path.join(SEGMENTS),
+            direct: false,
+        };
+        Ok(Self {
+            path: path.into(),
+            identity,
+            segments,
+            made_now: false,
+            _lock: lock,
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whose it is, with the incarnation that began when it was opened.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Whether it was made by this start.
+    pub fn is_new(&self) -> bool {
+        self.made_now || self.identity.incarnation == 1
+    }
+
+    /// Its segment files; a clone may go to another thread.
+    pub fn segments(&self) -> &Segments {
+        &self.segments
+    }
+}
+
+/// The folder of segment files.
+#[derive(Clone, Debug)]
+pub struct Segments {
+    folder: PathBuf,
+    direct: bool,
+}
+
+impl Segments {
+    /// Removes what an earlier run was making, and tries whether the file system takes O_DIRECT.
+    fn open(folder: PathBuf) -> Result<Self, DirectoryError> {
+        let at = |action| {
+            let folder = folder.clone();
+            move |source| DirectoryError::io(&folder, action, source)
+        };
+        for entry in fs::read_dir(&folder).map_err(at("list"))? {
+            let path = entry.map_err(at("list"))?.path();
+            if path.extension().is_some_and(|extension| extension == "tmp") {
+                fs::remove_file(&path).map_err(at("clean"))?;
+            }
+        }
+        let probe = folder.join("direct.tmp");
+        File::create(&probe).map_err(at("create a file in"))?;
+        let direct = match open_for_device(&probe, true) {
+            Ok(_) => true,
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => false,
+            Err(error) => return Err(DirectoryError::io(&probe, "open", error)),
+        };
+        fs::remove_file(&probe).map_err(at("clean"))?;
+        Ok(Self { folder, direct })
+    }
+
+    /// The folder itself.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Whether files are opened past the page cache (O_DIRECT). If not, the file system refused.
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// Where a file is.
+    pub fn path(&self, file: FileId) -> PathBuf {
+        self.folder.join(format!("{:08}.seg", file.0))
+    }
+
+    /// Opens a file for the disk that reads and writes it.
+    ///
+    /// # Errors
+    /// As the system says; the text names the file.
+    pub fn open_file(&self, file: FileId) -> io::Result<OwnedFd> {
+        let path = self.path(file);
+        open_for_device(&path, self.direct)
+            .map(OwnedFd::from)
+            .map_err(|error| named(&path, &error))
+    }
+
+    /// Cuts a file to `bytes`, durably.
+    ///
+    /// # Errors
+    /// As the system says; the text names the file.
+    pub fn truncate(&self, file: FileId, bytes: u64) -> io::Result<()> {
+        let path = self.path(file);
+        let cut = || {
+            let file = OpenOptions::new().write(true).open(&path)?;
+            file.set_len(bytes)?;
+            file.sync_all()
+        };
+        cut().map_err(|error| named(&path, &error))
+    }
+
+    /// Removes a file, durably.
+    ///
+    /// # Errors
+    /// As the system says; the text names the file.
+    pub fn remove(&self, file: FileId) -> io::Result<()> {
+        let path = self.path(file);
+        fs::remove_file(&path).map_err(|error| named(&path, &error))?;
+        self.sync()
+    }
+
+    /// Makes the names in the folder durable.
+    ///
+    /// # Errors
+    /// As the system says; the text names the folder.
+    pub fn sync(&self) -> io::Result<()> {
+        sync_directory(&self.folder).map_err(|error| named(&self.folder, &error))
+    }
+
+    /// The files that are there, in no particular order, with their lengths in bytes.
+    ///
+    /// # Errors
+    /// As the system says; the text names the folder.
+    pub fn list(&self) -> io::Result<Vec<(FileId, u64)>> {
+        let list = || {
+            let mut files = Vec::new();
+            for entry in fs::read_dir(&self.folder)? {
+                let entry = entry?;
+                if let Some(file) = file_id(&entry.file_name()) {
+                    files.push((file, entry.metadata()?.len()));
+                }
+            }
+            Ok(files)
+        };
+        list().map_err(|error: io::Error| named(&self.folder, &error))
+    }
+
+    /// The lowest number above those of all files that are there.
+    ///
+    /// # Errors
+    /// As for [`Segments::list`].
+    pub fn next_file(&self) -> io::Result<FileId> {
+        let highest = self.list()?.into_iter().map(|(file, _)| file.0).max();
+        Ok(FileId(highest.map_or(1, |highest| highest + 1)))
+    }
+
+    /// A reader for recovery and inspection.
+    pub fn reader(&self) -> SegmentReader {
+        SegmentReader {
+            segments: self.clone(),
+            open: None,
+            synced: HashSet::new(),
+        }
+    }
+}
+
+/// Reads segment files in whatever order recovery wants, one open at a time.
+///
+/// Each file is synced before its first byte is read: what an earlier process wrote and did not
+/// flush may be in the page cache only, and recovery must not build on what a power cut can
+/// still take back.
+#[derive(Debug)]
+pub struct SegmentReader {
+    segments: Segments,
+    open: Option<(FileId, File)>,
+    synced: HashSet<FileId>,
+}
+
+impl SegmentSource for SegmentReader {
+    fn files(&mut self) -> io::Result<Vec<(FileId, u64)>> {
+        self.segments.list()
+    }
+
+    fn read_at(&mut self, id: FileId, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let path = self.segments.path(id);
+        let file = match self.open.take() {
+            Some((open, file)) if open == id => file,
+            _ => {
+                let file = File::open(&path).map_err(|error| named(&path, &error))?;
+                if self.synced.insert(id) {
+                    file.sync_all().map_err(|error| named(&path, &error))?;
+                }
+                file
+            }
+        };
+        let (_, file) = self.open.insert((id, file));
+        let mut filled = 0;
+        while filled < into.len() {
+            match file.read_at(&mut into[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(moved) => filled += moved,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(named(&path, &error)),
+            }
+        }
+        Ok(filled)
+    }
+}
+
+/// Opens an existing file for reading and writing, past the page cache if `direct`.
+pub(crate) fn open_for_device(path: &Path, direct: bool) -> io::Result<File> {
+    let flags = if direct { libc::O_DIRECT } else { 0 };
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(flags)
+        .open(path)
+}
+
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// The number of a segment file by its name: eight digits or more, no other spelling.
+fn file_id(name: &std::ffi::OsStr) -> Option<FileId> {
+    let digits = name.to_str()?.strip_suffix(".seg")?;
+    let number: u32 = digits.parse().ok()?;
+    (digits == format!("{number:08}")).then_some(FileId(number))
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Makes the directory and those above it; whether it did.
+fn make_directory(path: &Path) -> Result<bool, DirectoryError> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Ok(false),
+        Ok(_) => return Err(DirectoryError::NotADirectory { path: path.into() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(DirectoryError::io(path, "open", error)),
+    }
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| DirectoryError::io(path, "create", error))?;
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    sync_directory(above.unwrap_or(Path::new(".")))
+        .map_err(|error| DirectoryError::io(path, "sync the directory above", error))?;
+    Ok(true)
+}
+
+/// A directory without an identity is ours only if nothing is in it but what an interrupted first
+/// start, or a fresh file system, leaves.
+fn refuse_foreign(path: &Path) -> Result<(), DirectoryError> {
+    let list = |path: &Path| {
+        let names = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name()));
+        names.collect::<io::Result<Vec<_>>>()
+    };
+    let names = list(path).map_err(|error| DirectoryError::io(path, "list", error))?;
+    if names.iter().any(|name| name == IDENTITY) {
+        return Ok(());
+    }
+    for name in names {
+        let ours = if name == SEGMENTS {
+            let inside = list(&path.join(SEGMENTS))
+                .map_err(|error| DirectoryError::io(&path.join(SEGMENTS), "list", error))?;
+            inside.is_empty()
+        } else {
+            name == LOCK || name == IDENTITY_TMP || name == "lost+found"
+        };
+        if !ours {
+            let entry = name.to_string_lossy().into_owned();
+            return Err(DirectoryError::Foreign {
+                path: path.into(),
+                entry,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn lock(path: &Path) -> Result<File, DirectoryError> {
+    let path = path.join(LOCK);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|error| DirectoryError::io(&path, "open", error))?;
+    hold(&file, &path)?;
+    let write = |file: &mut File| {
+        file.set_len(0)?;
+        writeln!(file, "{}", process::id())
+    };
+    write(&mut file).map_err(|error| DirectoryError::io(&path, "write", error))?;
+    Ok(file)
+}
+
+/// Holds a directory that is only looked at, without writing to it.
+fn lock_to_read(path: &Path) -> Result<Option<File>, DirectoryError> {
+    let path = path.join(LOCK);
+    match File::open(&path) {
+        Ok(file) => {
+            hold(&file, &path)?;
+            Ok(Some(file))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(DirectoryError::io(&path, "open", error)),
+    }
+}
+
+fn hold(file: &File, path: &Path) -> Result<(), DirectoryError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            let holder = io::read_to_string(file).unwrap_or_default();
+            Err(DirectoryError::Locked {
+                path: path.into(),
+                pid: holder.trim().parse().ok(),
+            })
+        }
+        Err(TryLockError::Error(error)) => Err(DirectoryError::io(path, "lock", error)),
+    }
+}
+
+fn read_identity(path: &Path) -> Result<Option<Identity>, DirectoryError> {
+    let path = path.join(IDENTITY);
+    let block = match File::open(&path) {
+        Ok(file) => {
+            // One byte more than a whole one, so that a longer file is seen and not loaded.
+            let mut block = Vec::with_capacity(BLOCK_BYTES + 1);
+            io::Read::read_to_end(
+                &mut io::Read::take(file, BLOCK_BYTES as u64 + 1),
+                &mut block,
+            )
+            .map_err(|error| DirectoryError::io(&path, "read", error))?;
+            block
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(DirectoryError::io(&path, "open", error)),
+    };
+    match Identity::decode(&block) {
+        Ok(identity) => Ok(Some(identity)),
+        Err(IdentityError::Version(found)) => Err(DirectoryError::Version { path, found }),
+        Err(cause) => Err(DirectoryError::Damaged { path, cause }),
+    }
+}
+
+fn new_identity(options: DirectoryOptions) -> io::Result<Identity> {
+    let (mut cluster_id, mut node_id) = ([0; 16], [0; 16]);
+    system::fill_random(&mut cluster_id)?;
+    system::fill_random(&mut node_id)?;
+    let since_epoch = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Ok(Identity {
+        cluster_id,
+        node_id,
+        incarnation: 1,
+        log_count: options.shards.unwrap_or(options.shards_of_new),
+        segment_bytes: options.segment_bytes,
+        created_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+/// Replaces the file as a whole: after a power cut it is the old one or the new one.
+fn write_identity(path: &Path, identity: &Identity) -> io::Result<()> {
+    let tmp = path.join(IDENTITY_TMP);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&tmp)?;
+    file.write_all(&identity.encode())?;
+    file.sync_all()?;
+    fs::rename(&tmp, path.join(IDENTITY))?;
+    sync_directory(path)
+}
+
+/// Why a data directory cannot be served. Each prints as one line with the mend in it.
+#[derive(Debug)]
+pub enum DirectoryError {
+    /// The path is something else.
+    NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The user may not.
+    Denied {
+        /// What was refused.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+    },
+    /// A process serves it.
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+        /// The process, if it has written its number.
+        pid: Option<u32>,
+    },
+    /// Not empty and not ours.
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Something in it.
+        entry: String,
+    },
+    /// No server has ever run there.
+    Empty {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Written in a format that this build does not read.
+    Version {
+        /// The identity file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// The identity file is not what was written.
+    Damaged {
+        /// The identity file.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: IdentityError,
+    },
+    /// Laid out for another number of shards.
+    ShardCount {
+        /// The directory.
+        path: PathBuf,
+        /// What it was laid out for.
+        found: u32,
+        /// What was asked for.
+        asked: u32,
+    },
+    /// Anything else that the system reports.
+    Io {
+        /// What it is about.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// The report.
+        source: io::Error,
+    },
+}
+
+impl DirectoryError {
+    fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
+        let path = path.to_path_buf();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Self::Denied { path, action },
+            io::ErrorKind::NotADirectory => Self::NotADirectory { path },
+            _ => Self::Io {
+                path,
+                action,
+                source,
+            },
+        }
+    }
+}
+
+impl fmt::Display for DirectoryError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotADirectory { path } => {
+                write!(
+                    out,
+                    "{}: not a directory; name another with --data",
+                    path.display()
+                )
+            }
+            Self::Denied { path, action } => write!(
+                out,
+                "{}: no permission to {action} it; chown -R it to the user that serves, or name \
+                 another with --data",
+                path.display()
+            ),
+            Self::Locked { path, pid } => {
+                let holder = pid.map_or("another process".into(), |pid| format!("process {pid}"));
+                write!(
+                    out,
+                    "{}: in use by {holder}; stop that one first, or name another directory with \
+                     --data",
+                    path.display()
+                )
+            }
+            Self::Foreign { path, entry } => write!(
+                out,
+                "{}: not a data directory: it holds '{entry}' and no IDENTITY; name an empty or a \
+                 new one with --data",
+                path.display()
+            ),
+            Self::Empty { path } => {
+                write!(
+                    out,
+                    "{}: no data yet: no server has run there",
+                    path.display()
+                )
+            }
+            Self::Version { path, found } => write!(
+                out,
+                "{}: format version {found}, and this build reads version {FORMAT_VERSION}; use \
+                 the build that wrote it",
+                path.display()
+            ),
+            Self::Damaged { path, cause } => {
+                let cause = match cause {
+                    IdentityError::Length(bytes) if *bytes > BLOCK_BYTES => {
+                        format!("it is longer than {BLOCK_BYTES} bytes")
+                    }
+                    IdentityError::Length(bytes) => {
+                        format!("it is {bytes} bytes long instead of {BLOCK_BYTES}")
+                    }
+                    IdentityError::Magic => "it does not begin with PENSTOCK".into(),
+                    IdentityError::Version(version) => format!("format version {version}"),
+                    IdentityError::Damaged => "its checksum disagrees".into(),
+                };
+                write!(
+                    out,
+                    "{}: damaged: {cause}; restore the file from a backup of this directory",
+                    path.display()
+                )
+            }
+            Self::ShardCount { path, found, asked } => write!(
+                out,
+                "{}: laid out for {found} shards, and --shards asks for {asked}; leave --shards \
+                 out or give {found}",
+                path.display()
+            ),
+            Self::Io {
+                path,
+                action,
+                source,
+            } => {
+                write!(out, "{}: cannot {action} it: {source}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for DirectoryError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Ready-made segment files: one helper thread for all shards.
+//!
+//! A segment is written full of zeros and flushed before a log gets it. A durable write into such
+//! a file changes no metadata of the file system, which halves its time, and can never find the
+//! disk full. So the disk is full here, where nobody waits for an acknowledgement, and the shard
+//! is told while it still has room.
+//!
+//! A segment that a log has done with comes back through [`SpareHandle::release`]: if it has the
+//! size that is asked for next it is used again, else it is removed.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, FileId};
+
+use crate::block::{Arena, ArenaLayout};
+use crate::directory::{Segments, open_for_device};
+use crate::system;
+
+/// The size of one write of zeros, in bytes.
+const ZEROS_BYTES: usize = 1 << 20;
+
+/// How long a request that found the disk full waits before it is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// How many released files are kept to be used again; more are removed.
+const KEPT_MAX: usize = 4;
+
+/// How many requests and releases may wait. A shard asks for a few spares at a time.
+const ORDERS_MAX: usize = 1 << 16;
+
+/// A segment file that is ready to be used.
+#[derive(Debug)]
+pub struct Spare {
+    /// Its number.
+    pub file: FileId,
+    /// Open as the disk wants it.
+    pub fd: OwnedFd,
+    /// Never used for this file before, and not to be foreseen.
+    pub salt: u64,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub enum SpareOutcome {
+    /// Here it is.
+    Ready(Spare),
+    /// The disk is full, or its quota is used up. The request stays; it is tried again each
+    /// second and whenever something else is asked for or released, and this comes each time.
+    Refused {
+        /// What is free on the file system, in bytes.
+        free_bytes: u64,
+    },
+    /// The disk fails; the request is over.
+    Failed(io::Error),
+}
+
+/// Called by the helper thread, so it must only pass the outcome on.
+pub type Deliver = Box<dyn Fn(SpareOutcome) + Send>;
+
+enum Order {
+    Make { bytes: u64, deliver: Deliver },
+    Release(FileId),
+    Stop,
+}
+
+/// The helper thread. Dropping it ends the thread after the file that it is making.
+#[derive(Debug)]
+pub struct Spares {
+    orders: flume::Sender<Order>,
+    helper: Option<JoinHandle<()>>,
+}
+
+impl Spares {
+    /// Starts the helper. New files get numbers above those of all files that are there.
+    ///
+    /// # Errors
+    /// The folder cannot be listed, or no thread can be started.
+    pub fn start(segments: &Segments) -> io::Result<Self> {
+        let (orders, inbox) = flume::bounded(ORDERS_MAX);
+        let next_file = segments.next_file()?.0;
+        let segments = segments.clone();
+        let helper = std::thread::Builder::new()
+            .name("penstock-spare".into())
+            .spawn(move || {
+                Helper {
+                    segments,
+                    next_file,
+                    wanted: VecDeque::new(),
+                    kept: Vec::with_capacity(KEPT_MAX),
+                }
+                .run(&inbox);
+            })?;
+        Ok(Self {
+            orders,
+            helper: Some(helper),
+        })
+    }
+
+    /// A handle for one shard.
+    pub fn handle(&self) -> SpareHandle {
+        SpareHandle {
+            orders: self.orders.clone(),
+        }
+    }
+}
+
+impl Drop for Spares {
+    fn drop(&mut self) {
+        let _ = self.orders.send(Order::Stop);
+        if let Some(helper) = self.helper.take() {
+            let _ = helper.join();
+        }
+    }
+}
+
+/// Asks the helper for files and gives them back; never blocks.
+#[derive(Clone, Debug)]
+pub struct SpareHandle {
+    orders: flume::Sender<Order>,
+}
+
+impl SpareHandle {
+    /// Asks for one file of `bytes`, a multiple of the block. `deliver` gets the outcome, on the
+    /// helper's thread.
+    pub fn request(&self, bytes: u64, deliver: Deliver) {
+        assert!(
+            bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES as u64),
+            "{bytes} bytes of segment"
+        );
+        self.send(Order::Make { bytes, deliver });
+    }
+
+    /// Gives back a file that nothing refers to any more and that no disk writes to.
+    pub fn release(&self, file: FileId) {
+        self.send(Order::Release(file));
+    }
+
+    fn send(&self, order: Order) {
+        // After the helper has ended nobody waits for an answer.
+        if let Err(flume::TrySendError::Full(_)) = self.orders.try_send(order) {
+            panic!("{ORDERS_MAX} orders for segment files wait: a shard asks without end");
+        }
+    }
+}
+
+struct Helper {
+    segments: Segments,
+    next_file: u32,
+    wanted: VecDeque<(u64, Deliver)>,
+    /// Released files without a header, each with its length.
+    kept: Vec<(FileId, u64)>,
+}
+
+impl Helper {
+    fn run(mut self, inbox: &flume::Receiver<Order>) {
+        let mut retry_at = None;
+        loop {
+            let order = if self.wanted.is_empty() {
+                inbox
+                    .recv()
+                    .map_err(|_| flume::RecvTimeoutError::Disconnected)
+            } else {
+                inbox.recv_deadline(retry_at.unwrap_or_else(Instant::now))
+            };
+            match order {
+                Ok(Order::Make { bytes, deliver }) => self.wanted.push_back((bytes, deliver)),
+                Ok(Order::Release(file)) => self.take_back(file),
+                Ok(Order::Stop) | Err(flume::RecvTimeoutError::Disconnected) => return,
+                Err(flume::RecvTimeoutError::Timeout) => {}
+            }
+            retry_at = self.serve_first();
+        }
+    }
+
+    /// Serves the request that waits longest; when to try again if the disk is full.
+    fn serve_first(&mut self) -> Option<Instant> {
+        let bytes = self.wanted.front()?.0;
+        let made = self
+            .recycle(bytes)
+            .transpose()
+            .unwrap_or_else(|| self.make(bytes));
+        match made {
+            Err(error) if is_full(&error) => {
+                let free_bytes = system::free_bytes(self.segments.folder()).unwrap_or(0);
+                for (_, deliver) in &self.wanted {
+                    deliver(SpareOutcome::Refused { free_bytes });
+                }
+                Some(Instant::now() + RETRY_AFTER)
+            }
+            made => {
+                let (_, deliver) = self.wanted.pop_front().expect("it was the first");
+                deliver(made.map_or_else(SpareOutcome::Failed, SpareOutcome::Ready));
+                None
+            }
+        }
+    }
+
+    /// A released file of this length, if there is one.
+    fn recycle(&mut self, bytes: u64) -> io::Result<Option<Spare>> {
+        let Some(place) = self.kept.iter().position(|&(_, kept)| kept == bytes) else {
+            return Ok(None);
+        };
+        let (file, _) = self.kept.swap_remove(place);
+        let fd = self.segments.open_file(file)?;
+        Ok(Some(Spare {
+            file,
+            fd,
+            salt: system::random_u64()?,
+            bytes,
+        }))
+    }
+
+    /// A new file of zeros, complete and durable before it gets its name.
+    fn make(&mut self, bytes: u64) -> io::Result<Spare> {
+        let file = FileId(self.next_file);
+        let path = self.segments.path(file);
+        let tmp = path.with_extension("tmp");
+        let write = || {
+            let made = write_zeros(&tmp, bytes, self.segments.is_direct())?;
+            fs::rename(&tmp, &path)?;
+            self.segments.sync()?;
+            Ok(made)
+        };
+        match write() {
+            Ok(made) => {
+                self.next_file += 1;
+                Ok(Spare {
+                    file,
+                    fd: made.into(),
+                    salt: system::random_u64()?,
+                    bytes,
+                })
+            }
+            Err(error) => {
+                // The next attempt, or the next start, removes what this leaves behind.
+                let _ = fs::remove_file(&tmp);
+                Err(error)
+            }
+        }
+    }
+
+    /// Wipes the header of a released file, so that no restart takes it for a part of a log, and
+    /// keeps or removes it. A file that cannot be wiped stays as it is: recovery knows from the
+    /// log that it is over, and the next start offers it again.
+    fn take_back(&mut self, file: FileId) {
+        let wipe = || {
+            let path = self.segments.path(file);
+            let opened = OpenOptions::new().write(true).open(&path)?;
+            let bytes = opened.metadata()?.len();
+            opened.write_all_at(&[0; BLOCK_BYTES], 0)?;
+            opened.sync_data()?;
+            if self.kept.len() < KEPT_MAX {
+                return Ok(Some((file, bytes)));
+            }
+            self.segments.remove(file)?;
+            Ok::<_, io::Error>(None)
+        };
+        self.kept.extend(wipe().ok().flatten());
+    }
+}
+
+/// Writes a file of zeros and flushes it. The write of the zeros itself, not only the reservation
+/// of their place, is what makes later writes change no metadata.
+pub(crate) fn write_zeros(path: &Path, bytes: u64, direct: bool) -> io::Result<File> {
+    File::create(path)?.set_permissions(Permissions::from_mode(0o600))?;
+    let file = open_for_device(path, direct)?;
+    match system::allocate(file.as_fd(), bytes) {
+        // Without reservation a full disk is found later, by the writes.
+        Err(error) if !matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => {
+            return Err(error);
+        }
+        _ => {}
+    }
+    let mut arena = Arena::new(ArenaLayout {
+        frame_blocks: 1,
+        frame_block_bytes: ZEROS_BYTES,
+        read_blocks: 0,
+        read_block_bytes: BLOCK_BYTES,
+        overflow_bytes_max: 0,
+    })?;
+    let mut zeros = arena
+        .take(ZEROS_BYTES)
+        .expect("the arena has one block of this size");
+    zeros.bytes_mut().fill(0);
+    let mut written = 0;
+    while written < bytes {
+        let step =
+            usize::try_from(bytes - written).map_or(ZEROS_BYTES, |left| left.min(ZEROS_BYTES));
+        file.write_all_at(&zeros.bytes()[..step], written)?;
+        written += step as u64;
+    }
+    file.sync_all()?;
+    Ok(file)
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}

@@ -1,0 +1,178 @@
+//! The system calls that the standard library does not offer, each behind a safe function.
+#![expect(
+    unsafe_code,
+    reason = "system calls without a wrapper in the standard library"
+)]
+
+use std::ffi::CString;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// A pair of limits: what holds now, and up to where the process may raise it itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limit {
+    pub(crate) soft: u64,
+    pub(crate) hard: u64,
+}
+
+/// A resource whose limit matters here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Resource {
+    OpenFiles,
+    LockedMemory,
+}
+
+impl Resource {
+    fn number(self) -> libc::__rlimit_resource_t {
+        match self {
+            Self::OpenFiles => libc::RLIMIT_NOFILE,
+            Self::LockedMemory => libc::RLIMIT_MEMLOCK,
+        }
+    }
+}
+
+/// The limit of a resource; `u64::MAX` is none.
+pub(crate) fn limit(resource: Resource) -> io::Result<Limit> {
+    let mut found = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the pointer is to a live `rlimit`, which the kernel fills.
+    check(unsafe { libc::getrlimit(resource.number(), &raw mut found) })?;
+    Ok(Limit {
+        soft: found.rlim_cur,
+        hard: found.rlim_max,
+    })
+}
+
+/// Raises the soft limit to the hard one and returns what holds then.
+pub(crate) fn raise_limit(resource: Resource) -> io::Result<Limit> {
+    let found = limit(resource)?;
+    if found.soft < found.hard {
+        let wanted = libc::rlimit {
+            rlim_cur: found.hard,
+            rlim_max: found.hard,
+        };
+        // SAFETY: the pointer is to a live `rlimit`, which the kernel only reads.
+        check(unsafe { libc::setrlimit(resource.number(), &raw const wanted) })?;
+    }
+    limit(resource)
+}
+
+/// Bytes that an unprivileged process can still write on the file system of `path`.
+pub(crate) fn free_bytes(path: &Path) -> io::Result<u64> {
+    let path = c_path(path)?;
+    let mut found = MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: the path ends in a zero byte, and the pointer is to room for one `statvfs`.
+    check(unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) })?;
+    // SAFETY: the call succeeded, so the kernel filled the structure; it was zeroed before.
+    let found = unsafe { found.assume_init() };
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// The magic number of the file system of `path`.
+pub(crate) fn file_system_magic(path: &Path) -> io::Result<i64> {
+    let path = c_path(path)?;
+    let mut found = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: the path ends in a zero byte, and the pointer is to room for one `statfs`.
+    check(unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) })?;
+    // SAFETY: the call succeeded, so the kernel filled the structure; it was zeroed before.
+    Ok(unsafe { found.assume_init() }.f_type)
+}
+
+/// What direct I/O on a file asks of memory addresses and of file offsets, in bytes. Both are 0
+/// where the file system refuses it; `None` where the kernel (before 6.1) does not say.
+pub(crate) fn direct_alignment(file: BorrowedFd<'_>) -> io::Result<Option<(u32, u32)>> {
+    let mut found = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the descriptor is open, the empty path is a constant that ends in a zero byte, and
+    // the pointer is to room for one `statx`.
+    check(unsafe {
+        libc::statx(
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            found.as_mut_ptr(),
+        )
+    })?;
+    // SAFETY: the call succeeded, so the kernel filled the structure; it was zeroed before.
+    let found = unsafe { found.assume_init() };
+    let known = found.stx_mask & libc::STATX_DIOALIGN != 0;
+    Ok(known.then_some((found.stx_dio_mem_align, found.stx_dio_offset_align)))
+}
+
+/// Reserves the first `bytes` bytes of `file` on the device and makes it that long.
+pub(crate) fn allocate(file: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
+    let bytes = i64::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+    // SAFETY: the descriptor is open; no memory is involved.
+    check(unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes) })
+}
+
+/// Eight bytes that nobody can foresee.
+pub(crate) fn random_u64() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    fill_random(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Fills `into`, which may be at most 256 bytes long: up to there the kernel never gives less.
+pub(crate) fn fill_random(into: &mut [u8]) -> io::Result<()> {
+    assert!(into.len() <= 256, "more might be interrupted half-way");
+    loop {
+        // SAFETY: the pointer and the length are those of a live mutable slice.
+        let got = unsafe { libc::getrandom(into.as_mut_ptr().cast(), into.len(), 0) };
+        if usize::try_from(got) == Ok(into.len()) {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// A counter that a poll sees as readable once it is not zero; never blocks.
+pub(crate) fn event_counter() -> io::Result<OwnedFd> {
+    // SAFETY: no memory is involved.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    owned(fd)
+}
+
+/// Adds one to an event counter. Fails only when 2^64 - 2 were never read: it is readable then.
+pub(crate) fn signal(counter: BorrowedFd<'_>) {
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: the descriptor is open, and the pointer and the length are those of a live array.
+    unsafe { libc::write(counter.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+}
+
+/// Sets an event counter back to zero.
+pub(crate) fn clear_signal(counter: BorrowedFd<'_>) {
+    let mut count = [0u8; 8];
+    // SAFETY: the descriptor is open, and the pointer and the length are those of a live array.
+    unsafe { libc::read(counter.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+}
+
+/// Takes over a descriptor that a system call returned, or its error.
+pub(crate) fn owned(fd: RawFd) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the caller just got `fd` from the kernel as a new descriptor and keeps no copy.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path holds a zero byte"))
+}
