@@ -1,0 +1,137 @@
+//! The `penstock` command as a shell meets it: what it prints where, and its exit codes.
+
+use std::net::TcpListener;
+use std::process::{Command, Output};
+
+use penstock_runtime::config::OPTIONS;
+
+/// Runs the binary with no `PENSTOCK_...` variable but these.
+fn penstock(words: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PENSTOCK_") {
+            command.env_remove(name);
+        }
+    }
+    command
+        .args(words)
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The command fails with that code and says why in one line that holds `part`.
+fn assert_refused(output: &Output, code: i32, part: &str) {
+    let line = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{line}");
+    assert!(
+        line.starts_with("penstock: ") && line.contains(part),
+        "{line}"
+    );
+    assert_eq!(line.trim_end().lines().count(), 1, "{line}");
+    assert_eq!(stdout(output), "");
+}
+
+#[test]
+fn config_explain_shows_every_option_with_its_origin() {
+    let output = penstock(
+        &["config", "explain", "--spin-us", "0"],
+        &[("PENSTOCK_SHARDS", "2")],
+    );
+    assert_eq!(output.status.code(), Some(0));
+    let table = stdout(&output);
+    assert_eq!(table.lines().count(), OPTIONS.len() + 1);
+    let row = |name: &str| -> Vec<&str> {
+        table
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>())
+            .find(|words| words.first() == Some(&name))
+            .unwrap()
+    };
+    assert_eq!(row("spin_us")[1..3], ["0us", "--spin-us"]);
+    assert_eq!(row("shards")[1..3], ["2", "PENSTOCK_SHARDS"]);
+    assert_eq!(row("listen")[1..3], ["127.0.0.1:7411", "default"]);
+}
+
+#[test]
+fn the_file_is_named_by_flag_or_variable() {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("named.toml");
+    std::fs::write(&path, "shards = 7\n").unwrap();
+    let file = path.to_str().unwrap();
+    let shown = |output: &Output| stdout(output).contains(&format!("{file}:1: shards"));
+    let by_flag = penstock(&["config", "explain", "--config", file], &[]);
+    assert!(shown(&by_flag));
+    let by_variable = penstock(&["config", "explain"], &[("PENSTOCK_CONFIG", file)]);
+    assert!(shown(&by_variable));
+}
+
+#[test]
+fn wrong_configuration_is_one_line_and_exit_code_2() {
+    assert_refused(
+        &penstock(&["serve", "--io", "epoll"], &[]),
+        2,
+        "--io = \"epoll\": allowed is auto, uring or threads",
+    );
+    assert_refused(
+        &penstock(&["serve", "--listen", "0.0.0.0:7411"], &[]),
+        2,
+        "--allow-unauthenticated",
+    );
+    assert_refused(
+        &penstock(&["serve"], &[("PENSTOCK_SHARD", "1")]),
+        2,
+        "the nearest is PENSTOCK_SHARDS",
+    );
+    assert_refused(
+        &penstock(&["serve", "--config", "/nowhere.toml"], &[]),
+        2,
+        "cannot read the configuration /nowhere.toml",
+    );
+}
+
+#[test]
+fn unknown_flag_is_exit_code_2() {
+    let output = penstock(&["serve", "--spinn-us", "0"], &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--spin-us"));
+}
+
+#[test]
+fn help_of_every_command_shows_its_exit_codes() {
+    let output = penstock(&["--help"], &[]);
+    let help = stdout(&output);
+    let commands: Vec<&str> = help
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert!(commands.contains(&"serve"));
+    for command in commands {
+        if matches!(command, "help" | "config" | "completions") {
+            continue;
+        }
+        let output = penstock(&[command, "--help"], &[]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(stdout(&output).contains("Exit codes:"), "{command}");
+        assert!(stdout(&output).contains("Example"), "{command}");
+    }
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = penstock(&["completions", shell], &[]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(stdout(&output).contains("serve"), "{shell}");
+    }
+}
