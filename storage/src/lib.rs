@@ -13,6 +13,7 @@
 pub mod cache;
 pub mod frame;
 pub mod index;
+pub mod inspect;
 pub mod io;
 pub mod log;
 pub mod record;

@@ -124,7 +124,8 @@ impl RecordSpec<'_> {
             self.parts.len() <= PARTS_MAX && self.sequence > 0 && self.time_ms >> TIME_BITS == 0
         );
         let extension: &[u8] = if ordinal == 0 { self.extension } else { &[] };
-        assert!(extension.len().is_multiple_of(8));
+        assert!(extension.is_empty() || read_extension(extension).is_some());
+        assert!(part.kind == PartKind::Put || part.value.is_empty());
         let len = part_bytes(
             part.key.len(),
             part.value.len(),
@@ -289,7 +290,7 @@ impl<'a> PartView<'a> {
         {
             return Err(PartError::Damaged);
         }
-        if extended && !extension_is_known(&bytes[fixed..]) {
+        if extended && !read_extension(&bytes[fixed..]).ok_or(PartError::Damaged)? {
             return Err(PartError::Unsupported {
                 kind: header[8],
                 flags,
@@ -374,31 +375,26 @@ impl<'a> PartView<'a> {
     }
 }
 
-/// Whether every item that must be understood is: none is defined yet, so none may ask for it.
-fn extension_is_known(area: &[u8]) -> bool {
-    let Some((head, mut items)) = area.split_first_chunk::<8>() else {
-        return false;
-    };
-    if usize::from(u16::from_le_bytes([head[0], head[1]])) != area.len() {
-        return false;
+/// Whether an extension area can be read: `Some(false)` if an item in it must be understood and is
+/// not (none is defined yet), `None` if it is damaged.
+fn read_extension(area: &[u8]) -> Option<bool> {
+    let (head, mut items) = area.split_first_chunk::<8>()?;
+    if usize::from(u16::from_le_bytes([head[0], head[1]])) != area.len() || head[4..] != [0; 4] {
+        return None;
     }
+    let mut is_known = true;
     for _ in 0..u16::from_le_bytes([head[2], head[3]]) {
-        let Some((item, rest)) = items.split_first_chunk::<8>() else {
-            return false;
-        };
-        let (tag, len) = (
-            u16::from_le_bytes([item[0], item[1]]),
-            u16::from_le_bytes([item[2], item[3]]),
-        );
-        let Some(after) = rest.get(padded(usize::from(len))..) else {
-            return false;
-        };
-        if tag >> 15 == 1 {
-            return false;
+        let (item, rest) = items.split_first_chunk::<8>()?;
+        let tag = u16::from_le_bytes([item[0], item[1]]);
+        let len = usize::from(u16::from_le_bytes([item[2], item[3]]));
+        let padding = rest.get(len..padded(len))?;
+        if item[4..] != [0; 4] || padding.iter().any(|&byte| byte != 0) {
+            return None;
         }
-        items = after;
+        is_known &= tag >> 15 == 0;
+        items = &rest[padded(len)..];
     }
-    items.is_empty()
+    items.is_empty().then_some(is_known)
 }
 
 pub(crate) fn read_u32(bytes: &[u8]) -> u32 {
@@ -505,6 +501,32 @@ mod tests {
         for cut in 0..len {
             assert!(PartView::read(&bytes[..cut]).is_err(), "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn an_item_that_must_be_understood_is_unsupported_and_a_bad_area_is_damage() {
+        let area = |tag: u16, reserved: u8, padding: u8| {
+            let [low, high] = tag.to_le_bytes();
+            [
+                24, 0, 1, 0, 0, 0, 0, 0, low, high, 3, 0, reserved, 0, 0, 0, 5, 6, 7, 0, 0, 0, 0,
+                padding,
+            ]
+        };
+        assert_eq!(read_extension(&area(1, 0, 0)), Some(true));
+        assert_eq!(read_extension(&area(1 << 15 | 1, 0, 0)), Some(false));
+        assert_eq!(read_extension(&area(1, 1, 0)), None);
+        assert_eq!(read_extension(&area(1, 0, 1)), None);
+        for cut in 0..24 {
+            assert_eq!(read_extension(&area(1, 0, 0)[..cut]), None, "cut at {cut}");
+        }
+        let bytes = sample(None, &area(1 << 15, 0, 0));
+        assert!(matches!(
+            PartView::read(&bytes),
+            Err(PartError::Unsupported {
+                flags: FLAG_EXTENSION,
+                ..
+            })
+        ));
     }
 
     #[test]

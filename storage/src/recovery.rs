@@ -212,7 +212,7 @@ pub fn survey(source: &mut impl SegmentSource, owner: Owner) -> Result<Survey, R
     files.sort_unstable();
     let mut survey = Survey::default();
     for (file, file_bytes) in files {
-        match classify(source, file, file_bytes, owner)? {
+        match classify(source, file, file_bytes, Some(owner))? {
             FileKind::Spare => survey.spares.push((file, file_bytes)),
             FileKind::TornActivation => survey.torn_activations.push(file),
             FileKind::Segment(segment) => survey
@@ -241,7 +241,7 @@ pub(crate) fn classify(
     source: &mut impl SegmentSource,
     file: FileId,
     file_bytes: u64,
-    owner: Owner,
+    owner: Option<Owner>,
 ) -> Result<FileKind, RecoveryError> {
     let mut head = [0; 2 * BLOCK_BYTES];
     let read = read_at(source, file, 0, &mut head)?;
@@ -258,11 +258,12 @@ pub(crate) fn classify(
             cause,
         }))
     };
+    if read < BLOCK_BYTES {
+        return damaged("the file ends within its header");
+    }
     match SegmentHeader::read(first) {
         FirstBlock::Spare if is_used => damaged("its header is gone and frames stand behind it"),
-        FirstBlock::Spare if read < BLOCK_BYTES => Ok(FileKind::TornActivation),
         FirstBlock::Spare => Ok(FileKind::Spare),
-        _ if read < BLOCK_BYTES => damaged("the file ends within its header"),
         FirstBlock::Damaged if is_used => {
             damaged("its header does not check and frames stand behind it")
         }
@@ -271,10 +272,12 @@ pub(crate) fn classify(
             file,
             found: format!("segment format version {version} or fields unknown to it"),
         }),
-        FirstBlock::Segment(header) if header.owner != owner => Err(RecoveryError::Foreign {
-            file,
-            found: header.owner,
-        }),
+        FirstBlock::Segment(header) if owner.is_some_and(|owner| owner != header.owner) => {
+            Err(RecoveryError::Foreign {
+                file,
+                found: header.owner,
+            })
+        }
         FirstBlock::Segment(header) if header.stream != 0 => Err(RecoveryError::Version {
             file,
             found: format!("stream {}", header.stream),
@@ -318,15 +321,18 @@ pub fn recover(
 ) -> Result<Recovered, RecoveryError> {
     replay(source, segments, &mut |event| match event {
         Event::Part(part, place) => visit(&part, place),
-        Event::Segment(_) | Event::Frame(_) => Ok(()),
+        Event::Segment(_) | Event::Frame(..) => Ok(()),
     })
 }
 
 /// What replay comes upon, in log order.
-pub(crate) enum Event<'a> {
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A segment; its frames follow.
     Segment(&'a Segment),
-    /// A frame that checks whole; its parts follow.
-    Frame(&'a FrameHeader),
+    /// A frame of this file that checks whole; its parts follow.
+    Frame(FileId, &'a FrameHeader),
+    /// A part and where it stands.
     Part(PartView<'a>, Place),
 }
 
@@ -597,7 +603,7 @@ impl<S: SegmentSource> Replay<'_, S> {
                 return wrong(&self.found, "a frame without records counts some");
             }
         }
-        self.visit(segment, Event::Frame(frame))?;
+        self.visit(segment, Event::Frame(segment.file, frame))?;
         if frame.kind != FrameKind::Commit {
             return Ok(());
         }

@@ -109,6 +109,9 @@ impl Summary {
         let mut summary = Summary::new();
         for entry in entries.chunks_exact(ENTRY_BYTES) {
             let partition = usize::from(u16::from_le_bytes([entry[0], entry[1]]));
+            if entry[2..4] != [0, 0] {
+                return None;
+            }
             *summary.partitions.get_mut(partition)? = PartitionRange {
                 first_epoch: read_u32(&entry[4..8]),
                 last_epoch: read_u32(&entry[8..12]),

@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod crash;
+mod damage;
 mod disk;
+mod group;
 mod journal;
 mod store;

@@ -1,0 +1,139 @@
+//! Looking through a stopped data directory: every file, frame and part is read and checked, and
+//! all damage is listed, not only the first that recovery would refuse for.
+
+use std::collections::BTreeMap;
+
+use crate::frame::FrameKind;
+use crate::io::{FileId, SegmentSource};
+use crate::log::Lsn;
+use crate::record::PartKind;
+use crate::recovery::{
+    Event, FileKind, RecoveryError, Segment, TornTail, check_sequences, classify, replay,
+};
+use crate::segment::Owner;
+
+/// What a data directory holds.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Files that hold nothing yet, with their lengths.
+    pub spares: Vec<(FileId, u64)>,
+    /// Files that a crash tore when they were about to be taken into use.
+    pub torn_activations: Vec<FileId>,
+    /// The logs by number.
+    pub logs: BTreeMap<u64, LogReport>,
+    /// What is wrong. A start would be refused if there is anything.
+    pub damage: Vec<RecoveryError>,
+}
+
+/// What one log holds, up to its end or its first damage.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogReport {
+    /// Segment files.
+    pub segments: u64,
+    /// Their lengths, in bytes.
+    pub file_bytes: u64,
+    /// Frames with records.
+    pub commit_frames: u64,
+    /// Frames that tell how far the log is durable.
+    pub marks: u64,
+    /// Frames that end a sealed segment.
+    pub summaries: u64,
+    /// Records.
+    pub records: u64,
+    /// Parts of those records.
+    pub parts: u64,
+    /// Tombstones among the parts.
+    pub tombstones: u64,
+    /// Bytes of the parts.
+    pub part_bytes: u64,
+    /// The last record.
+    pub last_lsn: Lsn,
+    /// The highest epoch of a part.
+    pub epoch_max: u32,
+    /// Records up to this one are told durable by a later frame.
+    pub proven_durable: Lsn,
+    /// What the last crash left half written; a start leaves it out.
+    pub torn: Option<TornTail>,
+}
+
+/// Checks everything in `source`. `owner` is what the directory says of itself; `None` takes the
+/// files as they are. Every segment, good frame and part is shown to `show` in log order.
+pub fn inspect(
+    source: &mut impl SegmentSource,
+    owner: Option<Owner>,
+    show: &mut dyn FnMut(&Event<'_>),
+) -> Report {
+    let mut report = Report::default();
+    let mut files = match source.files() {
+        Ok(files) => files,
+        Err(error) => {
+            report
+                .damage
+                .push(RecoveryError::Read { file: None, error });
+            return report;
+        }
+    };
+    files.sort_unstable();
+    let mut logs: BTreeMap<u64, Vec<Segment>> = BTreeMap::new();
+    for (file, file_bytes) in files {
+        match classify(source, file, file_bytes, owner) {
+            Ok(FileKind::Spare) => report.spares.push((file, file_bytes)),
+            Ok(FileKind::TornActivation) => report.torn_activations.push(file),
+            Ok(FileKind::Segment(segment)) => {
+                logs.entry(segment.header.log_id).or_default().push(segment);
+            }
+            Err(error) => report.damage.push(error),
+        }
+    }
+    for (log_id, mut segments) in logs {
+        let mut log = LogReport {
+            segments: segments.len() as u64,
+            file_bytes: segments.iter().map(|segment| segment.file_bytes).sum(),
+            ..LogReport::default()
+        };
+        // With a gap in the log what stands before it can still be read.
+        if let Err(error) = check_sequences(&mut segments) {
+            report.damage.push(error);
+            let dense = (1..).zip(&segments);
+            let good = dense
+                .take_while(|(n, segment)| segment.header.sequence == *n)
+                .count();
+            segments.truncate(good);
+        }
+        let found = replay(source, &segments, &mut |event| {
+            log.count(&event);
+            show(&event);
+            Ok(())
+        });
+        match found {
+            Ok(found) => log.torn = found.torn,
+            Err(error) => report.damage.push(error),
+        }
+        report.logs.insert(log_id, log);
+    }
+    report
+}
+
+impl LogReport {
+    fn count(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Segment(_) => {}
+            Event::Frame(_, frame) => {
+                match frame.kind {
+                    FrameKind::Commit => self.commit_frames += 1,
+                    FrameKind::Mark => self.marks += 1,
+                    FrameKind::Summary => self.summaries += 1,
+                }
+                self.records += u64::from(frame.record_count);
+                self.last_lsn = Lsn(frame.end_lsn().0 - 1);
+                self.proven_durable = frame.durable_lsn;
+            }
+            Event::Part(part, _) => {
+                self.parts += 1;
+                self.tombstones += u64::from(part.kind() == PartKind::Tombstone);
+                self.part_bytes += part.bytes().len() as u64;
+                self.epoch_max = self.epoch_max.max(part.epoch());
+            }
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Whatever is not as it was written is refused or told, never taken for the end of the log.
+
+use penstock_storage::frame::FRAME_HEADER_BYTES;
+use penstock_storage::inspect::inspect;
+use penstock_storage::io::{BLOCK_BYTES, FileId};
+use penstock_storage::log::{Lsn, SyncMethod};
+use penstock_storage::record::part_bytes;
+use penstock_storage::recovery::{RecoveryError, survey};
+use penstock_storage::segment::Owner;
+
+use crate::disk::{Disk, Random, Seed, seeds};
+use crate::journal::{Journal, OWNER, Parts, SEGMENT_BYTES, read_back};
+
+const FIRST: FileId = FileId(1);
+
+/// Three records in two frames, and a mark.
+fn small_log() -> Journal {
+    let mut journal = Journal::new(SyncMethod::DurableWrite, 1);
+    journal.add_spares();
+    journal.put(b"stock:1", &[1; 8]);
+    journal.flush();
+    journal.put(b"stock:2", &[2; 100]);
+    journal.put(b"stock:3", b"");
+    journal.flush();
+    journal.idle();
+    assert_eq!(journal.log.counters().marks, 1);
+    journal
+}
+
+/// Enough records for three segments.
+fn long_log() -> Journal {
+    let mut journal = Journal::new(SyncMethod::DurableWrite, 1);
+    while journal.log.counters().segments < 3 {
+        journal.add_spares();
+        journal.put(
+            format!("{}", journal.appended.len()).as_bytes(),
+            &[3; 3_000],
+        );
+        journal.flush();
+    }
+    journal.idle();
+    journal
+}
+
+/// The end of the last block of a file that is not zero.
+fn used_bytes(file: &[u8]) -> usize {
+    let last = file.iter().rposition(|&byte| byte != 0).expect("used");
+    (last + 1).next_multiple_of(BLOCK_BYTES)
+}
+
+fn records_of(files: &Disk) -> Result<Vec<Parts>, RecoveryError> {
+    read_back(&mut Disk::holding(files.files.clone())).map(|restart| restart.records)
+}
+
+#[test]
+fn a_small_log_reads_back_and_so_does_a_long_one() {
+    for journal in [small_log(), long_log()] {
+        assert_eq!(records_of(&journal.disk).unwrap(), journal.appended);
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_refused_unless_it_stands_in_the_last_mark() {
+    let mut journal = small_log();
+    let used = used_bytes(&journal.disk.files[&FIRST]);
+    assert_eq!(used, 4 * BLOCK_BYTES, "header, two frames, mark");
+    // The zeros behind would only make the test slow; a short file would be refused.
+    let mark = used - BLOCK_BYTES;
+    for bit in 0..used * 8 {
+        let at = bit / 8;
+        journal.disk.files.get_mut(&FIRST).unwrap()[at] ^= 1 << (bit % 8);
+        match read_back(&mut journal.disk) {
+            Err(_) => assert!(at < mark, "bit {bit}: a damaged mark costs nothing"),
+            Ok(restart) => {
+                assert!(at >= mark, "bit {bit} was not seen");
+                assert_eq!(restart.records, journal.appended, "bit {bit}");
+                let torn = restart.recovered.unwrap().torn.expect("told");
+                assert_eq!((torn.offset, torn.lsn), (mark as u64, Lsn(4)));
+            }
+        }
+        journal.disk.files.get_mut(&FIRST).unwrap()[at] ^= 1 << (bit % 8);
+    }
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_a_sealed_segment_is_refused() {
+    let mut journal = long_log();
+    let ends: Vec<usize> = (1..=3)
+        .map(|file| used_bytes(&journal.disk.files[&FileId(file)]))
+        .collect();
+    for seed in seeds(3_000) {
+        let _named = Seed(seed);
+        let mut random = Random::new(seed);
+        let file = random.below(3);
+        // The last block of the last segment is the mark.
+        let end = if file == 2 {
+            ends[2] - BLOCK_BYTES
+        } else {
+            ends[file]
+        };
+        let bit = random.below(end * 8);
+        let file = FileId(u32::try_from(file + 1).unwrap());
+        journal.disk.files.get_mut(&file).unwrap()[bit / 8] ^= 1 << (bit % 8);
+        assert!(survey(&mut journal.disk, OWNER).is_err() || records_of(&journal.disk).is_err());
+        journal.disk.files.get_mut(&file).unwrap()[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+#[test]
+fn the_last_segment_cut_at_any_byte_is_refused() {
+    let journal = small_log();
+    for cut in 0..SEGMENT_BYTES {
+        // Behind the frames every cut is alike.
+        if cut > used_bytes(&journal.disk.files[&FIRST]) && !cut.is_multiple_of(1009) {
+            continue;
+        }
+        let mut disk = Disk::holding([(FIRST, journal.disk.files[&FIRST][..cut].to_vec())].into());
+        assert!(read_back(&mut disk).is_err(), "cut at {cut}");
+    }
+}
+
+#[test]
+fn an_earlier_segment_may_be_cut_to_its_end_and_not_a_byte_more() {
+    let journal = long_log();
+    let end = used_bytes(&journal.disk.files[&FIRST]);
+    for cut in end - 20..end + 20 {
+        let mut disk = Disk::holding(journal.disk.files.clone());
+        disk.files.get_mut(&FIRST).unwrap().truncate(cut);
+        match records_of(&disk) {
+            Ok(records) => assert!(cut >= end && records == journal.appended, "cut at {cut}"),
+            Err(_) => assert!(cut < end, "cut at {cut}"),
+        }
+    }
+}
+
+#[test]
+fn a_torn_last_frame_is_cut_and_earlier_records_survive() {
+    for torn_sector in 0..BLOCK_BYTES / 512 {
+        let mut journal = small_log();
+        let durable = journal.appended.clone();
+        // The largest that goes into one block, so that each of its sectors counts.
+        let value = vec![0xAB; BLOCK_BYTES - FRAME_HEADER_BYTES - part_bytes(8, 0, false, 0)];
+        journal.put(b"stock:99", &value);
+        let at = used_bytes(&journal.disk.files[&FIRST]);
+        journal.flush();
+        let sector = at + torn_sector * 512;
+        journal.disk.files.get_mut(&FIRST).unwrap()[sector..sector + 512].fill(0);
+        let restart = journal.restart(SyncMethod::DurableWrite).unwrap();
+        assert_eq!(restart.records, durable);
+        let torn = restart.recovered.unwrap().torn.unwrap();
+        assert_eq!(
+            (torn.offset, torn.lsn, torn.file),
+            (at as u64, Lsn(4), FIRST)
+        );
+        // The next run leaves the torn end behind and goes on.
+        journal.add_spares();
+        journal.put(b"stock:4", b"again");
+        journal.flush();
+        assert_eq!(records_of(&journal.disk).unwrap(), journal.appended);
+        assert_eq!(journal.appended.len(), 4);
+    }
+}
+
+#[test]
+fn a_lost_frame_before_one_that_knows_it_durable_is_corruption_with_its_lsn_range() {
+    let mut journal = small_log();
+    let start = BLOCK_BYTES * 2;
+    journal.disk.files.get_mut(&FIRST).unwrap()[start..start + BLOCK_BYTES].fill(0);
+    let Err(RecoveryError::Corrupt(corruption)) = records_of(&journal.disk) else {
+        panic!("not refused")
+    };
+    assert_eq!((corruption.file, corruption.offset), (FIRST, start as u64));
+    assert_eq!(
+        (corruption.log_id, corruption.lsn_from, corruption.lsn_to),
+        (Some(3), Lsn(2), Some(Lsn(3)))
+    );
+    let text = corruption.to_string();
+    assert!(
+        text.contains("00000001.seg") && text.contains("8192") && text.contains("LSN 2 to 3"),
+        "{text}"
+    );
+}
+
+/// The same log number, segment number, offsets and LSNs: only the salt tells the two uses apart.
+#[test]
+fn frames_of_an_earlier_use_of_the_file_are_not_replayed() {
+    let mut old = small_log();
+    let mut bytes = old.disk.files.remove(&FIRST).unwrap();
+    bytes[..BLOCK_BYTES].fill(0);
+    let mut journal = Journal::new(SyncMethod::DurableWrite, 2);
+    assert_eq!(journal.disk.create(SEGMENT_BYTES), FIRST);
+    journal.disk.files.insert(FIRST, bytes);
+    journal.log.add_spare(FIRST, 0xBEEF, SEGMENT_BYTES as u64);
+    journal.put(b"new", b"1");
+    journal.flush();
+    let restart = journal.restart(SyncMethod::DurableWrite).unwrap();
+    assert_eq!(
+        restart.records,
+        vec![vec![(b"new".to_vec(), Some(b"1".to_vec()))]]
+    );
+}
+
+/// A client stores the bytes of the log in the log, block for block, and then the power fails.
+#[test]
+fn the_image_of_a_frame_inside_a_value_is_neither_replayed_nor_evidence() {
+    let mut journal = small_log();
+    let image = journal.disk.files[&FIRST][..4 * BLOCK_BYTES].to_vec();
+    let at = used_bytes(&journal.disk.files[&FIRST]);
+    // So long that the image begins where a block begins.
+    let before = FRAME_HEADER_BYTES + part_bytes(8, 0, false, 0);
+    let mut value = vec![0xAB; BLOCK_BYTES - before];
+    value.extend_from_slice(&image[..2 * BLOCK_BYTES]);
+    journal.put(b"stock:99", &value);
+    journal.flush();
+    let file = journal.disk.files.get_mut(&FIRST).unwrap();
+    assert_eq!(
+        file[at + BLOCK_BYTES..at + 3 * BLOCK_BYTES],
+        image[..2 * BLOCK_BYTES]
+    );
+    file[at..at + BLOCK_BYTES].fill(0);
+    let restart = journal.restart(SyncMethod::DurableWrite).unwrap();
+    assert_eq!(restart.records.len(), 3);
+    assert_eq!(restart.recovered.unwrap().torn.unwrap().offset, at as u64);
+}
+
+#[test]
+fn a_missing_segment_is_told_and_not_stepped_over() {
+    for missing in 1..=2 {
+        let mut journal = long_log();
+        journal.disk.files.remove(&FileId(missing));
+        let Err(RecoveryError::Corrupt(corruption)) = survey(&mut journal.disk, OWNER) else {
+            panic!("not refused")
+        };
+        assert_eq!(corruption.file, FileId(missing + 1));
+    }
+}
+
+#[test]
+fn a_segment_of_another_node_is_refused_by_name() {
+    let mut journal = small_log();
+    let other = Owner {
+        node_id: [1; 16],
+        ..OWNER
+    };
+    let error = survey(&mut journal.disk, other).unwrap_err();
+    assert!(matches!(
+        error,
+        RecoveryError::Foreign {
+            file: FIRST,
+            found: OWNER
+        }
+    ));
+    assert!(error.to_string().contains("00000001.seg"), "{error}");
+}
+
+#[test]
+fn a_header_that_is_gone_is_refused_when_frames_stand_behind_it() {
+    let mut journal = small_log();
+    journal.disk.files.get_mut(&FIRST).unwrap()[..BLOCK_BYTES].fill(0);
+    assert!(matches!(
+        survey(&mut journal.disk, OWNER),
+        Err(RecoveryError::Corrupt(_))
+    ));
+}
+
+#[test]
+fn inspection_counts_what_is_good_and_lists_all_that_is_not() {
+    let mut journal = small_log();
+    let mut shown = 0;
+    let report = inspect(&mut journal.disk, Some(OWNER), &mut |_| shown += 1);
+    assert!(report.damage.is_empty());
+    let log = &report.logs[&3];
+    assert_eq!(
+        (
+            log.segments,
+            log.commit_frames,
+            log.marks,
+            log.records,
+            log.parts
+        ),
+        (1, 2, 1, 3, 3)
+    );
+    assert_eq!(
+        (log.last_lsn, log.proven_durable, log.torn),
+        (Lsn(3), Lsn(3), None)
+    );
+    assert_eq!(shown, 1 + 3 + 3);
+    assert_eq!(report.spares.len(), 1);
+
+    let mut journal = long_log();
+    let records = journal.appended.len() as u64;
+    for file in [2, 3] {
+        journal.disk.files.get_mut(&FileId(file)).unwrap()[100] ^= 1;
+    }
+    let report = inspect(&mut journal.disk, None, &mut |_| ());
+    assert_eq!(report.damage.len(), 2);
+    assert!(report.logs[&3].records > 0 && report.logs[&3].records < records);
+}
