@@ -1,9 +1,10 @@
 //! The `penstock` command as a shell meets it: what it prints where, and its exit codes.
 
-use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use penstock_runtime::config::OPTIONS;
+use penstock_runtime::directory::{Directory, DirectoryOptions};
 
 /// Runs the binary with no `PENSTOCK_...` variable but these.
 fn penstock(words: &[&str], variables: &[(&str, &str)]) -> Output {
@@ -40,6 +41,19 @@ fn assert_refused(output: &Output, code: i32, part: &str) {
     assert_eq!(stdout(output), "");
 }
 
+/// A data directory as the first start of a server makes it.
+fn new_directory(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    let options = DirectoryOptions {
+        shards: Some(2),
+        shards_of_new: 2,
+        segment_bytes: 1 << 20,
+    };
+    Directory::open(&path, options).unwrap();
+    path
+}
+
 #[test]
 fn config_explain_shows_every_option_with_its_origin() {
     let output = penstock(
@@ -63,7 +77,7 @@ fn config_explain_shows_every_option_with_its_origin() {
 
 #[test]
 fn the_file_is_named_by_flag_or_variable() {
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("named.toml");
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("named.toml");
     std::fs::write(&path, "shards = 7\n").unwrap();
     let file = path.to_str().unwrap();
     let shown = |output: &Output| stdout(output).contains(&format!("{file}:1: shards"));
@@ -134,4 +148,25 @@ fn completions_know_the_commands() {
         assert_eq!(output.status.code(), Some(0));
         assert!(stdout(&output).contains("serve"), "{shell}");
     }
+}
+
+#[test]
+fn inspect_of_a_sound_directory_is_exit_code_0() {
+    let directory = new_directory("sound");
+    let output = penstock(&["inspect", directory.to_str().unwrap()], &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("2 logs"));
+    assert!(stdout(&output).ends_with("no damage: every checksum agrees\n"));
+}
+
+#[test]
+fn inspect_of_damage_is_exit_code_1_and_of_nothing_exit_code_2() {
+    let directory = new_directory("damaged");
+    let identity = directory.join("IDENTITY");
+    let mut bytes = std::fs::read(&identity).unwrap();
+    bytes[40] ^= 1;
+    std::fs::write(&identity, bytes).unwrap();
+    let output = penstock(&["inspect", directory.to_str().unwrap()], &[]);
+    assert_refused(&output, 1, "IDENTITY");
+    assert_refused(&penstock(&["inspect", "/nowhere"], &[]), 2, "/nowhere");
 }

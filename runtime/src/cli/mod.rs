@@ -1,16 +1,19 @@
 //! The tree of commands: what a shell may say, and which exit code answers it.
 
+mod inspect;
 mod options;
+mod output;
 
 use std::fmt;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use penstock_runtime::config::{Settings, Sources};
 
+use inspect::InspectArgs;
 use options::OptionFlags;
+use output::Output;
 
 /// What every command's help says about its end.
 const EXIT_CODES: &str = "\
@@ -46,6 +49,8 @@ enum Command {
     /// Serve a data directory until SIGTERM or SIGINT
     #[command(after_help = format!("{SERVE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Serve(ServerArgs),
+    /// Check a stopped data directory byte by byte and say what it holds
+    Inspect(InspectArgs),
     /// Show the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -101,6 +106,14 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// It was done, and the answer is no.
+    fn no(answer: impl fmt::Display) -> Failure {
+        Failure {
+            code: 1,
+            line: answer.to_string(),
+        }
+    }
+
     /// The command, its configuration or this machine is wrong.
     fn usage(cause: impl fmt::Display) -> Failure {
         Failure {
@@ -128,28 +141,20 @@ impl Command {
                 args.resolve()?;
                 Err(Failure::usage("this build has no server yet"))
             }
-            Command::Config(ConfigCommand::Explain(args)) => print(&args.resolve()?.explain()),
+            Command::Inspect(args) => args.run(),
+            Command::Config(ConfigCommand::Explain(args)) => {
+                let mut out = Output::stdout();
+                out.bytes(args.resolve()?.explain().as_bytes());
+                out.finish()
+            }
             Command::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Cli::command(), "penstock", &mut script);
-                print_bytes(&script)
+                let mut out = Output::stdout();
+                out.bytes(&script);
+                out.finish()
             }
         }
-    }
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    print_bytes(text.as_bytes())
-}
-
-/// A reader that went away (`| head`) wanted no more: that is no failure of ours.
-fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::usage(
-            format_args!("cannot write the answer: {error}"),
-        )),
-        _ => Ok(()),
     }
 }
 

@@ -1,0 +1,88 @@
+//! What a command prints, when the reader may go away before the end.
+
+use std::fmt;
+use std::io::{self, BufWriter, ErrorKind, Stdout, Write};
+
+use super::Failure;
+
+/// Lines and bytes for standard output. The first error ends the printing and is told at the end.
+pub struct Output<W: Write> {
+    out: BufWriter<W>,
+    error: Option<io::Error>,
+}
+
+impl Output<Stdout> {
+    /// This process's standard output.
+    pub fn stdout() -> Self {
+        Self::to(io::stdout())
+    }
+}
+
+impl<W: Write> Output<W> {
+    fn to(out: W) -> Self {
+        Output {
+            out: BufWriter::new(out),
+            error: None,
+        }
+    }
+
+    /// Prints the text and a line break.
+    pub fn line(&mut self, text: fmt::Arguments<'_>) {
+        self.attempt(|out| writeln!(out, "{text}"));
+    }
+
+    /// Prints these bytes and nothing else.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.attempt(|out| out.write_all(bytes));
+    }
+
+    /// Prints what is still held back.
+    ///
+    /// # Errors
+    /// The first error, but for a reader that went away (`| head`): it wanted no more.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        self.attempt(|out| out.flush());
+        match self.error {
+            Some(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::usage(
+                format_args!("cannot write the answer: {error}"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn attempt(&mut self, act: impl FnOnce(&mut BufWriter<W>) -> io::Result<()>) {
+        if self.error.is_none() {
+            self.error = act(&mut self.out).err();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Failing(ErrorKind);
+
+    impl Write for Failing {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Err(self.0.into())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_no_failure_and_a_full_disk_is() {
+        for (kind, is_failure) in [
+            (ErrorKind::BrokenPipe, false),
+            (ErrorKind::StorageFull, true),
+        ] {
+            let mut out = Output::to(Failing(kind));
+            out.line(format_args!("text"));
+            out.bytes(&[0; 1 << 16]);
+            assert_eq!(out.finish().is_err(), is_failure, "{kind}");
+        }
+    }
+}
