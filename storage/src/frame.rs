@@ -68,7 +68,7 @@ pub struct FrameHeader {
     pub record_count: u32,
     /// Bytes of the body without padding.
     pub body_bytes: u32,
-    /// Unix milliseconds when it was sealed.
+    /// Unix milliseconds of the newest record that the run had appended by then.
     pub time_ms: u64,
 }
 

@@ -99,7 +99,8 @@ pub struct LogStart {
 pub enum Room {
     /// It can.
     Yes,
-    /// Frames wait for the disk, or a spare segment is on its way: ask again after a completion.
+    /// Frames wait for the disk, a spare segment is on its way, or no block is free: ask again
+    /// after a completion, of a read as well.
     Wait,
     /// No spare segment can be had: the disk is full.
     Full,
@@ -261,7 +262,7 @@ impl<P: Blocks> Log<P> {
     }
 
     /// Whether a record of `bytes`, at most `record_bytes_max`, can be appended now; opens a frame
-    /// or a segment if need be.
+    /// or a segment if need be. The answer holds until anything else is asked of the log.
     #[inline]
     pub fn room(&mut self, bytes: usize) -> Room {
         match &self.open {

@@ -416,7 +416,9 @@ impl<S: SegmentSource> Replay<'_, S> {
 
     /// The newest segment, which ends where the crash or the stop left it.
     fn last_segment(&mut self, segment: &Segment) -> Result<(), RecoveryError> {
-        let bad = self.frames(segment, segment.header.segment_bytes)?;
+        // No length in a header makes the reader believe in more than the file has.
+        let limit = segment.header.segment_bytes.min(segment.file_bytes);
+        let bad = self.frames(segment, limit)?;
         let rest = self.rest(segment)?;
         let cause = bad.unwrap_or("something stands behind the end");
         if rest.durable_lsn > self.found.start.last_lsn {

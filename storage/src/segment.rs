@@ -12,7 +12,7 @@ use crate::record::{read_u32, read_u64};
 pub const SEGMENT_MAGIC: [u8; 8] = *b"PSTKSEG1";
 /// The version of the segment format.
 pub const SEGMENT_VERSION: u32 = 1;
-/// Bytes of a segment, at least.
+/// Bytes of a segment that an operator may choose, at least.
 pub const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 /// Bytes of a segment, at most.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
@@ -51,7 +51,7 @@ pub struct SegmentHeader {
     pub previous_end_lsn: Lsn,
     /// Length of the file when it was taken into use.
     pub segment_bytes: u64,
-    /// Unix milliseconds.
+    /// Unix milliseconds of the newest record that the run had appended before; 0 if none.
     pub created_ms: u64,
 }
 

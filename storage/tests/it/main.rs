@@ -7,6 +7,7 @@
 mod crash;
 mod damage;
 mod disk;
+mod golden;
 mod group;
 mod journal;
 mod store;

@@ -1,0 +1,136 @@
+//! The worked example of `FORMAT.md` is what the code writes, and the code reads it back.
+
+use std::collections::BTreeMap;
+
+use penstock_storage::io::{BLOCK_BYTES, FileId};
+use penstock_storage::log::{Log, LogConfig, LogStart, Place, Room, SyncMethod};
+use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
+use penstock_storage::recovery::{recover, survey};
+use penstock_storage::segment::Owner;
+
+use crate::disk::{Disk, Heap};
+
+const FORMAT: &str = include_str!("../../FORMAT.md");
+const SEGMENT_BYTES: usize = 1 << 20;
+const OWNER: Owner = Owner {
+    cluster_id: [0xC1; 16],
+    node_id: [0xD2; 16],
+};
+
+/// The bytes that the document shows: lines `offset: hex  # meaning` in its `hex` block, all other
+/// bytes are zero.
+fn documented() -> BTreeMap<usize, u8> {
+    let (_, block) = FORMAT
+        .split_once("```hex\n")
+        .expect("the document has an example");
+    let (block, _) = block.split_once("```").expect("the example ends");
+    let mut bytes = BTreeMap::new();
+    for line in block.lines().filter(|line| !line.is_empty()) {
+        let line = line.split('#').next().expect("a line has a first part");
+        let (offset, hex) = line.split_once(':').expect("an offset");
+        let mut at = usize::from_str_radix(offset.trim(), 16).expect("an offset in hexadecimal");
+        for byte in hex.split_whitespace() {
+            let byte = u8::from_str_radix(byte, 16).expect("a byte in hexadecimal");
+            assert!(bytes.insert(at, byte).is_none(), "{at:#x} is shown twice");
+            at += 1;
+        }
+    }
+    bytes
+}
+
+/// `stock:42` gets the value 7, as the first record of log 3.
+fn written() -> Vec<u8> {
+    let config = LogConfig {
+        owner: OWNER,
+        incarnation: 5,
+        log_id: 3,
+        frame_bytes: 64 << 10,
+        record_bytes_max: 64 << 10,
+        frames_in_flight_max: 2,
+        frames_sealed_max: 4,
+        sync: SyncMethod::DurableWrite,
+        interval_us: 1_000,
+        idle_mark_us: 5_000,
+    };
+    let mut disk = Disk::default();
+    let file = disk.create(SEGMENT_BYTES);
+    let mut log = Log::new(config, LogStart::default(), Heap);
+    log.add_spare(file, 0x1122_3344_5566_7788, SEGMENT_BYTES as u64);
+    let part = PartSpec {
+        kind: PartKind::Put,
+        key: b"stock:42",
+        value: &7u64.to_le_bytes(),
+        expiry_ms: None,
+        layout: 0,
+    };
+    let record = RecordSpec {
+        slot: 0x0ABC,
+        epoch: 0x0000_0201,
+        sequence: 1,
+        time_ms: 1_700_000_000_000,
+        parts: &[part],
+        extension: &[],
+    };
+    assert_eq!(log.room(record.bytes()), Room::Yes);
+    let lsn = log.append(0, &record, &mut [Place::default(); PARTS_MAX]);
+    log.want_durable(lsn);
+    let mut requests = Vec::new();
+    // The header, the frame, and after some idleness the mark.
+    for now_us in [0, 0, 5_000] {
+        log.pump(now_us, &mut requests);
+        disk.submit(&mut requests);
+        while disk.under_way() > 0 {
+            let completion = disk.complete(0);
+            log.completed(now_us, completion)
+                .expect("the disk does not fail");
+        }
+    }
+    disk.files.remove(&file).expect("just created")
+}
+
+#[test]
+fn the_example_in_the_document_is_what_the_log_writes() {
+    let documented = documented();
+    let written = written();
+    for (at, &byte) in written.iter().enumerate() {
+        let shown = documented.get(&at).copied().unwrap_or(0);
+        assert_eq!(
+            shown, byte,
+            "at {at:#x}: the document says {shown:02x}, the log writes {byte:02x}"
+        );
+    }
+    assert!(documented.keys().all(|&at| at < 3 * BLOCK_BYTES));
+}
+
+#[test]
+fn the_example_in_the_document_is_read_back() {
+    let mut bytes = vec![0; SEGMENT_BYTES];
+    for (at, byte) in documented() {
+        bytes[at] = byte;
+    }
+    let mut disk = Disk::holding([(FileId(1), bytes)].into());
+    let survey = survey(&mut disk, OWNER).expect("the example is sound");
+    let mut parts = Vec::new();
+    let recovered = recover(&mut disk, &survey.logs[&3], &mut |part, place| {
+        parts.push((
+            part.key().to_vec(),
+            part.value().to_vec(),
+            place.offset,
+            part.slot(),
+            part.epoch(),
+        ));
+        Ok(())
+    })
+    .expect("the example is sound");
+    assert_eq!(
+        parts,
+        [(
+            b"stock:42".to_vec(),
+            vec![7, 0, 0, 0, 0, 0, 0, 0],
+            4160,
+            0x0ABC,
+            0x0201
+        )]
+    );
+    assert!(recovered.is_clean && recovered.torn.is_none());
+}
