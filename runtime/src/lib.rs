@@ -1,12 +1,13 @@
 //! The process: pinned cores, rings, sockets, timers, mailboxes between cores, start-up checks, configuration.
 
-pub mod config;
-pub mod expression;
 pub mod block;
 pub mod calibrate;
 pub mod checks;
+pub mod config;
 pub mod directory;
 pub mod disk;
+pub mod expression;
 pub mod identity;
 pub mod spare;
 mod system;
+pub mod server;

@@ -176,3 +176,10 @@ fn c_path(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path holds a zero byte"))
 }
+
+/// Ends a connection in both directions, so that whoever waits for it is woken. An error means that
+/// it has ended already.
+pub(crate) fn shut_down_socket(descriptor: std::os::fd::RawFd) {
+    // SAFETY: the call takes numbers only; it touches no memory of this process.
+    unsafe { libc::shutdown(descriptor, libc::SHUT_RDWR) };
+}

@@ -257,8 +257,6 @@ pub struct Shard<P: Blocks> {
 
 /// Between two looks at the deadlines of connections, in microseconds.
 const SWEEP_US: u64 = 100_000;
-/// What a client is told to wait before it tries again.
-const RETRY_AFTER_MS: u16 = 10;
 
 impl<P: Blocks> Shard<P> {
     /// A shard over a recovered store.
@@ -386,6 +384,14 @@ impl<P: Blocks> Shard<P> {
         session.generation != id.generation
             || !session.is_open
             || (session.is_ending && session.is_settled())
+    }
+
+    /// Whether the bytes of a connection that were not consumed are to be kept until it is named in
+    /// [`Outbox::resume`].
+    #[must_use]
+    pub fn is_paused(&self, id: SessionId) -> bool {
+        let session = &self.sessions[id.index()];
+        session.generation == id.generation && session.is_paused
     }
 
     /// When [`Event::TurnEnds`] is to be given at the latest, if nothing else happens.

@@ -1,0 +1,146 @@
+//! One connection: a task that reads and one that writes.
+
+use std::cell::Cell;
+use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
+
+use monoio::buf::IoBufMut;
+use monoio::io::{AsyncReadRent, AsyncWriteRent, AsyncWriteRentExt, OwnedReadHalf, OwnedWriteHalf, Splitable};
+use monoio::net::TcpStream;
+use penstock_shard::{Event, SessionId};
+
+use super::core::{Core, Signal};
+
+/// Bytes of a new receive buffer: what an idle connection costs.
+const RECEIVE_BYTES_MIN: usize = 4 << 10;
+/// Bytes to which it grows by itself for a busy connection; larger frames make it grow further.
+const RECEIVE_BYTES_BUSY: usize = 64 << 10;
+/// A send buffer larger than this is given back when it has been sent.
+const SEND_BYTES_KEPT: usize = 256 << 10;
+
+/// What others need of a connection.
+pub(crate) struct Connection {
+    pub(crate) session: SessionId,
+    /// There are bytes to send.
+    pub(crate) has_output: Signal,
+    /// Bytes that were not consumed are to be handed over again.
+    pub(crate) may_resume: Signal,
+    /// Open as long as either half is.
+    descriptor: RawFd,
+    is_sending: Cell<bool>,
+    /// The reader or the writer has ended; when both have, the session has.
+    has_half_ended: Cell<bool>,
+    is_shut: Cell<bool>,
+}
+
+impl Connection {
+    pub(crate) fn new(session: SessionId, stream: TcpStream) -> (Self, OwnedReadHalf<TcpStream>, OwnedWriteHalf<TcpStream>) {
+        let _ = stream.set_nodelay(true);
+        let descriptor = stream.as_raw_fd();
+        let (reader, writer) = stream.into_split();
+        let connection = Connection {
+            session,
+            has_output: Signal::default(),
+            may_resume: Signal::default(),
+            descriptor,
+            is_sending: Cell::new(false),
+            has_half_ended: Cell::new(false),
+            is_shut: Cell::new(false),
+        };
+        (connection, reader, writer)
+    }
+
+    /// Ends the connection now, in both directions: what waits on it is woken with an error.
+    pub(crate) fn shut_down(&self) {
+        self.is_shut.set(true);
+        crate::system::shut_down_socket(self.descriptor);
+        self.has_output.set();
+        self.may_resume.set();
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.is_sending.get()
+    }
+
+    fn half_ended(&self, core: &Core) {
+        if self.has_half_ended.replace(true) {
+            core.remove(self.session);
+        } else {
+            self.shut_down();
+        }
+    }
+}
+
+pub(crate) fn serve_connection(core: &Rc<Core>, connection: Rc<Connection>, reader: OwnedReadHalf<TcpStream>, writer: OwnedWriteHalf<TcpStream>) {
+    monoio::spawn(read(Rc::clone(core), Rc::clone(&connection), reader));
+    monoio::spawn(write(Rc::clone(core), connection, writer));
+}
+
+async fn read(core: Rc<Core>, connection: Rc<Connection>, mut reader: OwnedReadHalf<TcpStream>) {
+    let session = connection.session;
+    let mut buffer: Vec<u8> = Vec::with_capacity(RECEIVE_BYTES_MIN);
+    loop {
+        let held = buffer.len();
+        if held == buffer.capacity() {
+            // A frame that does not fit; the shard has accepted its length.
+            buffer.reserve(held.max(RECEIVE_BYTES_MIN));
+        }
+        let capacity = buffer.capacity();
+        let (result, filled) = reader.read(buffer.slice_mut(held..capacity)).await;
+        buffer = filled.into_inner();
+        let Ok(received @ 1..) = result else { break };
+        core.received(received);
+        let was_full = buffer.len() == capacity;
+        loop {
+            let consumed = core.step(Event::Received { session, bytes: &buffer });
+            if consumed == buffer.len() {
+                buffer.clear();
+            } else {
+                buffer.drain(..consumed);
+            }
+            if !core.is_paused(session) || connection.is_shut.get() {
+                break;
+            }
+            connection.may_resume.wait().await;
+        }
+        if connection.is_shut.get() {
+            break;
+        }
+        if buffer.is_empty() && was_full && capacity < RECEIVE_BYTES_BUSY {
+            buffer = Vec::with_capacity(capacity * 2);
+        } else if buffer.is_empty() && capacity > RECEIVE_BYTES_BUSY {
+            buffer = Vec::with_capacity(RECEIVE_BYTES_BUSY);
+        }
+    }
+    // What was asked before the peer closed its side is answered by the writer; then it ends too.
+    connection.half_ended(&core);
+}
+
+async fn write(core: Rc<Core>, connection: Rc<Connection>, mut writer: OwnedWriteHalf<TcpStream>) {
+    let session = connection.session;
+    let mut buffer = Vec::new();
+    loop {
+        connection.has_output.wait().await;
+        core.take_output(session, &mut buffer);
+        if !buffer.is_empty() {
+            connection.is_sending.set(true);
+            let bytes = buffer.len();
+            let (result, sent) = writer.write_all(buffer).await;
+            buffer = sent;
+            connection.is_sending.set(false);
+            if result.is_err() {
+                break;
+            }
+            buffer.clear();
+            if buffer.capacity() > SEND_BYTES_KEPT {
+                buffer = Vec::new();
+            }
+            core.sent(session, bytes);
+        }
+        if connection.is_shut.get() || core.is_finished(session) {
+            break;
+        }
+    }
+    let _ = writer.shutdown().await;
+    connection.half_ended(&core);
+}
