@@ -1,5 +1,6 @@
 //! The `penstock` command as a shell meets it: what it prints where, and its exit codes.
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -169,4 +170,62 @@ fn inspect_of_damage_is_exit_code_1_and_of_nothing_exit_code_2() {
     let output = penstock(&["inspect", directory.to_str().unwrap()], &[]);
     assert_refused(&output, 1, "IDENTITY");
     assert_refused(&penstock(&["inspect", "/nowhere"], &[]), 2, "/nowhere");
+}
+
+#[test]
+fn no_server_is_exit_code_3_and_names_the_address() {
+    // Bound and never accepting, then given up: nobody else has the port in between.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    for words in [
+        &["get", "key"][..],
+        &["set", "key", "value"],
+        &["del", "key"],
+        &["update-if", "key", "u32@0 >= 1"],
+        &["ping"],
+        &["info"],
+    ] {
+        let output = penstock(words, &[("PENSTOCK_ADDR", &address)]);
+        assert_refused(&output, 3, &format!("no server at {address}"));
+    }
+}
+
+#[test]
+fn a_server_that_never_answers_is_exit_code_3() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let output = penstock(&["ping", "--addr", &address, "--timeout-ms", "50"], &[]);
+    assert_refused(&output, 3, "no answer within 50 ms");
+}
+
+#[test]
+fn a_server_of_another_kind_is_exit_code_3() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        std::io::Write::write_all(
+            &mut stream,
+            b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
+        )
+        .unwrap();
+        // Held open until the command has gone away.
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    });
+    let output = penstock(&["get", "key", "--addr", &address], &[]);
+    assert_refused(&output, 3, "does not answer as a Penstock server does");
+    other.join().unwrap();
+}
+
+#[test]
+fn what_no_server_could_take_is_refused_before_one_is_asked() {
+    for (words, part) in [
+        (&["update-if", "k", "u32@0 => 1"][..], "column 8"),
+        (&["update-if", "k", "second.exists"], "--second KEY"),
+        (&["set", "k", "u8:256"], "a number, 0..255"),
+        (&["set", "k", "@/nowhere/file"], "cannot read /nowhere/file"),
+    ] {
+        assert_refused(&penstock(words, &[]), 2, part);
+    }
 }

@@ -10,7 +10,7 @@ use penstock_storage::record::PartKind;
 use penstock_storage::recovery::Event;
 use penstock_storage::segment::Owner;
 
-use super::output::Output;
+use super::output::{Output, hex};
 use super::{EXIT_CODES, Failure};
 
 const EXAMPLES: &str = "\
@@ -162,8 +162,4 @@ fn summarize(out: &mut Output<impl Write>, report: &Report) {
     if report.damage.is_empty() {
         out.line(format_args!("no damage: every checksum agrees"));
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

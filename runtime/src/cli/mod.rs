@@ -1,5 +1,7 @@
 //! The tree of commands: what a shell may say, and which exit code answers it.
 
+mod client;
+mod connection;
 mod inspect;
 mod options;
 mod output;
@@ -9,8 +11,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use penstock_runtime::server::ServeError;
 use penstock_runtime::config::{Settings, Sources};
 
+use client::{DelArgs, GetArgs, InfoArgs, PingArgs, SetArgs, UpdateIfArgs};
 use inspect::InspectArgs;
 use options::OptionFlags;
 use output::Output;
@@ -49,6 +53,18 @@ enum Command {
     /// Serve a data directory until SIGTERM or SIGINT
     #[command(after_help = format!("{SERVE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Serve(ServerArgs),
+    /// Print the value of a key
+    Get(GetArgs),
+    /// Write the value of a key
+    Set(SetArgs),
+    /// Delete a key
+    Del(DelArgs),
+    /// Change fields of a value if guards hold, in one atomic and durable step
+    UpdateIf(UpdateIfArgs),
+    /// Measure the way to the server and back
+    Ping(PingArgs),
+    /// Print what the server is doing, as JSON
+    Info(InfoArgs),
     /// Check a stopped data directory byte by byte and say what it holds
     Inspect(InspectArgs),
     /// Show the configuration
@@ -114,6 +130,14 @@ impl Failure {
         }
     }
 
+    /// There is no server, or it failed.
+    fn server(cause: impl fmt::Display) -> Failure {
+        Failure {
+            code: 3,
+            line: cause.to_string(),
+        }
+    }
+
     /// The command, its configuration or this machine is wrong.
     fn usage(cause: impl fmt::Display) -> Failure {
         Failure {
@@ -138,9 +162,18 @@ impl Command {
     fn run(self) -> Result<(), Failure> {
         match self {
             Command::Serve(args) => {
-                args.resolve()?;
-                Err(Failure::usage("this build has no server yet"))
+                let settings = args.resolve()?;
+                penstock_runtime::server::serve(settings.config()).map_err(|error| match error {
+                    ServeError::Failed(_) => Failure::server(error),
+                    _ => Failure::usage(error),
+                })
             }
+            Command::Get(args) => args.run(),
+            Command::Set(args) => args.run(),
+            Command::Del(args) => args.run(),
+            Command::UpdateIf(args) => args.run(),
+            Command::Ping(args) => args.run(),
+            Command::Info(args) => args.run(),
             Command::Inspect(args) => args.run(),
             Command::Config(ConfigCommand::Explain(args)) => {
                 let mut out = Output::stdout();

@@ -57,6 +57,11 @@ impl<W: Write> Output<W> {
     }
 }
 
+/// Two digits a byte.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,446 @@
+//! The commands that ask a running server.
+
+use std::fmt::Write;
+use std::io::IsTerminal;
+
+use clap::{Args, ValueEnum};
+use penstock_net::instruction::Instruction;
+use penstock_net::level::AckLevel;
+use penstock_net::reply::{ITEM_FLAG_OVERFLOW, NO_INSTRUCTION};
+use penstock_net::request::{Condition, Version};
+use penstock_net::status::Status;
+use penstock_runtime::expression::{Field, Literal, parse_instruction};
+
+use super::connection::{Answer, Effect, ServerAddress, refused};
+use super::output::{Output, hex};
+use super::{EXIT_CODES, Failure};
+
+const GET_EXAMPLES: &str = "\
+Examples:
+  penstock get greeting
+  penstock get stock:42 --as u32@0
+  penstock get stock:42 --as u32@0,u64be@8
+  penstock get picture > picture.png";
+
+const SET_EXAMPLES: &str = "\
+A VALUE is plain text, 0x and hexadecimal digits, typed numbers (u32:100 or u32:100,u64be:7), @FILE, or text:... for a
+text that would be read as one of these. Numbers are little-endian unless the type ends in be.
+
+Examples:
+  penstock set greeting hello
+  penstock set stock:42 u32:100 --if-absent
+  penstock set picture @picture.png
+  penstock set greeting hullo --if-version 256:17      the version that set or get --version printed";
+
+const DEL_EXAMPLES: &str = "\
+Examples:
+  penstock del greeting
+  penstock del greeting --if-version 256:17";
+
+const UPDATE_IF_EXAMPLES: &str = "\
+An INSTRUCTION is a guard or an effect; all of them happen or none does, in their order.
+  guards   exists, absent, FIELD == NUMBER, and != < <= > >=
+  effects  FIELD = NUMBER, FIELD += NUMBER, FIELD -= NUMBER; leaving the type's range fails like a guard
+  FIELD    TYPE@OFFSET: u8 u16 u32 u64 i8 i16 i32 i64, with be for big-endian, and bytes from the start of the value
+  second.  before a guard or effect: it is about the key of --second
+  else N   behind it: reason N (1..255) comes back if this one fails
+
+Examples:
+  penstock update-if stock:42 'u32@0 >= 1' 'u32@0 -= 1'
+  penstock update-if visits 'u64@0 += 1' --start u64:0
+  penstock update-if 'stock:{42}' 'second.u8@0 == 1 else 3' 'u32@0 -= 1 else 1' --second 'sale:{42}'";
+
+const PING_EXAMPLES: &str = "\
+Examples:
+  penstock ping
+  penstock ping --count 10 --addr 127.0.0.1:7420";
+
+const INFO_EXAMPLES: &str = "\
+Examples:
+  penstock info
+  penstock info | jq .counters";
+
+/// How durable a write must be before its answer.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Level {
+    /// In the server's memory
+    None,
+    /// On the device within the server's interval
+    Interval,
+    /// On the device
+    Disk,
+}
+
+impl Level {
+    fn ack(self) -> AckLevel {
+        match self {
+            Level::None => AckLevel::None,
+            Level::Interval => AckLevel::Interval,
+            Level::Disk => AckLevel::Disk,
+        }
+    }
+}
+
+/// How a value is shown.
+#[derive(Clone, Debug)]
+enum Form {
+    Raw,
+    Hex,
+    Fields(Vec<Field>),
+}
+
+/// Arguments of `penstock get`.
+#[derive(Args)]
+#[command(after_help = format!("{GET_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct GetArgs {
+    /// The key, 1 to 1024 bytes
+    key: String,
+    /// How to print the value: raw, hex, or fields such as u32@0,u64be@8
+    #[arg(long = "as", value_name = "FORM", default_value = "raw", value_parser = parse_form)]
+    form: Form,
+    /// Also print the version, on standard error
+    #[arg(long)]
+    version: bool,
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+/// Arguments of `penstock set`.
+#[derive(Args)]
+#[command(after_help = format!("{SET_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct SetArgs {
+    /// The key, 1 to 1024 bytes
+    key: String,
+    /// The value; see below
+    #[arg(allow_hyphen_values = true)]
+    value: String,
+    /// Only if the key does not exist
+    #[arg(long, conflicts_with_all = ["if_present", "if_version"])]
+    if_absent: bool,
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// Arguments of `penstock del`.
+#[derive(Args)]
+#[command(after_help = format!("{DEL_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct DelArgs {
+    /// The key, 1 to 1024 bytes
+    key: String,
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// What SET and DEL have in common.
+#[derive(Args)]
+struct WriteArgs {
+    /// Only if the key exists
+    #[arg(long, conflicts_with = "if_version")]
+    if_present: bool,
+    /// Only if the key has this version
+    #[arg(long, value_name = "EPOCH:SEQUENCE", value_parser = parse_version)]
+    if_version: Option<Version>,
+    /// How durable it must be before the answer
+    #[arg(long, default_value = "disk")]
+    level: Level,
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+/// Arguments of `penstock update-if`.
+#[derive(Args)]
+#[command(after_help = format!("{UPDATE_IF_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct UpdateIfArgs {
+    /// The key, 1 to 1024 bytes
+    key: String,
+    /// Guards and effects, each an argument of its own, at most 64
+    #[arg(value_name = "INSTRUCTION", required = true, num_args = 1..=64)]
+    instructions: Vec<String>,
+    /// A second key, routed as the first: give both the same {tag}
+    #[arg(long, value_name = "KEY")]
+    second: Option<String>,
+    /// What a missing key starts from; without it a missing key is not found
+    #[arg(long, value_name = "VALUE", allow_hyphen_values = true)]
+    start: Option<String>,
+    /// How durable it must be before the answer
+    #[arg(long, default_value = "disk")]
+    level: Level,
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+/// Arguments of `penstock ping`.
+#[derive(Args)]
+#[command(after_help = format!("{PING_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct PingArgs {
+    /// How many times
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    count: u32,
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+/// Arguments of `penstock info`.
+#[derive(Args)]
+#[command(after_help = format!("{INFO_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct InfoArgs {
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+impl GetArgs {
+    /// Prints the value.
+    pub fn run(self) -> Result<(), Failure> {
+        let answer = self
+            .server
+            .connect()?
+            .call(AckLevel::Disk, Effect::None, |batch, out| {
+                batch.get(out, self.key.as_bytes());
+            })?
+            .done()?;
+        let mut out = Output::stdout();
+        match &self.form {
+            Form::Raw => {
+                out.bytes(&answer.value);
+                if std::io::stdout().is_terminal() {
+                    out.line(format_args!(""));
+                }
+            }
+            Form::Hex => out.line(format_args!("{}", hex(&answer.value))),
+            Form::Fields(fields) => {
+                for field in fields {
+                    let number = field.read(&answer.value).ok_or_else(|| {
+                        Failure::no(format_args!(
+                            "{}@{} lies outside the value, which has {} bytes",
+                            field.field_type.name(),
+                            field.offset,
+                            answer.value.len()
+                        ))
+                    })?;
+                    out.line(format_args!("{number}"));
+                }
+            }
+        }
+        out.finish()?;
+        if self.version {
+            eprintln!("version {}", version_text(answer.head.version));
+        }
+        Ok(())
+    }
+}
+
+impl SetArgs {
+    /// Writes the value.
+    pub fn run(self) -> Result<(), Failure> {
+        let value = read_literal(&self.value)?;
+        let condition = if self.if_absent {
+            Condition::Absent
+        } else {
+            self.write.condition()
+        };
+        let level = self.write.level.ack();
+        let mut connection = self.write.server.connect()?;
+        let answer = connection.call(level, Effect::Write, |batch, out| {
+            batch.set(out, self.key.as_bytes(), &value, condition);
+        })?;
+        answer.done()?.report(connection.hello.interval_ms)
+    }
+}
+
+impl DelArgs {
+    /// Deletes the key.
+    pub fn run(self) -> Result<(), Failure> {
+        let condition = self.write.condition();
+        let level = self.write.level.ack();
+        let mut connection = self.write.server.connect()?;
+        let answer = connection.call(level, Effect::Write, |batch, out| {
+            batch.del(out, self.key.as_bytes(), condition);
+        })?;
+        answer.done()?.report(connection.hello.interval_ms)
+    }
+}
+
+impl WriteArgs {
+    fn condition(&self) -> Condition {
+        match (self.if_present, self.if_version) {
+            (_, Some(version)) => Condition::Version(version),
+            (true, None) => Condition::Present,
+            (false, None) => Condition::Always,
+        }
+    }
+}
+
+impl UpdateIfArgs {
+    /// Runs the instructions; prints the fields that were changed, or which instruction failed.
+    pub fn run(self) -> Result<(), Failure> {
+        let instructions: Vec<Instruction> = self
+            .instructions
+            .iter()
+            .map(|text| parse_instruction(text))
+            .collect::<Result<_, _>>()
+            .map_err(Failure::usage)?;
+        if self.second.is_none()
+            && let Some(at) = instructions
+                .iter()
+                .position(|instruction| instruction.key == 1)
+        {
+            return Err(Failure::usage(format_args!(
+                "{:?} is about a second key: give it with --second KEY",
+                self.instructions[at]
+            )));
+        }
+        let start = self.start.as_deref().map(read_literal).transpose()?;
+        let mut connection = self.server.connect()?;
+        let answer = connection.call(self.level.ack(), Effect::Write, |batch, out| {
+            batch.update_if(
+                out,
+                self.key.as_bytes(),
+                self.second.as_deref().map(str::as_bytes),
+                &instructions,
+                start.as_deref(),
+            );
+        })?;
+        if answer.head.status == Status::GuardFailed {
+            return Err(Failure::no(self.failed(&instructions, &answer)));
+        }
+        let answer = answer.done()?;
+        let mut out = Output::stdout();
+        let effects = instructions
+            .iter()
+            .filter(|instruction| instruction.operation.is_effect());
+        for (instruction, bits) in effects.zip(answer.value.as_chunks::<8>().0) {
+            out.line(format_args!(
+                "{}{}@{} = {}",
+                if instruction.key == 0 { "" } else { "second." },
+                instruction.field_type.name(),
+                instruction.offset,
+                number_text(instruction, u64::from_le_bytes(*bits)),
+            ));
+        }
+        out.finish()?;
+        answer.report(connection.hello.interval_ms)
+    }
+
+    /// Which instruction said no, and what it saw.
+    fn failed(&self, instructions: &[Instruction], answer: &Answer) -> String {
+        let head = &answer.head;
+        let at = usize::from(head.instruction);
+        let mut line = match (self.instructions.get(at), instructions.get(at)) {
+            (Some(text), Some(instruction)) if head.instruction != NO_INSTRUCTION => {
+                let actual = match answer.value.first_chunk::<8>() {
+                    Some(bits) => format!(
+                        ", the field is {}",
+                        number_text(instruction, u64::from_le_bytes(*bits))
+                    ),
+                    None => String::new(),
+                };
+                let leaves = if head.flags & ITEM_FLAG_OVERFLOW == 0 {
+                    ""
+                } else {
+                    ", which would leave the range of its type"
+                };
+                format!("{text:?} failed{leaves}{actual}")
+            }
+            _ => "a guard failed".to_string(),
+        };
+        if head.reason != 0 {
+            let _ = write!(line, ", reason {}", head.reason);
+        }
+        line + " (not executed)"
+    }
+}
+
+impl PingArgs {
+    /// Prints how long each round took.
+    pub fn run(self) -> Result<(), Failure> {
+        let mut connection = self.server.connect()?;
+        let mut out = Output::stdout();
+        for round in 1..=self.count {
+            let took = connection.ping(&u64::from(round).to_le_bytes())?;
+            out.line(format_args!("pong {round}: {} us", took.as_micros()));
+        }
+        out.finish()
+    }
+}
+
+impl InfoArgs {
+    /// Prints the server's own account.
+    pub fn run(self) -> Result<(), Failure> {
+        let info = self.server.connect()?.info()?;
+        let mut out = Output::stdout();
+        out.line(format_args!("{}", info.trim_end()));
+        out.finish()
+    }
+}
+
+impl Answer {
+    /// The answer, if it is a yes.
+    fn done(self) -> Result<Answer, Failure> {
+        match self.head.status {
+            Status::Ok => Ok(self),
+            status => Err(refused(status, &String::from_utf8_lossy(&self.value))),
+        }
+    }
+
+    /// Prints what a write reached.
+    fn report(&self, interval_ms: u32) -> Result<(), Failure> {
+        let mut out = Output::stdout();
+        let level = self.head.level;
+        let loss = match level {
+            AckLevel::None => ", a crash may lose it".to_string(),
+            AckLevel::Interval => format!(", a crash within {interval_ms} ms may lose it"),
+            AckLevel::Disk | AckLevel::Replica => String::new(),
+        };
+        out.line(format_args!(
+            "ok, version {}, level {}{loss}",
+            version_text(self.head.version),
+            level.name()
+        ));
+        out.finish()
+    }
+}
+
+fn read_literal(text: &str) -> Result<Vec<u8>, Failure> {
+    match Literal::parse(text).map_err(Failure::usage)? {
+        Literal::Bytes(bytes) => Ok(bytes),
+        Literal::File(path) => std::fs::read(&path).map_err(|error| {
+            Failure::usage(format_args!("cannot read {}: {error}", path.display()))
+        }),
+    }
+}
+
+fn parse_form(text: &str) -> Result<Form, String> {
+    match text {
+        "raw" => Ok(Form::Raw),
+        "hex" => Ok(Form::Hex),
+        fields => fields
+            .split(',')
+            .map(|field| Field::parse(field.trim()))
+            .collect::<Result<_, _>>()
+            .map(Form::Fields)
+            .map_err(|error| format!("{error}; or raw, or hex")),
+    }
+}
+
+fn parse_version(text: &str) -> Result<Version, String> {
+    text.split_once(':')
+        .and_then(|(epoch, sequence)| {
+            Some(Version {
+                epoch: epoch.parse().ok()?,
+                sequence: sequence.parse().ok()?,
+            })
+        })
+        .ok_or_else(|| "allowed is EPOCH:SEQUENCE, as set and get --version print it".to_string())
+}
+
+fn version_text(version: Version) -> String {
+    format!("{}:{}", version.epoch, version.sequence)
+}
+
+fn number_text(instruction: &Instruction, bits: u64) -> String {
+    if instruction.field_type.is_signed() {
+        bits.cast_signed().to_string()
+    } else {
+        bits.to_string()
+    }
+}

@@ -1,0 +1,332 @@
+//! One connection of a command to a server: HELLO, then one request at a time, each with a deadline.
+
+use std::fmt;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use penstock_net::frame::{Header, Opcode, write_frame};
+use penstock_net::hello::{ClientHello, ServerHello};
+use penstock_net::level::AckLevel;
+use penstock_net::receive::{Received, Receiver};
+use penstock_net::reply::{ReplyHead, ReplyItem, read_batch_reply, text_of};
+use penstock_net::request::BatchRequest;
+use penstock_net::status::{Executed, Status};
+
+use super::Failure;
+
+/// Largest frame that is taken from a server before HELLO has told its limit.
+const HELLO_BYTES_MAX: u32 = 64 << 10;
+
+/// What one read may take from the socket.
+const READ_BYTES: usize = 64 << 10;
+
+/// Which server is asked, and how long it may take.
+#[derive(Args)]
+pub struct ServerAddress {
+    /// Address of the server
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "PENSTOCK_ADDR",
+        default_value = "127.0.0.1:7411"
+    )]
+    addr: String,
+    /// Longest wait for an answer, in milliseconds
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u16).range(1..))]
+    timeout_ms: u16,
+}
+
+impl ServerAddress {
+    /// Connects and greets.
+    pub fn connect(&self) -> Result<Connection, Failure> {
+        let timeout = Duration::from_millis(self.timeout_ms.into());
+        let address = self
+            .addr
+            .to_socket_addrs()
+            .map_err(|error| {
+                Failure::usage(format_args!(
+                    "--addr = {:?}: {error}; allowed is HOST:PORT",
+                    self.addr
+                ))
+            })?
+            .next()
+            .ok_or_else(|| {
+                Failure::usage(format_args!("--addr = {:?}: no such host", self.addr))
+            })?;
+        let stream = TcpStream::connect_timeout(&address, timeout)
+            .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
+            .map_err(|error| {
+                Failure::server(format_args!("no server at {}: {error}", self.addr))
+            })?;
+        let mut wire = Wire {
+            stream,
+            receiver: Receiver::new(HELLO_BYTES_MAX),
+            buffer: Vec::new(),
+            address: self.addr.clone(),
+            timeout,
+            last_id: 0,
+        };
+        let mut frame = Vec::new();
+        let id = wire.next_id();
+        let hello = ClientHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            features: 0,
+            name: "penstock",
+        };
+        hello.write(&mut frame, id);
+        let (_, body) = wire.exchange(&frame, id, Effect::None)?;
+        let hello =
+            ServerHello::read(&body).map_err(|refusal| wire.broken(&refusal, Effect::None))?;
+        wire.receiver
+            .set_frame_bytes_max(hello.limits.frame_bytes_max);
+        Ok(Connection {
+            wire,
+            hello,
+            timeout_ms: self.timeout_ms,
+        })
+    }
+}
+
+/// A server that has answered HELLO.
+pub struct Connection {
+    wire: Wire,
+    /// What the server told of itself.
+    pub hello: ServerHello,
+    timeout_ms: u16,
+}
+
+/// What a request may do to the server's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It reads.
+    None,
+    /// It writes: without an answer nobody knows whether it was executed.
+    Write,
+}
+
+/// What came back for one operation.
+pub struct Answer {
+    /// Status, version, level.
+    pub head: ReplyHead,
+    /// Value, new fields or message.
+    pub value: Vec<u8>,
+}
+
+impl Connection {
+    /// Sends the one operation that `write` adds to a batch, and takes its answer apart.
+    ///
+    /// # Errors
+    /// No answer, an answer that cannot be read, or one that refuses the whole request. What the
+    /// server says of the operation itself is in [`Answer::head`].
+    pub fn call(
+        &mut self,
+        level: AckLevel,
+        effect: Effect,
+        write: impl FnOnce(&mut BatchRequest, &mut Vec<u8>),
+    ) -> Result<Answer, Failure> {
+        let mut frame = Vec::new();
+        let id = self.wire.next_id();
+        let mut batch = BatchRequest::begin(&mut frame, id, level, self.timeout_ms, 1);
+        write(&mut batch, &mut frame);
+        batch.finish(&mut frame);
+        let frame_bytes_max = self.hello.limits.frame_bytes_max;
+        if frame.len() > frame_bytes_max as usize {
+            return Err(Failure::usage(format_args!(
+                "the request has {} bytes; the server takes {frame_bytes_max}",
+                frame.len()
+            )));
+        }
+        let (_, body) = self.wire.exchange(&frame, id, effect)?;
+        let broken = |refusal| self.wire.broken(&refusal, effect);
+        let batch = read_batch_reply(&body).map_err(broken)?;
+        if batch.len() != 1 {
+            return Err(self.wire.broken(
+                &format_args!("{} answers to one request", batch.len()),
+                effect,
+            ));
+        }
+        let item = ReplyItem::read(batch.item(0)).map_err(broken)?;
+        Ok(Answer {
+            head: item.head,
+            value: item.value.to_vec(),
+        })
+    }
+
+    /// Sends a PING with `body` and waits until it comes back; how long that took.
+    pub fn ping(&mut self, body: &[u8; 8]) -> Result<Duration, Failure> {
+        let begun = Instant::now();
+        let (_, returned) = self.request(Opcode::Ping, body)?;
+        if returned != body {
+            return Err(self
+                .wire
+                .broken(&"another body than was sent", Effect::None));
+        }
+        Ok(begun.elapsed())
+    }
+
+    /// What the server is doing, as JSON.
+    pub fn info(&mut self) -> Result<String, Failure> {
+        let (_, body) = self.request(Opcode::Info, &[])?;
+        match text_of(&body) {
+            Some(text) => Ok(text.to_string()),
+            None => Err(self.wire.broken(&"a text that is no UTF-8", Effect::None)),
+        }
+    }
+
+    fn request(&mut self, opcode: Opcode, body: &[u8]) -> Result<(Header, Vec<u8>), Failure> {
+        let mut frame = Vec::new();
+        let id = self.wire.next_id();
+        let header = Header::request(opcode, id, AckLevel::None, self.timeout_ms);
+        write_frame(&mut frame, header, body);
+        self.wire.exchange(&frame, id, Effect::None)
+    }
+}
+
+/// The socket and what was received from it.
+struct Wire {
+    stream: TcpStream,
+    receiver: Receiver,
+    /// Received and not yet read.
+    buffer: Vec<u8>,
+    address: String,
+    timeout: Duration,
+    last_id: u64,
+}
+
+impl Wire {
+    fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// Sends a frame and waits for the reply of that id. One request is under way at a time.
+    fn exchange(
+        &mut self,
+        frame: &[u8],
+        id: u64,
+        effect: Effect,
+    ) -> Result<(Header, Vec<u8>), Failure> {
+        let deadline = Instant::now() + self.timeout;
+        self.stream
+            .set_write_timeout(Some(self.timeout))
+            .and_then(|()| self.stream.write_all(frame))
+            .map_err(|error| self.lost(&error, effect))?;
+        loop {
+            let consumed = match self.receiver.next(&self.buffer) {
+                Received::Frame {
+                    header,
+                    body,
+                    consumed,
+                } => {
+                    let answer = (header, body.to_vec());
+                    self.buffer.drain(..consumed);
+                    return self.judge(answer, id, effect);
+                }
+                Received::Refused { refusal, .. } => return Err(self.broken(&refusal, effect)),
+                Received::Skipped { consumed } => consumed,
+                Received::Incomplete { .. } => {
+                    self.fill(deadline, effect)?;
+                    0
+                }
+            };
+            self.buffer.drain(..consumed);
+        }
+    }
+
+    /// Whether a frame is the reply that was waited for, and a good one.
+    fn judge(
+        &self,
+        (header, body): (Header, Vec<u8>),
+        id: u64,
+        effect: Effect,
+    ) -> Result<(Header, Vec<u8>), Failure> {
+        let status = Status::from_code(header.level_or_status);
+        if status == Some(Status::Ok) && header.request_id == id {
+            return Ok((header, body));
+        }
+        let Some(status) = status.filter(|status| *status != Status::Ok) else {
+            return Err(self.broken(
+                &format_args!(
+                    "request {} with status {:#06x} while {id} was asked",
+                    header.request_id, header.level_or_status
+                ),
+                effect,
+            ));
+        };
+        Err(refused(status, text_of(&body).unwrap_or_default()))
+    }
+
+    /// Reads once from the socket, not beyond the deadline.
+    fn fill(&mut self, deadline: Instant, effect: Effect) -> Result<(), Failure> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(self.lost(&ErrorKind::TimedOut.into(), effect));
+        }
+        let start = self.buffer.len();
+        self.buffer.resize(start + READ_BYTES, 0);
+        let read = self
+            .stream
+            .set_read_timeout(Some(left))
+            .and_then(|()| self.stream.read(&mut self.buffer[start..]));
+        self.buffer.truncate(start + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => Err(self.lost(&ErrorKind::UnexpectedEof.into(), effect)),
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(self.lost(&error, effect)),
+        }
+    }
+
+    /// The connection failed while an answer was waited for.
+    fn lost(&self, error: &std::io::Error, effect: Effect) -> Failure {
+        let cause = match error.kind() {
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => {
+                format!("no answer within {} ms", self.timeout.as_millis())
+            }
+            ErrorKind::UnexpectedEof => "it closed the connection".to_string(),
+            _ => error.to_string(),
+        };
+        let address = &self.address;
+        Failure::server(format_args!("{address}: {cause}{}", effect.unanswered()))
+    }
+
+    /// What came back is no answer of this protocol.
+    fn broken(&self, found: &dyn fmt::Display, effect: Effect) -> Failure {
+        let address = &self.address;
+        Failure::server(format_args!(
+            "{address} does not answer as a Penstock server does: {found}{}",
+            effect.unanswered()
+        ))
+    }
+}
+
+impl Effect {
+    fn unanswered(self) -> &'static str {
+        match self {
+            Effect::None => "",
+            Effect::Write => "; whether the write was executed is unknown",
+        }
+    }
+}
+
+/// The failure that a status stands for, by its class.
+pub fn refused(status: Status, message: &str) -> Failure {
+    let executed = match status.executed() {
+        Executed::Yes => "executed",
+        Executed::No => "not executed",
+        Executed::Unknown => "whether it was executed is unknown",
+    };
+    let message = match message {
+        "" => String::new(),
+        text => format!(": {text}"),
+    };
+    let line = format_args!("{}{message} ({executed})", status.name());
+    match status.code() >> 8 {
+        0x01 => Failure::no(line),
+        0x04 => Failure::usage(line),
+        _ => Failure::server(line),
+    }
+}
