@@ -43,12 +43,14 @@ pub(super) struct Uring {
 }
 
 /// The flags that are asked for, in the order in which an old kernel is relieved of them.
-const SETUP_FLAGS: [&str; 4] = [
-    "SINGLE_ISSUER",
-    "TASKRUN_FLAG",
-    "COOP_TASKRUN",
-    "SUBMIT_ALL",
+const SETUP_FLAGS: [(&str, SetFlag); 4] = [
+    ("SINGLE_ISSUER", io_uring::Builder::setup_single_issuer),
+    ("TASKRUN_FLAG", io_uring::Builder::setup_taskrun_flag),
+    ("COOP_TASKRUN", io_uring::Builder::setup_coop_taskrun),
+    ("SUBMIT_ALL", io_uring::Builder::setup_submit_all),
 ];
+
+type SetFlag = fn(&mut io_uring::Builder) -> &mut io_uring::Builder;
 
 impl Uring {
     pub(super) fn open(
@@ -63,7 +65,7 @@ impl Uring {
             problems.push(Problem {
                 cause: format!(
                     "the kernel knows no ring flag {}",
-                    SETUP_FLAGS[..dropped].join(", ")
+                    names(&SETUP_FLAGS[..dropped]).join(", ")
                 ),
                 mend: "use Linux 6.1 or newer".into(),
             });
@@ -71,7 +73,7 @@ impl Uring {
         if !(ring.params().is_feature_ext_arg() && ring.params().is_feature_nodrop()) {
             return Err(UringRefused::OldKernel);
         }
-        let mut setup = SETUP_FLAGS[dropped..].to_vec();
+        let mut setup = names(&SETUP_FLAGS[dropped..]);
 
         let mut workers = KERNEL_WORKERS_MAX;
         // Before 5.15 there is no such limit, and the ring works all the same.
@@ -314,13 +316,8 @@ fn build(entries: u32) -> io::Result<(IoUring, usize)> {
     loop {
         let mut builder = IoUring::builder();
         builder.dontfork().setup_cqsize(entries * 4);
-        for flag in &SETUP_FLAGS[dropped..] {
-            match *flag {
-                "SINGLE_ISSUER" => builder.setup_single_issuer(),
-                "TASKRUN_FLAG" => builder.setup_taskrun_flag(),
-                "COOP_TASKRUN" => builder.setup_coop_taskrun(),
-                _ => builder.setup_submit_all(),
-            };
+        for (_, set) in &SETUP_FLAGS[dropped..] {
+            set(&mut builder);
         }
         match builder.build(entries) {
             Ok(ring) => return Ok((ring, dropped)),
@@ -332,6 +329,10 @@ fn build(entries: u32) -> io::Result<(IoUring, usize)> {
             Err(error) => return Err(error),
         }
     }
+}
+
+fn names(flags: &[(&'static str, SetFlag)]) -> Vec<&'static str> {
+    flags.iter().map(|(name, _)| *name).collect()
 }
 
 /// Enters the ring into the calling thread's table of rings, which saves looking up its descriptor
@@ -453,7 +454,7 @@ pub(crate) fn probe() -> Result<String, UringRefused> {
     if !(ring.params().is_feature_ext_arg() && ring.params().is_feature_nodrop()) {
         return Err(UringRefused::OldKernel);
     }
-    Ok(SETUP_FLAGS[dropped..].join(" | "))
+    Ok(names(&SETUP_FLAGS[dropped..]).join(" | "))
 }
 
 fn disabled_by_sysctl() -> u8 {

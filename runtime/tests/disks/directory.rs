@@ -1,0 +1,340 @@
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use penstock_runtime::directory::{Directory, DirectoryError, DirectoryOptions};
+use penstock_storage::io::{FileId, SegmentSource};
+
+use crate::{Folder, options};
+
+/// The error of an open that must fail, on one line, and the proof that IDENTITY did not change.
+fn refused(path: &Path, options: DirectoryOptions) -> (DirectoryError, String) {
+    let before = fs::read(path.join("IDENTITY")).ok();
+    let error = Directory::open(path, options).expect_err("this must be refused");
+    let text = error.to_string();
+    assert!(!text.contains('\n'), "one line: {text}");
+    assert!(
+        text.contains(&*path.to_string_lossy()),
+        "names the path: {text}"
+    );
+    assert_eq!(
+        fs::read(path.join("IDENTITY")).ok(),
+        before,
+        "a refusal changes nothing"
+    );
+    (error, text)
+}
+
+#[test]
+fn a_new_directory_is_private_complete_and_in_its_first_incarnation() {
+    let folder = Folder::new("new_directory");
+    let path = folder.path().join("above/data");
+    let directory = Directory::open(&path, options()).expect("open");
+    assert!(directory.is_new());
+    let identity = *directory.identity();
+    assert_eq!((identity.incarnation, identity.log_count), (1, 2));
+    assert_eq!(identity.segment_bytes, 1 << 20);
+    assert_ne!(identity.cluster_id, identity.node_id);
+    assert_eq!(
+        fs::metadata(&path).expect("it is there").mode() & 0o777,
+        0o700
+    );
+    assert_eq!(
+        fs::metadata(path.join("IDENTITY"))
+            .expect("it is there")
+            .len(),
+        4096
+    );
+    assert!(directory.segments().list().expect("list").is_empty());
+    let leftovers = fs::read_dir(path.join("segments")).expect("list").count();
+    assert_eq!(leftovers, 0);
+}
+
+#[test]
+fn the_identity_survives_and_the_incarnation_rises_with_each_start() {
+    let folder = Folder::new("incarnations");
+    let path = folder.path().join("data");
+    let first = *Directory::open(&path, options()).expect("open").identity();
+    for incarnation in 2..5 {
+        let larger = DirectoryOptions {
+            segment_bytes: 2 << 20,
+            ..options()
+        };
+        let directory = Directory::open(&path, larger).expect("open");
+        assert!(!directory.is_new());
+        let identity = *directory.identity();
+        assert_eq!(identity.incarnation, incarnation);
+        assert_eq!(
+            identity.segment_bytes,
+            2 << 20,
+            "new segments have the size now asked for"
+        );
+        assert_eq!(
+            (
+                identity.cluster_id,
+                identity.node_id,
+                identity.log_count,
+                identity.created_ms
+            ),
+            (
+                first.cluster_id,
+                first.node_id,
+                first.log_count,
+                first.created_ms
+            )
+        );
+    }
+}
+
+#[test]
+fn a_directory_in_use_is_refused_by_the_pid_of_its_user_and_free_afterwards() {
+    let folder = Folder::new("locked");
+    let path = folder.path().join("data");
+    let held = Directory::open(&path, options()).expect("open");
+    let (error, text) = refused(&path, options());
+    assert!(matches!(error, DirectoryError::Locked { pid, .. } if pid == Some(std::process::id())));
+    assert!(
+        text.contains(&format!("in use by process {}", std::process::id())),
+        "{text}"
+    );
+    let error = Directory::inspect(&path).expect_err("inspection waits its turn too");
+    assert!(matches!(error, DirectoryError::Locked { .. }));
+    drop(held);
+    Directory::open(&path, options()).expect("it is free again");
+}
+
+#[test]
+fn a_garbage_identity_is_refused_with_what_is_wrong_and_how_to_mend_it() {
+    let folder = Folder::new("garbage");
+    let path = folder.path().join("data");
+    drop(Directory::open(&path, options()).expect("open"));
+    let good = fs::read(path.join("IDENTITY")).expect("read");
+
+    let mut flipped = good.clone();
+    flipped[60] ^= 1;
+    let longer = [&good[..], &[0]].concat();
+    let cases: [(&[u8], &str); 5] = [
+        (b"", "does not begin with PENSTOCK"),
+        (&[0xee; 4096], "does not begin with PENSTOCK"),
+        (&good[..100], "100 bytes long instead of 4096"),
+        (&longer, "longer than 4096 bytes"),
+        (&flipped, "checksum disagrees"),
+    ];
+    for (contents, cause) in cases {
+        fs::write(path.join("IDENTITY"), contents).expect("write");
+        let (error, text) = refused(&path, options());
+        assert!(matches!(error, DirectoryError::Damaged { .. }));
+        assert!(text.contains(cause) && text.contains("restore"), "{text}");
+    }
+    fs::write(path.join("IDENTITY"), good).expect("write");
+    Directory::open(&path, options()).expect("the good one is taken again");
+}
+
+#[test]
+fn another_format_version_is_named_with_the_one_this_build_reads() {
+    let folder = Folder::new("version");
+    let path = folder.path().join("data");
+    drop(Directory::open(&path, options()).expect("open"));
+    let mut identity = fs::read(path.join("IDENTITY")).expect("read");
+    identity[8] = 9;
+    fs::write(path.join("IDENTITY"), identity).expect("write");
+    let (_, text) = refused(&path, options());
+    assert!(
+        text.contains("format version 9, and this build reads version 1"),
+        "{text}"
+    );
+}
+
+#[test]
+fn another_number_of_shards_is_refused_with_both_numbers() {
+    let folder = Folder::new("shards");
+    let path = folder.path().join("data");
+    drop(Directory::open(&path, options()).expect("open"));
+    let (_, text) = refused(
+        &path,
+        DirectoryOptions {
+            shards: Some(3),
+            ..options()
+        },
+    );
+    assert!(
+        text.contains("laid out for 2 shards") && text.contains("asks for 3"),
+        "{text}"
+    );
+    let same = DirectoryOptions {
+        shards: Some(2),
+        shards_of_new: 8,
+        ..options()
+    };
+    assert_eq!(
+        Directory::open(&path, same)
+            .expect("the same")
+            .identity()
+            .log_count,
+        2
+    );
+}
+
+#[test]
+fn a_strangers_directory_is_left_alone() {
+    let folder = Folder::new("foreign");
+    let path = folder.path().join("photos");
+    fs::create_dir(&path).expect("create");
+    fs::write(path.join("beach.jpg"), "x").expect("write");
+    let (_, text) = refused(&path, options());
+    assert!(text.contains("holds 'beach.jpg' and no IDENTITY"), "{text}");
+    let names = fs::read_dir(&path).expect("list").count();
+    assert_eq!(names, 1, "nothing was put beside it");
+}
+
+#[test]
+fn segments_without_an_identity_are_not_taken_for_a_fresh_directory() {
+    let folder = Folder::new("lost_identity");
+    let path = folder.path().join("data");
+    drop(Directory::open(&path, options()).expect("open"));
+    fs::write(path.join("segments/00000001.seg"), "records").expect("write");
+    fs::remove_file(path.join("IDENTITY")).expect("remove");
+    let (_, text) = refused(&path, options());
+    assert!(text.contains("holds 'segments' and no IDENTITY"), "{text}");
+}
+
+#[test]
+fn an_interrupted_first_start_is_begun_anew() {
+    let folder = Folder::new("interrupted");
+    let path = folder.path().join("data");
+    fs::create_dir_all(path.join("segments")).expect("create");
+    fs::create_dir(path.join("lost+found")).expect("create");
+    fs::write(path.join("LOCK"), "").expect("write");
+    fs::write(path.join("IDENTITY.tmp"), "half").expect("write");
+    let directory = Directory::open(&path, options()).expect("open");
+    assert_eq!(directory.identity().incarnation, 1);
+}
+
+#[test]
+fn a_file_in_the_way_is_named_as_such() {
+    let folder = Folder::new("in_the_way");
+    let path = folder.path().join("file");
+    fs::write(&path, "x").expect("write");
+    for path in [path.clone(), path.join("below")] {
+        let (_, text) = refused(&path, options());
+        assert!(
+            text.contains("not a directory; name another with --data"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_directory_of_another_user_is_refused_with_the_command_that_mends_it() {
+    let folder = Folder::new("denied");
+    let path = folder.path().join("data");
+    fs::create_dir(&path).expect("create");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o500)).expect("chmod");
+    if fs::write(path.join("LOCK"), "").is_ok() {
+        eprintln!("SKIPPED: permissions do not hold this user back (root)");
+        return;
+    }
+    let (_, text) = refused(&path, options());
+    assert!(
+        text.contains("no permission to") && text.contains("chown -R"),
+        "{text}"
+    );
+}
+
+#[test]
+fn inspection_changes_nothing_and_tells_an_empty_directory() {
+    let folder = Folder::new("inspection");
+    let path = folder.path().join("data");
+    assert!(Directory::inspect(&path).is_err());
+    assert!(!path.exists(), "looking makes nothing");
+    fs::create_dir(&path).expect("create");
+    assert!(matches!(
+        Directory::inspect(&path),
+        Err(DirectoryError::Empty { .. })
+    ));
+    assert_eq!(fs::read_dir(&path).expect("list").count(), 0);
+
+    let identity = *Directory::open(&path, options()).expect("open").identity();
+    let lock = fs::read(path.join("LOCK")).expect("read");
+    for _ in 0..2 {
+        let directory = Directory::inspect(&path).expect("look");
+        assert_eq!(*directory.identity(), identity);
+    }
+    assert_eq!(fs::read(path.join("LOCK")).expect("read"), lock);
+}
+
+#[test]
+fn segment_files_are_found_by_their_exact_names_and_leftovers_are_removed() {
+    let folder = Folder::new("names");
+    let path = folder.path().join("data");
+    drop(Directory::open(&path, options()).expect("open"));
+    let files = [
+        ("00000007.seg", 4096),
+        ("123456789.seg", 10),
+        ("0000001.seg", 1),
+        ("+0000002.seg", 1),
+        ("00000003.seg.bak", 1),
+        ("00000004.tmp", 1),
+    ];
+    for (name, bytes) in files {
+        fs::write(path.join("segments").join(name), vec![1; bytes]).expect("write");
+    }
+    let directory = Directory::open(&path, options()).expect("open");
+    let mut found = directory.segments().list().expect("list");
+    found.sort_unstable();
+    assert_eq!(found, [(FileId(7), 4096), (FileId(123_456_789), 10)]);
+    assert_eq!(
+        directory.segments().next_file().expect("list"),
+        FileId(123_456_790)
+    );
+    assert!(!path.join("segments/00000004.tmp").exists());
+    assert!(
+        path.join("segments/00000003.seg.bak").exists(),
+        "not ours to remove"
+    );
+}
+
+#[test]
+fn recovery_reads_at_any_offset_and_length_and_is_told_where_a_file_ends() {
+    let folder = Folder::new("reader");
+    let directory = folder.data();
+    let contents: Vec<u8> = (0..10_000u32).map(|at| at.to_le_bytes()[0]).collect();
+    for number in [1, 2] {
+        fs::write(directory.segments().path(FileId(number)), &contents).expect("write");
+    }
+    let mut reader = directory.segments().reader();
+    assert_eq!(reader.files().expect("list").len(), 2);
+    for (file, offset, bytes, there) in [
+        (1, 0, 10_000, 10_000),
+        (2, 4097, 33, 33),
+        (1, 9_990, 100, 10),
+        (2, 20_000, 5, 0),
+    ] {
+        let mut into = vec![0xee; bytes];
+        let moved = reader
+            .read_at(FileId(file), offset, &mut into)
+            .expect("read");
+        assert_eq!(moved, there);
+        let begin = usize::try_from(offset).expect("small").min(contents.len());
+        assert_eq!(into[..there], contents[begin..begin + there]);
+    }
+    let error = reader
+        .read_at(FileId(3), 0, &mut [0; 8])
+        .expect_err("there is no such file");
+    assert!(error.to_string().contains("00000003.seg"), "{error}");
+}
+
+#[test]
+fn a_file_is_cut_and_removed_by_its_number() {
+    let folder = Folder::new("cut");
+    let directory = folder.data();
+    let segments = directory.segments();
+    fs::write(segments.path(FileId(4)), vec![1; 8192]).expect("write");
+    segments.truncate(FileId(4), 4096).expect("cut");
+    assert_eq!(segments.list().expect("list"), [(FileId(4), 4096)]);
+    segments.open_file(FileId(4)).expect("open");
+    segments.remove(FileId(4)).expect("remove");
+    assert!(segments.list().expect("list").is_empty());
+    let error = segments.open_file(FileId(4)).expect_err("it is gone");
+    assert!(error.to_string().contains("00000004.seg"), "{error}");
+}

@@ -1,0 +1,105 @@
+//! A file system of 64 MiB on a loop device; needs root.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use penstock_runtime::directory::Directory;
+use penstock_runtime::spare::{SpareOutcome, Spares};
+
+use crate::spares::{LONG, ask};
+use crate::{Folder, options};
+
+struct Mounted(PathBuf);
+
+impl Mounted {
+    /// None, said loudly, where this user cannot mount.
+    fn new(folder: &Folder) -> Option<Self> {
+        let image = folder.path().join("image");
+        let place = folder.path().join("mounted");
+        fs::create_dir(&place).expect("create");
+        File::create(&image)
+            .and_then(|file| file.set_len(64 << 20))
+            .expect("make the image");
+        let made = run("mkfs.ext4", &[Path::new("-q"), Path::new("-F"), &image]).and_then(|()| {
+            run(
+                "mount",
+                &[Path::new("-o"), Path::new("loop"), &image, &place],
+            )
+        });
+        match made {
+            Ok(()) => Some(Self(place)),
+            Err(error) => {
+                eprintln!("SKIPPED: cannot mount a small file system: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = run("umount", &[&self.0]);
+    }
+}
+
+fn run(program: &str, arguments: &[&Path]) -> io::Result<()> {
+    let output = Command::new(program).args(arguments).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    ))
+}
+
+#[test]
+fn a_full_disk_is_told_to_who_asks_and_the_file_comes_when_there_is_room() {
+    let folder = Folder::new("full_disk");
+    let Some(mounted) = Mounted::new(&folder) else {
+        return;
+    };
+    let directory = Directory::open(&mounted.0, options()).expect("open on a fresh file system");
+    let filler = mounted.0.join("filler");
+    fill(&filler);
+
+    let spares = Spares::start(directory.segments()).expect("start");
+    let shard = spares.handle();
+    let inbox = ask(&shard, 16 << 20);
+    // At least one more try is refused as well before there is room.
+    for _ in 0..2 {
+        match inbox.recv_timeout(LONG).expect("an outcome comes") {
+            SpareOutcome::Refused { free_bytes } => assert!(free_bytes < 16 << 20),
+            other => panic!("{other:?}"),
+        }
+        let names = fs::read_dir(directory.segments().folder())
+            .expect("list")
+            .count();
+        assert_eq!(names, 0, "a failed try leaves nothing behind");
+    }
+    fs::remove_file(&filler).expect("make room");
+    loop {
+        match inbox.recv_timeout(LONG).expect("an outcome comes") {
+            SpareOutcome::Refused { .. } => {}
+            SpareOutcome::Ready(spare) => {
+                assert_eq!(spare.bytes, 16 << 20);
+                break;
+            }
+            SpareOutcome::Failed(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Writes until nothing fits any more.
+fn fill(path: &Path) {
+    let mut file = File::create(path).expect("create");
+    for bytes in [1 << 20, 1 << 12] {
+        let chunk = vec![1; bytes];
+        while file
+            .write_all(&chunk)
+            .and_then(|()| file.sync_data())
+            .is_ok()
+        {}
+    }
+}
