@@ -163,7 +163,7 @@ impl Command {
         match self {
             Command::Serve(args) => {
                 let settings = args.resolve()?;
-                penstock_runtime::server::serve(settings.config()).map_err(|error| match error {
+                penstock_runtime::server::serve(settings.config).map_err(|error| match error {
                     ServeError::Failed(_) => Failure::server(error),
                     _ => Failure::usage(error),
                 })
