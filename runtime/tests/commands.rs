@@ -225,6 +225,7 @@ fn what_no_server_could_take_is_refused_before_one_is_asked() {
         (&["update-if", "k", "second.exists"], "--second KEY"),
         (&["set", "k", "u8:256"], "a number, 0..255"),
         (&["set", "k", "@/nowhere/file"], "cannot read /nowhere/file"),
+        (&["set", "k", "@/dev/zero"], "more than 16777216 bytes"),
     ] {
         assert_refused(&penstock(words, &[]), 2, part);
     }

@@ -1,11 +1,13 @@
 //! The commands that ask a running server.
 
 use std::fmt::Write;
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{IsTerminal, Read};
 
 use clap::{Args, ValueEnum};
 use penstock_net::instruction::Instruction;
 use penstock_net::level::AckLevel;
+use penstock_net::limits::VALUE_BYTES_HARD_MAX;
 use penstock_net::reply::{ITEM_FLAG_OVERFLOW, NO_INSTRUCTION};
 use penstock_net::request::{Condition, Version};
 use penstock_net::status::Status;
@@ -403,9 +405,25 @@ impl Answer {
 fn read_literal(text: &str) -> Result<Vec<u8>, Failure> {
     match Literal::parse(text).map_err(Failure::usage)? {
         Literal::Bytes(bytes) => Ok(bytes),
-        Literal::File(path) => std::fs::read(&path).map_err(|error| {
-            Failure::usage(format_args!("cannot read {}: {error}", path.display()))
-        }),
+        Literal::File(path) => {
+            // A device or a huge file must not fill the memory before the server can refuse it.
+            let mut bytes = Vec::new();
+            File::open(&path)
+                .and_then(|file| {
+                    file.take(VALUE_BYTES_HARD_MAX as u64 + 1)
+                        .read_to_end(&mut bytes)
+                })
+                .map_err(|error| {
+                    Failure::usage(format_args!("cannot read {}: {error}", path.display()))
+                })?;
+            if bytes.len() > VALUE_BYTES_HARD_MAX {
+                return Err(Failure::usage(format_args!(
+                    "{} has more than {VALUE_BYTES_HARD_MAX} bytes, the most of any value",
+                    path.display()
+                )));
+            }
+            Ok(bytes)
+        }
     }
 }
 
