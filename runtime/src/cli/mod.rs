@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use penstock_runtime::server::ServeError;
 use penstock_runtime::config::{Settings, Sources};
+use penstock_runtime::server::ServeError;
 
 use client::{DelArgs, GetArgs, InfoArgs, PingArgs, SetArgs, UpdateIfArgs};
 use inspect::InspectArgs;

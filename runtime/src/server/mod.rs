@@ -20,15 +20,17 @@ use core_affinity::CoreId;
 use penstock_net::hello::{AUTH_NONE, ServerHello};
 use penstock_net::limits::Limits;
 use penstock_shard::{Mail, ShardConfig, Topology};
+use penstock_storage::log::SyncMethod;
 use penstock_storage::recovery::{RecoveryError, Survey, survey};
 use penstock_storage::segment::Owner;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::block::ArenaLayout;
+use crate::block::{Arena, ArenaLayout};
+use crate::calibrate::{Calibration, calibrate};
 use crate::checks::{self, Demand};
 use crate::config::{Config, IoMode};
 use crate::directory::{Directory, DirectoryError, DirectoryOptions};
-use crate::disk;
+use crate::disk::{self, Disk, DiskOptions};
 use crate::spare::{SpareOutcome, Spares};
 use stats::Stats;
 
@@ -126,6 +128,7 @@ pub(crate) struct CoreStart {
     pub(crate) spares_left: Vec<penstock_storage::io::FileId>,
     pub(crate) listeners: Vec<TcpListener>,
     pub(crate) disk_mode: disk::IoMode,
+    pub(crate) calibration: Calibration,
     pub(crate) has_uring: bool,
     pub(crate) inbox: flume::Receiver<Letter>,
     pub(crate) outboxes: Vec<flume::Sender<Letter>>,
@@ -169,6 +172,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     };
     banner(&config, &directory, shards);
 
+    let calibration = calibrate_disk(&directory, disk_mode)?;
     let owner = Owner { cluster_id: identity.cluster_id, node_id: identity.node_id };
     let survey = survey(&mut directory.segments().reader(), owner).map_err(ServeError::Recovery)?;
     if let Some(log_id) = survey.logs.keys().find(|&&log_id| log_id == 0 || log_id > u64::from(shards)) {
@@ -245,6 +249,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
             spares_left: spares_left.iter().copied().skip(usize::from(shard)).step_by(usize::from(shards)).collect(),
             listeners: vec![shared, own],
             disk_mode,
+            calibration,
             has_uring: has_uring && config.io != IoMode::Threads,
             inbox,
             outboxes: senders.clone(),
@@ -348,6 +353,31 @@ fn refuse_open_door(config: &Config) -> Result<(), ServeError> {
     )))
 }
 
+/// Times the disk once, before the shards share it.
+fn calibrate_disk(directory: &Directory, mode: disk::IoMode) -> Result<Calibration, ServeError> {
+    let system = |action| move |error| ServeError::System { action, error };
+    let arena = Arena::new(ArenaLayout::default()).map_err(system("map the memory of a disk"))?;
+    let options = DiskOptions { mode, ..DiskOptions::default() };
+    let mut disk = Disk::open(options, &arena).map_err(|refused| ServeError::Option(refused.to_string()))?;
+    println!("{:<12} {}", "disk engine", disk.describe());
+    disk.problems().iter().for_each(print_problem);
+    let calibration = calibrate(&mut disk, &arena, directory.segments()).map_err(system("time the disk"))?;
+    let method = match calibration.method {
+        SyncMethod::DurableWrite => "durable writes",
+        SyncMethod::WriteThenSync => "write, then fdatasync",
+    };
+    println!(
+        "sync method  {method}: 4 KiB durable in {} us by durable writes, {} us by write and fdatasync; read in {} us",
+        calibration.durable_write_us, calibration.write_then_sync_us, calibration.read_us
+    );
+    Ok(calibration)
+}
+
+fn print_problem(problem: &checks::Problem) {
+    println!("  problem    {}", problem.cause);
+    println!("  mend       {}", problem.mend);
+}
+
 /// The listeners: the shared port once per shard, and one port per shard.
 fn bind(config: &Config, shards: u16) -> Result<(Vec<TcpListener>, Vec<TcpListener>), ServeError> {
     let mut address = config.listen;
@@ -414,13 +444,6 @@ fn banner(config: &Config, directory: &Directory, shards: u16) {
     };
     for check in checks::look(&demand) {
         println!("{:<12} {}", check.name, check.value);
-        if let Some(problem) = check.problem {
-            print_problem(&problem);
-        }
+        check.problem.iter().for_each(print_problem);
     }
-}
-
-pub(crate) fn print_problem(problem: &checks::Problem) {
-    println!("  problem    {}", problem.cause);
-    println!("  mend       {}", problem.mend);
 }

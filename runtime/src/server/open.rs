@@ -4,18 +4,16 @@ use std::io;
 use std::time::Instant;
 
 use penstock_shard::Shard;
-use penstock_storage::log::{Log, LogConfig, SyncMethod};
+use penstock_storage::log::{Log, LogConfig, Place};
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::{RecoveryError, recover};
 use penstock_storage::io::SegmentSource;
-use penstock_storage::log::Place;
 use penstock_storage::store::{Memory, Store};
 
 use crate::block::{Arena, ArenaLayout};
-use crate::calibrate::calibrate;
 use crate::disk::{Disk, DiskOptions};
 
-use super::{CoreStart, ServeError, print_problem};
+use super::{CoreStart, ServeError};
 
 /// A shard that is ready to serve, and what it found.
 pub(crate) struct Opened {
@@ -31,10 +29,6 @@ pub(crate) fn open(start: &CoreStart) -> Result<Opened, ServeError> {
     let arena = Arena::new(layout).map_err(system("map the memory of a shard's disk"))?;
     let options = DiskOptions { mode: start.disk_mode, ..DiskOptions::default() };
     let mut disk = Disk::open(options, &arena).map_err(|refused| ServeError::Option(refused.to_string()))?;
-    for problem in disk.problems() {
-        print_problem(problem);
-    }
-    let calibration = calibrate(&mut disk, &arena, &start.segments).map_err(system("time the disk"))?;
 
     let began = Instant::now();
     let mut memory = Memory::new(usize::try_from(start.config.cache_bytes / u64::from(start.shard_config.topology.shards())).unwrap_or(usize::MAX));
@@ -75,7 +69,7 @@ pub(crate) fn open(start: &CoreStart) -> Result<Opened, ServeError> {
         record_bytes_max: usize::try_from(start.config.record_bytes_max()).unwrap_or(usize::MAX),
         frames_in_flight_max: usize::try_from(start.config.frames_in_flight).expect("a small number"),
         frames_sealed_max: 8,
-        sync: calibration.method,
+        sync: start.calibration.method,
         interval_us: u64::from(start.config.interval_ms) * 1000,
         idle_mark_us: 5_000,
     };
@@ -110,19 +104,12 @@ pub(crate) fn open(start: &CoreStart) -> Result<Opened, ServeError> {
     }
     let store = Store::new(log, arena, epoch, *recovered.sequences, memory);
     let shard = Shard::new(start.shard_config.clone(), store);
-    let method = match calibration.method {
-        SyncMethod::DurableWrite => "durable writes",
-        SyncMethod::WriteThenSync => "write, then fdatasync",
-    };
     let torn = recovered.torn.map_or(String::new(), |torn| {
         format!("; {:08}.seg was torn at offset {} by a crash, nothing acknowledged as durable was there", torn.file.0, torn.offset)
     });
     let text = format!(
-        "core {}, {}, {method} ({} us; the other {} us), {} keys from {} records in {recovery_ms} ms{torn}",
+        "core {}, {} keys from {} records in {recovery_ms} ms{torn}",
         start.core.map_or("any".into(), |core| core.id.to_string()),
-        disk.describe(),
-        calibration.durable_write_us.min(calibration.write_then_sync_us),
-        calibration.durable_write_us.max(calibration.write_then_sync_us),
         shard.usage().keys,
         recovered.records
     );
