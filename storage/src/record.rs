@@ -530,6 +530,26 @@ mod tests {
     }
 
     #[test]
+    fn padding_that_is_not_zero_is_damage_even_under_a_good_crc() {
+        let bytes = sample(None, &[]);
+        let len = read_u32(&bytes) as usize;
+        // The value has three bytes of eight.
+        for at in PART_HEADER_BYTES + 8 + 3..len {
+            let mut padded = bytes.clone();
+            padded[at] = 1;
+            let crc = crc_of(&padded[8..len]);
+            padded[4..8].copy_from_slice(&crc.to_le_bytes());
+            assert_eq!(PartView::read(&padded).unwrap_err(), PartError::Damaged);
+        }
+        let mut second = bytes[len..].to_vec();
+        // The key has eleven bytes of sixteen.
+        second[PART_HEADER_BYTES + 11] = 1;
+        let crc = crc_of(&second[8..]);
+        second[4..8].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(PartView::read(&second).unwrap_err(), PartError::Damaged);
+    }
+
+    #[test]
     fn a_part_of_a_later_format_is_unsupported_and_not_damage() {
         let mut bytes = sample(None, &[]);
         bytes[8] = 3;

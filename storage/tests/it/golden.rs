@@ -28,11 +28,10 @@ fn documented() -> BTreeMap<usize, u8> {
     for line in block.lines().filter(|line| !line.is_empty()) {
         let line = line.split('#').next().expect("a line has a first part");
         let (offset, hex) = line.split_once(':').expect("an offset");
-        let mut at = usize::from_str_radix(offset.trim(), 16).expect("an offset in hexadecimal");
-        for byte in hex.split_whitespace() {
+        let offset = usize::from_str_radix(offset.trim(), 16).expect("an offset in hexadecimal");
+        for (at, byte) in (offset..).zip(hex.split_whitespace()) {
             let byte = u8::from_str_radix(byte, 16).expect("a byte in hexadecimal");
             assert!(bytes.insert(at, byte).is_none(), "{at:#x} is shown twice");
-            at += 1;
         }
     }
     bytes

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use penstock_storage::index::CellId;
 use penstock_storage::io::{FileId, Io, IoToken, SegmentSource};
 use penstock_storage::log::{Log, LogConfig, LogStart, Place, Room, SyncMethod};
-use penstock_storage::record::{PartKind, PartView, part_bytes};
+use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec, part_bytes};
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::store::{Found, Memory, Store};
 
@@ -167,6 +167,12 @@ impl Shop {
         assert_eq!(lsn.0, self.history.len() as u64);
         self.store.log_mut().want_durable(lsn);
         true
+    }
+
+    /// What the store knows of a key of slot 0.
+    fn found(&self, number: usize) -> Found {
+        let key = key(0, number);
+        self.store.find(hash(&key), &key)
     }
 
     fn check(&mut self, slot: usize, number: usize) {
@@ -373,4 +379,122 @@ fn a_misdirected_read_is_refused_and_not_cached() {
         shop.store.find(hash(first_key), first_key),
         Found::Cold(*first)
     );
+}
+
+/// The disk lost a write and still holds what stood there before: the same key, an older value.
+#[test]
+fn an_older_part_of_the_same_key_at_the_place_is_refused() {
+    let mut shop = Shop::new(1);
+    shop.fill();
+    let old: Vec<Found> = (0..KEYS_PER_SLOT)
+        .map(|number| shop.found(number))
+        .collect();
+    shop.fill();
+    let (number, old, new) = (0..KEYS_PER_SLOT)
+        .find_map(|number| match (old[number], shop.found(number)) {
+            (Found::Cold(old), Found::Cold(new)) => Some((number, old, new)),
+            _ => None,
+        })
+        .expect("the cache is tiny");
+    let mut bytes = vec![0; old.bytes as usize];
+    shop.disk
+        .read_at(old.file, old.offset, &mut bytes)
+        .expect("there");
+    let start = usize::try_from(new.offset).expect("small");
+    shop.disk.files.get_mut(&new.file).expect("there")[start..start + bytes.len()]
+        .copy_from_slice(&bytes);
+    let request = shop
+        .store
+        .read(IoToken(1), new)
+        .expect("the heap has blocks");
+    shop.disk.submit(&mut vec![request]);
+    let block = shop.disk.complete(0).block.expect("a read has a block");
+    assert!(
+        shop.store
+            .admit(hash(&key(0, number)), new, &block, hash)
+            .is_err()
+    );
+}
+
+#[test]
+fn a_deletion_stays_in_memory_until_it_is_durable() {
+    let mut shop = Shop::new(1);
+    shop.fill();
+    shop.check(0, 7);
+    assert!(shop.change(0, vec![(key(0, 7), None)]));
+    for _ in 0..3 {
+        shop.store.settle();
+        let Found::Cached(id) = shop.found(7) else {
+            panic!("it left")
+        };
+        assert!(shop.store.cell(id).is_deleted());
+    }
+    shop.pump();
+    shop.complete(0);
+    assert_eq!(shop.found(7), Found::Absent);
+}
+
+/// Cleaning will append old parts again: replay goes by version, not by position.
+#[test]
+fn replay_keeps_the_newer_version_wherever_it_stands() {
+    let encode = |epoch, sequence, value: &[u8]| {
+        let parts = [PartSpec {
+            kind: PartKind::Put,
+            key: b"key",
+            value,
+            expiry_ms: None,
+            layout: 0,
+        }];
+        let record = RecordSpec {
+            slot: 0,
+            epoch,
+            sequence,
+            time_ms: 1,
+            parts: &parts,
+            extension: &[],
+        };
+        let mut bytes = vec![0; record.bytes()];
+        record.encode_part(0, &mut bytes);
+        bytes
+    };
+    let versions = [
+        encode(256, 9, b"old"),
+        encode(512, 2, b"newest"),
+        encode(512, 1, b"newer"),
+    ];
+    for order in [
+        [0, 1, 2],
+        [0, 2, 1],
+        [1, 0, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
+    ] {
+        let mut memory = Memory::new(CACHE_BYTES);
+        for n in order {
+            let part = PartView::read(&versions[n]).expect("just encoded");
+            let place = Place {
+                file: FileId(1),
+                offset: 64 * (n as u64 + 1),
+                bytes: 56,
+            };
+            let no_cold_key = |_: Place, _: &mut dyn FnMut(&PartView<'_>)| -> Result<(), ()> {
+                panic!("all in memory")
+            };
+            memory
+                .replay(5, &part, place, no_cold_key)
+                .expect("no read");
+        }
+        let store = Store::new(
+            Log::new(log_config(1), LogStart::default(), Heap),
+            Heap,
+            256,
+            [0; 256],
+            memory,
+        );
+        let Found::Cached(id) = store.find(5, b"key") else {
+            panic!("not in memory")
+        };
+        assert_eq!(store.cell(id).value(), b"newest", "{order:?}");
+    }
 }
