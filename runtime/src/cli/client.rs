@@ -1,14 +1,13 @@
 //! The commands that ask a running server.
 
-use std::fmt::Write;
 use std::fs::File;
 use std::io::{IsTerminal, Read};
 
 use clap::{Args, ValueEnum};
-use penstock_net::instruction::Instruction;
+use penstock_net::instruction::{Instruction, Operation};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::VALUE_BYTES_HARD_MAX;
-use penstock_net::reply::{ITEM_FLAG_OVERFLOW, NO_INSTRUCTION};
+use penstock_net::reply::ITEM_FLAG_OVERFLOW;
 use penstock_net::request::{Condition, Version};
 use penstock_net::status::Status;
 use penstock_runtime::expression::{Field, Literal, parse_instruction};
@@ -199,7 +198,7 @@ impl GetArgs {
             .call(AckLevel::Disk, Effect::None, |batch, out| {
                 batch.get(out, self.key.as_bytes());
             })?
-            .done()?;
+            .done(&self.key)?;
         let mut out = Output::stdout();
         match &self.form {
             Form::Raw => {
@@ -245,7 +244,7 @@ impl SetArgs {
         let answer = connection.call(level, Effect::Write, |batch, out| {
             batch.set(out, self.key.as_bytes(), &value, condition);
         })?;
-        answer.done()?.report(connection.hello.interval_ms)
+        answer.done(&self.key)?.report(connection.hello.interval_ms)
     }
 }
 
@@ -258,7 +257,7 @@ impl DelArgs {
         let answer = connection.call(level, Effect::Write, |batch, out| {
             batch.del(out, self.key.as_bytes(), condition);
         })?;
-        answer.done()?.report(connection.hello.interval_ms)
+        answer.done(&self.key)?.report(connection.hello.interval_ms)
     }
 }
 
@@ -305,7 +304,7 @@ impl UpdateIfArgs {
         if answer.head.status == Status::GuardFailed {
             return Err(Failure::no(self.failed(&instructions, &answer)));
         }
-        let answer = answer.done()?;
+        let answer = answer.done(&self.key)?;
         let mut out = Output::stdout();
         let effects = instructions
             .iter()
@@ -327,28 +326,29 @@ impl UpdateIfArgs {
     fn failed(&self, instructions: &[Instruction], answer: &Answer) -> String {
         let head = &answer.head;
         let at = usize::from(head.instruction);
-        let mut line = match (self.instructions.get(at), instructions.get(at)) {
-            (Some(text), Some(instruction)) if head.instruction != NO_INSTRUCTION => {
-                let actual = match answer.value.first_chunk::<8>() {
-                    Some(bits) => format!(
-                        ", the field is {}",
-                        number_text(instruction, u64::from_le_bytes(*bits))
-                    ),
-                    None => String::new(),
-                };
-                let leaves = if head.flags & ITEM_FLAG_OVERFLOW == 0 {
-                    ""
-                } else {
-                    ", which would leave the range of its type"
-                };
-                format!("{text:?} failed{leaves}{actual}")
-            }
-            _ => "a guard failed".to_string(),
+        let (Some(text), Some(instruction)) = (self.instructions.get(at), instructions.get(at))
+        else {
+            return "a guard failed; nothing was changed".to_string();
         };
-        if head.reason != 0 {
-            let _ = write!(line, ", reason {}", head.reason);
-        }
-        line + " (not executed)"
+        let actual = answer
+            .value
+            .first_chunk::<8>()
+            .map(|bits| number_text(instruction, u64::from_le_bytes(*bits)))
+            .unwrap_or_default();
+        let saw = match instruction.operation {
+            Operation::Exists => "the key does not exist".to_string(),
+            Operation::Absent => "the key exists".to_string(),
+            _ if head.flags & ITEM_FLAG_OVERFLOW != 0 => format!(
+                "the field is {actual} and would leave the range of {}",
+                instruction.field_type.name()
+            ),
+            _ => format!("the field is {actual}"),
+        };
+        let reason = match head.reason {
+            0 => String::new(),
+            reason => format!(", reason {reason}"),
+        };
+        format!("{text:?} failed: {saw}{reason}; nothing was changed")
     }
 }
 
@@ -370,18 +370,62 @@ impl InfoArgs {
     pub fn run(self) -> Result<(), Failure> {
         let info = self.server.connect()?.info()?;
         let mut out = Output::stdout();
-        out.line(format_args!("{}", info.trim_end()));
+        out.line(format_args!("{}", indented(info.trim())));
         out.finish()
     }
 }
 
+/// JSON with a line for each member. Only what stands outside strings is touched.
+fn indented(json: &str) -> String {
+    let mut text = String::new();
+    let mut depth = 0_usize;
+    let (mut in_string, mut escaped) = (false, false);
+    let mut previous = ' ';
+    for c in json.chars() {
+        if in_string {
+            text.push(c);
+            in_string = escaped || c != '"';
+            escaped = !escaped && c == '\\';
+            previous = c;
+            continue;
+        }
+        let breaks = match c {
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                !matches!(previous, '{' | '[')
+            }
+            c if c.is_whitespace() => continue,
+            _ => matches!(previous, '{' | '[' | ','),
+        };
+        if breaks {
+            text.push('\n');
+            text.extend(std::iter::repeat_n("  ", depth));
+        }
+        text.push(c);
+        match c {
+            '{' | '[' => depth += 1,
+            ':' => text.push(' '),
+            '"' => in_string = true,
+            _ => {}
+        }
+        previous = c;
+    }
+    text
+}
+
 impl Answer {
     /// The answer, if it is a yes.
-    fn done(self) -> Result<Answer, Failure> {
-        match self.head.status {
-            Status::Ok => Ok(self),
-            status => Err(refused(status, &String::from_utf8_lossy(&self.value))),
-        }
+    fn done(self, key: &str) -> Result<Answer, Failure> {
+        Err(match self.head.status {
+            Status::Ok => return Ok(self),
+            Status::NotFound => Failure::no(format_args!("{key:?} does not exist")),
+            Status::Exists => Failure::no(format_args!("{key:?} exists; nothing was changed")),
+            Status::VersionMismatch => Failure::no(format_args!(
+                "{key:?} has version {}; nothing was changed",
+                version_text(self.head.version)
+            )),
+            status => refused(status, &String::from_utf8_lossy(&self.value)),
+        })
     }
 
     /// Prints what a write reached.
@@ -460,5 +504,36 @@ fn number_text(instruction: &Instruction, bits: u64) -> String {
         bits.cast_signed().to_string()
     } else {
         bits.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_gets_a_line_per_member_and_strings_stay_as_they_are() {
+        let json = r#"{"a":1, "b":{"c":"x\"{,}:[]\\","d":[1,2]},"e":{},"f":[]}"#;
+        let expected = r#"{
+  "a": 1,
+  "b": {
+    "c": "x\"{,}:[]\\",
+    "d": [
+      1,
+      2
+    ]
+  },
+  "e": {},
+  "f": []
+}"#;
+        assert_eq!(indented(json), expected);
+        assert_eq!(indented(&indented(json)), expected);
+    }
+
+    #[test]
+    fn json_that_is_broken_is_shown_and_no_reason_to_fail() {
+        for json in ["", "}", "]]", "{\"a", "{\"a\\"] {
+            indented(json);
+        }
     }
 }

@@ -1,0 +1,333 @@
+//! One server and the commands that a newcomer tries, by both interfaces to the kernel.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_penstock");
+
+/// A server that a failing test takes down with it.
+struct Server {
+    process: Child,
+    address: String,
+    /// Ports that one shard alone listens on.
+    shard_ports: Vec<u16>,
+}
+
+impl Server {
+    /// Starts on free ports and reads the addresses from what the server says of itself.
+    fn start(directory: &Path, flags: &[&str]) -> Server {
+        let mut process = command(&["serve", "--data"])
+            .arg(directory)
+            .args(["--listen", "127.0.0.1:0", "--shard-ports", "0"])
+            .args(["--cache-bytes", "16MiB", "--segment-bytes", "4MiB"])
+            .args(["--value-bytes-max", "64KiB"])
+            .args(flags)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut banner = BufReader::new(process.stdout.take().unwrap());
+        let mut server = Server {
+            process,
+            address: String::new(),
+            shard_ports: Vec::new(),
+        };
+        let mut line = String::new();
+        while banner.read_line(&mut line).unwrap() > 0 {
+            if let Some(rest) = line.trim().strip_prefix("listening") {
+                server.address = rest.split_whitespace().next().unwrap().to_string();
+                server.shard_ports = rest
+                    .split_whitespace()
+                    .filter_map(|word| word.parse().ok())
+                    .collect();
+            }
+            if line.trim() == "ready" {
+                // The rest is read too, so that the server never waits for this pipe.
+                std::thread::spawn(move || std::io::copy(&mut banner, &mut std::io::sink()));
+                return server;
+            }
+            line.clear();
+        }
+        let mut said = String::new();
+        let mut errors = server.process.stderr.take().unwrap();
+        errors.read_to_string(&mut said).unwrap();
+        panic!("the server did not start: {said}");
+    }
+
+    /// Runs a command against this server.
+    fn ask(&self, words: &[&str]) -> Output {
+        command(words)
+            .args(["--addr", &self.address])
+            .output()
+            .unwrap()
+    }
+
+    /// Runs a command that must end with this code; what it printed on both streams.
+    fn told(&self, code: i32, words: &[&str]) -> String {
+        let output = self.ask(words);
+        let text = text_of(&output);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {text}");
+        text
+    }
+
+    /// SIGTERM; the exit code.
+    fn stop(mut self) -> Option<i32> {
+        let pid = self.process.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < deadline {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("SIGTERM did not end the server");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(BINARY);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PENSTOCK_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(words);
+    command
+}
+
+fn text_of(output: &Output) -> String {
+    [&output.stdout, &output.stderr]
+        .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        .concat()
+}
+
+fn fresh(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    path
+}
+
+/// A whole session: every command, a stop, a start, and what was written is still there.
+fn session(name: &str, io: &str) {
+    let directory = fresh(name);
+    let server = Server::start(&directory, &["--io", io, "--shards", "2"]);
+    assert_eq!(server.shard_ports.len(), 2, "one port for each shard");
+
+    let written = server.told(0, &["set", "stock:42", "u32:2"]);
+    assert!(written.ends_with(", level disk\n"), "{written}");
+    let decrement = ["update-if", "stock:42", "u32@0 >= 1", "u32@0 -= 1"];
+    assert!(server.told(0, &decrement).starts_with("u32@0 = 1\nok, "));
+    assert!(server.told(0, &decrement).starts_with("u32@0 = 0\nok, "));
+    assert_eq!(
+        server.told(1, &decrement),
+        "penstock: \"u32@0 >= 1\" failed: the field is 0; nothing was changed\n"
+    );
+    assert_eq!(
+        server.told(1, &["update-if", "stock:42", "u32@0 -= 1 else 7"]),
+        "penstock: \"u32@0 -= 1 else 7\" failed: the field is 0 and would leave the range of u32, reason 7; nothing \
+         was changed\n"
+    );
+    assert_eq!(
+        server.told(1, &["update-if", "stock:42", "absent", "u32@0 = 9"]),
+        "penstock: \"absent\" failed: the key exists; nothing was changed\n"
+    );
+    assert_eq!(server.told(0, &["get", "stock:42", "--as", "u32@0"]), "0\n");
+    assert_eq!(
+        server.told(0, &["get", "stock:42", "--as", "hex"]),
+        "00000000\n"
+    );
+    assert!(
+        server
+            .told(1, &["get", "stock:42", "--as", "u64@0"])
+            .contains("lies outside the value, which has 4 bytes")
+    );
+    assert!(
+        server
+            .told(2, &["update-if", "stock:42", "u64@0 -= 1"])
+            .contains("BAD_FIELD")
+    );
+    assert!(
+        server
+            .told(
+                0,
+                &["update-if", "visits", "i64@0 -= 5", "--start", "i64:0"]
+            )
+            .starts_with("i64@0 = -5\n")
+    );
+    assert!(
+        server
+            .told(0, &["set", "sale:{42}", "u8:1"])
+            .starts_with("ok")
+    );
+    server.told(0, &["set", "left:{42}", "u32:1"]);
+    server.told(
+        0,
+        &[
+            "update-if",
+            "left:{42}",
+            "second.u8@0 == 1",
+            "u32@0 -= 1",
+            "--second",
+            "sale:{42}",
+        ],
+    );
+    assert!(
+        server
+            .told(
+                2,
+                &["update-if", "a{1}", "second.exists", "--second", "b{2}"]
+            )
+            .contains("CROSS_SLOT")
+    );
+
+    assert_eq!(
+        server.told(1, &["get", "nobody"]),
+        "penstock: \"nobody\" does not exist\n"
+    );
+    assert_eq!(
+        server.told(1, &["set", "stock:42", "x", "--if-absent"]),
+        "penstock: \"stock:42\" exists; nothing was changed\n"
+    );
+    server.told(1, &["set", "nobody", "x", "--if-present"]);
+    server.told(1, &["del", "nobody"]);
+    server.told(0, &["set", "empty", ""]);
+    assert_eq!(server.told(0, &["get", "empty"]), "");
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-large"));
+    for (bytes, code) in [(64 << 10, 0), ((64 << 10) + 1, 2)] {
+        std::fs::write(&path, vec![0xa5; bytes]).unwrap();
+        server.told(code, &["set", "large", &format!("@{}", path.display())]);
+    }
+    let hex = server.told(0, &["get", "large", "--as", "hex"]);
+    assert_eq!(hex, "a5".repeat(64 << 10) + "\n");
+
+    let shown = server.told(0, &["get", "stock:42", "--version"]);
+    let version = shown.rsplit(' ').next().unwrap().trim();
+    server.told(0, &["set", "stock:42", "u32:5", "--if-version", version]);
+    assert!(
+        server
+            .told(1, &["set", "stock:42", "u32:6", "--if-version", version])
+            .contains("has version ")
+    );
+
+    assert_eq!(server.told(0, &["ping", "--count", "3"]).lines().count(), 3);
+    let info: serde_json::Value = serde_json::from_str(&server.told(0, &["info"])).unwrap();
+    assert_eq!(info["shard_count"], 2);
+    assert!(info["counters"]["ops"].as_u64().unwrap() > 0);
+
+    // Any port answers for any key.
+    for port in &server.shard_ports {
+        let address = format!("127.0.0.1:{port}");
+        let output = command(&["get", "stock:42", "--as", "u32@0", "--addr", &address])
+            .output()
+            .unwrap();
+        assert_eq!(text_of(&output), "5\n");
+    }
+
+    let path = directory.to_str().unwrap();
+    let busy = command(&["inspect", path]).output().unwrap();
+    assert_eq!(busy.status.code(), Some(2), "served: {}", text_of(&busy));
+    assert_eq!(server.stop(), Some(0));
+
+    let server = Server::start(&directory, &["--io", io]);
+    assert_eq!(server.told(0, &["get", "stock:42", "--as", "u32@0"]), "5\n");
+    assert_eq!(server.told(0, &["get", "empty"]), "");
+    server.told(0, &["del", "stock:42"]);
+    server.told(1, &["get", "stock:42"]);
+    assert_eq!(server.stop(), Some(0));
+
+    let sound = command(&["inspect", path, "--dump"]).output().unwrap();
+    let text = text_of(&sound);
+    assert_eq!(sound.status.code(), Some(0), "{text}");
+    assert!(
+        text.contains("put stock:42 at ") && text.contains("del stock:42 at "),
+        "{text}"
+    );
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_session_with_io_uring_survives_a_restart() {
+    session("session-uring", "uring");
+}
+
+#[test]
+fn a_session_with_threads_survives_a_restart() {
+    session("session-threads", "threads");
+}
+
+#[test]
+fn weaker_levels_are_raised_to_the_servers_and_the_answer_says_so() {
+    let directory = fresh("session-levels");
+    let server = Server::start(&directory, &["--shards", "1"]);
+    let raised = server.told(0, &["set", "k", "v", "--level", "none"]);
+    assert!(raised.ends_with("level disk\n"), "{raised}");
+    assert_eq!(server.stop(), Some(0));
+
+    let flags = ["--durability", "none", "--interval-ms", "70"];
+    let server = Server::start(&directory, &flags);
+    let none = server.told(0, &["set", "k", "v", "--level", "none"]);
+    assert!(
+        none.ends_with("level none, a crash may lose it\n"),
+        "{none}"
+    );
+    let interval = server.told(0, &["set", "k", "v", "--level", "interval"]);
+    assert!(
+        interval.ends_with("level interval, a crash within 70 ms may lose it\n"),
+        "{interval}"
+    );
+    let disk = server.told(0, &["set", "k", "v"]);
+    assert!(disk.ends_with("level disk\n"), "{disk}");
+    assert_eq!(server.stop(), Some(0));
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_flipped_bit_in_a_segment_is_found_and_ends_with_exit_code_1() {
+    let directory = fresh("session-damage");
+    let server = Server::start(&directory, &["--shards", "1"]);
+    server.told(0, &["set", "a-key-to-be-found", "its value"]);
+    server.told(0, &["set", "another", "value"]);
+    assert_eq!(server.stop(), Some(0));
+    let segments = directory.join("segments");
+    let needle = b"a-key-to-be-found";
+    let (file, at) = std::fs::read_dir(segments)
+        .unwrap()
+        .find_map(|entry| {
+            let path = entry.unwrap().path();
+            let bytes = std::fs::read(&path).unwrap();
+            let at = bytes.windows(needle.len()).position(|w| w == needle)?;
+            Some((path, at))
+        })
+        .unwrap();
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+
+    let path = directory.to_str().unwrap();
+    let output = command(&["inspect", path]).output().unwrap();
+    let text = text_of(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("DAMAGED: "), "{text}");
+    let refused = command(&["serve", "--data", path, "--listen", "127.0.0.1:0"])
+        .args(["--shard-ports", "0"])
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", text_of(&refused));
+    std::fs::remove_dir_all(&directory).unwrap();
+}
