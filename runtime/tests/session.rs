@@ -331,3 +331,60 @@ fn a_flipped_bit_in_a_segment_is_found_and_ends_with_exit_code_1() {
     assert_eq!(refused.status.code(), Some(2), "{}", text_of(&refused));
     std::fs::remove_dir_all(&directory).unwrap();
 }
+
+#[test]
+fn a_server_that_cannot_serve_says_why_in_one_line_with_exit_code_2() {
+    let directory = fresh("session-refused");
+    std::fs::create_dir(&directory).unwrap();
+    let file = directory.join("file");
+    std::fs::write(&file, "no directory").unwrap();
+    let foreign = directory.join("foreign");
+    std::fs::create_dir(&foreign).unwrap();
+    std::fs::write(foreign.join("diary"), "somebody's").unwrap();
+    let served = directory.join("served");
+    let server = Server::start(&served, &["--shards", "1"]);
+    let port = server.address.rsplit(':').next().unwrap().to_string();
+    let new = directory.join("new");
+
+    let refuse = |data: &Path, flags: &[&str], part: &str| {
+        let output = command(&["serve", "--data", data.to_str().unwrap()])
+            .args(flags)
+            .output()
+            .unwrap();
+        let line = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{line}");
+        assert_eq!(line.lines().count(), 1, "{line}");
+        assert!(
+            line.starts_with("penstock: ") && line.contains(part),
+            "{line}"
+        );
+    };
+    let free = ["--listen", "127.0.0.1:0", "--shard-ports", "0"];
+    refuse(&file, &free, "not a directory");
+    refuse(&foreign, &free, "diary");
+    refuse(&served, &free, "in use by process");
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    // 256 shards are the most that any machine may have.
+    if cpus < 256 {
+        let shards = (cpus + 1).to_string();
+        let flags = [&free[..], &["--shards", &shards]].concat();
+        refuse(&new, &flags, &format!("--shards {shards}"));
+    }
+    let busy = [
+        "--listen",
+        "127.0.0.1:0",
+        "--shards",
+        "1",
+        "--shard-ports",
+        &port,
+    ];
+    refuse(&new, &busy, &format!("127.0.0.1:{port}"));
+
+    assert_eq!(server.stop(), Some(0));
+    refuse(
+        &served,
+        &[&free[..], &["--shards", "2"]].concat(),
+        "1 shard",
+    );
+    std::fs::remove_dir_all(&directory).unwrap();
+}
