@@ -38,19 +38,6 @@ pub enum IoMode {
     Threads,
 }
 
-/// How much the server says on standard error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LogLevel {
-    /// Only what stops the server or a shard.
-    Error,
-    /// Also what an operator should mend.
-    Warn,
-    /// Also the banner, starts and stops.
-    Info,
-    /// Also each connection's end and its cause.
-    Debug,
-}
-
 /// Makes the resolved struct, the table and the way between them from one list.
 macro_rules! options {
     ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:literal, $kind:expr, $group:ident; )+) => {
@@ -99,8 +86,6 @@ options! {
     interval_ms: u32 = "100ms", Kind::Duration(Unit::Milliseconds, 1, 60_000), Main;
     /// Serve without authentication on an address that other machines can reach.
     allow_unauthenticated: bool = "false", Kind::Switch, Main;
-    /// How much is written to standard error.
-    log: LogLevel = "info", Kind::Choice(&["error", "warn", "info", "debug"]), Main;
     /// Largest value. A larger one is refused with TOO_LARGE.
     value_bytes_max: u32 = "1MiB", Kind::Size(1, 16 * MIB), Limits;
     /// Largest frame of the protocol, request or reply. It must hold one value of the largest size and 16 KiB beside it.
@@ -179,13 +164,6 @@ from_value! {
         .into_iter()
         .find(|level| level.name() == word)
         .expect("the table lists levels by their names");
-    LogLevel: Value::Word(word) => match word {
-        "error" => LogLevel::Error,
-        "warn" => LogLevel::Warn,
-        "info" => LogLevel::Info,
-        "debug" => LogLevel::Debug,
-        other => panic!("the table lists {other}, which is no level"),
-    };
 }
 
 #[cfg(test)]
