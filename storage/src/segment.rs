@@ -110,7 +110,7 @@ impl SegmentHeader {
     /// Reads a first block.
     #[must_use]
     pub fn read(block: &[u8; BLOCK_BYTES]) -> FirstBlock {
-        if block.iter().all(|&byte| byte == 0) {
+        if *block == [0; BLOCK_BYTES] {
             return FirstBlock::Spare;
         }
         if block[0..8] != SEGMENT_MAGIC

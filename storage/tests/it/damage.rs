@@ -6,7 +6,7 @@ use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::log::{Lsn, SyncMethod};
 use penstock_storage::record::part_bytes;
 use penstock_storage::recovery::{RecoveryError, survey};
-use penstock_storage::segment::Owner;
+use penstock_storage::segment::{FirstBlock, Owner, SegmentHeader};
 
 use crate::disk::{Disk, Random, Seed, seeds};
 use crate::journal::{Journal, OWNER, Parts, SEGMENT_BYTES, read_back};
@@ -295,4 +295,123 @@ fn inspection_counts_what_is_good_and_lists_all_that_is_not() {
     let report = inspect(&mut journal.disk, None, &mut |_| ());
     assert_eq!(report.damage.len(), 2);
     assert!(report.logs[&3].records > 0 && report.logs[&3].records < records);
+}
+
+/// The header of the second segment checks and tells of another first segment.
+#[test]
+fn a_segment_that_does_not_follow_the_one_before_it_is_refused() {
+    let journal = long_log();
+    let changes: [fn(&mut SegmentHeader); 5] = [
+        |header| header.first_lsn.0 += 1,
+        |header| header.previous_end_lsn.0 -= 1,
+        |header| header.previous_sequence = 0,
+        |header| header.previous_end_offset -= 4 * BLOCK_BYTES as u64,
+        |header| header.previous_end_offset += BLOCK_BYTES as u64,
+    ];
+    for (number, change) in changes.iter().enumerate() {
+        let mut disk = Disk::holding(journal.disk.files.clone());
+        let block = disk
+            .files
+            .get_mut(&FileId(2))
+            .unwrap()
+            .first_chunk_mut()
+            .unwrap();
+        let FirstBlock::Segment(mut header) = SegmentHeader::read(block) else {
+            panic!("a header")
+        };
+        change(&mut header);
+        header.encode(block);
+        assert!(
+            matches!(records_of(&disk), Err(RecoveryError::Corrupt(_))),
+            "change {number}"
+        );
+    }
+}
+
+/// Makes both CRCs of the frame in `block` good again.
+fn reseal(file: &mut [u8], block: usize) {
+    let crc = |salt: &[u8], bytes: &[u8]| {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(salt);
+        hasher.update(bytes);
+        hasher.finalize().to_le_bytes()
+    };
+    let (header, frames) = file.split_at_mut(BLOCK_BYTES);
+    let salt = &header[80..88];
+    let frame = &mut frames[(block - 1) * BLOCK_BYTES..][..BLOCK_BYTES];
+    let body_crc = crc(salt, &frame[FRAME_HEADER_BYTES..]);
+    frame[56..60].copy_from_slice(&body_crc);
+    let header_crc = crc(salt, &frame[..60]);
+    frame[60..64].copy_from_slice(&header_crc);
+}
+
+/// What no crash explains: everything checks, and it cannot be.
+#[test]
+fn a_frame_that_checks_and_contradicts_itself_is_refused() {
+    // One record of two parts in block 1, one of one part in block 2, the summary in block 3.
+    let mut journal = Journal::new(SyncMethod::DurableWrite, 1);
+    journal.add_spares();
+    let parts = vec![(b"one".to_vec(), Some(vec![1; 8])), (b"two".to_vec(), None)];
+    let (lsn, places) = journal.append(&parts).unwrap();
+    journal.log.want_durable(lsn);
+    journal.flush();
+    journal.put(b"three", b"3");
+    journal.close();
+    let sound = journal.disk.files[&FIRST].clone();
+    let verdict = |change: &dyn Fn(&mut [u8]), block: usize| {
+        let mut bytes = sound.clone();
+        change(&mut bytes);
+        reseal(&mut bytes, block);
+        records_of(&Disk::holding([(FIRST, bytes)].into()))
+    };
+    for block in 1..4 {
+        assert_eq!(
+            verdict(&|_| (), block).unwrap(),
+            journal.appended,
+            "resealing is no change"
+        );
+        let at = block * BLOCK_BYTES;
+        let corrupt = |offset: usize, value: u8| {
+            let found = verdict(&|bytes| bytes[at + offset] = value, block);
+            assert!(
+                matches!(found, Err(RecoveryError::Corrupt(_))),
+                "block {block}, byte {offset}: {found:?}"
+            );
+        };
+        corrupt(24, 9); // first LSN
+        corrupt(32, 5); // durable LSN
+        corrupt(40, 7); // records
+        corrupt(47, 1); // 16 MiB of body
+        for (offset, value) in [(4, 2), (6, 9), (7, 1)] {
+            let found = verdict(&|bytes| bytes[at + offset] = value, block);
+            assert!(
+                matches!(found, Err(RecoveryError::Version { file: FIRST, .. })),
+                "block {block}, byte {offset}"
+            );
+        }
+    }
+    let summary = 3 * BLOCK_BYTES + FRAME_HEADER_BYTES;
+    for offset in [0, 4, 8, 16, 18, 20, 28, 32, 40, 48] {
+        assert!(
+            verdict(&|bytes| bytes[summary + offset] ^= 1, 3).is_err(),
+            "summary, byte {offset}"
+        );
+    }
+    // The parts of the record change places, though each of them checks.
+    let (first, second) = (
+        usize::try_from(places[0].offset).unwrap(),
+        usize::try_from(places[1].offset).unwrap(),
+    );
+    let end = second + places[1].bytes as usize;
+    let swapped = verdict(&|bytes| bytes[first..end].rotate_left(second - first), 1);
+    assert!(matches!(swapped, Err(RecoveryError::Corrupt(_))));
+    // The second part is gone, and the frame says so.
+    let short = verdict(
+        &|bytes| {
+            bytes[second..end].fill(0);
+            bytes[BLOCK_BYTES + 44] = places[0].bytes.to_le_bytes()[0];
+        },
+        1,
+    );
+    assert!(matches!(short, Err(RecoveryError::Corrupt(_))));
 }
