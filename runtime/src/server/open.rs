@@ -1,5 +1,6 @@
 //! Bringing one shard up on its own thread: disk, calibration, recovery, store.
 
+use std::fs::File;
 use std::io;
 use std::time::Instant;
 
@@ -58,6 +59,11 @@ pub(crate) fn open(start: &CoreStart) -> Result<Opened, ServeError> {
     }
     for segment in segments.iter().filter(|segment| Some(segment.file) != recovered.release) {
         let fd = start.segments.open_file(segment.file).map_err(system("open a segment"))?;
+        if Some(segment.file) == recovered.last_file {
+            // What was read may so far be in the system's memory alone.
+            let file = File::from(fd.try_clone().map_err(system("open a segment"))?);
+            file.sync_all().map_err(system("sync the last segment"))?;
+        }
         disk.attach(segment.file, fd);
     }
     let incarnation = start.shard_config.hello.incarnation;
