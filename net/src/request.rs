@@ -216,6 +216,16 @@ impl<'a> Request<'a> {
     }
 }
 
+/// Where the first key of an item seems to stand, before anything of the item was checked: for
+/// hints only.
+#[inline]
+#[must_use]
+pub fn likely_key(item: &[u8]) -> Option<&[u8]> {
+    let head = item.first_chunk::<ITEM_HEADER_BYTES>()?;
+    let start = usize::from(read_u16(head, 0));
+    item.get(start..start + usize::from(read_u16(head, 8)))
+}
+
 /// A field whose padding is zero. The caller knows that it lies within `item`.
 #[inline]
 fn field(item: &[u8], start: usize, len: usize) -> Result<&[u8], Refusal> {

@@ -79,12 +79,13 @@ impl Context<'_> {
     }
 }
 
-/// Runs `request` and writes its reply item at the end of `out`.
+/// Runs `request` and writes its reply item at the end of `out`. `undo` is scratch memory.
 #[inline]
 pub(crate) fn run<P: Blocks>(
     store: &mut Store<P>,
     context: Context<'_>,
     request: &Request<'_>,
+    undo: &mut Vec<Undo>,
     out: &mut Vec<u8>,
 ) -> Ran {
     let hash = context.hash.of(request.key);
@@ -94,7 +95,7 @@ pub(crate) fn run<P: Blocks>(
     }
     let key = Key::new(store, hash, request.key, found);
     match request.verb {
-        Verb::UpdateIf => update_if(store, context, request, key, out),
+        Verb::UpdateIf => update_if(store, context, request, key, undo, out),
         Verb::Get => get(store, context, &key, out),
         Verb::Set => set(store, context, request, &key, out),
         Verb::Del => del(store, context, request, &key, out),
@@ -286,11 +287,11 @@ fn del<P: Blocks>(
 }
 
 /// One edit to be taken back if a later instruction fails.
-#[derive(Clone, Copy)]
-struct Undo {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Undo {
     key: u8,
     offset: u32,
-    width: u8,
+    width: usize,
     before: [u8; 8],
 }
 
@@ -311,6 +312,7 @@ fn update_if<'a, P: Blocks>(
     context: Context<'_>,
     request: &Request<'a>,
     first: Key<'a>,
+    undo: &mut Vec<Undo>,
     out: &mut Vec<u8>,
 ) -> Ran {
     let mut keys = [first, first];
@@ -359,13 +361,7 @@ fn update_if<'a, P: Blocks>(
 
     let from = out.len();
     out.extend_from_slice(&[0; REPLY_ITEM_BYTES]);
-    let mut undo = [Undo {
-        key: 0,
-        offset: 0,
-        width: 0,
-        before: [0; 8],
-    }; penstock_net::limits::INSTRUCTIONS_MAX];
-    let mut edits = 0;
+    undo.clear();
     let mut changed = [starts, false];
     let mut stop = None;
     for (number, instruction) in (0u8..).zip(request.instructions()) {
@@ -403,17 +399,16 @@ fn update_if<'a, P: Blocks>(
         {
             let mut before = [0; 8];
             before[..width].copy_from_slice(field);
-            undo[edits] = Undo {
+            undo.push(Undo {
                 key: instruction.key,
                 offset: instruction.offset,
-                width: 1 << width.trailing_zeros(),
+                width,
                 before,
-            };
+            });
         }
         match instruction.run(value) {
             Outcome::Holds => {}
             Outcome::Changed(new) => {
-                edits += 1;
                 changed[which] = true;
                 out.extend_from_slice(&new.to_le_bytes());
             }
@@ -477,9 +472,9 @@ fn update_if<'a, P: Blocks>(
         };
     }
 
-    for edit in undo[..edits].iter().rev() {
+    for edit in undo.iter().rev() {
         let id = cells[usize::from(edit.key)].expect("what was edited is there");
-        let (start, width) = (edit.offset as usize, usize::from(edit.width));
+        let (start, width) = (edit.offset as usize, edit.width);
         store.value_mut(id)[start..start + width].copy_from_slice(&edit.before[..width]);
     }
     if starts {

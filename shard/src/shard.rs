@@ -20,14 +20,14 @@ use penstock_net::limits::{FRAME_BYTES_BEFORE_HELLO_MAX, Limits};
 use penstock_net::receive::Received;
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{BatchReply, ReplyHead, write_error, write_info_reply, write_ping_reply};
-use penstock_net::request::{Request, Verb, Version};
+use penstock_net::request::{Request, Verb, Version, likely_key};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::io::{Blocks, Completion, FileId, Io};
 use penstock_storage::log::{LOG_TOKEN_BIT, Lsn, Poisoned};
-use penstock_storage::store::{AdmitError, Store, Usage};
+use penstock_storage::store::{AdmitError, LOOK_AHEAD, Store, Usage};
 
-use crate::execute::{Cold, Context, KeyHash, Ran, run};
+use crate::execute::{Cold, Context, KeyHash, Ran, Undo, run};
 use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId,
 };
@@ -253,6 +253,7 @@ pub struct Shard<P: Blocks> {
     fatal: Option<Fatal>,
     counters: Counters,
     scratch: Vec<u8>,
+    undo: Vec<Undo>,
 }
 
 /// Between two looks at the deadlines of connections, in microseconds.
@@ -282,6 +283,7 @@ impl<P: Blocks> Shard<P> {
             fatal: None,
             counters: Counters::default(),
             scratch: Vec::new(),
+            undo: Vec::new(),
             config,
         }
     }
@@ -655,6 +657,9 @@ impl<P: Blocks> Shard<P> {
         let mut next = first;
         let mut is_whole = true;
         while next < batch.len() {
+            if (next - first).is_multiple_of(LOOK_AHEAD) {
+                self.look_ahead(batch, next);
+            }
             let item = batch.item(next);
             let number = u16::try_from(next).expect("at most 1024 items");
             let from = out.len();
@@ -693,6 +698,23 @@ impl<P: Blocks> Shard<P> {
             self.note(id, gate, outbox);
         }
         is_whole
+    }
+
+    /// Starts loading what the next items of a batch will look up.
+    #[inline]
+    fn look_ahead(&self, batch: Batch<'_>, next: usize) {
+        let count = LOOK_AHEAD.min(batch.len() - next);
+        if count < 4 {
+            return;
+        }
+        let mut hashes = [0; LOOK_AHEAD];
+        for (number, hash) in hashes[..count].iter_mut().enumerate() {
+            *hash = likely_key(batch.item(next + number)).map_or(0, |key| self.hash.of(key));
+        }
+        // One hot key is in the processor's cache already.
+        if hashes[..count].iter().any(|&hash| hash != hashes[0]) {
+            self.store.look_ahead(&hashes[..count]);
+        }
     }
 
     // ---- one operation ----
@@ -754,7 +776,7 @@ impl<P: Blocks> Shard<P> {
             item: address.item,
             level,
         };
-        let ran = run(&mut self.store, context, &request, out);
+        let ran = run(&mut self.store, context, &request, &mut self.undo, out);
         match ran {
             Ran::Answered { gate, status } => {
                 self.counters.guards_failed += u64::from(status != Status::Ok);

@@ -133,6 +133,27 @@ impl Cache {
         cell
     }
 
+    /// Loads the start of the cell: a number that depends on it and means nothing.
+    #[inline]
+    #[must_use]
+    pub(crate) fn load(&self, id: CellId) -> usize {
+        usize::from(self.cells[id.0 as usize].key_len)
+    }
+
+    /// Loads the start of the cell's bytes: a number that depends on them and means nothing.
+    #[inline]
+    #[must_use]
+    pub(crate) fn load_bytes(&self, id: CellId) -> usize {
+        match &self.cells[id.0 as usize].body {
+            Body::Inline(_) => 0,
+            // Key and value of a usual size span two cache lines.
+            Body::Heap(bytes) => {
+                bytes.first().map_or(0, |&b| usize::from(b))
+                    + bytes.last().map_or(0, |&b| usize::from(b))
+            }
+        }
+    }
+
     /// Notes that the cell was read.
     #[inline]
     pub fn touch(&mut self, id: CellId) {

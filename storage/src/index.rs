@@ -97,6 +97,18 @@ impl Index {
         }
     }
 
+    /// The cell that a key with this hash is most likely in: a hint that looks at one entry only.
+    #[inline]
+    #[must_use]
+    pub fn likely_cell(&self, hash: u32) -> Option<CellId> {
+        let entry = &self.entries[hash as usize & self.mask];
+        entry
+            .cell
+            .checked_sub(1)
+            .filter(|_| entry.hash == hash)
+            .map(CellId)
+    }
+
     /// Adds an entry for a key that has no entry, known to be in `cell`, not logged yet.
     pub fn insert(&mut self, hash: u32, cell: CellId) {
         self.insert_entry(Entry {

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cache;
+mod checksum;
 pub mod frame;
 pub mod index;
 pub mod inspect;

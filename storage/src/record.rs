@@ -5,7 +5,7 @@
 //! parts of a record stand side by side in one frame and tell their ordinal and their number.
 //! Every byte is described in `FORMAT.md`.
 
-use crc32fast::Hasher;
+use crate::checksum::crc32;
 
 /// Bytes of a part before its key.
 pub const PART_HEADER_BYTES: usize = 40;
@@ -169,7 +169,7 @@ impl RecordSpec<'_> {
             None => rest,
         };
         rest.copy_from_slice(extension);
-        let crc = crc_of(&into[8..]);
+        let crc = crc32(&into[8..]);
         into[4..8].copy_from_slice(&crc.to_le_bytes());
         len
     }
@@ -187,13 +187,6 @@ fn put_padded<'a>(into: &'a mut [u8], bytes: &[u8]) -> &'a mut [u8] {
 #[inline]
 fn low_u32(len: usize) -> u32 {
     u32::try_from(len).expect("lengths are bounded by the record limits")
-}
-
-#[inline]
-fn crc_of(bytes: &[u8]) -> u32 {
-    let mut hasher = Hasher::new();
-    hasher.update(bytes);
-    hasher.finalize()
 }
 
 /// Why bytes are not a part.
@@ -235,7 +228,7 @@ impl<'a> PartView<'a> {
             return Err(PartError::Damaged);
         }
         let bytes = bytes.get(..len).ok_or(PartError::Damaged)?;
-        if crc_of(&bytes[8..]) != read_u32(&header[4..8]) {
+        if crc32(&bytes[8..]) != read_u32(&header[4..8]) {
             return Err(PartError::Damaged);
         }
         let [kind, flags, numbers, encoding] = [header[8], header[9], header[10], header[11]];
@@ -537,14 +530,14 @@ mod tests {
         for at in PART_HEADER_BYTES + 8 + 3..len {
             let mut padded = bytes.clone();
             padded[at] = 1;
-            let crc = crc_of(&padded[8..len]);
+            let crc = crc32(&padded[8..len]);
             padded[4..8].copy_from_slice(&crc.to_le_bytes());
             assert_eq!(PartView::read(&padded).unwrap_err(), PartError::Damaged);
         }
         let mut second = bytes[len..].to_vec();
         // The key has eleven bytes of sixteen.
         second[PART_HEADER_BYTES + 11] = 1;
-        let crc = crc_of(&second[8..]);
+        let crc = crc32(&second[8..]);
         second[4..8].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(PartView::read(&second).unwrap_err(), PartError::Damaged);
     }
@@ -554,7 +547,7 @@ mod tests {
         let mut bytes = sample(None, &[]);
         bytes[8] = 3;
         let len = read_u32(&bytes) as usize;
-        let crc = crc_of(&bytes[8..len]);
+        let crc = crc32(&bytes[8..len]);
         bytes[4..8].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(
             PartView::read(&bytes).unwrap_err(),

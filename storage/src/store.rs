@@ -80,6 +80,9 @@ pub struct Store<P: Blocks> {
 /// How far the cache hand moves in one turn, at most.
 const EVICTION_STEPS_MAX: usize = 4096;
 
+/// Hashes that [`Store::look_ahead`] takes at a time: about what a processor keeps in flight.
+pub const LOOK_AHEAD: usize = 16;
+
 impl<P: Blocks> Store<P> {
     /// A store over `log` that writes with `epoch`, filled from what recovery replayed.
     pub fn new(log: Log<P>, blocks: P, epoch: u32, sequences: Sequences, memory: Memory) -> Self {
@@ -110,6 +113,20 @@ impl<P: Blocks> Store<P> {
     #[inline]
     pub fn find(&self, hash: u32, key: &[u8]) -> Found {
         find(&self.index, &self.cache, hash, key)
+    }
+
+    /// Loads what look-ups of these hashes will need, all of them at the same time: each stage's
+    /// loads do not depend on one another, so the processor overlaps their cache misses. Changes
+    /// nothing.
+    #[inline]
+    pub fn look_ahead(&self, hashes: &[u32]) {
+        let mut cells = [None; LOOK_AHEAD];
+        for (cell, &hash) in cells.iter_mut().zip(hashes) {
+            *cell = self.index.likely_cell(hash);
+        }
+        let cells = || cells.into_iter().flatten();
+        std::hint::black_box(cells().map(|id| self.cache.load(id)).sum::<usize>());
+        std::hint::black_box(cells().map(|id| self.cache.load_bytes(id)).sum::<usize>());
     }
 
     /// A cached key.
@@ -201,32 +218,31 @@ impl<P: Blocks> Store<P> {
             sequence: *sequence,
         };
         self.time_ms = self.time_ms.max(unix_ms);
-        let mut parts = [PartSpec {
-            kind: PartKind::Put,
-            key: &[],
-            value: &[],
-            expiry_ms: None,
-            layout: 0,
-        }; PARTS_MAX];
-        for (part, &id) in parts.iter_mut().zip(cells) {
-            let cell = self.cache.cell(id);
-            part.kind = if cell.is_deleted() {
-                PartKind::Tombstone
-            } else {
-                PartKind::Put
-            };
-            part.key = cell.key();
-            part.value = cell.value();
-        }
-        let record = RecordSpec {
+        let record = |parts| RecordSpec {
             slot,
             epoch: version.epoch,
             sequence: version.sequence,
             time_ms: self.time_ms,
-            parts: &parts[..cells.len()],
+            parts,
             extension: &[],
         };
-        let lsn = self.log.append(now_us, &record, &mut self.places);
+        let cache = &self.cache;
+        let lsn = match *cells {
+            // Nearly every commit; eight parts would cost it more to lay out than to encode.
+            [id] => self.log.append(
+                now_us,
+                &record(&[part_of(cache.cell(id))]),
+                &mut self.places,
+            ),
+            _ => {
+                let mut parts = [part_of(cache.cell(cells[0])); PARTS_MAX];
+                for (part, &id) in parts.iter_mut().zip(cells) {
+                    *part = part_of(cache.cell(id));
+                }
+                self.log
+                    .append(now_us, &record(&parts[..cells.len()]), &mut self.places)
+            }
+        };
         for (&place, &id) in self.places.iter().zip(cells) {
             let cell = self.cache.cell_mut(id);
             (cell.epoch, cell.sequence, cell.lsn) = (version.epoch, version.sequence, lsn);
@@ -438,6 +454,22 @@ impl Memory {
             }
         }
         Ok(())
+    }
+}
+
+/// The present contents of a cell as the log keeps them.
+#[inline]
+fn part_of(cell: &Cell) -> PartSpec<'_> {
+    PartSpec {
+        kind: if cell.is_deleted() {
+            PartKind::Tombstone
+        } else {
+            PartKind::Put
+        },
+        key: cell.key(),
+        value: cell.value(),
+        expiry_ms: None,
+        layout: 0,
     }
 }
 
