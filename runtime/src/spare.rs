@@ -26,7 +26,7 @@ use crate::system;
 /// The size of one write of zeros, in bytes.
 const ZEROS_BYTES: usize = 1 << 20;
 
-/// How long a request that found the disk full waits before it is tried again.
+/// How long a request that found no file waits before it is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// How many released files are kept to be used again; more are removed.
@@ -48,18 +48,18 @@ pub struct Spare {
     pub bytes: u64,
 }
 
-/// What became of a request.
+/// What became of a request. One that found no file stays; it is tried again each second and
+/// whenever something else is asked for or released, and what comes of it is told each time.
 #[derive(Debug)]
 pub enum SpareOutcome {
     /// Here it is.
     Ready(Spare),
-    /// The disk is full, or its quota is used up. The request stays; it is tried again each
-    /// second and whenever something else is asked for or released, and this comes each time.
+    /// The disk is full, or its quota is used up.
     Refused {
         /// What is free on the file system, in bytes.
         free_bytes: u64,
     },
-    /// The disk fails; the request is over.
+    /// The disk or the system fails.
     Failed(io::Error),
 }
 
@@ -189,18 +189,26 @@ impl Helper {
             .transpose()
             .unwrap_or_else(|| self.make(bytes));
         match made {
-            Err(error) if is_full(&error) => {
-                let free_bytes = system::free_bytes(self.segments.folder()).unwrap_or(0);
+            Ok(spare) => {
+                let (_, deliver) = self.wanted.pop_front().expect("it was the first");
+                deliver(SpareOutcome::Ready(spare));
+                None
+            }
+            Err(error) => {
                 for (_, deliver) in &self.wanted {
-                    deliver(SpareOutcome::Refused { free_bytes });
+                    deliver(self.refusal(&error));
                 }
                 Some(Instant::now() + RETRY_AFTER)
             }
-            made => {
-                let (_, deliver) = self.wanted.pop_front().expect("it was the first");
-                deliver(made.map_or_else(SpareOutcome::Failed, SpareOutcome::Ready));
-                None
-            }
+        }
+    }
+
+    fn refusal(&self, error: &io::Error) -> SpareOutcome {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => SpareOutcome::Refused {
+                free_bytes: system::free_bytes(self.segments.folder()).unwrap_or(0),
+            },
+            kind => SpareOutcome::Failed(io::Error::new(kind, error.to_string())),
         }
     }
 
@@ -300,11 +308,4 @@ pub(crate) fn write_zeros(path: &Path, bytes: u64, direct: bool) -> io::Result<F
     }
     file.sync_all()?;
     Ok(file)
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
 }
