@@ -3,6 +3,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use penstock_runtime::block::{Arena, ArenaBlock, ArenaLayout};
@@ -472,6 +475,33 @@ fn a_hanging_operation_keeps_its_block_and_is_reported_by_the_drain() {
                 .iter()
                 .all(|&byte| byte == 3)
         );
+    });
+}
+
+#[test]
+fn dropping_a_disk_waits_for_an_operation_however_long_it_takes() {
+    with_ring(DiskOptions::default(), |mut disk, mut arena| {
+        let (source, mut sink) = std::io::pipe().expect("a pipe");
+        disk.attach(FILE, OwnedFd::from(source));
+        disk.submit(read(1, 0, block(&mut arena, BLOCK_BYTES, 0)));
+        disk.flush().expect("flush");
+        let filled = Arc::new(AtomicBool::new(false));
+        let filler = {
+            let filled = Arc::clone(&filled);
+            thread::spawn(move || {
+                // Long enough that a drop that does not wait is over by then.
+                thread::sleep(Duration::from_millis(100));
+                filled.store(true, Ordering::Release);
+                sink.write_all(&[3; BLOCK_BYTES]).expect("fill the pipe");
+            })
+        };
+        drop(disk);
+        assert!(
+            filled.load(Ordering::Acquire),
+            "the block was given up before its end"
+        );
+        assert_eq!(arena.free_blocks(), (12, 58));
+        filler.join().expect("the thread ends well");
     });
 }
 
