@@ -171,5 +171,7 @@ pub(crate) const fn padded(len: usize) -> usize {
 pub(crate) fn push_padded(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
     let padding = padded(bytes.len()) - bytes.len();
-    out.extend_from_slice(&[0; 8][..padding]);
+    if padding > 0 {
+        out.extend_from_slice(&[0; 8][..padding]);
+    }
 }

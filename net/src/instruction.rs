@@ -1,6 +1,8 @@
 //! The little program of UPDATE_IF: guards that compare a fixed-width field with a number, effects
 //! that change one, in order, all or nothing.
 
+use std::cmp::Ordering;
+
 use crate::batch::{read_u32, read_u64};
 use crate::refusal::Refusal;
 
@@ -67,9 +69,6 @@ impl Operation {
 /// A fixed-width integer in a value: low nibble the type, 0x10 big-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FieldType(u8);
-
-/// The number that a field holds.
-type Number = i128;
 
 impl FieldType {
     /// Unsigned, one byte.
@@ -168,62 +167,108 @@ impl FieldType {
     }
 
     /// The number in the field that starts `bytes`, which has [`FieldType::width`] bytes.
-    #[inline]
     #[must_use]
     pub fn load(self, bytes: &[u8]) -> i128 {
-        let width = self.width();
-        let mut eight = [0u8; 8];
-        if self.0 & Self::BIG_ENDIAN == 0 {
-            eight[..width].copy_from_slice(&bytes[..width]);
-        } else {
-            for (to, from) in eight.iter_mut().zip(bytes[..width].iter().rev()) {
-                *to = *from;
-            }
-        }
-        self.number(u64::from_le_bytes(eight))
+        self.number(self.load_bits(bytes))
     }
 
     /// Stores a number that is in range.
-    #[inline]
     pub fn store(self, number: i128, bytes: &mut [u8]) {
-        let width = self.width();
-        let eight = number.to_le_bytes();
-        if self.0 & Self::BIG_ENDIAN == 0 {
-            bytes[..width].copy_from_slice(&eight[..width]);
-        } else {
-            for (to, from) in bytes[..width].iter_mut().rev().zip(eight) {
+        let (low, high) = self.range();
+        assert!((low..=high).contains(&number), "{number} in a field of {}", self.name());
+        self.store_bits(read_u64(&number.to_le_bytes(), 0), bytes);
+    }
+
+    /// The field as 64 bits, sign-extended if it is signed: how immediates and replies show it.
+    #[inline]
+    fn load_bits(self, bytes: &[u8]) -> u64 {
+        let big = self.0 & Self::BIG_ENDIAN != 0;
+        // Fixed widths: a copy of a variable length would be a call.
+        let low = match self.0 & 3 {
+            0 => u64::from(bytes[0]),
+            1 => {
+                let field = *bytes.first_chunk::<2>().expect("the width was checked");
+                u64::from(if big { u16::from_be_bytes(field) } else { u16::from_le_bytes(field) })
+            }
+            2 => {
+                let field = *bytes.first_chunk::<4>().expect("the width was checked");
+                u64::from(if big { u32::from_be_bytes(field) } else { u32::from_le_bytes(field) })
+            }
+            _ => {
+                let field = *bytes.first_chunk::<8>().expect("the width was checked");
+                if big { u64::from_be_bytes(field) } else { u64::from_le_bytes(field) }
+            }
+        };
+        self.extend(low)
+    }
+
+    /// Stores the low bits of `bits`.
+    #[inline]
+    pub(crate) fn store_bits(self, bits: u64, bytes: &mut [u8]) {
+        let little = bits.to_le_bytes();
+        if self.0 & Self::BIG_ENDIAN != 0 {
+            for (to, from) in bytes[..self.width()].iter_mut().rev().zip(little) {
                 *to = from;
             }
+            return;
+        }
+        match self.0 & 3 {
+            0 => bytes[0] = little[0],
+            1 => bytes[..2].copy_from_slice(&little[..2]),
+            2 => bytes[..4].copy_from_slice(&little[..4]),
+            _ => bytes[..8].copy_from_slice(&little),
         }
     }
 
-    /// The low bits of a field, read as this type.
+    /// The low bits of a field, extended to 64 as its sign asks.
     #[inline]
-    fn number(self, low: u64) -> Number {
+    fn extend(self, low: u64) -> u64 {
         let unused = 64 - self.bits();
         if self.is_signed() {
-            Number::from((low << unused).cast_signed() >> unused)
+            ((low << unused).cast_signed() >> unused).cast_unsigned()
         } else {
-            Number::from((low << unused) >> unused)
+            (low << unused) >> unused
         }
     }
 
-    /// What an immediate means beside a field of this type.
+    /// Whether a field of this type can hold what the 64 bits mean beside it.
     #[inline]
-    fn immediate(self, immediate: u64) -> Number {
-        if self.is_signed() {
-            Number::from(immediate.cast_signed())
-        } else {
-            Number::from(immediate)
-        }
+    fn holds(self, bits: u64) -> bool {
+        self.extend(bits) == bits
     }
-}
 
-/// The 64 bits that stand for a number in an immediate or a reply: sign-extended.
-#[inline]
-fn to_bits(number: Number) -> u64 {
-    let bytes = number.to_le_bytes();
-    read_u64(&bytes, 0)
+    /// `a` compared with `b`, both as 64 bits of this type.
+    #[inline]
+    fn compare(self, a: u64, b: u64) -> Ordering {
+        if self.is_signed() { a.cast_signed().cmp(&b.cast_signed()) } else { a.cmp(&b) }
+    }
+
+    /// The sum, if the field can hold it.
+    #[inline]
+    fn add(self, a: u64, b: u64) -> Option<u64> {
+        let sum = if self.is_signed() {
+            a.cast_signed().checked_add(b.cast_signed()).map(i64::cast_unsigned)
+        } else {
+            a.checked_add(b)
+        };
+        sum.filter(|&sum| self.holds(sum))
+    }
+
+    /// The difference, if the field can hold it.
+    #[inline]
+    fn subtract(self, a: u64, b: u64) -> Option<u64> {
+        let difference = if self.is_signed() {
+            a.cast_signed().checked_sub(b.cast_signed()).map(i64::cast_unsigned)
+        } else {
+            a.checked_sub(b)
+        };
+        difference.filter(|&difference| self.holds(difference))
+    }
+
+    /// The number that 64 bits of this type mean.
+    fn number(self, bits: u64) -> i128 {
+        if self.is_signed() { i128::from(bits.cast_signed()) } else { i128::from(bits) }
+    }
 }
 
 /// One instruction.
@@ -248,8 +293,13 @@ pub struct Instruction {
 pub enum Outcome {
     /// A guard that holds.
     Holds,
-    /// An effect: the field's new value as sign-extended bits.
-    Changed(u64),
+    /// An effect: the field's value as sign-extended bits.
+    Changed {
+        /// As it was.
+        before: u64,
+        /// As it is now.
+        after: u64,
+    },
     /// A guard that does not hold, or an effect that would leave the type's range.
     Failed {
         /// The field's value as sign-extended bits.
@@ -309,13 +359,11 @@ impl Instruction {
         }
         // A comparison or a set with a number that the field can never hold is the author's error;
         // an addition of one is an overflow and answered as such.
-        let (low, high) = field_type.range();
-        let amount = field_type.immediate(instruction.immediate);
         let is_free = matches!(
             operation,
             Operation::Exists | Operation::Absent | Operation::Add | Operation::Sub
         );
-        if !is_free && !(low..=high).contains(&amount) {
+        if !is_free && !field_type.holds(instruction.immediate) {
             return Err(Refusal::Immediate {
                 instruction: number,
                 field_type: field_type.name(),
@@ -336,43 +384,37 @@ impl Instruction {
         else {
             return Outcome::OutsideValue;
         };
-        let actual = self.field_type.load(field);
-        let immediate = self.field_type.immediate(self.immediate);
+        let before = self.field_type.load_bits(field);
+        let order = self.field_type.compare(before, self.immediate);
         let holds = match self.operation {
-            Operation::Eq => actual == immediate,
-            Operation::Ne => actual != immediate,
-            Operation::Lt => actual < immediate,
-            Operation::Le => actual <= immediate,
-            Operation::Gt => actual > immediate,
-            Operation::Ge => actual >= immediate,
-            Operation::Set => return self.change(field, actual, immediate),
-            Operation::Add => return self.change(field, actual, actual + immediate),
-            Operation::Sub => return self.change(field, actual, actual - immediate),
+            Operation::Eq => order.is_eq(),
+            Operation::Ne => order.is_ne(),
+            Operation::Lt => order.is_lt(),
+            Operation::Le => order.is_le(),
+            Operation::Gt => order.is_gt(),
+            Operation::Ge => order.is_ge(),
+            Operation::Set | Operation::Add | Operation::Sub => {
+                let after = match self.operation {
+                    Operation::Add => self.field_type.add(before, self.immediate),
+                    Operation::Sub => self.field_type.subtract(before, self.immediate),
+                    _ => Some(self.immediate),
+                };
+                let Some(after) = after else {
+                    return Outcome::Failed { actual: before, overflow: true };
+                };
+                self.field_type.store_bits(after, field);
+                return Outcome::Changed { before, after };
+            }
             Operation::Exists | Operation::Absent => {
                 unreachable!("existence is not a property of a field")
             }
         };
-        if holds {
-            Outcome::Holds
-        } else {
-            Outcome::Failed {
-                actual: to_bits(actual),
-                overflow: false,
-            }
-        }
+        if holds { Outcome::Holds } else { Outcome::Failed { actual: before, overflow: false } }
     }
 
-    #[inline]
-    fn change(&self, field: &mut [u8], actual: Number, new: Number) -> Outcome {
-        let (low, high) = self.field_type.range();
-        if !(low..=high).contains(&new) {
-            return Outcome::Failed {
-                actual: to_bits(actual),
-                overflow: true,
-            };
-        }
-        self.field_type.store(new, field);
-        Outcome::Changed(to_bits(new))
+    /// Takes back what [`Instruction::run`] changed; `before` is what it told.
+    pub fn undo(&self, before: u64, value: &mut [u8]) {
+        self.field_type.store_bits(before, &mut value[self.offset as usize..]);
     }
 }
 
@@ -432,7 +474,7 @@ mod tests {
                 assert_eq!(
                     outcome,
                     Outcome::Failed {
-                        actual: to_bits(start),
+                        actual: read_u64(&start.to_le_bytes(), 0),
                         overflow: true
                     },
                     "{}",

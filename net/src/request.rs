@@ -229,11 +229,16 @@ pub fn likely_key(item: &[u8]) -> Option<&[u8]> {
 /// A field whose padding is zero. The caller knows that it lies within `item`.
 #[inline]
 fn field(item: &[u8], start: usize, len: usize) -> Result<&[u8], Refusal> {
-    let (field, padding) = item[start..start + padded(len)].split_at(len);
-    if padding.iter().any(|&byte| byte != 0) {
+    let whole = &item[start..start + padded(len)];
+    // The padding is what stands above the field in its last eight bytes.
+    let used = len % 8;
+    if used != 0
+        && let Some(last) = whole.last_chunk::<8>()
+        && u64::from_le_bytes(*last) >> (8 * used) != 0
+    {
         return Err(Refusal::Padding);
     }
-    Ok(field)
+    Ok(&whole[..len])
 }
 
 /// No extension is defined yet: the first tag is named, or the form is wrong.

@@ -289,10 +289,8 @@ fn del<P: Blocks>(
 /// One edit to be taken back if a later instruction fails.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Undo {
-    key: u8,
-    offset: u32,
-    width: usize,
-    before: [u8; 8],
+    instruction: Instruction,
+    before: u64,
 }
 
 /// Why the program stopped.
@@ -391,26 +389,12 @@ fn update_if<'a, P: Blocks>(
             break;
         };
         let value = store.value_mut(id);
-        let (start, width) = (instruction.offset as usize, instruction.field_type.width());
-        if instruction.operation.is_effect()
-            && let Some(field) = start
-                .checked_add(width)
-                .and_then(|end| value.get(start..end))
-        {
-            let mut before = [0; 8];
-            before[..width].copy_from_slice(field);
-            undo.push(Undo {
-                key: instruction.key,
-                offset: instruction.offset,
-                width,
-                before,
-            });
-        }
         match instruction.run(value) {
             Outcome::Holds => {}
-            Outcome::Changed(new) => {
+            Outcome::Changed { before, after } => {
+                undo.push(Undo { instruction, before });
                 changed[which] = true;
-                out.extend_from_slice(&new.to_le_bytes());
+                out.extend_from_slice(&after.to_le_bytes());
             }
             Outcome::Failed { actual, overflow } => {
                 stop = failed(Status::GuardFailed, actual, overflow);
@@ -421,7 +405,7 @@ fn update_if<'a, P: Blocks>(
                 stop = Some(Stop::Refused(Refusal::Field {
                     instruction: usize::from(number),
                     offset: instruction.offset,
-                    width,
+                    width: instruction.field_type.width(),
                     value_len,
                 }));
                 break;
@@ -472,10 +456,9 @@ fn update_if<'a, P: Blocks>(
         };
     }
 
-    for edit in undo.iter().rev() {
-        let id = cells[usize::from(edit.key)].expect("what was edited is there");
-        let (start, width) = (edit.offset as usize, edit.width);
-        store.value_mut(id)[start..start + width].copy_from_slice(&edit.before[..width]);
+    for Undo { instruction, before } in undo.iter().rev() {
+        let id = cells[usize::from(instruction.key)].expect("what was edited is there");
+        instruction.undo(*before, store.value_mut(id));
     }
     if starts {
         let id = cells[0].expect("made above");

@@ -760,7 +760,9 @@ impl<P: Blocks> Shard<P> {
         if owner != self.config.shard {
             return self.mail_request(origin, owner, operation, slot, item, out);
         }
-        if let Some(cold) = self.parking.behind(origin, &address, slot) {
+        if !self.parking.is_empty()
+            && let Some(cold) = self.parking.behind(origin, &address, slot)
+        {
             return self.park(cold, origin, operation, slot, item, out);
         }
         match request.verb {
