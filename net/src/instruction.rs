@@ -42,21 +42,35 @@ impl Operation {
     #[inline]
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            1 => Operation::Exists,
-            2 => Operation::Absent,
-            3 => Operation::Eq,
-            4 => Operation::Ne,
-            5 => Operation::Lt,
-            6 => Operation::Le,
-            7 => Operation::Gt,
-            8 => Operation::Ge,
-            16 => Operation::Set,
-            17 => Operation::Add,
-            18 => Operation::Sub,
-            _ => return None,
-        })
+        if code < 32 {
+            Self::BY_CODE[code as usize]
+        } else {
+            None
+        }
     }
+
+    const BY_CODE: [Option<Operation>; 32] = {
+        let mut table = [None; 32];
+        let all = [
+            Operation::Exists,
+            Operation::Absent,
+            Operation::Eq,
+            Operation::Ne,
+            Operation::Lt,
+            Operation::Le,
+            Operation::Gt,
+            Operation::Ge,
+            Operation::Set,
+            Operation::Add,
+            Operation::Sub,
+        ];
+        let mut at = 0;
+        while at < all.len() {
+            table[all[at] as usize] = Some(all[at]);
+            at += 1;
+        }
+        table
+    };
 
     /// Whether it changes a field.
     #[inline]
@@ -175,7 +189,11 @@ impl FieldType {
     /// Stores a number that is in range.
     pub fn store(self, number: i128, bytes: &mut [u8]) {
         let (low, high) = self.range();
-        assert!((low..=high).contains(&number), "{number} in a field of {}", self.name());
+        assert!(
+            (low..=high).contains(&number),
+            "{number} in a field of {}",
+            self.name()
+        );
         self.store_bits(read_u64(&number.to_le_bytes(), 0), bytes);
     }
 
@@ -188,15 +206,27 @@ impl FieldType {
             0 => u64::from(bytes[0]),
             1 => {
                 let field = *bytes.first_chunk::<2>().expect("the width was checked");
-                u64::from(if big { u16::from_be_bytes(field) } else { u16::from_le_bytes(field) })
+                u64::from(if big {
+                    u16::from_be_bytes(field)
+                } else {
+                    u16::from_le_bytes(field)
+                })
             }
             2 => {
                 let field = *bytes.first_chunk::<4>().expect("the width was checked");
-                u64::from(if big { u32::from_be_bytes(field) } else { u32::from_le_bytes(field) })
+                u64::from(if big {
+                    u32::from_be_bytes(field)
+                } else {
+                    u32::from_le_bytes(field)
+                })
             }
             _ => {
                 let field = *bytes.first_chunk::<8>().expect("the width was checked");
-                if big { u64::from_be_bytes(field) } else { u64::from_le_bytes(field) }
+                if big {
+                    u64::from_be_bytes(field)
+                } else {
+                    u64::from_le_bytes(field)
+                }
             }
         };
         self.extend(low)
@@ -240,14 +270,20 @@ impl FieldType {
     /// `a` compared with `b`, both as 64 bits of this type.
     #[inline]
     fn compare(self, a: u64, b: u64) -> Ordering {
-        if self.is_signed() { a.cast_signed().cmp(&b.cast_signed()) } else { a.cmp(&b) }
+        if self.is_signed() {
+            a.cast_signed().cmp(&b.cast_signed())
+        } else {
+            a.cmp(&b)
+        }
     }
 
     /// The sum, if the field can hold it.
     #[inline]
     fn add(self, a: u64, b: u64) -> Option<u64> {
         let sum = if self.is_signed() {
-            a.cast_signed().checked_add(b.cast_signed()).map(i64::cast_unsigned)
+            a.cast_signed()
+                .checked_add(b.cast_signed())
+                .map(i64::cast_unsigned)
         } else {
             a.checked_add(b)
         };
@@ -258,7 +294,9 @@ impl FieldType {
     #[inline]
     fn subtract(self, a: u64, b: u64) -> Option<u64> {
         let difference = if self.is_signed() {
-            a.cast_signed().checked_sub(b.cast_signed()).map(i64::cast_unsigned)
+            a.cast_signed()
+                .checked_sub(b.cast_signed())
+                .map(i64::cast_unsigned)
         } else {
             a.checked_sub(b)
         };
@@ -267,7 +305,11 @@ impl FieldType {
 
     /// The number that 64 bits of this type mean.
     fn number(self, bits: u64) -> i128 {
-        if self.is_signed() { i128::from(bits.cast_signed()) } else { i128::from(bits) }
+        if self.is_signed() {
+            i128::from(bits.cast_signed())
+        } else {
+            i128::from(bits)
+        }
     }
 }
 
@@ -335,86 +377,139 @@ impl Instruction {
         number: usize,
         key_count: u8,
     ) -> Result<Self, Refusal> {
-        let operation = Operation::from_code(bytes[0]).ok_or(Refusal::InstructionOperation {
-            instruction: number,
-            found: bytes[0],
-        })?;
-        let field_type = FieldType::from_code(bytes[1]).ok_or(Refusal::InstructionType {
-            instruction: number,
-            found: bytes[1],
-        })?;
-        let instruction = Instruction {
-            operation,
-            field_type,
-            key: bytes[2],
-            reason: bytes[3],
-            offset: read_u32(bytes, 4),
-            immediate: read_u64(bytes, 8),
-        };
-        if instruction.key >= key_count {
-            return Err(Refusal::InstructionKey {
-                instruction: number,
-                key: instruction.key,
-            });
+        match Self::decode(bytes, key_count) {
+            Some(instruction) => Ok(instruction),
+            None => Err(Self::refusal(bytes, number, key_count)),
         }
+    }
+
+    /// The instruction, if nothing is wrong with it.
+    #[inline(always)]
+    pub(crate) fn decode(bytes: &[u8; INSTRUCTION_BYTES], key_count: u8) -> Option<Self> {
+        let operation = Operation::from_code(bytes[0])?;
+        let field_type = FieldType::from_code(bytes[1])?;
+        let [key, reason] = [bytes[2], bytes[3]];
+        let (offset, immediate) = (read_u32(bytes, 4), read_u64(bytes, 8));
         // A comparison or a set with a number that the field can never hold is the author's error;
         // an addition of one is an overflow and answered as such.
         let is_free = matches!(
             operation,
             Operation::Exists | Operation::Absent | Operation::Add | Operation::Sub
         );
-        if !is_free && !field_type.holds(instruction.immediate) {
-            return Err(Refusal::Immediate {
-                instruction: number,
-                field_type: field_type.name(),
-                immediate: instruction.immediate,
-            });
+        let is_right = key < key_count && (is_free || field_type.holds(immediate));
+        is_right.then_some(Instruction {
+            operation,
+            field_type,
+            key,
+            reason,
+            offset,
+            immediate,
+        })
+    }
+
+    #[cold]
+    fn refusal(bytes: &[u8; INSTRUCTION_BYTES], instruction: usize, key_count: u8) -> Refusal {
+        let [operation, field_type, key, _] = [bytes[0], bytes[1], bytes[2], bytes[3]];
+        let Some(known) = FieldType::from_code(field_type) else {
+            return Refusal::InstructionType {
+                instruction,
+                found: field_type,
+            };
+        };
+        if Operation::from_code(operation).is_none() {
+            Refusal::InstructionOperation {
+                instruction,
+                found: operation,
+            }
+        } else if key >= key_count {
+            Refusal::InstructionKey { instruction, key }
+        } else {
+            Refusal::Immediate {
+                instruction,
+                field_type: known.name(),
+                immediate: read_u64(bytes, 8),
+            }
         }
-        Ok(instruction)
     }
 
     /// Runs a comparison or an effect on `value`. EXISTS and ABSENT are the caller's: they are not
     /// about a field.
-    #[inline]
+    #[inline(always)]
     pub fn run(&self, value: &mut [u8]) -> Outcome {
         let start = self.offset as usize;
-        let Some(field) = start
-            .checked_add(self.field_type.width())
-            .and_then(|end| value.get_mut(start..end))
-        else {
+        let Some(rest) = value.get_mut(start..) else {
             return Outcome::OutsideValue;
         };
-        let before = self.field_type.load_bits(field);
-        let order = self.field_type.compare(before, self.immediate);
-        let holds = match self.operation {
-            Operation::Eq => order.is_eq(),
-            Operation::Ne => order.is_ne(),
-            Operation::Lt => order.is_lt(),
-            Operation::Le => order.is_le(),
-            Operation::Gt => order.is_gt(),
-            Operation::Ge => order.is_ge(),
-            Operation::Set | Operation::Add | Operation::Sub => {
-                let after = match self.operation {
-                    Operation::Add => self.field_type.add(before, self.immediate),
-                    Operation::Sub => self.field_type.subtract(before, self.immediate),
-                    _ => Some(self.immediate),
+        match self.field_type {
+            // The usual counters: 64-bit arithmetic as it stands, without extension and range.
+            FieldType::U64 => match rest.first_chunk_mut::<8>() {
+                Some(field) => self.run_on(u64::from_le_bytes(*field), |after| {
+                    *field = after.to_le_bytes()
+                }),
+                None => Outcome::OutsideValue,
+            },
+            FieldType::U32 => match rest.first_chunk_mut::<4>() {
+                Some(field) => {
+                    let before = u64::from(u32::from_le_bytes(*field));
+                    self.run_on(before, |after| {
+                        let [a, b, c, d, ..] = after.to_le_bytes();
+                        *field = [a, b, c, d];
+                    })
+                }
+                None => Outcome::OutsideValue,
+            },
+            other => match rest.get_mut(..other.width()) {
+                Some(field) => self.run_on(other.load_bits(field), |after| {
+                    other.store_bits(after, field)
+                }),
+                None => Outcome::OutsideValue,
+            },
+        }
+    }
+
+    #[inline(always)]
+    fn run_on(&self, before: u64, store: impl FnOnce(u64)) -> Outcome {
+        let after = match self.operation {
+            Operation::Set => Some(self.immediate),
+            Operation::Add => self.field_type.add(before, self.immediate),
+            Operation::Sub => self.field_type.subtract(before, self.immediate),
+            _ => {
+                let order = self.field_type.compare(before, self.immediate);
+                let holds = match self.operation {
+                    Operation::Eq => order.is_eq(),
+                    Operation::Ne => order.is_ne(),
+                    Operation::Lt => order.is_lt(),
+                    Operation::Le => order.is_le(),
+                    Operation::Gt => order.is_gt(),
+                    Operation::Ge => order.is_ge(),
+                    _ => unreachable!("existence is not a property of a field"),
                 };
-                let Some(after) = after else {
-                    return Outcome::Failed { actual: before, overflow: true };
+                return if holds {
+                    Outcome::Holds
+                } else {
+                    Outcome::Failed {
+                        actual: before,
+                        overflow: false,
+                    }
                 };
-                self.field_type.store_bits(after, field);
-                return Outcome::Changed { before, after };
-            }
-            Operation::Exists | Operation::Absent => {
-                unreachable!("existence is not a property of a field")
             }
         };
-        if holds { Outcome::Holds } else { Outcome::Failed { actual: before, overflow: false } }
+        match after {
+            Some(after) => {
+                store(after);
+                Outcome::Changed { before, after }
+            }
+            None => Outcome::Failed {
+                actual: before,
+                overflow: true,
+            },
+        }
     }
 
     /// Takes back what [`Instruction::run`] changed; `before` is what it told.
     pub fn undo(&self, before: u64, value: &mut [u8]) {
-        self.field_type.store_bits(before, &mut value[self.offset as usize..]);
+        self.field_type
+            .store_bits(before, &mut value[self.offset as usize..]);
     }
 }
 

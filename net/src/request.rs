@@ -76,7 +76,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// The first [`Refusal`] found.
-    #[inline]
+    #[inline(always)]
     pub fn read(item: &'a [u8], value_bytes_max: u32) -> Result<Self, Refusal> {
         let head = item
             .first_chunk::<ITEM_HEADER_BYTES>()
@@ -205,14 +205,20 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// The instructions, in order.
+    /// How many instructions there are, at most [`INSTRUCTIONS_MAX`].
     #[inline]
-    pub fn instructions(&self) -> impl ExactSizeIterator<Item = Instruction> + 'a {
+    #[must_use]
+    pub fn instruction_count(&self) -> usize {
+        self.instructions.len() / INSTRUCTION_BYTES
+    }
+
+    /// Instruction `number`, which is below [`Request::instruction_count`].
+    #[inline(always)]
+    #[must_use]
+    pub fn instruction(&self, number: usize) -> Instruction {
+        let bytes = &self.instructions.as_chunks::<INSTRUCTION_BYTES>().0[number];
         let key_count = 1 + u8::from(self.second_key.is_some());
-        let chunks = self.instructions.as_chunks::<INSTRUCTION_BYTES>().0.iter();
-        chunks.map(move |bytes| {
-            Instruction::read(bytes, 0, key_count).expect("checked when the item was read")
-        })
+        Instruction::decode(bytes, key_count).expect("checked when the item was read")
     }
 }
 

@@ -33,7 +33,10 @@ fn has_brace(key: &[u8]) -> bool {
 
 #[cold]
 fn tag_in(key: &[u8]) -> &[u8] {
-    let open = key.iter().position(|&byte| byte == b'{').unwrap_or(key.len());
+    let open = key
+        .iter()
+        .position(|&byte| byte == b'{')
+        .unwrap_or(key.len());
     let behind = key.get(open + 1..).unwrap_or_default();
     match behind.iter().position(|&byte| byte == b'}') {
         Some(len) if len > 0 => &behind[..len],
@@ -58,7 +61,11 @@ fn advance(crc: u16, stride: &[u8]) -> u16 {
     let [high, low] = crc.to_be_bytes();
     let carried = [high, low, 0, 0, 0, 0, 0, 0];
     let tables = TABLES[..stride.len()].iter().rev();
-    let sum = tables.zip(stride.iter().zip(carried)).fold(0, |sum, (table, (&byte, carried))| sum ^ table[usize::from(byte ^ carried)]);
+    let sum = tables
+        .zip(stride.iter().zip(carried))
+        .fold(0, |sum, (table, (&byte, carried))| {
+            sum ^ table[usize::from(byte ^ carried)]
+        });
     // A stride of one byte leaves the low byte of the CRC to be shifted up.
     if stride.len() == 1 {
         sum ^ u16::from_be_bytes([low, 0])

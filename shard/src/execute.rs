@@ -6,7 +6,7 @@
 use penstock_net::instruction::{Instruction, Operation, Outcome};
 use penstock_net::level::AckLevel;
 use penstock_net::refusal::Refusal;
-use penstock_net::reply::{ITEM_FLAG_OVERFLOW, NO_INSTRUCTION, REPLY_ITEM_BYTES, ReplyHead};
+use penstock_net::reply::{ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES, ReplyHead};
 use penstock_net::request::{Condition, Request, Verb, Version};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
@@ -95,7 +95,10 @@ pub(crate) fn run<P: Blocks>(
     }
     let key = Key::new(store, hash, request.key, found);
     match request.verb {
-        Verb::UpdateIf => update_if(store, context, request, key, undo, out),
+        Verb::UpdateIf if request.second_key.is_none() => {
+            update_if::<1, P>(store, context, request, [key], undo, out)
+        }
+        Verb::UpdateIf => update_if_on_two(store, context, request, key, undo, out),
         Verb::Get => get(store, context, &key, out),
         Verb::Set => set(store, context, request, &key, out),
         Verb::Del => del(store, context, request, &key, out),
@@ -289,7 +292,9 @@ fn del<P: Blocks>(
 /// One edit to be taken back if a later instruction fails.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Undo {
-    instruction: Instruction,
+    /// The instruction that made it.
+    number: usize,
+    /// The field before it.
     before: u64,
 }
 
@@ -297,7 +302,7 @@ pub(crate) struct Undo {
 enum Stop {
     Failed {
         instruction: Instruction,
-        number: u8,
+        number: usize,
         status: Status,
         actual: u64,
         overflow: bool,
@@ -305,7 +310,7 @@ enum Stop {
     Refused(Refusal),
 }
 
-fn update_if<'a, P: Blocks>(
+fn update_if_on_two<'a, P: Blocks>(
     store: &mut Store<P>,
     context: Context<'_>,
     request: &Request<'a>,
@@ -313,56 +318,70 @@ fn update_if<'a, P: Blocks>(
     undo: &mut Vec<Undo>,
     out: &mut Vec<u8>,
 ) -> Ran {
-    let mut keys = [first, first];
-    if let Some(second) = request.second_key {
-        let slot = slot_of(second);
-        if slot != context.slot {
-            let refusal = Refusal::CrossSlot {
-                first: context.slot,
-                second: slot,
-            };
-            context
-                .head(refusal.status(), Version::default())
-                .write_message(out, &refusal);
-            return Ran::Answered {
-                gate: Lsn(0),
-                status: refusal.status(),
-            };
-        }
-        let hash = context.hash.of(second);
-        let found = store.find(hash, second);
-        if let Found::Cold(place) = found {
-            return Ran::Cold(Cold { hash, place });
-        }
-        keys[1] = Key::new(store, hash, second, found);
+    let second = request.second_key.expect("the caller looked");
+    let slot = slot_of(second);
+    if slot != context.slot {
+        let refusal = Refusal::CrossSlot {
+            first: context.slot,
+            second: slot,
+        };
+        context
+            .head(refusal.status(), Version::default())
+            .write_message(out, &refusal);
+        return Ran::Answered {
+            gate: Lsn(0),
+            status: refusal.status(),
+        };
     }
-    let seen = keys[0].lsn.max(keys[1].lsn);
+    let hash = context.hash.of(second);
+    let found = store.find(hash, second);
+    if let Found::Cold(place) = found {
+        return Ran::Cold(Cold { hash, place });
+    }
+    let second = Key::new(store, hash, second, found);
+    update_if::<2, P>(store, context, request, [first, second], undo, out)
+}
+
+/// Runs the instructions over `KEYS` keys, 1 or 2; compiled for each, because nearly all have one.
+#[inline]
+fn update_if<'a, const KEYS: usize, P: Blocks>(
+    store: &mut Store<P>,
+    context: Context<'_>,
+    request: &Request<'a>,
+    keys: [Key<'a>; KEYS],
+    undo: &mut Vec<Undo>,
+    out: &mut Vec<u8>,
+) -> Ran {
+    let first = keys[0];
+    let seen = keys.iter().fold(Lsn(0), |seen, key| seen.max(key.lsn));
     let starts = request.has_start && !first.exists;
-    let mut cells = [keys[0].cell, keys[1].cell];
+    let mut cells = keys.map(|key| key.cell);
+    let mut is_there = keys.map(|key| key.exists);
     if starts {
-        cells[0] = Some(match first.cell {
+        let id = match first.cell {
             Some(id) => {
                 store.set_value(id, request.value);
                 id
             }
             None => store.insert(first.hash, first.bytes, request.value),
-        });
+        };
         // The same key named twice is one key.
-        if request.second_key == Some(first.bytes) {
-            cells[1] = cells[0];
+        for which in 0..KEYS {
+            if keys[which].bytes == first.bytes {
+                (cells[which], is_there[which]) = (Some(id), true);
+            }
         }
     }
-    let is_there = [
-        keys[0].exists || starts,
-        keys[1].exists || (starts && cells[1] == cells[0]),
-    ];
 
     let from = out.len();
     out.extend_from_slice(&[0; REPLY_ITEM_BYTES]);
     undo.clear();
-    let mut changed = [starts, false];
+    let mut changed = [false; KEYS];
+    changed[0] = starts;
     let mut stop = None;
-    for (number, instruction) in (0u8..).zip(request.instructions()) {
+    for number in 0..request.instruction_count() {
+        // Decoded where it is used: through an iterator it would go through memory.
+        let instruction = request.instruction(number);
         let which = usize::from(instruction.key);
         let failed = |status, actual, overflow| {
             Some(Stop::Failed {
@@ -392,7 +411,7 @@ fn update_if<'a, P: Blocks>(
         match instruction.run(value) {
             Outcome::Holds => {}
             Outcome::Changed { before, after } => {
-                undo.push(Undo { instruction, before });
+                undo.push(Undo { number, before });
                 changed[which] = true;
                 out.extend_from_slice(&after.to_le_bytes());
             }
@@ -403,7 +422,7 @@ fn update_if<'a, P: Blocks>(
             Outcome::OutsideValue => {
                 let value_len = value.len();
                 stop = Some(Stop::Refused(Refusal::Field {
-                    instruction: usize::from(number),
+                    instruction: number,
                     offset: instruction.offset,
                     width: instruction.field_type.width(),
                     value_len,
@@ -413,19 +432,21 @@ fn update_if<'a, P: Blocks>(
         }
     }
 
-    if stop.is_none() && changed == [false, false] {
+    if stop.is_none() && changed == [false; KEYS] {
         context.head(Status::Ok, first.version).patch(out, from);
         return Ran::Answered {
             gate: seen,
             status: Status::Ok,
         };
     }
-    let mut logged = [CellId(0); 2];
+    let mut logged = [CellId(0); KEYS];
     let mut count = 0;
     let mut bytes = 0;
-    for which in 0..2 {
-        if changed[which] && !(which == 1 && count == 1 && cells[0] == cells[1]) {
-            let id = cells[which].expect("what was changed is there");
+    for which in 0..KEYS {
+        let id = cells[which].filter(|_| changed[which]);
+        if let Some(id) = id
+            && !logged[..count].contains(&id)
+        {
             logged[count] = id;
             count += 1;
             bytes += part_bytes(
@@ -444,7 +465,7 @@ fn update_if<'a, P: Blocks>(
     if stop.is_none() && room == Room::Yes {
         let (gate, version) = commit(store, context, &logged[..count]);
         // A change of the second key alone leaves the first one's version.
-        let version = if changed[0] || (first.cell.is_some() && cells[0] == cells[1]) {
+        let version = if cells[0].is_some_and(|id| logged[..count].contains(&id)) {
             version
         } else {
             first.version
@@ -456,7 +477,8 @@ fn update_if<'a, P: Blocks>(
         };
     }
 
-    for Undo { instruction, before } in undo.iter().rev() {
+    for Undo { number, before } in undo.iter().rev() {
+        let instruction = request.instruction(*number);
         let id = cells[usize::from(instruction.key)].expect("what was edited is there");
         instruction.undo(*before, store.value_mut(id));
     }
@@ -486,11 +508,7 @@ fn update_if<'a, P: Blocks>(
         }) => {
             let mut head = context.head(status, first.version);
             head.reason = instruction.reason;
-            head.instruction = if status == Status::GuardFailed || status == Status::NotFound {
-                number
-            } else {
-                NO_INSTRUCTION
-            };
+            head.instruction = u8::try_from(number).expect("at most 64 instructions");
             head.flags = if overflow { ITEM_FLAG_OVERFLOW } else { 0 };
             let value = actual.to_le_bytes();
             head.write(

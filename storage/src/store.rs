@@ -110,7 +110,7 @@ impl<P: Blocks> Store<P> {
     }
 
     /// Looks `key` up; `hash` is its hash with the shard's seed.
-    #[inline]
+    #[inline(always)]
     pub fn find(&self, hash: u32, key: &[u8]) -> Found {
         find(&self.index, &self.cache, hash, key)
     }
@@ -473,7 +473,7 @@ fn part_of(cell: &Cell) -> PartSpec<'_> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn find(index: &Index, cache: &Cache, hash: u32, key: &[u8]) -> Found {
     let mut cold = None;
     for candidate in index.candidates(hash) {
@@ -491,7 +491,10 @@ fn find(index: &Index, cache: &Cache, hash: u32, key: &[u8]) -> Found {
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     let ((a_eights, a_rest), (b_eights, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
     a.len() == b.len()
-        && a_eights.iter().zip(b_eights).all(|(a, b)| u64::from_le_bytes(*a) == u64::from_le_bytes(*b))
+        && a_eights
+            .iter()
+            .zip(b_eights)
+            .all(|(a, b)| u64::from_le_bytes(*a) == u64::from_le_bytes(*b))
         && a_rest.iter().zip(b_rest).all(|(a, b)| a == b)
 }
 
