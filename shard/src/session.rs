@@ -184,7 +184,7 @@ mod tests {
     fn a_reply_waits_for_its_gate_and_for_those_before_it() {
         let mut output = Output::default();
         let mut sent = Vec::new();
-        let mut put = |output: &mut Output, byte: u8, gate| {
+        let put = |output: &mut Output, byte: u8, gate| {
             output.bytes.push(byte);
             output.note(Lsn(gate), Lsn(10));
         };
