@@ -38,7 +38,9 @@ fn main() -> ExitCode {
     let options = match Options::parse(std::env::args().skip(1).collect()) {
         Ok(options) => options,
         Err(text) => {
-            eprintln!("torture: {text}\nusage: cargo torture kill [--rounds N] [--seed S] [--shards 1|2|both] [--io uring|threads|both] [--data DIR]");
+            eprintln!(
+                "torture: {text}\nusage: cargo torture kill [--rounds N] [--seed S] [--shards 1|2|both] [--io uring|threads|both] [--data DIR]"
+            );
             return ExitCode::from(2);
         }
     };
@@ -64,19 +66,38 @@ impl Options {
         let mut arguments = arguments.into_iter();
         match arguments.next().as_deref() {
             Some("kill") => {}
-            other => return Err(format!("the only kind is kill, not {}", other.unwrap_or("nothing"))),
+            other => {
+                return Err(format!(
+                    "the only kind is kill, not {}",
+                    other.unwrap_or("nothing")
+                ));
+            }
         }
-        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |since| since.as_secs());
-        let mut options = Options { rounds: 8, seed: clock, shards: vec![1, 2], io: vec!["uring", "threads"], data: std::env::temp_dir().join(format!("penstock-torture-{}", std::process::id())) };
+        let clock = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(1, |since| since.as_secs());
+        let mut options = Options {
+            rounds: 8,
+            seed: clock,
+            shards: vec![1, 2],
+            io: vec!["uring", "threads"],
+            data: std::env::temp_dir().join(format!("penstock-torture-{}", std::process::id())),
+        };
         while let Some(name) = arguments.next() {
             let value = arguments.next().ok_or(format!("{name} needs a value"))?;
-            let number = || value.parse::<u64>().map_err(|_| format!("{name} takes a number, not {value}"));
+            let number = || {
+                value
+                    .parse::<u64>()
+                    .map_err(|_| format!("{name} takes a number, not {value}"))
+            };
             match name.as_str() {
                 "--rounds" => options.rounds = number()?,
                 "--seed" => options.seed = number()?,
                 "--data" => options.data = value.clone().into(),
                 "--shards" if value == "both" => {}
-                "--shards" => options.shards = vec![u16::try_from(number()?).map_err(|_| "too many shards")?],
+                "--shards" => {
+                    options.shards = vec![u16::try_from(number()?).map_err(|_| "too many shards")?]
+                }
                 "--io" if value == "both" => {}
                 "--io" if value == "uring" => options.io = vec!["uring"],
                 "--io" if value == "threads" => options.io = vec!["threads"],
@@ -108,7 +129,12 @@ fn run(options: &Options) -> Result<(), String> {
     let binary = binary()?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut random = Random(options.seed);
-    println!("torture kill: {} rounds, {WRITERS} writers, seed {}, data {}", options.rounds, options.seed, options.data.display());
+    println!(
+        "torture kill: {} rounds, {WRITERS} writers, seed {}, data {}",
+        options.rounds,
+        options.seed,
+        options.data.display()
+    );
     let mut settings: Vec<(u16, &str)> = Vec::new();
     for &shards in &options.shards {
         if usize::from(shards) > cpus {
@@ -120,7 +146,10 @@ fn run(options: &Options) -> Result<(), String> {
     if settings.is_empty() {
         return Err("nothing to run".into());
     }
-    let mut worlds: Vec<World> = settings.iter().map(|&(shards, io)| World::new(&options.data, shards, io)).collect();
+    let mut worlds: Vec<World> = settings
+        .iter()
+        .map(|&(shards, io)| World::new(&options.data, shards, io))
+        .collect();
     let (mut kills, mut acked) = (0u64, 0u64);
     for round in 0..options.rounds {
         let which = usize::try_from(round).expect("few rounds") % worlds.len();
@@ -130,37 +159,66 @@ fn run(options: &Options) -> Result<(), String> {
         }
         let world = &mut worlds[which];
         let before = world.acked();
-        let how = world.round(&binary, &mut random).map_err(|text| format!("round {round}, shards {}, io {}: {text}", world.shards, world.io))?;
+        let how = world.round(&binary, &mut random).map_err(|text| {
+            format!(
+                "round {round}, shards {}, io {}: {text}",
+                world.shards, world.io
+            )
+        })?;
         kills += u64::from(how == How::Kill);
         acked += world.acked() - before;
         println!(
             "round {round:4}  shards {} io {:7}  {}  {:7} acked, {:5} unknown, all accounted for",
             world.shards,
             world.io,
-            if how == How::Kill { "kill -9" } else { "SIGTERM" },
+            if how == How::Kill {
+                "kill -9"
+            } else {
+                "SIGTERM"
+            },
             world.acked() - before,
             world.unknown_last
         );
     }
     let _ = std::fs::remove_dir_all(&options.data);
-    println!("torture kill: {} rounds passed, {kills} by kill -9, {acked} acknowledged operations, none lost", options.rounds);
+    println!(
+        "torture kill: {} rounds passed, {kills} by kill -9, {acked} acknowledged operations, none lost",
+        options.rounds
+    );
     Ok(())
 }
 
 /// The server beside this program, built if it is not there.
 fn binary() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
-    let profile = own.parent().and_then(Path::parent).ok_or("no directory of its own")?;
+    let profile = own
+        .parent()
+        .and_then(Path::parent)
+        .ok_or("no directory of its own")?;
     let binary = profile.join("penstock");
     // Always built: an older binary beside a newer tree would prove nothing.
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--quiet", "-p", "penstock-runtime", "--bin", "penstock", "--target-dir"]);
+    build.args([
+        "build",
+        "--quiet",
+        "-p",
+        "penstock-runtime",
+        "--bin",
+        "penstock",
+        "--target-dir",
+    ]);
     build.arg(profile.parent().ok_or("no target directory")?);
     if profile.ends_with("release") {
         build.arg("--release");
     }
-    let built = build.status().map_err(|error| format!("cargo build: {error}"))?;
-    if built.success() && binary.exists() { Ok(binary) } else { Err("the server could not be built".into()) }
+    let built = build
+        .status()
+        .map_err(|error| format!("cargo build: {error}"))?;
+    if built.success() && binary.exists() {
+        Ok(binary)
+    } else {
+        Err("the server could not be built".into())
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -182,7 +240,14 @@ struct World {
 impl World {
     fn new(data: &Path, shards: u16, io: &'static str) -> World {
         let data = data.join(format!("{shards}-{io}"));
-        World { data, shards, io, is_new: true, accounts: (0..WRITERS).map(Account::new).collect(), unknown_last: 0 }
+        World {
+            data,
+            shards,
+            io,
+            is_new: true,
+            accounts: (0..WRITERS).map(Account::new).collect(),
+            unknown_last: 0,
+        }
     }
 
     fn start_over(&mut self) -> Result<(), String> {
@@ -217,7 +282,11 @@ impl World {
         let is_over = Arc::new(AtomicBool::new(false));
         let started = Arc::new(AtomicU64::new(0));
         let seeds: Vec<u64> = self.accounts.iter().map(|_| random.next()).collect();
-        let how = if random.below(6) == 0 { How::Stop } else { How::Kill };
+        let how = if random.below(6) == 0 {
+            How::Stop
+        } else {
+            How::Kill
+        };
         let work_ms = 50 + random.below(900);
         let outcome: Result<(), String> = std::thread::scope(|scope| {
             let writers: Vec<_> = self
@@ -235,7 +304,11 @@ impl World {
                 std::thread::sleep(Duration::from_millis(1));
             }
             std::thread::sleep(Duration::from_millis(work_ms));
-            let ended = if how == How::Kill { server.kill() } else { server.stop() };
+            let ended = if how == How::Kill {
+                server.kill()
+            } else {
+                server.stop()
+            };
             is_over.store(true, Ordering::Relaxed);
             for writer in writers {
                 writer.join().map_err(|_| "a writer panicked")??;
@@ -244,13 +317,25 @@ impl World {
         });
         outcome?;
         self.unknown_last = self.accounts.iter().map(Account::unknown).sum();
-        let inspected = Command::new(binary).arg("inspect").arg(&self.data).output().map_err(|error| error.to_string())?;
+        let inspected = Command::new(binary)
+            .arg("inspect")
+            .arg(&self.data)
+            .output()
+            .map_err(|error| error.to_string())?;
         if !inspected.status.success() {
-            return Err(format!("inspect found damage after the crash: {}{}", String::from_utf8_lossy(&inspected.stdout), String::from_utf8_lossy(&inspected.stderr)));
+            return Err(format!(
+                "inspect found damage after the crash: {}{}",
+                String::from_utf8_lossy(&inspected.stdout),
+                String::from_utf8_lossy(&inspected.stderr)
+            ));
         }
         let mut server = Server::start(binary, &self.data, self.shards, self.io)?;
         self.verify(server.address)?;
-        if random.below(2) == 0 { server.kill()? } else { server.stop()? }
+        if random.below(2) == 0 {
+            server.kill()?
+        } else {
+            server.stop()?
+        }
         Ok(how)
     }
 
@@ -258,7 +343,12 @@ impl World {
         let mut wire = Wire::connect(address)?;
         let mut frame = Vec::new();
         let mut batch = BatchRequest::begin(&mut frame, 1, AckLevel::Disk, 0, 2 * WRITERS + 1);
-        batch.set(&mut frame, STOCK, &STOCK_INITIAL.to_le_bytes(), Condition::Always);
+        batch.set(
+            &mut frame,
+            STOCK,
+            &STOCK_INITIAL.to_le_bytes(),
+            Condition::Always,
+        );
         for account in &self.accounts {
             for key in account.pair_keys() {
                 batch.set(&mut frame, &key, &0u64.to_le_bytes(), Condition::Always);
@@ -266,19 +356,33 @@ impl World {
         }
         batch.finish(&mut frame);
         let replies = wire.ask(&frame, 2 * WRITERS + 1)?;
-        replies.iter().all(|reply| reply.status == Status::Ok).then_some(()).ok_or("the first writes were refused".into())
+        replies
+            .iter()
+            .all(|reply| reply.status == Status::Ok)
+            .then_some(())
+            .ok_or("the first writes were refused".into())
     }
 
     /// Compares the server with every account, and takes over what it says of unknown operations.
     fn verify(&mut self, address: SocketAddr) -> Result<(), String> {
         let mut wire = Wire::connect(address)?;
         let sold: u64 = {
-            let stock = wire.get(&[STOCK.to_vec()])?.remove(0).ok_or("the shared counter is gone")?;
+            let stock = wire
+                .get(&[STOCK.to_vec()])?
+                .remove(0)
+                .ok_or("the shared counter is gone")?;
             STOCK_INITIAL - number(&stock)
         };
-        let (acked, unknown) = self.accounts.iter().fold((0, 0), |(acked, unknown), account| (acked + account.sold_acked, unknown + account.sold_unknown));
+        let (acked, unknown) = self
+            .accounts
+            .iter()
+            .fold((0, 0), |(acked, unknown), account| {
+                (acked + account.sold_acked, unknown + account.sold_unknown)
+            });
         if sold < acked || sold > acked + unknown {
-            return Err(format!("the shared counter fell by {sold}; {acked} decrements were acknowledged and {unknown} are unknown"));
+            return Err(format!(
+                "the shared counter fell by {sold}; {acked} decrements were acknowledged and {unknown} are unknown"
+            ));
         }
         // What the server applied of the unknown ones is known now.
         for account in &mut self.accounts {
@@ -320,7 +424,16 @@ enum Sent {
 
 impl Account {
     fn new(writer: usize) -> Account {
-        Account { writer, next_value: 0, keys: HashMap::new(), pair_acked: 0, pair_sent: 0, sold_acked: 0, sold_unknown: 0, acked: 0 }
+        Account {
+            writer,
+            next_value: 0,
+            keys: HashMap::new(),
+            pair_acked: 0,
+            pair_sent: 0,
+            sold_acked: 0,
+            sold_unknown: 0,
+            acked: 0,
+        }
     }
 
     fn own_key(&self, key: u64) -> Vec<u8> {
@@ -332,11 +445,23 @@ impl Account {
     }
 
     fn unknown(&self) -> u64 {
-        self.sold_unknown + self.keys.values().map(|key| key.uncertain.len() as u64).sum::<u64>() + (self.pair_sent - self.pair_acked)
+        self.sold_unknown
+            + self
+                .keys
+                .values()
+                .map(|key| key.uncertain.len() as u64)
+                .sum::<u64>()
+            + (self.pair_sent - self.pair_acked)
     }
 
     /// Writes until the server is gone. Only an answer that contradicts the account is an error.
-    fn work(&mut self, address: SocketAddr, mut random: Random, is_over: &AtomicBool, started: &AtomicU64) -> Result<(), String> {
+    fn work(
+        &mut self,
+        address: SocketAddr,
+        mut random: Random,
+        is_over: &AtomicBool,
+        started: &AtomicU64,
+    ) -> Result<(), String> {
         let wire = Wire::connect(address);
         started.fetch_add(1, Ordering::Relaxed);
         let mut wire = match wire {
@@ -344,7 +469,8 @@ impl Account {
             Err(_) if is_over.load(Ordering::Relaxed) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let mut ahead: std::collections::VecDeque<(u64, Vec<Sent>)> = std::collections::VecDeque::new();
+        let mut ahead: std::collections::VecDeque<(u64, Vec<Sent>)> =
+            std::collections::VecDeque::new();
         let mut request_id = 10;
         let mut is_broken = false;
         while !is_broken {
@@ -359,8 +485,15 @@ impl Account {
                 is_broken |= wire.stream.write_all(&frame).is_err();
                 ahead.push_back((request_id, sent));
             }
-            let Some((expected, sent)) = ahead.front() else { break };
-            let Ok(replies) = wire.replies(*expected, sent.len()) else { break };
+            let Some((expected, sent)) = ahead.front() else {
+                break;
+            };
+            let replies = match wire.replies(*expected, sent.len()) {
+                Ok(replies) => replies,
+                // The end of the connection is what this is about; anything else is the server's fault.
+                Err(text) if text.contains("closed") || text.contains("reset") => break,
+                Err(text) => return Err(format!("writer {}: {text}", self.writer)),
+            };
             let (_, sent) = ahead.pop_front().expect("looked at above");
             for (sent, reply) in sent.into_iter().zip(replies) {
                 self.note_reply(sent, &reply)?;
@@ -373,17 +506,30 @@ impl Account {
         let mut batch = BatchRequest::begin(frame, request_id, AckLevel::Disk, 0, ITEMS_PER_FRAME);
         let mut sent = Vec::new();
         for _ in 0..ITEMS_PER_FRAME {
-            let instruction = |operation, key, immediate| Instruction { operation, field_type: FieldType::U64, key, reason: 0, offset: 0, immediate };
+            let instruction = |operation, key, immediate| Instruction {
+                operation,
+                field_type: FieldType::U64,
+                key,
+                reason: 0,
+                offset: 0,
+                immediate,
+            };
             match random.below(10) {
                 0..4 => {
-                    let instructions = [instruction(Operation::Ge, 0, 1), instruction(Operation::Sub, 0, 1)];
+                    let instructions = [
+                        instruction(Operation::Ge, 0, 1),
+                        instruction(Operation::Sub, 0, 1),
+                    ];
                     batch.update_if(frame, STOCK, None, &instructions, None);
                     sent.push(Sent::Sale);
                 }
                 4 => {
                     self.pair_sent += 1;
                     let number = self.pair_sent;
-                    let instructions = [instruction(Operation::Set, 0, number), instruction(Operation::Set, 1, number)];
+                    let instructions = [
+                        instruction(Operation::Set, 0, number),
+                        instruction(Operation::Set, 1, number),
+                    ];
                     let [a, b] = self.pair_keys();
                     batch.update_if(frame, &a, Some(&b), &instructions, None);
                     sent.push(Sent::Pair { number });
@@ -398,10 +544,14 @@ impl Account {
                     self.next_value += 1;
                     let mut value = format!("{}-{}-", self.writer, self.next_value).into_bytes();
                     // From inline to several blocks.
-                    let bytes = [0, 8, 100, 900, 9_000][usize::try_from(random.below(5)).expect("small")];
+                    let bytes =
+                        [0, 8, 100, 900, 9_000][usize::try_from(random.below(5)).expect("small")];
                     value.resize(value.len() + bytes, b'x');
                     batch.set(frame, &self.own_key(key), &value, Condition::Always);
-                    sent.push(Sent::Own { key, state: Some(value) });
+                    sent.push(Sent::Own {
+                        key,
+                        state: Some(value),
+                    });
                 }
             }
         }
@@ -411,7 +561,12 @@ impl Account {
 
     fn note_sent(&mut self, sent: &Sent) {
         match sent {
-            Sent::Own { key, state } => self.keys.entry(*key).or_default().uncertain.push(state.clone()),
+            Sent::Own { key, state } => self
+                .keys
+                .entry(*key)
+                .or_default()
+                .uncertain
+                .push(state.clone()),
             Sent::Pair { .. } => {}
             Sent::Sale => self.sold_unknown += 1,
         }
@@ -430,7 +585,10 @@ impl Account {
                 if reply.status == Status::Ok || gone {
                     account.certain = state;
                 } else if !refused {
-                    return Err(format!("writer {}: an own key answered {:?}", self.writer, reply.status));
+                    return Err(format!(
+                        "writer {}: an own key answered {:?}",
+                        self.writer, reply.status
+                    ));
                 }
             }
             Sent::Pair { number } if reply.status == Status::Ok => self.pair_acked = number,
@@ -440,7 +598,12 @@ impl Account {
             }
             Sent::Sale if refused => self.sold_unknown -= 1,
             Sent::Pair { .. } if refused => {}
-            _ => return Err(format!("writer {}: answered {:?}", self.writer, reply.status)),
+            _ => {
+                return Err(format!(
+                    "writer {}: answered {:?}",
+                    self.writer, reply.status
+                ));
+            }
         }
         Ok(())
     }
@@ -452,7 +615,11 @@ impl Account {
         for (key, found) in numbers.iter().zip(wire.get(&names)?) {
             let account = self.keys.get_mut(key).expect("listed above");
             if found != account.certain && !account.uncertain.contains(&found) {
-                let show = |state: &Option<Vec<u8>>| state.as_ref().map_or("absent".into(), |value| String::from_utf8_lossy(&value[..value.len().min(24)]).into_owned());
+                let show = |state: &Option<Vec<u8>>| {
+                    state.as_ref().map_or("absent".into(), |value| {
+                        String::from_utf8_lossy(&value[..value.len().min(24)]).into_owned()
+                    })
+                };
                 return Err(format!(
                     "writer {} key {key} is {}, was acknowledged as {} and has {} unknown operations after that",
                     self.writer,
@@ -464,9 +631,16 @@ impl Account {
             account.certain = found;
             account.uncertain.clear();
         }
-        let pair: Vec<u64> = wire.get(&self.pair_keys())?.iter().map(|value| value.as_deref().map_or(u64::MAX, number)).collect();
+        let pair: Vec<u64> = wire
+            .get(&self.pair_keys())?
+            .iter()
+            .map(|value| value.as_deref().map_or(u64::MAX, number))
+            .collect();
         if pair[0] != pair[1] || pair[0] < self.pair_acked || pair[0] > self.pair_sent {
-            return Err(format!("writer {}: the pair is {pair:?}; {} was acknowledged, {} was sent", self.writer, self.pair_acked, self.pair_sent));
+            return Err(format!(
+                "writer {}: the pair is {pair:?}; {} was acknowledged, {} was sent",
+                self.writer, self.pair_acked, self.pair_sent
+            ));
         }
         (self.pair_acked, self.pair_sent) = (pair[0], pair[0]);
         Ok(())
@@ -474,7 +648,9 @@ impl Account {
 }
 
 fn number(value: &[u8]) -> u64 {
-    value.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
+    value
+        .first_chunk()
+        .map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
 }
 
 struct Reply {
@@ -487,6 +663,8 @@ struct Wire {
     stream: TcpStream,
     receiver: Receiver,
     bytes: Vec<u8>,
+    /// Answers by request, of requests that are not answered whole.
+    early: HashMap<u64, Vec<(u16, Reply)>>,
 }
 
 impl Wire {
@@ -499,11 +677,28 @@ impl Wire {
             Ok(stream)
         };
         let stream = connect().map_err(|error: std::io::Error| format!("connect: {error}"))?;
-        let mut wire = Wire { stream, receiver: Receiver::new(64 << 20), bytes: Vec::new() };
+        let mut wire = Wire {
+            stream,
+            receiver: Receiver::new(64 << 20),
+            bytes: Vec::new(),
+            early: HashMap::new(),
+        };
         let mut hello = Vec::new();
-        ClientHello { protocol_min: 1, protocol_max: 1, features: 0, name: "torture" }.write(&mut hello, 1);
-        wire.stream.write_all(&hello).map_err(|error| error.to_string())?;
-        wire.frame(|opcode, _, _| (opcode == Opcode::Hello as u8).then_some(()).ok_or("no HELLO".to_string()))??;
+        ClientHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            features: 0,
+            name: "torture",
+        }
+        .write(&mut hello, 1);
+        wire.stream
+            .write_all(&hello)
+            .map_err(|error| error.to_string())?;
+        wire.frame(|opcode, _, _| {
+            (opcode == Opcode::Hello as u8)
+                .then_some(())
+                .ok_or("no HELLO".to_string())
+        })??;
         Ok(wire)
     }
 
@@ -511,7 +706,11 @@ impl Wire {
     fn frame<T>(&mut self, read: impl FnOnce(u8, u64, &[u8]) -> T) -> Result<T, String> {
         loop {
             match self.receiver.next(&self.bytes) {
-                Received::Frame { header, body, consumed } => {
+                Received::Frame {
+                    header,
+                    body,
+                    consumed,
+                } => {
                     let read = read(header.opcode, header.request_id, body);
                     self.bytes.drain(..consumed);
                     return Ok(read);
@@ -528,31 +727,52 @@ impl Wire {
         }
     }
 
-    /// All answers to one request, by item; they may come in several frames.
+    /// All answers to one request, by item. They may come in several frames, and those of later
+    /// requests before them: these are kept until they are asked for.
     fn replies(&mut self, request_id: u64, items: usize) -> Result<Vec<Reply>, String> {
-        let mut replies: Vec<Option<Reply>> = (0..items).map(|_| None).collect();
-        while replies.iter().any(Option::is_none) {
-            self.frame(|opcode, id, body| {
-                if opcode != Opcode::Batch as u8 || id != request_id {
-                    return Err(format!("opcode {opcode}, request {id} instead of {request_id}"));
+        loop {
+            let early = self.early.entry(request_id).or_default();
+            if early.len() == items {
+                let mut replies = self.early.remove(&request_id).unwrap_or_default();
+                replies.sort_unstable_by_key(|(item, _)| *item);
+                let is_each_once = replies
+                    .iter()
+                    .enumerate()
+                    .all(|(at, (item, _))| at == usize::from(*item));
+                return is_each_once
+                    .then(|| replies.into_iter().map(|(_, reply)| reply).collect())
+                    .ok_or("an item was answered twice".into());
+            }
+            let (id, replies) = self.frame(|opcode, id, body| {
+                if opcode != Opcode::Batch as u8 {
+                    return Err(format!("opcode {opcode} answered request {id}"));
                 }
                 let batch = Batch::read(body).map_err(|refusal| refusal.to_string())?;
-                for number in 0..batch.len() {
-                    let item = ReplyItem::read(batch.item(number)).map_err(|refusal| refusal.to_string())?;
-                    let reply = Reply { status: item.head.status, value: item.value.to_vec() };
-                    let slot = replies.get_mut(usize::from(item.head.item)).ok_or("an item that was not asked")?;
-                    if slot.replace(reply).is_some() {
-                        return Err("an item was answered twice".into());
-                    }
-                }
-                Ok(())
+                let item = |number| {
+                    ReplyItem::read(batch.item(number)).map_err(|refusal| refusal.to_string())
+                };
+                let reply = |item: ReplyItem<'_>| {
+                    (
+                        item.head.item,
+                        Reply {
+                            status: item.head.status,
+                            value: item.value.to_vec(),
+                        },
+                    )
+                };
+                let replies: Result<Vec<_>, String> = (0..batch.len())
+                    .map(|number| item(number).map(reply))
+                    .collect();
+                Ok((id, replies?))
             })??;
+            self.early.entry(id).or_default().extend(replies);
         }
-        Ok(replies.into_iter().flatten().collect())
     }
 
     fn ask(&mut self, frame: &[u8], items: usize) -> Result<Vec<Reply>, String> {
-        self.stream.write_all(frame).map_err(|error| error.to_string())?;
+        self.stream
+            .write_all(frame)
+            .map_err(|error| error.to_string())?;
         self.replies(1, items)
     }
 
@@ -572,7 +792,10 @@ impl Wire {
             .map(|reply| match reply.status {
                 Status::Ok => Ok(Some(reply.value)),
                 Status::NotFound => Ok(None),
-                other => Err(format!("GET answered {other:?}: {}", String::from_utf8_lossy(&reply.value))),
+                other => Err(format!(
+                    "GET answered {other:?}: {}",
+                    String::from_utf8_lossy(&reply.value)
+                )),
             })
             .collect()
     }
@@ -588,13 +811,34 @@ impl Server {
     fn spawn(binary: &Path, data: &Path, shards: u16, io: &str) -> Result<Server, String> {
         let mut command = Command::new(binary);
         command.arg("serve").arg("--data").arg(data);
-        command.args(["--listen", "127.0.0.1:0", "--shard-ports", "0", "--io", io, "--shards", &shards.to_string()]);
+        command.args([
+            "--listen",
+            "127.0.0.1:0",
+            "--shard-ports",
+            "0",
+            "--io",
+            io,
+            "--shards",
+            &shards.to_string(),
+        ]);
         // Small segments, so that rotation happens under every kill, and a small cache, so that
         // some answers come from the disk.
-        command.args(["--segment-bytes", "4MiB", "--value-bytes-max", "64KiB", "--cache-bytes", "1MiB"]);
+        command.args([
+            "--segment-bytes",
+            "4MiB",
+            "--value-bytes-max",
+            "64KiB",
+            "--cache-bytes",
+            "1MiB",
+        ]);
         command.stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let child = command.spawn().map_err(|error| format!("{}: {error}", binary.display()))?;
-        Ok(Server { child, address: SocketAddr::from(([127, 0, 0, 1], 0)) })
+        let child = command
+            .spawn()
+            .map_err(|error| format!("{}: {error}", binary.display()))?;
+        Ok(Server {
+            child,
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        })
     }
 
     /// Starts it and waits until it serves.
@@ -617,7 +861,11 @@ impl Server {
                 return Err(format!("the server did not come up:\n{}", seen.join("\n")));
             };
             if line.starts_with("listening") {
-                server.address = line.split_whitespace().nth(1).and_then(|text| text.parse().ok()).ok_or("no address in the banner")?;
+                server.address = line
+                    .split_whitespace()
+                    .nth(1)
+                    .and_then(|text| text.parse().ok())
+                    .ok_or("no address in the banner")?;
             }
             if line == "ready" {
                 return Ok(server);
@@ -628,16 +876,24 @@ impl Server {
 
     fn kill(&mut self) -> Result<(), String> {
         let _ = self.child.kill();
-        self.child.wait().map(drop).map_err(|error| error.to_string())
+        self.child
+            .wait()
+            .map(drop)
+            .map_err(|error| error.to_string())
     }
 
     fn stop(&mut self) -> Result<(), String> {
-        let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        let sent = Command::new("kill")
+            .args(["-TERM", &self.child.id().to_string()])
+            .status();
         sent.map_err(|error| error.to_string())?;
         let until = Instant::now() + Duration::from_secs(30);
         while Instant::now() < until {
             if let Some(status) = self.child.try_wait().map_err(|error| error.to_string())? {
-                return status.success().then_some(()).ok_or(format!("SIGTERM ended the server with {status}"));
+                return status
+                    .success()
+                    .then_some(())
+                    .ok_or(format!("SIGTERM ended the server with {status}"));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
