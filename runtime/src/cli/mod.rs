@@ -67,6 +67,9 @@ enum Command {
     Info(InfoArgs),
     /// Check a stopped data directory byte by byte and say what it holds
     Inspect(InspectArgs),
+    /// Load a server and measure it: two numbers, or all of them with --full
+    #[command(after_help = format!("{BENCH_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Bench(penstock_benches::BenchArgs),
     /// Show the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -77,6 +80,16 @@ enum Command {
         shell: clap_complete::Shell,
     },
 }
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  penstock bench decr                                 one hot counter, every decrement durable
+  penstock bench get --depth 64 --full
+  penstock bench decr --rate 200000 --full            open loop: latency from when each was due
+  penstock bench decr --ledger                        what was acknowledged against what was sold
+  penstock bench echo                                 the limit: frames answered without a store
+
+It writes keys that begin with bench: and nothing else, and ends by itself.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -175,6 +188,10 @@ impl Command {
             Command::Ping(args) => args.run(),
             Command::Info(args) => args.run(),
             Command::Inspect(args) => args.run(),
+            Command::Bench(args) => penstock_benches::run(&args).map_err(|error| match error {
+                penstock_benches::BenchError::Arguments(_) => Failure::usage(error),
+                _ => Failure::server(error),
+            }),
             Command::Config(ConfigCommand::Explain(args)) => {
                 let mut out = Output::stdout();
                 out.bytes(args.resolve()?.explain().as_bytes());

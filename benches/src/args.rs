@@ -1,0 +1,145 @@
+//! What `penstock bench` can be asked.
+
+use std::net::SocketAddr;
+
+use clap::{Args, ValueEnum};
+use penstock_net::level::AckLevel;
+
+use crate::BenchError;
+
+/// What the connections do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Workload {
+    /// PING frames, answered by the server's loop without the store: the limit of everything else.
+    Echo,
+    /// Reads of random keys.
+    Get,
+    /// Writes of random keys.
+    Set,
+    /// Decrements of one key under the guard that it is at least 1.
+    Decr,
+    /// Nine reads to one write, keys drawn by a zipf law (0.99).
+    Mixed,
+}
+
+/// The ack level of the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Level {
+    /// Nothing is promised.
+    None,
+    /// Durable within the server's interval.
+    Interval,
+    /// Durable before the reply.
+    Disk,
+}
+
+impl Level {
+    pub(crate) fn wire(self) -> AckLevel {
+        match self {
+            Level::None => AckLevel::None,
+            Level::Interval => AckLevel::Interval,
+            Level::Disk => AckLevel::Disk,
+        }
+    }
+}
+
+/// The arguments.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// What the connections do
+    pub workload: Workload,
+    /// The server
+    #[arg(long, default_value = "127.0.0.1:7411")]
+    pub addr: SocketAddr,
+    /// Connections
+    #[arg(long, short, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub connections: u32,
+    /// Operations that each connection has under way: one batch frame of so many
+    #[arg(long, short, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub depth: u32,
+    /// A frame for each operation instead of one batch frame
+    #[arg(long)]
+    pub single: bool,
+    /// Bytes of a value, and of an operation's share of an echo
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
+    pub value_bytes: u32,
+    /// Keys that get, set and mixed draw from
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub keys: u32,
+    /// Seconds that are measured
+    #[arg(long, default_value_t = 5.0)]
+    pub duration: f64,
+    /// Seconds before that, not measured
+    #[arg(long, default_value_t = 1.0)]
+    pub warmup: f64,
+    /// End after so many operations, if that comes before the duration
+    #[arg(long)]
+    pub requests: Option<u64>,
+    /// Open loop: operations per second that are due, whether or not the server keeps up
+    #[arg(long)]
+    pub rate: Option<f64>,
+    /// Ack level of the requests (the server raises it to its own minimum)
+    #[arg(long, value_enum, default_value_t = Level::Disk)]
+    pub level: Level,
+    /// The three levels one after the other: the price of durability (needs serve --durability none)
+    #[arg(long)]
+    pub levels: bool,
+    /// Keep accounts: what decr was acknowledged against what the counter lost
+    #[arg(long)]
+    pub ledger: bool,
+    /// Bytes in, bytes out, for a server that only echoes (examples/bare_echo)
+    #[arg(long)]
+    pub raw: bool,
+    /// Run on this CPU
+    #[arg(long)]
+    pub pin: Option<usize>,
+    /// Seed of the keys
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// All figures as a table
+    #[arg(long)]
+    pub full: bool,
+    /// All figures as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Allow a server on another machine
+    #[arg(long)]
+    pub allow_remote: bool,
+}
+
+impl BenchArgs {
+    pub(crate) fn check(&self) -> Result<(), BenchError> {
+        let wrong = |text: String| Err(BenchError::Arguments(text));
+        if !self.addr.ip().is_loopback() && !self.allow_remote {
+            return wrong(format!(
+                "{} is another machine: a load test there needs --allow-remote",
+                self.addr
+            ));
+        }
+        let is_time = |seconds: f64| seconds.is_finite() && (0.0..=86_400.0).contains(&seconds);
+        if !is_time(self.duration) || self.duration == 0.0 || !is_time(self.warmup) {
+            return wrong(format!(
+                "--duration {} and --warmup {} are seconds, at most a day",
+                self.duration, self.warmup
+            ));
+        }
+        if self
+            .rate
+            .is_some_and(|rate| !rate.is_finite() || rate <= 0.0)
+        {
+            return wrong("--rate is a positive number of operations per second".into());
+        }
+        if self.ledger && self.workload != Workload::Decr {
+            return wrong("--ledger keeps accounts of decr only".into());
+        }
+        if self.raw && self.workload != Workload::Echo {
+            return wrong(
+                "--raw speaks to a server that only echoes: use the workload echo".into(),
+            );
+        }
+        if self.levels && self.workload == Workload::Echo {
+            return wrong("--levels compares what is durable; echo stores nothing".into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,293 @@
+//! One connection of a run: what it has sent, what is still to be answered, its account.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+
+use mio::net::TcpStream;
+use penstock_net::batch::Batch;
+use penstock_net::frame::{FLAG_REPLY, Opcode};
+use penstock_net::receive::{Received, Receiver};
+use penstock_net::reply::{ReplyItem, text_of};
+use penstock_net::status::Status;
+
+use crate::BenchError;
+use crate::workload::Shot;
+
+/// Request ids within one shot.
+const IDS_PER_SHOT: u64 = 1024;
+
+/// A shot that is not answered whole.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    shot: u64,
+    /// When it was due, in nanoseconds of the run.
+    since_ns: u64,
+    items_left: usize,
+}
+
+/// What became of the operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Account {
+    /// Answered OK.
+    pub(crate) acked: u64,
+    /// Answered no: nothing was changed.
+    pub(crate) refused: u64,
+    /// Answered neither.
+    pub(crate) unknown: u64,
+}
+
+/// One connection.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    shots: Vec<Shot>,
+    items_per_shot: usize,
+    next_shot: u64,
+    due: VecDeque<Due>,
+    receiver: Receiver,
+    received: Vec<u8>,
+    filled: usize,
+    to_send: Vec<u8>,
+    sent: usize,
+    is_raw: bool,
+    pub(crate) account: Account,
+    /// Open loop: when the next shot is due.
+    pub(crate) next_due_ns: u64,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        stream: TcpStream,
+        shots: Vec<Shot>,
+        items_per_shot: usize,
+        is_raw: bool,
+    ) -> Connection {
+        Connection {
+            stream,
+            shots,
+            items_per_shot,
+            next_shot: 1,
+            due: VecDeque::new(),
+            receiver: Receiver::new(64 << 20),
+            received: vec![0; 256 << 10],
+            filled: 0,
+            to_send: Vec::new(),
+            sent: 0,
+            is_raw,
+            account: Account::default(),
+            next_due_ns: 0,
+        }
+    }
+
+    pub(crate) fn stream(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+
+    /// Shots that are not answered whole.
+    pub(crate) fn under_way(&self) -> usize {
+        self.due.len()
+    }
+
+    /// Sends the next shot, which was due at `since_ns`.
+    pub(crate) fn shoot(&mut self, since_ns: u64) -> Result<(), BenchError> {
+        let shot = self.next_shot;
+        self.next_shot += 1;
+        let which = usize::try_from(shot).expect("64 bits") % self.shots.len();
+        self.shots[which].write(shot * IDS_PER_SHOT, &mut self.to_send);
+        self.due.push_back(Due {
+            shot,
+            since_ns,
+            items_left: self.items_per_shot,
+        });
+        self.account.unknown += self.items_per_shot as u64;
+        self.flush()
+    }
+
+    /// Hands on what the socket takes now.
+    pub(crate) fn flush(&mut self) -> Result<(), BenchError> {
+        while self.sent < self.to_send.len() {
+            match self.stream.write(&self.to_send[self.sent..]) {
+                Ok(written) => self.sent += written,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    return Err(BenchError::Connection(format!(
+                        "a connection broke: {error}"
+                    )));
+                }
+            }
+        }
+        self.to_send.clear();
+        self.sent = 0;
+        Ok(())
+    }
+
+    /// Reads all that has arrived; `done` is told of each shot that is answered whole now, with
+    /// the time it was due. The time is read once for all that one read brought.
+    pub(crate) fn receive(&mut self, mut done: impl FnMut(u64, usize)) -> Result<(), BenchError> {
+        loop {
+            if self.filled == self.received.len() {
+                self.received.resize(self.received.len() * 2, 0);
+            }
+            match self.stream.read(&mut self.received[self.filled..]) {
+                Ok(0) => {
+                    return Err(BenchError::Connection(
+                        "the server closed a connection".into(),
+                    ));
+                }
+                Ok(read) => self.filled += read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    return Err(BenchError::Connection(format!(
+                        "a connection broke: {error}"
+                    )));
+                }
+            }
+            let whole_read = self.filled < self.received.len();
+            self.read_frames(&mut done)?;
+            // A read that did not fill the buffer took all there was; readiness comes again.
+            if whole_read {
+                return Ok(());
+            }
+        }
+    }
+
+    fn read_frames(&mut self, done: &mut impl FnMut(u64, usize)) -> Result<(), BenchError> {
+        let received = std::mem::take(&mut self.received);
+        let mut at = 0;
+        let outcome = loop {
+            let rest = &received[at..self.filled];
+            if self.is_raw {
+                let bytes = self.shots[0].bytes();
+                if rest.len() < bytes {
+                    break Ok(());
+                }
+                at += bytes;
+                self.settle(
+                    self.due.front().map_or(0, |due| due.shot),
+                    self.items_per_shot,
+                    done,
+                );
+                continue;
+            }
+            match self.receiver.next(rest) {
+                Received::Frame {
+                    header,
+                    body,
+                    consumed,
+                } => {
+                    at += consumed;
+                    if let Err(error) = self.reply(
+                        header.opcode,
+                        header.flags,
+                        header.level_or_status,
+                        header.request_id,
+                        body,
+                        done,
+                    ) {
+                        break Err(error);
+                    }
+                }
+                Received::Incomplete { .. } => break Ok(()),
+                other => {
+                    break Err(BenchError::WrongAnswer(format!(
+                        "the server sent {other:?}"
+                    )));
+                }
+            }
+        };
+        self.received = received;
+        self.received.copy_within(at..self.filled, 0);
+        self.filled -= at;
+        outcome
+    }
+
+    fn reply(
+        &mut self,
+        opcode: u8,
+        flags: u8,
+        status: u16,
+        request_id: u64,
+        body: &[u8],
+        done: &mut impl FnMut(u64, usize),
+    ) -> Result<(), BenchError> {
+        let wrong = |text: String| Err(BenchError::WrongAnswer(text));
+        if opcode == Opcode::Hello as u8 {
+            return Ok(());
+        }
+        if flags & FLAG_REPLY == 0 || status != Status::Ok.code() {
+            return wrong(format!(
+                "request {request_id} was answered {status:#06x}: {}",
+                text_of(body).unwrap_or("")
+            ));
+        }
+        let shot = request_id / IDS_PER_SHOT;
+        if opcode == Opcode::Ping as u8 {
+            let items = self.items_per_shot / self.shots[0].frames();
+            return self.answered(shot, items, items, done);
+        }
+        let batch = match Batch::read(body) {
+            Ok(batch) => batch,
+            Err(refusal) => return wrong(refusal.to_string()),
+        };
+        let mut acked = 0;
+        for number in 0..batch.len() {
+            match ReplyItem::read(batch.item(number)) {
+                Ok(item) if item.head.status == Status::Ok => acked += 1,
+                Ok(item)
+                    if matches!(
+                        item.head.status,
+                        Status::GuardFailed
+                            | Status::NotFound
+                            | Status::Busy
+                            | Status::Draining
+                            | Status::Full
+                            | Status::Deadline
+                    ) => {}
+                Ok(item) => {
+                    return wrong(format!(
+                        "an item was answered {}: {}",
+                        item.head.status.name(),
+                        String::from_utf8_lossy(item.value)
+                    ));
+                }
+                Err(refusal) => return wrong(refusal.to_string()),
+            }
+        }
+        self.answered(shot, batch.len(), acked, done)
+    }
+
+    fn answered(
+        &mut self,
+        shot: u64,
+        items: usize,
+        acked: usize,
+        done: &mut impl FnMut(u64, usize),
+    ) -> Result<(), BenchError> {
+        self.account.refused += (items - acked) as u64;
+        self.account.acked += acked as u64;
+        let Some(due) = self
+            .due
+            .iter_mut()
+            .find(|due| due.shot == shot)
+            .filter(|due| due.items_left >= items)
+        else {
+            return Err(BenchError::WrongAnswer(format!(
+                "{items} items of shot {shot} were answered that were not asked"
+            )));
+        };
+        due.items_left -= items;
+        self.account.unknown -= items as u64;
+        if due.items_left == 0 {
+            let since_ns = due.since_ns;
+            self.due.retain(|due| due.shot != shot);
+            done(since_ns, self.items_per_shot);
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, shot: u64, items: usize, done: &mut impl FnMut(u64, usize)) {
+        // Bytes came back: that is all that a bare echo can prove.
+        let _ = self.answered(shot, items, items, done);
+    }
+}
