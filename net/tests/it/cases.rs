@@ -1,0 +1,736 @@
+//! The cases that the vector files hold: what each decoder accepts and what it refuses.
+
+use penstock_net::batch::Batch;
+use penstock_net::frame::{Header, Opcode, write_frame};
+use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello, SlotRange};
+use penstock_net::instruction::{FieldType, INSTRUCTION_BYTES, Instruction, Operation};
+use penstock_net::level::AckLevel;
+use penstock_net::limits::Limits;
+use penstock_net::receive::{Received, Receiver};
+use penstock_net::reply::{ReplyHead, ReplyItem};
+use penstock_net::request::{BatchRequest, Condition, Request, Version};
+use penstock_net::status::Status;
+
+/// The limits under which frames and values are judged.
+pub const LIMITS: Limits = Limits {
+    frame_bytes_max: 4096,
+    value_bytes_max: 1024,
+};
+
+pub struct Case {
+    pub id: String,
+    pub kind: &'static str,
+    pub description: String,
+    pub bytes: Vec<u8>,
+}
+
+/// What the codec makes of the bytes: a text for what it read, or the status and text of its refusal.
+pub fn judge(kind: &str, bytes: &[u8]) -> Result<String, (String, String)> {
+    let refused = |refusal: penstock_net::refusal::Refusal| {
+        (refusal.status().name().to_string(), refusal.to_string())
+    };
+    match kind {
+        "frame" => match Receiver::new(LIMITS.frame_bytes_max).next(bytes) {
+            Received::Frame {
+                header,
+                body,
+                consumed,
+            } => Ok(format!(
+                "opcode {:#04x} flags {:#04x} request {} word {:#06x} body {} of {consumed}",
+                header.opcode,
+                header.flags,
+                header.request_id,
+                header.level_or_status,
+                body.len()
+            )),
+            Received::Refused { refusal, .. } => Err(refused(refusal)),
+            Received::Incomplete { frame_bytes } => Err((
+                "INCOMPLETE".into(),
+                format!("{frame_bytes} bytes are needed"),
+            )),
+            Received::Skipped { consumed } => Err(("SKIPPED".into(), consumed.to_string())),
+        },
+        "batch" => Batch::read(bytes)
+            .map(|batch| format!("{} items", batch.len()))
+            .map_err(refused),
+        "request-item" => Request::read(bytes, LIMITS.value_bytes_max)
+            .map_err(refused)
+            .map(|request| {
+                let instructions: Vec<String> = (0..request.instruction_count())
+                    .map(|n| format!("{:?}", request.instruction(n)))
+                    .collect();
+                format!(
+                    "{:?} {:?} key {:?} second {:?} value {} start {} instructions [{}]",
+                    request.verb,
+                    request.condition,
+                    String::from_utf8_lossy(request.key),
+                    request.second_key.map(String::from_utf8_lossy),
+                    request.value.len(),
+                    request.has_start,
+                    instructions.join(", ")
+                )
+            }),
+        "instruction" => {
+            let bytes: &[u8; INSTRUCTION_BYTES] = bytes.try_into().expect("sixteen bytes");
+            Instruction::read(bytes, 0, 2)
+                .map(|instruction| format!("{instruction:?}"))
+                .map_err(refused)
+        }
+        "reply-item" => ReplyItem::read(bytes)
+            .map(|item| format!("{:?} value {}", item.head, item.value.len()))
+            .map_err(refused),
+        "client-hello" => ClientHello::read(bytes)
+            .map(|hello| format!("{hello:?}"))
+            .map_err(refused),
+        "server-hello" => ServerHello::read(bytes)
+            .map(|hello| {
+                format!(
+                    "{} slots, frame {}",
+                    hello.slots.len(),
+                    hello.limits.frame_bytes_max
+                )
+            })
+            .map_err(refused),
+        other => panic!("no decoder for {other}"),
+    }
+}
+
+struct Cases(Vec<Case>);
+
+impl Cases {
+    fn add(&mut self, kind: &'static str, description: impl Into<String>, bytes: Vec<u8>) {
+        let id = format!(
+            "{kind}-{:03}",
+            self.0.iter().filter(|case| case.kind == kind).count() + 1
+        );
+        self.0.push(Case {
+            id,
+            kind,
+            description: description.into(),
+            bytes,
+        });
+    }
+}
+
+pub fn all() -> Vec<Case> {
+    let mut cases = Cases(Vec::new());
+    frames(&mut cases);
+    batches(&mut cases);
+    items(&mut cases);
+    instructions(&mut cases);
+    replies(&mut cases);
+    hellos(&mut cases);
+    cases.0
+}
+
+fn frame(opcode: Opcode, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write_frame(
+        &mut bytes,
+        Header::request(opcode, 0x0102_0304_0506_0708, AckLevel::Disk, 250),
+        body,
+    );
+    bytes
+}
+
+/// Changes a header and gives it a right CRC again.
+fn reheaded(mut bytes: Vec<u8>, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    change(&mut bytes[..28]);
+    let crc = crc32fast::hash(&bytes[..28]);
+    bytes[28..32].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+fn frames(cases: &mut Cases) {
+    let ping = frame(Opcode::Ping, b"12345678");
+    cases.add("frame", "a PING with a body of eight bytes", ping.clone());
+    cases.add("frame", "a PING without a body", frame(Opcode::Ping, b""));
+    cases.add("frame", "an INFO", frame(Opcode::Info, b""));
+    cases.add(
+        "frame",
+        "a body that is padded with zeros",
+        frame(Opcode::Ping, b"123"),
+    );
+    cases.add(
+        "frame",
+        "the longest frame that is accepted",
+        frame(Opcode::Ping, &vec![7; 4096 - 32]),
+    );
+    cases.add(
+        "frame",
+        "an unknown opcode is the server's to refuse",
+        reheaded(ping.clone(), |h| h[6] = 0x7E),
+    );
+    cases.add(
+        "frame",
+        "unknown flags are the server's to refuse",
+        reheaded(ping.clone(), |h| h[7] = 0x80),
+    );
+    cases.add("frame", "no magic", reheaded(ping.clone(), |h| h[4] = 0x47));
+    cases.add(
+        "frame",
+        "another protocol version",
+        reheaded(ping.clone(), |h| h[5] = 2),
+    );
+    for len in [0u32, 8, 24, 31, 33, 36, u32::MAX] {
+        cases.add(
+            "frame",
+            format!("length {len}"),
+            reheaded(ping.clone(), |h| h[..4].copy_from_slice(&len.to_le_bytes())),
+        );
+    }
+    cases.add(
+        "frame",
+        "a frame over the limit",
+        frame(Opcode::Ping, &vec![7; 4096 - 24]),
+    );
+    for at in [0, 8, 16, 24, 28] {
+        let mut bytes = ping.clone();
+        bytes[at] ^= 1;
+        cases.add("frame", format!("a flipped bit in header byte {at}"), bytes);
+    }
+    let mut bytes = ping.clone();
+    bytes[35] ^= 0x10;
+    cases.add("frame", "a flipped bit in the body", bytes);
+    for cut in [0, 1, 31, 32, 39] {
+        cases.add(
+            "frame",
+            format!("only {cut} bytes of forty"),
+            ping[..cut].to_vec(),
+        );
+    }
+    cases.add(
+        "frame",
+        "text instead of a frame",
+        b"GET / HTTP/1.1\r\nHost: example\r\n\r\n\r\n".to_vec(),
+    );
+}
+
+fn body(build: impl FnOnce(&mut BatchRequest, &mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut batch = BatchRequest::begin(&mut bytes, 1, AckLevel::Disk, 0, 4);
+    build(&mut batch, &mut bytes);
+    batch.finish(&mut bytes);
+    bytes.split_off(32)
+}
+
+fn item(build: impl FnOnce(&mut BatchRequest, &mut Vec<u8>)) -> Vec<u8> {
+    Batch::read(&body(build))
+        .expect("one item")
+        .item(0)
+        .to_vec()
+}
+
+fn changed(mut bytes: Vec<u8>, at: usize, to: &[u8]) -> Vec<u8> {
+    bytes[at..at + to.len()].copy_from_slice(to);
+    bytes
+}
+
+fn batches(cases: &mut Cases) {
+    let one = body(|b, o| b.get(o, b"key"));
+    let two = body(|b, o| {
+        b.get(o, b"key");
+        b.set(o, b"other", b"value", Condition::Always);
+    });
+    cases.add("batch", "one item", one.clone());
+    cases.add("batch", "two items", two.clone());
+    for count in [0u32, 2, 1025, u32::MAX] {
+        cases.add(
+            "batch",
+            format!("one item and a count of {count}"),
+            changed(one.clone(), 0, &count.to_le_bytes()),
+        );
+    }
+    cases.add(
+        "batch",
+        "reserved bytes behind the count",
+        changed(one.clone(), 4, &[1]),
+    );
+    for offset in [0u32, 8, 15, 24, u32::MAX] {
+        cases.add(
+            "batch",
+            format!("the first item at {offset} instead of 16"),
+            changed(one.clone(), 8, &offset.to_le_bytes()),
+        );
+    }
+    for len in [0u32, 4, 16, 32, u32::MAX] {
+        cases.add(
+            "batch",
+            format!("an item of {len} bytes instead of 24"),
+            changed(one.clone(), 12, &len.to_le_bytes()),
+        );
+    }
+    cases.add(
+        "batch",
+        "two items on one place",
+        changed(two.clone(), 16, &two[8..12]),
+    );
+    cases.add("batch", "nothing", Vec::new());
+    cases.add(
+        "batch",
+        "a count without an index",
+        3u64.to_le_bytes().to_vec(),
+    );
+    cases.add(
+        "batch",
+        "bytes behind the last item",
+        [one, vec![0; 8]].concat(),
+    );
+}
+
+fn step(operation: Operation, immediate: u64) -> Instruction {
+    Instruction {
+        operation,
+        field_type: FieldType::U32,
+        key: 0,
+        reason: 3,
+        offset: 8,
+        immediate,
+    }
+}
+
+fn items(cases: &mut Cases) {
+    let get = item(|b, o| b.get(o, b"stock:42"));
+    let set = item(|b, o| b.set(o, b"stock:42", b"0123456789", Condition::Always));
+    let update = item(|b, o| {
+        b.update_if(
+            o,
+            b"stock:42",
+            None,
+            &[step(Operation::Ge, 1), step(Operation::Sub, 1)],
+            None,
+        )
+    });
+    let two = item(|b, o| {
+        b.update_if(
+            o,
+            b"{a}1",
+            Some(b"{a}2"),
+            &[step(Operation::Ge, 1)],
+            Some(b"12345678"),
+        )
+    });
+    cases.add("request-item", "GET", get.clone());
+    cases.add(
+        "request-item",
+        "GET of the shortest key",
+        item(|b, o| b.get(o, b"k")),
+    );
+    cases.add(
+        "request-item",
+        "GET of the longest key",
+        item(|b, o| b.get(o, &[b'k'; 1024])),
+    );
+    cases.add("request-item", "SET", set.clone());
+    cases.add(
+        "request-item",
+        "SET of an empty value",
+        item(|b, o| b.set(o, b"k", b"", Condition::Always)),
+    );
+    cases.add(
+        "request-item",
+        "SET of the longest value",
+        item(|b, o| b.set(o, b"k", &[1; 1024], Condition::Always)),
+    );
+    for condition in [
+        Condition::Absent,
+        Condition::Present,
+        Condition::Version(Version {
+            epoch: 0x0100,
+            sequence: 77,
+        }),
+    ] {
+        cases.add(
+            "request-item",
+            format!("SET {condition:?}"),
+            item(|b, o| b.set(o, b"k", b"v", condition)),
+        );
+    }
+    cases.add(
+        "request-item",
+        "DEL",
+        item(|b, o| b.del(o, b"k", Condition::Always)),
+    );
+    cases.add(
+        "request-item",
+        "DEL of one version",
+        item(|b, o| {
+            b.del(
+                o,
+                b"k",
+                Condition::Version(Version {
+                    epoch: 1,
+                    sequence: 2,
+                }),
+            )
+        }),
+    );
+    cases.add(
+        "request-item",
+        "UPDATE_IF with a guard and an effect",
+        update.clone(),
+    );
+    cases.add(
+        "request-item",
+        "UPDATE_IF with a start value and a second key",
+        two.clone(),
+    );
+    cases.add(
+        "request-item",
+        "UPDATE_IF without instructions",
+        item(|b, o| b.update_if(o, b"k", None, &[], Some(b""))),
+    );
+    cases.add(
+        "request-item",
+        "UPDATE_IF with 64 instructions",
+        item(|b, o| b.update_if(o, b"k", None, &[step(Operation::Eq, 1); 64], None)),
+    );
+    for cut in [0, 8, 16] {
+        cases.add(
+            "request-item",
+            format!("GET cut to {cut} bytes"),
+            get[..cut].to_vec(),
+        );
+    }
+    cases.add(
+        "request-item",
+        "eight bytes too many",
+        [get.clone(), vec![0; 8]].concat(),
+    );
+    for operation in [0u8, 5, 255] {
+        cases.add(
+            "request-item",
+            format!("operation {operation}"),
+            changed(get.clone(), 2, &[operation]),
+        );
+    }
+    cases.add(
+        "request-item",
+        "GET with a flag",
+        changed(get.clone(), 3, &[1]),
+    );
+    for flags in [0x03u8, 0x05, 0x08, 0x10, 0x80] {
+        cases.add(
+            "request-item",
+            format!("SET with flags {flags:#04x}"),
+            changed(set.clone(), 3, &[flags]),
+        );
+    }
+    for count in [0u8, 2, 3] {
+        cases.add(
+            "request-item",
+            format!("GET with {count} keys"),
+            changed(get.clone(), 4, &[count]),
+        );
+    }
+    cases.add(
+        "request-item",
+        "UPDATE_IF with three keys",
+        changed(two.clone(), 4, &[3]),
+    );
+    cases.add(
+        "request-item",
+        "GET with an instruction",
+        changed(get.clone(), 5, &[1]),
+    );
+    cases.add(
+        "request-item",
+        "UPDATE_IF with 65 instructions",
+        changed(update.clone(), 5, &[65]),
+    );
+    cases.add(
+        "request-item",
+        "a block length of 8",
+        changed(get.clone(), 0, &[8, 0]),
+    );
+    cases.add(
+        "request-item",
+        "a block length of 65535",
+        changed(get.clone(), 0, &[255, 255]),
+    );
+    cases.add("request-item", "an empty key", item(|b, o| b.get(o, b"")));
+    cases.add(
+        "request-item",
+        "a key of 1025 bytes",
+        item(|b, o| b.get(o, &[b'k'; 1025])),
+    );
+    cases.add(
+        "request-item",
+        "an empty second key",
+        changed(two.clone(), 10, &[0, 0]),
+    );
+    cases.add(
+        "request-item",
+        "a second key's length without a second key",
+        changed(get.clone(), 10, &[1, 0]),
+    );
+    cases.add(
+        "request-item",
+        "a value over the limit",
+        item(|b, o| b.set(o, b"k", &[1; 1025], Condition::Always)),
+    );
+    cases.add(
+        "request-item",
+        "a value length of 4 GiB",
+        changed(set.clone(), 12, &u32::MAX.to_le_bytes()),
+    );
+    cases.add(
+        "request-item",
+        "GET with a value",
+        changed(get.clone(), 12, &[8, 0, 0, 0]),
+    );
+    cases.add(
+        "request-item",
+        "UPDATE_IF with a value and no start flag",
+        changed(two.clone(), 3, &[0]),
+    );
+    let last = set.len() - 1;
+    cases.add(
+        "request-item",
+        "padding that is not zero",
+        changed(set, last, &[1]),
+    );
+    let mut extended = get.clone();
+    extended.splice(16..16, [16, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    cases.add(
+        "request-item",
+        "an extension with an unknown tag",
+        changed(changed(extended.clone(), 0, &[32, 0]), 6, &[16, 0]),
+    );
+    extended.drain(24..32);
+    cases.add(
+        "request-item",
+        "an extension area of eight bytes",
+        changed(changed(extended, 0, &[24, 0]), 6, &[8, 0]),
+    );
+    cases.add(
+        "request-item",
+        "a bad instruction",
+        changed(update, 16, &[99]),
+    );
+}
+
+fn instructions(cases: &mut Cases) {
+    let good = step(Operation::Ge, 1).encode().to_vec();
+    for operation in [1u8, 2, 3, 4, 5, 6, 7, 8, 16, 17, 18] {
+        cases.add(
+            "instruction",
+            format!("operation {operation}"),
+            changed(good.clone(), 0, &[operation]),
+        );
+    }
+    for field_type in (0u8..8).chain(0x10..0x18) {
+        cases.add(
+            "instruction",
+            format!("type {field_type:#04x}"),
+            changed(good.clone(), 1, &[field_type]),
+        );
+    }
+    for operation in [0u8, 9, 15, 19, 31, 32, 255] {
+        cases.add(
+            "instruction",
+            format!("unknown operation {operation}"),
+            changed(good.clone(), 0, &[operation]),
+        );
+    }
+    for field_type in [8u8, 0x18, 0x20, 255] {
+        cases.add(
+            "instruction",
+            format!("unknown type {field_type:#04x}"),
+            changed(good.clone(), 1, &[field_type]),
+        );
+    }
+    cases.add("instruction", "a third key", changed(good, 2, &[2]));
+    let with = |operation, field_type, immediate: i64| {
+        Instruction {
+            operation,
+            field_type,
+            key: 1,
+            reason: 0,
+            offset: 0,
+            immediate: immediate.cast_unsigned(),
+        }
+        .encode()
+        .to_vec()
+    };
+    for (field_type, inside, outside) in [
+        (FieldType::U8, 255, 256),
+        (FieldType::U16, 65_535, 65_536),
+        (FieldType::I8, -128, -129),
+        (FieldType::I16, 32_767, 32_768),
+        (FieldType::I32, -2_147_483_648, -2_147_483_649),
+        (FieldType::U32, 4_294_967_295, -1),
+    ] {
+        cases.add(
+            "instruction",
+            format!("{} = {inside}", field_type.name()),
+            with(Operation::Eq, field_type, inside),
+        );
+        cases.add(
+            "instruction",
+            format!("{} = {outside}", field_type.name()),
+            with(Operation::Eq, field_type, outside),
+        );
+        cases.add(
+            "instruction",
+            format!("{} set to {outside}", field_type.name()),
+            with(Operation::Set, field_type, outside),
+        );
+    }
+    cases.add(
+        "instruction",
+        "an addition out of range is an overflow when it runs",
+        with(Operation::Add, FieldType::U8, 256),
+    );
+}
+
+fn replies(cases: &mut Cases) {
+    let head = |status| {
+        ReplyHead::new(
+            status,
+            3,
+            AckLevel::Disk,
+            Version {
+                epoch: 256,
+                sequence: 9,
+            },
+        )
+    };
+    let item = |status, value: &[u8]| {
+        let mut bytes = Vec::new();
+        head(status).write(&mut bytes, value);
+        bytes
+    };
+    for status in Status::ALL {
+        cases.add("reply-item", status.name(), item(status, b"twelve bytes"));
+    }
+    let good = item(Status::Ok, b"12345678");
+    cases.add("reply-item", "an empty value", item(Status::Ok, b""));
+    cases.add(
+        "reply-item",
+        "an unknown status",
+        changed(good.clone(), 0, &[0x99, 0x01]),
+    );
+    cases.add(
+        "reply-item",
+        "an unknown level",
+        changed(good.clone(), 3, &[4]),
+    );
+    for len in [0u32, 9, 16, u32::MAX] {
+        cases.add(
+            "reply-item",
+            format!("a value length of {len} instead of 8"),
+            changed(good.clone(), 8, &len.to_le_bytes()),
+        );
+    }
+    for cut in [0, 8, 16, 24] {
+        cases.add(
+            "reply-item",
+            format!("only {cut} bytes of 32"),
+            good[..cut].to_vec(),
+        );
+    }
+}
+
+fn hellos(cases: &mut Cases) {
+    let mut bytes = Vec::new();
+    ClientHello {
+        protocol_min: 1,
+        protocol_max: 3,
+        features: 0,
+        name: "shop-7",
+    }
+    .write(&mut bytes, 1);
+    let good = bytes.split_off(32);
+    cases.add("client-hello", "versions 1 to 3, a name", good.clone());
+    cases.add(
+        "client-hello",
+        "no name",
+        good[..24]
+            .iter()
+            .copied()
+            .enumerate()
+            .map(|(at, byte)| if at == 16 { 0 } else { byte })
+            .collect(),
+    );
+    for (min, max) in [(0u16, 0u16), (2, 3), (3, 1)] {
+        let range = [min.to_le_bytes(), max.to_le_bytes()].concat();
+        cases.add(
+            "client-hello",
+            format!("versions {min} to {max}"),
+            changed(good.clone(), 0, &range),
+        );
+    }
+    for at in [4, 18, 20, 31] {
+        cases.add(
+            "client-hello",
+            format!("reserved byte {at}"),
+            changed(good.clone(), at, &[1]),
+        );
+    }
+    for len in [5u16, 9, 65, u16::MAX] {
+        cases.add(
+            "client-hello",
+            format!("a name length of {len} instead of 6"),
+            changed(good.clone(), 16, &len.to_le_bytes()),
+        );
+    }
+    cases.add(
+        "client-hello",
+        "a name that is not UTF-8",
+        changed(good.clone(), 24, &[0xFF]),
+    );
+    cases.add("client-hello", "nothing", Vec::new());
+    cases.add("client-hello", "half", good[..16].to_vec());
+    let hello = ServerHello {
+        protocol: 1,
+        shard: 1,
+        shard_count: 2,
+        auth_methods: AUTH_NONE,
+        cluster_id: [1; 16],
+        node_id: [2; 16],
+        incarnation: 3,
+        features: 0,
+        nonce: [0; 32],
+        limits: LIMITS,
+        interval_ms: 100,
+        slots: vec![
+            SlotRange {
+                first: 0,
+                last: 8191,
+                shard: 0,
+                port: 7420,
+            },
+            SlotRange {
+                first: 8192,
+                last: 16_383,
+                shard: 1,
+                port: 7421,
+            },
+        ],
+    };
+    let mut bytes = Vec::new();
+    hello.write(&mut bytes, 1);
+    let good = bytes.split_off(32);
+    cases.add("server-hello", "two shards", good.clone());
+    cases.add(
+        "server-hello",
+        "fields that a later version appended",
+        [good.clone(), vec![9; 16]].concat(),
+    );
+    cases.add(
+        "server-hello",
+        "shorter than its fields",
+        good[..119].to_vec(),
+    );
+    cases.add(
+        "server-hello",
+        "fewer ranges than it says",
+        good[..128].to_vec(),
+    );
+    cases.add(
+        "server-hello",
+        "more ranges than there can be",
+        changed(good, 112, &[255, 255]),
+    );
+}

@@ -1,0 +1,131 @@
+//! The worked session at the end of PROTOCOL.md, byte by byte.
+
+use penstock_net::hello::ClientHello;
+use penstock_net::instruction::{FieldType, Instruction, Operation};
+use penstock_net::level::AckLevel;
+use penstock_net::reply::{BatchReply, ReplyHead};
+use penstock_net::request::{BatchRequest, Condition, Version};
+use penstock_net::status::Status;
+
+use crate::{hex, unhex};
+
+/// The frames of the session, with the words that stand before each in the document.
+fn frames() -> Vec<(&'static str, Vec<u8>)> {
+    let mut hello = Vec::new();
+    ClientHello {
+        protocol_min: 1,
+        protocol_max: 1,
+        features: 0,
+        name: "shop",
+    }
+    .write(&mut hello, 1);
+    let mut set = Vec::new();
+    let mut batch = BatchRequest::begin(&mut set, 2, AckLevel::Disk, 0, 1);
+    batch.set(
+        &mut set,
+        b"stock:42",
+        &1u64.to_le_bytes(),
+        Condition::Always,
+    );
+    batch.finish(&mut set);
+    let sale = |request_id| {
+        let step = |operation, reason| Instruction {
+            operation,
+            field_type: FieldType::U64,
+            key: 0,
+            reason,
+            offset: 0,
+            immediate: 1,
+        };
+        let mut frame = Vec::new();
+        let mut batch = BatchRequest::begin(&mut frame, request_id, AckLevel::Disk, 0, 1);
+        batch.update_if(
+            &mut frame,
+            b"stock:42",
+            None,
+            &[step(Operation::Ge, 7), step(Operation::Sub, 0)],
+            None,
+        );
+        batch.finish(&mut frame);
+        frame
+    };
+    let reply = |request_id, head: ReplyHead, value: &[u8]| {
+        let mut frame = Vec::new();
+        let mut batch = BatchReply::begin(&mut frame, request_id, 1);
+        let from = frame.len();
+        head.write(&mut frame, value);
+        batch.end_item(&mut frame, from);
+        batch.finish(&mut frame, 0, false, false);
+        frame
+    };
+    let head = |status, sequence| {
+        ReplyHead::new(
+            status,
+            0,
+            AckLevel::Disk,
+            Version {
+                epoch: 256,
+                sequence,
+            },
+        )
+    };
+    let sold_out = ReplyHead {
+        reason: 7,
+        instruction: 0,
+        ..head(Status::GuardFailed, 2)
+    };
+    vec![
+        ("client, HELLO", hello),
+        ("client, SET", set),
+        (
+            "server, OK, version (256, 1)",
+            reply(2, head(Status::Ok, 1), b""),
+        ),
+        ("client, UPDATE_IF", sale(3)),
+        (
+            "server, OK, the field is 0 now",
+            reply(3, head(Status::Ok, 2), &0u64.to_le_bytes()),
+        ),
+        ("client, UPDATE_IF", sale(4)),
+        (
+            "server, GUARD_FAILED by instruction 0, reason 7, actual 0",
+            reply(4, sold_out, &0u64.to_le_bytes()),
+        ),
+    ]
+}
+
+#[test]
+fn the_session_in_the_document_is_what_the_codec_writes() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/PROTOCOL.md");
+    let document = std::fs::read_to_string(path).expect("the document");
+    let (before, stored) = document
+        .split_once("which is sold out:\n")
+        .expect("the session's heading");
+    let mut built = String::from("\n```\n");
+    for (title, frame) in frames() {
+        built += &format!("{title}\n");
+        for line in frame.chunks(16) {
+            let words: Vec<String> = line.chunks(8).map(hex).collect();
+            built += &format!("  {}\n", words.join(" "));
+        }
+    }
+    built += "```\n";
+    if std::env::var_os("PENSTOCK_WRITE_VECTORS").is_some() {
+        std::fs::write(path, format!("{before}which is sold out:\n{built}"))
+            .expect("the document can be written");
+        return;
+    }
+    let bytes: Vec<u8> = stored
+        .lines()
+        .filter(|line| line.starts_with("  "))
+        .flat_map(unhex)
+        .collect();
+    assert_eq!(
+        hex(&bytes),
+        frames()
+            .iter()
+            .map(|(_, frame)| hex(frame))
+            .collect::<String>()
+    );
+    assert_eq!(stored, built);
+}
