@@ -8,6 +8,6 @@ pub mod directory;
 pub mod disk;
 pub mod expression;
 pub mod identity;
+pub mod server;
 pub mod spare;
 mod system;
-pub mod server;

@@ -5,7 +5,9 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 
 use monoio::buf::IoBufMut;
-use monoio::io::{AsyncReadRent, AsyncWriteRent, AsyncWriteRentExt, OwnedReadHalf, OwnedWriteHalf, Splitable};
+use monoio::io::{
+    AsyncReadRent, AsyncWriteRent, AsyncWriteRentExt, OwnedReadHalf, OwnedWriteHalf, Splitable,
+};
 use monoio::net::TcpStream;
 use penstock_shard::{Event, SessionId};
 
@@ -34,7 +36,10 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(session: SessionId, stream: TcpStream) -> (Self, OwnedReadHalf<TcpStream>, OwnedWriteHalf<TcpStream>) {
+    pub(crate) fn new(
+        session: SessionId,
+        stream: TcpStream,
+    ) -> (Self, OwnedReadHalf<TcpStream>, OwnedWriteHalf<TcpStream>) {
         let _ = stream.set_nodelay(true);
         let descriptor = stream.as_raw_fd();
         let (reader, writer) = stream.into_split();
@@ -71,7 +76,12 @@ impl Connection {
     }
 }
 
-pub(crate) fn serve_connection(core: &Rc<Core>, connection: Rc<Connection>, reader: OwnedReadHalf<TcpStream>, writer: OwnedWriteHalf<TcpStream>) {
+pub(crate) fn serve_connection(
+    core: &Rc<Core>,
+    connection: Rc<Connection>,
+    reader: OwnedReadHalf<TcpStream>,
+    writer: OwnedWriteHalf<TcpStream>,
+) {
     monoio::spawn(read(Rc::clone(core), Rc::clone(&connection), reader));
     monoio::spawn(write(Rc::clone(core), connection, writer));
 }
@@ -92,7 +102,10 @@ async fn read(core: Rc<Core>, connection: Rc<Connection>, mut reader: OwnedReadH
         core.received(received);
         let was_full = buffer.len() == capacity;
         loop {
-            let consumed = core.step(Event::Received { session, bytes: &buffer });
+            let consumed = core.step(Event::Received {
+                session,
+                bytes: &buffer,
+            });
             if consumed == buffer.len() {
                 buffer.clear();
             } else {

@@ -48,7 +48,10 @@ pub(crate) fn run(start: CoreStart) {
     };
     let built = if start.has_uring {
         let mut ring = io_uring06::IoUring::builder();
-        ring.setup_single_issuer().setup_coop_taskrun().setup_submit_all().setup_cqsize(4 * RING_ENTRIES);
+        ring.setup_single_issuer()
+            .setup_coop_taskrun()
+            .setup_submit_all()
+            .setup_cqsize(4 * RING_ENTRIES);
         monoio::RuntimeBuilder::<monoio::IoUringDriver>::new()
             .uring_builder(ring)
             .with_entries(RING_ENTRIES)
@@ -63,7 +66,10 @@ pub(crate) fn run(start: CoreStart) {
     };
     let last = match built {
         Ok(()) => Report::Gone,
-        Err(error) => Report::Refused(ServeError::System { action: "set up the ring of a core", error }),
+        Err(error) => Report::Refused(ServeError::System {
+            action: "set up the ring of a core",
+            error,
+        }),
     };
     let _ = reports.send(last);
 }
@@ -130,7 +136,10 @@ impl Signal {
             return Poll::Ready(());
         }
         let mut waker = self.waker.borrow_mut();
-        if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+        if !waker
+            .as_ref()
+            .is_some_and(|waker| waker.will_wake(context.waker()))
+        {
             *waker = Some(context.waker().clone());
         }
         Poll::Pending
@@ -153,7 +162,10 @@ impl Core {
 
     fn read_clock(&self) -> Now {
         let us = u64::try_from(self.clock.elapsed().as_micros()).expect("half a million years");
-        Now { us, unix_ms: self.unix_ms_at_start + us / 1000 }
+        Now {
+            us,
+            unix_ms: self.unix_ms_at_start + us / 1000,
+        }
     }
 
     /// Hands an event to the shard; returns what [`Shard::step`] returns.
@@ -168,7 +180,10 @@ impl Core {
 
     pub(crate) fn take_output(&self, session: SessionId, into: &mut Vec<u8>) {
         let now = self.now();
-        self.inner.borrow_mut().shard.take_output(now, session, into);
+        self.inner
+            .borrow_mut()
+            .shard
+            .take_output(now, session, into);
     }
 
     pub(crate) fn sent(&self, session: SessionId, bytes: usize) {
@@ -178,7 +193,8 @@ impl Core {
     }
 
     pub(crate) fn received(&self, bytes: usize) {
-        self.received_bytes.set(self.received_bytes.get() + bytes as u64);
+        self.received_bytes
+            .set(self.received_bytes.get() + bytes as u64);
         if self.spin_us > 0 {
             self.spin_until_us.set(self.now().us + self.spin_us);
             self.spin.set();
@@ -202,7 +218,11 @@ impl Core {
 
     fn connection(&self, session: SessionId) -> Option<Rc<Connection>> {
         let connections = self.connections.borrow();
-        connections.get(session.index())?.as_ref().filter(|connection| connection.session == session).cloned()
+        connections
+            .get(session.index())?
+            .as_ref()
+            .filter(|connection| connection.session == session)
+            .cloned()
     }
 
     /// Gives the shard what the disk has finished. Without a system call.
@@ -213,7 +233,9 @@ impl Core {
             return false;
         }
         for completion in inner.completions.drain(..) {
-            inner.shard.step(now, Event::Completed(completion), &mut inner.outbox);
+            inner
+                .shard
+                .step(now, Event::Completed(completion), &mut inner.outbox);
         }
         self.turn.set();
         true
@@ -231,10 +253,17 @@ impl Core {
         inner.turns += 1;
         inner.disk.reap(&mut inner.completions);
         for completion in inner.completions.drain(..) {
-            inner.shard.step(now, Event::Completed(completion), &mut inner.outbox);
+            inner
+                .shard
+                .step(now, Event::Completed(completion), &mut inner.outbox);
         }
         inner.shard.step(now, Event::TurnEnds, &mut inner.outbox);
-        let Inner { shard, disk, outbox, .. } = inner;
+        let Inner {
+            shard,
+            disk,
+            outbox,
+            ..
+        } = inner;
         if let Some(fatal) = outbox.fatal {
             inner.is_dead = true;
             let _ = self.reports.send(Report::Fatal(fatal.to_string()));
@@ -245,7 +274,10 @@ impl Core {
         }
         if let Err(error) = disk.flush() {
             inner.is_dead = true;
-            let _ = self.reports.send(Report::Fatal(format!("shard {}: the disk engine is lost: {error}", self.shard_number)));
+            let _ = self.reports.send(Report::Fatal(format!(
+                "shard {}: the disk engine is lost: {error}",
+                self.shard_number
+            )));
             return None;
         }
         for session in outbox.sendable.drain(..) {
@@ -269,7 +301,10 @@ impl Core {
         }
         for _ in 0..std::mem::take(&mut outbox.spares) {
             let inbox = self.outboxes[usize::from(self.shard_number)].clone();
-            self.spares.request(self.segment_bytes, Box::new(move |outcome| drop(inbox.send(Letter::Spare(outcome)))));
+            self.spares.request(
+                self.segment_bytes,
+                Box::new(move |outcome| drop(inbox.send(Letter::Spare(outcome)))),
+            );
         }
         let is_stopped = outbox.is_stopped;
         let asked = std::mem::take(&mut outbox.info);
@@ -289,7 +324,15 @@ impl Core {
         for (session, request_id) in asked {
             let head = format!("{},\"uptime_ms\":{}", self.info_head, now.us / 1000);
             let text = self.stats.json(&head);
-            shard.step(now, Event::Info { session, request_id, text: &text }, outbox);
+            shard.step(
+                now,
+                Event::Info {
+                    session,
+                    request_id,
+                    text: &text,
+                },
+                outbox,
+            );
             // Told in the next turn.
             self.turn.set();
         }
@@ -305,7 +348,10 @@ async fn core(start: CoreStart, opened: open::Opened) {
     let wake = match opened.disk.wake_fd() {
         Ok(wake) => wake,
         Err(error) => {
-            let _ = start.reports.send(Report::Refused(ServeError::System { action: "watch the disk", error }));
+            let _ = start.reports.send(Report::Refused(ServeError::System {
+                action: "watch the disk",
+                error,
+            }));
             return;
         }
     };
@@ -354,7 +400,9 @@ async fn core(start: CoreStart, opened: open::Opened) {
         spares: start.spares.clone(),
         info_head,
     });
-    let connections_max = config.connections_max.div_ceil(u32::from(start.shard_config.topology.shards()));
+    let connections_max = config
+        .connections_max
+        .div_ceil(u32::from(start.shard_config.topology.shards()));
 
     monoio::spawn(watch_disk(Rc::clone(&core), wake));
     monoio::spawn(read_mail(Rc::clone(&core), start.inbox.clone()));
@@ -369,19 +417,32 @@ async fn core(start: CoreStart, opened: open::Opened) {
                 monoio::spawn(accept(Rc::clone(&core), listener, connections_max));
             }
             Err(error) => {
-                let _ = start.reports.send(Report::Refused(ServeError::System { action: "take over a listening socket", error }));
+                let _ = start.reports.send(Report::Refused(ServeError::System {
+                    action: "take over a listening socket",
+                    error,
+                }));
                 return;
             }
         }
     }
     core.turn.set();
     monoio::spawn(turns(Rc::clone(&core)));
-    let _ = start.reports.send(Report::Ready { shard: start.shard, text: opened.text });
+    let _ = start.reports.send(Report::Ready {
+        shard: start.shard,
+        text: opened.text,
+    });
     core.leave.wait().await;
 
     // Replies that are still on their way get a moment.
     let until = Instant::now() + FAREWELL;
-    while Instant::now() < until && core.connections.borrow().iter().flatten().any(|connection| !connection.is_idle()) {
+    while Instant::now() < until
+        && core
+            .connections
+            .borrow()
+            .iter()
+            .flatten()
+            .any(|connection| !connection.is_idle())
+    {
         monoio::time::sleep(Duration::from_millis(5)).await;
     }
     for connection in core.connections.borrow().iter().flatten() {
@@ -389,7 +450,10 @@ async fn core(start: CoreStart, opened: open::Opened) {
     }
     let inner = &mut *core.inner.borrow_mut();
     // Nothing that the device may still write into is given back before it is done.
-    if let Err(error) = inner.disk.drain(&mut inner.completions, Duration::from_secs(10)) {
+    if let Err(error) = inner
+        .disk
+        .drain(&mut inner.completions, Duration::from_secs(10))
+    {
         eprintln!("penstock: shard {}: {error}", start.shard);
     }
 }
@@ -400,17 +464,26 @@ async fn turns(core: Rc<Core>) {
     poll_fn(|context| {
         loop {
             let is_due = core.turn.poll(context).is_ready();
-            let is_late = timer.as_mut().is_some_and(|(_, sleep)| sleep.as_mut().poll(context).is_ready());
+            let is_late = timer
+                .as_mut()
+                .is_some_and(|(_, sleep)| sleep.as_mut().poll(context).is_ready());
             if is_late {
                 timer = None;
             }
             if !is_due && !is_late {
                 return Poll::<()>::Pending;
             }
-            let Some(deadline_us) = core.end_turn() else { continue };
+            let Some(deadline_us) = core.end_turn() else {
+                continue;
+            };
             // A timer that comes too early only ends one turn more.
-            if timer.as_ref().is_none_or(|(armed_us, _)| *armed_us > deadline_us) {
-                let sleep = monoio::time::sleep_until((core.clock + Duration::from_micros(deadline_us)).into());
+            if timer
+                .as_ref()
+                .is_none_or(|(armed_us, _)| *armed_us > deadline_us)
+            {
+                let sleep = monoio::time::sleep_until(
+                    (core.clock + Duration::from_micros(deadline_us)).into(),
+                );
                 timer = Some((deadline_us, Box::pin(sleep)));
             }
         }
@@ -424,13 +497,18 @@ async fn watch_disk(core: Rc<Core>, wake: OwnedFd) {
     let wake = match UnixStream::from_std(std::os::unix::net::UnixStream::from(wake)) {
         Ok(wake) => wake,
         Err(error) => {
-            let _ = core.reports.send(Report::Fatal(format!("the disk cannot be watched: {error}")));
+            let _ = core.reports.send(Report::Fatal(format!(
+                "the disk cannot be watched: {error}"
+            )));
             return;
         }
     };
     loop {
         if let Err(error) = wake.readable(false).await {
-            let _ = core.reports.send(Report::Fatal(format!("fd {} cannot be watched: {error}", wake.as_raw_fd())));
+            let _ = core.reports.send(Report::Fatal(format!(
+                "fd {} cannot be watched: {error}",
+                wake.as_raw_fd()
+            )));
             return;
         }
         core.inner.borrow_mut().disk.clear_wake();
@@ -449,14 +527,24 @@ async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>) {
                 }
                 Letter::Spare(SpareOutcome::Ready(spare)) => {
                     core.inner.borrow_mut().disk.attach(spare.file, spare.fd);
-                    core.step(Event::Spare { file: spare.file, salt: spare.salt, bytes: spare.bytes });
+                    core.step(Event::Spare {
+                        file: spare.file,
+                        salt: spare.salt,
+                        bytes: spare.bytes,
+                    });
                 }
                 Letter::Spare(SpareOutcome::Refused { free_bytes }) => {
-                    eprintln!("penstock: shard {}: the disk is full ({free_bytes} bytes free), no segment can be made ready", core.shard_number);
+                    eprintln!(
+                        "penstock: shard {}: the disk is full ({free_bytes} bytes free), no segment can be made ready",
+                        core.shard_number
+                    );
                     core.step(Event::SpareRefused);
                 }
                 Letter::Spare(SpareOutcome::Failed(error)) => {
-                    eprintln!("penstock: shard {}: no segment can be made ready: {error}", core.shard_number);
+                    eprintln!(
+                        "penstock: shard {}: no segment can be made ready: {error}",
+                        core.shard_number
+                    );
                     core.step(Event::SpareRefused);
                 }
                 Letter::Stop => {

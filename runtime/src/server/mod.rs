@@ -72,13 +72,24 @@ impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ServeError::Directory(error) => error.fmt(f),
-            ServeError::Recovery(error) => write!(f, "{error}; nothing was changed: look with `penstock inspect DIR`"),
+            ServeError::Recovery(error) => write!(
+                f,
+                "{error}; nothing was changed: look with `penstock inspect DIR`"
+            ),
             ServeError::Listen { address, error } if error.kind() == io::ErrorKind::AddrInUse => {
-                write!(f, "cannot listen on {address}: another process does; choose another with --listen or --shard-ports (0 takes free ones)")
+                write!(
+                    f,
+                    "cannot listen on {address}: another process does; choose another with --listen or --shard-ports (0 takes free ones)"
+                )
             }
-            ServeError::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
+            ServeError::Listen { address, error } => {
+                write!(f, "cannot listen on {address}: {error}")
+            }
             ServeError::Cores { shards, allowed } => {
-                write!(f, "--shards {shards} needs as many CPUs, and this process may use {allowed}: ask for at most {allowed}")
+                write!(
+                    f,
+                    "--shards {shards} needs as many CPUs, and this process may use {allowed}: ask for at most {allowed}"
+                )
             }
             ServeError::Option(text) | ServeError::Failed(text) => f.write_str(text),
             ServeError::System { action, error } => write!(f, "cannot {action}: {error}"),
@@ -146,7 +157,8 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     let system = |action| move |error| ServeError::System { action, error };
     refuse_open_door(&config)?;
     // Before any thread: a signal that comes early must not kill a half-started process.
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).map_err(system("watch for signals"))?;
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])
+        .map_err(system("watch for signals"))?;
 
     let allowed = checks::allowed_cores();
     let options = DirectoryOptions {
@@ -155,13 +167,20 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
         segment_bytes: config.segment_bytes,
     };
     if usize::from(config.shards) > allowed.len() {
-        return Err(ServeError::Cores { shards: u32::from(config.shards), allowed: allowed.len() });
+        return Err(ServeError::Cores {
+            shards: u32::from(config.shards),
+            allowed: allowed.len(),
+        });
     }
     let directory = Directory::open(&config.data, options).map_err(ServeError::Directory)?;
     let identity = *directory.identity();
-    let shards = u16::try_from(identity.log_count).map_err(|_| ServeError::Option(format!("{} shards", identity.log_count)))?;
+    let shards = u16::try_from(identity.log_count)
+        .map_err(|_| ServeError::Option(format!("{} shards", identity.log_count)))?;
     if usize::from(shards) > allowed.len() {
-        return Err(ServeError::Cores { shards: identity.log_count, allowed: allowed.len() });
+        return Err(ServeError::Cores {
+            shards: identity.log_count,
+            allowed: allowed.len(),
+        });
     }
 
     let has_uring = disk::probe().is_ok();
@@ -173,23 +192,35 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     banner(&config, &directory, shards);
 
     let calibration = calibrate_disk(&directory, disk_mode)?;
-    let owner = Owner { cluster_id: identity.cluster_id, node_id: identity.node_id };
+    let owner = Owner {
+        cluster_id: identity.cluster_id,
+        node_id: identity.node_id,
+    };
     let survey = survey(&mut directory.segments().reader(), owner).map_err(ServeError::Recovery)?;
-    if let Some(log_id) = survey.logs.keys().find(|&&log_id| log_id == 0 || log_id > u64::from(shards)) {
+    if let Some(log_id) = survey
+        .logs
+        .keys()
+        .find(|&&log_id| log_id == 0 || log_id > u64::from(shards))
+    {
         return Err(ServeError::Option(format!(
             "{} holds a segment of log {log_id}, but it was laid out for {shards} shards",
             config.data.display()
         )));
     }
     for &file in &survey.torn_activations {
-        directory.segments().remove(file).map_err(system("remove a segment that a crash left half taken into use"))?;
+        directory.segments().remove(file).map_err(system(
+            "remove a segment that a crash left half taken into use",
+        ))?;
     }
     let mut spares_left = Vec::new();
     for &(file, bytes) in &survey.spares {
         if bytes == config.segment_bytes && spares_left.len() < 2 * usize::from(shards) {
             spares_left.push(file);
         } else {
-            directory.segments().remove(file).map_err(system("remove a spare segment of another size"))?;
+            directory
+                .segments()
+                .remove(file)
+                .map_err(system("remove a spare segment of another size"))?;
         }
     }
 
@@ -198,19 +229,25 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     let topology = Topology::new(shards);
     let clock = Instant::now();
     let unix_ms_at_start = unix_ms();
-    let spares = Spares::start(directory.segments()).map_err(system("start the thread that prepares segments"))?;
+    let spares = Spares::start(directory.segments())
+        .map_err(system("start the thread that prepares segments"))?;
     let stats = Arc::new(Stats::new(shards));
     let survey = Arc::new(survey);
     let config = Arc::new(config);
     let (report_sender, reports) = flume::unbounded();
     let boxes: Vec<_> = (0..shards).map(|_| flume::unbounded()).collect();
     let senders: Vec<_> = boxes.iter().map(|(sender, _)| sender.clone()).collect();
-    let shared_address = shared[0].local_addr().map_err(system("read the address listened on"))?;
+    let shared_address = shared[0]
+        .local_addr()
+        .map_err(system("read the address listened on"))?;
 
     let mut threads = Vec::new();
     let per_shard = boxes.into_iter().zip(shared).zip(own);
     for (shard, (((_, inbox), shared), own)) in (0u16..).zip(per_shard) {
-        let limits = Limits { frame_bytes_max: config.frame_bytes_max, value_bytes_max: config.value_bytes_max };
+        let limits = Limits {
+            frame_bytes_max: config.frame_bytes_max,
+            value_bytes_max: config.value_bytes_max,
+        };
         let hello = ServerHello {
             protocol: 1,
             shard,
@@ -246,7 +283,12 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
             survey: Arc::clone(&survey),
             segments: directory.segments().clone(),
             spares: spares.handle(),
-            spares_left: spares_left.iter().copied().skip(usize::from(shard)).step_by(usize::from(shards)).collect(),
+            spares_left: spares_left
+                .iter()
+                .copied()
+                .skip(usize::from(shard))
+                .step_by(usize::from(shards))
+                .collect(),
             listeners: vec![shared, own],
             disk_mode,
             calibration,
@@ -280,7 +322,14 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
         })
         .map_err(system("start the thread that watches for signals"))?;
     drop(report_sender);
-    let outcome = conduct(shards, &senders, &reports, shared_address, &own_ports, &config);
+    let outcome = conduct(
+        shards,
+        &senders,
+        &reports,
+        shared_address,
+        &own_ports,
+        &config,
+    );
     signal_handle.close();
     let _ = watcher.join();
     if outcome.is_ok() {
@@ -304,15 +353,24 @@ fn conduct(
     let mut is_stopping = false;
     let tell = |letter: fn() -> Letter| cores.iter().for_each(|core| drop(core.send(letter())));
     loop {
-        let Ok(report) = reports.recv() else { return Ok(()) };
+        let Ok(report) = reports.recv() else {
+            return Ok(());
+        };
         match report {
             Report::Ready { shard, text } => {
                 println!("shard {shard}     {text}");
                 ready += 1;
                 if ready == shards {
                     let ports: Vec<String> = own_ports.iter().map(u16::to_string).collect();
-                    println!("listening    {shared} (every shard), ports {} (one each)", ports.join(" "));
-                    println!("acks         {} by default; interval loses at most {} ms", config.durability.name(), config.interval_ms);
+                    println!(
+                        "listening    {shared} (every shard), ports {} (one each)",
+                        ports.join(" ")
+                    );
+                    println!(
+                        "acks         {} by default; interval loses at most {} ms",
+                        config.durability.name(),
+                        config.interval_ms
+                    );
                     println!("ready");
                 }
             }
@@ -357,11 +415,16 @@ fn refuse_open_door(config: &Config) -> Result<(), ServeError> {
 fn calibrate_disk(directory: &Directory, mode: disk::IoMode) -> Result<Calibration, ServeError> {
     let system = |action| move |error| ServeError::System { action, error };
     let arena = Arena::new(ArenaLayout::default()).map_err(system("map the memory of a disk"))?;
-    let options = DiskOptions { mode, ..DiskOptions::default() };
-    let mut disk = Disk::open(options, &arena).map_err(|refused| ServeError::Option(refused.to_string()))?;
+    let options = DiskOptions {
+        mode,
+        ..DiskOptions::default()
+    };
+    let mut disk =
+        Disk::open(options, &arena).map_err(|refused| ServeError::Option(refused.to_string()))?;
     println!("{:<12} {}", "disk engine", disk.describe());
     disk.problems().iter().for_each(print_problem);
-    let calibration = calibrate(&mut disk, &arena, directory.segments()).map_err(system("time the disk"))?;
+    let calibration =
+        calibrate(&mut disk, &arena, directory.segments()).map_err(system("time the disk"))?;
     let method = match calibration.method {
         SyncMethod::DurableWrite => "durable writes",
         SyncMethod::WriteThenSync => "write, then fdatasync",
@@ -404,7 +467,8 @@ fn bind(config: &Config, shards: u16) -> Result<(Vec<TcpListener>, Vec<TcpListen
 fn listen(address: SocketAddr, is_shared: bool) -> Result<TcpListener, ServeError> {
     let bind = || {
         let domain = socket2::Domain::for_address(address);
-        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
+        let socket =
+            socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(is_shared)?;
         socket.set_nonblocking(true)?;
@@ -421,7 +485,9 @@ fn port_of(listener: &TcpListener) -> u16 {
 }
 
 fn unix_ms() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(0)
 }
 
@@ -432,7 +498,11 @@ fn banner(config: &Config, directory: &Directory, shards: u16) {
     println!(
         "data         {} ({}, start {}, {shards} shards)",
         directory.path().display(),
-        if directory.is_new() { "new" } else { "existing" },
+        if directory.is_new() {
+            "new"
+        } else {
+            "existing"
+        },
         identity.incarnation
     );
     let demand = Demand {

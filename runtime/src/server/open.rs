@@ -5,10 +5,10 @@ use std::io;
 use std::time::Instant;
 
 use penstock_shard::Shard;
+use penstock_storage::io::SegmentSource;
 use penstock_storage::log::{Log, LogConfig, Place};
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::{RecoveryError, recover};
-use penstock_storage::io::SegmentSource;
 use penstock_storage::store::{Memory, Store};
 
 use crate::block::{Arena, ArenaLayout};
@@ -28,37 +28,66 @@ pub(crate) fn open(start: &CoreStart) -> Result<Opened, ServeError> {
     let system = |action| move |error| ServeError::System { action, error };
     let layout = ArenaLayout::default();
     let arena = Arena::new(layout).map_err(system("map the memory of a shard's disk"))?;
-    let options = DiskOptions { mode: start.disk_mode, ..DiskOptions::default() };
-    let mut disk = Disk::open(options, &arena).map_err(|refused| ServeError::Option(refused.to_string()))?;
+    let options = DiskOptions {
+        mode: start.disk_mode,
+        ..DiskOptions::default()
+    };
+    let mut disk =
+        Disk::open(options, &arena).map_err(|refused| ServeError::Option(refused.to_string()))?;
 
     let began = Instant::now();
-    let mut memory = Memory::new(usize::try_from(start.config.cache_bytes / u64::from(start.shard_config.topology.shards())).unwrap_or(usize::MAX));
+    let mut memory = Memory::new(
+        usize::try_from(start.config.cache_bytes / u64::from(start.shard_config.topology.shards()))
+            .unwrap_or(usize::MAX),
+    );
     let log_id = u64::from(start.shard) + 1;
-    let segments = start.survey.logs.get(&log_id).map_or(&[][..], Vec::as_slice);
+    let segments = start
+        .survey
+        .logs
+        .get(&log_id)
+        .map_or(&[][..], Vec::as_slice);
     let hash = Shard::<Arena>::key_hash(start.shard_config.hash_seed);
     let mut source = start.segments.reader();
     let mut random_access = start.segments.reader();
     let mut key_at = |place: Place, see: &mut dyn FnMut(&PartView<'_>)| -> io::Result<()> {
         let mut bytes = vec![0; place.bytes as usize];
         let read = random_access.read_at(place.file, place.offset, &mut bytes)?;
-        let part = PartView::read(&bytes[..read])
-            .map_err(|error| io::Error::other(format!("{:08}.seg at offset {}: {error:?}", place.file.0, place.offset)))?;
+        let part = PartView::read(&bytes[..read]).map_err(|error| {
+            io::Error::other(format!(
+                "{:08}.seg at offset {}: {error:?}",
+                place.file.0, place.offset
+            ))
+        })?;
         see(&part);
         Ok(())
     };
-    let recovered = recover(&mut source, segments, &mut |part, place| memory.replay(hash(part.key()), part, place, &mut key_at))
-        .map_err(ServeError::Recovery)?;
+    let recovered = recover(&mut source, segments, &mut |part, place| {
+        memory.replay(hash(part.key()), part, place, &mut key_at)
+    })
+    .map_err(ServeError::Recovery)?;
     let recovery_ms = began.elapsed().as_millis();
 
     // Nothing above changed a file. From here on the verdict is acted on.
     for &(file, bytes) in &recovered.truncate {
-        start.segments.truncate(file, bytes).map_err(system("cut the unused end of a sealed segment"))?;
+        start
+            .segments
+            .truncate(file, bytes)
+            .map_err(system("cut the unused end of a sealed segment"))?;
     }
     if let Some(file) = recovered.release {
-        start.segments.remove(file).map_err(system("remove a segment that holds nothing"))?;
+        start
+            .segments
+            .remove(file)
+            .map_err(system("remove a segment that holds nothing"))?;
     }
-    for segment in segments.iter().filter(|segment| Some(segment.file) != recovered.release) {
-        let fd = start.segments.open_file(segment.file).map_err(system("open a segment"))?;
+    for segment in segments
+        .iter()
+        .filter(|segment| Some(segment.file) != recovered.release)
+    {
+        let fd = start
+            .segments
+            .open_file(segment.file)
+            .map_err(system("open a segment"))?;
         if Some(segment.file) == recovered.last_file {
             // What was read may so far be in the system's memory alone.
             let file = File::from(fd.try_clone().map_err(system("open a segment"))?);
@@ -73,7 +102,8 @@ pub(crate) fn open(start: &CoreStart) -> Result<Opened, ServeError> {
         log_id,
         frame_bytes: 256 << 10,
         record_bytes_max: usize::try_from(start.config.record_bytes_max()).unwrap_or(usize::MAX),
-        frames_in_flight_max: usize::try_from(start.config.frames_in_flight).expect("a small number"),
+        frames_in_flight_max: usize::try_from(start.config.frames_in_flight)
+            .expect("a small number"),
         frames_sealed_max: 8,
         sync: start.calibration.method,
         interval_us: u64::from(start.config.interval_ms) * 1000,
@@ -89,15 +119,24 @@ pub(crate) fn open(start: &CoreStart) -> Result<Opened, ServeError> {
     }
     let mut log = Log::new(config, recovered.start, arena.clone());
     for &file in &start.spares_left {
-        let fd = start.segments.open_file(file).map_err(system("open a spare segment"))?;
+        let fd = start
+            .segments
+            .open_file(file)
+            .map_err(system("open a spare segment"))?;
         disk.attach(file, fd);
         let salt = crate::system::random_u64().map_err(system("get random bytes"))?;
         log.add_spare(file, salt, start.config.segment_bytes);
     }
     // A start is a new term: no version is ever given out twice, whatever the last run had in flight.
-    let term = u32::try_from(incarnation).ok().filter(|term| *term < 1 << 24).ok_or_else(|| {
-        ServeError::Option(format!("this directory was started {incarnation} times; terms end at {}", 1 << 24))
-    })?;
+    let term = u32::try_from(incarnation)
+        .ok()
+        .filter(|term| *term < 1 << 24)
+        .ok_or_else(|| {
+            ServeError::Option(format!(
+                "this directory was started {incarnation} times; terms end at {}",
+                1 << 24
+            ))
+        })?;
     let epoch = term << 8;
     if recovered.epoch_max >= epoch {
         return Err(ServeError::Recovery(RecoveryError::Read {

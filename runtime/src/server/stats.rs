@@ -60,7 +60,13 @@ pub(crate) struct Sample {
 
 impl Sample {
     fn values(&self) -> [u64; NAMES.len()] {
-        let Sample { shard, log, disk, usage, .. } = self;
+        let Sample {
+            shard,
+            log,
+            disk,
+            usage,
+            ..
+        } = self;
         [
             shard.gets + shard.sets + shard.dels + shard.updates,
             shard.gets,
@@ -110,30 +116,51 @@ pub(crate) struct Stats {
 
 impl Stats {
     pub(crate) fn new(shards: u16) -> Self {
-        Stats { blocks: (0..shards).map(|_| Block([const { AtomicU64::new(0) }; NAMES.len()])).collect() }
+        Stats {
+            blocks: (0..shards)
+                .map(|_| Block([const { AtomicU64::new(0) }; NAMES.len()]))
+                .collect(),
+        }
     }
 
     /// Replaces a core's numbers; only that core calls it.
     pub(crate) fn publish(&self, shard: u16, sample: &Sample) {
-        for (slot, value) in self.blocks[usize::from(shard)].0.iter().zip(sample.values()) {
+        for (slot, value) in self.blocks[usize::from(shard)]
+            .0
+            .iter()
+            .zip(sample.values())
+        {
             slot.store(value, Ordering::Relaxed);
         }
     }
 
     /// A JSON object: `head` fields as they are, the sums as `counters`, and each core's numbers.
     pub(crate) fn json(&self, head: &str) -> String {
-        let read = |block: &Block| -> Vec<u64> { block.0.iter().map(|value| value.load(Ordering::Relaxed)).collect() };
+        let read = |block: &Block| -> Vec<u64> {
+            block
+                .0
+                .iter()
+                .map(|value| value.load(Ordering::Relaxed))
+                .collect()
+        };
         let shards: Vec<Vec<u64>> = self.blocks.iter().map(read).collect();
         let object = |values: &dyn Fn(usize) -> u64| {
             let mut text = String::from("{");
             for (index, name) in NAMES.iter().enumerate() {
                 let comma = if index == 0 { "" } else { "," };
-                write!(text, "{comma}\"{name}\":{}", values(index)).expect("writing to memory does not fail");
+                write!(text, "{comma}\"{name}\":{}", values(index))
+                    .expect("writing to memory does not fail");
             }
             text + "}"
         };
         let sums = object(&|index| shards.iter().map(|values| values[index]).sum());
-        let each: Vec<String> = shards.iter().map(|values| object(&|index| values[index])).collect();
-        format!("{{{head},\"counters\":{sums},\"shards\":[{}]}}", each.join(","))
+        let each: Vec<String> = shards
+            .iter()
+            .map(|values| object(&|index| values[index]))
+            .collect();
+        format!(
+            "{{{head},\"counters\":{sums},\"shards\":[{}]}}",
+            each.join(",")
+        )
     }
 }
