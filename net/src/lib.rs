@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod client;
 pub mod frame;
 pub mod hello;
 pub mod instruction;

@@ -2,6 +2,7 @@
 
 mod cases;
 mod chunking;
+mod client;
 mod session;
 mod vectors;
 

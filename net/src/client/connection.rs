@@ -1,0 +1,315 @@
+//! The client's side of one connection, without a socket: operations in, bytes out; bytes in,
+//! answers out.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::operation::{Answer, ClientError};
+use crate::batch::Batch;
+use crate::frame::{FLAG_REPLY, Header, Opcode, write_frame};
+use crate::hello::{ClientHello, ServerHello};
+use crate::level::AckLevel;
+use crate::limits::{BATCH_ITEMS_MAX, Limits};
+use crate::receive::{Received, Receiver};
+use crate::reply::{ITEM_FLAG_OVERFLOW, ReplyItem, text_of};
+use crate::request::BatchRequest;
+use crate::status::Status;
+
+/// An operation on its way.
+pub(super) struct Queued {
+    pub(super) until: Instant,
+    pub(super) what: What,
+}
+
+pub(super) enum What {
+    /// A request item and who waits for its answer.
+    Item {
+        item: Vec<u8>,
+        done: Box<dyn Waiter>,
+    },
+    /// A whole frame and who waits for its reply.
+    Frame {
+        opcode: Opcode,
+        done: Box<dyn FrameWaiter>,
+    },
+}
+
+pub(super) trait Waiter: Send {
+    fn sent(&self);
+    fn done(&self, outcome: Result<Answer, ClientError>);
+}
+
+pub(super) trait FrameWaiter: Send {
+    fn sent(&self);
+    fn done(&self, outcome: Result<&[u8], ClientError>);
+}
+
+impl What {
+    fn sent(&self) {
+        match self {
+            What::Item { done, .. } => done.sent(),
+            What::Frame { done, .. } => done.sent(),
+        }
+    }
+
+    fn fail(&self, error: ClientError) {
+        match self {
+            What::Item { done, .. } => done.done(Err(error)),
+            What::Frame { done, .. } => done.done(Err(error)),
+        }
+    }
+}
+
+/// The state of one connection.
+pub(super) struct Connection {
+    level: AckLevel,
+    limits: Limits,
+    has_hello: bool,
+    next_request_id: u64,
+    receiver: Receiver,
+    received: Vec<u8>,
+    /// By request id: its items, `None` where answered.
+    sent: BTreeMap<u64, Vec<Option<Queued>>>,
+}
+
+impl Connection {
+    /// A new connection, and the bytes that it begins with.
+    pub(super) fn begin(name: &str, level: AckLevel) -> (Connection, Vec<u8>) {
+        let mut hello = Vec::new();
+        ClientHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            features: 0,
+            name,
+        }
+        .write(&mut hello, 0);
+        let limits = Limits::default();
+        let receiver = Receiver::new(64 << 20);
+        (
+            Connection {
+                level,
+                limits,
+                has_hello: false,
+                next_request_id: 1,
+                receiver,
+                received: Vec::new(),
+                sent: BTreeMap::new(),
+            },
+            hello,
+        )
+    }
+
+    pub(super) fn has_hello(&self) -> bool {
+        self.has_hello
+    }
+
+    /// Operations that were sent and are not answered.
+    pub(super) fn under_way(&self) -> usize {
+        self.sent.values().flatten().flatten().count()
+    }
+
+    /// Encodes what waits, as few frames as it fits into. What is over the server's frame limit
+    /// goes alone, for the server to refuse in its own words.
+    pub(super) fn send(&mut self, queue: &mut VecDeque<Queued>, now: Instant, out: &mut Vec<u8>) {
+        while let Some(first) = queue.pop_front() {
+            if first.until <= now {
+                first.what.fail(ClientError::Deadline);
+                continue;
+            }
+            let request_id = self.next_request_id;
+            self.next_request_id += 1;
+            let until = first.until;
+            let deadline_ms = u16::try_from(until.duration_since(now).as_millis())
+                .unwrap_or(u16::MAX)
+                .max(1);
+            first.what.sent();
+            if let What::Frame { opcode, .. } = &first.what {
+                write_frame(
+                    out,
+                    Header::request(*opcode, request_id, AckLevel::None, 0),
+                    &[],
+                );
+                self.sent.insert(request_id, vec![Some(first)]);
+                continue;
+            }
+            let mut group = vec![first];
+            let mut bytes = 64 + item_bytes(&group[0]);
+            while group.len() < BATCH_ITEMS_MAX
+                && let Some(next) = queue.front()
+                && next.until > now
+                && matches!(next.what, What::Item { .. })
+                && bytes + item_bytes(next) + 8 <= self.limits.frame_bytes_max as usize
+            {
+                bytes += item_bytes(next) + 8;
+                let next = queue.pop_front().expect("looked at above");
+                next.what.sent();
+                group.push(next);
+            }
+            // The deadline of a frame is its first item's; the others' are close to it.
+            let mut batch =
+                BatchRequest::begin(out, request_id, self.level, deadline_ms, group.len());
+            for queued in &group {
+                if let What::Item { item, .. } = &queued.what {
+                    batch.raw(out, item);
+                }
+            }
+            batch.finish(out);
+            self.sent
+                .insert(request_id, group.into_iter().map(Some).collect());
+        }
+    }
+
+    /// Takes in bytes from the server and answers who waits for them.
+    ///
+    /// # Errors
+    /// [`ClientError::Protocol`] if they are not what a server may send; the connection is to be
+    /// given up then.
+    pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        self.received.extend_from_slice(bytes);
+        let received = std::mem::take(&mut self.received);
+        let mut at = 0;
+        let outcome = loop {
+            match self.receiver.next(&received[at..]) {
+                Received::Incomplete { .. } => break Ok(()),
+                Received::Frame {
+                    header,
+                    body,
+                    consumed,
+                } => {
+                    at += consumed;
+                    if let Err(error) = self.reply(&header, body) {
+                        break Err(error);
+                    }
+                }
+                Received::Refused { refusal, .. } => {
+                    break Err(ClientError::Protocol(refusal.to_string()));
+                }
+                Received::Skipped { consumed } => at += consumed,
+            }
+        };
+        self.received = received;
+        self.received.drain(..at);
+        outcome
+    }
+
+    /// Gives up every operation that was sent: whether it was executed is not known.
+    pub(super) fn lose(&mut self, cause: &str) {
+        for queued in std::mem::take(&mut self.sent)
+            .into_values()
+            .flatten()
+            .flatten()
+        {
+            queued.what.fail(ClientError::Unknown(cause.to_string()));
+        }
+    }
+
+    /// Gives up the operations whose deadline has passed.
+    pub(super) fn expire(&mut self, now: Instant) {
+        for slot in self.sent.values_mut().flatten() {
+            if slot.as_ref().is_some_and(|queued| queued.until <= now)
+                && let Some(queued) = slot.take()
+            {
+                queued
+                    .what
+                    .fail(ClientError::Unknown("no answer within the deadline".into()));
+            }
+        }
+        self.sent
+            .retain(|_, items| items.iter().any(Option::is_some));
+    }
+
+    fn reply(&mut self, header: &Header, body: &[u8]) -> Result<(), ClientError> {
+        let protocol = |text: &str| Err(ClientError::Protocol(text.to_string()));
+        if header.flags & FLAG_REPLY == 0 {
+            return protocol("the server sent a request");
+        }
+        let status = Status::from_code(header.level_or_status);
+        if status != Some(Status::Ok) {
+            let text = text_of(body)
+                .unwrap_or("an error without a text")
+                .to_string();
+            let Some(items) = self.sent.remove(&header.request_id) else {
+                return Err(ClientError::Protocol(text));
+            };
+            for queued in items.into_iter().flatten() {
+                queued.what.fail(match status {
+                    Some(Status::Draining | Status::Busy) => ClientError::Busy(text.clone()),
+                    _ => ClientError::Refused(refusal(status.unwrap_or(Status::Malformed), &text)),
+                });
+            }
+            return Ok(());
+        }
+        if header.opcode == Opcode::Hello as u8 {
+            let hello = ServerHello::read(body)
+                .map_err(|refusal| ClientError::Protocol(refusal.to_string()))?;
+            self.limits = hello.limits;
+            self.has_hello = true;
+            return Ok(());
+        }
+        // An operation that was given up may be answered late.
+        let Some(items) = self.sent.get_mut(&header.request_id) else {
+            return Ok(());
+        };
+        if header.opcode == Opcode::Batch as u8 {
+            let batch =
+                Batch::read(body).map_err(|refusal| ClientError::Protocol(refusal.to_string()))?;
+            for number in 0..batch.len() {
+                let item = ReplyItem::read(batch.item(number))
+                    .map_err(|refusal| ClientError::Protocol(refusal.to_string()))?;
+                let Some(slot) = items.get_mut(usize::from(item.head.item)) else {
+                    return protocol("an item was answered that was not asked");
+                };
+                if let Some(Queued {
+                    what: What::Item { done, .. },
+                    ..
+                }) = slot.take()
+                {
+                    done.done(Ok(answer(&item)));
+                }
+            }
+        } else if let Some(Queued {
+            what: What::Frame { done, .. },
+            ..
+        }) = items.first_mut().and_then(Option::take)
+        {
+            done.done(Ok(body));
+        }
+        if items.iter().all(Option::is_none) {
+            self.sent.remove(&header.request_id);
+        }
+        Ok(())
+    }
+}
+
+fn item_bytes(queued: &Queued) -> usize {
+    match &queued.what {
+        What::Item { item, .. } => item.len(),
+        What::Frame { .. } => 0,
+    }
+}
+
+fn answer(item: &ReplyItem<'_>) -> Answer {
+    Answer {
+        status: item.head.status,
+        reason: item.head.reason,
+        instruction: item.head.instruction,
+        is_overflow: item.head.flags & ITEM_FLAG_OVERFLOW != 0,
+        level: item.head.level,
+        version: item.head.version,
+        value: Bytes::copy_from_slice(item.value),
+    }
+}
+
+fn refusal(status: Status, text: &str) -> Answer {
+    Answer {
+        status,
+        reason: 0,
+        instruction: crate::reply::NO_INSTRUCTION,
+        is_overflow: false,
+        level: AckLevel::None,
+        version: crate::request::Version::default(),
+        value: Bytes::copy_from_slice(text.as_bytes()),
+    }
+}

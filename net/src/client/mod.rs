@@ -1,0 +1,338 @@
+//! The client: one handle for blocking and for async callers, pipelined, without a runtime.
+//!
+//! A [`Client`] is cheap to clone and may be used from any thread. Operations of all clones that
+//! are waiting when the connection is free leave in one batch frame. Every operation is a
+//! [`Pending`]: `wait()` blocks, `.await` works in any executor.
+//!
+//! What a caller can rely on: an operation that failed with [`ClientError::NotSent`] or a refusal was not
+//! executed; one that failed with [`ClientError::Unknown`] may have been. Nothing is retried that could
+//! take effect twice.
+//!
+//! ```no_run
+//! use penstock_net::client::{Client, ClientOptions, Field};
+//!
+//! let client = Client::connect("127.0.0.1:7411".parse()?, ClientOptions::default())?;
+//! client.set(b"stock:42", &100u32.to_le_bytes()).wait()?;
+//! let stock = Field::u32(0);
+//! let sold = client.update_if(b"stock:42", &[stock.at_least(1), stock.decrease(1)]).wait()?;
+//! println!("left: {}", sold.fields[0]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod connection;
+mod driver;
+mod operation;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::instruction::{FieldType, Instruction, Operation};
+use crate::level::AckLevel;
+use crate::request::{Condition, Version};
+use crate::status::Status;
+use driver::Driver;
+use operation::Ask;
+pub use operation::{Answer, ClientError, Pending};
+
+/// How a client behaves.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// For the server's logs, at most 64 bytes.
+    pub name: String,
+    /// The ack level of every operation.
+    pub level: AckLevel,
+    /// From the call to the answer, connecting included.
+    pub deadline: Duration,
+    /// Operations that may wait or be under way; beyond it the answer is [`ClientError::Busy`].
+    pub pending_max: usize,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        ClientOptions {
+            name: "penstock-net".into(),
+            level: AckLevel::Disk,
+            deadline: Duration::from_secs(5),
+            pending_max: 16 * 1024,
+        }
+    }
+}
+
+/// A value and its version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// For only-if-version.
+    pub version: Version,
+}
+
+/// What a change did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// The key's version now.
+    pub version: Version,
+    /// The new value of each effect's field, in order, sign-extended.
+    pub fields: Vec<u64>,
+    /// How durable it is.
+    pub level: AckLevel,
+}
+
+/// A connection to one server that mends itself.
+#[derive(Clone, Debug)]
+pub struct Client {
+    driver: Driver,
+}
+
+/// How often [`Client::update`] tries against concurrent writers.
+const UPDATE_TRIES_MAX: usize = 64;
+
+impl Client {
+    /// Connects and says HELLO.
+    ///
+    /// # Errors
+    /// [`ClientError::NotSent`] if no server answers within the deadline.
+    pub fn connect(address: SocketAddr, options: ClientOptions) -> Result<Client, ClientError> {
+        Ok(Client {
+            driver: Driver::start(address, options)?,
+        })
+    }
+
+    /// Reads a value; `None` if the key is missing.
+    pub fn get(&self, key: &[u8]) -> Pending<Option<Value>> {
+        self.driver
+            .ask(Ask::Get { key }, |answer| match answer.status {
+                Status::NotFound => Ok(None),
+                _ => answer.ok().map(|answer| {
+                    Some(Value {
+                        bytes: answer.value,
+                        version: answer.version,
+                    })
+                }),
+            })
+    }
+
+    /// Writes a value.
+    pub fn set(&self, key: &[u8], value: &[u8]) -> Pending<Changed> {
+        self.set_if(key, value, Condition::Always)
+    }
+
+    /// Writes a value under a condition. A condition that does not hold is [`ClientError::No`].
+    pub fn set_if(&self, key: &[u8], value: &[u8], condition: Condition) -> Pending<Changed> {
+        self.driver.ask(
+            Ask::Set {
+                key,
+                value,
+                condition,
+            },
+            changed,
+        )
+    }
+
+    /// Deletes a key; `false` if it was missing.
+    pub fn del(&self, key: &[u8]) -> Pending<bool> {
+        self.driver.ask(
+            Ask::Del {
+                key,
+                condition: Condition::Always,
+            },
+            |answer| match answer.status {
+                Status::NotFound => Ok(false),
+                _ => answer.ok().map(|_| true),
+            },
+        )
+    }
+
+    /// Deletes a key under a condition. A condition that does not hold is [`ClientError::No`].
+    pub fn del_if(&self, key: &[u8], condition: Condition) -> Pending<Changed> {
+        self.driver.ask(Ask::Del { key, condition }, changed)
+    }
+
+    /// Runs instructions on the fields of one key, all or nothing. A guard that does not hold is
+    /// [`ClientError::No`] with the actual value.
+    pub fn update_if(&self, key: &[u8], instructions: &[Instruction]) -> Pending<Changed> {
+        self.update_if_with(key, None, instructions, None)
+    }
+
+    /// The same with a second key of the same slot, and a value that a missing first key starts from.
+    pub fn update_if_with(
+        &self,
+        key: &[u8],
+        second_key: Option<&[u8]>,
+        instructions: &[Instruction],
+        start: Option<&[u8]>,
+    ) -> Pending<Changed> {
+        self.driver.ask(
+            Ask::UpdateIf {
+                key,
+                second_key,
+                instructions,
+                start,
+            },
+            changed,
+        )
+    }
+
+    /// Reads a value, lets `edit` change it, and writes it back if nobody else did meanwhile;
+    /// otherwise all over again, so `edit` may run several times. A missing key is an empty
+    /// value. `edit` returns whether to write. Blocks. `Ok(None)` is a declined edit.
+    ///
+    /// # Errors
+    /// [`ClientError::Busy`] after 64 tries against concurrent writers; otherwise as for
+    /// [`Client::get`] and [`Client::set_if`].
+    pub fn update(
+        &self,
+        key: &[u8],
+        mut edit: impl FnMut(&mut Vec<u8>) -> bool,
+    ) -> Result<Option<Changed>, ClientError> {
+        for _ in 0..UPDATE_TRIES_MAX {
+            let found = self.get(key).wait()?;
+            let (mut bytes, condition) = match found {
+                Some(value) => (value.bytes.to_vec(), Condition::Version(value.version)),
+                None => (Vec::new(), Condition::Absent),
+            };
+            if !edit(&mut bytes) {
+                return Ok(None);
+            }
+            match self.set_if(key, &bytes, condition).wait() {
+                Err(ClientError::No(answer))
+                    if matches!(
+                        answer.status,
+                        Status::VersionMismatch | Status::Exists | Status::NotFound
+                    ) => {}
+                outcome => return outcome.map(Some),
+            }
+        }
+        Err(ClientError::Busy(format!(
+            "{UPDATE_TRIES_MAX} tries, and each time another writer was faster"
+        )))
+    }
+
+    /// Sends bytes there and back.
+    pub fn ping(&self) -> Pending<()> {
+        self.driver
+            .ask_frame(crate::frame::Opcode::Ping, |_| Ok(()))
+    }
+
+    /// The server's state as JSON.
+    pub fn info(&self) -> Pending<String> {
+        self.driver.ask_frame(crate::frame::Opcode::Info, |body| {
+            crate::reply::text_of(body)
+                .map(str::to_string)
+                .ok_or_else(|| ClientError::Protocol("INFO is not a text".into()))
+        })
+    }
+}
+
+fn changed(answer: Answer) -> Result<Changed, ClientError> {
+    let answer = answer.ok()?;
+    let fields = answer
+        .value
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|bytes| u64::from_le_bytes(*bytes))
+        .collect();
+    Ok(Changed {
+        version: answer.version,
+        fields,
+        level: answer.level,
+    })
+}
+
+/// A field of a value, from which instructions are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    field_type: FieldType,
+    offset: u32,
+    key: u8,
+    reason: u8,
+}
+
+impl Field {
+    /// Any type at an offset of the first key's value.
+    #[must_use]
+    pub fn new(field_type: FieldType, offset: u32) -> Field {
+        Field {
+            field_type,
+            offset,
+            key: 0,
+            reason: 0,
+        }
+    }
+
+    /// A little-endian u32 at an offset of the first key's value.
+    #[must_use]
+    pub fn u32(offset: u32) -> Field {
+        Field::new(FieldType::U32, offset)
+    }
+
+    /// A little-endian u64 at an offset of the first key's value.
+    #[must_use]
+    pub fn u64(offset: u32) -> Field {
+        Field::new(FieldType::U64, offset)
+    }
+
+    /// The same field of the second key.
+    #[must_use]
+    pub fn of_second_key(self) -> Field {
+        Field { key: 1, ..self }
+    }
+
+    /// The code that a failure of its instructions tells.
+    #[must_use]
+    pub fn or_else(self, reason: u8) -> Field {
+        Field { reason, ..self }
+    }
+
+    /// Guard: the field is at least this.
+    #[must_use]
+    pub fn at_least(self, number: u64) -> Instruction {
+        self.instruction(Operation::Ge, number)
+    }
+
+    /// Guard: the field is at most this.
+    #[must_use]
+    pub fn at_most(self, number: u64) -> Instruction {
+        self.instruction(Operation::Le, number)
+    }
+
+    /// Guard: the field is this.
+    #[must_use]
+    pub fn equals(self, number: u64) -> Instruction {
+        self.instruction(Operation::Eq, number)
+    }
+
+    /// Effect: the field becomes this.
+    #[must_use]
+    pub fn set(self, number: u64) -> Instruction {
+        self.instruction(Operation::Set, number)
+    }
+
+    /// Effect: this is added.
+    #[must_use]
+    pub fn increase(self, number: u64) -> Instruction {
+        self.instruction(Operation::Add, number)
+    }
+
+    /// Effect: this is subtracted.
+    #[must_use]
+    pub fn decrease(self, number: u64) -> Instruction {
+        self.instruction(Operation::Sub, number)
+    }
+
+    /// Any operation. Numbers of signed types are two's complement.
+    #[must_use]
+    pub fn instruction(self, operation: Operation, immediate: u64) -> Instruction {
+        Instruction {
+            operation,
+            field_type: self.field_type,
+            key: self.key,
+            reason: self.reason,
+            offset: self.offset,
+            immediate,
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! One operation from the caller's side: what is asked, how it ends, and the wait in between.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::instruction::Instruction;
+use crate::level::AckLevel;
+use crate::request::{BatchRequest, Condition, Version};
+use crate::status::{Executed, Status};
+
+/// What is asked of the server.
+pub(super) enum Ask<'a> {
+    Get {
+        key: &'a [u8],
+    },
+    Set {
+        key: &'a [u8],
+        value: &'a [u8],
+        condition: Condition,
+    },
+    Del {
+        key: &'a [u8],
+        condition: Condition,
+    },
+    UpdateIf {
+        key: &'a [u8],
+        second_key: Option<&'a [u8]>,
+        instructions: &'a [Instruction],
+        start: Option<&'a [u8]>,
+    },
+}
+
+impl Ask<'_> {
+    /// The encoded request item.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut frame = Vec::new();
+        let mut batch = BatchRequest::begin(&mut frame, 0, AckLevel::Disk, 0, 1);
+        match *self {
+            Ask::Get { key } => batch.get(&mut frame, key),
+            Ask::Set {
+                key,
+                value,
+                condition,
+            } => batch.set(&mut frame, key, value, condition),
+            Ask::Del { key, condition } => batch.del(&mut frame, key, condition),
+            Ask::UpdateIf {
+                key,
+                second_key,
+                instructions,
+                start,
+            } => batch.update_if(&mut frame, key, second_key, instructions, start),
+        }
+        batch.finish(&mut frame);
+        // Behind the header, the count and the one index entry.
+        frame.split_off(crate::frame::HEADER_BYTES + 16)
+    }
+}
+
+/// A reply item, taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The outcome.
+    pub status: Status,
+    /// The author's code of the failed instruction.
+    pub reason: u8,
+    /// The failed instruction, 0xFF none.
+    pub instruction: u8,
+    /// The failed instruction was an effect that would have left its type's range.
+    pub is_overflow: bool,
+    /// How durable what it shows is.
+    pub level: AckLevel,
+    /// The first key's version.
+    pub version: Version,
+    /// Value, field values, actual value or message.
+    pub value: Bytes,
+}
+
+impl Answer {
+    /// The answer if it is OK, otherwise the error that it means.
+    pub(super) fn ok(self) -> Result<Answer, ClientError> {
+        match self.status {
+            Status::Ok => Ok(self),
+            Status::GuardFailed | Status::NotFound | Status::Exists | Status::VersionMismatch => {
+                Err(ClientError::No(self))
+            }
+            Status::Busy | Status::Draining | Status::Full | Status::Moved | Status::NotPrimary => {
+                Err(ClientError::Busy(self.text()))
+            }
+            Status::Deadline => Err(ClientError::Deadline),
+            status if status.executed() == Executed::Unknown => {
+                Err(ClientError::Unknown(self.text()))
+            }
+            _ => Err(ClientError::Refused(self)),
+        }
+    }
+
+    /// The actual value of the field whose guard failed.
+    #[must_use]
+    pub fn actual(&self) -> Option<u64> {
+        self.value
+            .first_chunk()
+            .map(|bytes| u64::from_le_bytes(*bytes))
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "{}: {}",
+            self.status.name(),
+            String::from_utf8_lossy(&self.value)
+        )
+    }
+}
+
+/// Why an operation did not do what was asked, by what the caller can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientError {
+    /// Not executed: a guard or condition did not hold. The answer tells which and the actual value.
+    No(Answer),
+    /// Not executed: the request is wrong; the answer's value is a message.
+    Refused(Answer),
+    /// Not executed: a queue is full or the server is stopping. Try again later.
+    Busy(String),
+    /// Not executed: no connection. Try again.
+    NotSent(String),
+    /// Not executed: the deadline passed before.
+    Deadline,
+    /// Perhaps executed: the connection was lost, or the deadline passed, before the answer came.
+    Unknown(String),
+    /// The server does not speak this protocol.
+    Protocol(String),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientError::No(answer) => match answer
+                .actual()
+                .filter(|_| answer.status == Status::GuardFailed)
+            {
+                Some(actual) => write!(
+                    f,
+                    "{}: instruction {}, reason {}, actual value {actual}",
+                    answer.status.name(),
+                    answer.instruction,
+                    answer.reason
+                ),
+                None => f.write_str(answer.status.name()),
+            },
+            ClientError::Refused(answer) => f.write_str(&answer.text()),
+            ClientError::Busy(text) => write!(f, "not executed, try again: {text}"),
+            ClientError::NotSent(text) => write!(f, "not executed, no connection: {text}"),
+            ClientError::Deadline => f.write_str("not executed: the deadline passed before"),
+            ClientError::Unknown(text) => write!(f, "perhaps executed: {text}"),
+            ClientError::Protocol(text) => write!(f, "not a Penstock server: {text}"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+/// What the connection fills in and the caller waits for.
+#[derive(Debug)]
+pub(super) struct Promise<T> {
+    state: Mutex<State<T>>,
+    is_kept: Condvar,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    outcome: Option<Result<T, ClientError>>,
+    waker: Option<Waker>,
+    /// Bytes of it may have reached the server.
+    is_sent: bool,
+}
+
+impl<T> Promise<T> {
+    pub(super) fn new() -> Arc<Self> {
+        let state = State {
+            outcome: None,
+            waker: None,
+            is_sent: false,
+        };
+        Arc::new(Promise {
+            state: Mutex::new(state),
+            is_kept: Condvar::new(),
+        })
+    }
+
+    pub(super) fn keep(&self, outcome: Result<T, ClientError>) {
+        let mut state = self.lock();
+        if state.outcome.is_none() {
+            state.outcome = Some(outcome);
+        }
+        let waker = state.waker.take();
+        drop(state);
+        self.is_kept.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn mark_sent(&self) {
+        self.lock().is_sent = true;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An operation that was asked and may not be answered yet. Dropping it does not take it back.
+#[must_use = "the outcome says whether the operation took effect"]
+#[derive(Debug)]
+pub struct Pending<T> {
+    pub(super) promise: Arc<Promise<T>>,
+    pub(super) until: Instant,
+}
+
+impl<T> Pending<T> {
+    /// Blocks until the answer or the deadline.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn wait(self) -> Result<T, ClientError> {
+        let mut state = self.promise.lock();
+        loop {
+            if let Some(outcome) = state.outcome.take() {
+                return outcome;
+            }
+            let left = self.until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(if state.is_sent {
+                    ClientError::Unknown("no answer within the deadline".into())
+                } else {
+                    ClientError::Deadline
+                });
+            }
+            let waited = self
+                .promise
+                .is_kept
+                .wait_timeout(state, left.max(Duration::from_micros(1)));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// Resolves when the connection keeps the promise; it also keeps those whose deadline has passed.
+impl<T> Future for Pending<T> {
+    type Output = Result<T, ClientError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.promise.lock();
+        match state.outcome.take() {
+            Some(outcome) => Poll::Ready(outcome),
+            None => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}

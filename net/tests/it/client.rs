@@ -1,0 +1,360 @@
+//! The client against a small server of the test's own: a map behind the codec, which answers in
+//! the way that each test wants.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use penstock_net::batch::Batch;
+use penstock_net::client::{Client, ClientError, ClientOptions, Field};
+use penstock_net::frame::Opcode;
+use penstock_net::hello::{AUTH_NONE, ServerHello};
+use penstock_net::level::AckLevel;
+use penstock_net::limits::Limits;
+use penstock_net::receive::{Received, Receiver};
+use penstock_net::reply::{BatchReply, ReplyHead, write_ping_reply};
+use penstock_net::request::{Condition, Request, Verb, Version};
+use penstock_net::status::Status;
+
+#[derive(Clone, Copy)]
+enum Manner {
+    /// One frame for each request.
+    Whole,
+    /// A frame for each item, the last item first, byte by byte.
+    Scattered,
+    /// The connection ends instead of the answer to this many-th batch, then all is well.
+    DiesAt(usize),
+    /// A flipped bit in the first reply to a batch.
+    Lies,
+}
+
+/// Serves until the test ends; connections come one after the other.
+fn serve(manner: Manner) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        let mut map = HashMap::new();
+        let batches = AtomicUsize::new(0);
+        for stream in listener.incoming().flatten() {
+            converse(stream, manner, &mut map, &batches);
+        }
+    });
+    address
+}
+
+fn converse(
+    mut stream: TcpStream,
+    manner: Manner,
+    map: &mut HashMap<Vec<u8>, (u64, Vec<u8>)>,
+    batches: &AtomicUsize,
+) {
+    let mut receiver = Receiver::new(1 << 20);
+    let mut buffer = Vec::new();
+    let mut chunk = [0; 4096];
+    loop {
+        match receiver.next(&buffer) {
+            Received::Frame {
+                header,
+                body,
+                consumed,
+            } => {
+                let mut out = Vec::new();
+                match Opcode::from_code(header.opcode) {
+                    Some(Opcode::Hello) => hello().write(&mut out, header.request_id),
+                    Some(Opcode::Batch) => {
+                        if matches!(manner, Manner::DiesAt(number) if batches.fetch_add(1, Ordering::Relaxed) == number)
+                        {
+                            return;
+                        }
+                        answer(manner, header.request_id, body, map, &mut out);
+                        if matches!(manner, Manner::Lies) {
+                            out[40] ^= 1;
+                        }
+                    }
+                    _ => write_ping_reply(&mut out, &header, body, 0),
+                }
+                buffer.drain(..consumed);
+                let step = if matches!(manner, Manner::Scattered) {
+                    1
+                } else {
+                    out.len()
+                };
+                if out
+                    .chunks(step.max(1))
+                    .any(|piece| stream.write_all(piece).is_err())
+                {
+                    return;
+                }
+                continue;
+            }
+            Received::Incomplete { .. } => {}
+            other => panic!("the client sent {other:?}"),
+        }
+        match stream.read(&mut chunk) {
+            Ok(read @ 1..) => buffer.extend_from_slice(&chunk[..read]),
+            _ => return,
+        }
+    }
+}
+
+fn hello() -> ServerHello {
+    ServerHello {
+        protocol: 1,
+        shard: 0,
+        shard_count: 1,
+        auth_methods: AUTH_NONE,
+        cluster_id: [1; 16],
+        node_id: [2; 16],
+        incarnation: 1,
+        features: 0,
+        nonce: [0; 32],
+        limits: Limits::default(),
+        interval_ms: 100,
+        slots: Vec::new(),
+    }
+}
+
+fn answer(
+    manner: Manner,
+    request_id: u64,
+    body: &[u8],
+    map: &mut HashMap<Vec<u8>, (u64, Vec<u8>)>,
+    out: &mut Vec<u8>,
+) {
+    let batch = Batch::read(body).expect("a batch");
+    let items: Vec<Vec<u8>> = (0..batch.len())
+        .map(|number| {
+            one(
+                number,
+                &Request::read(batch.item(number), 1 << 20).expect("an item"),
+                map,
+            )
+        })
+        .collect();
+    let mut frame = |items: &[Vec<u8>], more| {
+        let mut reply = BatchReply::begin(out, request_id, items.len());
+        items.iter().for_each(|item| reply.raw(out, item));
+        reply.finish(out, 0, more, false);
+    };
+    match manner {
+        Manner::Scattered => items
+            .iter()
+            .enumerate()
+            .rev()
+            .for_each(|(number, item)| frame(std::slice::from_ref(item), number > 0)),
+        _ => frame(&items, false),
+    }
+}
+
+fn one(
+    number: usize,
+    request: &Request<'_>,
+    map: &mut HashMap<Vec<u8>, (u64, Vec<u8>)>,
+) -> Vec<u8> {
+    let item = u16::try_from(number).expect("small");
+    let found = map.get(request.key).cloned();
+    let version = |sequence| Version { epoch: 1, sequence };
+    let head = |status, sequence| ReplyHead::new(status, item, AckLevel::Disk, version(sequence));
+    let mut out = Vec::new();
+    match (request.verb, found) {
+        (Verb::Get, Some((sequence, value))) => head(Status::Ok, sequence).write(&mut out, &value),
+        (Verb::Set, found) => {
+            let sequence = found.as_ref().map_or(0, |(sequence, _)| *sequence);
+            let fails = match request.condition {
+                Condition::Absent => found.is_some(),
+                Condition::Version(wanted) => wanted != version(sequence),
+                _ => false,
+            };
+            if fails {
+                head(Status::VersionMismatch, sequence).write(&mut out, &[]);
+            } else {
+                map.insert(request.key.to_vec(), (sequence + 1, request.value.to_vec()));
+                head(Status::Ok, sequence + 1).write(&mut out, &[]);
+            }
+        }
+        (Verb::UpdateIf, Some(_)) => {
+            let failed = ReplyHead {
+                reason: request.instruction(0).reason,
+                instruction: 0,
+                ..head(Status::GuardFailed, 1)
+            };
+            failed.write(&mut out, &5u64.to_le_bytes());
+        }
+        _ => head(Status::NotFound, 0).write(&mut out, &[]),
+    }
+    out
+}
+
+fn connect(address: SocketAddr) -> Client {
+    Client::connect(
+        address,
+        ClientOptions {
+            deadline: Duration::from_secs(20),
+            ..ClientOptions::default()
+        },
+    )
+    .expect("connected")
+}
+
+#[test]
+fn operations_of_many_threads_share_a_connection_and_get_their_own_answers() {
+    for manner in [Manner::Whole, Manner::Scattered] {
+        let client = connect(serve(manner));
+        std::thread::scope(|scope| {
+            for thread in 0..8u32 {
+                let client = client.clone();
+                scope.spawn(move || {
+                    let keys: Vec<Vec<u8>> = (0..50u32)
+                        .map(|n| format!("{thread}:{n}").into_bytes())
+                        .collect();
+                    let sets: Vec<_> = keys.iter().map(|key| client.set(key, key)).collect();
+                    sets.into_iter()
+                        .for_each(|set| drop(set.wait().expect("set")));
+                    let gets: Vec<_> = keys.iter().map(|key| (key, client.get(key))).collect();
+                    for (key, get) in gets {
+                        assert_eq!(
+                            get.wait().expect("get").expect("present").bytes,
+                            key.as_slice()
+                        );
+                    }
+                });
+            }
+        });
+        assert_eq!(client.get(b"missing").wait(), Ok(None));
+    }
+}
+
+#[test]
+fn what_was_sent_before_the_connection_broke_is_unknown_and_the_next_operation_connects_again() {
+    let client = connect(serve(Manner::DiesAt(1)));
+    client.set(b"a", b"1").wait().expect("the first batch");
+    assert!(matches!(
+        client.set(b"a", b"2").wait(),
+        Err(ClientError::Unknown(_))
+    ));
+    assert_eq!(
+        client
+            .get(b"a")
+            .wait()
+            .expect("connected again")
+            .expect("present")
+            .bytes,
+        &b"1"[..]
+    );
+}
+
+#[test]
+fn a_reply_that_does_not_check_is_not_believed() {
+    let client = connect(serve(Manner::Lies));
+    assert!(
+        matches!(client.get(b"a").wait(), Err(ClientError::Unknown(text)) if text.contains("CRC"))
+    );
+}
+
+#[test]
+fn a_failed_guard_tells_the_reason_and_the_actual_value() {
+    let client = connect(serve(Manner::Whole));
+    client
+        .set(b"stock", &5u64.to_le_bytes())
+        .wait()
+        .expect("set");
+    match client
+        .update_if(b"stock", &[Field::u64(0).or_else(9).at_least(6)])
+        .wait()
+    {
+        Err(ClientError::No(answer)) => assert_eq!(
+            (answer.status, answer.reason, answer.actual()),
+            (Status::GuardFailed, 9, Some(5))
+        ),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn closures_of_concurrent_writers_are_all_applied_once() {
+    let client = connect(serve(Manner::Whole));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let client = client.clone();
+            scope.spawn(move || {
+                for _ in 0..25 {
+                    let changed = client.update(b"count", |bytes| {
+                        let count = bytes
+                            .first_chunk()
+                            .map_or(0, |bytes| u64::from_le_bytes(*bytes));
+                        *bytes = (count + 1).to_le_bytes().to_vec();
+                        true
+                    });
+                    changed.expect("within the tries").expect("not declined");
+                }
+            });
+        }
+    });
+    assert_eq!(
+        client
+            .get(b"count")
+            .wait()
+            .expect("get")
+            .expect("present")
+            .bytes,
+        &100u64.to_le_bytes()[..]
+    );
+    assert_eq!(
+        client.update(b"count", |_| false),
+        Ok(None),
+        "a declined edit writes nothing"
+    );
+}
+
+#[test]
+fn without_a_server_nothing_was_sent() {
+    let free = TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("a port that nobody has now");
+    let options = ClientOptions {
+        deadline: Duration::from_millis(200),
+        ..ClientOptions::default()
+    };
+    assert!(matches!(
+        Client::connect(free, options),
+        Err(ClientError::NotSent(_) | ClientError::Deadline)
+    ));
+}
+
+/// The smallest executor: a thread that parks.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn the_same_operations_can_be_awaited_in_any_executor() {
+    let client = connect(serve(Manner::Scattered));
+    block_on(async {
+        let (first, second) = (client.set(b"a", b"1"), client.set(b"b", b"2"));
+        first.await.expect("set");
+        second.await.expect("set");
+        assert_eq!(
+            client.get(b"b").await.expect("get").expect("present").bytes,
+            &b"2"[..]
+        );
+    });
+}
