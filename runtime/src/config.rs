@@ -107,7 +107,7 @@ options! {
     /// Group commits that may be on their way to the disk at once, per shard.
     frames_in_flight: u32 = "2", Kind::Count(1, 16), Tuning;
     /// How long a shard with nothing to do watches for work before it sleeps. 0 sleeps at once.
-    spin_us: u32 = "50us", Kind::Duration(Unit::Microseconds, 0, 10_000), Tuning;
+    spin_us: u32 = "200us", Kind::Duration(Unit::Microseconds, 0, 10_000), Tuning;
 }
 
 impl Config {
