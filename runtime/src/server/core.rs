@@ -518,6 +518,8 @@ async fn watch_disk(core: Rc<Core>, wake: OwnedFd) {
 
 /// Takes in what other threads send.
 async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>) {
+    // The helper tries again each second and tells each time; people are told of changes.
+    let mut is_lack_told = false;
     while let Ok(first) = inbox.recv_async().await {
         let mut letter = Some(first);
         while let Some(next) = letter {
@@ -526,6 +528,12 @@ async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>) {
                     core.step(Event::Mail(mail));
                 }
                 Letter::Spare(SpareOutcome::Ready(spare)) => {
+                    if std::mem::take(&mut is_lack_told) {
+                        eprintln!(
+                            "penstock: shard {}: segments can be made ready again",
+                            core.shard_number
+                        );
+                    }
                     core.inner.borrow_mut().disk.attach(spare.file, spare.fd);
                     core.step(Event::Spare {
                         file: spare.file,
@@ -534,17 +542,21 @@ async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>) {
                     });
                 }
                 Letter::Spare(SpareOutcome::Refused { free_bytes }) => {
-                    eprintln!(
-                        "penstock: shard {}: the disk is full ({free_bytes} bytes free), no segment can be made ready",
-                        core.shard_number
-                    );
+                    if !std::mem::replace(&mut is_lack_told, true) {
+                        eprintln!(
+                            "penstock: shard {}: the disk is full ({free_bytes} bytes free), no segment can be made ready",
+                            core.shard_number
+                        );
+                    }
                     core.step(Event::SpareRefused);
                 }
                 Letter::Spare(SpareOutcome::Failed(error)) => {
-                    eprintln!(
-                        "penstock: shard {}: no segment can be made ready: {error}",
-                        core.shard_number
-                    );
+                    if !std::mem::replace(&mut is_lack_told, true) {
+                        eprintln!(
+                            "penstock: shard {}: no segment can be made ready: {error}",
+                            core.shard_number
+                        );
+                    }
                     core.step(Event::SpareRefused);
                 }
                 Letter::Stop => {
