@@ -30,6 +30,9 @@ use super::{CoreStart, Letter, Report, ServeError, open};
 const RING_ENTRIES: u32 = 4096;
 /// How long replies may take to leave after the log was sealed.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// With more reads in one turn the loop is busy: it hardly sleeps, and watching would only split
+/// its batches.
+const WATCHED_READS_MAX: u32 = 8;
 /// How often a core publishes its numbers while it is busy.
 const PUBLISH_US: u64 = 10_000;
 
@@ -82,6 +85,8 @@ pub(crate) struct Core {
     turn: Signal,
     spin: Signal,
     spin_until_us: Cell<u64>,
+    /// Reads since the last turn ended.
+    reads_in_turn: Cell<u32>,
     now: Cell<Now>,
     is_now_stale: Cell<bool>,
     clock: Instant,
@@ -195,8 +200,13 @@ impl Core {
     pub(crate) fn received(&self, bytes: usize) {
         self.received_bytes
             .set(self.received_bytes.get() + bytes as u64);
+        self.reads_in_turn.set(self.reads_in_turn.get() + 1);
+    }
+
+    /// Keeps the loop awake for a while: what was answered is often asked again at once.
+    fn watch(&self, now: Now) {
         if self.spin_us > 0 {
-            self.spin_until_us.set(self.now().us + self.spin_us);
+            self.spin_until_us.set(now.us + self.spin_us);
             self.spin.set();
         }
     }
@@ -246,6 +256,9 @@ impl Core {
         let now = self.read_clock();
         self.now.set(now);
         self.is_now_stale.set(true);
+        if (1..=WATCHED_READS_MAX).contains(&self.reads_in_turn.take()) {
+            self.watch(now);
+        }
         let inner = &mut *self.inner.borrow_mut();
         if inner.is_dead {
             return None;
@@ -382,6 +395,7 @@ async fn core(start: CoreStart, opened: open::Opened) {
         turn: Signal::default(),
         spin: Signal::default(),
         spin_until_us: Cell::new(0),
+        reads_in_turn: Cell::new(0),
         now: Cell::new(Now::default()),
         is_now_stale: Cell::new(true),
         clock: start.clock,
@@ -569,10 +583,7 @@ async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>) {
             }
             letter = inbox.try_recv().ok();
         }
-        if core.spin_us > 0 {
-            core.spin_until_us.set(core.now().us + core.spin_us);
-            core.spin.set();
-        }
+        core.watch(core.now());
     }
 }
 
