@@ -372,6 +372,13 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
+    /// The network took some of what was taken.
+    pub fn progressed(&mut self, now: Now, id: SessionId) {
+        if let Some(session) = self.open(id) {
+            session.stalled_since_us = Some(now.us);
+        }
+    }
+
     /// Everything that was taken has been handed to the network.
     pub fn sent(&mut self, id: SessionId) {
         if let Some(session) = self.open(id) {

@@ -4,10 +4,8 @@ use std::cell::Cell;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 
-use monoio::buf::IoBufMut;
-use monoio::io::{
-    AsyncReadRent, AsyncWriteRent, AsyncWriteRentExt, OwnedReadHalf, OwnedWriteHalf, Splitable,
-};
+use monoio::buf::{IoBuf, IoBufMut};
+use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf, Splitable};
 use monoio::net::TcpStream;
 use penstock_shard::{Event, SessionId};
 
@@ -138,10 +136,17 @@ async fn write(core: Rc<Core>, connection: Rc<Connection>, mut writer: OwnedWrit
         if !buffer.is_empty() {
             connection.is_sending.set(true);
             let bytes = buffer.len();
-            let (result, sent) = writer.write_all(buffer).await;
-            buffer = sent;
+            let mut sent = 0;
+            while sent < bytes {
+                let (result, rest) = writer.write(buffer.slice(sent..)).await;
+                buffer = rest.into_inner();
+                let Ok(taken @ 1..) = result else { break };
+                sent += taken;
+                // A slow peer is not a stalled one.
+                core.progressed(session);
+            }
             connection.is_sending.set(false);
-            if result.is_err() {
+            if sent < bytes {
                 break;
             }
             buffer.clear();

@@ -191,6 +191,11 @@ impl Core {
             .take_output(now, session, into);
     }
 
+    pub(crate) fn progressed(&self, session: SessionId) {
+        let now = self.now();
+        self.inner.borrow_mut().shard.progressed(now, session);
+    }
+
     pub(crate) fn sent(&self, session: SessionId, bytes: usize) {
         self.sent_bytes.set(self.sent_bytes.get() + bytes as u64);
         self.inner.borrow_mut().shard.sent(session);

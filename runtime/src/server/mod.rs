@@ -191,7 +191,12 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     };
     banner(&config, &directory, shards);
 
-    let calibration = calibrate_disk(&directory, disk_mode)?;
+    // On a thread of its own: the kernel keeps the workers that a sync needed for as long as the
+    // thread lives, and the shards are to show none.
+    let calibration = std::thread::scope(|scope| {
+        let timed = scope.spawn(|| calibrate_disk(&directory, disk_mode));
+        timed.join().expect("calibration does not panic")
+    })?;
     let owner = Owner {
         cluster_id: identity.cluster_id,
         node_id: identity.node_id,
