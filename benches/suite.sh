@@ -4,7 +4,7 @@
 # with --quick. Needs two CPUs and loopback.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-rounds=3 seconds=2
+rounds=${ROUNDS:-3} seconds=2
 [[ ${1:-} == --quick ]] && rounds=1 seconds=1
 
 cargo build --release --quiet --bin penstock
