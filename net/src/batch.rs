@@ -38,12 +38,16 @@ impl<'a> Batch<'a> {
         let mut expected = index_end;
         for (item, entry) in index.chunks_exact(ENTRY_BYTES).enumerate() {
             let (offset, len) = (read_u32(entry, 0), read_u32(entry, 4));
-            let end = expected + len as usize;
-            if offset as usize != expected || end > body.len() || !len.is_multiple_of(8) || len == 0
+            // Compared with what is left, so that no length can overflow a 32-bit sum.
+            let left = body.len() - expected;
+            if offset as usize != expected
+                || len as usize > left
+                || !len.is_multiple_of(8)
+                || len == 0
             {
                 return Err(Refusal::BatchIndex { item, offset, len });
             }
-            expected = end;
+            expected += len as usize;
         }
         if expected != body.len() {
             return Err(Refusal::BatchBody { len: body.len() });

@@ -57,7 +57,7 @@ pub enum Refusal {
     },
     ItemLength {
         len: usize,
-        needed: usize,
+        needed: u64,
     },
     Operation(u8),
     OperationFlags {

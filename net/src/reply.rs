@@ -233,13 +233,14 @@ impl<'a> ReplyItem<'a> {
             .first_chunk::<REPLY_ITEM_BYTES>()
             .ok_or(Refusal::ItemLength {
                 len,
-                needed: REPLY_ITEM_BYTES,
+                needed: REPLY_ITEM_BYTES as u64,
             })?;
-        let value_len = read_u32(head, 8) as usize;
-        let needed = REPLY_ITEM_BYTES + padded(value_len);
-        if len != needed {
+        // In 64 bits: the sum of a length that nobody bounded yet may not fit a usize.
+        let needed = REPLY_ITEM_BYTES as u64 + u64::from(read_u32(head, 8)).next_multiple_of(8);
+        if len as u64 != needed {
             return Err(Refusal::ItemLength { len, needed });
         }
+        let value_len = read_u32(head, 8) as usize;
         let status = Status::from_code(read_u16(head, 0)).ok_or(Refusal::HeaderReserved {
             name: "status",
             found: read_u16(head, 0),

@@ -82,7 +82,7 @@ impl<'a> Request<'a> {
             .first_chunk::<ITEM_HEADER_BYTES>()
             .ok_or(Refusal::ItemLength {
                 len: item.len(),
-                needed: ITEM_HEADER_BYTES,
+                needed: ITEM_HEADER_BYTES as u64,
             })?;
         let block_len = read_u16(head, 0);
         let [operation, flags, key_count, instruction_count] = [head[2], head[3], head[4], head[5]];
@@ -152,8 +152,9 @@ impl<'a> Request<'a> {
         }
         let second_start = keys_start + padded(usize::from(key_len));
         let value_start = second_start + padded(usize::from(second_len));
-        let end = value_start + padded(value_len as usize);
-        if item.len() != end {
+        // In 64 bits: what the limit allows may not fit a usize.
+        let end = value_start as u64 + u64::from(value_len).next_multiple_of(8);
+        if item.len() as u64 != end {
             return Err(Refusal::ItemLength {
                 len: item.len(),
                 needed: end,
