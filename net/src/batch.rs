@@ -20,21 +20,26 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// The first [`Refusal`] found.
     pub fn read(body: &'a [u8]) -> Result<Self, Refusal> {
-        let head = body
-            .first_chunk::<HEAD_BYTES>()
-            .ok_or(Refusal::BatchBody { len: body.len() })?;
+        let head = body.first_chunk::<HEAD_BYTES>().ok_or(Refusal::BatchBody {
+            len: body.len(),
+            needed: HEAD_BYTES + ENTRY_BYTES,
+        })?;
         let count_u32 = read_u32(head, 0);
         let count = count_u32 as usize;
         if !(1..=BATCH_ITEMS_MAX).contains(&count) {
             return Err(Refusal::BatchCount(count_u32));
         }
         if read_u32(head, 4) != 0 {
-            return Err(Refusal::Padding);
+            return Err(Refusal::Reserved {
+                name: "the word behind the count of a batch",
+                found: read_u32(head, 4).into(),
+            });
         }
         let index_end = HEAD_BYTES + count * ENTRY_BYTES;
-        let index = body
-            .get(HEAD_BYTES..index_end)
-            .ok_or(Refusal::BatchBody { len: body.len() })?;
+        let index = body.get(HEAD_BYTES..index_end).ok_or(Refusal::BatchBody {
+            len: body.len(),
+            needed: index_end,
+        })?;
         let mut expected = index_end;
         for (item, entry) in index.chunks_exact(ENTRY_BYTES).enumerate() {
             let (offset, len) = (read_u32(entry, 0), read_u32(entry, 4));
@@ -45,12 +50,21 @@ impl<'a> Batch<'a> {
                 || !len.is_multiple_of(8)
                 || len == 0
             {
-                return Err(Refusal::BatchIndex { item, offset, len });
+                return Err(Refusal::BatchIndex {
+                    item,
+                    offset,
+                    len,
+                    expected,
+                    left,
+                });
             }
             expected += len as usize;
         }
         if expected != body.len() {
-            return Err(Refusal::BatchBody { len: body.len() });
+            return Err(Refusal::BatchBody {
+                len: body.len(),
+                needed: expected,
+            });
         }
         Ok(Batch { body, count })
     }

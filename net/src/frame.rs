@@ -1,6 +1,8 @@
 //! The frame header, the same in both directions.
 
 use crate::level::AckLevel;
+use crate::refusal::Refusal;
+use crate::slot::SLOTS;
 use crate::status::Status;
 
 /// Bytes of a frame before its body.
@@ -102,6 +104,31 @@ impl Header {
             deadline_or_retry_ms: 0,
             body_crc: 0,
         }
+    }
+
+    /// What a request's header asks for, and how durable.
+    ///
+    /// # Errors
+    /// The first [`Refusal`] found: an unknown opcode or level, or a reserved bit that is set.
+    #[inline]
+    pub fn read_request(&self) -> Result<(Opcode, AckLevel), Refusal> {
+        let opcode = Opcode::from_code(self.opcode).ok_or(Refusal::Opcode(self.opcode))?;
+        if self.flags != 0 {
+            return Err(Refusal::HeaderFlags(self.flags));
+        }
+        let [level, class] = self.level_or_status.to_le_bytes();
+        let reserved = |name, found| Err(Refusal::Reserved { name, found });
+        if class != 0 {
+            return reserved("the class in a header", class.into());
+        }
+        if self.topology != 0 {
+            return reserved("the topology version in a header", self.topology.into());
+        }
+        if self.slot_or_shard >= SLOTS && self.slot_or_shard != SLOT_HINT_NONE {
+            return Err(Refusal::SlotHint(self.slot_or_shard));
+        }
+        let level = AckLevel::from_code(level).ok_or(Refusal::Level(level))?;
+        Ok((opcode, level))
     }
 
     /// The header as bytes, with its CRC.

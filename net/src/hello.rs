@@ -1,6 +1,6 @@
 //! HELLO: what a client offers and what a server tells of itself.
 
-use crate::batch::{read_u16, read_u32, read_u64};
+use crate::batch::{padded, read_u16, read_u32, read_u64};
 use crate::frame::{Header, Opcode, write_frame};
 use crate::level::AckLevel;
 use crate::limits::{
@@ -34,23 +34,34 @@ impl<'a> ClientHello<'a> {
     /// # Errors
     /// [`Refusal`] that names the field.
     pub fn read(body: &'a [u8]) -> Result<Self, Refusal> {
-        if body.len() < CLIENT_BYTES
-            || read_u32(body, 4) != 0
-            || read_u32(body, 20) != 0
-            || read_u16(body, 18) != 0
-        {
-            return Err(Refusal::HelloBody);
+        let length = |needed| Refusal::HelloLength {
+            len: body.len(),
+            needed,
+        };
+        if body.len() < CLIENT_BYTES {
+            return Err(length(CLIENT_BYTES));
+        }
+        let reserved = u64::from(read_u32(body, 4)) << 32 | read_u64(body, 16) >> 16;
+        if reserved != 0 {
+            return Err(Refusal::Reserved {
+                name: "what stands around the fields of HELLO",
+                found: reserved,
+            });
         }
         let name_len = read_u16(body, 16);
         let end = CLIENT_BYTES + usize::from(name_len);
-        let name = body
-            .get(CLIENT_BYTES..end)
-            .and_then(|name| std::str::from_utf8(name).ok());
-        let name = name
-            .filter(|name| name.len() <= CLIENT_NAME_BYTES_MAX)
-            .ok_or(Refusal::ClientName { len: name_len })?;
-        if body.len() != end.next_multiple_of(8) || body[end..].iter().any(|&byte| byte != 0) {
-            return Err(Refusal::HelloBody);
+        if usize::from(name_len) > CLIENT_NAME_BYTES_MAX {
+            return Err(Refusal::ClientName { len: name_len });
+        }
+        if body.len() != padded(end) {
+            return Err(length(padded(end)));
+        }
+        let name = std::str::from_utf8(&body[CLIENT_BYTES..end])
+            .map_err(|_| Refusal::ClientName { len: name_len })?;
+        if body[end..].iter().any(|&byte| byte != 0) {
+            return Err(Refusal::Padding {
+                behind: "the client's name",
+            });
         }
         let (protocol_min, protocol_max) = (read_u16(body, 0), read_u16(body, 2));
         if !(protocol_min..=protocol_max).contains(&1) {
@@ -175,16 +186,18 @@ impl ServerHello {
     /// Reads the body of a HELLO reply. Fields appended by later versions are passed over.
     ///
     /// # Errors
-    /// [`Refusal::HelloBody`] if it is shorter than it says.
+    /// [`Refusal::HelloLength`] if it is shorter than it says.
     pub fn read(body: &[u8]) -> Result<Self, Refusal> {
+        let length = |needed| Refusal::HelloLength {
+            len: body.len(),
+            needed,
+        };
         if body.len() < SERVER_BYTES {
-            return Err(Refusal::HelloBody);
+            return Err(length(SERVER_BYTES));
         }
         let id = |at: usize| -> [u8; 16] { body[at..at + 16].try_into().expect("sixteen bytes") };
-        let ranges = usize::from(read_u16(body, 112));
-        let ranges = body
-            .get(SERVER_BYTES..SERVER_BYTES + ranges * RANGE_BYTES)
-            .ok_or(Refusal::HelloBody)?;
+        let end = SERVER_BYTES + usize::from(read_u16(body, 112)) * RANGE_BYTES;
+        let ranges = body.get(SERVER_BYTES..end).ok_or(length(end))?;
         let slots = ranges
             .chunks_exact(RANGE_BYTES)
             .map(|range| SlotRange {

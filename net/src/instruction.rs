@@ -391,13 +391,16 @@ impl Instruction {
         let [key, reason] = [bytes[2], bytes[3]];
         let (offset, immediate) = (read_u32(bytes, 4), read_u64(bytes, 8));
         // A comparison or a set with a number that the field can never hold is the author's error;
-        // an addition of one is an overflow and answered as such.
-        let is_free = matches!(
-            operation,
-            Operation::Exists | Operation::Absent | Operation::Add | Operation::Sub
-        );
-        let is_right = key < key_count && (is_free || field_type.holds(immediate));
-        is_right.then_some(Instruction {
+        // an addition of one is an overflow and answered as such. What is not about a field has
+        // none, so that the bytes stay free for a later meaning.
+        let fits = match operation {
+            Operation::Exists | Operation::Absent => {
+                field_type == FieldType::U8 && offset == 0 && immediate == 0
+            }
+            Operation::Add | Operation::Sub => true,
+            _ => field_type.holds(immediate),
+        };
+        (key < key_count && fits).then_some(Instruction {
             operation,
             field_type,
             key,
@@ -423,6 +426,8 @@ impl Instruction {
             }
         } else if key >= key_count {
             Refusal::InstructionKey { instruction, key }
+        } else if operation < Operation::Eq as u8 {
+            Refusal::InstructionField { instruction }
         } else {
             Refusal::Immediate {
                 instruction,

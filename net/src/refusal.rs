@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::limits::{BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX};
+use crate::slot::SLOTS;
 use crate::status::Status;
 
 /// One cause per variant; the text of `Display` goes to the client.
@@ -29,16 +30,26 @@ pub enum Refusal {
     },
     Opcode(u8),
     HeaderFlags(u8),
-    HeaderReserved {
-        name: &'static str,
-        found: u16,
-    },
+    SlotHint(u16),
     Level(u8),
+    Reserved {
+        name: &'static str,
+        found: u64,
+    },
+    Padding {
+        behind: &'static str,
+    },
     HelloExpected {
         opcode: u8,
     },
     HelloRepeated,
-    HelloBody,
+    HelloLength {
+        len: usize,
+        needed: usize,
+    },
+    InfoBody {
+        len: usize,
+    },
     ProtocolRange {
         min: u16,
         max: u16,
@@ -48,12 +59,15 @@ pub enum Refusal {
     },
     BatchBody {
         len: usize,
+        needed: usize,
     },
     BatchCount(u32),
     BatchIndex {
         item: usize,
         offset: u32,
         len: u32,
+        expected: usize,
+        left: usize,
     },
     ItemLength {
         len: usize,
@@ -90,7 +104,6 @@ pub enum Refusal {
         operation: u8,
         len: u32,
     },
-    Padding,
     InstructionOperation {
         instruction: usize,
         found: u8,
@@ -102,6 +115,9 @@ pub enum Refusal {
     InstructionKey {
         instruction: usize,
         key: u8,
+    },
+    InstructionField {
+        instruction: usize,
     },
     Immediate {
         instruction: usize,
@@ -119,6 +135,7 @@ pub enum Refusal {
         value_len: usize,
     },
     Replica,
+    Status(u16),
 }
 
 impl Refusal {
@@ -164,15 +181,25 @@ impl fmt::Display for Refusal {
             }
             Refusal::Opcode(found) => write!(f, "opcode {found:#04x} is not known"),
             Refusal::HeaderFlags(found) => write!(f, "request flags are 0, not {found:#04x}"),
-            Refusal::HeaderReserved { name, found } => {
-                write!(f, "{name} is reserved and 0, not {found:#06x}")
-            }
+            Refusal::SlotHint(found) => write!(
+                f,
+                "slot hint is a slot below {SLOTS} or 0xffff for none, not {found:#06x}"
+            ),
             Refusal::Level(found) => write!(f, "ack level is 0 to 3, not {found}"),
+            Refusal::Reserved { name, found } => {
+                write!(f, "{name} is reserved and 0, not {found:#x}")
+            }
+            Refusal::Padding { behind } => write!(f, "padding behind {behind} is zero"),
             Refusal::HelloExpected { opcode } => {
                 write!(f, "the first frame is HELLO (0x01), not {opcode:#04x}")
             }
             Refusal::HelloRepeated => write!(f, "HELLO was said already"),
-            Refusal::HelloBody => write!(f, "HELLO body is not of the documented form"),
+            Refusal::HelloLength { len, needed } => {
+                write!(f, "HELLO body of {len} bytes; its fields need {needed}")
+            }
+            Refusal::InfoBody { len } => {
+                write!(f, "INFO has no body, {len} bytes were given")
+            }
             Refusal::ProtocolRange { min, max } => write!(
                 f,
                 "protocol versions {min} to {max} are offered; this server speaks 1"
@@ -181,15 +208,24 @@ impl fmt::Display for Refusal {
                 f,
                 "client name of {len} bytes; at most {CLIENT_NAME_BYTES_MAX} bytes of UTF-8 are accepted"
             ),
-            Refusal::BatchBody { len } => {
-                write!(f, "batch body of {len} bytes is shorter than its index")
+            Refusal::BatchBody { len, needed } => {
+                write!(
+                    f,
+                    "batch body of {len} bytes; its count and index need {needed}"
+                )
             }
             Refusal::BatchCount(found) => {
                 write!(f, "a batch has 1 to {BATCH_ITEMS_MAX} items, not {found}")
             }
-            Refusal::BatchIndex { item, offset, len } => write!(
+            Refusal::BatchIndex {
+                item,
+                offset,
+                len,
+                expected,
+                left,
+            } => write!(
                 f,
-                "index entry {item} ({offset}, {len}) does not continue the one before it or leaves the body"
+                "item {item} of the batch starts at {expected} and has a multiple of 8 from 8 to {left} bytes, not {len} at {offset}"
             ),
             Refusal::ItemLength { len, needed } => {
                 write!(f, "item of {len} bytes; its fields need {needed}")
@@ -226,7 +262,6 @@ impl fmt::Display for Refusal {
                 f,
                 "operation {operation} takes no value here, {len} bytes were given"
             ),
-            Refusal::Padding => write!(f, "padding and reserved bytes are zero"),
             Refusal::InstructionOperation { instruction, found } => write!(
                 f,
                 "instruction {instruction} has the unknown operation {found}"
@@ -238,6 +273,10 @@ impl fmt::Display for Refusal {
             Refusal::InstructionKey { instruction, key } => write!(
                 f,
                 "instruction {instruction} names key {key}, which the operation does not have"
+            ),
+            Refusal::InstructionField { instruction } => write!(
+                f,
+                "instruction {instruction} is about a whole key: its type, offset and number are 0"
             ),
             Refusal::Immediate {
                 instruction,
@@ -261,6 +300,7 @@ impl fmt::Display for Refusal {
                 "instruction {instruction}: a field of {width} bytes at offset {offset} lies outside the value of {value_len} bytes"
             ),
             Refusal::Replica => write!(f, "ack level replica needs a sync set; this node has none"),
+            Refusal::Status(found) => write!(f, "status {found:#06x} is not known"),
         }
     }
 }

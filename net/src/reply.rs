@@ -241,10 +241,8 @@ impl<'a> ReplyItem<'a> {
             return Err(Refusal::ItemLength { len, needed });
         }
         let value_len = read_u32(head, 8) as usize;
-        let status = Status::from_code(read_u16(head, 0)).ok_or(Refusal::HeaderReserved {
-            name: "status",
-            found: read_u16(head, 0),
-        })?;
+        let status =
+            Status::from_code(read_u16(head, 0)).ok_or(Refusal::Status(read_u16(head, 0)))?;
         let head = ReplyHead {
             status,
             reason: head[2],

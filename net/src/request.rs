@@ -163,19 +163,23 @@ impl<'a> Request<'a> {
         if extension_len > 0 {
             return Err(extension_refusal(&item[instructions_end..keys_start]));
         }
-        let key = field(item, keys_start, usize::from(key_len))?;
+        let key = field(item, keys_start, usize::from(key_len), "key 0")?;
         let second_key = if key_count == 2 {
-            Some(field(item, second_start, usize::from(second_len))?)
+            let second_len = usize::from(second_len);
+            Some(field(item, second_start, second_len, "key 1")?)
         } else {
             None
         };
-        let value = field(item, value_start, value_len as usize)?;
+        let value = field(item, value_start, value_len as usize, "the value")?;
         let condition = match condition_flags {
             FLAG_ABSENT => Condition::Absent,
             FLAG_PRESENT => Condition::Present,
             FLAG_VERSION => {
                 if read_u32(item, 20) != 0 {
-                    return Err(Refusal::Padding);
+                    return Err(Refusal::Reserved {
+                        name: "the word behind the epoch",
+                        found: read_u32(item, 20).into(),
+                    });
                 }
                 Condition::Version(Version {
                     epoch: read_u32(item, 16),
@@ -235,7 +239,12 @@ pub fn likely_key(item: &[u8]) -> Option<&[u8]> {
 
 /// A field whose padding is zero. The caller knows that it lies within `item`.
 #[inline]
-fn field(item: &[u8], start: usize, len: usize) -> Result<&[u8], Refusal> {
+fn field<'a>(
+    item: &'a [u8],
+    start: usize,
+    len: usize,
+    name: &'static str,
+) -> Result<&'a [u8], Refusal> {
     let whole = &item[start..start + padded(len)];
     // The padding is what stands above the field in its last eight bytes.
     let used = len % 8;
@@ -243,7 +252,7 @@ fn field(item: &[u8], start: usize, len: usize) -> Result<&[u8], Refusal> {
         && let Some(last) = whole.last_chunk::<8>()
         && u64::from_le_bytes(*last) >> (8 * used) != 0
     {
-        return Err(Refusal::Padding);
+        return Err(Refusal::Padding { behind: name });
     }
     Ok(&whole[..len])
 }

@@ -13,7 +13,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use penstock_net::batch::Batch;
-use penstock_net::frame::{Header, Opcode, SLOT_HINT_NONE};
+use penstock_net::frame::{Header, Opcode};
 use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{FRAME_BYTES_BEFORE_HELLO_MAX, Limits};
@@ -552,18 +552,14 @@ impl<P: Blocks> Shard<P> {
         outbox: &mut Outbox<P::Block>,
     ) -> bool {
         let refusal = match self.judge(id, header) {
-            Ok(Opcode::Batch) => {
-                let level = AckLevel::from_code(header.level_or_status.to_le_bytes()[0]);
-                match (Batch::read(body), level) {
-                    (Ok(batch), Some(level)) if level != AckLevel::Replica => {
-                        return self.batch(now, id, header, batch, level, outbox);
-                    }
-                    (Err(refusal), _) => refusal,
-                    (Ok(_), Some(_)) => Refusal::Replica,
-                    (Ok(_), None) => Refusal::Level(header.level_or_status.to_le_bytes()[0]),
+            Ok((Opcode::Batch, level)) => match Batch::read(body) {
+                Ok(batch) if level != AckLevel::Replica => {
+                    return self.batch(now, id, header, batch, level, outbox);
                 }
-            }
-            Ok(Opcode::Ping) => {
+                Ok(_) => Refusal::Replica,
+                Err(refusal) => refusal,
+            },
+            Ok((Opcode::Ping, _)) => {
                 self.counters.pings += 1;
                 let shard = self.config.shard;
                 write_ping_reply(
@@ -575,11 +571,12 @@ impl<P: Blocks> Shard<P> {
                 self.note(id, Lsn(0), outbox);
                 return true;
             }
-            Ok(Opcode::Info) => {
+            Ok((Opcode::Info, _)) if !body.is_empty() => Refusal::InfoBody { len: body.len() },
+            Ok((Opcode::Info, _)) => {
                 outbox.info.push((id, header.request_id));
                 return true;
             }
-            Ok(Opcode::Hello) => match ClientHello::read(body) {
+            Ok((Opcode::Hello, _)) => match ClientHello::read(body) {
                 Ok(_) => {
                     let session = &mut self.sessions[id.index()];
                     session.has_said_hello = true;
@@ -601,43 +598,17 @@ impl<P: Blocks> Shard<P> {
         true
     }
 
-    /// Checks the header's fields.
+    /// Checks the header's fields, and that HELLO is said first and once.
     #[inline]
-    fn judge(&self, id: SessionId, header: &Header) -> Result<Opcode, Refusal> {
-        let opcode = Opcode::from_code(header.opcode).ok_or(Refusal::Opcode(header.opcode));
-        let has_said_hello = self.sessions[id.index()].has_said_hello;
-        if !has_said_hello && opcode != Ok(Opcode::Hello) {
-            return Err(Refusal::HelloExpected {
+    fn judge(&self, id: SessionId, header: &Header) -> Result<(Opcode, AckLevel), Refusal> {
+        let is_hello = header.opcode == Opcode::Hello as u8;
+        match (self.sessions[id.index()].has_said_hello, is_hello) {
+            (false, false) => Err(Refusal::HelloExpected {
                 opcode: header.opcode,
-            });
+            }),
+            (true, true) => Err(Refusal::HelloRepeated),
+            _ => header.read_request(),
         }
-        if has_said_hello && opcode == Ok(Opcode::Hello) {
-            return Err(Refusal::HelloRepeated);
-        }
-        if header.flags != 0 {
-            return Err(Refusal::HeaderFlags(header.flags));
-        }
-        if header.topology != 0 {
-            return Err(Refusal::HeaderReserved {
-                name: "topology version",
-                found: header.topology,
-            });
-        }
-        if header.level_or_status >> 8 != 0 {
-            return Err(Refusal::HeaderReserved {
-                name: "class",
-                found: header.level_or_status >> 8,
-            });
-        }
-        if header.slot_or_shard != SLOT_HINT_NONE
-            && header.slot_or_shard >= penstock_net::slot::SLOTS
-        {
-            return Err(Refusal::HeaderReserved {
-                name: "slot hint from 16384 to 65534",
-                found: header.slot_or_shard,
-            });
-        }
-        opcode
     }
 
     /// Runs the items of a batch from where it was left. `false` if the log has no room for the next.
