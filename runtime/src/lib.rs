@@ -11,3 +11,6 @@ pub mod identity;
 pub mod server;
 pub mod spare;
 mod system;
+
+// A server with planted bugs is never built, whatever features a build unites.
+const _: () = assert!(!penstock_storage::planted::IS_COMPILED_IN);

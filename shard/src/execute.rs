@@ -13,6 +13,7 @@ use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::log::{Lsn, Place, Room};
+use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::part_bytes;
 use penstock_storage::store::{Found, Store};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
@@ -176,7 +177,10 @@ fn get<P: Blocks>(
         _ => context.head(status, key.version).write(out, &[]),
     }
     Ran::Answered {
-        gate: key.lsn,
+        gate: match is_planted(Bug::AnswerUnflushed) {
+            true => Lsn(0),
+            false => key.lsn,
+        },
         status,
     }
 }

@@ -25,6 +25,7 @@ use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::io::{Blocks, Completion, FileId, Io};
 use penstock_storage::log::{LOG_TOKEN_BIT, Lsn, Poisoned};
+use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::{AdmitError, LOOK_AHEAD, Store, Usage};
 
 use crate::execute::{Cold, Context, KeyHash, Ran, Undo, run};
@@ -657,7 +658,9 @@ impl<P: Blocks> Shard<P> {
                 }
                 Step::Later => owed += 1,
                 Step::Postponed => {
-                    self.sessions[id.index()].items_done = next;
+                    if !is_planted(Bug::RepeatInterruptedBatch) {
+                        self.sessions[id.index()].items_done = next;
+                    }
                     is_whole = false;
                     break;
                 }
@@ -771,7 +774,7 @@ impl<P: Blocks> Shard<P> {
     #[inline]
     fn gate(&mut self, level: AckLevel, lsn: Lsn) -> Lsn {
         let log = self.store.log_mut();
-        if level >= AckLevel::Disk {
+        if level >= AckLevel::Disk && !is_planted(Bug::AckEarly) {
             if lsn <= log.durable() {
                 return Lsn(0);
             }
@@ -1156,7 +1159,7 @@ impl<P: Blocks> Shard<P> {
         }
         self.store.settle();
         self.store.log_mut().pump(now.us, &mut outbox.io);
-        self.send_mail(outbox);
+        self.send_mail(now, outbox);
         let wanted = self.store.log().spares_wanted();
         if wanted > self.spares_requested && !self.is_stopping {
             outbox.spares += wanted - self.spares_requested;
@@ -1169,13 +1172,16 @@ impl<P: Blocks> Shard<P> {
         outbox.is_stopped = self.is_stopping && self.store.log().is_closed();
     }
 
-    fn send_mail(&mut self, outbox: &mut Outbox<P::Block>) {
+    fn send_mail(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
         let durable = self.store.log().durable();
         let from = self.config.shard;
         for (to, peer) in (0u16..).zip(&mut self.peers) {
             if !peer.requests.is_empty() {
                 let items = std::mem::take(&mut peer.requests);
                 let bytes = Bytes::from(std::mem::take(&mut peer.request_bytes));
+                if is_planted(Bug::LoseMail) && now.us.is_multiple_of(9) {
+                    continue;
+                }
                 outbox
                     .mail
                     .push((to, Mail::Requests(RequestMail { from, items, bytes })));

@@ -17,6 +17,7 @@ pub mod index;
 pub mod inspect;
 pub mod io;
 pub mod log;
+pub mod planted;
 pub mod record;
 pub mod recovery;
 pub mod segment;

@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind, padded_bytes};
 use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken};
+use crate::planted::{Bug, is_planted};
 use crate::record::{PARTS_MAX, PartKind, RecordSpec};
 use crate::segment::{Owner, SEGMENT_BYTES_MAX, SegmentHeader};
 use crate::summary::{SUMMARY_BYTES_MAX, Summary};
@@ -394,7 +395,9 @@ impl<P: Blocks> Log<P> {
         let number = completion.token.0 & !(LOG_TOKEN_BIT | SYNC_TOKEN_BIT);
         let index = usize::try_from(number - self.front_token).expect("a token of this log");
         let write = &mut self.writes[index];
-        if let Err(failure) = completion.result {
+        if let Err(failure) = completion.result
+            && !is_planted(Bug::IgnoreWriteError)
+        {
             let poisoned = Poisoned {
                 failure,
                 file: write.file,
@@ -418,6 +421,10 @@ impl<P: Blocks> Log<P> {
             assert_eq!(write.progress, Progress::UnderWay, "a write completes once");
             match self.config.sync {
                 SyncMethod::DurableWrite => {
+                    write.progress = Progress::Durable;
+                    self.under_way -= 1;
+                }
+                SyncMethod::WriteThenSync if is_planted(Bug::SkipFlush) => {
                     write.progress = Progress::Durable;
                     self.under_way -= 1;
                 }
@@ -505,8 +512,11 @@ impl<P: Blocks> Log<P> {
         }
         let block_bytes = padded_bytes(bytes).max(self.config.frame_bytes);
         let fits = |segment: &OpenSegment| {
-            segment.end_offset + block_bytes as u64 + SEGMENT_TAIL_BYTES
-                <= segment.header.segment_bytes
+            let tail_bytes = match is_planted(Bug::SegmentEndOffByOne) {
+                true => 0,
+                false => SEGMENT_TAIL_BYTES,
+            };
+            segment.end_offset + block_bytes as u64 + tail_bytes <= segment.header.segment_bytes
         };
         if !self.segment.as_ref().is_some_and(fits) {
             let room = self.rotate();
@@ -653,10 +663,11 @@ impl<P: Blocks> Log<P> {
     }
 
     fn emit_waiting(&mut self, io: &mut Vec<Io<P::Block>>) {
-        let durable = self.config.sync == SyncMethod::DurableWrite;
+        let durable = self.config.sync == SyncMethod::DurableWrite && !is_planted(Bug::SkipFlush);
         while self.waiting > 0 && self.under_way < self.config.frames_in_flight_max {
             let index = self.writes.len() - self.waiting;
             if index > 0
+                && !is_planted(Bug::HeaderTooEarly)
                 && (self.writes[index].is_segment_header || self.writes[0].is_segment_header)
             {
                 return;
