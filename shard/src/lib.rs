@@ -14,6 +14,7 @@
 
 mod execute;
 pub mod mail;
+pub mod opening;
 mod parking;
 mod session;
 pub mod shard;

@@ -19,9 +19,10 @@ use std::{fmt, io};
 use core_affinity::CoreId;
 use penstock_net::hello::{AUTH_NONE, ServerHello};
 use penstock_net::limits::Limits;
+use penstock_shard::opening::{Inventory, OpeningError, take_inventory};
 use penstock_shard::{Mail, ShardConfig, Topology};
 use penstock_storage::log::SyncMethod;
-use penstock_storage::recovery::{RecoveryError, Survey, survey};
+use penstock_storage::recovery::Survey;
 use penstock_storage::segment::Owner;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -40,7 +41,7 @@ pub enum ServeError {
     /// The data directory cannot be used.
     Directory(DirectoryError),
     /// What stands in the data directory cannot be served.
-    Recovery(RecoveryError),
+    Opening(OpeningError),
     /// An address cannot be listened on.
     Listen {
         /// The address.
@@ -72,10 +73,11 @@ impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ServeError::Directory(error) => error.fmt(f),
-            ServeError::Recovery(error) => write!(
+            ServeError::Opening(error @ OpeningError::Recovery(_)) => write!(
                 f,
                 "{error}; nothing was changed: look with `penstock inspect DIR`"
             ),
+            ServeError::Opening(error) => error.fmt(f),
             ServeError::Listen { address, error } if error.kind() == io::ErrorKind::AddrInUse => {
                 write!(
                     f,
@@ -98,6 +100,12 @@ impl fmt::Display for ServeError {
 }
 
 impl std::error::Error for ServeError {}
+
+impl From<OpeningError> for ServeError {
+    fn from(error: OpeningError) -> Self {
+        ServeError::Opening(error)
+    }
+}
 
 /// What reaches a core from outside its thread.
 pub(crate) enum Letter {
@@ -201,33 +209,15 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
         cluster_id: identity.cluster_id,
         node_id: identity.node_id,
     };
-    let survey = survey(&mut directory.segments().reader(), owner).map_err(ServeError::Recovery)?;
-    if let Some(log_id) = survey
-        .logs
-        .keys()
-        .find(|&&log_id| log_id == 0 || log_id > u64::from(shards))
-    {
-        return Err(ServeError::Option(format!(
-            "{} holds a segment of log {log_id}, but it was laid out for {shards} shards",
-            config.data.display()
-        )));
-    }
-    for &file in &survey.torn_activations {
-        directory.segments().remove(file).map_err(system(
-            "remove a segment that a crash left half taken into use",
-        ))?;
-    }
-    let mut spares_left = Vec::new();
-    for &(file, bytes) in &survey.spares {
-        if bytes == config.segment_bytes && spares_left.len() < 2 * usize::from(shards) {
-            spares_left.push(file);
-        } else {
-            directory
-                .segments()
-                .remove(file)
-                .map_err(system("remove a spare segment of another size"))?;
-        }
-    }
+    let Inventory {
+        survey,
+        spares: spares_left,
+    } = take_inventory(
+        &mut directory.segments().clone(),
+        owner,
+        shards,
+        config.segment_bytes,
+    )?;
 
     let (shared, own) = bind(&config, shards)?;
     let own_ports: Vec<u16> = own.iter().map(port_of).collect();

@@ -1,0 +1,254 @@
+//! From the files of a data directory to shards that can serve.
+//!
+//! The order is the promise: first everything is read and judged, and nothing is changed; only a
+//! whole verdict is acted on, file by file, in an order in which every step may be the last before
+//! a crash; then the shard goes on in a new segment, with a new term.
+
+use std::fmt;
+use std::io;
+
+use penstock_storage::io::{Blocks, FileId, SegmentSource};
+use penstock_storage::log::{Log, LogConfig, Place};
+use penstock_storage::record::PartView;
+use penstock_storage::recovery::{Recovered, RecoveryError, Survey, recover, survey};
+use penstock_storage::segment::Owner;
+use penstock_storage::store::{Memory, Store};
+
+use crate::shard::{Shard, ShardConfig};
+
+/// The segment files of a data directory. Each change is durable when it returns.
+pub trait SegmentFiles {
+    /// Reads them.
+    type Reader: SegmentSource;
+    /// A reader with a position of its own.
+    fn reader(&self) -> Self::Reader;
+    /// Cuts a file to `bytes`.
+    fn truncate(&mut self, file: FileId, bytes: u64) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&mut self, file: FileId) -> io::Result<()>;
+    /// Makes durable what can be read of a file.
+    fn sync(&mut self, file: FileId) -> io::Result<()>;
+}
+
+/// Why shards could not be opened.
+#[derive(Debug)]
+pub enum OpeningError {
+    /// What stands in the files cannot be served. Nothing was changed.
+    Recovery(RecoveryError),
+    /// A log that this number of shards does not have. Nothing was changed.
+    LogNumber {
+        /// Its number.
+        log_id: u64,
+        /// The logs that there are: 1 to this.
+        shards: u16,
+    },
+    /// The log holds records of a term that this start was to begin. Nothing was changed.
+    TermUsed {
+        /// The epoch found.
+        found: u32,
+        /// The epoch of this start.
+        epoch: u32,
+    },
+    /// All terms are used up.
+    TermsOver {
+        /// Starts of this directory.
+        incarnation: u64,
+    },
+    /// A segment is too small for the largest record.
+    SegmentBytes {
+        /// The size asked for.
+        bytes: u64,
+        /// The size needed.
+        needed: u64,
+        /// The largest record, in bytes.
+        record_bytes_max: usize,
+    },
+    /// The verdict could not be acted on.
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for OpeningError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpeningError::Recovery(error) => error.fmt(f),
+            OpeningError::LogNumber { log_id, shards } => write!(
+                f,
+                "there is a segment of log {log_id}, but the directory was laid out for {shards} shards"
+            ),
+            OpeningError::TermUsed { found, epoch } => write!(
+                f,
+                "records of epoch {found:#x} are not older than this start ({epoch:#x}): the IDENTITY file is of an older copy of the directory"
+            ),
+            OpeningError::TermsOver { incarnation } => write!(
+                f,
+                "this directory was started {incarnation} times; terms end at {}",
+                1 << TERM_BITS
+            ),
+            OpeningError::SegmentBytes {
+                bytes,
+                needed,
+                record_bytes_max,
+            } => write!(
+                f,
+                "--segment-bytes {bytes} is too small for the largest record of {record_bytes_max} bytes: it needs {needed}"
+            ),
+            OpeningError::System { action, error } => write!(f, "cannot {action}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpeningError {}
+
+fn system(action: &'static str) -> impl Fn(io::Error) -> OpeningError {
+    move |error| OpeningError::System { action, error }
+}
+
+/// What the files of a node are, after what held nothing was cleared away.
+#[derive(Debug)]
+pub struct Inventory {
+    /// The logs.
+    pub survey: Survey,
+    /// Files of the right size that hold nothing, to be given to the shards.
+    pub spares: Vec<FileId>,
+}
+
+/// Looks at every file of a node with `shards` shards. Removes files that a crash left half taken
+/// into use, and spares of another size than `segment_bytes` or beyond two for each shard.
+///
+/// # Errors
+/// [`OpeningError`].
+pub fn take_inventory(
+    files: &mut impl SegmentFiles,
+    owner: Owner,
+    shards: u16,
+    segment_bytes: u64,
+) -> Result<Inventory, OpeningError> {
+    let survey = survey(&mut files.reader(), owner).map_err(OpeningError::Recovery)?;
+    if let Some(&log_id) = survey
+        .logs
+        .keys()
+        .find(|&&log_id| log_id == 0 || log_id > u64::from(shards))
+    {
+        return Err(OpeningError::LogNumber { log_id, shards });
+    }
+    for &file in &survey.torn_activations {
+        files.remove(file).map_err(system(
+            "remove a segment that a crash left half taken into use",
+        ))?;
+    }
+    let mut spares = Vec::new();
+    for &(file, bytes) in &survey.spares {
+        if bytes == segment_bytes && spares.len() < 2 * usize::from(shards) {
+            spares.push(file);
+        } else {
+            files
+                .remove(file)
+                .map_err(system("remove a spare segment that is not needed"))?;
+        }
+    }
+    Ok(Inventory { survey, spares })
+}
+
+/// A shard that is ready to serve, without spare segments yet.
+pub struct Opened<P: Blocks> {
+    /// The shard.
+    pub shard: Shard<P>,
+    /// What recovery found.
+    pub recovered: Recovered,
+    /// The segments of its log, which the disk is to know.
+    pub files: Vec<FileId>,
+}
+
+const TERM_BITS: u32 = 24;
+
+/// Replays the log of one shard, acts on the verdict and makes the shard.
+///
+/// # Errors
+/// [`OpeningError`].
+pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
+    files: &mut F,
+    survey: &Survey,
+    shard: ShardConfig,
+    log: LogConfig,
+    segment_bytes: u64,
+    cache_bytes: usize,
+    blocks: P,
+) -> Result<Opened<P>, OpeningError> {
+    let needed = log.segment_bytes_min();
+    if needed > segment_bytes {
+        return Err(OpeningError::SegmentBytes {
+            bytes: segment_bytes,
+            needed,
+            record_bytes_max: log.record_bytes_max,
+        });
+    }
+    // A start is a new term: no version is ever given out twice, whatever the last run had in
+    // flight.
+    let incarnation = log.incarnation;
+    let term = u32::try_from(incarnation)
+        .ok()
+        .filter(|term| *term < 1 << TERM_BITS)
+        .ok_or(OpeningError::TermsOver { incarnation })?;
+    let epoch = term << (u32::BITS - TERM_BITS);
+
+    let segments = survey.logs.get(&log.log_id).map_or(&[][..], Vec::as_slice);
+    let hash = Shard::<P>::key_hash(shard.hash_seed);
+    let mut memory = Memory::new(cache_bytes);
+    let mut source = files.reader();
+    let mut random_access = files.reader();
+    let mut key_at = |place: Place, see: &mut dyn FnMut(&PartView<'_>)| -> io::Result<()> {
+        let mut bytes = vec![0; place.bytes as usize];
+        let read = random_access.read_at(place.file, place.offset, &mut bytes)?;
+        let part = PartView::read(&bytes[..read]).map_err(|error| {
+            io::Error::other(format!(
+                "{:08}.seg at offset {}: {error:?}",
+                place.file.0, place.offset
+            ))
+        })?;
+        see(&part);
+        Ok(())
+    };
+    let recovered = recover(&mut source, segments, &mut |part, place| {
+        memory.replay(hash(part.key()), part, place, &mut key_at)
+    })
+    .map_err(OpeningError::Recovery)?;
+    if recovered.epoch_max >= epoch {
+        return Err(OpeningError::TermUsed {
+            found: recovered.epoch_max,
+            epoch,
+        });
+    }
+
+    // Nothing above changed a file. From here on the verdict is acted on.
+    if let Some(file) = recovered.last_file {
+        // What was read may so far be in the system's memory alone, and what follows relies on it.
+        files.sync(file).map_err(system("sync the last segment"))?;
+    }
+    for &(file, bytes) in &recovered.truncate {
+        files
+            .truncate(file, bytes)
+            .map_err(system("cut the unused end of a sealed segment"))?;
+    }
+    if let Some(file) = recovered.release {
+        files
+            .remove(file)
+            .map_err(system("remove a segment that holds nothing"))?;
+    }
+    let names = segments
+        .iter()
+        .map(|segment| segment.file)
+        .filter(|&file| Some(file) != recovered.release)
+        .collect();
+    let log = Log::new(log, recovered.start, blocks.clone());
+    let store = Store::new(log, blocks, epoch, *recovered.sequences.clone(), memory);
+    Ok(Opened {
+        shard: Shard::new(shard, store),
+        recovered,
+        files: names,
+    })
+}
