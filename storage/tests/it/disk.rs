@@ -3,39 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use penstock_storage::io::{
-    BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken, SegmentSource,
-};
+use penstock_storage::io::{Block, Completion, FileId, Io, IoFailure, IoToken, SegmentSource};
+
+pub use crate::heap::{Heap, HeapBlock};
+pub use crate::random::Random;
 
 /// What a device writes as a whole.
 const SECTOR_BYTES: usize = 512;
-
-/// A small generator: the same seed gives the same run everywhere.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Random(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
-    }
-
-    /// A number below `end`.
-    pub fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end as u64).expect("below a usize")
-    }
-
-    /// True once in `times`.
-    pub fn once_in(&mut self, times: usize) -> bool {
-        self.below(times) == 0
-    }
-}
 
 /// The seeds of a random test.
 pub fn seeds(count: u64) -> std::ops::RangeInclusive<u64> {
@@ -58,31 +32,6 @@ impl Drop for Seed {
         if std::thread::panicking() {
             eprintln!("failed with PENSTOCK_SEED={}", self.0);
         }
-    }
-}
-
-/// A block of the heap, filled with garbage, as memory from an arena is.
-#[derive(Debug)]
-pub struct HeapBlock(Vec<u8>);
-
-impl Block for HeapBlock {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.0
-    }
-}
-
-#[derive(Clone)]
-pub struct Heap;
-
-impl Blocks for Heap {
-    type Block = HeapBlock;
-
-    fn take(&mut self, len: usize) -> Option<HeapBlock> {
-        Some(HeapBlock(vec![0xEE; len.next_multiple_of(BLOCK_BYTES)]))
     }
 }
 

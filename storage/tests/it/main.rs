@@ -9,5 +9,7 @@ mod damage;
 mod disk;
 mod golden;
 mod group;
+mod heap;
 mod journal;
+mod random;
 mod store;
