@@ -5,7 +5,9 @@
 //! successor's header tells, because that header was written after all before it was durable. In
 //! the last segment a bad frame is the torn end of the crash, unless a later frame header proves
 //! that it was durable once; later bytes are looked at for that evidence only, never to go on
-//! replaying. The table of cases is in `FORMAT.md`.
+//! replaying. The table of cases is [`Row`], printed in `FORMAT.md`.
+
+mod row;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +21,8 @@ use crate::record::{PartError, PartKind, PartView};
 use crate::segment::{FirstBlock, Owner, SegmentHeader};
 use crate::store::{PARTITIONS, Sequences, partition_of};
 use crate::summary::Summary;
+
+pub use row::{Row, Rows, Verdict};
 
 /// One segment file of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub struct Survey {
     /// Files that were torn when they were about to be taken into use; they hold nothing that was
     /// ever durable and are to be deleted before the log is written.
     pub torn_activations: Vec<FileId>,
+    /// The rows of the table that the files themselves fell under.
+    pub rows: Rows,
 }
 
 /// What one log held.
@@ -69,6 +75,8 @@ pub struct Recovered {
     /// The file of a last segment without a record. `start` does not count it, so it is to be
     /// deleted for good (the directory synced) before the log is written.
     pub release: Option<FileId>,
+    /// The rows of the table that its segments fell under.
+    pub rows: Rows,
 }
 
 impl Default for Recovered {
@@ -84,6 +92,7 @@ impl Default for Recovered {
             last_file: None,
             truncate: Vec::new(),
             release: None,
+            rows: Rows::default(),
         }
     }
 }
@@ -132,6 +141,8 @@ pub enum RecoveryError {
 /// Damage, with what it puts at risk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corruption {
+    /// The row of the table that refuses it.
+    pub row: Row,
     /// The log, if it is known.
     pub log_id: Option<u64>,
     /// The file.
@@ -193,6 +204,19 @@ impl fmt::Display for RecoveryError {
 
 impl std::error::Error for RecoveryError {}
 
+impl RecoveryError {
+    /// The row of the table that refuses the log; none if a read failed.
+    #[must_use]
+    pub fn row(&self) -> Option<Row> {
+        match self {
+            RecoveryError::Read { .. } => None,
+            RecoveryError::Foreign { .. } => Some(Row::Foreign),
+            RecoveryError::Version { .. } => Some(Row::OtherFormat),
+            RecoveryError::Corrupt(corruption) => Some(corruption.row),
+        }
+    }
+}
+
 struct Hex<'a>(&'a [u8]);
 
 impl fmt::Display for Hex<'_> {
@@ -214,8 +238,14 @@ pub fn survey(source: &mut impl SegmentSource, owner: Owner) -> Result<Survey, R
     let mut survey = Survey::default();
     for (file, file_bytes) in files {
         match classify(source, file, file_bytes, Some(owner))? {
-            FileKind::Spare => survey.spares.push((file, file_bytes)),
-            FileKind::TornActivation => survey.torn_activations.push(file),
+            FileKind::Spare => {
+                survey.rows.insert(Row::Spare);
+                survey.spares.push((file, file_bytes));
+            }
+            FileKind::TornActivation => {
+                survey.rows.insert(Row::TornActivation);
+                survey.torn_activations.push(file);
+            }
             FileKind::Segment(segment) => survey
                 .logs
                 .entry(segment.header.log_id)
@@ -248,9 +278,10 @@ pub(crate) fn classify(
     let read = read_at(source, file, 0, &mut head)?;
     let (first, second) = head.split_first_chunk::<BLOCK_BYTES>().expect("two blocks");
     let is_used = !is_zero(second);
-    let damaged = |cause| {
+    let damaged = |row, cause| {
         let (log_id, lsn_from, lsn_to) = (None, Lsn(0), None);
         Err(RecoveryError::Corrupt(Corruption {
+            row,
             log_id,
             file,
             offset: 0,
@@ -260,14 +291,18 @@ pub(crate) fn classify(
         }))
     };
     if read < BLOCK_BYTES {
-        return damaged("the file ends within its header");
+        return damaged(Row::HeaderCutShort, "the file ends within its header");
     }
     match SegmentHeader::read(first) {
-        FirstBlock::Spare if is_used => damaged("its header is gone and frames stand behind it"),
+        FirstBlock::Spare if is_used => damaged(
+            Row::HeaderGone,
+            "its header is gone and frames stand behind it",
+        ),
         FirstBlock::Spare => Ok(FileKind::Spare),
-        FirstBlock::Damaged if is_used => {
-            damaged("its header does not check and frames stand behind it")
-        }
+        FirstBlock::Damaged if is_used => damaged(
+            Row::HeaderDamaged,
+            "its header does not check and frames stand behind it",
+        ),
         FirstBlock::Damaged => Ok(FileKind::TornActivation),
         FirstBlock::OtherVersion(version) => Err(RecoveryError::Version {
             file,
@@ -297,13 +332,19 @@ pub(crate) fn check_sequences(segments: &mut [Segment]) -> Result<(), RecoveryEr
     for (expected, segment) in (1..).zip(segments.iter()) {
         let header = &segment.header;
         if header.sequence != expected {
+            let (row, cause) = if header.sequence < expected {
+                (Row::SegmentTwice, "two files claim one place in the log")
+            } else {
+                (Row::SegmentMissing, "the segment before it is missing")
+            };
             return Err(RecoveryError::Corrupt(Corruption {
+                row,
                 log_id: Some(header.log_id),
                 file: segment.file,
                 offset: 0,
                 lsn_from: Lsn(1),
                 lsn_to: Some(header.previous_end_lsn),
-                cause: "the segment before it is missing, or two files claim one place in the log",
+                cause,
             }));
         }
     }
@@ -360,6 +401,7 @@ pub(crate) fn replay(
         } else if index + 1 == segments.len() {
             replay.found.start = before;
             replay.found.release = Some(segment.file);
+            replay.found.rows.insert(Row::LastEmpty);
         }
     }
     let Recovered {
@@ -389,17 +431,20 @@ impl<S: SegmentSource> Replay<'_, S> {
         segment: &Segment,
         next: &SegmentHeader,
     ) -> Result<(), RecoveryError> {
-        let lost =
-            |found: &Recovered, cause| corrupt(segment, found, Some(next.previous_end_lsn), cause);
+        let lost = |row, found: &Recovered, cause| {
+            corrupt(row, segment, found, Some(next.previous_end_lsn), cause)
+        };
         if segment.file_bytes < next.previous_end_offset {
             return Err(lost(
+                Row::EarlierCutShort,
                 &self.found,
                 "the file is shorter than the next segment says",
             ));
         }
         if let Some(cause) = self.frames(segment, next.previous_end_offset)? {
-            return Err(lost(&self.found, cause));
+            return Err(lost(Row::EarlierDamaged, &self.found, cause));
         }
+        self.found.rows.insert(Row::EarlierIntact);
         if segment.file_bytes > next.previous_end_offset {
             self.found
                 .truncate
@@ -416,10 +461,18 @@ impl<S: SegmentSource> Replay<'_, S> {
         let rest = self.rest(segment)?;
         let cause = bad.unwrap_or("something stands behind the end");
         if rest.durable_lsn > self.found.start.last_lsn && !is_planted(Bug::CutOnAnyBadFrame) {
-            return Err(corrupt(segment, &self.found, Some(rest.durable_lsn), cause));
+            let lsn_to = Some(rest.durable_lsn);
+            return Err(corrupt(
+                Row::LastDamaged,
+                segment,
+                &self.found,
+                lsn_to,
+                cause,
+            ));
         }
         if segment.file_bytes < segment.header.segment_bytes {
             return Err(corrupt(
+                Row::LastCutShort,
                 segment,
                 &self.found,
                 None,
@@ -431,6 +484,13 @@ impl<S: SegmentSource> Replay<'_, S> {
             last_lsn,
             ..
         } = self.found.start;
+        self.found.rows.insert(if rest.end_offset > offset {
+            Row::LastTorn
+        } else if self.found.is_clean {
+            Row::LastMarked
+        } else {
+            Row::LastUnmarked
+        });
         if rest.end_offset > offset {
             let bytes = rest.end_offset - offset;
             self.found.torn = Some(TornTail {
@@ -461,6 +521,7 @@ impl<S: SegmentSource> Replay<'_, S> {
             ) != (start.last_sequence, start.end_offset, start.last_lsn)
         {
             return Err(corrupt(
+                Row::HeaderContradicts,
                 segment,
                 &self.found,
                 None,
@@ -508,6 +569,7 @@ impl<S: SegmentSource> Replay<'_, S> {
                 || frame.durable_lsn > self.found.start.last_lsn
             {
                 return Err(corrupt(
+                    Row::FrameContradicts,
                     segment,
                     &self.found,
                     None,
@@ -516,6 +578,7 @@ impl<S: SegmentSource> Replay<'_, S> {
             }
             if padded as u64 > limit - offset {
                 return Err(corrupt(
+                    Row::FrameContradicts,
                     segment,
                     &self.found,
                     None,
@@ -557,7 +620,10 @@ impl<S: SegmentSource> Replay<'_, S> {
         summary: &mut Summary,
     ) -> Result<(), RecoveryError> {
         let last_lsn = (frame.record_count > 0).then(|| Lsn(frame.end_lsn().0 - 1));
-        let wrong = |found: &Recovered, cause| Err(corrupt(segment, found, last_lsn, cause));
+        let wrong = |found: &Recovered, cause| {
+            let row = Row::FrameBodyContradicts;
+            Err(corrupt(row, segment, found, last_lsn, cause))
+        };
         match frame.kind {
             FrameKind::Commit => {
                 // All parts are checked before the first is visited: a frame replays whole or not
@@ -681,12 +747,14 @@ struct Rest {
 
 /// Damage behind the good frames found so far.
 fn corrupt(
+    row: Row,
     segment: &Segment,
     found: &Recovered,
     lsn_to: Option<Lsn>,
     cause: &'static str,
 ) -> RecoveryError {
     RecoveryError::Corrupt(Corruption {
+        row,
         log_id: Some(segment.header.log_id),
         file: segment.file,
         offset: if found.start.last_sequence == segment.header.sequence {

@@ -1,0 +1,176 @@
+//! The rows of the recovery table: every state in which a start can find a file or a log, and what
+//! it does then. `FORMAT.md` prints the same table; a test compares the two.
+
+use std::fmt;
+
+macro_rules! rows {
+    ($($row:ident = $name:literal, $verdict:ident, $found:literal, $act:literal;)+) => {
+        /// One row of the recovery table.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Row {
+            $(#[doc = concat!($found, ": ", $act, ".")] $row,)+
+        }
+
+        impl Row {
+            /// Every row, in the order of the table.
+            pub const ALL: &[Row] = &[$(Row::$row,)+];
+
+            /// Its name: lower case, words joined by hyphens.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Row::$row => $name,)+
+                }
+            }
+
+            /// What was found, in words.
+            #[must_use]
+            pub const fn found(self) -> &'static str {
+                match self {
+                    $(Row::$row => $found,)+
+                }
+            }
+
+            /// What that means and what is done, in words.
+            #[must_use]
+            pub const fn act(self) -> &'static str {
+                match self {
+                    $(Row::$row => $act,)+
+                }
+            }
+
+            /// What that means for the start.
+            #[must_use]
+            pub const fn verdict(self) -> Verdict {
+                match self {
+                    $(Row::$row => Verdict::$verdict,)+
+                }
+            }
+        }
+    };
+}
+
+/// What a row means for a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All is as a crash or a stop leaves it: what is there is served.
+    Serve,
+    /// Something durable is not what was written, or not ours: nothing is served or changed.
+    Refuse,
+}
+
+rows! {
+    Spare = "spare", Serve,
+        "blocks 0 and 1 are zero",
+        "a spare";
+    TornActivation = "torn-activation", Serve,
+        "block 0 is neither zero nor valid, and block 1 is zero",
+        "a header torn by the crash; the file holds nothing and is deleted";
+    HeaderCutShort = "header-cut-short", Refuse,
+        "a file shorter than one block",
+        "damage: files get their name in full length";
+    HeaderGone = "header-gone", Refuse,
+        "block 0 is zero, and block 1 is not",
+        "damage: the header was durable";
+    HeaderDamaged = "header-damaged", Refuse,
+        "block 0 is neither zero nor valid, and block 1 is not zero",
+        "damage: the header was durable";
+    Foreign = "foreign", Refuse,
+        "another cluster's or node's id in a header that checks",
+        "refused, by name";
+    OtherFormat = "other-format", Refuse,
+        "a segment, frame, part or item of an unknown version, stream, kind, flag or must-understand tag that checks",
+        "refused as another format";
+    SegmentMissing = "segment-missing", Refuse,
+        "a sequence from 1 to the last is not there",
+        "damage: segments are never deleted before their successors";
+    SegmentTwice = "segment-twice", Refuse,
+        "a sequence is there twice",
+        "damage: two files claim one place";
+    HeaderContradicts = "header-contradicts", Refuse,
+        "a header that checks and does not repeat where the segment before it ended",
+        "damage: no crash explains it";
+    EarlierIntact = "earlier-intact", Serve,
+        "a segment with a successor replays to exactly the offset and LSN that the successor tells",
+        "replayed; what stands behind is no part of the log";
+    EarlierCutShort = "earlier-cut-short", Refuse,
+        "a segment with a successor is shorter than the successor tells",
+        "damage: all of it was durable";
+    EarlierDamaged = "earlier-damaged", Refuse,
+        "a segment with a successor has no good frame at some offset before the end that the successor tells",
+        "damage: all of it was durable";
+    FrameContradicts = "frame-contradicts", Refuse,
+        "a frame header that checks and contradicts its place: LSN, durable LSN or length",
+        "damage: no crash explains it";
+    FrameBodyContradicts = "frame-body-contradicts", Refuse,
+        "a frame that checks whole, with a part that does not, or with other records than it counts",
+        "damage: no crash explains it";
+    LastMarked = "last-marked", Serve,
+        "the last segment ends with a frame that tells all before it durable, and only zeros follow",
+        "the end of the log";
+    LastUnmarked = "last-unmarked", Serve,
+        "the last segment ends with records that no later frame tells durable, and only zeros follow",
+        "the end of the log; the records count";
+    LastTorn = "last-torn", Serve,
+        "the last segment: no good frame at some offset, something behind, and no frame header there tells the first missing record durable",
+        "a torn tail: left out, and told with its LSN and bytes";
+    LastDamaged = "last-damaged", Refuse,
+        "the last segment: no good frame at some offset, and a later block holds a frame header, valid under this segment's salt, whose durable LSN reaches the first missing record",
+        "damage: that record was durable";
+    LastCutShort = "last-cut-short", Refuse,
+        "the last segment is shorter than its header says",
+        "damage: no crash shortens a file";
+    LastEmpty = "last-empty", Serve,
+        "the last segment holds no record",
+        "deleted; the log goes on from the segment before, whose sequence and LSN are used again under another salt";
+}
+
+impl Row {
+    const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A set of rows.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rows(u32);
+
+const _: () = assert!(Row::ALL.len() <= u32::BITS as usize);
+
+impl Rows {
+    /// Takes a row in.
+    pub fn insert(&mut self, row: Row) {
+        self.0 |= row.bit();
+    }
+
+    /// Takes all rows of another set in.
+    pub fn extend(&mut self, other: Rows) {
+        self.0 |= other.0;
+    }
+
+    /// Whether a row is in it.
+    #[must_use]
+    pub fn contains(self, row: Row) -> bool {
+        self.0 & row.bit() != 0
+    }
+
+    /// Its rows, in the order of the table.
+    pub fn iter(self) -> impl Iterator<Item = Row> {
+        Row::ALL
+            .iter()
+            .copied()
+            .filter(move |&row| self.contains(row))
+    }
+}
+
+impl fmt::Debug for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
