@@ -63,7 +63,7 @@ pub struct FrameHeader {
     pub offset: u64,
     /// The LSN of its first record; of the next record to come if it has none.
     pub first_lsn: Lsn,
-    /// The highest LSN known durable when the frame was sealed.
+    /// The highest LSN known durable when the frame went to the disk.
     pub durable_lsn: Lsn,
     /// Records in the body.
     pub record_count: u32,
@@ -116,6 +116,19 @@ impl FrameHeader {
         header[56..60].copy_from_slice(&body_crc.to_le_bytes());
         let crc = header_crc(home, header);
         header[60..64].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Lets a sealed frame tell that the log is durable up to `lsn`, which is before its first
+    /// record.
+    pub fn tell_durable(home: FrameHome, frame: &mut [u8], lsn: Lsn) {
+        let header: &mut [u8; FRAME_HEADER_BYTES] =
+            frame.first_chunk_mut().expect("a frame has a header");
+        let told = lsn.0.to_le_bytes();
+        if header[32..40] != told {
+            header[32..40].copy_from_slice(&told);
+            let crc = header_crc(home, header);
+            header[60..64].copy_from_slice(&crc.to_le_bytes());
+        }
     }
 
     /// Reads the header at the start of `bytes`, which stands at `offset` of the segment `home`.

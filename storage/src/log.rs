@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind, padded_bytes};
+use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind, padded_bytes};
 use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PARTS_MAX, PartKind, RecordSpec};
@@ -182,7 +182,8 @@ struct Write<B> {
     block: Option<B>,
     /// The last record that is durable once this write and all before it are.
     last_lsn: Lsn,
-    is_segment_header: bool,
+    /// The segment of a frame; a segment header has none.
+    home: Option<FrameHome>,
 }
 
 /// The writer of one log.
@@ -214,7 +215,7 @@ pub struct Log<P: Blocks> {
     /// When the open frame is to be sealed although nobody waits; means something only while it
     /// holds a record.
     interval_end_us: u64,
-    /// The durable LSN that the newest frame header tells.
+    /// The durable LSN that the newest frame on the disk tells.
     recorded_durable: Lsn,
     active_us: u64,
     time_ms: u64,
@@ -573,11 +574,7 @@ impl<P: Blocks> Log<P> {
                 .first_chunk_mut()
                 .expect("blocks have at least one unit"),
         );
-        self.push_write(spare.file, 0, block, BLOCK_BYTES);
-        self.writes
-            .back_mut()
-            .expect("just pushed")
-            .is_segment_header = true;
+        self.push_write(spare.file, 0, block, BLOCK_BYTES, None);
         self.segment = Some(OpenSegment {
             header,
             file: spare.file,
@@ -639,16 +636,23 @@ impl<P: Blocks> Log<P> {
             body_bytes: u32::try_from(body_bytes).expect("a frame is bounded by the record limits"),
             time_ms: self.time_ms,
         };
-        header.seal(segment.header.home(), block.bytes_mut());
+        let home = segment.header.home();
+        header.seal(home, block.bytes_mut());
         let (file, offset, len) = (segment.file, segment.end_offset, header.padded_bytes());
         segment.end_offset += len as u64;
         self.counters.padding_bytes += (len - FRAME_HEADER_BYTES - body_bytes) as u64;
-        self.recorded_durable = self.durable;
         self.sealed.0 += u64::from(record_count);
-        self.push_write(file, offset, block, len);
+        self.push_write(file, offset, block, len, Some(home));
     }
 
-    fn push_write(&mut self, file: FileId, offset: u64, block: P::Block, len: usize) {
+    fn push_write(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        block: P::Block,
+        len: usize,
+        home: Option<FrameHome>,
+    ) {
         self.counters.device_bytes += len as u64;
         self.waiting += 1;
         self.writes.push_back(Write {
@@ -658,7 +662,7 @@ impl<P: Blocks> Log<P> {
             len: u32::try_from(len).expect("a frame is bounded by the record limits"),
             block: Some(block),
             last_lsn: self.sealed,
-            is_segment_header: false,
+            home,
         });
     }
 
@@ -668,12 +672,18 @@ impl<P: Blocks> Log<P> {
             let index = self.writes.len() - self.waiting;
             if index > 0
                 && !is_planted(Bug::HeaderTooEarly)
-                && (self.writes[index].is_segment_header || self.writes[0].is_segment_header)
+                && (self.writes[index].home.is_none() || self.writes[0].home.is_none())
             {
                 return;
             }
             let write = &mut self.writes[index];
-            let block = write.block.take().expect("a waiting write owns its block");
+            let mut block = write.block.take().expect("a waiting write owns its block");
+            // It may have been sealed long ago. What goes to the disk after a record was durable
+            // proves it, should the record be found damaged.
+            if let Some(home) = write.home {
+                FrameHeader::tell_durable(home, block.bytes_mut(), self.durable);
+                self.recorded_durable = self.durable;
+            }
             write.progress = Progress::UnderWay;
             self.waiting -= 1;
             self.under_way += 1;

@@ -7,6 +7,7 @@
 mod crash;
 mod damage;
 mod disk;
+mod evidence;
 mod golden;
 mod group;
 mod heap;
