@@ -93,6 +93,9 @@ pub struct LogStart {
     pub end_offset: u64,
     /// Its last record.
     pub last_lsn: Lsn,
+    /// Nothing on disk proves yet that it ended there: the header of the next segment must, or
+    /// damage done later would look like the torn end of a crash.
+    pub is_unproven: bool,
 }
 
 /// Whether a record can be appended now.
@@ -375,8 +378,10 @@ impl<P: Blocks> Log<P> {
         } else {
             // With writes under way the next completion is what pump has to wait for.
             let must_rest = self.writes.is_empty()
-                && self.segment.is_some()
-                && (self.closing || self.durable > self.recorded_durable);
+                && match self.segment {
+                    Some(_) => self.closing || self.durable > self.recorded_durable,
+                    None => self.must_prove_start(),
+                };
             must_rest.then(|| self.active_us + self.config.idle_mark_us)
         }
     }
@@ -601,6 +606,7 @@ impl<P: Blocks> Log<P> {
             last_sequence: segment.header.sequence,
             end_offset: segment.end_offset,
             last_lsn: self.appended,
+            is_unproven: false,
         };
         true
     }
@@ -732,7 +738,13 @@ impl<P: Blocks> Log<P> {
 
     /// Nothing is under way and nothing waits: a mark after some idleness, or the end.
     fn rest(&mut self, now_us: u64, io: &mut Vec<Io<P::Block>>) {
-        let Some(segment) = &self.segment else { return };
+        let Some(segment) = &self.segment else {
+            if self.must_prove_start() && self.rotate() != Room::Yes {
+                self.active_us = now_us;
+            }
+            self.emit_waiting(io);
+            return;
+        };
         let idle = self.durable > self.recorded_durable
             && now_us >= self.active_us + self.config.idle_mark_us;
         if self.closing {
@@ -755,6 +767,11 @@ impl<P: Blocks> Log<P> {
             }
         }
         self.emit_waiting(io);
+    }
+
+    /// Whether the next segment is wanted now, for the sake of what its header proves.
+    fn must_prove_start(&self) -> bool {
+        self.before.is_unproven && !self.spares.is_empty() && !self.closing
     }
 
     /// Moves `written` and `durable` over the entries that are done, oldest first.

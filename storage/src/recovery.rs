@@ -64,19 +64,27 @@ pub struct Recovered {
     pub records: u64,
     /// The end of the last segment was torn by a crash and left out.
     pub torn: Option<TornTail>,
-    /// Whether the last frame is a mark or summary that covers everything before it.
-    pub is_clean: bool,
     /// The file of the last record. It is to be synced before anything that was read is served:
     /// what is only in the system's memory is not durable yet.
     pub last_file: Option<FileId>,
-    /// Files before that, and the lengths to which they can be cut. The last one keeps its length:
-    /// if it is found shorter, somebody else has cut it.
+    /// Files of segments that have a successor, and the lengths to which they can be cut. The last
+    /// segment keeps its length: if it is found shorter, somebody else has cut it.
     pub truncate: Vec<(FileId, u64)>,
-    /// The file of a last segment without a record. `start` does not count it, so it is to be
-    /// deleted for good (the directory synced) before the log is written.
+    /// The file of a last segment that holds no record and proves nothing that the one before it
+    /// does not. `start` does not count it, so it is to be deleted for good (the directory synced)
+    /// before the log is written.
     pub release: Option<FileId>,
     /// The rows of the table that its segments fell under.
     pub rows: Rows,
+}
+
+impl Recovered {
+    /// Whether the log ends with a mark or summary, or with a segment's header, that proves
+    /// everything before it.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        !self.start.is_unproven
+    }
 }
 
 impl Default for Recovered {
@@ -88,7 +96,6 @@ impl Default for Recovered {
             frames: 0,
             records: 0,
             torn: None,
-            is_clean: true,
             last_file: None,
             truncate: Vec::new(),
             release: None,
@@ -396,20 +403,20 @@ pub(crate) fn replay(
             Some(next) => replay.earlier_segment(segment, &next.header)?,
             None => replay.last_segment(segment)?,
         }
-        if replay.found.start.last_lsn > before.last_lsn {
-            replay.found.last_file = Some(segment.file);
+        let found = &mut replay.found;
+        if found.start.last_lsn > before.last_lsn {
+            found.last_file = Some(segment.file);
+        } else if index + 1 == segments.len() && before.is_unproven {
+            found.rows.insert(Row::LastKept);
         } else if index + 1 == segments.len() {
-            replay.found.start = before;
-            replay.found.release = Some(segment.file);
-            replay.found.rows.insert(Row::LastEmpty);
+            found.rows.insert(Row::LastEmpty);
+            found.start = before;
+            found.release = Some(segment.file);
+            // The one before is the last then, and keeps its length.
+            let last = segments[..index].last().map(|segment| segment.file);
+            found.truncate.retain(|&(file, _)| Some(file) != last);
         }
     }
-    let Recovered {
-        truncate,
-        last_file,
-        ..
-    } = &mut replay.found;
-    truncate.retain(|&(file, _)| Some(file) != *last_file);
     Ok(replay.found)
 }
 
@@ -482,22 +489,23 @@ impl<S: SegmentSource> Replay<'_, S> {
         let LogStart {
             end_offset: offset,
             last_lsn,
+            is_unproven,
             ..
         } = self.found.start;
-        self.found.rows.insert(if rest.end_offset > offset {
-            Row::LastTorn
-        } else if self.found.is_clean {
-            Row::LastMarked
-        } else {
-            Row::LastUnmarked
-        });
         if rest.end_offset > offset {
+            self.found.rows.insert(Row::LastTorn);
+            self.found.start.is_unproven = true;
             let bytes = rest.end_offset - offset;
             self.found.torn = Some(TornTail {
                 file: segment.file,
                 offset,
                 lsn: Lsn(last_lsn.0 + 1),
                 bytes,
+            });
+        } else {
+            self.found.rows.insert(match is_unproven {
+                false => Row::LastMarked,
+                true => Row::LastUnmarked,
             });
         }
         Ok(())
@@ -530,7 +538,12 @@ impl<S: SegmentSource> Replay<'_, S> {
         }
         self.visit(segment, Event::Segment(segment))?;
         let mut offset = BLOCK_BYTES as u64;
-        (self.found.start.last_sequence, self.found.start.end_offset) = (header.sequence, offset);
+        self.found.start = LogStart {
+            last_sequence: header.sequence,
+            end_offset: offset,
+            is_unproven: false,
+            ..self.found.start
+        };
         let mut window = Window {
             file: segment.file,
             start: 0,
@@ -602,7 +615,7 @@ impl<S: SegmentSource> Replay<'_, S> {
             offset += padded as u64;
             self.found.start.end_offset = offset;
             self.found.start.last_lsn = Lsn(frame.end_lsn().0 - 1);
-            self.found.is_clean = frame.durable_lsn == self.found.start.last_lsn;
+            self.found.start.is_unproven = frame.durable_lsn < self.found.start.last_lsn;
             if frame.kind == FrameKind::Summary {
                 break;
             }

@@ -106,14 +106,14 @@ rows! {
         "a frame that checks whole, with a part that does not, or with other records than it counts",
         "damage: no crash explains it";
     LastMarked = "last-marked", Serve,
-        "the last segment ends with a frame that tells all before it durable, and only zeros follow",
+        "the last segment ends with a frame that tells all before it durable, or holds none; only zeros follow",
         "the end of the log";
     LastUnmarked = "last-unmarked", Serve,
         "the last segment ends with records that no later frame tells durable, and only zeros follow",
-        "the end of the log; the records count";
+        "the end of the log; the records count, and the next segment's header is written at once to prove them";
     LastTorn = "last-torn", Serve,
         "the last segment: no good frame at some offset, something behind, and no frame header there tells the first missing record durable",
-        "a torn tail: left out, and told with its LSN and bytes";
+        "a torn tail: left out, and told with its LSN and bytes; the next segment's header is written at once to seal it";
     LastDamaged = "last-damaged", Refuse,
         "the last segment: no good frame at some offset, and a later block holds a frame header, valid under this segment's salt, whose durable LSN reaches the first missing record",
         "damage: that record was durable";
@@ -121,8 +121,11 @@ rows! {
         "the last segment is shorter than its header says",
         "damage: no crash shortens a file";
     LastEmpty = "last-empty", Serve,
-        "the last segment holds no record",
-        "deleted; the log goes on from the segment before, whose sequence and LSN are used again under another salt";
+        "the last segment holds no record, and the one before it proves its own end by a last frame that tells all before it durable",
+        "deleted; the log goes on from the segment before, and its sequence and LSN are used again under another salt";
+    LastKept = "last-kept", Serve,
+        "the last segment holds no record, and nothing else proves the end of the one before it",
+        "kept as that proof; the log goes on behind it";
 }
 
 impl Row {

@@ -6,7 +6,7 @@ use penstock_storage::log::{Lsn, SyncMethod};
 use penstock_storage::recovery::{RecoveryError, Row};
 
 use crate::disk::Disk;
-use crate::journal::{FRAME_BYTES, Journal, read_back};
+use crate::journal::{FRAME_BYTES, Journal, SEGMENT_BYTES, read_back};
 
 const FIRST: FileId = FileId(1);
 
@@ -42,4 +42,83 @@ fn frames_that_were_sealed_early_prove_what_was_durable_when_they_went_to_the_di
         (corruption.lsn_from, corruption.lsn_to),
         (Lsn(3), Some(Lsn(3)))
     );
+}
+
+/// A crash right behind an acknowledgement leaves a last frame that no mark covers. A start serves
+/// it; from then on it must not be taken for torn, whether or not anything is written.
+#[test]
+fn what_a_start_has_served_is_proven_even_if_nothing_more_is_written() {
+    for lives in 1..4 {
+        let mut journal = Journal::new(SyncMethod::DurableWrite, 1);
+        journal.add_spares();
+        journal.put(b"stock:1", b"1");
+        journal.flush();
+        for _ in 0..lives {
+            let restart = journal.restart(SyncMethod::DurableWrite).unwrap();
+            assert_eq!(restart.records.len(), 1);
+            journal.add_spares();
+            journal.idle();
+            assert_eq!(journal.log.deadline_us(), None, "nothing more to do");
+        }
+        assert_eq!(
+            journal
+                .disk
+                .files
+                .keys()
+                .filter(|&&file| is_used(&journal.disk, file))
+                .count(),
+            2,
+            "one segment for the record, one that proves it, however many starts"
+        );
+        let mut files = journal.disk.files.clone();
+        files.get_mut(&FIRST).unwrap()[BLOCK_BYTES + 100] ^= 1;
+        let Err(RecoveryError::Corrupt(corruption)) = read_back(&mut Disk::holding(files)) else {
+            panic!("a record that was served is cut after {lives} starts")
+        };
+        assert_eq!(corruption.row, Row::EarlierDamaged);
+        journal.put(b"stock:2", b"2");
+        journal.flush();
+        assert_eq!(
+            read_back(&mut journal.disk).unwrap().records,
+            journal.appended
+        );
+    }
+}
+
+fn is_used(disk: &Disk, file: FileId) -> bool {
+    disk.files[&file].iter().any(|&byte| byte != 0)
+}
+
+/// The proof of one crash is torn by the next, and its own proof goes again with the start after.
+#[test]
+fn crash_after_crash_without_a_record_stays_served_and_leaves_two_segments() {
+    let mut journal = Journal::new(SyncMethod::DurableWrite, 1);
+    journal.add_spares();
+    journal.put(b"stock:1", b"1");
+    journal.flush();
+    journal.restart(SyncMethod::DurableWrite).unwrap();
+    journal.add_spares();
+    journal.put(b"stock:2", b"2");
+    journal.flush();
+    let second = journal
+        .disk
+        .files
+        .iter()
+        .rev()
+        .find(|(file, _)| is_used(&journal.disk, **file));
+    let (&second, _) = second.unwrap();
+    assert_eq!(second, FileId(2));
+    journal.disk.files.get_mut(&second).unwrap()[BLOCK_BYTES + 100] ^= 1;
+    for life in 0..5 {
+        let restart = journal
+            .restart(SyncMethod::DurableWrite)
+            .unwrap_or_else(|error| panic!("life {life}: {error}"));
+        assert_eq!(restart.records.len(), 1);
+        let found = restart.recovered.unwrap();
+        assert!(found.rows.contains(Row::LastKept) != found.rows.contains(Row::LastEmpty));
+        let sealed_lengths = [FIRST, second].map(|file| journal.disk.files[&file].len());
+        assert_eq!(sealed_lengths, [2 * BLOCK_BYTES, SEGMENT_BYTES]);
+        journal.add_spares();
+        journal.idle();
+    }
 }

@@ -131,5 +131,5 @@ fn the_example_in_the_document_is_read_back() {
             0x0201
         )]
     );
-    assert!(recovered.is_clean && recovered.torn.is_none());
+    assert!(recovered.is_clean() && recovered.torn.is_none());
 }

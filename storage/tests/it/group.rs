@@ -209,7 +209,7 @@ fn a_closed_log_reads_back_as_clean_and_gives_no_room() {
     assert_eq!(journal.log.room(8), Room::Wait);
     let found = read_back(&mut journal.disk).unwrap();
     let recovered = found.recovered.unwrap();
-    assert!(recovered.is_clean && recovered.torn.is_none());
+    assert!(recovered.is_clean() && recovered.torn.is_none());
     assert_eq!(recovered.records, 2);
 }
 
