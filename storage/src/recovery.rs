@@ -273,6 +273,28 @@ pub(crate) enum FileKind {
     Segment(Segment),
 }
 
+/// How far a file whose first block is zero is looked at before it is taken for a spare. The first
+/// frame begins in block 1, so more than its first two blocks must be gone to deceive this; all of
+/// every spare would make a start slow.
+const SPARE_LOOK_BYTES: usize = 64 << 10;
+
+/// Whether anything but zeros stands between the first block of a file and `end`.
+fn is_used(source: &mut impl SegmentSource, file: FileId, end: u64) -> Result<bool, RecoveryError> {
+    let mut chunk = vec![0; SPARE_LOOK_BYTES];
+    let mut at = BLOCK_BYTES as u64;
+    while at < end {
+        let read = read_at(source, file, at, &mut chunk)?;
+        if !chunk[..read].chunks(BLOCK_BYTES).all(is_zero) {
+            return Ok(true);
+        }
+        if read < chunk.len() {
+            break;
+        }
+        at += read as u64;
+    }
+    Ok(false)
+}
+
 /// Reads the head of a file. Frames are written only after the header of their segment is durable,
 /// so a header that was never finished has nothing but zeros behind it.
 pub(crate) fn classify(
@@ -281,10 +303,8 @@ pub(crate) fn classify(
     file_bytes: u64,
     owner: Option<Owner>,
 ) -> Result<FileKind, RecoveryError> {
-    let mut head = [0; 2 * BLOCK_BYTES];
-    let read = read_at(source, file, 0, &mut head)?;
-    let (first, second) = head.split_first_chunk::<BLOCK_BYTES>().expect("two blocks");
-    let is_used = !is_zero(second);
+    let mut first = [0; BLOCK_BYTES];
+    let read = read_at(source, file, 0, &mut first)?;
     let damaged = |row, cause| {
         let (log_id, lsn_from, lsn_to) = (None, Lsn(0), None);
         Err(RecoveryError::Corrupt(Corruption {
@@ -300,13 +320,13 @@ pub(crate) fn classify(
     if read < BLOCK_BYTES {
         return damaged(Row::HeaderCutShort, "the file ends within its header");
     }
-    match SegmentHeader::read(first) {
-        FirstBlock::Spare if is_used => damaged(
+    match SegmentHeader::read(&first) {
+        FirstBlock::Spare if is_used(source, file, SPARE_LOOK_BYTES as u64)? => damaged(
             Row::HeaderGone,
             "its header is gone and frames stand behind it",
         ),
         FirstBlock::Spare => Ok(FileKind::Spare),
-        FirstBlock::Damaged if is_used => damaged(
+        FirstBlock::Damaged if is_used(source, file, file_bytes)? => damaged(
             Row::HeaderDamaged,
             "its header does not check and frames stand behind it",
         ),

@@ -61,19 +61,19 @@ pub enum Verdict {
 
 rows! {
     Spare = "spare", Serve,
-        "blocks 0 and 1 are zero",
+        "block 0 is zero, and all the first 64 KiB",
         "a spare";
     TornActivation = "torn-activation", Serve,
-        "block 0 is neither zero nor valid, and block 1 is zero",
+        "block 0 is neither zero nor valid, and all behind it is zero",
         "a header torn by the crash; the file holds nothing and is deleted";
     HeaderCutShort = "header-cut-short", Refuse,
         "a file shorter than one block",
         "damage: files get their name in full length";
     HeaderGone = "header-gone", Refuse,
-        "block 0 is zero, and block 1 is not",
+        "block 0 is zero, and not all the first 64 KiB",
         "damage: the header was durable";
     HeaderDamaged = "header-damaged", Refuse,
-        "block 0 is neither zero nor valid, and block 1 is not zero",
+        "block 0 is neither zero nor valid, and not all behind it is zero",
         "damage: the header was durable";
     Foreign = "foreign", Refuse,
         "another cluster's or node's id in a header that checks",

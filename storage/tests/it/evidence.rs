@@ -122,3 +122,34 @@ fn crash_after_crash_without_a_record_stays_served_and_leaves_two_segments() {
         journal.idle();
     }
 }
+
+/// A start deletes a torn activation and overwrites a spare, so both must hold nothing.
+#[test]
+fn a_file_is_not_taken_for_empty_by_its_first_blocks_alone() {
+    let mut journal = Journal::new(SyncMethod::DurableWrite, 1);
+    journal.add_spares();
+    while journal.disk.files[&FIRST][20 * BLOCK_BYTES] == 0 {
+        journal.put(b"stock:1", &[1; 3_000]);
+        journal.flush();
+    }
+    for (damage, row) in [(0, Row::HeaderGone), (1, Row::HeaderDamaged)] {
+        let mut files = journal.disk.files.clone();
+        let file = files.get_mut(&FIRST).unwrap();
+        file[..2 * BLOCK_BYTES].fill(0);
+        file[100] = damage;
+        let Err(error) = read_back(&mut Disk::holding(files.clone())) else {
+            panic!("a segment with records is taken for an empty file")
+        };
+        assert_eq!(error.row(), Some(row));
+        // Nearly all of it is gone.
+        let file = files.get_mut(&FIRST).unwrap();
+        file[..20 * BLOCK_BYTES].fill(0);
+        file[100] = damage;
+        let is_refused = read_back(&mut Disk::holding(files)).is_err();
+        assert_eq!(
+            is_refused,
+            row == Row::HeaderDamaged,
+            "what is deleted is read whole"
+        );
+    }
+}
