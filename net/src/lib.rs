@@ -21,3 +21,7 @@ pub mod reply;
 pub mod request;
 pub mod slot;
 pub mod status;
+
+#[cfg(test)]
+#[path = "../tests/fuzz/target.rs"]
+mod target;

@@ -313,3 +313,7 @@ fn refusal(status: Status, text: &str) -> Answer {
         value: Bytes::copy_from_slice(text.as_bytes()),
     }
 }
+
+#[cfg(test)]
+#[path = "../../tests/fuzz/connection.rs"]
+mod fuzz;

@@ -1,0 +1,69 @@
+//! The kept inputs that have names: the vectors of the protocol, in the form that each target reads.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::target::keep;
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz");
+
+/// The vectors of a file with these bytes before each.
+fn vectors(kind: &str, before: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("vectors")
+        .join(kind)
+        .with_extension("json");
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let vectors: Vec<Value> = serde_json::from_str(&text).expect("a list of vectors");
+    let vectors = vectors.iter().map(|vector| {
+        let id = vector["id"].as_str().expect("an id").to_string();
+        let mut input = before.to_vec();
+        input.extend(unhex(vector["hex"].as_str().expect("hex")));
+        (id, input)
+    });
+    vectors.collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex digits"))
+        .collect()
+}
+
+#[test]
+fn every_vector_is_a_kept_input_of_its_target() {
+    // The limit of the vectors, and no cuts.
+    let frames = vectors("frame", &[3, 0]);
+    let stream: Vec<u8> = frames
+        .iter()
+        .take(8)
+        .flat_map(|(_, input)| input[2..].to_vec())
+        .collect();
+    let mut sealed = vec![0x83, 5, 1, 31, 40, 7, 90];
+    sealed.extend(stream);
+    let stream = [("frames-in-a-row".to_string(), sealed)];
+    keep(FOLDER, "frames", &[frames, stream.to_vec()].concat());
+
+    let items = vectors("request-item", &[0x82]);
+    keep(
+        FOLDER,
+        "requests",
+        &[vectors("batch", &[2]), items].concat(),
+    );
+
+    let value = [8, 250, 0, 0, 0, 255, 255, 255, 127];
+    keep(FOLDER, "instructions", &vectors("instruction", &value));
+
+    let items = vectors("reply-item", &[1]);
+    let text = [2, 5, 0, 0, 0, 0, 0, 0, 0, b'n', b'o', b' ', b'c', b'a'];
+    let text = [("text-cut".to_string(), text.to_vec())];
+    let batches = vectors("batch", &[0]);
+    keep(FOLDER, "replies", &[batches, items, text.to_vec()].concat());
+
+    let servers = vectors("server-hello", &[1]);
+    let clients = vectors("client-hello", &[0]);
+    keep(FOLDER, "hellos", &[clients, servers].concat());
+}

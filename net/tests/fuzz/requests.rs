@@ -1,0 +1,110 @@
+//! The body of a request: every item that is accepted is exactly what the writer writes.
+//!
+//! An input is one byte (whether the rest is a batch or one item, and the limit of values) and the
+//! bytes to read.
+
+use penstock_net::batch::Batch;
+use penstock_net::frame::HEADER_BYTES;
+use penstock_net::level::AckLevel;
+use penstock_net::limits::{BATCH_ITEMS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX};
+use penstock_net::request::{BatchRequest, Request, Verb, likely_key};
+use penstock_net::slot::slot_of;
+
+use crate::target::Choices;
+use crate::{check_refusal, without_memory};
+
+const VALUE_LIMITS: [u32; 4] = [0, 100, 1 << 20, u32::MAX];
+/// The rest of the input is one item, not a batch.
+pub const ONE_ITEM: u8 = 0x80;
+
+pub fn judge(input: &[u8]) {
+    let mut choices = Choices::new(input);
+    let manner = choices.byte();
+    let limit = VALUE_LIMITS[usize::from(manner & !ONE_ITEM) % VALUE_LIMITS.len()];
+    let bytes = choices.rest();
+    if manner & ONE_ITEM != 0 {
+        item(bytes, limit);
+        return;
+    }
+    match without_memory(|| Batch::read(bytes)) {
+        Ok(batch) => {
+            assert!((1..=BATCH_ITEMS_MAX).contains(&batch.len()) && !batch.is_empty());
+            let mut items = 0;
+            for number in 0..batch.len() {
+                items += batch.item(number).len();
+                item(batch.item(number), limit);
+            }
+            assert_eq!(
+                8 + 8 * batch.len() + items,
+                bytes.len(),
+                "the items are all there is"
+            );
+        }
+        Err(refusal) => check_refusal(refusal),
+    }
+}
+
+fn item(bytes: &[u8], limit: u32) {
+    let guess = without_memory(|| likely_key(bytes));
+    let request = match without_memory(|| Request::read(bytes, limit)) {
+        Ok(request) => request,
+        Err(refusal) => return check_refusal(refusal),
+    };
+    assert_eq!(guess, Some(request.key));
+    for key in [Some(request.key), request.second_key]
+        .into_iter()
+        .flatten()
+    {
+        assert!((1..=KEY_BYTES_MAX).contains(&key.len()));
+        assert_eq!(without_memory(|| slot_of(key)), slot_by_the_book(key));
+    }
+    assert!(request.value.len() <= limit as usize);
+    assert!(request.instruction_count() <= INSTRUCTIONS_MAX);
+    let again = written(&request);
+    assert_eq!(again[HEADER_BYTES + 16..], *bytes, "an item has one form");
+}
+
+/// A batch of this request alone.
+fn written(request: &Request<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut batch = BatchRequest::begin(&mut out, 1, AckLevel::Disk, 0, 1);
+    match request.verb {
+        Verb::Get => batch.get(&mut out, request.key),
+        Verb::Set => batch.set(&mut out, request.key, request.value, request.condition),
+        Verb::Del => batch.del(&mut out, request.key, request.condition),
+        Verb::UpdateIf => {
+            let instructions: Vec<_> = (0..request.instruction_count())
+                .map(|number| request.instruction(number))
+                .collect();
+            let start = request.has_start.then_some(request.value);
+            batch.update_if(
+                &mut out,
+                request.key,
+                request.second_key,
+                &instructions,
+                start,
+            );
+        }
+    }
+    batch.finish(&mut out);
+    out
+}
+
+/// The slot as the cluster specification words it, bit by bit.
+fn slot_by_the_book(key: &[u8]) -> u16 {
+    let open = key.iter().position(|&byte| byte == b'{');
+    let tag = open.and_then(|open| {
+        let close = key[open + 1..].iter().position(|&byte| byte == b'}')?;
+        (close > 0).then(|| &key[open + 1..open + 1 + close])
+    });
+    let crc = tag.unwrap_or(key).iter().fold(0u16, |crc, &byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            }
+        })
+    });
+    crc % 16_384
+}
