@@ -47,6 +47,13 @@ pub(super) trait FrameWaiter: Send {
 }
 
 impl What {
+    fn opcode(&self) -> Opcode {
+        match self {
+            What::Item { .. } => Opcode::Batch,
+            What::Frame { opcode, .. } => *opcode,
+        }
+    }
+
     fn sent(&self) {
         match self {
             What::Item { done, .. } => done.sent(),
@@ -252,6 +259,12 @@ impl Connection {
         let Some(items) = self.sent.get_mut(&header.request_id) else {
             return Ok(());
         };
+        // The items of a request are of one kind. Taken by a reply of another kind they would
+        // never be answered.
+        let asked = items.iter().flatten().next();
+        if asked.is_some_and(|queued| queued.what.opcode() as u8 != header.opcode) {
+            return protocol("a reply is of another kind than its request");
+        }
         if header.opcode == Opcode::Batch as u8 {
             let batch =
                 Batch::read(body).map_err(|refusal| ClientError::Protocol(refusal.to_string()))?;

@@ -327,7 +327,11 @@ fn lives_of_a_connection_are_kept() {
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
     ]
     .concat();
+    let ping_by_batch = [&ask(4)[..], &send, &good(1)].concat();
+    let batch_by_ping = [&ask(0)[..], &send, &[5, 1, 0, 3, 0, 0, 1, 0]].concat();
     let inputs = [
+        named("ping-answered-by-a-batch", &ping_by_batch),
+        named("batch-answered-by-a-ping", &batch_by_ping),
         named("one-answer", &answered),
         named("three-in-a-batch", &batch),
         named("ping-and-info", &frames),
