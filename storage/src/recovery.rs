@@ -9,6 +9,7 @@
 
 mod row;
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -355,25 +356,38 @@ pub(crate) fn classify(
 
 /// Sorts the segments of a log; each number from 1 on must be there once.
 pub(crate) fn check_sequences(segments: &mut [Segment]) -> Result<(), RecoveryError> {
-    segments.sort_unstable_by_key(|segment| segment.header.sequence);
+    segments.sort_unstable_by_key(|segment| (segment.header.sequence, segment.file));
+    // The first record that the segment before, the last whose place is sure, can hold.
+    let mut lsn_before = Lsn(1);
     for (expected, segment) in (1..).zip(segments.iter()) {
         let header = &segment.header;
-        if header.sequence != expected {
-            let (row, cause) = if header.sequence < expected {
-                (Row::SegmentTwice, "two files claim one place in the log")
-            } else {
-                (Row::SegmentMissing, "the segment before it is missing")
-            };
-            return Err(RecoveryError::Corrupt(Corruption {
-                row,
-                log_id: Some(header.log_id),
-                file: segment.file,
-                offset: 0,
-                lsn_from: Lsn(1),
-                lsn_to: Some(header.previous_end_lsn),
-                cause,
-            }));
-        }
+        let (row, cause, lsn_from, lsn_to) = match header.sequence.cmp(&expected) {
+            Ordering::Equal => {
+                lsn_before = header.first_lsn;
+                continue;
+            }
+            Ordering::Less => (
+                Row::SegmentTwice,
+                "two files claim one place in the log",
+                header.first_lsn,
+                None,
+            ),
+            Ordering::Greater => (
+                Row::SegmentMissing,
+                "the segment before it is missing",
+                lsn_before,
+                Some(header.previous_end_lsn),
+            ),
+        };
+        return Err(RecoveryError::Corrupt(Corruption {
+            row,
+            log_id: Some(header.log_id),
+            file: segment.file,
+            offset: 0,
+            lsn_from,
+            lsn_to,
+            cause,
+        }));
     }
     Ok(())
 }
@@ -522,10 +536,11 @@ impl<S: SegmentSource> Replay<'_, S> {
                 lsn: Lsn(last_lsn.0 + 1),
                 bytes,
             });
-        } else {
-            self.found.rows.insert(match is_unproven {
-                false => Row::LastMarked,
-                true => Row::LastUnmarked,
+        } else if last_lsn >= segment.header.first_lsn {
+            self.found.rows.insert(if is_unproven {
+                Row::LastUnmarked
+            } else {
+                Row::LastMarked
             });
         }
         Ok(())

@@ -106,7 +106,7 @@ rows! {
         "a frame that checks whole, with a part that does not, or with other records than it counts",
         "damage: no crash explains it";
     LastMarked = "last-marked", Serve,
-        "the last segment ends with a frame that tells all before it durable, or holds none; only zeros follow",
+        "the last segment ends with a frame that tells all its records durable, and only zeros follow",
         "the end of the log";
     LastUnmarked = "last-unmarked", Serve,
         "the last segment ends with records that no later frame tells durable, and only zeros follow",

@@ -3,7 +3,7 @@
 use penstock_storage::io::{FileId, Io};
 use penstock_storage::log::{Log, LogConfig, LogStart, Lsn, Place, Room, SyncMethod};
 use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
-use penstock_storage::recovery::{Recovered, RecoveryError, recover, survey};
+use penstock_storage::recovery::{Recovered, RecoveryError, Rows, recover, survey};
 use penstock_storage::segment::Owner;
 
 use crate::disk::{Disk, Heap, HeapBlock, Random};
@@ -180,6 +180,8 @@ pub struct Restart {
     pub recovered: Option<Recovered>,
     pub spares: Vec<(FileId, u64)>,
     pub incarnation: u64,
+    /// The rows of the recovery table that were met.
+    pub rows: Rows,
 }
 
 /// Recovers the one log of `disk` and tidies the files as the server does at its start.
@@ -192,6 +194,7 @@ pub fn read_back(disk: &mut Disk) -> Result<Restart, RecoveryError> {
     let mut records: Vec<Parts> = Vec::new();
     let mut recovered = None;
     let mut incarnation = 0;
+    let mut rows = survey.rows;
     if let Some(segments) = survey.logs.get(&LOG_ID) {
         incarnation = segments
             .last()
@@ -219,6 +222,7 @@ pub fn read_back(disk: &mut Disk) -> Result<Restart, RecoveryError> {
                 .truncate(usize::try_from(bytes).expect("small files"));
         }
         assert_eq!(found.records, records.len() as u64);
+        rows.extend(found.rows);
         recovered = Some(found);
     }
     Ok(Restart {
@@ -226,5 +230,6 @@ pub fn read_back(disk: &mut Disk) -> Result<Restart, RecoveryError> {
         recovered,
         spares: survey.spares,
         incarnation,
+        rows,
     })
 }

@@ -14,3 +14,4 @@ mod heap;
 mod journal;
 mod random;
 mod store;
+mod table;

@@ -1,0 +1,320 @@
+//! The recovery table, row by row: for each row a state of the disk that is exactly it, what a start
+//! says of it, and what it does about it.
+
+use std::collections::BTreeMap;
+
+use penstock_storage::frame::FRAME_HEADER_BYTES;
+use penstock_storage::io::{BLOCK_BYTES, FileId};
+use penstock_storage::log::{LogStart, Lsn, SyncMethod};
+use penstock_storage::recovery::{RecoveryError, Row, Verdict};
+use penstock_storage::segment::{FirstBlock, SegmentHeader};
+
+use crate::damage::reseal;
+use crate::disk::Disk;
+use crate::journal::{Journal, SEGMENT_BYTES, read_back};
+
+type Files = BTreeMap<FileId, Vec<u8>>;
+
+const FIRST: FileId = FileId(1);
+const SECOND: FileId = FileId(2);
+
+/// Makes each case a test, and the list of all of them.
+macro_rules! table {
+    ($($(#[$doc:meta])* $row:ident: fn $sentence:ident() $body:block)+) => {
+        $($(#[$doc])* #[test] fn $sentence() $body)+
+
+        const CASES: &[Row] = &[$(Row::$row,)+];
+    };
+}
+
+#[test]
+fn every_row_of_the_table_has_a_case() {
+    for row in Row::ALL {
+        assert!(CASES.contains(row), "{row} has none");
+    }
+}
+
+#[test]
+fn the_table_in_the_format_is_the_one_in_the_code() {
+    let format = include_str!("../../FORMAT.md");
+    let printed: Vec<&str> = format
+        .lines()
+        .skip_while(|line| !line.starts_with("| row | found | verdict |"))
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .collect();
+    let table: Vec<String> = Row::ALL
+        .iter()
+        .map(|row| format!("| `{}` | {} | {} |", row.name(), row.found(), row.act()))
+        .collect();
+    assert_eq!(printed, table, "should be:\n{}", table.join("\n"));
+}
+
+/// A log after `puts` records, each durable in a frame of one block.
+fn log_of(puts: u64) -> Journal {
+    let mut journal = Journal::new(SyncMethod::DurableWrite, 1);
+    for _ in 0..puts {
+        put(&mut journal);
+    }
+    journal
+}
+
+fn put(journal: &mut Journal) {
+    journal.add_spares();
+    let number = journal.appended.len() as u64 + 1;
+    journal.put(b"stock:42", &number.to_le_bytes());
+    journal.flush();
+}
+
+/// Three records in a segment that was sealed by a clean stop, two in the next.
+fn two_segments() -> Files {
+    let mut journal = log_of(3);
+    journal.close();
+    journal.restart(SyncMethod::DurableWrite).unwrap();
+    put(&mut journal);
+    put(&mut journal);
+    journal.idle();
+    segments(&journal)
+}
+
+/// The files of a log without its spares.
+fn segments(journal: &Journal) -> Files {
+    let files = journal.disk.files.iter();
+    files
+        .filter(|(_, bytes)| bytes[..BLOCK_BYTES] != [0; BLOCK_BYTES])
+        .map(|(&file, bytes)| (file, bytes.clone()))
+        .collect()
+}
+
+fn block(files: &mut Files, file: FileId, number: usize) -> &mut [u8] {
+    let bytes = files.get_mut(&file).unwrap();
+    &mut bytes[number * BLOCK_BYTES..][..BLOCK_BYTES]
+}
+
+/// Changes a segment's header and makes its CRC good again.
+fn change_header(files: &mut Files, file: FileId, change: impl FnOnce(&mut SegmentHeader)) {
+    let block = files.get_mut(&file).unwrap().first_chunk_mut().unwrap();
+    let FirstBlock::Segment(mut header) = SegmentHeader::read(block) else {
+        panic!("a header")
+    };
+    change(&mut header);
+    header.encode(block);
+}
+
+/// The start refuses for that row, names that file, offset and LSN range, and changes nothing.
+fn refuses(files: &Files, row: Row, at: (FileId, usize), lsns: (u64, Option<u64>)) {
+    assert_eq!(row.verdict(), Verdict::Refuse);
+    let mut disk = Disk::holding(files.clone());
+    let error = match read_back(&mut disk) {
+        Ok(restart) => panic!("{row} is served: {:?}", restart.rows),
+        Err(error) => error,
+    };
+    assert_eq!(error.row(), Some(row), "{error}");
+    assert!(disk.files == *files, "changed before the verdict");
+    let RecoveryError::Corrupt(found) = error else {
+        panic!("{error} names no range")
+    };
+    assert_eq!(
+        (found.file, found.offset, found.lsn_from, found.lsn_to),
+        (at.0, at.1 as u64, Lsn(lsns.0), lsns.1.map(Lsn)),
+        "{found}"
+    );
+}
+
+/// The start serves the records from LSN 1 to `last` and met exactly these rows; the lengths of the
+/// files after it are these, and another start finds the same.
+fn serves(files: &Files, rows: &[Row], last: u64, lengths: &[(FileId, usize)]) -> LogStart {
+    let mut disk = Disk::holding(files.clone());
+    let restart = read_back(&mut disk).unwrap_or_else(|error| panic!("refused: {error}"));
+    assert_eq!(restart.rows.iter().collect::<Vec<_>>(), rows);
+    assert!(rows.iter().all(|row| row.verdict() == Verdict::Serve));
+    assert_eq!(restart.records.len() as u64, last);
+    let left = disk.files.iter().map(|(&file, bytes)| (file, bytes.len()));
+    assert_eq!(left.collect::<Vec<_>>(), lengths);
+    let again = read_back(&mut disk).unwrap();
+    let start = restart
+        .recovered
+        .map_or(LogStart::default(), |found| found.start);
+    assert_eq!(
+        again
+            .recovered
+            .map_or(LogStart::default(), |found| found.start),
+        start
+    );
+    assert_eq!(again.records, restart.records);
+    start
+}
+
+table! {
+    Spare: fn a_file_of_zeros_is_a_spare_and_stays() {
+        let files = Files::from([(FIRST, vec![0; SEGMENT_BYTES])]);
+        let start = serves(&files, &[Row::Spare], 0, &[(FIRST, SEGMENT_BYTES)]);
+        assert_eq!(start, LogStart::default());
+    }
+
+    TornActivation: fn a_header_that_never_got_whole_is_deleted() {
+        let mut files = log_of(0).disk.files;
+        files.insert(FIRST, vec![0; SEGMENT_BYTES]);
+        files.get_mut(&FIRST).unwrap()[..512].fill(7);
+        serves(&files, &[Row::TornActivation], 0, &[]);
+    }
+
+    HeaderCutShort: fn a_file_shorter_than_a_header_is_damage() {
+        let mut files = segments(&log_of(1));
+        files.get_mut(&FIRST).unwrap().truncate(BLOCK_BYTES - 1);
+        refuses(&files, Row::HeaderCutShort, (FIRST, 0), (0, None));
+    }
+
+    HeaderGone: fn frames_behind_a_header_of_zeros_are_damage() {
+        let mut files = segments(&log_of(1));
+        block(&mut files, FIRST, 0).fill(0);
+        refuses(&files, Row::HeaderGone, (FIRST, 0), (0, None));
+    }
+
+    HeaderDamaged: fn frames_behind_a_header_that_does_not_check_are_damage() {
+        let mut files = segments(&log_of(1));
+        block(&mut files, FIRST, 0)[2_000] ^= 1;
+        refuses(&files, Row::HeaderDamaged, (FIRST, 0), (0, None));
+    }
+
+    Foreign: fn a_segment_of_another_cluster_is_refused_by_name() {
+        let mut files = segments(&log_of(1));
+        change_header(&mut files, FIRST, |header| header.owner.cluster_id[0] ^= 1);
+        let error = read_back(&mut Disk::holding(files)).map(|_| ()).unwrap_err();
+        assert_eq!(error.row(), Some(Row::Foreign));
+        assert!(error.to_string().contains("00000001.seg belongs to node 0909"), "{error}");
+    }
+
+    OtherFormat: fn what_checks_and_is_not_of_this_format_is_refused_by_name() {
+        let sound = segments(&log_of(1));
+        let refused = |change: &dyn Fn(&mut Files), text: &str| {
+            let mut files = sound.clone();
+            change(&mut files);
+            let error = read_back(&mut Disk::holding(files)).map(|_| ()).unwrap_err();
+            assert_eq!(error.row(), Some(Row::OtherFormat), "{error}");
+            assert!(error.to_string().contains(text), "{error}");
+        };
+        refused(&|files| change_header(files, FIRST, |header| header.stream = 9), "stream 9");
+        let unknown_kind = |files: &mut Files| {
+            block(files, FIRST, 1)[6] = 9;
+            reseal(files.get_mut(&FIRST).unwrap(), 1);
+        };
+        refused(&unknown_kind, "kind 9");
+    }
+
+    SegmentMissing: fn a_segment_that_is_gone_is_damage() {
+        let mut files = two_segments();
+        files.remove(&FIRST);
+        refuses(&files, Row::SegmentMissing, (SECOND, 0), (1, Some(3)));
+    }
+
+    SegmentTwice: fn two_files_of_one_sequence_are_damage() {
+        let mut files = two_segments();
+        files.insert(FileId(9), files[&SECOND].clone());
+        refuses(&files, Row::SegmentTwice, (FileId(9), 0), (4, None));
+    }
+
+    HeaderContradicts: fn a_header_that_does_not_follow_is_damage() {
+        let mut files = two_segments();
+        change_header(&mut files, SECOND, |header| header.first_lsn.0 += 1);
+        refuses(&files, Row::HeaderContradicts, (SECOND, 0), (4, None));
+    }
+
+    EarlierIntact: fn an_earlier_segment_is_cut_to_the_end_that_its_successor_tells() {
+        let files = two_segments();
+        // Header, three frames, a summary of one block.
+        let lengths = [(FIRST, 5 * BLOCK_BYTES), (SECOND, SEGMENT_BYTES)];
+        let start = serves(&files, &[Row::EarlierIntact, Row::LastMarked], 5, &lengths);
+        let end_offset = 4 * BLOCK_BYTES as u64;
+        let expected = LogStart { last_sequence: 2, end_offset, last_lsn: Lsn(5), is_unproven: false };
+        assert_eq!(start, expected);
+    }
+
+    EarlierCutShort: fn an_earlier_segment_that_lost_its_end_is_damage() {
+        let mut files = two_segments();
+        files.get_mut(&FIRST).unwrap().truncate(4 * BLOCK_BYTES);
+        refuses(&files, Row::EarlierCutShort, (FIRST, 0), (1, Some(3)));
+    }
+
+    EarlierDamaged: fn a_bad_frame_in_an_earlier_segment_is_damage() {
+        let mut files = two_segments();
+        block(&mut files, FIRST, 2)[100] ^= 1;
+        refuses(&files, Row::EarlierDamaged, (FIRST, 2 * BLOCK_BYTES), (2, Some(3)));
+    }
+
+    FrameContradicts: fn a_frame_that_checks_and_does_not_follow_is_damage() {
+        let mut files = two_segments();
+        block(&mut files, SECOND, 2)[24] = 9;
+        reseal(files.get_mut(&SECOND).unwrap(), 2);
+        refuses(&files, Row::FrameContradicts, (SECOND, 2 * BLOCK_BYTES), (5, None));
+    }
+
+    FrameBodyContradicts: fn a_part_that_does_not_check_in_a_frame_that_does_is_damage() {
+        let mut files = two_segments();
+        block(&mut files, SECOND, 2)[FRAME_HEADER_BYTES + 44] ^= 1;
+        reseal(files.get_mut(&SECOND).unwrap(), 2);
+        refuses(&files, Row::FrameBodyContradicts, (SECOND, 2 * BLOCK_BYTES), (5, Some(5)));
+    }
+
+    LastMarked: fn a_log_that_ends_with_a_mark_is_served_to_its_end() {
+        let mut journal = log_of(2);
+        journal.idle();
+        let start = serves(&segments(&journal), &[Row::LastMarked], 2, &[(FIRST, SEGMENT_BYTES)]);
+        assert!(!start.is_unproven);
+    }
+
+    LastUnmarked: fn a_log_whose_last_frame_is_whole_is_served_to_its_end_and_to_be_proven() {
+        let files = segments(&log_of(2));
+        let start = serves(&files, &[Row::LastUnmarked], 2, &[(FIRST, SEGMENT_BYTES)]);
+        let end_offset = 3 * BLOCK_BYTES as u64;
+        let expected = LogStart { last_sequence: 1, end_offset, last_lsn: Lsn(2), is_unproven: true };
+        assert_eq!(start, expected);
+    }
+
+    LastTorn: fn a_torn_last_frame_is_left_out_and_told() {
+        let mut files = segments(&log_of(3));
+        block(&mut files, FIRST, 3)[..512].fill(0);
+        block(&mut files, FIRST, 3)[600] = 1;
+        let start = serves(&files, &[Row::LastTorn], 2, &[(FIRST, SEGMENT_BYTES)]);
+        assert!(start.is_unproven);
+        assert_eq!(start.end_offset, 3 * BLOCK_BYTES as u64);
+        let torn = read_back(&mut Disk::holding(files)).unwrap().recovered.unwrap().torn.unwrap();
+        assert_eq!((torn.file, torn.offset, torn.lsn), (FIRST, start.end_offset, Lsn(3)));
+        assert_eq!(torn.bytes, BLOCK_BYTES as u64);
+    }
+
+    LastDamaged: fn a_bad_frame_that_a_later_one_tells_durable_is_damage() {
+        let mut journal = log_of(3);
+        journal.idle();
+        let mut files = segments(&journal);
+        block(&mut files, FIRST, 2)[100] ^= 1;
+        refuses(&files, Row::LastDamaged, (FIRST, 2 * BLOCK_BYTES), (2, Some(3)));
+    }
+
+    LastCutShort: fn a_last_segment_that_lost_zeros_of_its_end_is_damage() {
+        let mut files = segments(&log_of(1));
+        files.get_mut(&FIRST).unwrap().truncate(SEGMENT_BYTES - BLOCK_BYTES);
+        refuses(&files, Row::LastCutShort, (FIRST, 2 * BLOCK_BYTES), (2, None));
+    }
+
+    LastEmpty: fn a_last_segment_without_a_record_is_deleted_when_it_proves_nothing() {
+        let mut files = two_segments();
+        files.get_mut(&SECOND).unwrap()[BLOCK_BYTES..].fill(0);
+        let rows = [Row::EarlierIntact, Row::LastEmpty];
+        let start = serves(&files, &rows, 3, &[(FIRST, SEGMENT_BYTES)]);
+        assert_eq!((start.last_sequence, start.last_lsn), (1, Lsn(3)));
+        assert!(!start.is_unproven);
+    }
+
+    LastKept: fn a_last_segment_without_a_record_is_kept_when_it_alone_proves_the_one_before() {
+        let mut journal = log_of(3);
+        journal.restart(SyncMethod::DurableWrite).unwrap();
+        journal.idle();
+        let rows = [Row::EarlierIntact, Row::LastKept];
+        let lengths = [(FIRST, 4 * BLOCK_BYTES), (SECOND, SEGMENT_BYTES)];
+        let start = serves(&segments(&journal), &rows, 3, &lengths);
+        let end_offset = BLOCK_BYTES as u64;
+        let expected = LogStart { last_sequence: 2, end_offset, last_lsn: Lsn(3), is_unproven: false };
+        assert_eq!(start, expected);
+    }
+}
