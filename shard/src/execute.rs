@@ -381,7 +381,7 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
     out.extend_from_slice(&[0; REPLY_ITEM_BYTES]);
     undo.clear();
     let mut changed = [false; KEYS];
-    changed[0] = starts;
+    changed[0] = starts && !is_planted(Bug::StartNotLogged);
     let mut stop = None;
     for number in 0..request.instruction_count() {
         // Decoded where it is used: through an iterator it would go through memory.
@@ -453,12 +453,14 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
         {
             logged[count] = id;
             count += 1;
-            bytes += part_bytes(
-                keys[which].bytes.len(),
-                store.cell(id).value().len(),
-                false,
-                0,
-            );
+            if count == 1 || !is_planted(Bug::RoomForOnePart) {
+                bytes += part_bytes(
+                    keys[which].bytes.len(),
+                    store.cell(id).value().len(),
+                    false,
+                    0,
+                );
+            }
         }
     }
     let room = if stop.is_none() {
@@ -469,7 +471,9 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
     if stop.is_none() && room == Room::Yes {
         let (gate, version) = commit(store, context, &logged[..count]);
         // A change of the second key alone leaves the first one's version.
-        let version = if cells[0].is_some_and(|id| logged[..count].contains(&id)) {
+        let version = if cells[0].is_some_and(|id| logged[..count].contains(&id))
+            || is_planted(Bug::VersionOfOtherKey)
+        {
             version
         } else {
             first.version
@@ -481,12 +485,16 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
         };
     }
 
-    for Undo { number, before } in undo.iter().rev() {
+    let undone = match is_planted(Bug::UndoOnlyLast) {
+        true => 1,
+        false => undo.len(),
+    };
+    for Undo { number, before } in undo.iter().rev().take(undone) {
         let instruction = request.instruction(*number);
         let id = cells[usize::from(instruction.key)].expect("what was edited is there");
         instruction.undo(*before, store.value_mut(id));
     }
-    if starts {
+    if starts && (first.cell.is_none() || !is_planted(Bug::ResurrectDeleted)) {
         let id = cells[0].expect("made above");
         match first.cell {
             Some(_) => store.delete(id),
@@ -526,5 +534,11 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
             status
         }
     };
-    Ran::Answered { gate: seen, status }
+    Ran::Answered {
+        gate: match is_planted(Bug::UngatedFailure) {
+            true => Lsn(0),
+            false => seen,
+        },
+        status,
+    }
 }

@@ -9,6 +9,7 @@ use std::io;
 
 use penstock_storage::io::{Blocks, FileId, SegmentSource};
 use penstock_storage::log::{Log, LogConfig, Place};
+use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::{Recovered, RecoveryError, Survey, recover, survey};
 use penstock_storage::segment::Owner;
@@ -225,7 +226,9 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
     }
 
     // Nothing above changed a file. From here on the verdict is acted on.
-    if let Some(file) = recovered.last_file {
+    if let Some(file) = recovered.last_file
+        && !is_planted(Bug::ServeUnsynced)
+    {
         // What was read may so far be in the system's memory alone, and what follows relies on it.
         files.sync(file).map_err(system("sync the last segment"))?;
     }
@@ -244,6 +247,10 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
         .map(|segment| segment.file)
         .filter(|&file| Some(file) != recovered.release)
         .collect();
+    let epoch = match is_planted(Bug::EpochOfLastRun) {
+        true if recovered.epoch_max > 0 => recovered.epoch_max,
+        _ => epoch,
+    };
     let log = Log::new(log, recovered.start, blocks.clone());
     let store = Store::new(log, blocks, epoch, *recovered.sequences.clone(), memory);
     Ok(Opened {

@@ -6,6 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use penstock_net::level::AckLevel;
 use penstock_storage::io::IoToken;
 use penstock_storage::log::Place;
+use penstock_storage::planted::{Bug, is_planted};
 
 use crate::execute::Cold;
 use crate::mail::ReplyAddress;
@@ -69,7 +70,7 @@ impl Parking {
 
     /// The read that an operation of this connection on this slot must queue behind.
     pub(crate) fn behind(&self, origin: Origin, address: &ReplyAddress, slot: u16) -> Option<Cold> {
-        if self.parked == 0 {
+        if self.parked == 0 || is_planted(Bug::PassParked) {
             return None;
         }
         let (token, _) = self.order.get(&order_key(origin, address, slot))?;
@@ -107,7 +108,9 @@ impl Parking {
     }
 
     pub(crate) fn not_issued(&mut self, read: (IoToken, Place)) {
-        self.unissued.push_front(read);
+        if !is_planted(Bug::DropUnissuedRead) {
+            self.unissued.push_front(read);
+        }
     }
 
     /// What a read was for and the operations that waited for it, which are parked no more.

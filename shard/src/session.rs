@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use penstock_net::receive::Receiver;
 use penstock_storage::log::Lsn;
+use penstock_storage::planted::{Bug, is_planted};
 
 /// The replies of a connection in the order of execution. A reply that depends on a record that is
 /// not durable yet holds back itself and what stands behind it.
@@ -35,7 +36,12 @@ impl Output {
         let end = self.taken + self.bytes.len() as u64;
         match self.marks.back_mut() {
             // Order within the connection: what is behind a gated reply waits for it too.
-            Some(last) if last.gate >= gate => last.end = end,
+            Some(last) if last.gate >= gate => {
+                last.end = end;
+                if is_planted(Bug::LowerGate) {
+                    last.gate = gate;
+                }
+            }
             None if gate <= durable => self.sendable = self.bytes.len(),
             _ => self.marks.push_back(Mark { end, gate }),
         }

@@ -335,7 +335,7 @@ impl<P: Blocks> Shard<P> {
             Event::Spare { file, salt, bytes } => {
                 self.spares_requested = self.spares_requested.saturating_sub(1);
                 self.store.log_mut().add_spare(file, salt, bytes);
-                self.has_progress = true;
+                self.has_progress |= !is_planted(Bug::SpareWakesNobody);
             }
             Event::SpareRefused => {
                 self.store.log_mut().spare_refused();
@@ -640,7 +640,11 @@ impl<P: Blocks> Shard<P> {
                 self.look_ahead(batch, next);
             }
             let item = batch.item(next);
-            let number = u16::try_from(next).expect("at most 1024 items");
+            let number = match is_planted(Bug::CountFromInterruption) {
+                true => next - first,
+                false => next,
+            };
+            let number = u16::try_from(number).expect("at most 1024 items");
             let from = out.len();
             let operation = Operation {
                 address: ReplyAddress {
@@ -653,7 +657,10 @@ impl<P: Blocks> Shard<P> {
             };
             match self.operation(now, Origin::Here, operation, item, &mut out) {
                 Step::Answered(lsn) => {
-                    gate = gate.max(lsn);
+                    gate = match is_planted(Bug::GateOfLastItem) {
+                        true => lsn,
+                        false => gate.max(lsn),
+                    };
                     reply.end_item(&mut out, from);
                 }
                 Step::Later => owed += 1,
@@ -874,7 +881,10 @@ impl<P: Blocks> Shard<P> {
         let operation = Operation {
             address: parked.address,
             level: parked.level,
-            deadline_us: parked.deadline_us,
+            deadline_us: match is_planted(Bug::ForgetParkedDeadline) {
+                true => 0,
+                false => parked.deadline_us,
+            },
         };
         let mut out = std::mem::take(&mut self.scratch);
         out.clear();
@@ -992,7 +1002,10 @@ impl<P: Blocks> Shard<P> {
     }
 
     fn deliver_mail(&mut self, mail: &ReplyMail, outbox: &mut Outbox<P::Block>) {
-        self.peers[usize::from(mail.from)].outstanding -= mail.items.len();
+        self.peers[usize::from(mail.from)].outstanding -= match is_planted(Bug::CreditForMail) {
+            true => 1,
+            false => mail.items.len(),
+        };
         let mut start = 0;
         let mut next = 0;
         // Neighbouring answers to one request share a frame.
@@ -1010,7 +1023,9 @@ impl<P: Blocks> Shard<P> {
             next += count;
             let shard = mail.from;
             let Some(session) = self.open(address.session) else {
-                start = group[count - 1].end as usize;
+                if !is_planted(Bug::ShiftAfterClosed) {
+                    start = group[count - 1].end as usize;
+                }
                 continue;
             };
             let more = session.settle(address.request_id, count);
@@ -1189,7 +1204,7 @@ impl<P: Blocks> Shard<P> {
             let ready = peer
                 .replies
                 .iter()
-                .take_while(|(gate, _)| *gate <= durable)
+                .take_while(|(gate, _)| *gate <= durable || is_planted(Bug::MailUndurable))
                 .count();
             if ready > 0 {
                 let [a, b, c, d, ..] = peer.reply_bytes_sent.to_le_bytes();
@@ -1246,7 +1261,10 @@ impl<P: Blocks> Shard<P> {
 
     fn closed(&mut self, id: SessionId) {
         if let Some(session) = self.open(id) {
-            let generation = session.generation.wrapping_add(1);
+            let generation = match is_planted(Bug::SameGeneration) {
+                true => session.generation,
+                false => session.generation.wrapping_add(1),
+            };
             *session = Session::new(FRAME_BYTES_BEFORE_HELLO_MAX);
             session.generation = generation;
             self.free_sessions.push(id.index);

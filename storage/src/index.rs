@@ -10,6 +10,7 @@
 
 use crate::io::FileId;
 use crate::log::Place;
+use crate::planted::{Bug, is_planted};
 
 /// The number of a cell in the value cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +187,7 @@ impl Index {
             let home = entry.hash as usize & self.mask;
             let from_home = at.wrapping_sub(home) & self.mask;
             let from_gap = at.wrapping_sub(gap) & self.mask;
-            if from_home >= from_gap {
+            if from_home >= from_gap + usize::from(is_planted(Bug::LeaveGap)) {
                 self.entries[gap] = entry;
                 gap = at;
             }
@@ -216,7 +217,10 @@ impl Index {
         let doubled = vec![Entry::default(); self.entries.len() * 2];
         let old = std::mem::replace(&mut self.entries, doubled);
         self.mask = self.entries.len() - 1;
-        for entry in old.into_iter().filter(|entry| !entry.is_empty()) {
+        let is_kept = |entry: &Entry| {
+            !entry.is_empty() && (entry.cell != 0 || !is_planted(Bug::GrowWithoutCold))
+        };
+        for entry in old.into_iter().filter(is_kept) {
             let at = self.first_empty(entry.hash);
             self.entries[at] = entry;
         }

@@ -297,7 +297,7 @@ impl<P: Blocks> Log<P> {
             "{} parts",
             record.parts.len()
         );
-        if open.record_count == 0 {
+        if open.record_count == 0 || is_planted(Bug::RestartInterval) {
             self.interval_end_us = now_us + self.config.interval_us;
         }
         let before = open.body_bytes;
@@ -415,11 +415,10 @@ impl<P: Blocks> Log<P> {
         self.active_us = now_us;
         if completion.token.0 & SYNC_TOKEN_BIT != 0 {
             self.sync_under_way = false;
-            for write in self
-                .writes
-                .iter_mut()
-                .filter(|write| write.progress == Progress::Syncing)
-            {
+            for write in self.writes.iter_mut().filter(|write| {
+                write.progress == Progress::Syncing
+                    || (write.progress == Progress::Written && is_planted(Bug::SyncCoversLater))
+            }) {
                 write.progress = Progress::Durable;
                 self.under_way -= 1;
             }
@@ -429,6 +428,9 @@ impl<P: Blocks> Log<P> {
                 SyncMethod::DurableWrite => {
                     write.progress = Progress::Durable;
                     self.under_way -= 1;
+                    if is_planted(Bug::DurablePastGap) {
+                        self.durable = self.durable.max(write.last_lsn);
+                    }
                 }
                 SyncMethod::WriteThenSync if is_planted(Bug::SkipFlush) => {
                     write.progress = Progress::Durable;
@@ -471,7 +473,7 @@ impl<P: Blocks> Log<P> {
         if self
             .open
             .as_ref()
-            .is_some_and(|open| open.record_count == 0)
+            .is_some_and(|open| open.record_count == 0 || is_planted(Bug::CloseOnOpenFrame))
         {
             self.open = None;
         }
@@ -687,7 +689,11 @@ impl<P: Blocks> Log<P> {
             // It may have been sealed long ago. What goes to the disk after a record was durable
             // proves it, should the record be found damaged.
             if let Some(home) = write.home {
-                FrameHeader::tell_durable(home, block.bytes_mut(), self.durable);
+                let told = match is_planted(Bug::TellWritten) {
+                    true => self.written,
+                    false => self.durable,
+                };
+                FrameHeader::tell_durable(home, block.bytes_mut(), told);
                 self.recorded_durable = self.durable;
             }
             write.progress = Progress::UnderWay;

@@ -70,6 +70,77 @@ bugs! {
     RepeatInterruptedBatch = "repeat-interrupted-batch",
 
     // Planted by somebody who had not seen the simulator or any test.
+
+    /// A frame counts as durable although one before it is still being written.
+    DurablePastGap = "durable-past-gap",
+    /// A sync covers writes that ended after it began.
+    SyncCoversLater = "sync-covers-later",
+    /// A frame tells that records are durable that are only written.
+    TellWritten = "tell-written",
+    /// Each record begins the interval of its frame anew, so a steady trickle is never flushed.
+    RestartInterval = "restart-interval",
+    /// A clean stop forgets the records that are in no frame yet.
+    CloseOnOpenFrame = "close-on-open-frame",
+    /// The padding of a part is what stood in the block before.
+    KeepOldPadding = "keep-old-padding",
+    /// Recovery reads no further than the first mark of a segment.
+    StopAtMark = "stop-at-mark",
+    /// Recovery replays only the first part of a record.
+    ReplayFirstPart = "replay-first-part",
+    /// Recovery overlooks the deletion of a key that has left the cache.
+    KeepColdTombstone = "keep-cold-tombstone",
+    /// A start cuts the segment that becomes the last one when it removes an empty one.
+    CutBeforeRelease = "cut-before-release",
+    /// A start serves what it read without syncing it.
+    ServeUnsynced = "serve-unsynced",
+    /// A start goes on with the epoch of the run before.
+    EpochOfLastRun = "epoch-of-last-run",
+    /// A removal from the index leaves a gap before an entry that belongs there.
+    LeaveGap = "leave-gap",
+    /// The index forgets the cold keys when it grows.
+    GrowWithoutCold = "grow-without-cold",
+    /// The index keeps the old place of the second key of a record.
+    PlaceOfFirstKey = "place-of-first-key",
+    /// A deletion leaves the index before it is durable.
+    ForgetDeletionEarly = "forget-deletion-early",
+    /// A value leaves the cache before it is durable.
+    EvictUnflushed = "evict-unflushed",
+    /// A key that comes back from disk gets the epoch of this run.
+    AdmitWithOwnEpoch = "admit-with-own-epoch",
+    /// Of the edits of a failed program only the last is undone.
+    UndoOnlyLast = "undo-only-last",
+    /// The start value of a failed program outlives it where a deletion was.
+    ResurrectDeleted = "resurrect-deleted",
+    /// A start value that no instruction edits is not logged.
+    StartNotLogged = "start-not-logged",
+    /// A record of two parts asks the log for room for one.
+    RoomForOnePart = "room-for-one-part",
+    /// A change of the second key alone is answered with its version as that of the first.
+    VersionOfOtherKey = "version-of-other-key",
+    /// A failed guard tells a value that a crash can still take back.
+    UngatedFailure = "ungated-failure",
+    /// An operation passes an earlier one of its connection and slot that waits for a read.
+    PassParked = "pass-parked",
+    /// A read that found no free block is never asked for again.
+    DropUnissuedRead = "drop-unissued-read",
+    /// A reply takes over the gate of a later one that depends on less.
+    LowerGate = "lower-gate",
+    /// A connection is taken for the closed one that had its place.
+    SameGeneration = "same-generation",
+    /// A batch waits for the record of its last item only.
+    GateOfLastItem = "gate-of-last-item",
+    /// A batch that was interrupted numbers its items from there.
+    CountFromInterruption = "count-from-interruption",
+    /// An operation that was taken out of its frame has no deadline any more.
+    ForgetParkedDeadline = "forget-parked-deadline",
+    /// A new spare segment does not wake those who wait for room.
+    SpareWakesNobody = "spare-wakes-nobody",
+    /// Mail for a closed connection shifts the answers behind it.
+    ShiftAfterClosed = "shift-after-closed",
+    /// An answer leaves for another shard before its record is durable.
+    MailUndurable = "mail-undurable",
+    /// Mail that comes back restores one credit, however many items it answers.
+    CreditForMail = "credit-for-mail",
 }
 
 #[cfg(feature = "planted")]

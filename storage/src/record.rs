@@ -6,6 +6,7 @@
 //! Every byte is described in `FORMAT.md`.
 
 use crate::checksum::crc32;
+use crate::planted::{Bug, is_planted};
 
 /// Bytes of a part before its key.
 pub const PART_HEADER_BYTES: usize = 40;
@@ -180,7 +181,9 @@ fn put_padded<'a>(into: &'a mut [u8], bytes: &[u8]) -> &'a mut [u8] {
     let (field, rest) = into.split_at_mut(padded(bytes.len()));
     let (value, padding) = field.split_at_mut(bytes.len());
     value.copy_from_slice(bytes);
-    padding.fill(0);
+    if !is_planted(Bug::KeepOldPadding) {
+        padding.fill(0);
+    }
     rest
 }
 

@@ -448,7 +448,9 @@ pub(crate) fn replay(
             found.release = Some(segment.file);
             // The one before is the last then, and keeps its length.
             let last = segments[..index].last().map(|segment| segment.file);
-            found.truncate.retain(|&(file, _)| Some(file) != last);
+            found
+                .truncate
+                .retain(|&(file, _)| Some(file) != last || is_planted(Bug::CutBeforeRelease));
         }
     }
     Ok(replay.found)
@@ -651,7 +653,9 @@ impl<S: SegmentSource> Replay<'_, S> {
             self.found.start.end_offset = offset;
             self.found.start.last_lsn = Lsn(frame.end_lsn().0 - 1);
             self.found.start.is_unproven = frame.durable_lsn < self.found.start.last_lsn;
-            if frame.kind == FrameKind::Summary {
+            if frame.kind == FrameKind::Summary
+                || (frame.kind == FrameKind::Mark && is_planted(Bug::StopAtMark))
+            {
                 break;
             }
         }
@@ -736,7 +740,9 @@ impl<S: SegmentSource> Replay<'_, S> {
                 place.offset,
                 is_tombstone,
             );
-            self.visit(segment, Event::Part(part, place))?;
+            if part.ordinal() == 0 || !is_planted(Bug::ReplayFirstPart) {
+                self.visit(segment, Event::Part(part, place))?;
+            }
             start += bytes;
         }
         Ok(())

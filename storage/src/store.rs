@@ -248,7 +248,9 @@ impl<P: Blocks> Store<P> {
             let cell = self.cache.cell_mut(id);
             (cell.epoch, cell.sequence, cell.lsn) = (version.epoch, version.sequence, lsn);
             let position = self.index.position_of(cell.hash, id);
-            self.index.set_place(position, place, version.sequence);
+            if id == cells[0] || !is_planted(Bug::PlaceOfFirstKey) {
+                self.index.set_place(position, place, version.sequence);
+            }
             if cell.is_deleted() {
                 self.deletions.push_back((lsn, id));
             }
@@ -263,7 +265,7 @@ impl<P: Blocks> Store<P> {
     pub fn settle(&mut self) {
         let durable = self.log.durable();
         while let Some(&(lsn, id)) = self.deletions.front() {
-            if lsn > durable {
+            if lsn > durable && !is_planted(Bug::ForgetDeletionEarly) {
                 break;
             }
             self.deletions.pop_front();
@@ -274,7 +276,11 @@ impl<P: Blocks> Store<P> {
                 self.cache.remove(id);
             }
         }
-        evict(&mut self.index, &mut self.cache, durable);
+        let may_leave = match is_planted(Bug::EvictUnflushed) {
+            true => self.log.appended(),
+            false => durable,
+        };
+        evict(&mut self.index, &mut self.cache, may_leave);
     }
 
     /// The one aligned read that brings `place` into memory, or `None` if no block is free now.
@@ -325,6 +331,9 @@ impl<P: Blocks> Store<P> {
         let id = self.cache.insert(hash, part.key(), part.value());
         let cell = self.cache.cell_mut(id);
         (cell.epoch, cell.sequence) = (part.epoch(), part.sequence());
+        if is_planted(Bug::AdmitWithOwnEpoch) {
+            cell.epoch = self.epoch;
+        }
         // Parts on disk are durable: the cell would still be in memory otherwise.
         self.index.set_cell(current.position, Some(id));
         Ok(())
@@ -430,7 +439,10 @@ impl Memory {
         }
         match same {
             Some((_, _, old)) if old >= new => {}
-            Some((position, cell, _)) if part.kind() == PartKind::Tombstone => {
+            Some((position, cell, _))
+                if part.kind() == PartKind::Tombstone
+                    && (cell.is_some() || !is_planted(Bug::KeepColdTombstone)) =>
+            {
                 self.index.remove(position);
                 if let Some(id) = cell {
                     self.cache.remove(id);
