@@ -1091,6 +1091,9 @@ impl<P: Blocks> Shard<P> {
                 ),
             )),
         };
+        // They are older than what was postponed: parked before it, or taken from its front. So
+        // those that find no room go to its front, in their order.
+        let mut kept = 0;
         for parked in waiters {
             if let Err((status, message)) = &admitted {
                 let mut out = Vec::new();
@@ -1102,10 +1105,16 @@ impl<P: Blocks> Shard<P> {
                 )
                 .write_message(&mut out, message);
                 self.answer_detached(parked.origin, parked.address, Lsn(0), &out, outbox);
-            } else if self.postponed.is_empty() {
+            } else if kept == 0 {
+                let before = self.postponed.len();
                 self.run_detached(now, parked, outbox);
+                if self.postponed.len() > before {
+                    self.postponed.rotate_right(1);
+                    kept = 1;
+                }
             } else {
-                self.postponed.push_back(parked);
+                self.postponed.insert(kept, parked);
+                kept += 1;
             }
         }
     }
