@@ -280,6 +280,7 @@ impl<'a> PartView<'a> {
         };
         if fixed > len
             || (extended != (len > fixed))
+            || (extended && ordinal > 0)
             || part.sequence() == 0
             || !padding_clean(PART_HEADER_BYTES, key_len)
             || !padding_clean(PART_HEADER_BYTES + padded(key_len), value_len)

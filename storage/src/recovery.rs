@@ -442,6 +442,8 @@ pub(crate) fn replay(
             found.last_file = Some(segment.file);
         } else if index + 1 == segments.len() && before.is_unproven {
             found.rows.insert(Row::LastKept);
+            // Its header is what the verdict on the segment before it rests on.
+            found.last_file = Some(segment.file);
         } else if index + 1 == segments.len() {
             found.rows.insert(Row::LastEmpty);
             found.start = before;

@@ -107,11 +107,15 @@ impl Summary {
             return None;
         }
         let mut summary = Summary::new();
+        let mut partition_min = 0;
         for entry in entries.chunks_exact(ENTRY_BYTES) {
             let partition = usize::from(u16::from_le_bytes([entry[0], entry[1]]));
-            if entry[2..4] != [0, 0] {
+            // An entry out of order or without a part would be lost in what is compared.
+            let is_listed = partition >= partition_min && read_u64(&entry[16..24]) != 0;
+            if entry[2..4] != [0, 0] || !is_listed {
                 return None;
             }
+            partition_min = partition + 1;
             *summary.partitions.get_mut(partition)? = PartitionRange {
                 first_epoch: read_u32(&entry[4..8]),
                 last_epoch: read_u32(&entry[8..12]),

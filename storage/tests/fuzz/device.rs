@@ -1,0 +1,158 @@
+//! A disk in memory: requests end in any order, and a power cut keeps any part of what was not
+//! durable.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use penstock_storage::io::{Block, Completion, FileId, Io, SegmentSource};
+
+use crate::heap::HeapBlock;
+use crate::target::Choices;
+
+/// What a device writes as a whole.
+const SECTOR_BYTES: usize = 512;
+
+struct Unsynced {
+    file: FileId,
+    offset: usize,
+    bytes: Vec<u8>,
+}
+
+#[derive(Default)]
+pub struct Device {
+    /// What a power cut leaves of the files for sure.
+    pub files: BTreeMap<FileId, Vec<u8>>,
+    under_way: VecDeque<Io<HeapBlock>>,
+    unsynced: Vec<Unsynced>,
+}
+
+impl Device {
+    /// A file of zeros under the next number.
+    pub fn create(&mut self, bytes: usize) -> FileId {
+        let last = self.files.last_key_value().map_or(0, |(file, _)| file.0);
+        let file = FileId(last + 1);
+        self.files.insert(file, vec![0; bytes]);
+        file
+    }
+
+    pub fn submit(&mut self, requests: &mut Vec<Io<HeapBlock>>) {
+        self.under_way.extend(requests.drain(..));
+    }
+
+    pub fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Ends the request at `index` well.
+    pub fn complete(&mut self, index: usize) -> Completion<HeapBlock> {
+        let request = self.under_way.remove(index).expect("under way");
+        let (token, block) = match request {
+            Io::Write {
+                token,
+                file,
+                offset,
+                block,
+                len,
+                durable,
+            } => {
+                let write = unsynced(file, offset, &block, len);
+                if durable {
+                    self.apply(&write);
+                } else {
+                    self.unsynced.push(write);
+                }
+                (token, Some(block))
+            }
+            // Only what ended before a sync was asked for is covered by it. The log has one under
+            // way at a time, and asks for the next when a write has ended since.
+            Io::Sync { token, file } => {
+                let (synced, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.unsynced)
+                    .into_iter()
+                    .partition(|write| write.file == file);
+                self.unsynced = rest;
+                synced.iter().for_each(|write| self.apply(write));
+                (token, None)
+            }
+            Io::Read {
+                token,
+                file,
+                offset,
+                mut block,
+                len,
+            } => {
+                let offset = usize::try_from(offset).expect("small files");
+                let mut bytes = self.files[&file].clone();
+                for write in self.unsynced.iter().filter(|write| write.file == file) {
+                    bytes[write.offset..][..write.bytes.len()].copy_from_slice(&write.bytes);
+                }
+                let len = len as usize;
+                block.bytes_mut()[..len].copy_from_slice(&bytes[offset..offset + len]);
+                (token, Some(block))
+            }
+        };
+        Completion {
+            token,
+            block,
+            result: Ok(()),
+        }
+    }
+
+    /// Of every write that is not durable nothing, all or some sectors remain.
+    pub fn crash(&mut self, choices: &mut Choices<'_>) {
+        let mut writes = std::mem::take(&mut self.unsynced);
+        for request in std::mem::take(&mut self.under_way) {
+            if let Io::Write {
+                file,
+                offset,
+                block,
+                len,
+                ..
+            } = request
+            {
+                writes.push(unsynced(file, offset, &block, len));
+            }
+        }
+        for write in writes {
+            let mut kept = u64::from_le_bytes([choices.byte(); 8]);
+            for (number, sector) in write.bytes.chunks(SECTOR_BYTES).enumerate() {
+                if kept & 1 == 1 {
+                    self.apply(&Unsynced {
+                        file: write.file,
+                        offset: write.offset + number * SECTOR_BYTES,
+                        bytes: sector.to_vec(),
+                    });
+                }
+                kept = kept.rotate_right(1);
+            }
+        }
+    }
+
+    fn apply(&mut self, write: &Unsynced) {
+        let file = self.files.get_mut(&write.file).expect("it was created");
+        file[write.offset..][..write.bytes.len()].copy_from_slice(&write.bytes);
+    }
+}
+
+fn unsynced(file: FileId, offset: u64, block: &HeapBlock, len: u32) -> Unsynced {
+    Unsynced {
+        file,
+        offset: usize::try_from(offset).expect("small files"),
+        bytes: block.bytes()[..len as usize].to_vec(),
+    }
+}
+
+impl SegmentSource for Device {
+    fn files(&mut self) -> std::io::Result<Vec<(FileId, u64)>> {
+        let files = self.files.iter();
+        Ok(files
+            .map(|(&file, bytes)| (file, bytes.len() as u64))
+            .collect())
+    }
+
+    fn read_at(&mut self, file: FileId, offset: u64, into: &mut [u8]) -> std::io::Result<usize> {
+        let bytes = &self.files[&file];
+        let start = usize::try_from(offset).map_or(bytes.len(), |start| start.min(bytes.len()));
+        let len = into.len().min(bytes.len() - start);
+        into[..len].copy_from_slice(&bytes[start..start + len]);
+        Ok(len)
+    }
+}

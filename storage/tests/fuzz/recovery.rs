@@ -1,0 +1,332 @@
+//! A start and an inspection over files that were written well and then meddled with.
+//!
+//! An input is one byte for the directory and a list of edits. As long as no edit repairs a
+//! checksum, what is recovered is what was written, from the first record on, and nothing is left
+//! out that an intact frame proves to have been durable.
+
+use std::collections::BTreeMap;
+
+use penstock_storage::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind};
+use penstock_storage::inspect::{LogReport, inspect};
+use penstock_storage::io::{BLOCK_BYTES, FileId};
+use penstock_storage::record::{PartKind, PartView};
+use penstock_storage::recovery::{Recovered, RecoveryError, Segment, recover, survey};
+use penstock_storage::segment::SEGMENT_MAGIC;
+
+use crate::FOLDER;
+use crate::device::Device;
+use crate::directory::{Directory, OWNER, all, header};
+use crate::target::{Choices, keep};
+
+const EDITS_MAX: usize = 24;
+
+pub fn judge(input: &[u8]) {
+    let mut choices = Choices::new(input);
+    let directories = all();
+    let directory = &directories[choices.below(directories.len())];
+    let mut device = Device::default();
+    device.files = directory.files.clone();
+    let mut is_forged = false;
+    for _ in 0..EDITS_MAX {
+        if choices.is_empty() {
+            break;
+        }
+        is_forged |= edit(directory, &mut device.files, &mut choices);
+    }
+    let bytes: usize = device.files.values().map(Vec::len).sum();
+    let longest = device.files.values().map(Vec::len).max().unwrap_or(0);
+    let used = allocation_counter::measure(|| start(directory, &mut device, is_forged));
+    // A chunk of 1 MiB or a frame that lies within its file, while a buffer grows; what is told.
+    let bound = (4 << 20) + 2 * longest as u64;
+    assert!(used.bytes_max <= bound, "{used:?} for {bytes} bytes");
+}
+
+/// One edit; whether it may have forged a checksum.
+fn edit(
+    directory: &Directory,
+    files: &mut BTreeMap<FileId, Vec<u8>>,
+    choices: &mut Choices<'_>,
+) -> bool {
+    let manner = choices.byte();
+    let numbers: Vec<FileId> = files.keys().copied().collect();
+    if numbers.is_empty() {
+        return false;
+    }
+    let file = numbers[choices.below(numbers.len())];
+    let bytes = files.get_mut(&file).expect("listed");
+    let at = place(directory, file, bytes.len(), choices);
+    match manner % 12 {
+        0 if at < bytes.len() => bytes[at] ^= 1 << choices.below(8),
+        1 if at < bytes.len() => bytes[at] = choices.byte(),
+        2 | 3 => {
+            let width = 1 << choices.below(4);
+            let number = choices.number().to_le_bytes();
+            for (byte, new) in bytes[at..].iter_mut().zip(&number[..width]) {
+                *byte = *new;
+            }
+        }
+        4 => {
+            let start = at / 512 * 512;
+            let end = (start + 512 * (1 + choices.below(16))).min(bytes.len());
+            bytes[start..end].fill(0);
+        }
+        5 => {
+            let from = choices.below(bytes.len() / BLOCK_BYTES + 1) * BLOCK_BYTES;
+            let to = at / BLOCK_BYTES * BLOCK_BYTES;
+            let len = BLOCK_BYTES.min(bytes.len() - from.max(to));
+            bytes.copy_within(from..from + len, to);
+        }
+        6 => bytes.truncate(at),
+        7 => bytes.resize(bytes.len() + choices.below(4) * BLOCK_BYTES, 0),
+        8 => {
+            files.remove(&file);
+            return false;
+        }
+        9 => {
+            let copy = bytes.clone();
+            files.insert(FileId(100 + u32::from(choices.byte())), copy);
+            return false;
+        }
+        10 => {
+            let other = numbers[choices.below(numbers.len())];
+            let copy = files[&other].clone();
+            let was = files.insert(file, copy).expect("listed");
+            files.insert(other, was);
+            return false;
+        }
+        _ => {
+            let new = choices.bytes(48);
+            for (byte, new) in bytes[at..].iter_mut().zip(new) {
+                *byte = *new;
+            }
+        }
+    }
+    if manner & 0x80 != 0 {
+        seal(directory, file, files.get_mut(&file).expect("listed"));
+        return true;
+    }
+    false
+}
+
+/// An offset in a file: mostly in one of its headers or behind one.
+fn place(directory: &Directory, file: FileId, len: usize, choices: &mut Choices<'_>) -> usize {
+    let of_file = |frame: &&crate::directory::Frame| frame.file == file;
+    let frames: Vec<_> = directory.frames.iter().filter(of_file).collect();
+    let start = match choices.byte() % 4 {
+        0 => 0,
+        1 => choices.below(len + 1),
+        _ => match frames.len() {
+            0 => 0,
+            count => {
+                let offset = frames[choices.below(count)].header.offset;
+                usize::try_from(offset).expect("small files")
+            }
+        },
+    };
+    (start + choices.below(160)).min(len)
+}
+
+/// Puts every checksum right at the places where the frames of the file stood.
+fn seal(directory: &Directory, file: FileId, bytes: &mut [u8]) {
+    let crc_at = BLOCK_BYTES - 4;
+    if bytes.len() >= BLOCK_BYTES && bytes[..8] == SEGMENT_MAGIC {
+        let crc = crc32fast::hash(&bytes[..crc_at]);
+        bytes[crc_at..BLOCK_BYTES].copy_from_slice(&crc.to_le_bytes());
+    }
+    for frame in directory.frames.iter().filter(|frame| frame.file == file) {
+        let at = usize::try_from(frame.header.offset).expect("small files");
+        let home = header(bytes).map_or(frame.home, |segment| segment.home());
+        if let Some(frame) = bytes.get_mut(at..)
+            && frame.len() >= FRAME_HEADER_BYTES
+        {
+            seal_frame(home, frame);
+        }
+    }
+}
+
+/// Puts the checksums of a frame and of its parts right. `bytes` goes on to the end of the file.
+fn seal_frame(home: FrameHome, bytes: &mut [u8]) {
+    let u32_at = |bytes: &[u8], at: usize| {
+        u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]) as usize
+    };
+    let body_bytes = u32_at(bytes, 44);
+    let padded = (FRAME_HEADER_BYTES + body_bytes).next_multiple_of(BLOCK_BYTES);
+    let frame_len = padded.min(bytes.len());
+    let frame = &mut bytes[..frame_len];
+    if frame[6] == 1 {
+        let end = (FRAME_HEADER_BYTES + body_bytes).min(frame.len());
+        let mut rest = &mut frame[FRAME_HEADER_BYTES..end];
+        while rest.len() >= 40 {
+            let (part, behind) = rest.split_at_mut(u32_at(rest, 0).clamp(8, rest.len()));
+            let crc = crc32fast::hash(&part[8..]);
+            part[4..8].copy_from_slice(&crc.to_le_bytes());
+            rest = behind;
+        }
+    }
+    let salted = |bytes: &[u8]| {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&home.salt.to_le_bytes());
+        hasher.update(bytes);
+        hasher.finalize().to_le_bytes()
+    };
+    let crc = salted(&frame[FRAME_HEADER_BYTES..]);
+    frame[56..60].copy_from_slice(&crc);
+    let crc = salted(&frame[..60]);
+    frame[60..64].copy_from_slice(&crc);
+}
+
+/// What a start would do, and what an inspection says of the same files.
+fn start(directory: &Directory, device: &mut Device, is_forged: bool) {
+    let mut recovered: BTreeMap<u64, Recovered> = BTreeMap::new();
+    let mut is_refused = false;
+    match survey(device, OWNER) {
+        Ok(survey) => {
+            for (log_id, segments) in &survey.logs {
+                match log(directory, device, segments, is_forged) {
+                    Ok(found) => {
+                        recovered.insert(*log_id, found);
+                    }
+                    Err(error) => {
+                        is_refused = true;
+                        check_error(&error);
+                    }
+                }
+            }
+        }
+        Err(error) => {
+            is_refused = true;
+            check_error(&error);
+        }
+    }
+    let mut shown = 0u64;
+    let report = inspect(device, Some(OWNER), &mut |_| shown += 1);
+    assert_eq!(
+        report.damage.is_empty(),
+        !is_refused,
+        "a start is refused for what an inspection shows: {:?}",
+        report.damage
+    );
+    report.damage.iter().for_each(check_error);
+    for (log_id, found) in &recovered {
+        let log: &LogReport = &report.logs[log_id];
+        assert_eq!(
+            (log.records, log.commit_frames, log.epoch_max, log.torn),
+            (found.records, found.frames, found.epoch_max, found.torn)
+        );
+    }
+    let parts: u64 = report.logs.values().map(|log| log.parts).sum();
+    assert!(shown >= parts);
+}
+
+fn check_error(error: &RecoveryError) {
+    let text = error.to_string();
+    assert!(!text.is_empty() && !text.contains('\n'), "{text:?}");
+}
+
+/// One log of the directory.
+fn log(
+    directory: &Directory,
+    device: &mut Device,
+    segments: &[Segment],
+    is_forged: bool,
+) -> Result<Recovered, RecoveryError> {
+    let log_id = segments[0].header.log_id;
+    let written = directory.records.get(&log_id).map(Vec::as_slice);
+    let written = written.unwrap_or_default();
+    let mut image = Device::default();
+    image.files = device.files.clone();
+    let (mut record, mut parts) = (0, 0);
+    let found = recover(device, segments, &mut |part, place| {
+        let start = usize::try_from(place.offset).expect("small files");
+        let bytes = &image.files[&place.file][start..start + place.bytes as usize];
+        assert_eq!(bytes, part.bytes(), "a part stands where its place says");
+        PartView::read(bytes).expect("a part can be read alone");
+        record += usize::from(part.ordinal() == 0);
+        parts += 1;
+        if !is_forged {
+            let (key, value) = &written[record - 1][part.ordinal()];
+            assert_eq!(
+                (part.key(), part.value(), part.kind() == PartKind::Put),
+                (
+                    &key[..],
+                    value.as_deref().unwrap_or_default(),
+                    value.is_some()
+                ),
+                "record {record} is what was written"
+            );
+            assert_eq!(part.count(), written[record - 1].len());
+        }
+        Ok(())
+    })?;
+    assert_eq!(found.records, record as u64);
+    assert_eq!(
+        found.start.last_lsn.0, found.records,
+        "LSNs are dense from 1"
+    );
+    if is_forged {
+        return Ok(found);
+    }
+    let whole: usize = written[..record].iter().map(Vec::len).sum();
+    assert_eq!(parts, whole, "a record is there whole or not at all");
+    let last = segments.last().expect("a log has segments");
+    for frame in &directory.frames {
+        let Some(bytes) = image.files.get(&last.file) else {
+            continue;
+        };
+        let is_there = frame.home == last.header.home()
+            && usize::try_from(frame.header.offset)
+                .ok()
+                .and_then(|at| bytes.get(at..))
+                .is_some_and(|bytes| {
+                    FrameHeader::read(frame.home, frame.header.offset, bytes) == Ok(frame.header)
+                });
+        assert!(
+            !is_there || frame.header.durable_lsn <= found.start.last_lsn,
+            "{:?} proves more than {:?}",
+            frame.header,
+            found.start
+        );
+    }
+    Ok(found)
+}
+
+#[test]
+fn edits_of_every_kind_are_kept() {
+    let mut inputs = Vec::new();
+    for (number, directory) in (0u8..).zip(all()) {
+        let mut name = |what: &str, edits: &[u8]| {
+            let input = [&[number], edits].concat();
+            inputs.push((format!("directory-{number}-{what}"), input));
+        };
+        name("whole", &[]);
+        let files = directory.files.len();
+        assert!(files <= 16, "{files} files");
+        for file in 0..u8::try_from(files).expect("few") {
+            // In the last frame of the file, and a file without a frame in its header.
+            name(&format!("flip-{file}"), &[0, file, 2, 200, 44, 3]);
+            name(&format!("gone-{file}"), &[8, file, 0, 0]);
+        }
+        name("cut", &[6, 0, 2, 0, 0]);
+        name("forged-length", &[0x82, 0, 2, 0, 44, 2, 96, 0]);
+        name("forged-record", &[0x82, 0, 2, 0, 64, 2, 96, 0]);
+        name("forged-segment", &[0x82, 0, 0, 104, 3, 96, 0]);
+        name("copied-block", &[5, 0, 2, 0, 0, 1]);
+        name("torn", &[4, 0, 2, 1, 0, 3]);
+    }
+    let kinds = all().iter().flat_map(|directory| &directory.frames).fold(
+        [false; 3],
+        |mut kinds, frame| {
+            kinds[match frame.header.kind {
+                FrameKind::Commit => 0,
+                FrameKind::Mark => 1,
+                FrameKind::Summary => 2,
+            }] = true;
+            kinds
+        },
+    );
+    assert_eq!(
+        kinds, [true; 3],
+        "the directories hold frames of every kind"
+    );
+    keep(FOLDER, "recovery", &inputs);
+}
