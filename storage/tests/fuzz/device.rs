@@ -12,6 +12,8 @@ use crate::target::Choices;
 const SECTOR_BYTES: usize = 512;
 
 struct Unsynced {
+    /// The how-manieth write to end.
+    number: u64,
     file: FileId,
     offset: usize,
     bytes: Vec<u8>,
@@ -23,6 +25,10 @@ pub struct Device {
     pub files: BTreeMap<FileId, Vec<u8>>,
     under_way: VecDeque<Io<HeapBlock>>,
     unsynced: Vec<Unsynced>,
+    /// Writes that have ended.
+    ended: u64,
+    /// For the sync under way: the writes that had ended when it was asked for.
+    covered: Option<u64>,
 }
 
 impl Device {
@@ -35,7 +41,13 @@ impl Device {
     }
 
     pub fn submit(&mut self, requests: &mut Vec<Io<HeapBlock>>) {
-        self.under_way.extend(requests.drain(..));
+        for request in requests.drain(..) {
+            if matches!(request, Io::Sync { .. }) {
+                assert!(self.covered.is_none(), "one sync at a time");
+                self.covered = Some(self.ended);
+            }
+            self.under_way.push_back(request);
+        }
     }
 
     pub fn under_way(&self) -> usize {
@@ -54,7 +66,8 @@ impl Device {
                 len,
                 durable,
             } => {
-                let write = unsynced(file, offset, &block, len);
+                let write = self.unsynced(file, offset, &block, len);
+                self.ended += 1;
                 if durable {
                     self.apply(&write);
                 } else {
@@ -62,12 +75,11 @@ impl Device {
                 }
                 (token, Some(block))
             }
-            // Only what ended before a sync was asked for is covered by it. The log has one under
-            // way at a time, and asks for the next when a write has ended since.
             Io::Sync { token, file } => {
+                let covered = self.covered.take().expect("it was asked for");
                 let (synced, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.unsynced)
                     .into_iter()
-                    .partition(|write| write.file == file);
+                    .partition(|write| write.file == file && write.number < covered);
                 self.unsynced = rest;
                 synced.iter().for_each(|write| self.apply(write));
                 (token, None)
@@ -99,6 +111,7 @@ impl Device {
     /// Of every write that is not durable nothing, all or some sectors remain.
     pub fn crash(&mut self, choices: &mut Choices<'_>) {
         let mut writes = std::mem::take(&mut self.unsynced);
+        self.covered = None;
         for request in std::mem::take(&mut self.under_way) {
             if let Io::Write {
                 file,
@@ -108,7 +121,7 @@ impl Device {
                 ..
             } = request
             {
-                writes.push(unsynced(file, offset, &block, len));
+                writes.push(self.unsynced(file, offset, &block, len));
             }
         }
         for write in writes {
@@ -116,6 +129,7 @@ impl Device {
             for (number, sector) in write.bytes.chunks(SECTOR_BYTES).enumerate() {
                 if kept & 1 == 1 {
                     self.apply(&Unsynced {
+                        number: write.number,
                         file: write.file,
                         offset: write.offset + number * SECTOR_BYTES,
                         bytes: sector.to_vec(),
@@ -126,17 +140,18 @@ impl Device {
         }
     }
 
+    fn unsynced(&self, file: FileId, offset: u64, block: &HeapBlock, len: u32) -> Unsynced {
+        Unsynced {
+            number: self.ended,
+            file,
+            offset: usize::try_from(offset).expect("small files"),
+            bytes: block.bytes()[..len as usize].to_vec(),
+        }
+    }
+
     fn apply(&mut self, write: &Unsynced) {
         let file = self.files.get_mut(&write.file).expect("it was created");
         file[write.offset..][..write.bytes.len()].copy_from_slice(&write.bytes);
-    }
-}
-
-fn unsynced(file: FileId, offset: u64, block: &HeapBlock, len: u32) -> Unsynced {
-    Unsynced {
-        file,
-        offset: usize::try_from(offset).expect("small files"),
-        bytes: block.bytes()[..len as usize].to_vec(),
     }
 }
 
