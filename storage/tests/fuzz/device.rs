@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use penstock_storage::io::{Block, Completion, FileId, Io, SegmentSource};
+use penstock_storage::io::{Block, Completion, FileId, Io, IoFailure, SegmentSource};
 
 use crate::heap::HeapBlock;
 use crate::target::Choices;
@@ -105,6 +105,20 @@ impl Device {
             token,
             block,
             result: Ok(()),
+        }
+    }
+
+    /// Ends the request at `index` with an error; of a write nothing is there.
+    pub fn fail(&mut self, index: usize) -> Completion<HeapBlock> {
+        let request = self.under_way.remove(index).expect("under way");
+        let (token, block) = match request {
+            Io::Write { token, block, .. } | Io::Read { token, block, .. } => (token, Some(block)),
+            Io::Sync { token, .. } => (token, None),
+        };
+        Completion {
+            token,
+            block,
+            result: Err(IoFailure::Device(5)),
         }
     }
 

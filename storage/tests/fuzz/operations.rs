@@ -122,9 +122,9 @@ impl World {
             }
             _ => match choices.byte() % 8 {
                 0 => self.crash(choices),
-                1 => {
-                    self.store.log_mut().spare_refused();
-                }
+                1 => self.store.log_mut().spare_refused(),
+                2 => self.fail(choices),
+                3 => self.stop(choices),
                 _ => {
                     self.now_us += 1_000 * u64::from(choices.byte());
                     self.pump();
@@ -161,6 +161,47 @@ impl World {
         self.store
             .admit(hash(&key(number)), place, &block, hash)
             .expect("what was written");
+    }
+
+    /// A request fails. After one of the log's nothing more becomes durable, and a start follows.
+    fn fail(&mut self, choices: &mut Choices<'_>) {
+        if self.device.under_way() == 0 {
+            return;
+        }
+        let completion = self.device.fail(choices.below(self.device.under_way()));
+        if self.reads.remove(&completion.token.0).is_some() {
+            return;
+        }
+        let log = self.store.log_mut();
+        let durable = log.durable();
+        assert!(log.completed(self.now_us, completion).is_err(), "poisoned");
+        while self.device.under_way() > 0 {
+            let completion = self.device.complete(0);
+            if self.reads.remove(&completion.token.0).is_none() {
+                let log = self.store.log_mut();
+                assert!(log.completed(self.now_us, completion).is_err(), "poisoned");
+            }
+        }
+        self.store.log_mut().pump(self.now_us, &mut self.requests);
+        assert!(self.requests.is_empty(), "a poisoned log asks for nothing");
+        assert_eq!(self.store.log().durable(), durable);
+        self.crash(choices);
+    }
+
+    /// A clean stop: every record is durable then.
+    fn stop(&mut self, choices: &mut Choices<'_>) {
+        self.store.log_mut().close();
+        for _ in 0..100 {
+            self.pump();
+            while self.device.under_way() > 0 {
+                self.complete(0);
+            }
+            // The log may rest before it notices that there is nothing to do.
+            self.now_us += 10_000;
+        }
+        let log = self.store.log();
+        assert!(log.is_closed() && log.durable() == log.appended());
+        self.crash(choices);
     }
 
     /// Changes keys if they can be told without a read and the log has room.
@@ -362,6 +403,21 @@ fn lives_of_a_store_are_kept() {
             "filled-and-crashed",
             1,
             &[&[5], &fill, &crash, &cold, &fill],
+        ),
+        named(
+            "failed-write",
+            1,
+            &[&[5], &put(1, 80), &[5, 9, 2, 0], &put(2, 80)],
+        ),
+        named(
+            "failed-sync",
+            1,
+            &[&[5], &put(1, 80), &[5, 7, 0, 5, 9, 2, 0]],
+        ),
+        named(
+            "stopped",
+            0,
+            &[&[5], &put(1, 80), &put(2, 0), &[9, 3], &put(3, 70)],
         ),
         named("full-disk", 0, &[&[9, 1], &put(1, 80), &[5], &put(1, 80)]),
     ];
