@@ -20,6 +20,25 @@ pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     }
 }
 
+/// Eight bytes, as a little-endian number, that stand in front of `bytes` if the CRC-32 of all
+/// together is `crc`. There are many such; in front of anything else they all give the same CRC-32
+/// too, because nothing of them is left but the 32 bits of state behind them.
+pub(crate) fn bytes_before(bytes: &[u8], crc: u32) -> u64 {
+    // The register runs backwards: its highest bit tells whether the polynomial was added.
+    let back = |state: u32, byte: &u8| {
+        let state = (0..8).fold(state, |state, _| match state >> 31 {
+            0 => state << 1,
+            _ => ((state ^ POLYNOMIAL) << 1) | 1,
+        });
+        state ^ u32::from(*byte)
+    };
+    let behind = bytes.iter().rfold(!crc, back);
+    // Four bytes added to the register are the same as four zeros after they were added.
+    let zeros = [0; 4];
+    let last = !crc32fast::hash(&zeros) ^ zeros.iter().rfold(behind, back);
+    u64::from(last) << 32
+}
+
 #[inline]
 fn short(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
@@ -87,6 +106,18 @@ mod tests {
                 let bytes = &bytes[start..end];
                 assert_eq!(short(bytes), crc32fast::hash(bytes), "{start}..{end}");
             }
+        }
+    }
+
+    #[test]
+    fn bytes_before_give_the_checksum_and_stand_for_those_that_were_there() {
+        let text = b"a header of sixty bytes, and what else was sealed with it";
+        let other = b"the body";
+        for salt in [0, 1, 0x1122_3344_5566_7788, u64::MAX] {
+            let sealed = |salt: u64, bytes: &[u8]| crc32(&[&salt.to_le_bytes(), bytes].concat());
+            let found = bytes_before(text, sealed(salt, text));
+            assert_eq!(sealed(found, text), sealed(salt, text));
+            assert_eq!(sealed(found, other), sealed(salt, other));
         }
     }
 }

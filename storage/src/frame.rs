@@ -3,6 +3,7 @@
 
 use crc32fast::Hasher;
 
+use crate::checksum::bytes_before;
 use crate::io::BLOCK_BYTES;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
@@ -24,6 +25,9 @@ pub enum FrameKind {
     Mark,
     /// What the segment holds, written when it is sealed.
     Summary,
+    /// What a repair left of damaged frames in their place: it counts the records that they held,
+    /// and holds those of them that were still whole.
+    Repair,
 }
 
 /// The segment that a frame stands in, as far as its checks need it.
@@ -35,6 +39,18 @@ pub struct FrameHome {
     pub segment_sequence: u64,
     /// The salt of this use of the file.
     pub salt: u64,
+}
+
+impl FrameHome {
+    /// The home of a frame header if it is whole, with a salt under which the CRCs of all frames of
+    /// that home agree as they do under the real one. It proves nothing: any 64 bytes have one.
+    pub(crate) fn by_frame(bytes: &[u8; BLOCK_BYTES]) -> Self {
+        FrameHome {
+            log_id: read_u64(&bytes[8..16]),
+            segment_sequence: u64::from(read_u32(&bytes[16..20])),
+            salt: bytes_before(&bytes[..60], read_u32(&bytes[60..64])),
+        }
+    }
 }
 
 /// Why bytes are not a frame header.
@@ -101,6 +117,7 @@ impl FrameHeader {
             FrameKind::Commit => 1,
             FrameKind::Mark => 2,
             FrameKind::Summary => 3,
+            FrameKind::Repair => 4,
         };
         header[7] = 0;
         header[8..16].copy_from_slice(&home.log_id.to_le_bytes());
@@ -162,6 +179,7 @@ impl FrameHeader {
             1 => FrameKind::Commit,
             2 => FrameKind::Mark,
             3 => FrameKind::Summary,
+            4 => FrameKind::Repair,
             _ => return Err(unsupported),
         };
         Ok(FrameHeader {

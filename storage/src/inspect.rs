@@ -38,8 +38,12 @@ pub struct LogReport {
     pub marks: u64,
     /// Frames that end a sealed segment.
     pub summaries: u64,
+    /// Frames that a repair left in the place of damaged ones.
+    pub repairs: u64,
     /// Records.
     pub records: u64,
+    /// Records that a repair gave up: they have an LSN and are not there.
+    pub given_up: u64,
     /// Parts of those records.
     pub parts: u64,
     /// Tombstones among the parts.
@@ -123,12 +127,17 @@ impl LogReport {
                     FrameKind::Commit => self.commit_frames += 1,
                     FrameKind::Mark => self.marks += 1,
                     FrameKind::Summary => self.summaries += 1,
+                    FrameKind::Repair => self.repairs += 1,
                 }
-                self.records += u64::from(frame.record_count);
+                self.given_up += u64::from(frame.record_count);
                 self.last_lsn = Lsn(frame.end_lsn().0 - 1);
                 self.proven_durable = frame.durable_lsn;
             }
             Event::Part(part, _) => {
+                if part.ordinal() == 0 {
+                    self.records += 1;
+                    self.given_up -= 1;
+                }
                 self.parts += 1;
                 self.tombstones += u64::from(part.kind() == PartKind::Tombstone);
                 self.part_bytes += part.bytes().len() as u64;

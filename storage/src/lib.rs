@@ -20,6 +20,7 @@ pub mod log;
 pub mod planted;
 pub mod record;
 pub mod recovery;
+pub mod repair;
 pub mod segment;
 pub mod store;
 pub mod summary;

@@ -63,6 +63,8 @@ pub struct Recovered {
     pub frames: u64,
     /// Records replayed.
     pub records: u64,
+    /// Records that an earlier repair gave up: they have an LSN and are not there.
+    pub given_up: u64,
     /// The end of the last segment was torn by a crash and left out.
     pub torn: Option<TornTail>,
     /// The file of the last record. It is to be synced before anything that was read is served:
@@ -96,6 +98,7 @@ impl Default for Recovered {
             epoch_max: 0,
             frames: 0,
             records: 0,
+            given_up: 0,
             torn: None,
             last_file: None,
             truncate: Vec::new(),
@@ -438,9 +441,14 @@ pub(crate) fn replay(
             None => replay.last_segment(segment)?,
         }
         let found = &mut replay.found;
+        // A file that an earlier start has cut cannot be the last again.
+        let mut earlier = segments[..index].iter();
+        let is_cut = earlier
+            .next_back()
+            .is_some_and(|last| last.file_bytes < last.header.segment_bytes);
         if found.start.last_lsn > before.last_lsn {
             found.last_file = Some(segment.file);
-        } else if index + 1 == segments.len() && before.is_unproven {
+        } else if index + 1 == segments.len() && (before.is_unproven || is_cut) {
             found.rows.insert(Row::LastKept);
             // Its header is what the verdict on the segment before it rests on.
             found.last_file = Some(segment.file);
@@ -589,7 +597,8 @@ impl<S: SegmentSource> Replay<'_, S> {
             filled: 0,
         };
         let mut buffer = std::mem::take(&mut self.buffer);
-        let mut summary = Summary::new();
+        // A repair leaves the summary as it was, so there is nothing to compare it with any more.
+        let mut summary = Some(Summary::new());
         let mut bad = None;
         while offset < limit {
             let Some(block) = window.bytes(self.source, &mut buffer, offset, BLOCK_BYTES)? else {
@@ -671,15 +680,22 @@ impl<S: SegmentSource> Replay<'_, S> {
         segment: &Segment,
         frame: &FrameHeader,
         body: &[u8],
-        summary: &mut Summary,
+        summary: &mut Option<Summary>,
     ) -> Result<(), RecoveryError> {
         let last_lsn = (frame.record_count > 0).then(|| Lsn(frame.end_lsn().0 - 1));
         let wrong = |found: &Recovered, cause| {
             let row = Row::FrameBodyContradicts;
             Err(corrupt(row, segment, found, last_lsn, cause))
         };
+        let body = match frame.kind {
+            FrameKind::Repair => kept_parts(body),
+            _ => Some(body),
+        };
+        let Some(body) = body else {
+            return wrong(&self.found, "a repair holds neither parts nor zeros");
+        };
         match frame.kind {
-            FrameKind::Commit => {
+            FrameKind::Commit | FrameKind::Repair => {
                 // All parts are checked before the first is visited: a frame replays whole or not
                 // at all.
                 let records = match count_records(body) {
@@ -700,18 +716,26 @@ impl<S: SegmentSource> Replay<'_, S> {
                         });
                     }
                 };
-                if records != frame.record_count || records == 0 {
+                let given_up = if frame.kind == FrameKind::Repair {
+                    *summary = None;
+                    frame.record_count.checked_sub(records)
+                } else {
+                    (records == frame.record_count && records > 0).then_some(0)
+                };
+                let Some(given_up) = given_up else {
                     return wrong(
                         &self.found,
                         "the frame does not hold the records that it counts",
                     );
-                }
-                self.found.frames += 1;
+                };
+                self.found.frames += u64::from(records > 0);
                 self.found.records += u64::from(records);
+                self.found.given_up += u64::from(given_up);
             }
             FrameKind::Mark if body.is_empty() && frame.record_count == 0 => {}
             FrameKind::Summary if frame.record_count == 0 => {
-                if Summary::read(body).as_ref() != Some(summary) {
+                let read = Summary::read(body);
+                if read.is_none() || summary.is_some() && read != *summary {
                     return wrong(&self.found, "the summary does not agree with the segment");
                 }
             }
@@ -720,7 +744,7 @@ impl<S: SegmentSource> Replay<'_, S> {
             }
         }
         self.visit(segment, Event::Frame(segment.file, frame))?;
-        if frame.kind != FrameKind::Commit {
+        if matches!(frame.kind, FrameKind::Mark | FrameKind::Summary) {
             return Ok(());
         }
         let mut start = 0;
@@ -735,13 +759,10 @@ impl<S: SegmentSource> Replay<'_, S> {
             *last = (*last).max(part.sequence());
             self.found.epoch_max = self.found.epoch_max.max(part.epoch());
             let is_tombstone = part.kind() == PartKind::Tombstone;
-            summary.note(
-                part.slot(),
-                part.epoch(),
-                part.sequence(),
-                place.offset,
-                is_tombstone,
-            );
+            if let Some(summary) = summary {
+                let (epoch, sequence) = (part.epoch(), part.sequence());
+                summary.note(part.slot(), epoch, sequence, place.offset, is_tombstone);
+            }
             if part.ordinal() == 0 || !is_planted(Bug::ReplayFirstPart) {
                 self.visit(segment, Event::Part(part, place))?;
             }
@@ -824,8 +845,31 @@ fn corrupt(
     })
 }
 
+/// The parts at the start of a repair's body; `None` if anything but zeros stands behind them. A
+/// part never begins with zeros: its length does.
+fn kept_parts(body: &[u8]) -> Option<&[u8]> {
+    let mut end = 0;
+    while let Ok(part) = PartView::read(&body[end..]) {
+        end += part.bytes().len();
+    }
+    let (parts, rest) = body.split_at(end);
+    rest.chunks(BLOCK_BYTES).all(is_zero).then_some(parts)
+}
+
+/// Whether the body of a frame is one of its kind, as far as the frame alone tells.
+pub(crate) fn is_sound(frame: &FrameHeader, body: &[u8]) -> bool {
+    let count = frame.record_count;
+    match frame.kind {
+        FrameKind::Commit => count > 0 && count_records(body) == Ok(count),
+        FrameKind::Mark => count == 0 && body.is_empty(),
+        FrameKind::Summary => count == 0 && Summary::read(body).is_some(),
+        FrameKind::Repair => kept_parts(body)
+            .is_some_and(|parts| count_records(parts).is_ok_and(|records| records <= count)),
+    }
+}
+
 /// Checks the parts of a frame and how they make up records, and counts the records.
-fn count_records(body: &[u8]) -> Result<u32, PartError> {
+pub(crate) fn count_records(body: &[u8]) -> Result<u32, PartError> {
     let mut records = 0;
     let mut start = 0;
     // Of the record that is not complete yet: the next ordinal, and what its parts share.

@@ -125,7 +125,9 @@ fn summarize(out: &mut Output<impl Write>, report: &Report) {
             commit_frames,
             marks,
             summaries,
+            repairs,
             records,
+            given_up,
             parts,
             tombstones,
             part_bytes,
@@ -143,6 +145,11 @@ fn summarize(out: &mut Output<impl Write>, report: &Report) {
              told durable to {}",
             last_lsn.0, proven_durable.0
         ));
+        if *repairs > 0 {
+            out.line(format_args!(
+                "  repaired: {repairs} frames stand where damaged ones stood; {given_up} records were given up"
+            ));
+        }
         if let Some(torn) = torn {
             out.line(format_args!(
                 "  torn by a crash: {} bytes at {:08}.seg+{} from LSN {}, never acknowledged; the next start cuts them",

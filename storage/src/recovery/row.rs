@@ -121,10 +121,10 @@ rows! {
         "the last segment is shorter than its header says",
         "damage: no crash shortens a file";
     LastEmpty = "last-empty", Serve,
-        "the last segment holds no record, and the one before it proves its own end by a last frame that tells all before it durable",
+        "the last segment holds no record, and the one before it has its full length and ends with a frame that tells all its records durable",
         "deleted; the log goes on from the segment before, and its sequence and LSN are used again under another salt";
     LastKept = "last-kept", Serve,
-        "the last segment holds no record, and nothing else proves the end of the one before it",
+        "the last segment holds no record, and nothing else proves the end of the one before it, or that one was cut there",
         "kept as that proof; the log goes on behind it";
 }
 

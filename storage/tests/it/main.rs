@@ -13,5 +13,6 @@ mod group;
 mod heap;
 mod journal;
 mod random;
+mod repair;
 mod store;
 mod table;

@@ -316,5 +316,12 @@ table! {
         let end_offset = BLOCK_BYTES as u64;
         let expected = LogStart { last_sequence: 2, end_offset, last_lsn: Lsn(3), is_unproven: false };
         assert_eq!(start, expected);
+
+        // The first start has cut the first segment, so the second must stay whatever is left of it.
+        let mut disk = Disk::holding(two_segments());
+        read_back(&mut disk).unwrap();
+        disk.files.get_mut(&SECOND).unwrap()[BLOCK_BYTES..].fill(0);
+        let lengths = [(FIRST, 5 * BLOCK_BYTES), (SECOND, SEGMENT_BYTES)];
+        serves(&disk.files, &rows, 3, &lengths);
     }
 }
