@@ -6,6 +6,7 @@
 //!   IDENTITY                 one block, see `identity.rs`; replaced as a whole at each start
 //!   segments/00000007.seg    FileId(7); for life
 //!   segments/*.tmp           being made; removed at the next start
+//!   lostfound/0001/          what a repair replaced, see `repair.rs`
 //! ```
 
 use std::collections::HashSet;
@@ -101,6 +102,22 @@ impl Directory {
     /// # Errors
     /// As for [`Directory::open`].
     pub fn inspect(path: &Path) -> Result<Self, DirectoryError> {
+        Self::look_at(path, lock_to_read)
+    }
+
+    /// Opens the directory of a stopped server to change what stands in it: as
+    /// [`Directory::inspect`], but nobody else can come in between.
+    ///
+    /// # Errors
+    /// As for [`Directory::open`].
+    pub fn repair(path: &Path) -> Result<Self, DirectoryError> {
+        Self::look_at(path, |path| lock(path).map(Some))
+    }
+
+    fn look_at(
+        path: &Path,
+        lock: impl FnOnce(&Path) -> Result<Option<File>, DirectoryError>,
+    ) -> Result<Self, DirectoryError> {
         if !path.is_dir() {
             let source = fs::read_dir(path)
                 .err()
@@ -108,7 +125,7 @@ impl Directory {
             return Err(DirectoryError::io(path, "open", source));
         }
         refuse_foreign(path)?;
-        let lock = lock_to_read(path)?;
+        let lock = lock(path)?;
         let identity =
             read_identity(path)?.ok_or_else(|| DirectoryError::Empty { path: path.into() })?;
         let segments = Segments {

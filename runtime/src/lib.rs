@@ -8,6 +8,7 @@ pub mod directory;
 pub mod disk;
 pub mod expression;
 pub mod identity;
+pub mod repair;
 pub mod server;
 pub mod spare;
 mod system;

@@ -1,13 +1,16 @@
-//! `penstock inspect`: reads and checks every byte of a stopped data directory.
+//! `penstock inspect`: reads and checks every byte of a stopped data directory, and with `--repair`
+//! makes one that is damaged fit to be served, if the operator agrees to what that gives up.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
 use penstock_runtime::directory::{Directory, DirectoryError};
+use penstock_runtime::repair::{carry_out, lost_text};
 use penstock_storage::inspect::{LogReport, Report, inspect};
 use penstock_storage::record::PartKind;
 use penstock_storage::recovery::Event;
+use penstock_storage::repair::plan;
 use penstock_storage::segment::Owner;
 
 use super::output::{Output, hex};
@@ -16,32 +19,45 @@ use super::{EXIT_CODES, Failure};
 const EXAMPLES: &str = "\
 Examples:
   penstock inspect ./penstock-data
-  penstock inspect ./penstock-data --dump | grep stock:42";
+  penstock inspect ./penstock-data --dump | grep stock:42
+  penstock inspect ./penstock-data --repair                        what a repair would give up
+  penstock inspect ./penstock-data --repair --accept-loss 1:5-7    carry it out";
 
 /// What is looked at, and how closely.
 #[derive(Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct InspectArgs {
-    /// Data directory of a stopped server; nothing in it is changed
+    /// Data directory of a stopped server; nothing in it is changed unless a loss is accepted
     #[arg(value_name = "DIR", default_value = "./penstock-data")]
     directory: PathBuf,
     /// Also print every segment, frame and part, oldest first
     #[arg(long)]
     dump: bool,
+    /// Print what is damaged, how it would be mended and what that gives up
+    #[arg(long, conflicts_with = "dump")]
+    repair: bool,
+    /// Carry the repair out, if what it gives up is among these: LOG:FROM-TO, file:N or none, as
+    /// --repair prints it. Give it once for each; files as they were go to lostfound/ in DIR
+    #[arg(long, value_name = "LOSS", requires = "repair")]
+    accept_loss: Vec<String>,
 }
 
 impl InspectArgs {
     /// Prints what is there; fails if anything is damaged.
     pub fn run(self) -> Result<(), Failure> {
-        let directory = Directory::inspect(&self.directory).map_err(|error| match error {
+        let opened = if self.accept_loss.is_empty() {
+            Directory::inspect(&self.directory)
+        } else {
+            Directory::repair(&self.directory)
+        };
+        let directory = opened.map_err(|error| match error {
             DirectoryError::Damaged { .. } => Failure::no(error),
             _ => Failure::usage(error),
         })?;
+        if self.repair {
+            return self.repair(&directory);
+        }
         let identity = directory.identity();
-        let owner = Owner {
-            cluster_id: identity.cluster_id,
-            node_id: identity.node_id,
-        };
         let mut out = Output::stdout();
         out.line(format_args!(
             "{}: cluster {}, node {}, started {} times, {} logs",
@@ -52,7 +68,7 @@ impl InspectArgs {
             identity.log_count,
         ));
         let mut source = directory.segments().reader();
-        let report = inspect(&mut source, Some(owner), &mut |event| {
+        let report = inspect(&mut source, Some(owner_of(&directory)), &mut |event| {
             if self.dump {
                 show(&mut out, event);
             }
@@ -62,10 +78,85 @@ impl InspectArgs {
         match report.damage.len() {
             0 => Ok(()),
             count => Err(Failure::no(format_args!(
-                "{count} damaged in {}; a start would be refused",
+                "{count} damaged in {}; a start would be refused; --repair shows what can be done",
                 self.directory.display()
             ))),
         }
+    }
+
+    /// Prints the plan; carries it out if all that it gives up was accepted.
+    fn repair(&self, directory: &Directory) -> Result<(), Failure> {
+        let failed = |error| Failure::usage(format_args!("cannot repair: {error}"));
+        let planned = || plan(&mut directory.segments().reader(), owner_of(directory));
+        let plan = planned().map_err(failed)?;
+        let mut out = Output::stdout();
+        if !plan.is_needed() {
+            out.line(format_args!("nothing to repair: a start would be served"));
+            return out.finish();
+        }
+        for damage in &plan.damages {
+            out.line(format_args!("{damage}"));
+            for part in damage.lost_parts.iter().take(PARTS_SHOWN_MAX) {
+                out.line(format_args!("  {}", lost_text(part)));
+            }
+            let more = damage.lost_parts.len().saturating_sub(PARTS_SHOWN_MAX);
+            if more > 0 {
+                out.line(format_args!("  and {more} more"));
+            }
+        }
+        for error in &plan.beyond {
+            out.line(format_args!("BEYOND REPAIR: {error}"));
+        }
+        if !plan.beyond.is_empty() {
+            out.line(format_args!("nothing was changed"));
+            out.finish()?;
+            return Err(Failure::no(
+                "this cannot be repaired here: restore the directory from a backup",
+            ));
+        }
+        let mut losses: Vec<String> = plan.losses().map(|loss| loss.to_string()).collect();
+        if losses.is_empty() {
+            losses.push("none".into());
+        }
+        let missing = losses.iter().find(|loss| !self.accept_loss.contains(loss));
+        if let Some(missing) = missing {
+            out.line(format_args!("gives up: {}", losses.join(" ")));
+            out.line(format_args!("nothing was changed; to carry it out:"));
+            out.line(format_args!(
+                "  penstock inspect {} --repair --accept-loss {}",
+                self.directory.display(),
+                losses.join(" --accept-loss ")
+            ));
+            out.finish()?;
+            return Err(if self.accept_loss.is_empty() {
+                Failure::no("a repair was planned and not carried out")
+            } else {
+                Failure::usage(format_args!(
+                    "--accept-loss {missing} is not given; nothing was changed"
+                ))
+            });
+        }
+        let folder = carry_out(directory, &plan).map_err(failed)?;
+        out.line(format_args!(
+            "repaired; the files as they were: {}",
+            folder.display()
+        ));
+        out.finish()?;
+        if planned().map_err(failed)?.is_needed() {
+            return Err(Failure::no("there is damage left: repair again"));
+        }
+        Ok(())
+    }
+}
+
+/// Lost parts that are printed for one damage, at most; the manifest names more.
+const PARTS_SHOWN_MAX: usize = 20;
+
+fn owner_of(directory: &Directory) -> Owner {
+    let identity = directory.identity();
+    Owner {
+        cluster_id: identity.cluster_id,
+        node_id: identity.node_id,
     }
 }
 
