@@ -4,10 +4,11 @@
 //! soon as fewer than `frames_in_flight_max` writes are under way and somebody waits for one of its
 //! records; what arrives meanwhile joins the next frame. Every write of a log (segment headers,
 //! frames, summaries, marks) is an entry of one queue, and a record is durable only when its entry
-//! and all before it are. A segment header is under way alone: it goes when everything before it is
-//! durable, and what stands behind it waits until it is. So a header proves that the segment before
-//! ended where the header says, and a frame proves that its segment's header was durable; recovery
-//! builds on both. It costs one flush more in each segment.
+//! and all before it are. Segment headers and marks are under way alone: they go when everything
+//! before them is durable, and what stands behind them waits until they are. So a header proves that
+//! the segment before ended where the header says, and a frame proves that its segment's header was
+//! durable, and the mark in front of it; recovery builds on all three. It costs one flush more in
+//! each segment and each idle moment.
 //!
 //! After a failed or short write or sync the log is poisoned: it emits nothing more and nothing
 //! more becomes durable, because a later sync that succeeds proves nothing about the writes that
@@ -185,8 +186,15 @@ struct Write<B> {
     block: Option<B>,
     /// The last record that is durable once this write and all before it are.
     last_lsn: Lsn,
-    /// The segment of a frame; a segment header has none.
-    home: Option<FrameHome>,
+    /// The segment of a frame and its kind; a segment header has none.
+    frame: Option<(FrameHome, FrameKind)>,
+}
+
+impl<B> Write<B> {
+    /// Whether nothing else may be under way with it.
+    fn is_alone(&self) -> bool {
+        matches!(self.frame, None | Some((_, FrameKind::Mark)))
+    }
 }
 
 /// The writer of one log.
@@ -650,7 +658,7 @@ impl<P: Blocks> Log<P> {
         segment.end_offset += len as u64;
         self.counters.padding_bytes += (len - FRAME_HEADER_BYTES - body_bytes) as u64;
         self.sealed.0 += u64::from(record_count);
-        self.push_write(file, offset, block, len, Some(home));
+        self.push_write(file, offset, block, len, Some((home, kind)));
     }
 
     fn push_write(
@@ -659,7 +667,7 @@ impl<P: Blocks> Log<P> {
         offset: u64,
         block: P::Block,
         len: usize,
-        home: Option<FrameHome>,
+        frame: Option<(FrameHome, FrameKind)>,
     ) {
         self.counters.device_bytes += len as u64;
         self.waiting += 1;
@@ -670,7 +678,7 @@ impl<P: Blocks> Log<P> {
             len: u32::try_from(len).expect("a frame is bounded by the record limits"),
             block: Some(block),
             last_lsn: self.sealed,
-            home,
+            frame,
         });
     }
 
@@ -680,7 +688,7 @@ impl<P: Blocks> Log<P> {
             let index = self.writes.len() - self.waiting;
             if index > 0
                 && !is_planted(Bug::HeaderTooEarly)
-                && (self.writes[index].home.is_none() || self.writes[0].home.is_none())
+                && (self.writes[index].is_alone() || self.writes[0].is_alone())
             {
                 return;
             }
@@ -688,7 +696,7 @@ impl<P: Blocks> Log<P> {
             let mut block = write.block.take().expect("a waiting write owns its block");
             // It may have been sealed long ago. What goes to the disk after a record was durable
             // proves it, should the record be found damaged.
-            if let Some(home) = write.home {
+            if let Some((home, _)) = write.frame {
                 let told = match is_planted(Bug::TellWritten) {
                     true => self.written,
                     false => self.durable,
@@ -713,7 +721,7 @@ impl<P: Blocks> Log<P> {
     }
 
     /// One sync for all writes that are done and not covered by a sync yet. They stand in one file:
-    /// a header is under way alone.
+    /// a segment header is under way alone.
     fn emit_sync(&mut self, io: &mut Vec<Io<P::Block>>) {
         if self.config.sync == SyncMethod::DurableWrite || self.sync_under_way {
             return;

@@ -513,8 +513,9 @@ impl<S: SegmentSource> Replay<'_, S> {
         let bad = self.frames(segment, limit)?;
         let rest = self.rest(segment)?;
         let cause = bad.unwrap_or("something stands behind the end");
-        if rest.durable_lsn > self.found.start.last_lsn && !is_planted(Bug::CutOnAnyBadFrame) {
-            let lsn_to = Some(rest.durable_lsn);
+        let last_lsn = self.found.start.last_lsn;
+        let lsn_to = (rest.durable_lsn > last_lsn).then_some(rest.durable_lsn);
+        if (lsn_to.is_some() || rest.goes_on) && !is_planted(Bug::CutOnAnyBadFrame) {
             return Err(corrupt(
                 Row::LastDamaged,
                 segment,
@@ -782,9 +783,11 @@ impl<S: SegmentSource> Replay<'_, S> {
     fn rest(&mut self, segment: &Segment) -> Result<Rest, RecoveryError> {
         let home: FrameHome = segment.header.home();
         let mut at = self.found.start.end_offset;
+        let end = self.found.start;
         let mut rest = Rest {
             end_offset: at,
             durable_lsn: Lsn(0),
+            goes_on: false,
         };
         self.buffer.resize(self.buffer.len().max(CHUNK_BYTES), 0);
         loop {
@@ -804,6 +807,8 @@ impl<S: SegmentSource> Replay<'_, S> {
                 rest.end_offset = position + block.len() as u64;
                 if let Ok(frame) = FrameHeader::read(home, position, block) {
                     rest.durable_lsn = rest.durable_lsn.max(frame.durable_lsn);
+                    rest.goes_on |=
+                        position > end.end_offset && frame.first_lsn.0 == end.last_lsn.0 + 1;
                 }
             }
             if read < CHUNK_BYTES {
@@ -820,6 +825,9 @@ struct Rest {
     end_offset: u64,
     /// The highest LSN that a frame header there knows to have been durable.
     durable_lsn: Lsn,
+    /// A frame stands there that begins with the very next record, though not in the next place: so
+    /// only a mark can have been between, and that was durable before anything was written behind.
+    goes_on: bool,
 }
 
 /// Damage behind the good frames found so far.

@@ -693,7 +693,8 @@ impl<S: SegmentSource> Planner<'_, S> {
             };
             let is_next = frame.offset == at && frame.first_lsn.0 == lsn.0 + 1;
             // Behind a gap of which nothing was durable the tail is torn, and a start cuts it.
-            let is_torn = told == Told::Last && content.durable_lsn <= lsn;
+            let is_record_gone = frame.first_lsn.0 > lsn.0 + 1;
+            let is_torn = told == Told::Last && content.durable_lsn <= lsn && is_record_gone;
             if !is_within || frame.first_lsn <= lsn || (!is_next && is_torn) {
                 break;
             }

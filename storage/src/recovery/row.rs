@@ -115,8 +115,8 @@ rows! {
         "the last segment: no good frame at some offset, something behind, and no frame header there tells the first missing record durable",
         "a torn tail: left out, and told with its LSN and bytes; the next segment's header is written at once to seal it";
     LastDamaged = "last-damaged", Refuse,
-        "the last segment: no good frame at some offset, and a later block holds a frame header, valid under this segment's salt, whose durable LSN reaches the first missing record",
-        "damage: that record was durable";
+        "the last segment: no good frame at some offset, and a later block holds a frame header, valid under this segment's salt, whose durable LSN reaches the first missing record, or which begins with that record",
+        "damage: that record was durable, or the mark in front of it";
     LastCutShort = "last-cut-short", Refuse,
         "the last segment is shorter than its header says",
         "damage: no crash shortens a file";

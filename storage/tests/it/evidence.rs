@@ -153,3 +153,42 @@ fn a_file_is_not_taken_for_empty_by_its_first_blocks_alone() {
         );
     }
 }
+
+/// The mark of an idle moment rots; much later the server is killed right behind an acknowledgement.
+#[test]
+fn a_damaged_mark_does_not_take_the_record_behind_it_away() {
+    let mut journal = Journal::new(SyncMethod::DurableWrite, 1);
+    journal.add_spares();
+    journal.put(b"stock:1", b"1");
+    journal.flush();
+    journal.idle();
+    journal.put(b"stock:2", b"2");
+    journal.flush();
+    assert_eq!(journal.log.durable(), Lsn(2));
+    let mut files = journal.disk.files.clone();
+    files.get_mut(&FIRST).unwrap()[2 * BLOCK_BYTES + 70] ^= 1;
+    let Err(RecoveryError::Corrupt(corruption)) = read_back(&mut Disk::holding(files)) else {
+        panic!("an acknowledged record was cut")
+    };
+    assert_eq!(corruption.row, Row::LastDamaged);
+    assert_eq!(corruption.offset, 2 * BLOCK_BYTES as u64);
+}
+
+/// So that this is damage and never a crash.
+#[test]
+fn nothing_is_under_way_beside_a_mark() {
+    for sync in [SyncMethod::DurableWrite, SyncMethod::WriteThenSync] {
+        let mut journal = Journal::new(sync, 1);
+        journal.add_spares();
+        journal.put(b"stock:1", b"1");
+        journal.flush();
+        journal.now_us += 10_000;
+        journal.pump();
+        assert_eq!(journal.log.counters().marks, 1);
+        journal.put(b"stock:2", b"2");
+        journal.pump();
+        assert_eq!(journal.disk.under_way(), 1, "the mark alone");
+        journal.flush();
+        assert_eq!(journal.log.durable(), Lsn(2));
+    }
+}
