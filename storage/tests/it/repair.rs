@@ -409,3 +409,49 @@ fn whatever_is_damaged_is_served_after_its_plan_and_lacks_no_more_than_it_says()
         );
     }
 }
+
+/// Numbers that check and that no log ever had.
+#[test]
+fn no_number_in_a_header_makes_a_plan_panic_or_grow() {
+    let (sound, _) = three_segments();
+    let numbers = [
+        0,
+        1,
+        2,
+        4_095,
+        4_096,
+        1 << 20,
+        1 << 30,
+        1 << 40,
+        1 << 63,
+        u64::MAX,
+    ];
+    let set: [fn(&mut SegmentHeader, u64); 7] = [
+        |header, number| header.sequence = number,
+        |header, number| header.first_lsn = Lsn(number),
+        |header, number| header.previous_sequence = number,
+        |header, number| header.previous_end_offset = number,
+        |header, number| header.previous_end_lsn = Lsn(number),
+        |header, number| header.segment_bytes = number,
+        |header, number| header.log_id = number,
+    ];
+    for seed in seeds(500) {
+        let _named = Seed(seed);
+        let mut random = Random::new(seed);
+        let mut files = sound.clone();
+        for _ in 0..1 + random.below(3) {
+            let file = FileId(u32::try_from(1 + random.below(3)).unwrap());
+            let block = files.get_mut(&file).unwrap().first_chunk_mut().unwrap();
+            let FirstBlock::Segment(mut header) = SegmentHeader::read(block) else {
+                panic!("a header")
+            };
+            set[random.below(set.len())](&mut header, numbers[random.below(numbers.len())]);
+            header.encode(block);
+        }
+        let plan = plan(&mut Disk::holding(files.clone()), OWNER).unwrap();
+        if plan.beyond.is_empty() && plan.is_needed() {
+            let after = repaired(&files, &plan);
+            assert!(!plan_of(&after).is_needed());
+        }
+    }
+}
