@@ -1,0 +1,239 @@
+//! What a run has met. A fault or an operation that never occurs proves nothing, so a run that
+//! misses one fails and names it.
+
+use std::collections::BTreeSet;
+
+use penstock_storage::recovery::Row;
+
+macro_rules! kinds {
+    ($(#[doc = $text:literal])+ $name:ident: $($(#[doc = $kind_text:literal])+ $kind:ident,)+) => {
+        $(#[doc = $text])+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[doc = $kind_text])+ $kind,)+
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: &[$name] = &[$($name::$kind,)+];
+        }
+    };
+}
+
+kinds! {
+    /// What goes wrong.
+    Fault:
+    /// The process is killed.
+    Kill,
+    /// The power goes.
+    PowerCut,
+    /// The power goes while a start acts on its verdict.
+    PowerCutDuringStart,
+    /// The server is asked to stop.
+    CleanStop,
+    /// All of a volatile write is gone after a power cut.
+    DroppedWrite,
+    /// Some sectors of a volatile write are gone.
+    TornWrite,
+    /// A sector of a volatile write holds neither old nor new bytes.
+    GarbledSector,
+    /// A write fails.
+    WriteError,
+    /// A write moves less than it should.
+    ShortWrite,
+    /// A sync fails and what it was to keep may be gone.
+    SyncError,
+    /// A read fails.
+    ReadError,
+    /// A read gives other bytes.
+    BadRead,
+    /// A read of a start fails.
+    StartReadError,
+    /// No segment can be made.
+    NoSpace,
+    /// A write takes very long.
+    SlowDisk,
+    /// Frames of an earlier segment show behind those of its successor.
+    OldFrames,
+    /// A byte rots.
+    BitRot,
+    /// A sector cannot be read any more.
+    LatentError,
+    /// A write is done in another place.
+    MisdirectedWrite,
+    /// A write is never done.
+    LostWrite,
+    /// A flush is not done.
+    LyingFlush,
+    /// A file is shorter than it was.
+    ShortFile,
+    /// A file is gone.
+    LostFile,
+    /// A file of another node lies in the directory.
+    ForeignFile,
+    /// A file of another version lies in the directory.
+    OtherVersion,
+    /// Bytes that check, and contradict what stands before them.
+    Forgery,
+    /// A file lies in the directory twice.
+    FileTwice,
+    /// Damage that nothing on the disk can prove: the documented hole.
+    Hole,
+    /// Bytes arrive late.
+    SlowNetwork,
+    /// Bytes arrive in pieces.
+    SplitBytes,
+    /// A connection is cut at both ends.
+    CutConnection,
+    /// A connection is cut at one end only, and what was sent on it arrives later.
+    HalfOpen,
+    /// A peer stops reading.
+    SlowReader,
+    /// A client sends bytes that are no frames.
+    HostileBytes,
+    /// The process does not run for a while.
+    Pause,
+    /// The wall clock jumps.
+    ClockJump,
+}
+
+kinds! {
+    /// What clients do.
+    Operation:
+    /// GET.
+    Get,
+    /// SET.
+    Set,
+    /// SET only if absent.
+    SetAbsent,
+    /// SET only if present.
+    SetPresent,
+    /// SET only on a version.
+    SetVersion,
+    /// DEL.
+    Del,
+    /// DEL only on a version.
+    DelVersion,
+    /// UPDATE_IF that takes units while there are enough.
+    Take,
+    /// UPDATE_IF that makes its key if it is missing.
+    TakeOrMake,
+    /// UPDATE_IF that moves units between two keys.
+    Move,
+    /// UPDATE_IF whose last instruction always fails.
+    TakeAndFail,
+    /// UPDATE_IF that only looks.
+    Look,
+    /// SET of a value over the limit.
+    SetTooLarge,
+    /// PING.
+    Ping,
+    /// An operation whose answer never came, sent again.
+    Retry,
+}
+
+/// Counts by kind.
+#[derive(Clone, Debug)]
+pub struct Coverage {
+    faults: Vec<u64>,
+    operations: Vec<u64>,
+    rows: Vec<u64>,
+    statuses: BTreeSet<&'static str>,
+}
+
+impl Default for Coverage {
+    fn default() -> Self {
+        Coverage {
+            faults: vec![0; Fault::ALL.len()],
+            operations: vec![0; Operation::ALL.len()],
+            rows: vec![0; Row::ALL.len()],
+            statuses: BTreeSet::new(),
+        }
+    }
+}
+
+impl Coverage {
+    /// A fault happened.
+    pub fn fault(&mut self, fault: Fault) {
+        self.faults[fault as usize] += 1;
+    }
+
+    /// A client did this.
+    pub fn operation(&mut self, operation: Operation) {
+        self.operations[operation as usize] += 1;
+    }
+
+    /// Recovery decided by this row.
+    pub fn row(&mut self, row: Row) {
+        let index = Row::ALL.iter().position(|&known| known == row);
+        self.rows[index.expect("ALL has every row")] += 1;
+    }
+
+    /// A reply had this status.
+    pub fn status(&mut self, name: &'static str) {
+        self.statuses.insert(name);
+    }
+
+    /// How often a fault happened.
+    #[must_use]
+    pub fn count(&self, fault: Fault) -> u64 {
+        self.faults[fault as usize]
+    }
+
+    /// Adds another run's counts.
+    pub fn add(&mut self, other: &Coverage) {
+        let pairs = [
+            (&mut self.faults, &other.faults),
+            (&mut self.operations, &other.operations),
+            (&mut self.rows, &other.rows),
+        ];
+        for (mine, theirs) in pairs {
+            for (mine, theirs) in mine.iter_mut().zip(theirs) {
+                *mine += theirs;
+            }
+        }
+        self.statuses.extend(&other.statuses);
+    }
+
+    /// Every kind with its count.
+    pub fn table(&self) -> impl Iterator<Item = (String, u64)> + '_ {
+        let faults = Fault::ALL.iter().zip(&self.faults);
+        let operations = Operation::ALL.iter().zip(&self.operations);
+        let rows = Row::ALL.iter().zip(&self.rows);
+        let statuses = STATUSES_EXPECTED.iter().map(|name| {
+            (
+                format!("status {name}"),
+                u64::from(self.statuses.contains(name)),
+            )
+        });
+        faults
+            .map(|(kind, &count)| (format!("fault {kind:?}"), count))
+            .chain(operations.map(|(kind, &count)| (format!("operation {kind:?}"), count)))
+            .chain(rows.map(|(row, &count)| (format!("recovery row {}", row.name()), count)))
+            .chain(statuses)
+    }
+
+    /// What was never met.
+    #[must_use]
+    pub fn missing(&self) -> Vec<String> {
+        self.table()
+            .filter(|(_, count)| *count == 0)
+            .map(|(name, _)| name)
+            .collect()
+    }
+}
+
+/// Outcomes that every long run meets.
+const STATUSES_EXPECTED: &[&str] = &[
+    "OK",
+    "GUARD_FAILED",
+    "NOT_FOUND",
+    "EXISTS",
+    "VERSION_MISMATCH",
+    "DEADLINE",
+    "DRAINING",
+    "FULL",
+    "TOO_LARGE",
+    "IO",
+    "CORRUPT",
+];

@@ -1,0 +1,817 @@
+//! A disk that fails in all the ways in which disks fail.
+//!
+//! What is written stands in a volatile cache until a durable write or a sync of its file has
+//! completed. A power cut keeps, drops or garbles each sector of what is volatile or under way; the
+//! end of the process alone loses nothing that has completed. Damage that no crash explains (rot,
+//! lost and misdirected writes, flushes that lie) is remembered with what should stand there, so
+//! that the simulation can tell what must be refused, and put it right afterwards as an operator
+//! with a good copy would.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::rc::Rc;
+
+use penstock_shard::opening::SegmentFiles;
+use penstock_storage::io::{
+    BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken, SegmentSource,
+};
+
+use penstock_storage::segment::{FirstBlock, SegmentHeader};
+
+use crate::coverage::{Coverage, Fault};
+use crate::random::Random;
+
+/// What a device writes as a whole.
+pub const SECTOR_BYTES: usize = 512;
+const EIO: i32 = 5;
+
+/// Memory for the simulated device, bounded as the server's arena is.
+#[derive(Clone)]
+pub struct Pool(Rc<RefCell<PoolState>>);
+
+struct PoolState {
+    free: Vec<Vec<u8>>,
+    left: usize,
+}
+
+impl Pool {
+    /// `bytes` of memory in all.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        Pool(Rc::new(RefCell::new(PoolState {
+            free: Vec::new(),
+            left: bytes,
+        })))
+    }
+}
+
+/// Memory of a [`Pool`].
+pub struct PoolBlock {
+    bytes: Vec<u8>,
+    pool: Pool,
+}
+
+impl Block for PoolBlock {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+impl Drop for PoolBlock {
+    fn drop(&mut self) {
+        let mut pool = self.pool.0.borrow_mut();
+        pool.left += self.bytes.len();
+        let bytes = std::mem::take(&mut self.bytes);
+        if pool.free.len() < 64 {
+            pool.free.push(bytes);
+        }
+    }
+}
+
+impl Blocks for Pool {
+    type Block = PoolBlock;
+
+    fn take(&mut self, len: usize) -> Option<PoolBlock> {
+        let len = len.next_multiple_of(BLOCK_BYTES);
+        let mut pool = self.0.borrow_mut();
+        pool.left = pool.left.checked_sub(len)?;
+        let mut bytes = pool.free.pop().unwrap_or_default();
+        // Old contents stay: nobody may rely on zeros.
+        bytes.resize(len, 0xEE);
+        drop(pool);
+        Some(PoolBlock {
+            bytes,
+            pool: self.clone(),
+        })
+    }
+}
+
+/// How often what fails, in parts of a million.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DiskFaults {
+    /// A write fails with EIO.
+    pub write_error: u32,
+    /// A write moves less than it should.
+    pub short_write: u32,
+    /// A sync fails.
+    pub sync_error: u32,
+    /// A read fails once.
+    pub read_error: u32,
+    /// A read gives other bytes once.
+    pub bad_read: u32,
+    /// A write takes a thousand times longer.
+    pub stall: u32,
+    /// A write that completes was never done.
+    pub lost_write: u32,
+    /// A write that completes was done elsewhere.
+    pub misdirected_write: u32,
+    /// A durable write or sync that completes was not durable.
+    pub lying_flush: u32,
+}
+
+/// A place that does not hold what it should, for no crash's sake.
+#[derive(Clone, Debug)]
+pub struct Damage {
+    /// The file.
+    pub file: FileId,
+    /// Where.
+    pub offset: usize,
+    /// What belongs there.
+    pub good: Vec<u8>,
+}
+
+struct Unsynced {
+    serial: u64,
+    offset: usize,
+    before: Vec<u8>,
+    /// The device said that it was durable.
+    is_lie: bool,
+}
+
+#[derive(Default)]
+struct File {
+    image: Vec<u8>,
+    unsynced: Vec<Unsynced>,
+}
+
+enum Way {
+    Good,
+    Fail(IoFailure),
+    Lost,
+    Misdirected,
+    Lie,
+}
+
+struct UnderWay {
+    io: Io<PoolBlock>,
+    way: Way,
+    /// A sync covers the writes with lower serials.
+    covers: u64,
+}
+
+/// The files of one node.
+pub struct Disk {
+    files: BTreeMap<FileId, File>,
+    under_way: BTreeMap<u64, UnderWay>,
+    next_ticket: u64,
+    next_serial: u64,
+    /// Places that cannot be read.
+    unreadable: Vec<(FileId, usize)>,
+    /// What does not hold what it should.
+    pub damages: Vec<Damage>,
+    /// Files that an operator added by mistake.
+    pub strangers: Vec<FileId>,
+    /// Files that are gone and should not be.
+    pub missing: Vec<(FileId, Vec<u8>)>,
+    /// Rates of faults.
+    pub faults: DiskFaults,
+    /// Typical time of a write in microseconds.
+    pub write_us: u64,
+    /// Typical time of a read in microseconds.
+    pub read_us: u64,
+    /// No file can be made.
+    pub is_full: bool,
+    /// Changes of files by a start until it is cut off.
+    pub changes_left: Option<u64>,
+    /// The next reads by a start that fail.
+    pub start_read_errors: u64,
+    random: Random,
+    coverage: Rc<RefCell<Coverage>>,
+    next_file: u32,
+    /// What stood in files that are gone.
+    old: VecDeque<Vec<u8>>,
+}
+
+impl Disk {
+    /// An empty disk.
+    #[must_use]
+    pub fn new(random: Random, coverage: Rc<RefCell<Coverage>>) -> Self {
+        Disk {
+            files: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+            next_ticket: 0,
+            next_serial: 0,
+            unreadable: Vec::new(),
+            damages: Vec::new(),
+            strangers: Vec::new(),
+            missing: Vec::new(),
+            faults: DiskFaults::default(),
+            write_us: 90,
+            read_us: 70,
+            is_full: false,
+            changes_left: None,
+            start_read_errors: 0,
+            random,
+            coverage,
+            next_file: 1,
+            old: VecDeque::new(),
+        }
+    }
+
+    fn hit(&self, fault: Fault) {
+        self.coverage.borrow_mut().fault(fault);
+    }
+
+    /// A new segment file of zeros, or `None` if the disk is full.
+    pub fn create(&mut self, bytes: u64) -> Option<FileId> {
+        if self.is_full {
+            self.hit(Fault::NoSpace);
+            return None;
+        }
+        let image = vec![0; usize::try_from(bytes).expect("small files")];
+        let file = FileId(self.next_file);
+        self.next_file += 1;
+        self.files.insert(
+            file,
+            File {
+                image,
+                unsynced: Vec::new(),
+            },
+        );
+        Some(file)
+    }
+
+    /// Takes a request; its ticket and when it ends.
+    pub fn submit(&mut self, now_us: u64, io: Io<PoolBlock>) -> (u64, u64) {
+        let faults = self.faults;
+        let random = &mut self.random;
+        let mut took_us = match &io {
+            Io::Read { .. } => random.latency(self.read_us),
+            Io::Write { .. } | Io::Sync { .. } => random.latency(self.write_us),
+        };
+        let device = Way::Fail(IoFailure::Device(EIO));
+        let way = match &io {
+            Io::Write { .. } if random.chance(faults.write_error) => device,
+            Io::Write { len, .. } if random.chance(faults.short_write) => {
+                let moved = u32::try_from(random.below(u64::from(*len))).expect("below a u32");
+                Way::Fail(IoFailure::Short { moved })
+            }
+            Io::Write { .. } if random.chance(faults.lost_write) => Way::Lost,
+            Io::Write { offset, .. } if *offset > 0 && random.chance(faults.misdirected_write) => {
+                Way::Misdirected
+            }
+            Io::Write { durable: true, .. } | Io::Sync { .. }
+                if random.chance(faults.lying_flush) =>
+            {
+                Way::Lie
+            }
+            Io::Sync { .. } if random.chance(faults.sync_error) => device,
+            Io::Read { .. } if random.chance(faults.read_error) => device,
+            _ => Way::Good,
+        };
+        if !matches!(io, Io::Read { .. }) && random.chance(faults.stall) {
+            took_us = took_us * 1000 + 200_000;
+            self.hit(Fault::SlowDisk);
+        }
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let covers = self.next_serial;
+        self.under_way.insert(ticket, UnderWay { io, way, covers });
+        (ticket, now_us + took_us.max(1))
+    }
+
+    /// Ends a request.
+    pub fn complete(&mut self, ticket: u64) -> Completion<PoolBlock> {
+        let UnderWay { io, way, covers } =
+            self.under_way.remove(&ticket).expect("a request ends once");
+        match io {
+            Io::Write {
+                token,
+                file,
+                offset,
+                block,
+                len,
+                durable,
+            } => {
+                let offset = usize::try_from(offset).expect("small files");
+                let bytes = &block.bytes()[..len as usize];
+                let result = self.write(file, offset, bytes, durable, &way);
+                let block = Some(block);
+                Completion {
+                    token,
+                    block,
+                    result,
+                }
+            }
+            Io::Sync { token, file } => {
+                let result = self.sync(file, covers, &way);
+                Completion {
+                    token,
+                    block: None,
+                    result,
+                }
+            }
+            Io::Read {
+                token,
+                file,
+                offset,
+                block,
+                len,
+            } => self.read(token, file, offset, block, len, &way),
+        }
+    }
+
+    fn write(
+        &mut self,
+        file: FileId,
+        offset: usize,
+        bytes: &[u8],
+        durable: bool,
+        way: &Way,
+    ) -> Result<(), IoFailure> {
+        match way {
+            Way::Fail(failure) => {
+                self.hit(match failure {
+                    IoFailure::Device(_) => Fault::WriteError,
+                    IoFailure::Short { .. } => Fault::ShortWrite,
+                });
+                // Some of it may have arrived.
+                self.scatter(file, offset, bytes);
+                return Err(*failure);
+            }
+            Way::Lost => {
+                self.hit(Fault::LostWrite);
+                self.damages.push(Damage {
+                    file,
+                    offset,
+                    good: bytes.to_vec(),
+                });
+                return Ok(());
+            }
+            Way::Misdirected => {
+                // Somewhere before in the same file, where nothing is written any more.
+                let blocks = offset / BLOCK_BYTES;
+                let victim = self.random.index(blocks.max(1)) * BLOCK_BYTES;
+                let len = bytes.len().min(offset - victim);
+                self.hit(Fault::MisdirectedWrite);
+                let image = &mut self.files.get_mut(&file).expect("a file of the log").image;
+                let good = image[victim..victim + len].to_vec();
+                image[victim..victim + len].copy_from_slice(&bytes[..len]);
+                self.damages.push(Damage {
+                    file,
+                    offset: victim,
+                    good,
+                });
+                self.damages.push(Damage {
+                    file,
+                    offset,
+                    good: bytes.to_vec(),
+                });
+                return Ok(());
+            }
+            Way::Good | Way::Lie => {}
+        }
+        let is_lie = matches!(way, Way::Lie);
+        if is_lie {
+            self.hit(Fault::LyingFlush);
+        }
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        let state = self.files.get_mut(&file).expect("a file of the log");
+        for damage in self.damages.iter_mut().filter(|damage| damage.file == file) {
+            overlay(&mut damage.good, damage.offset, bytes, offset);
+        }
+        let place = offset..offset + bytes.len();
+        let before = state.image[place.clone()].to_vec();
+        state.image[place].copy_from_slice(bytes);
+        if durable && !is_lie {
+            // What was volatile there before is superseded.
+            for older in &mut state.unsynced {
+                overlay(&mut older.before, older.offset, bytes, offset);
+            }
+        } else {
+            state.unsynced.push(Unsynced {
+                serial,
+                offset,
+                before,
+                is_lie,
+            });
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, file: FileId, covers: u64, way: &Way) -> Result<(), IoFailure> {
+        let state = self.files.get_mut(&file).expect("a file of the log");
+        match way {
+            Way::Fail(failure) => {
+                // The device dropped some of what it was to keep; a later sync will not tell.
+                let random = &mut self.random;
+                for write in &state.unsynced {
+                    if write.serial < covers && random.chance(500_000) {
+                        let place = write.offset..write.offset + write.before.len();
+                        state.image[place].copy_from_slice(&write.before);
+                    }
+                }
+                state.unsynced.clear();
+                self.hit(Fault::SyncError);
+                Err(*failure)
+            }
+            Way::Lie => {
+                for write in &mut state.unsynced {
+                    write.is_lie |= write.serial < covers;
+                }
+                self.hit(Fault::LyingFlush);
+                Ok(())
+            }
+            _ => {
+                state
+                    .unsynced
+                    .retain(|write| write.serial >= covers || write.is_lie);
+                Ok(())
+            }
+        }
+    }
+
+    fn read(
+        &mut self,
+        token: IoToken,
+        file: FileId,
+        offset: u64,
+        mut block: PoolBlock,
+        len: u32,
+        way: &Way,
+    ) -> Completion<PoolBlock> {
+        let offset = usize::try_from(offset).expect("small files");
+        let len = len as usize;
+        let is_unreadable = self
+            .unreadable
+            .iter()
+            .any(|&(at, place)| at == file && (offset..offset + len).contains(&place));
+        let image = self.files.get(&file).map(|file| &file.image);
+        let bytes = image.and_then(|image| image.get(offset..offset + len));
+        let result = match (way, bytes) {
+            (Way::Fail(failure), _) => {
+                self.hit(Fault::ReadError);
+                Err(*failure)
+            }
+            (_, None) => Err(IoFailure::Device(EIO)),
+            _ if is_unreadable => Err(IoFailure::Device(EIO)),
+            (_, Some(bytes)) => {
+                block.bytes_mut()[..len].copy_from_slice(bytes);
+                Ok(())
+            }
+        };
+        if result.is_ok() && self.random.chance(self.faults.bad_read) {
+            self.hit(Fault::BadRead);
+            match self.random.below(2) {
+                0 => {
+                    let at = self.random.index(len);
+                    block.bytes_mut()[at] ^= 1 << self.random.below(8);
+                }
+                _ => {
+                    // The device read another place.
+                    let image = &self.files[&file].image;
+                    let other = self.random.index(image.len() / BLOCK_BYTES) * BLOCK_BYTES;
+                    let end = (other + len).min(image.len());
+                    block.bytes_mut()[..end - other].copy_from_slice(&image[other..end]);
+                }
+            }
+        }
+        let block = Some(block);
+        Completion {
+            token,
+            block,
+            result,
+        }
+    }
+
+    /// Of a write that did not end well, any sectors may have arrived in the cache.
+    fn scatter(&mut self, file: FileId, offset: usize, bytes: &[u8]) {
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        let Some(state) = self.files.get_mut(&file) else {
+            return;
+        };
+        let before = state.image[offset..offset + bytes.len()].to_vec();
+        let kind = self.random.below(4);
+        for (number, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
+            let is_kept = match kind {
+                0 => false,
+                1 => true,
+                _ => self.random.chance(500_000),
+            };
+            if is_kept {
+                let at = offset + number * SECTOR_BYTES;
+                state.image[at..at + sector.len()].copy_from_slice(sector);
+            }
+        }
+        state.unsynced.push(Unsynced {
+            serial,
+            offset,
+            before,
+            is_lie: false,
+        });
+    }
+
+    /// The process ends: what is under way arrives or not, what has completed stays.
+    pub fn process_ends(&mut self) {
+        for (_, UnderWay { io, .. }) in std::mem::take(&mut self.under_way) {
+            if let Io::Write {
+                file,
+                offset,
+                block,
+                len,
+                ..
+            } = io
+            {
+                let offset = usize::try_from(offset).expect("small files");
+                self.scatter(file, offset, &block.bytes()[..len as usize]);
+            }
+        }
+    }
+
+    /// The power goes: of what is volatile each sector stays, goes or is garbled.
+    pub fn power_cut(&mut self) {
+        self.process_ends();
+        let mut hits = Vec::new();
+        let random = &mut self.random;
+        for (&name, file) in &mut self.files {
+            for write in std::mem::take(&mut file.unsynced).into_iter().rev() {
+                let now = file.image[write.offset..write.offset + write.before.len()].to_vec();
+                let kind = random.below(4);
+                for (number, sector) in write.before.chunks(SECTOR_BYTES).enumerate() {
+                    let at = write.offset + number * SECTOR_BYTES;
+                    let is_kept = match kind {
+                        0 => false,
+                        1 => true,
+                        _ => random.chance(500_000),
+                    };
+                    if kind == 3 && !is_kept && random.chance(60_000) {
+                        for byte in &mut file.image[at..at + sector.len()] {
+                            *byte = random.bits().to_le_bytes()[0];
+                        }
+                        hits.push(Fault::GarbledSector);
+                    } else if !is_kept {
+                        file.image[at..at + sector.len()].copy_from_slice(sector);
+                    }
+                }
+                let after = &file.image[write.offset..write.offset + now.len()];
+                if write.is_lie && *after != *now {
+                    self.damages.push(Damage {
+                        file: name,
+                        offset: write.offset,
+                        good: now,
+                    });
+                } else if after == write.before.as_slice() {
+                    hits.push(Fault::DroppedWrite);
+                } else if *after != *now {
+                    hits.push(Fault::TornWrite);
+                }
+            }
+        }
+        for fault in hits {
+            self.hit(fault);
+        }
+        self.show_old_blocks();
+    }
+
+    /// The zeros of a segment file were never on the device behind what was written since: there
+    /// stand the frames of the file that had its place in the log before.
+    fn show_old_blocks(&mut self) {
+        let mut has_hit = false;
+        for file in self.files.values_mut() {
+            let is_used = file
+                .image
+                .first_chunk()
+                .is_some_and(|block| matches!(SegmentHeader::read(block), FirstBlock::Segment(_)));
+            // Log and place in it, as the header tells them.
+            let same = |old: &&Vec<u8>| old[..BLOCK_BYTES].get(56..80) == file.image.get(56..80);
+            if !is_used || file.image.len() <= 2 * BLOCK_BYTES {
+                continue;
+            }
+            let Some(old) = self.old.iter().find(same) else {
+                continue;
+            };
+            for (block, old) in file
+                .image
+                .chunks_exact_mut(BLOCK_BYTES)
+                .zip(old.chunks_exact(BLOCK_BYTES))
+                .skip(1)
+            {
+                if block.iter().all(|&byte| byte == 0) && old.iter().any(|&byte| byte != 0) {
+                    block.copy_from_slice(old);
+                    has_hit = true;
+                }
+            }
+        }
+        if has_hit {
+            self.hit(Fault::OldFrames);
+        }
+    }
+
+    // ---- damage at rest ----
+
+    /// Every file with what stands in it.
+    pub fn images(&self) -> impl Iterator<Item = (FileId, &[u8])> {
+        self.files
+            .iter()
+            .map(|(&file, state)| (file, state.image.as_slice()))
+    }
+
+    /// One file.
+    #[must_use]
+    pub fn image(&self, file: FileId) -> Option<&[u8]> {
+        self.files.get(&file).map(|state| state.image.as_slice())
+    }
+
+    /// Other bytes stand at a place, from now on.
+    pub fn damage(&mut self, file: FileId, offset: usize, bytes: &[u8]) {
+        let image = &mut self.files.get_mut(&file).expect("a file of the log").image;
+        let place = offset..offset + bytes.len();
+        let good = image[place.clone()].to_vec();
+        image[place].copy_from_slice(bytes);
+        self.damages.push(Damage { file, offset, good });
+    }
+
+    /// A sector can be read no more.
+    pub fn make_unreadable(&mut self, file: FileId, offset: usize) {
+        self.unreadable.push((file, offset));
+    }
+
+    /// The end of a file is gone.
+    pub fn shorten(&mut self, file: FileId, bytes: usize) {
+        let image = &mut self.files.get_mut(&file).expect("a file of the log").image;
+        let good = image[bytes..].to_vec();
+        image.truncate(bytes);
+        self.damages.push(Damage {
+            file,
+            offset: bytes,
+            good,
+        });
+    }
+
+    /// A file is gone.
+    pub fn lose(&mut self, file: FileId) {
+        let state = self.files.remove(&file).expect("a file of the log");
+        self.missing.push((file, state.image));
+    }
+
+    /// A file that does not belong here.
+    pub fn add_stranger(&mut self, image: Vec<u8>) {
+        let file = FileId(self.next_file);
+        self.next_file += 1;
+        self.files.insert(
+            file,
+            File {
+                image,
+                unsynced: Vec::new(),
+            },
+        );
+        self.strangers.push(file);
+    }
+
+    /// Whether something does not hold what it should.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        !(self.damages.is_empty()
+            && self.unreadable.is_empty()
+            && self.strangers.is_empty()
+            && self.missing.is_empty())
+    }
+
+    /// Whether only single reads are at fault.
+    #[must_use]
+    pub fn unreadable(&self) -> &[(FileId, usize)] {
+        &self.unreadable
+    }
+
+    /// Puts everything right, as from a good copy.
+    pub fn heal(&mut self) {
+        self.unreadable.clear();
+        for file in self.strangers.drain(..) {
+            self.files.remove(&file);
+        }
+        for (file, image) in self.missing.drain(..) {
+            self.files.insert(
+                file,
+                File {
+                    image,
+                    unsynced: Vec::new(),
+                },
+            );
+        }
+        for Damage { file, offset, good } in self.damages.drain(..).rev() {
+            let Some(state) = self.files.get_mut(&file) else {
+                continue;
+            };
+            let end = offset + good.len();
+            if state.image.len() < end && state.image.len() == offset {
+                state.image.extend_from_slice(&good);
+            } else if state.image.len() >= end {
+                state.image[offset..end].copy_from_slice(&good);
+            }
+        }
+    }
+
+    /// What was damaged does not matter any more.
+    pub fn forget_damage(&mut self) {
+        self.damages.clear();
+    }
+}
+
+/// A handle for the procedure that opens shards.
+#[derive(Clone)]
+pub struct Files(pub Rc<RefCell<Disk>>);
+
+impl Files {
+    fn change(&self) -> io::Result<()> {
+        let mut disk = self.0.borrow_mut();
+        if let Some(left) = &mut disk.changes_left {
+            if *left == 0 {
+                return Err(io::Error::other("the machine stopped"));
+            }
+            *left -= 1;
+        }
+        Ok(())
+    }
+}
+
+impl SegmentFiles for Files {
+    type Reader = Files;
+
+    fn reader(&self) -> Files {
+        self.clone()
+    }
+
+    fn truncate(&mut self, file: FileId, bytes: u64) -> io::Result<()> {
+        self.change()?;
+        let mut disk = self.0.borrow_mut();
+        let bytes = usize::try_from(bytes).expect("small files");
+        let state = disk.files.get_mut(&file).expect("a file of the log");
+        state.image.truncate(bytes);
+        state.unsynced.retain(|write| write.offset < bytes);
+        for write in &mut state.unsynced {
+            write.before.truncate(bytes - write.offset);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, file: FileId) -> io::Result<()> {
+        self.change()?;
+        let mut disk = self.0.borrow_mut();
+        let state = disk.files.remove(&file).expect("a file of the log");
+        disk.old.push_front(state.image);
+        disk.old.truncate(4);
+        Ok(())
+    }
+
+    fn sync(&mut self, file: FileId) -> io::Result<()> {
+        self.change()?;
+        let mut disk = self.0.borrow_mut();
+        let covers = disk.next_serial;
+        disk.sync(file, covers, &Way::Good)
+            .expect("a good sync does not fail");
+        Ok(())
+    }
+}
+
+impl SegmentSource for Files {
+    fn files(&mut self) -> io::Result<Vec<(FileId, u64)>> {
+        Ok(self
+            .0
+            .borrow()
+            .files
+            .iter()
+            .map(|(&file, state)| (file, state.image.len() as u64))
+            .collect())
+    }
+
+    fn read_at(&mut self, file: FileId, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut disk = self.0.borrow_mut();
+        if disk.start_read_errors > 0 && disk.random.chance(100_000) {
+            disk.start_read_errors -= 1;
+            disk.hit(Fault::StartReadError);
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
+        let disk = &*disk;
+        let image = &disk.files[&file].image;
+        let start = usize::try_from(offset)
+            .expect("small files")
+            .min(image.len());
+        let len = into.len().min(image.len() - start);
+        let is_unreadable = disk
+            .unreadable
+            .iter()
+            .any(|&(at, place)| at == file && (start..start + len).contains(&place));
+        if is_unreadable {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
+        into[..len].copy_from_slice(&image[start..start + len]);
+        Ok(len)
+    }
+}
+
+/// Writes what `bytes` at `offset` cover of `under`, which stands at `under_offset`.
+fn overlay(under: &mut [u8], under_offset: usize, bytes: &[u8], offset: usize) {
+    let from = under_offset.max(offset);
+    let to = (under_offset + under.len()).min(offset + bytes.len());
+    if from < to {
+        under[from - under_offset..to - under_offset]
+            .copy_from_slice(&bytes[from - offset..to - offset]);
+    }
+}

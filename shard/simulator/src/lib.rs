@@ -1,0 +1,22 @@
+//! Whole nodes in virtual time: the simulator that tries to break the promise.
+//!
+//! One seed decides a machine, its traffic and its faults, runs the code of `storage`, `shard` and
+//! `net` as the server composes it, and holds every answer against a model and against an
+//! independent checker. The same seed gives the same run on every machine; its fingerprint tells.
+//!
+//! It promises: an acknowledged effect that is lost, a false or missing answer, damage that is
+//! served or taken for the end of the log, each fails the seed.
+//!
+//! It does not know: threads, sockets, files, rings, the code of `runtime`; those are tortured
+//! under the real kernel.
+#![forbid(unsafe_code)]
+
+pub mod coverage;
+pub mod damage;
+pub mod disk;
+pub mod linear;
+pub mod oracle;
+pub mod plan;
+pub mod random;
+pub mod trace;
+pub mod world;

@@ -1,0 +1,456 @@
+//! `cargo sim`: seeds, planted bugs, the ledger.
+//!
+//! Threads run whole seeds side by side; nothing is shared between two seeds.
+
+use std::fs;
+use std::io::Write;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use penstock_simulator::coverage::Coverage;
+use penstock_simulator::world::{self, Report};
+use penstock_storage::planted::Bug;
+
+/// Seeds that failed once: `<seed> <what it found>`. They are run for ever.
+const STORED: &str = include_str!("../seeds.txt");
+/// Where the runs are counted.
+const LEDGER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/LEDGER.md");
+/// A run of so many seeds must have met every kind of fault, row, operation and outcome.
+const SEEDS_THAT_MEET_ALL: u64 = 1_000;
+/// Every so many seeds one is run twice, and must be the same run.
+const TWICE_EVERY: u64 = 50;
+
+/// Runs whole nodes in virtual time and tries to break their promise.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "sim",
+    after_help = "A failing seed is repeated with --seed; a run is the same on every machine."
+)]
+struct Arguments {
+    /// Run this one seed and print what it did; the last line is `trace <hash>`
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Stop after so many minutes
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Stop after so many seeds
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// The first seed of a run; the others follow it [default: from the clock]
+    #[arg(long)]
+    first: Option<u64>,
+    /// Seeds that run side by side [default: one for each processor]
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Run the seeds that failed once, and nothing else
+    #[arg(long)]
+    stored: bool,
+    /// Plant each bug in turn, or the one that is named, and see whether it is caught within
+    /// --minutes each; the last line is `caught N of M`
+    #[arg(long, num_args = 0..=1, default_missing_value = "all", value_name = "BUG")]
+    planted: Option<String>,
+    /// Print how often each kind was met
+    #[arg(long)]
+    coverage: bool,
+    /// Append a line about this run to the ledger
+    #[arg(long)]
+    ledger: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    panic::set_hook(Box::new(|info| {
+        let place = info.location().map_or(String::new(), |place| {
+            format!(" at {}:{}", place.file(), place.line())
+        });
+        PANIC.with(|last| {
+            *last.borrow_mut() = format!("panic{place}: {}", info.payload_as_str().unwrap_or("?"));
+        });
+    }));
+    if let Some(name) = &arguments.planted {
+        return if penstock_storage::planted::IS_COMPILED_IN {
+            plant(&arguments, name)
+        } else {
+            build_with_bugs()
+        };
+    }
+    if let Some(seed) = arguments.seed {
+        return one(&arguments, seed);
+    }
+    if arguments.stored {
+        return stored();
+    }
+    many(&arguments)
+}
+
+std::thread_local! {
+    static PANIC: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
+}
+
+/// Runs a seed; a panic is a failure like any other, without a report.
+fn run(seed: u64) -> Result<Report, String> {
+    panic::catch_unwind(AssertUnwindSafe(|| world::run(seed)))
+        .map_err(|_| PANIC.with(|last| last.borrow().clone()))
+}
+
+fn failure_of(outcome: &Result<Report, String>) -> Option<String> {
+    match outcome {
+        Ok(report) => report.failure.clone(),
+        Err(panic) => Some(panic.clone()),
+    }
+}
+
+fn one(arguments: &Arguments, seed: u64) -> ExitCode {
+    let outcome = run(seed);
+    let failure = failure_of(&outcome);
+    match &failure {
+        Some(failure) => println!("seed {seed} failed: {failure}"),
+        None => println!("seed {seed} holds"),
+    }
+    let hash = match &outcome {
+        Ok(report) => {
+            println!(
+                "{} operations, {} answered, {} recoveries, {} keys judged twice, {:.3} s simulated",
+                report.operations,
+                report.answered,
+                report.recoveries,
+                report.judged_keys,
+                seconds(report.simulated_us)
+            );
+            if arguments.coverage {
+                print_coverage(&report.coverage);
+            }
+            report.hash
+        }
+        Err(_) => 0,
+    };
+    println!("trace {hash:032x}");
+    exit_code(failure.is_none())
+}
+
+fn stored() -> ExitCode {
+    let mut failed = 0;
+    let lines = STORED.lines().filter(|line| !line.starts_with('#'));
+    for line in lines {
+        let (seed, what) = line.split_once(' ').unwrap_or((line, ""));
+        let seed = seed
+            .parse()
+            .expect("seeds.txt begins each line with a seed");
+        if let Some(failure) = failure_of(&run(seed)) {
+            failed += 1;
+            println!("seed {seed} failed again ({what}): {failure}");
+        }
+    }
+    println!("stored seeds: {failed} failed");
+    exit_code(failed == 0)
+}
+
+/// What a run of many seeds adds up to.
+#[derive(Default)]
+struct Totals {
+    seeds: u64,
+    simulated_us: u64,
+    operations: u64,
+    answered: u64,
+    recoveries: u64,
+    judged_keys: u64,
+    repeated: u64,
+    coverage: Coverage,
+    failures: Vec<(u64, String)>,
+}
+
+impl Totals {
+    fn add(&mut self, seed: u64, outcome: Result<Report, String>) {
+        self.seeds += 1;
+        self.failures
+            .extend(failure_of(&outcome).map(|failure| (seed, failure)));
+        if let Ok(report) = outcome {
+            self.simulated_us += report.simulated_us;
+            self.operations += report.operations;
+            self.answered += report.answered;
+            self.recoveries += report.recoveries;
+            self.judged_keys += report.judged_keys;
+            self.coverage.add(&report.coverage);
+        }
+    }
+}
+
+/// Runs seeds until one of the limits is reached, or the first failure if that is asked for.
+fn run_many(arguments: &Arguments, bug: Option<Bug>, stops_at_failure: bool) -> Totals {
+    let first = arguments.first.unwrap_or_else(|| now_s() << 20);
+    let seeds = arguments.seeds.unwrap_or(u64::MAX);
+    let minutes = match (arguments.minutes, arguments.seeds) {
+        (Some(minutes), _) => minutes,
+        (None, Some(_)) => f64::INFINITY,
+        (None, None) => 1.0,
+    };
+    let until = Duration::try_from_secs_f64(minutes * 60.0)
+        .ok()
+        .and_then(|limit| Instant::now().checked_add(limit));
+    let jobs = arguments
+        .jobs
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+    let next = AtomicU64::new(0);
+    let is_over = AtomicBool::new(false);
+    let totals = Mutex::new(Totals::default());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                set_bug(bug);
+                while !is_over.load(Ordering::Relaxed)
+                    && until.is_none_or(|until| Instant::now() < until)
+                {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= seeds {
+                        break;
+                    }
+                    let seed = first.wrapping_add(number);
+                    let mut outcome = run(seed);
+                    let is_repeated = bug.is_none() && number.is_multiple_of(TWICE_EVERY);
+                    if is_repeated && let Ok(report) = &mut outcome {
+                        let again = run(seed).map(|again| again.hash);
+                        if again != Ok(report.hash) {
+                            report.failure = Some("two runs of the seed differ".into());
+                        }
+                    }
+                    let mut totals = totals.lock().expect("no thread panics with it");
+                    totals.repeated += u64::from(is_repeated);
+                    if let Some(failure) = failure_of(&outcome) {
+                        if bug.is_none() {
+                            println!("seed {seed} failed: {failure}\n  repeat it: cargo sim --seed {seed}");
+                        }
+                        if stops_at_failure {
+                            is_over.store(true, Ordering::Relaxed);
+                        }
+                    }
+                    totals.add(seed, outcome);
+                }
+            });
+        }
+    });
+    totals.into_inner().expect("no thread panics with it")
+}
+
+fn many(arguments: &Arguments) -> ExitCode {
+    let mut arguments = arguments.clone();
+    let first = *arguments.first.get_or_insert_with(|| now_s() << 20);
+    let began = Instant::now();
+    println!("seeds from {first} on");
+    let totals = run_many(&arguments, None, false);
+    let wall_minutes = began.elapsed().as_secs_f64() / 60.0;
+    let hours = seconds(totals.simulated_us) / 3600.0;
+    if arguments.coverage {
+        print_coverage(&totals.coverage);
+    }
+    println!(
+        "{} seeds ({} of them twice), {} operations, {} answered, {} recoveries, {} keys judged twice",
+        totals.seeds,
+        totals.repeated,
+        totals.operations,
+        totals.answered,
+        totals.recoveries,
+        totals.judged_keys
+    );
+    println!(
+        "{hours:.2} hours simulated in {wall_minutes:.2} minutes: {:.2} hours each minute",
+        hours / wall_minutes
+    );
+    let missing = match totals.seeds >= SEEDS_THAT_MEET_ALL {
+        true => totals.coverage.missing(),
+        false => Vec::new(),
+    };
+    for name in &missing {
+        println!("never met: {name}");
+    }
+    if arguments.ledger
+        && let Err(error) = write_ledger(first, &totals, hours, wall_minutes)
+    {
+        println!("the ledger was not written: {error}");
+        return ExitCode::FAILURE;
+    }
+    println!("{} seeds failed", totals.failures.len());
+    exit_code(totals.failures.is_empty() && missing.is_empty())
+}
+
+fn write_ledger(first: u64, totals: &Totals, hours: f64, minutes: f64) -> std::io::Result<()> {
+    let (year, month, day) = date(now_s() / 86_400);
+    let mut ledger = fs::OpenOptions::new().append(true).open(LEDGER)?;
+    writeln!(
+        ledger,
+        "| {year}-{month:02}-{day:02} | {first} | {} | {} | {} | {hours:.2} | {minutes:.1} | {} |",
+        totals.seeds,
+        totals.operations,
+        totals.recoveries,
+        totals.failures.len()
+    )
+}
+
+// ---- planted bugs ----
+
+#[cfg(feature = "planted")]
+fn set_bug(bug: Option<Bug>) {
+    penstock_storage::planted::plant(bug);
+}
+
+#[cfg(not(feature = "planted"))]
+fn set_bug(_: Option<Bug>) {}
+
+/// The simulator that people run has no bugs compiled in, so this builds another one beside it.
+fn build_with_bugs() -> ExitCode {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/planted");
+    let status = Command::new(cargo)
+        .args([
+            "run",
+            "--quiet",
+            "--profile",
+            "simulator",
+            "--features",
+            "planted",
+        ])
+        .args(["--package", "penstock-simulator", "--target-dir"])
+        .arg(target)
+        .arg("--")
+        .args(std::env::args_os().skip(1))
+        .status();
+    match status {
+        Ok(status) => exit_code(status.success()),
+        Err(error) => {
+            println!("cannot build the simulator with planted bugs: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn plant(arguments: &Arguments, name: &str) -> ExitCode {
+    if name != "all" {
+        let Some(bug) = Bug::ALL.iter().copied().find(|bug| bug.name() == name) else {
+            println!("there is no planted bug {name}");
+            return ExitCode::FAILURE;
+        };
+        let totals = run_many(arguments, Some(bug), true);
+        return match totals.failures.first() {
+            Some((seed, failure)) => {
+                println!("seed {seed} after {} seeds: {failure}", totals.seeds);
+                ExitCode::SUCCESS
+            }
+            None => {
+                println!("not caught by {} seeds", totals.seeds);
+                ExitCode::FAILURE
+            }
+        };
+    }
+    // Each in a process of its own: a bug may hang or eat the memory of its process.
+    let minutes = arguments.minutes.unwrap_or(3.0);
+    let first = arguments.first.unwrap_or(1);
+    let mut caught = 0;
+    for bug in Bug::ALL {
+        let began = Instant::now();
+        let verdict = try_one(*bug, first, minutes, arguments.jobs);
+        let took = began.elapsed().as_secs_f64();
+        match verdict {
+            Ok(how) => {
+                caught += 1;
+                println!("caught {:<24} in {took:6.1} s: {how}", bug.name());
+            }
+            Err(how) => println!(
+                "MISSED {:<24} in {took:6.1} s: {how} ({})",
+                bug.name(),
+                bug.text().trim()
+            ),
+        }
+    }
+    println!("caught {caught} of {}", Bug::ALL.len());
+    exit_code(caught == Bug::ALL.len())
+}
+
+fn try_one(bug: Bug, first: u64, minutes: f64, jobs: Option<usize>) -> Result<String, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = Command::new(program);
+    command
+        .args(["--planted", bug.name(), "--first", &first.to_string()])
+        .args(["--minutes", &minutes.to_string()])
+        .stdout(Stdio::piped());
+    if let Some(jobs) = jobs {
+        command.args(["--jobs", &jobs.to_string()]);
+    }
+    let mut child = command.spawn().map_err(|error| error.to_string())?;
+    let until = Instant::now() + Duration::from_secs_f64(minutes * 60.0 + 10.0);
+    loop {
+        match child.try_wait() {
+            Ok(Some(_)) => break,
+            Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
+            _ => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Ok("it never came to an end".into());
+            }
+        }
+    }
+    let output = child
+        .wait_with_output()
+        .map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line: String = text
+        .lines()
+        .last()
+        .unwrap_or("no word")
+        .chars()
+        .take(150)
+        .collect();
+    if output.status.success() || output.status.code().is_none() {
+        Ok(line)
+    } else {
+        Err(line)
+    }
+}
+
+// ---- small things ----
+
+fn print_coverage(coverage: &Coverage) {
+    for (name, count) in coverage.table() {
+        println!("{count:>12} {name}");
+    }
+}
+
+fn exit_code(is_good: bool) -> ExitCode {
+    if is_good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people to read")]
+fn seconds(us: u64) -> f64 {
+    us as f64 / 1e6
+}
+
+fn now_s() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+/// Year, month and day of a day since 1970 (Hinnant, "chrono-compatible low-level date algorithms").
+fn date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 {
+        shifted + 3
+    } else {
+        shifted - 9
+    };
+    (400 * era + year_of_era + u64::from(month <= 2), month, day)
+}

@@ -1,0 +1,296 @@
+//! What a seed decides before anything runs: the machine, the traffic, the faults.
+
+use penstock_net::level::AckLevel;
+use penstock_net::slot::slot_of;
+use penstock_storage::log::SyncMethod;
+
+use crate::coverage::Operation;
+use crate::disk::DiskFaults;
+use crate::oracle::MADE_FROM;
+use crate::random::Random;
+
+/// What must be survived, and what may only be refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Budget {
+    /// Crashes, errors and full disks: nothing acknowledged may be lost, every start succeeds.
+    Survivable,
+    /// Also damage that no crash explains: it must be refused or answered as an error, never
+    /// served.
+    Detectable,
+}
+
+/// Something that is done to the node when so many operations have been sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blow {
+    /// kill -9.
+    Kill,
+    /// The power goes.
+    PowerCut,
+    /// SIGTERM.
+    CleanStop,
+    /// The process sleeps for this long, in microseconds.
+    Pause(u64),
+    /// The wall clock moves by so many milliseconds.
+    ClockJump(i64),
+    /// No segment can be made for so many microseconds.
+    NoSpace(u64),
+    /// A connection is cut at both ends.
+    Cut,
+    /// A client gives a connection up, and the server does not hear of it.
+    HalfOpen,
+    /// A client stops reading for so many microseconds.
+    SlowReader(u64),
+    /// A client that speaks no protocol.
+    Hostile,
+}
+
+/// One simulated run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What must be survived.
+    pub budget: Budget,
+    /// Shards of the node.
+    pub shards: u16,
+    /// Clients.
+    pub clients: usize,
+    /// Operations in all, before the last look.
+    pub operations: usize,
+    /// Keys: name, slot, counter, strict.
+    pub keys: Vec<(Vec<u8>, u16, bool, bool)>,
+    /// Bytes of a value, at most.
+    pub value_bytes_max: usize,
+    /// Bytes of a frame block.
+    pub frame_bytes: usize,
+    /// Frames in flight.
+    pub frames_in_flight_max: usize,
+    /// Sealed frames that wait.
+    pub frames_sealed_max: usize,
+    /// How frames are made durable.
+    pub sync: SyncMethod,
+    /// Interval of level interval, in microseconds.
+    pub interval_us: u64,
+    /// Idleness before a mark, in microseconds.
+    pub idle_mark_us: u64,
+    /// Bytes of a segment beyond the least that is possible.
+    pub segment_bytes_more: u64,
+    /// Bytes of the value cache of each shard.
+    pub cache_bytes: usize,
+    /// Bytes of memory for the device of each shard.
+    pub pool_bytes: usize,
+    /// The least level of the server.
+    pub level_min: AckLevel,
+    /// Items between two shards, at most.
+    pub mailed_items_max: usize,
+    /// Items of a batch, at most.
+    pub batch_max: usize,
+    /// Batches of a client on their way, at most.
+    pub depth_max: usize,
+    /// What a client waits between batches, typically, in microseconds.
+    pub think_us: u64,
+    /// What the network takes, typically, in microseconds.
+    pub network_us: u64,
+    /// Parts of a million of deliveries that take a thousand times longer.
+    pub slow_network: u32,
+    /// Parts of a million of batches that carry a short deadline.
+    pub deadlines: u32,
+    /// Zipf-like skew: the share of the first keys, in parts of a million.
+    pub hot: u32,
+    /// Faults of the disk.
+    pub disk: DiskFaults,
+    /// Parts of a million of starts that end in a power cut soon after.
+    pub early_crashes: u32,
+    /// Parts of a million of starts that are cut off, or meet a read error.
+    pub bad_starts: u32,
+    /// What happens when, by operations sent, ascending.
+    pub blows: Vec<(usize, Blow)>,
+}
+
+const WEIGHTS: &[(Operation, u64)] = &[
+    (Operation::Take, 30),
+    (Operation::Get, 25),
+    (Operation::Set, 14),
+    (Operation::SetAbsent, 4),
+    (Operation::SetPresent, 3),
+    (Operation::SetVersion, 4),
+    (Operation::Del, 2),
+    (Operation::DelVersion, 2),
+    (Operation::TakeOrMake, 4),
+    (Operation::Move, 5),
+    (Operation::TakeAndFail, 3),
+    (Operation::Look, 3),
+    (Operation::SetTooLarge, 1),
+];
+
+impl Plan {
+    /// The plan of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let random = &mut Random::new(seed, 1);
+        let budget = match random.chance(250_000) {
+            true => Budget::Detectable,
+            false => Budget::Survivable,
+        };
+        let shards = random.pick(&[2, 2, 2, 3, 4]);
+        let operations = usize::try_from(random.within(5_000, 5_400)).expect("few");
+        let value_bytes_max = random.pick(&[256, 1024, 3000]);
+        let mut keys = Vec::new();
+        let count = random.within(12, 60);
+        for number in 0..count {
+            // A tag shared by two, so that moves have pairs.
+            let name = match random.below(3) {
+                0 => format!("k{number}"),
+                _ => format!("{{t{}}}:{number}", number / 4),
+            }
+            .into_bytes();
+            let mut name = name;
+            if random.chance(50_000) {
+                let len = random.index(300);
+                name.resize(name.len() + len, b'x');
+            }
+            let slot = slot_of(&name);
+            keys.push((name, slot, random.chance(700_000), random.chance(400_000)));
+        }
+        let disk = Self::disk_faults(random, budget);
+        let blows = Self::blows(random, operations);
+        Plan {
+            budget,
+            shards,
+            clients: random.index(9) + 8,
+            operations,
+            keys,
+            value_bytes_max,
+            frame_bytes: random.pick(&[4096, 8192, 16_384]),
+            frames_in_flight_max: random.pick(&[1, 1, 2, 3, 4]),
+            frames_sealed_max: random.pick(&[2, 4, 8]),
+            sync: random.pick(&[SyncMethod::DurableWrite, SyncMethod::WriteThenSync]),
+            interval_us: random.pick(&[1_000, 5_000, 20_000]),
+            idle_mark_us: random.pick(&[500, 2_000, 5_000]),
+            segment_bytes_more: random.pick(&[0, 4096, 65_536, 262_144]),
+            cache_bytes: random.pick(&[0, 2_000, 8_000, 32_000, 1 << 20]),
+            pool_bytes: random.pick(&[192 << 10, 512 << 10, 4 << 20]),
+            level_min: random.pick(&[
+                AckLevel::None,
+                AckLevel::None,
+                AckLevel::Interval,
+                AckLevel::Disk,
+            ]),
+            mailed_items_max: random.pick(&[4, 64, 65_536]),
+            batch_max: random.pick(&[1, 4, 16, 48]),
+            depth_max: random.pick(&[1, 2, 4, 8]),
+            think_us: random.pick(&[0, 100, 1_000, 20_000]),
+            network_us: random.pick(&[10, 50, 200, 2_000]),
+            slow_network: random.pick(&[0, 0, 2_000, 20_000]),
+            deadlines: random.pick(&[0, 50_000]),
+            hot: random.pick(&[100_000, 400_000, 700_000]),
+            disk,
+            early_crashes: random.pick(&[0, 0, 300_000]),
+            bad_starts: 300_000,
+            blows,
+        }
+    }
+
+    fn disk_faults(random: &mut Random, budget: Budget) -> DiskFaults {
+        let rate = |random: &mut Random, often: u32| random.pick(&[0, 0, 0, often]);
+        let mut faults = DiskFaults {
+            write_error: rate(random, 700),
+            short_write: rate(random, 500),
+            sync_error: rate(random, 700),
+            read_error: rate(random, 10_000),
+            bad_read: rate(random, 10_000),
+            stall: rate(random, 1_500),
+            ..DiskFaults::default()
+        };
+        if budget == Budget::Detectable {
+            match random.below(4) {
+                0 => faults.lost_write = 1_000,
+                1 => faults.misdirected_write = 1_000,
+                2 => faults.lying_flush = 4_000,
+                _ => {}
+            }
+        }
+        faults
+    }
+
+    fn blows(random: &mut Random, operations: usize) -> Vec<(usize, Blow)> {
+        let mut blows = Vec::new();
+        let mut add =
+            |random: &mut Random, most: u64, least: u64, make: &dyn Fn(&mut Random) -> Blow| {
+                for _ in 0..random.within(least, most) {
+                    let blow = make(random);
+                    blows.push((random.index(operations - operations / 10), blow));
+                }
+            };
+        let crash = |random: &mut Random| match random.below(5) {
+            0 => Blow::Kill,
+            1 => Blow::CleanStop,
+            _ => Blow::PowerCut,
+        };
+        add(random, 6, 1, &crash);
+        add(random, 2, 0, &|random| match random.below(8) {
+            0 => Blow::Pause(random.within(1_000_000, 600_000_000)),
+            _ => Blow::Pause(random.within(1_000, 1_000_000)),
+        });
+        add(random, 2, 0, &|random| {
+            Blow::ClockJump(
+                i64::try_from(random.below(172_800_000)).expect("two days") - 86_400_000,
+            )
+        });
+        add(random, 1, 0, &|random| {
+            Blow::NoSpace(random.within(100_000, 5_000_000))
+        });
+        add(random, 4, 0, &|_| Blow::Cut);
+        add(random, 3, 0, &|_| Blow::HalfOpen);
+        add(random, 2, 0, &|random| {
+            Blow::SlowReader(random.within(1_000, 8_000_000))
+        });
+        add(random, 2, 0, &|_| Blow::Hostile);
+        blows.sort_by_key(|&(at, _)| at);
+        blows
+    }
+
+    /// A key, the first ones more often than the others.
+    pub fn key(&self, random: &mut Random) -> usize {
+        if random.chance(self.hot) {
+            random.index(3)
+        } else {
+            random.index(self.keys.len())
+        }
+    }
+
+    /// What to do with a key.
+    pub fn operation(&self, random: &mut Random, is_counter: bool) -> Operation {
+        loop {
+            let total: u64 = WEIGHTS.iter().map(|(_, weight)| weight).sum();
+            let mut left = random.below(total);
+            let picked = WEIGHTS
+                .iter()
+                .find(|(_, weight)| match left.checked_sub(*weight) {
+                    Some(rest) => {
+                        left = rest;
+                        false
+                    }
+                    None => true,
+                })
+                .expect("below the total")
+                .0;
+            let needs_counter = matches!(
+                picked,
+                Operation::Take
+                    | Operation::TakeOrMake
+                    | Operation::Move
+                    | Operation::TakeAndFail
+                    | Operation::Look
+            );
+            if is_counter || !needs_counter {
+                return picked;
+            }
+        }
+    }
+
+    /// Units that the counter made by operation `number` begins with, if it is made by one that
+    /// takes at once.
+    #[must_use]
+    pub fn made_stock(number: usize) -> u64 {
+        MADE_FROM + number as u64 * (1 << 20)
+    }
+}

@@ -1,0 +1,1685 @@
+//! One run: a node of several shards, its disk, a network and clients, in one thread and in
+//! virtual time.
+//!
+//! This is a second shell around the code that the server runs: it hands events to
+//! [`Shard::step`] and carries out what the shard wants, as the server's cores do, and opens
+//! shards with the server's own procedure. No decision of the server is made here.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use penstock_net::frame::{FLAG_REPLY, Header, Opcode, write_frame};
+use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
+use penstock_net::instruction::{self, FieldType, Instruction};
+use penstock_net::level::AckLevel;
+use penstock_net::limits::Limits;
+use penstock_net::receive::{Received, Receiver};
+use penstock_net::reply::{ReplyItem, read_batch_reply, text_of};
+use penstock_net::request::{BatchRequest, Condition};
+use penstock_shard::opening::{self, OpeningError, open_shard, take_inventory};
+use penstock_shard::{
+    Event as ShardEvent, Mail, Now, Outbox, SessionId, Shard, ShardConfig, Topology,
+};
+use penstock_storage::log::{LogConfig, Lsn};
+use penstock_storage::record::part_bytes;
+use penstock_storage::recovery::RecoveryError;
+use penstock_storage::segment::Owner;
+use penstock_storage::summary::SUMMARY_BYTES_MAX;
+
+use crate::coverage::{Coverage, Fault, Operation};
+use crate::damage::{self, Expected};
+use crate::disk::{Disk, DiskFaults, Files, Pool, PoolBlock};
+use crate::linear;
+use crate::oracle::{self, Oracle, State};
+use crate::plan::{Blow, Budget, Plan};
+use crate::random::Random;
+use crate::trace::Trace;
+
+/// What one seed showed.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The fingerprint of everything that happened.
+    pub hash: u128,
+    /// Virtual time, in microseconds.
+    pub simulated_us: u64,
+    /// Operations sent.
+    pub operations: u64,
+    /// Operations answered.
+    pub answered: u64,
+    /// Starts that found a log.
+    pub recoveries: u64,
+    /// Keys whose history the second judge accepted.
+    pub judged_keys: u64,
+    /// What was met.
+    pub coverage: Coverage,
+    /// What was wrong, if something was.
+    pub failure: Option<String>,
+}
+
+enum Event {
+    Start,
+    Turn { run: u64, shard: usize },
+    DiskDone { run: u64, shard: usize, ticket: u64 },
+    Mail { run: u64, to: usize, mail: Mail },
+    Spare { run: u64, shard: usize },
+    Exit { run: u64 },
+    Connect { link: usize },
+    ToServer { link: usize, bytes: Vec<u8> },
+    Sent { link: usize },
+    ToClient { link: usize, bytes: Vec<u8> },
+    Closed { link: usize },
+    Client { client: usize },
+    SpaceIsBack,
+    RunsAgain,
+    EarlyCrash { run: u64 },
+    ReadsAgain { link: usize },
+}
+
+struct Core {
+    shard: Shard<Pool>,
+    outbox: Outbox<PoolBlock>,
+    /// When its next turn is due.
+    turn_us: Option<u64>,
+    mail_us: Vec<u64>,
+    is_stopped: bool,
+}
+
+struct Node {
+    run: u64,
+    cores: Vec<Core>,
+    is_stopping: bool,
+}
+
+/// One connection, both ends.
+struct Link {
+    /// `None` for one that speaks no protocol.
+    client: Option<usize>,
+    run: u64,
+    shard: usize,
+    session: Option<SessionId>,
+    /// Bytes that the server has and did not take yet.
+    inbound: Vec<u8>,
+    server_us: u64,
+    client_us: u64,
+    /// The client has given it up.
+    is_abandoned: bool,
+    is_closed: bool,
+    is_reading: bool,
+    unread: VecDeque<Vec<u8>>,
+    receiver: Receiver,
+    buffer: Vec<u8>,
+    is_ready: bool,
+    next_request: u64,
+    outstanding: BTreeMap<u64, Vec<Option<usize>>>,
+}
+
+struct Client {
+    link: Option<usize>,
+    is_awake: bool,
+    retries: VecDeque<oracle::Plan>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Traffic,
+    /// No more faults; what is on its way must be answered.
+    Quiet,
+    /// Every key is read once more.
+    Audit,
+    /// A clean stop, and every key is read again.
+    Last,
+    Done,
+}
+
+/// Events of one run, at most.
+const EVENTS_MAX: u64 = 6_000_000;
+/// Within this every operation is answered once there are no more faults.
+const QUIET_US_MAX: u64 = 120_000_000;
+/// A clean stop is complete after this.
+const CLEAN_STOP_US_MAX: u64 = 120_000_000;
+
+/// A world before its first event.
+pub struct World {
+    plan: Plan,
+    now_us: u64,
+    unix_offset_ms: i64,
+    queue: BTreeMap<(u64, u64), Event>,
+    next_event: u64,
+    trace: Trace,
+    coverage: Rc<RefCell<Coverage>>,
+    disk: Rc<RefCell<Disk>>,
+    node: Option<Node>,
+    run: u64,
+    incarnation: u64,
+    paused_until_us: u64,
+    /// What came for the node while it did not run.
+    frozen: VecDeque<Event>,
+    links: Vec<Link>,
+    clients: Vec<Client>,
+    oracle: Oracle,
+    issued: usize,
+    next_blow: usize,
+    phase: Phase,
+    phase_us: u64,
+    recoveries: u64,
+    answered: u64,
+    was_clean: bool,
+    /// Where each log ended when the server started.
+    log_ends: Vec<Lsn>,
+    was_audited: bool,
+    phase_run: u64,
+    chance: Random,
+    network: Random,
+    workload: Random,
+    failure: Option<String>,
+}
+
+type Step = Result<(), String>;
+
+const OWNER: Owner = Owner {
+    cluster_id: [0xC1; 16],
+    node_id: [0x0D; 16],
+};
+
+/// Runs a seed to its end.
+#[must_use]
+pub fn run(seed: u64) -> Report {
+    let mut world = World::new(seed);
+    let outcome = world.run();
+    let judged = match (&outcome, world.failure.take()) {
+        (Ok(()), None) => world.judge(),
+        (Err(failure), _) => Err(failure.clone()),
+        (_, Some(failure)) => Err(failure),
+    };
+    let (judged_keys, failure) = match judged {
+        Ok(keys) => (keys, None),
+        Err(failure) => (0, Some(failure)),
+    };
+    let coverage = world.coverage.borrow().clone();
+    Report {
+        hash: world.trace.hash(),
+        simulated_us: world.now_us,
+        operations: world.oracle.records.len() as u64,
+        answered: world.answered,
+        recoveries: world.recoveries,
+        judged_keys,
+        coverage,
+        failure,
+    }
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let plan = Plan::new(seed);
+        let coverage = Rc::new(RefCell::new(Coverage::default()));
+        let mut disk = Disk::new(Random::new(seed, 2), Rc::clone(&coverage));
+        disk.faults = plan.disk;
+        let mut oracle = Oracle::new(plan.keys.clone());
+        oracle.may_fail_to_read =
+            plan.budget == Budget::Detectable || plan.disk.read_error + plan.disk.bad_read > 0;
+        oracle.may_be_full = plan
+            .blows
+            .iter()
+            .any(|(_, blow)| matches!(blow, Blow::NoSpace(_)));
+        let clients = (0..plan.clients)
+            .map(|_| Client {
+                link: None,
+                is_awake: false,
+                retries: VecDeque::new(),
+            })
+            .collect();
+        let shards = plan.shards;
+        World {
+            plan,
+            now_us: 1_000_000,
+            unix_offset_ms: 1_800_000_000_000,
+            queue: BTreeMap::new(),
+            next_event: 0,
+            trace: Trace::new(),
+            coverage,
+            disk: Rc::new(RefCell::new(disk)),
+            node: None,
+            run: 0,
+            incarnation: 0,
+            paused_until_us: 0,
+            frozen: VecDeque::new(),
+            links: Vec::new(),
+            clients,
+            oracle,
+            issued: 0,
+            next_blow: 0,
+            phase: Phase::Traffic,
+            phase_us: 0,
+            recoveries: 0,
+            answered: 0,
+            was_clean: false,
+            log_ends: vec![Lsn(0); usize::from(shards)],
+            was_audited: false,
+            phase_run: 0,
+            chance: Random::new(seed, 3),
+            network: Random::new(seed, 4),
+            workload: Random::new(seed, 5),
+            failure: None,
+        }
+    }
+
+    fn hit(&self, fault: Fault) {
+        self.coverage.borrow_mut().fault(fault);
+    }
+
+    fn at(&mut self, when_us: u64, event: Event) {
+        self.queue
+            .insert((when_us.max(self.now_us), self.next_event), event);
+        self.next_event += 1;
+    }
+
+    fn now(&self) -> Now {
+        let elapsed = i64::try_from(self.now_us / 1000).expect("an age");
+        Now {
+            us: self.now_us,
+            unix_ms: u64::try_from(self.unix_offset_ms + elapsed).unwrap_or(0),
+        }
+    }
+
+    fn run(&mut self) -> Step {
+        self.at(self.now_us, Event::Start);
+        for client in 0..self.plan.clients {
+            self.wake(client, 5_000);
+        }
+        let mut events = 0;
+        while self.phase != Phase::Done {
+            let Some(((when_us, _), event)) = self.queue.pop_first() else {
+                return Err(format!("nothing moves any more in phase {:?}", self.phase));
+            };
+            self.now_us = self.now_us.max(when_us);
+            events += 1;
+            if events > EVENTS_MAX {
+                return Err(format!("no end after {EVENTS_MAX} events"));
+            }
+            if self.now_us < self.paused_until_us && is_of_node(&event) {
+                self.frozen.push_back(event);
+                continue;
+            }
+            self.trace.fold(&[self.now_us, code_of(&event)]);
+            self.take(event)?;
+            self.advance()?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, event: Event) -> Step {
+        match event {
+            Event::Start => self.start(),
+            Event::Turn { run, shard } => self.turn(run, shard),
+            Event::DiskDone { run, shard, ticket } => {
+                if self.is_run(run) {
+                    let completion = self.disk.borrow_mut().complete(ticket);
+                    self.trace
+                        .fold(&[ticket, u64::from(completion.result.is_ok())]);
+                    self.step(shard, ShardEvent::Completed(completion));
+                }
+                Ok(())
+            }
+            Event::Mail { run, to, mail } => {
+                if self.is_run(run) {
+                    self.step(to, ShardEvent::Mail(mail));
+                }
+                Ok(())
+            }
+            Event::Spare { run, shard } => {
+                self.spare(run, shard);
+                Ok(())
+            }
+            Event::Exit { run } => {
+                if self.is_run(run) {
+                    if self
+                        .node
+                        .as_ref()
+                        .is_some_and(|node| node.cores.iter().all(|core| core.is_stopped))
+                    {
+                        self.exit_cleanly();
+                        return Ok(());
+                    }
+                    if self.now_us < self.paused_until_us + CLEAN_STOP_US_MAX {
+                        self.at(
+                            self.paused_until_us + CLEAN_STOP_US_MAX,
+                            Event::Exit { run },
+                        );
+                        return Ok(());
+                    }
+                    return Err("a clean stop does not come to its end".into());
+                }
+                Ok(())
+            }
+            Event::Connect { link } => {
+                let now = self.now();
+                let Link { run, shard, .. } = self.links[link];
+                if !self.is_run(run) || self.node.as_ref().is_some_and(|node| node.is_stopping) {
+                    self.close_soon(link);
+                    return Ok(());
+                }
+                let node = self.node.as_mut().expect("it runs");
+                self.links[link].session = Some(node.cores[shard].shard.open_session(now));
+                Ok(())
+            }
+            Event::ToServer { link, bytes } => {
+                let state = &mut self.links[link];
+                if !state.is_closed && state.session.is_some() {
+                    state.inbound.extend_from_slice(&bytes);
+                    self.deliver(link);
+                }
+                Ok(())
+            }
+            Event::Sent { link } => {
+                let Link {
+                    run,
+                    shard,
+                    session,
+                    is_closed,
+                    ..
+                } = self.links[link];
+                if self.is_run(run)
+                    && !is_closed
+                    && let Some(session) = session
+                {
+                    let node = self.node.as_mut().expect("it runs");
+                    node.cores[shard].shard.sent(session);
+                    self.turn_soon(shard);
+                }
+                Ok(())
+            }
+            Event::ToClient { link, bytes } => self.reach_client(link, bytes),
+            Event::Closed { link } => {
+                self.client_sees_close(link);
+                Ok(())
+            }
+            Event::Client { client } => {
+                self.clients[client].is_awake = false;
+                self.client(client)
+            }
+            Event::EarlyCrash { run } => {
+                if self.is_run(run) && self.phase == Phase::Traffic {
+                    self.hit(Fault::PowerCut);
+                    self.die(true);
+                }
+                Ok(())
+            }
+            Event::RunsAgain => {
+                // In the order in which it came while nobody looked.
+                if self.now_us >= self.paused_until_us {
+                    while let Some(event) = self.frozen.pop_front() {
+                        self.at(self.now_us, event);
+                    }
+                }
+                Ok(())
+            }
+            Event::SpaceIsBack => {
+                self.disk.borrow_mut().is_full = false;
+                Ok(())
+            }
+            Event::ReadsAgain { link } => {
+                self.links[link].is_reading = true;
+                while let Some(bytes) = self.links[link].unread.pop_front() {
+                    self.at(self.now_us, Event::Sent { link });
+                    self.reach_client(link, bytes)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn is_run(&self, run: u64) -> bool {
+        self.node.as_ref().is_some_and(|node| node.run == run)
+    }
+
+    // ---- the life of the node ----
+
+    fn start(&mut self) -> Step {
+        if self.node.is_some() {
+            return Ok(());
+        }
+        let expected = {
+            let disk = self.disk.borrow();
+            disk.is_damaged().then(|| damage::expected(&disk))
+        };
+        match expected {
+            Some(Expected::Hole) => {
+                self.hit(Fault::Hole);
+                self.disk.borrow_mut().heal();
+            }
+            Some(Expected::Refusal) => {
+                match self.open() {
+                    Err(OpeningError::Recovery(refusal)) => {
+                        let row = refusal.row();
+                        let is_read = matches!(refusal, RecoveryError::Read { .. });
+                        let text = refusal.to_string();
+                        if row.is_none() && !is_read {
+                            return Err(format!("a refusal without a row: {text}"));
+                        }
+                        if let Some(row) = row {
+                            self.coverage.borrow_mut().row(row);
+                        }
+                        self.trace.fold_bytes(text.as_bytes());
+                    }
+                    Err(other) => return Err(format!("damage was not named: {other}")),
+                    Ok(_) => {
+                        let damages: Vec<String> = self.describe_damage();
+                        return Err(format!(
+                            "a damaged directory was taken for a good one: {}",
+                            damages.join(", ")
+                        ));
+                    }
+                }
+                self.disk.borrow_mut().heal();
+            }
+            Some(Expected::Harmless) | None => {}
+        }
+        let mut is_cut_off = false;
+        if self.phase == Phase::Traffic && self.chance.chance(self.plan.bad_starts) {
+            let mut disk = self.disk.borrow_mut();
+            if self.chance.chance(500_000) {
+                disk.changes_left = Some(self.chance.below(6));
+                is_cut_off = true;
+            } else {
+                disk.start_read_errors = 1;
+            }
+        }
+        let opened = self.open();
+        let mut disk = self.disk.borrow_mut();
+        disk.changes_left = None;
+        let had_read_error = disk.start_read_errors == 0;
+        disk.start_read_errors = 0;
+        drop(disk);
+        match opened {
+            Ok(cores) => {
+                self.disk.borrow_mut().forget_damage();
+                self.serve(cores);
+                Ok(())
+            }
+            Err(OpeningError::System { .. }) if is_cut_off => {
+                self.hit(Fault::PowerCutDuringStart);
+                self.disk.borrow_mut().power_cut();
+                let again_us = self.now_us + self.chance.within(1_000, 50_000);
+                self.at(again_us, Event::Start);
+                Ok(())
+            }
+            Err(OpeningError::Recovery(RecoveryError::Read { .. }))
+                if had_read_error && !is_cut_off && expected != Some(Expected::Harmless) =>
+            {
+                let again_us = self.now_us + self.chance.within(1_000, 50_000);
+                self.at(again_us, Event::Start);
+                Ok(())
+            }
+            Err(refusal) => Err(format!(
+                "a directory that only crashes touched is refused: {refusal}"
+            )),
+        }
+    }
+
+    fn describe_damage(&self) -> Vec<String> {
+        let disk = self.disk.borrow();
+        let damages = disk.damages.iter().map(|damage| {
+            format!(
+                "{:08}.seg at {} for {} bytes",
+                damage.file.0,
+                damage.offset,
+                damage.good.len()
+            )
+        });
+        let missing = disk
+            .missing
+            .iter()
+            .map(|(file, _)| format!("{:08}.seg is gone", file.0));
+        let strangers = disk
+            .strangers
+            .iter()
+            .map(|file| format!("{:08}.seg is strange", file.0));
+        let unreadable = disk
+            .unreadable()
+            .iter()
+            .map(|(file, place)| format!("{:08}.seg cannot be read at {place}", file.0));
+        damages
+            .chain(missing)
+            .chain(strangers)
+            .chain(unreadable)
+            .collect()
+    }
+
+    fn log_config(&self, shard: u16) -> LogConfig {
+        LogConfig {
+            owner: OWNER,
+            incarnation: self.incarnation,
+            log_id: u64::from(shard) + 1,
+            frame_bytes: self.plan.frame_bytes,
+            record_bytes_max: 2 * part_bytes(1024, self.plan.value_bytes_max, false, 0),
+            frames_in_flight_max: self.plan.frames_in_flight_max,
+            frames_sealed_max: self.plan.frames_sealed_max,
+            sync: self.plan.sync,
+            interval_us: self.plan.interval_us,
+            idle_mark_us: self.plan.idle_mark_us,
+        }
+    }
+
+    fn segment_bytes(&self) -> u64 {
+        self.log_config(0)
+            .segment_bytes_min()
+            .next_multiple_of(4096)
+            + self.plan.segment_bytes_more
+    }
+
+    /// Opens every shard as the server does.
+    fn open(&mut self) -> Result<Vec<Core>, OpeningError> {
+        // Made durable before anything is read, as the server does with its identity.
+        self.incarnation += 1;
+        let shards = self.plan.shards;
+        let segment_bytes = self.segment_bytes();
+        let mut files = Files(Rc::clone(&self.disk));
+        let inventory = take_inventory(&mut files, OWNER, shards, segment_bytes)?;
+        for row in inventory.survey.rows.iter() {
+            self.coverage.borrow_mut().row(row);
+        }
+        let topology = Topology::new(shards);
+        let limits = Limits {
+            frame_bytes_max: 1 << 20,
+            value_bytes_max: u32::try_from(self.plan.value_bytes_max).expect("small values"),
+        };
+        let mut cores = Vec::new();
+        let mut ends = Vec::new();
+        for shard in 0..shards {
+            let hello = ServerHello {
+                protocol: 1,
+                shard,
+                shard_count: shards,
+                auth_methods: AUTH_NONE,
+                cluster_id: OWNER.cluster_id,
+                node_id: OWNER.node_id,
+                incarnation: self.incarnation,
+                features: 0,
+                nonce: [0; 32],
+                limits,
+                interval_ms: 5,
+                slots: topology.ranges(|shard| 7000 + shard),
+            };
+            let config = ShardConfig {
+                shard,
+                topology,
+                hello,
+                level_min: self.plan.level_min,
+                output_bytes_max: 64 << 10,
+                partial_frame_us_max: 5_000_000,
+                write_stall_us_max: 5_000_000,
+                idle_us_max: 60_000_000,
+                mailed_items_max: self.plan.mailed_items_max,
+                hash_seed: self.chance.bits(),
+            };
+            let log = self.log_config(shard);
+            let frame_bytes = log.frame_bytes.max(log.record_bytes_max + 4096);
+            let pool = Pool::new(
+                (log.frames_sealed_max + 3) * (frame_bytes + 8192)
+                    + 2 * SUMMARY_BYTES_MAX
+                    + self.plan.pool_bytes,
+            );
+            let opening::Opened {
+                shard: opened,
+                recovered,
+                files: _,
+            } = open_shard(
+                &mut files,
+                &inventory.survey,
+                config,
+                log,
+                segment_bytes,
+                self.plan.cache_bytes,
+                pool,
+            )?;
+            for row in recovered.rows.iter() {
+                self.coverage.borrow_mut().row(row);
+            }
+            let has_written = recovered.start.last_lsn > self.log_ends[usize::from(shard)];
+            let is_clean = recovered.is_clean() && recovered.torn.is_none();
+            if self.was_clean && has_written && !is_clean {
+                self.failure = Some(format!(
+                    "shard {shard} was stopped cleanly and its log is not clean: {:?} {:?}",
+                    recovered.start, recovered.rows
+                ));
+            }
+            self.trace.fold(&[
+                recovered.records,
+                recovered.frames,
+                recovered.start.last_lsn.0,
+            ]);
+            ends.push(recovered.start.last_lsn);
+            cores.push(Core {
+                shard: opened,
+                outbox: Outbox::default(),
+                turn_us: None,
+                mail_us: vec![0; usize::from(shards)],
+                is_stopped: false,
+            });
+        }
+        self.log_ends = ends;
+        for (place, file) in inventory.spares.into_iter().enumerate() {
+            let core = place % cores.len();
+            let salt = self.chance.bits();
+            let now = self.now();
+            let Core { shard, outbox, .. } = &mut cores[core];
+            let bytes = segment_bytes;
+            shard.step(now, ShardEvent::Spare { file, salt, bytes }, outbox);
+        }
+        Ok(cores)
+    }
+
+    fn serve(&mut self, cores: Vec<Core>) {
+        self.was_clean = false;
+        self.run += 1;
+        let epoch = u32::try_from(self.incarnation).expect("few starts") << 8;
+        self.oracle.started(epoch);
+        if self.run > 1 {
+            self.recoveries += 1;
+        }
+        self.node = Some(Node {
+            run: self.run,
+            cores,
+            is_stopping: false,
+        });
+        for shard in 0..usize::from(self.plan.shards) {
+            self.turn_soon(shard);
+        }
+        if self.phase == Phase::Traffic && self.chance.chance(self.plan.early_crashes) {
+            let when_us = self.now_us + self.chance.within(1, 8_000);
+            self.at(when_us, Event::EarlyCrash { run: self.run });
+        }
+    }
+
+    /// The process ends without a word.
+    fn die(&mut self, is_power_cut: bool) {
+        if self.node.take().is_none() {
+            return;
+        }
+        let mut disk = self.disk.borrow_mut();
+        if is_power_cut {
+            disk.power_cut();
+        } else {
+            disk.process_ends();
+        }
+        if self.plan.budget == Budget::Detectable
+            && self.chance.chance(400_000)
+            && !disk.is_damaged()
+        {
+            let inflicted = damage::inflict(&mut disk, &mut self.chance);
+            drop(disk);
+            if let Some(fault) = inflicted {
+                self.hit(fault);
+            }
+        } else {
+            drop(disk);
+        }
+        self.oracle.crashed();
+        self.cut_all(is_power_cut);
+        let again_us = self.now_us + self.chance.within(1_000, 300_000);
+        self.at(again_us, Event::Start);
+    }
+
+    fn exit_cleanly(&mut self) {
+        self.node = None;
+        self.disk.borrow_mut().process_ends();
+        self.was_clean = !self.disk.borrow().is_damaged();
+        self.cut_all(false);
+        let again_us = self.now_us + self.chance.within(1_000, 300_000);
+        self.at(again_us, Event::Start);
+    }
+
+    fn cut_all(&mut self, is_silent: bool) {
+        for link in 0..self.links.len() {
+            if !self.links[link].is_closed {
+                self.links[link].is_closed = true;
+                let delay_us = if is_silent {
+                    self.network.within(1_000, 500_000)
+                } else {
+                    self.network.latency(self.plan.network_us)
+                };
+                // What was on its way to the client is gone with the machine.
+                self.at(self.now_us + delay_us, Event::Closed { link });
+            }
+        }
+    }
+
+    fn spare(&mut self, run: u64, shard: usize) {
+        if !self.is_run(run) {
+            return;
+        }
+        let bytes = self.segment_bytes();
+        let file = self.disk.borrow_mut().create(bytes);
+        match file {
+            Some(file) => {
+                let salt = self.chance.bits();
+                self.step(shard, ShardEvent::Spare { file, salt, bytes });
+            }
+            None => {
+                self.step(shard, ShardEvent::SpareRefused);
+                self.at(self.now_us + 1_000_000, Event::Spare { run, shard });
+            }
+        }
+    }
+
+    // ---- one core ----
+
+    fn step(&mut self, shard: usize, event: ShardEvent<'_, PoolBlock>) -> usize {
+        let now = self.now();
+        let Some(node) = self.node.as_mut() else {
+            return 0;
+        };
+        let Core {
+            shard: state,
+            outbox,
+            ..
+        } = &mut node.cores[shard];
+        let consumed = state.step(now, event, outbox);
+        self.turn_soon(shard);
+        consumed
+    }
+
+    fn turn_soon(&mut self, shard: usize) {
+        let when_us = self.now_us + self.chance.below(8);
+        self.turn_at(shard, when_us);
+    }
+
+    fn turn_at(&mut self, shard: usize, when_us: u64) {
+        let Some(node) = self.node.as_mut() else {
+            return;
+        };
+        let run = node.run;
+        let core = &mut node.cores[shard];
+        if core.turn_us.is_none_or(|due_us| when_us < due_us) {
+            core.turn_us = Some(when_us);
+            self.at(when_us, Event::Turn { run, shard });
+        }
+    }
+
+    fn turn(&mut self, run: u64, shard: usize) -> Step {
+        let now = self.now();
+        if !self.is_run(run) {
+            return Ok(());
+        }
+        let node = self.node.as_mut().expect("it runs");
+        let core = &mut node.cores[shard];
+        if core.turn_us.is_none_or(|due_us| due_us > now.us) {
+            return Ok(());
+        }
+        core.turn_us = None;
+        core.shard.step(now, ShardEvent::TurnEnds, &mut core.outbox);
+        let mut outbox = std::mem::take(&mut core.outbox);
+        core.is_stopped |= outbox.is_stopped;
+        let deadline_us = core.shard.deadline_us(now);
+        if let Some(fatal) = outbox.fatal {
+            self.trace.fold_bytes(fatal.to_string().as_bytes());
+            // The server ends loudly; the machine goes on, or not.
+            let is_power_cut = self.chance.chance(300_000);
+            self.die(is_power_cut);
+            return Ok(());
+        }
+        for io in outbox.io.drain(..) {
+            let (ticket, ends_us) = self.disk.borrow_mut().submit(now.us, io);
+            self.at(ends_us, Event::DiskDone { run, shard, ticket });
+        }
+        for session in outbox.sendable.drain(..) {
+            if let Some(link) = self.link_of(run, shard, session) {
+                self.send_output(link, session);
+            }
+        }
+        for session in outbox.resume.drain(..) {
+            if let Some(link) = self.link_of(run, shard, session) {
+                self.deliver(link);
+            }
+        }
+        for (session, _) in outbox.close.drain(..) {
+            if let Some(link) = self.link_of(run, shard, session) {
+                self.close_at_server(link);
+            }
+        }
+        for (to, mail) in outbox.mail.drain(..) {
+            let to = usize::from(to);
+            let delay_us = self.chance.latency(3);
+            let core = &mut self.node.as_mut().expect("it runs").cores[shard];
+            core.mail_us[to] = core.mail_us[to].max(now.us + delay_us);
+            let when_us = core.mail_us[to];
+            self.at(when_us, Event::Mail { run, to, mail });
+        }
+        for _ in 0..outbox.spares {
+            let when_us = now.us + self.chance.latency(5_000);
+            self.at(when_us, Event::Spare { run, shard });
+        }
+        if let Some(deadline_us) = deadline_us {
+            self.turn_at(shard, deadline_us.max(now.us + 1));
+        }
+        let node = self.node.as_ref().expect("it runs");
+        if node.is_stopping && node.cores.iter().all(|core| core.is_stopped) {
+            self.at(now.us + 2_000, Event::Exit { run });
+        }
+        Ok(())
+    }
+
+    fn link_of(&self, run: u64, shard: usize, session: SessionId) -> Option<usize> {
+        self.links.iter().rposition(|link| {
+            link.run == run
+                && link.shard == shard
+                && link.session == Some(session)
+                && !link.is_closed
+        })
+    }
+
+    /// Gives the server what it has of a connection and did not take yet.
+    fn deliver(&mut self, link: usize) {
+        let Link {
+            run,
+            shard,
+            session,
+            ..
+        } = self.links[link];
+        let (true, Some(session)) = (self.is_run(run), session) else {
+            return;
+        };
+        let bytes = std::mem::take(&mut self.links[link].inbound);
+        if bytes.is_empty() {
+            return;
+        }
+        let consumed = self.step(
+            shard,
+            ShardEvent::Received {
+                session,
+                bytes: &bytes,
+            },
+        );
+        self.links[link].inbound = bytes[consumed..].to_vec();
+    }
+
+    /// Moves what a connection may send onto the network.
+    fn send_output(&mut self, link: usize, session: SessionId) {
+        let now = self.now();
+        let shard = self.links[link].shard;
+        let mut bytes = Vec::new();
+        let node = self.node.as_mut().expect("it runs");
+        let state = &mut node.cores[shard].shard;
+        state.take_output(now, session, &mut bytes);
+        let is_finished = state.is_finished(session);
+        if !bytes.is_empty() {
+            self.trace.fold_bytes(&bytes);
+            if self.links[link].is_abandoned {
+                // Nobody takes it: the server notices by its own deadline.
+                return;
+            }
+            let pieces = self.pieces(bytes);
+            for piece in pieces {
+                let delay_us = self.delay();
+                let state = &mut self.links[link];
+                state.client_us = state.client_us.max(now.us + delay_us);
+                let when_us = state.client_us;
+                self.at(when_us, Event::ToClient { link, bytes: piece });
+            }
+        }
+        if is_finished {
+            self.close_at_server(link);
+        }
+    }
+
+    fn close_at_server(&mut self, link: usize) {
+        let Link {
+            run,
+            shard,
+            session,
+            ..
+        } = self.links[link];
+        self.links[link].is_closed = true;
+        if let Some(session) = session
+            && self.is_run(run)
+        {
+            self.step(shard, ShardEvent::Closed { session });
+        }
+        self.close_soon(link);
+    }
+
+    fn close_soon(&mut self, link: usize) {
+        self.links[link].is_closed = true;
+        let delay_us = self.delay();
+        let state = &mut self.links[link];
+        state.client_us = state.client_us.max(self.now_us + delay_us);
+        let when_us = state.client_us;
+        self.at(when_us, Event::Closed { link });
+    }
+
+    // ---- the network ----
+
+    fn delay(&mut self) -> u64 {
+        let delay_us = self.network.latency(self.plan.network_us);
+        if self.network.chance(self.plan.slow_network) {
+            self.hit(Fault::SlowNetwork);
+            return (delay_us * 1000).min(10_000_000);
+        }
+        delay_us
+    }
+
+    fn pieces(&mut self, bytes: Vec<u8>) -> Vec<Vec<u8>> {
+        if bytes.len() < 2 || !self.network.chance(60_000) {
+            return vec![bytes];
+        }
+        self.hit(Fault::SplitBytes);
+        let mut pieces = Vec::new();
+        let mut rest = &bytes[..];
+        while !rest.is_empty() && pieces.len() < 5 {
+            let (piece, left) = rest.split_at(1 + self.network.index(rest.len()));
+            pieces.push(piece.to_vec());
+            rest = left;
+        }
+        if !rest.is_empty() {
+            pieces.push(rest.to_vec());
+        }
+        pieces
+    }
+
+    fn send_to_server(&mut self, link: usize, bytes: Vec<u8>) {
+        let pieces = self.pieces(bytes);
+        for piece in pieces {
+            let delay_us = self.delay();
+            let state = &mut self.links[link];
+            state.server_us = state.server_us.max(self.now_us + delay_us);
+            let when_us = state.server_us;
+            self.at(when_us, Event::ToServer { link, bytes: piece });
+        }
+    }
+
+    // ---- clients ----
+
+    fn wake(&mut self, client: usize, typical_us: u64) {
+        if !self.clients[client].is_awake {
+            self.clients[client].is_awake = true;
+            let delay_us = self.workload.latency(typical_us.max(1));
+            self.at(self.now_us + delay_us, Event::Client { client });
+        }
+    }
+
+    fn open_link(&mut self, client: Option<usize>) -> usize {
+        let shard = self.workload.index(usize::from(self.plan.shards));
+        let link = self.links.len();
+        self.links.push(Link {
+            client,
+            run: self.run,
+            shard,
+            session: None,
+            inbound: Vec::new(),
+            server_us: self.now_us,
+            client_us: self.now_us,
+            is_abandoned: false,
+            is_closed: false,
+            is_reading: true,
+            unread: VecDeque::new(),
+            receiver: Receiver::new(8 << 20),
+            buffer: Vec::new(),
+            is_ready: false,
+            next_request: 1,
+            outstanding: BTreeMap::new(),
+        });
+        let delay_us = self.delay();
+        self.links[link].server_us += delay_us;
+        let when_us = self.links[link].server_us;
+        self.at(when_us, Event::Connect { link });
+        link
+    }
+
+    fn client(&mut self, client: usize) -> Step {
+        match self.clients[client].link {
+            None => {
+                let is_served = self.node.as_ref().is_some_and(|node| !node.is_stopping);
+                if !is_served {
+                    self.wake(client, 20_000);
+                    return Ok(());
+                }
+                let link = self.open_link(Some(client));
+                self.clients[client].link = Some(link);
+                let mut bytes = Vec::new();
+                ClientHello {
+                    protocol_min: 1,
+                    protocol_max: 1,
+                    features: 0,
+                    name: "simulated",
+                }
+                .write(&mut bytes, 0);
+                self.send_to_server(link, bytes);
+                Ok(())
+            }
+            Some(link) if self.links[link].is_ready => {
+                self.send_some(client, link);
+                Ok(())
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Sends a batch, if the client may have one more on its way.
+    fn send_some(&mut self, client: usize, link: usize) {
+        let may_send = match self.phase {
+            Phase::Traffic => self.issued < self.plan.operations,
+            Phase::Quiet | Phase::Done => false,
+            Phase::Audit | Phase::Last => false,
+        };
+        if !may_send || self.links[link].outstanding.len() >= self.plan.depth_max {
+            return;
+        }
+        if self.workload.chance(10_000) {
+            self.coverage.borrow_mut().operation(Operation::Ping);
+            let request = self.next_request(link);
+            let mut bytes = Vec::new();
+            let body = [7; 16];
+            write_frame(
+                &mut bytes,
+                Header::request(Opcode::Ping, request, AckLevel::None, 0),
+                &body,
+            );
+            self.links[link].outstanding.insert(request, vec![None]);
+            self.send_to_server(link, bytes);
+            self.wake(client, self.plan.think_us);
+            return;
+        }
+        let level = self.workload.pick(&[
+            AckLevel::Disk,
+            AckLevel::Disk,
+            AckLevel::Disk,
+            AckLevel::Interval,
+            AckLevel::None,
+        ]);
+        let count = 1 + self.workload.index(self.plan.batch_max);
+        let mut plans = Vec::new();
+        for _ in 0..count {
+            let retried = match self.clients[client].retries.pop_front() {
+                Some(plan) if plan.level == level => {
+                    self.coverage.borrow_mut().operation(Operation::Retry);
+                    Some(plan)
+                }
+                _ => None,
+            };
+            let plan = retried.or_else(|| self.plan_operation(level));
+            plans.extend(plan);
+        }
+        self.send_batch(link, level, plans);
+        self.wake(client, self.plan.think_us);
+    }
+
+    fn next_request(&mut self, link: usize) -> u64 {
+        let state = &mut self.links[link];
+        state.next_request += 1;
+        state.next_request
+    }
+
+    /// An operation at this level, or nothing if the key that chance picked is not for it.
+    fn plan_operation(&mut self, level: AckLevel) -> Option<oracle::Plan> {
+        let random = &mut self.workload;
+        let key = self.plan.key(random);
+        let (_, slot, is_counter, is_strict) = self.plan.keys[key];
+        if is_strict && level != AckLevel::Disk {
+            return None;
+        }
+        let operation = self.plan.operation(random, is_counter);
+        let mut other = None;
+        if operation == Operation::Move {
+            let twins: Vec<usize> = (0..self.plan.keys.len())
+                .filter(|&twin| {
+                    let (_, twin_slot, twin_counts, twin_strict) = self.plan.keys[twin];
+                    twin != key && twin_slot == slot && twin_counts && !twin_strict
+                })
+                .collect();
+            if is_strict || twins.is_empty() {
+                return None;
+            }
+            other = Some(random.pick(&twins));
+        }
+        let value_bytes = match operation {
+            Operation::SetTooLarge => self.plan.value_bytes_max + 1 + random.index(100),
+            _ => 8 + random.index(self.plan.value_bytes_max - 7),
+        };
+        Some(oracle::Plan {
+            operation,
+            key,
+            other,
+            units: random.pick(&[1, 1, 1, 2, 5]),
+            stock: if is_counter {
+                random.pick(&[0, 3, 40, 100_000])
+            } else {
+                0
+            },
+            value_bytes,
+            expected: self.oracle.seen_version(key),
+            level,
+        })
+    }
+
+    fn send_batch(&mut self, link: usize, level: AckLevel, plans: Vec<oracle::Plan>) {
+        if plans.is_empty() {
+            return;
+        }
+        let request = self.next_request(link);
+        let deadline_ms =
+            if self.phase == Phase::Traffic && self.workload.chance(self.plan.deadlines) {
+                u16::try_from(self.workload.within(1, 3)).expect("small")
+            } else {
+                0
+            };
+        let mut out = Vec::new();
+        let mut batch = BatchRequest::begin(&mut out, request, level, deadline_ms, plans.len());
+        let mut numbers = Vec::new();
+        for plan in plans {
+            self.issued += 1;
+            self.coverage.borrow_mut().operation(plan.operation);
+            let number = self.oracle.issue(plan, link as u64);
+            numbers.push(Some(number));
+            self.encode(&mut batch, &mut out, number);
+        }
+        batch.finish(&mut out);
+        self.links[link].outstanding.insert(request, numbers);
+        self.send_to_server(link, out);
+    }
+
+    fn encode(&mut self, batch: &mut BatchRequest, out: &mut Vec<u8>, number: usize) {
+        if self.oracle.records[number].plan.operation == Operation::TakeOrMake {
+            self.oracle.records[number].plan.stock = Plan::made_stock(number);
+        }
+        let plan = self.oracle.records[number].plan.clone();
+        let key = &self.plan.keys[plan.key].0;
+        let value = self.oracle.value(number);
+        let version = Condition::Version(plan.expected);
+        let instruction = |operation, key, offset, immediate| Instruction {
+            operation,
+            field_type: FieldType::U64,
+            key,
+            reason: 1,
+            offset,
+            immediate,
+        };
+        use instruction::Operation as I;
+        let units = plan.units;
+        let name = number as u64;
+        match plan.operation {
+            Operation::Get => batch.get(out, key),
+            Operation::Set | Operation::SetTooLarge | Operation::Ping | Operation::Retry => {
+                let value = match plan.operation {
+                    Operation::SetTooLarge => vec![1; plan.value_bytes],
+                    _ => value,
+                };
+                batch.set(out, key, &value, Condition::Always);
+            }
+            Operation::SetAbsent => batch.set(out, key, &value, Condition::Absent),
+            Operation::SetPresent => batch.set(out, key, &value, Condition::Present),
+            Operation::SetVersion => batch.set(out, key, &value, version),
+            Operation::Del => batch.del(out, key, Condition::Always),
+            Operation::DelVersion => batch.del(out, key, version),
+            Operation::Take => batch.update_if(
+                out,
+                key,
+                None,
+                &[
+                    instruction(I::Ge, 0, 0, units),
+                    instruction(I::Sub, 0, 0, units),
+                    instruction(I::Set, 0, 8, name),
+                ],
+                None,
+            ),
+            Operation::TakeOrMake => batch.update_if(
+                out,
+                key,
+                None,
+                &[
+                    instruction(I::Ge, 0, 0, units),
+                    instruction(I::Sub, 0, 0, units),
+                    instruction(I::Set, 0, 8, name),
+                ],
+                Some(&value),
+            ),
+            Operation::TakeAndFail => batch.update_if(
+                out,
+                key,
+                None,
+                &[
+                    instruction(I::Ge, 0, 0, units),
+                    instruction(I::Sub, 0, 0, units),
+                    instruction(I::Set, 0, 8, name),
+                    instruction(I::Eq, 0, 16, u64::MAX),
+                ],
+                None,
+            ),
+            Operation::Look => {
+                batch.update_if(out, key, None, &[instruction(I::Ge, 0, 0, units)], None);
+            }
+            Operation::Move => {
+                let other = plan.other.expect("a move has two keys");
+                let other = &self.plan.keys[other].0;
+                batch.update_if(
+                    out,
+                    key,
+                    Some(other),
+                    &[
+                        instruction(I::Ge, 0, 0, units),
+                        instruction(I::Sub, 0, 0, units),
+                        instruction(I::Add, 1, 0, units),
+                        instruction(I::Set, 0, 8, name),
+                        instruction(I::Set, 1, 8, name),
+                    ],
+                    None,
+                );
+            }
+        }
+    }
+
+    fn reach_client(&mut self, link: usize, bytes: Vec<u8>) -> Step {
+        let state = &mut self.links[link];
+        if state.is_abandoned
+            || (state.is_closed && self.node.as_ref().is_none_or(|node| node.run != state.run))
+        {
+            return Ok(());
+        }
+        if !state.is_reading {
+            state.unread.push_back(bytes);
+            return Ok(());
+        }
+        self.at(self.now_us, Event::Sent { link });
+        let state = &mut self.links[link];
+        let Some(client) = state.client else {
+            return Ok(());
+        };
+        state.buffer.extend_from_slice(&bytes);
+        let buffer = std::mem::take(&mut state.buffer);
+        let mut start = 0;
+        let mut receiver = state.receiver.clone();
+        loop {
+            match receiver.next(&buffer[start..]) {
+                Received::Incomplete { .. } => break,
+                Received::Frame {
+                    header,
+                    body,
+                    consumed,
+                } => {
+                    self.frame(link, &header, body)?;
+                    start += consumed;
+                }
+                other => return Err(format!("the server sent no frame: {other:?}")),
+            }
+        }
+        self.links[link].receiver = receiver;
+        self.links[link].buffer = buffer[start..].to_vec();
+        self.wake(client, self.plan.think_us);
+        Ok(())
+    }
+
+    fn frame(&mut self, link: usize, header: &Header, body: &[u8]) -> Step {
+        if header.flags & FLAG_REPLY == 0 {
+            return Err("the server sent a frame that is no reply".into());
+        }
+        let request = header.request_id;
+        match Opcode::from_code(header.opcode) {
+            Some(Opcode::Hello) if request == 0 && header.level_or_status == 0 => {
+                self.links[link].is_ready = true;
+                return Ok(());
+            }
+            Some(Opcode::Ping) if body == [7; 16] => {
+                return match self.links[link].outstanding.remove(&request) {
+                    Some(_) => Ok(()),
+                    None => Err(format!("PING {request} was answered twice")),
+                };
+            }
+            Some(Opcode::Batch) if header.level_or_status == 0 => {}
+            _ => {
+                return Err(format!(
+                    "frame {request} was refused with {:#x}: {}",
+                    header.level_or_status,
+                    text_of(body).unwrap_or("no text")
+                ));
+            }
+        }
+        let batch = read_batch_reply(body).map_err(|refusal| refusal.to_string())?;
+        for place in 0..batch.len() {
+            let item = ReplyItem::read(batch.item(place)).map_err(|refusal| refusal.to_string())?;
+            let waiting = self.links[link]
+                .outstanding
+                .get_mut(&request)
+                .and_then(|items| items.get_mut(usize::from(item.head.item)))
+                .and_then(Option::take);
+            let Some(number) = waiting else {
+                return Err(format!(
+                    "item {} of request {request} was answered and nobody asked, or twice",
+                    item.head.item
+                ));
+            };
+            self.answered += 1;
+            self.coverage.borrow_mut().status(item.head.status.name());
+            self.oracle.answer(number, &item)?;
+        }
+        let is_whole = self.links[link]
+            .outstanding
+            .get(&request)
+            .is_some_and(|items| items.iter().all(Option::is_none));
+        if is_whole {
+            self.links[link].outstanding.remove(&request);
+        }
+        Ok(())
+    }
+
+    /// The client learns that its connection is gone.
+    fn client_sees_close(&mut self, link: usize) {
+        if self.links[link].is_abandoned {
+            return;
+        }
+        self.give_up(link);
+    }
+
+    /// What was not answered on a connection is unknown from now on.
+    fn give_up(&mut self, link: usize) {
+        let state = &mut self.links[link];
+        state.is_abandoned = true;
+        let outstanding = std::mem::take(&mut state.outstanding);
+        let client = state.client;
+        for number in outstanding.into_values().flatten().flatten() {
+            self.oracle.lost(number);
+            if let Some(client) = client
+                && self.clients[client].retries.len() < 64
+            {
+                let plan = self.oracle.records[number].plan.clone();
+                self.clients[client].retries.push_back(plan);
+            }
+        }
+        if let Some(client) = client
+            && self.clients[client].link == Some(link)
+        {
+            self.clients[client].link = None;
+            self.wake(client, 3_000);
+        }
+    }
+
+    // ---- what happens to them ----
+
+    fn advance(&mut self) -> Step {
+        if self.phase == Phase::Traffic {
+            while let Some(&(at, blow)) = self.plan.blows.get(self.next_blow)
+                && self.issued >= at
+            {
+                // A node that is down or about to be waits for its next blow.
+                let needs_node = matches!(blow, Blow::Kill | Blow::PowerCut | Blow::CleanStop);
+                if needs_node && self.node.as_ref().is_none_or(|node| node.is_stopping) {
+                    break;
+                }
+                self.next_blow += 1;
+                self.strike(blow);
+            }
+            if self.issued >= self.plan.operations
+                && self.next_blow >= self.plan.blows.len()
+                && self.node.as_ref().is_some_and(|node| !node.is_stopping)
+            {
+                self.be_quiet();
+            }
+            return Ok(());
+        }
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        if self.now_us > self.phase_us + QUIET_US_MAX {
+            let waiting: Vec<String> = self
+                .oracle
+                .records
+                .iter()
+                .enumerate()
+                .filter(|(_, record)| record.state == State::Pending)
+                .take(3)
+                .map(|(number, record)| {
+                    format!(
+                        "{number} {:?} on key {}",
+                        record.plan.operation, record.plan.key
+                    )
+                })
+                .collect();
+            return Err(format!(
+                "without faults {} s in phase {:?} are not enough; not answered: {}",
+                QUIET_US_MAX / 1_000_000,
+                self.phase,
+                waiting.join(", ")
+            ));
+        }
+        let is_served = self.node.as_ref().is_some_and(|node| !node.is_stopping);
+        let is_idle = is_served
+            && self
+                .links
+                .iter()
+                .all(|link| link.is_abandoned || link.outstanding.is_empty());
+        let all_ready = self.clients.iter().all(|client| {
+            client
+                .link
+                .is_some_and(|link| self.links[link].is_ready && !self.links[link].is_closed)
+        });
+        match self.phase {
+            Phase::Quiet if is_idle && all_ready => {
+                self.enter(Phase::Audit);
+                self.look_at_all();
+            }
+            Phase::Audit if is_idle && self.is_all_answered() => {
+                self.enter(Phase::Last);
+                self.stop();
+            }
+            Phase::Last if is_idle && all_ready && self.run_is_new() => {
+                self.look_at_all();
+                self.phase_us = self.now_us;
+                self.was_audited = true;
+            }
+            Phase::Last if is_idle && self.was_audited => self.enter(Phase::Done),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.phase_us = self.now_us;
+        self.phase_run = self.run;
+    }
+
+    fn run_is_new(&self) -> bool {
+        self.run > self.phase_run && !self.was_audited
+    }
+
+    fn is_all_answered(&self) -> bool {
+        self.oracle
+            .records
+            .iter()
+            .rev()
+            .take(self.plan.keys.len())
+            .all(|record| record.state != State::Pending)
+    }
+
+    /// No more faults from here on.
+    fn be_quiet(&mut self) {
+        {
+            let mut disk = self.disk.borrow_mut();
+            disk.faults = DiskFaults::default();
+            disk.is_full = false;
+        }
+        self.plan.slow_network = 0;
+        if self.paused_until_us > self.now_us {
+            self.paused_until_us = self.now_us;
+            self.at(self.now_us, Event::RunsAgain);
+        }
+        self.enter(Phase::Quiet);
+        // Everything that is on its way meets one more crash; what it leaves must be all.
+        let is_power_cut = self.chance.chance(700_000);
+        self.hit(if is_power_cut {
+            Fault::PowerCut
+        } else {
+            Fault::Kill
+        });
+        self.die(is_power_cut);
+    }
+
+    fn stop(&mut self) {
+        self.hit(Fault::CleanStop);
+        let Some(node) = self.node.as_mut() else {
+            return;
+        };
+        node.is_stopping = true;
+        let run = node.run;
+        for shard in 0..usize::from(self.plan.shards) {
+            self.step(shard, ShardEvent::Stop);
+        }
+        self.at(self.now_us + CLEAN_STOP_US_MAX, Event::Exit { run });
+    }
+
+    fn look_at_all(&mut self) {
+        let link = self.clients[0].link.expect("all are connected");
+        let plans: Vec<oracle::Plan> = (0..self.plan.keys.len())
+            .map(|key| oracle::Plan {
+                operation: Operation::Get,
+                key,
+                other: None,
+                units: 1,
+                stock: 0,
+                value_bytes: 0,
+                expected: self.oracle.seen_version(key),
+                level: AckLevel::Disk,
+            })
+            .collect();
+        self.send_batch(link, AckLevel::Disk, plans);
+    }
+
+    fn strike(&mut self, blow: Blow) {
+        self.trace.fold(&[self.issued as u64, 0xB10]);
+        let live: Vec<usize> = self
+            .links
+            .iter()
+            .enumerate()
+            .filter(|(_, link)| {
+                link.client.is_some() && link.is_ready && !link.is_closed && !link.is_abandoned
+            })
+            .map(|(number, _)| number)
+            .collect();
+        let victim = (!live.is_empty()).then(|| live[self.chance.index(live.len())]);
+        match blow {
+            Blow::Kill => {
+                self.hit(Fault::Kill);
+                self.die(false);
+            }
+            Blow::PowerCut => {
+                self.hit(Fault::PowerCut);
+                self.die(true);
+            }
+            Blow::CleanStop => self.stop(),
+            Blow::Pause(us) => {
+                self.hit(Fault::Pause);
+                self.paused_until_us = self.paused_until_us.max(self.now_us + us);
+                let until_us = self.paused_until_us;
+                self.at(until_us, Event::RunsAgain);
+            }
+            Blow::ClockJump(ms) => {
+                self.hit(Fault::ClockJump);
+                self.unix_offset_ms += ms;
+            }
+            Blow::NoSpace(us) => {
+                self.disk.borrow_mut().is_full = true;
+                self.at(self.now_us + us, Event::SpaceIsBack);
+            }
+            Blow::Cut => {
+                if let Some(link) = victim {
+                    self.hit(Fault::CutConnection);
+                    self.close_at_server(link);
+                }
+            }
+            Blow::HalfOpen => {
+                if let Some(link) = victim {
+                    self.hit(Fault::HalfOpen);
+                    self.give_up(link);
+                }
+            }
+            Blow::SlowReader(us) => {
+                if let Some(link) = victim {
+                    self.hit(Fault::SlowReader);
+                    self.links[link].is_reading = false;
+                    self.at(self.now_us + us, Event::ReadsAgain { link });
+                }
+            }
+            Blow::Hostile => {
+                self.hit(Fault::HostileBytes);
+                let link = self.open_link(None);
+                let mut bytes = Vec::new();
+                if self.chance.chance(500_000) {
+                    ClientHello {
+                        protocol_min: 1,
+                        protocol_max: 1,
+                        features: 0,
+                        name: "hostile",
+                    }
+                    .write(&mut bytes, 0);
+                }
+                let mut batch = BatchRequest::begin(&mut bytes, 9, AckLevel::Disk, 0, 1);
+                // Reads alone: a flipped bit that makes another good request changes nothing.
+                batch.get(&mut bytes, b"nobody's key");
+                batch.finish(&mut bytes);
+                for _ in 0..self.chance.within(1, 8) {
+                    let at = self.chance.index(bytes.len());
+                    bytes[at] ^= 1 << self.chance.below(8);
+                }
+                let noise = self.chance.index(200);
+                for _ in 0..noise {
+                    let [byte, ..] = self.chance.bits().to_le_bytes();
+                    bytes.push(byte);
+                }
+                self.send_to_server(link, bytes);
+            }
+        }
+    }
+
+    fn judge(&mut self) -> Result<u64, String> {
+        if self.plan.shards < 2
+            || self.plan.clients < 8
+            || self.oracle.records.len() < 5_000
+            || self.recoveries < 1
+        {
+            return Err(format!(
+                "the run does not count: {} shards, {} clients, {} operations, {} recoveries",
+                self.plan.shards,
+                self.plan.clients,
+                self.oracle.records.len(),
+                self.recoveries
+            ));
+        }
+        self.oracle.finish()?;
+        linear::check(&self.oracle)
+    }
+}
+
+/// Whether an event needs the node's process to run.
+fn is_of_node(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Turn { .. }
+            | Event::DiskDone { .. }
+            | Event::Mail { .. }
+            | Event::Spare { .. }
+            | Event::Connect { .. }
+            | Event::ToServer { .. }
+            | Event::Sent { .. }
+            | Event::Exit { .. }
+    )
+}
+
+fn code_of(event: &Event) -> u64 {
+    match event {
+        Event::Start => 1,
+        Event::Turn { shard, .. } => 2 + 64 * (*shard as u64),
+        Event::DiskDone { shard, .. } => 3 + 64 * (*shard as u64),
+        Event::Mail { to, .. } => 4 + 64 * (*to as u64),
+        Event::Spare { shard, .. } => 5 + 64 * (*shard as u64),
+        Event::Exit { .. } => 6,
+        Event::Connect { link } => 7 + 64 * (*link as u64),
+        Event::ToServer { link, .. } => 8 + 64 * (*link as u64),
+        Event::Sent { link } => 9 + 64 * (*link as u64),
+        Event::ToClient { link, .. } => 10 + 64 * (*link as u64),
+        Event::Closed { link } => 11 + 64 * (*link as u64),
+        Event::Client { client } => 12 + 64 * (*client as u64),
+        Event::SpaceIsBack => 13,
+        Event::RunsAgain => 15,
+        Event::EarlyCrash { .. } => 16,
+        Event::ReadsAgain { link } => 14 + 64 * (*link as u64),
+    }
+}
