@@ -34,7 +34,13 @@ struct World {
 
 /// Files of together `bytes`: sealed segments cut to their ends by a start, one sealed and not cut
 /// yet, and one that ends in a mark.
-fn world(shape: Shape, sealed: u64, frames_in_uncut: usize, bytes: usize) -> World {
+fn world(
+    shape: Shape,
+    sealed: u64,
+    frames_in_uncut: usize,
+    frames_in_last: usize,
+    bytes: usize,
+) -> World {
     let mut life = Life::first(shape);
     let mut frames = 0;
     let largest = shape.log_config(1).record_bytes_max - 100;
@@ -65,8 +71,11 @@ fn world(shape: Shape, sealed: u64, frames_in_uncut: usize, bytes: usize) -> Wor
     life.append(&vec![(b"gone".to_vec(), None), (b"too".to_vec(), None)])
         .expect("room");
     life.flush();
-    life.append(&filled(2_000, largest / 2)).expect("room");
-    life.flush();
+    for number in 0..frames_in_last {
+        let parts = filled(2_000 + number, largest / 2 + number);
+        life.append(&parts).expect("room");
+        life.flush();
+    }
     life.idle();
     let mut image = life.device.image;
     let map = map(&mut image);
@@ -78,14 +87,14 @@ fn world(shape: Shape, sealed: u64, frames_in_uncut: usize, bytes: usize) -> Wor
     }
 }
 
-/// Eight files of together 1 MiB.
+/// Nine files of together 1 MiB.
 fn mebibyte() -> World {
     let shape = Shape {
         segment_bytes: 128 << 10,
         frame_bytes: 16 << 10,
         ..Shape::tiny(2, SyncMethod::DurableWrite)
     };
-    world(shape, 7, 9, 1 << 20)
+    world(shape, 8, 9, 9, 1 << 20)
 }
 
 /// Flips every bit of a log of 1 MiB; or all bits of all headers of a smaller one, and by seed a
@@ -94,7 +103,7 @@ pub fn walk(effort: Effort) -> Tally {
     match effort {
         Effort::All => mebibyte().flip(|_, _, _| true),
         Effort::Share => {
-            let world = world(Shape::tiny(2, SyncMethod::DurableWrite), 3, 3, 120 << 10);
+            let world = world(Shape::tiny(2, SyncMethod::DurableWrite), 3, 3, 1, 120 << 10);
             world.flip(|span, at, random| is_header_field(span, at) || random.once_in(SHARE))
         }
     }
