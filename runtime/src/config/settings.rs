@@ -359,7 +359,7 @@ fn read_file(path: &Path, text: &str, given: &mut Given) -> Result<(), ConfigErr
         let name = key.get_ref().as_ref();
         let Some(index) = position(name) else {
             return Err(ConfigError::Unknown {
-                source: format!("{}:{line}: {name}", path.display()),
+                source: format!("{}:{line}: {}", path.display(), name.escape_debug()),
                 nearest: nearest(name).name.to_string(),
             });
         };
@@ -397,7 +397,7 @@ fn read_environment(
             .position(|option| option.variable() == *variable);
         let Some(index) = known else {
             return Err(ConfigError::Unknown {
-                source: format!("environment {variable}"),
+                source: format!("environment {}", variable.escape_debug()),
                 nearest: nearest(&rest.to_lowercase()).variable(),
             });
         };
