@@ -1,12 +1,17 @@
 //! How a fuzz target runs: every kept input first, then inputs made from them by chance for a while.
 //!
 //! `cargo test` needs nothing but the toolchain. `PENSTOCK_FUZZ_SECONDS` (1 if it is not set) is
-//! the time of chance of each target. `cargo bolero test NAME` lets libFuzzer, which sees what code
-//! an input reaches, do the same for as long as one likes; what it finds is kept beside the rest.
+//! the time of chance of each target. libFuzzer, which sees what code an input reaches, does the
+//! same for as long as one likes, with a stable toolchain too:
+//!
+//! ```text
+//! cargo install cargo-bolero
+//! cargo bolero test frames -p penstock-net --rustc-bootstrap -T 1h
+//! ```
 //!
 //! Kept inputs stand in `__fuzz__/NAME/corpus` beside the target. Those that have a name were
 //! written by a test of the targets under `PENSTOCK_WRITE_CORPUS=1`; those that are named by a hash
-//! were found.
+//! were found. What failed once stands in `crashes` until it is mended, and is kept then.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
