@@ -1,0 +1,372 @@
+//! A shard, its disk and one connection to it, turned by hand; one request to the disk may fail.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use penstock_net::frame::HEADER_BYTES;
+use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
+use penstock_net::level::AckLevel;
+use penstock_net::limits::Limits;
+use penstock_net::receive::{Received, Receiver};
+use penstock_net::reply::{ReplyItem, read_batch_reply};
+use penstock_net::request::{BatchRequest, Condition};
+use penstock_net::status::Status;
+use penstock_shard::opening::{SegmentFiles, open_shard, take_inventory};
+use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
+use penstock_storage::io::{BLOCK_BYTES, Block, FileId, Io, IoFailure, IoToken};
+use penstock_storage::log::{LogConfig, SyncMethod};
+use penstock_storage::segment::Owner;
+
+use crate::device::Device;
+use crate::heap::{Heap, HeapBlock};
+use crate::image::Image;
+
+const OWNER: Owner = Owner {
+    cluster_id: [1; 16],
+    node_id: [2; 16],
+};
+const SEGMENT_BYTES: usize = 40 << 10;
+const CACHE_BYTES: usize = 2_500;
+const HELLO_ID: u64 = u64::MAX;
+/// Turns in which everything that was begun must end.
+const TURNS_MAX: usize = 1_000;
+
+/// How a request to the disk ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// With this error, after so many sectors reached the platter.
+    Ends(IoFailure, usize),
+    /// Well, with one bit of what was read another.
+    Flipped(usize),
+    /// Well, with zeros.
+    Zeros,
+    /// The disk is full: no spare segment this time.
+    NoSpare,
+}
+
+/// What a shard asks of the disk and of who makes its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    Write,
+    Sync,
+    Read,
+    Spare,
+}
+
+/// What the client received for one operation.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    pub status: Status,
+    pub value: Vec<u8>,
+}
+
+pub struct Server {
+    shard: Shard<Heap>,
+    outbox: Outbox<HeapBlock>,
+    pub device: Device,
+    now: Now,
+    session: SessionId,
+    /// Sent by the client and not consumed.
+    inbox: Vec<u8>,
+    /// By request id.
+    pub replies: BTreeMap<usize, Reply>,
+    /// Everything that was asked of the disk.
+    pub asked: Vec<Asked>,
+    failing: Option<(usize, Failure)>,
+    doomed: Option<(IoToken, Failure)>,
+    pub is_fatal: bool,
+    salt: u64,
+}
+
+impl SegmentFiles for Image {
+    type Reader = Image;
+
+    fn reader(&self) -> Image {
+        self.clone()
+    }
+
+    fn truncate(&mut self, file: FileId, bytes: u64) -> io::Result<()> {
+        let bytes = usize::try_from(bytes).expect("small files");
+        self.file(file).truncate(bytes);
+        Ok(())
+    }
+
+    fn remove(&mut self, file: FileId) -> io::Result<()> {
+        self.files.remove(&file).expect("the file is there");
+        Ok(())
+    }
+
+    fn sync(&mut self, _: FileId) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Server {
+    /// Opens the shard over `image`, as the server does, and connects.
+    pub fn open(
+        sync: SyncMethod,
+        mut image: Image,
+        incarnation: u64,
+        failing: Option<(usize, Failure)>,
+    ) -> Result<Self, String> {
+        let log = LogConfig {
+            owner: OWNER,
+            incarnation,
+            log_id: 1,
+            frame_bytes: BLOCK_BYTES,
+            record_bytes_max: BLOCK_BYTES - 64,
+            frames_in_flight_max: 2,
+            frames_sealed_max: 3,
+            sync,
+            interval_us: 1_000,
+            idle_mark_us: 5_000,
+        };
+        let bytes = SEGMENT_BYTES as u64;
+        let inventory =
+            take_inventory(&mut image, OWNER, 1, bytes).map_err(|error| error.to_string())?;
+        let opened = open_shard(
+            &mut image,
+            &inventory.survey,
+            shard_config(),
+            log,
+            bytes,
+            CACHE_BYTES,
+            Heap,
+        );
+        let mut shard = opened.map_err(|error| error.to_string())?.shard;
+        let now = Now { us: 1, unix_ms: 1 };
+        let mut outbox = Outbox::default();
+        let mut salt = 1_000 * incarnation;
+        for file in inventory.spares {
+            salt += 1;
+            shard.step(now, Event::Spare { file, salt, bytes }, &mut outbox);
+        }
+        let session = shard.open_session(now);
+        let mut server = Server {
+            shard,
+            outbox,
+            device: Device::holding(image),
+            now,
+            session,
+            inbox: Vec::new(),
+            replies: BTreeMap::new(),
+            asked: Vec::new(),
+            failing,
+            doomed: None,
+            is_fatal: false,
+            salt,
+        };
+        let hello = ClientHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            features: 0,
+            name: "worlds",
+        };
+        hello.write(&mut server.inbox, HELLO_ID);
+        server.hand_over();
+        Ok(server)
+    }
+
+    pub fn get(&mut self, id: usize, key: &[u8]) {
+        self.send(id, |batch, out| batch.get(out, key));
+    }
+
+    pub fn set(&mut self, id: usize, key: &[u8], value: &[u8]) {
+        self.send(id, |batch, out| {
+            batch.set(out, key, value, Condition::Always)
+        });
+    }
+
+    pub fn delete(&mut self, id: usize, key: &[u8]) {
+        self.send(id, |batch, out| batch.del(out, key, Condition::Always));
+    }
+
+    fn send(&mut self, id: usize, item: impl FnOnce(&mut BatchRequest, &mut Vec<u8>)) {
+        let mut batch = BatchRequest::begin(&mut self.inbox, id as u64, AckLevel::Disk, 0, 1);
+        item(&mut batch, &mut self.inbox);
+        batch.finish(&mut self.inbox);
+        self.hand_over();
+    }
+
+    fn hand_over(&mut self) {
+        if !self.shard.is_paused(self.session) {
+            let received = Event::Received {
+                session: self.session,
+                bytes: &self.inbox,
+            };
+            let consumed = self.shard.step(self.now, received, &mut self.outbox);
+            self.inbox.drain(..consumed);
+        }
+    }
+
+    /// The loop comes round; what the shard wants done is begun.
+    pub fn turn(&mut self) {
+        self.shard.step(self.now, Event::TurnEnds, &mut self.outbox);
+        let outbox = std::mem::take(&mut self.outbox);
+        self.is_fatal |= outbox.fatal.is_some();
+        let mut requests = outbox.io;
+        for request in &requests {
+            let (asked, token) = match request {
+                Io::Write { token, .. } => (Asked::Write, *token),
+                Io::Sync { token, .. } => (Asked::Sync, *token),
+                Io::Read { token, .. } => (Asked::Read, *token),
+            };
+            if let Some(failure) = self.ask(asked) {
+                self.doomed = Some((token, failure));
+            }
+        }
+        assert!(
+            !self.is_fatal || requests.is_empty(),
+            "a stopped shard asks for {requests:?}"
+        );
+        self.device.submit(&mut requests);
+        for _ in 0..outbox.spares {
+            let event = match self.ask(Asked::Spare) {
+                Some(_) => Event::SpareRefused,
+                None => {
+                    self.salt += 1;
+                    Event::Spare {
+                        file: self.device.image.create(SEGMENT_BYTES),
+                        salt: self.salt,
+                        bytes: SEGMENT_BYTES as u64,
+                    }
+                }
+            };
+            self.shard.step(self.now, event, &mut self.outbox);
+        }
+        for session in outbox.sendable {
+            let mut bytes = Vec::new();
+            self.shard.take_output(self.now, session, &mut bytes);
+            self.shard.sent(session);
+            self.read_replies(&bytes);
+        }
+        assert!(outbox.close.is_empty(), "{:?}", outbox.close);
+        if !outbox.resume.is_empty() {
+            self.hand_over();
+        }
+    }
+
+    /// Notes a request, and tells whether it is the one to fail.
+    fn ask(&mut self, asked: Asked) -> Option<Failure> {
+        self.asked.push(asked);
+        let this = self.asked.len() - 1;
+        self.failing
+            .filter(|(number, _)| *number == this)
+            .map(|(_, failure)| failure)
+    }
+
+    fn read_replies(&mut self, bytes: &[u8]) {
+        let mut receiver = Receiver::new(u32::MAX);
+        let mut at = 0;
+        while at < bytes.len() {
+            let Received::Frame {
+                header,
+                body,
+                consumed,
+            } = receiver.next(&bytes[at..])
+            else {
+                panic!(
+                    "the shard sends whole frames, not {:?}",
+                    &bytes[at..][..HEADER_BYTES]
+                )
+            };
+            at += consumed;
+            assert_eq!(header.level_or_status, Status::Ok as u16, "of the frame");
+            if header.request_id == HELLO_ID {
+                continue;
+            }
+            let id = usize::try_from(header.request_id).expect("an id that was sent");
+            let batch = read_batch_reply(body).expect("a batch");
+            for number in 0..batch.len() {
+                let item = ReplyItem::read(batch.item(number)).expect("an item");
+                let reply = Reply {
+                    status: item.head.status,
+                    value: item.value.to_vec(),
+                };
+                let before = self.replies.insert(id, reply);
+                assert!(before.is_none(), "operation {id} is answered twice");
+            }
+        }
+    }
+
+    /// The request at `index`, or the last one, ends.
+    pub fn end(&mut self, index: usize) {
+        let Some(last) = self.device.under_way().len().checked_sub(1) else {
+            return;
+        };
+        let index = index.min(last);
+        let (Io::Write { token, .. } | Io::Sync { token, .. } | Io::Read { token, .. }) =
+            self.device.under_way()[index];
+        let doomed = self.doomed.take_if(|(doomed, _)| *doomed == token);
+        let completion = match doomed.map(|(_, failure)| failure) {
+            None | Some(Failure::NoSpare) => self.device.complete(index),
+            Some(Failure::Ends(failure, sectors)) => self.device.fail(index, failure, sectors),
+            Some(wrong @ (Failure::Flipped(_) | Failure::Zeros)) => {
+                let mut completion = self.device.complete(index);
+                let block = completion.block.as_mut().expect("a read has a block");
+                match wrong {
+                    Failure::Flipped(bit) => block.bytes_mut()[bit / 8] ^= 1 << (bit % 8),
+                    _ => block.bytes_mut().fill(0),
+                }
+                completion
+            }
+        };
+        let completed = Event::Completed(completion);
+        self.shard.step(self.now, completed, &mut self.outbox);
+    }
+
+    /// Until nothing is begun and not ended, and the log has written its mark.
+    pub fn settle(&mut self) {
+        let mut quiet_turns = 0;
+        for _ in 0..TURNS_MAX {
+            self.turn();
+            let is_quiet = self.device.under_way().is_empty()
+                && self.outbox.sendable.is_empty()
+                && !self.shard.is_paused(self.session);
+            quiet_turns = if is_quiet || self.is_fatal {
+                quiet_turns + 1
+            } else {
+                0
+            };
+            if quiet_turns == 20 {
+                return;
+            }
+            self.end(0);
+            self.now.us += 1_000;
+        }
+        panic!("the shard never comes to rest");
+    }
+}
+
+fn shard_config() -> ShardConfig {
+    let topology = Topology::new(1);
+    let hello = ServerHello {
+        protocol: 1,
+        shard: 0,
+        shard_count: 1,
+        auth_methods: AUTH_NONE,
+        cluster_id: OWNER.cluster_id,
+        node_id: OWNER.node_id,
+        incarnation: 1,
+        features: 0,
+        nonce: [0; 32],
+        limits: Limits {
+            frame_bytes_max: 4 << 10,
+            value_bytes_max: 2 << 10,
+        },
+        interval_ms: 1,
+        slots: topology.ranges(|shard| 7420 + shard),
+    };
+    ShardConfig {
+        shard: 0,
+        topology,
+        hello,
+        level_min: AckLevel::None,
+        output_bytes_max: 8 << 10,
+        partial_frame_us_max: 1_000_000_000,
+        write_stall_us_max: 1_000_000_000,
+        idle_us_max: 0,
+        mailed_items_max: 64,
+        hash_seed: 7,
+    }
+}
