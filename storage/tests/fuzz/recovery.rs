@@ -259,10 +259,8 @@ fn log(
         Ok(())
     })?;
     assert_eq!(found.records, record as u64);
-    assert_eq!(
-        found.start.last_lsn.0, found.records,
-        "LSNs are dense from 1"
-    );
+    let counted = found.records + found.given_up;
+    assert_eq!(found.start.last_lsn.0, counted, "LSNs are dense from 1");
     if is_forged {
         return Ok(found);
     }
@@ -313,20 +311,9 @@ fn edits_of_every_kind_are_kept() {
         name("copied-block", &[5, 0, 2, 0, 0, 1]);
         name("torn", &[4, 0, 2, 1, 0, 3]);
     }
-    let kinds = all().iter().flat_map(|directory| &directory.frames).fold(
-        [false; 3],
-        |mut kinds, frame| {
-            kinds[match frame.header.kind {
-                FrameKind::Commit => 0,
-                FrameKind::Mark => 1,
-                FrameKind::Summary => 2,
-            }] = true;
-            kinds
-        },
-    );
-    assert_eq!(
-        kinds, [true; 3],
-        "the directories hold frames of every kind"
-    );
+    for kind in [FrameKind::Commit, FrameKind::Mark, FrameKind::Summary] {
+        let mut frames = all().iter().flat_map(|directory| &directory.frames);
+        assert!(frames.any(|frame| frame.header.kind == kind), "no {kind:?}");
+    }
     keep(FOLDER, "recovery", &inputs);
 }
