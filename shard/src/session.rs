@@ -106,6 +106,8 @@ pub(crate) struct Session {
     /// Items of the frame at the front of the receive buffer that ran already, when the log had no
     /// room for the next.
     pub(crate) items_done: usize,
+    /// Since when its bytes wait to be read; the deadlines of their requests count from there.
+    pub(crate) waits_since_us: Option<u64>,
     /// In `Shard::paused`.
     pub(crate) is_paused: bool,
     /// In `Shard::gated`.
@@ -131,6 +133,7 @@ impl Session {
             is_ending: false,
             output: Output::default(),
             items_done: 0,
+            waits_since_us: None,
             is_paused: false,
             is_in_gated: false,
             is_announced: false,

@@ -459,12 +459,13 @@ impl<P: Blocks> Shard<P> {
             return 0;
         }
         session.last_heard_us = now.us;
+        let came_us = session.waits_since_us.take().unwrap_or(now.us);
         let mut consumed = 0;
         loop {
             let session = &mut self.sessions[id.index()];
             let rest = &bytes[consumed..];
             if session.output.bytes.len() > output_bytes_max || !self.postponed.is_empty() {
-                self.pause(id);
+                self.pause(id, if consumed == 0 { came_us } else { now.us });
                 break;
             }
             match session.receiver.next(rest) {
@@ -496,8 +497,8 @@ impl<P: Blocks> Shard<P> {
                     consumed: frame,
                 } => {
                     session.frame_began_us = None;
-                    if !self.frame(now, id, &header, body, outbox) {
-                        self.pause(id);
+                    if !self.frame(now, came_us, id, &header, body, outbox) {
+                        self.pause(id, if consumed == 0 { came_us } else { now.us });
                         break;
                     }
                     consumed += frame;
@@ -510,10 +511,12 @@ impl<P: Blocks> Shard<P> {
         consumed
     }
 
-    fn pause(&mut self, id: SessionId) {
+    /// Reads no more from a connection for now; its bytes wait since `since_us`.
+    fn pause(&mut self, id: SessionId, since_us: u64) {
         let session = &mut self.sessions[id.index()];
         if !session.is_paused {
             session.is_paused = true;
+            session.waits_since_us = Some(since_us);
             self.counters.pauses += 1;
             self.paused.push(id);
         }
@@ -547,6 +550,7 @@ impl<P: Blocks> Shard<P> {
     fn frame(
         &mut self,
         now: Now,
+        came_us: u64,
         id: SessionId,
         header: &Header,
         body: &[u8],
@@ -555,7 +559,7 @@ impl<P: Blocks> Shard<P> {
         let refusal = match self.judge(id, header) {
             Ok((Opcode::Batch, level)) => match Batch::read(body) {
                 Ok(batch) if level != AckLevel::Replica => {
-                    return self.batch(now, id, header, batch, level, outbox);
+                    return self.batch(now, came_us, id, header, batch, level, outbox);
                 }
                 Ok(_) => Refusal::Replica,
                 Err(refusal) => refusal,
@@ -613,9 +617,11 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Runs the items of a batch from where it was left. `false` if the log has no room for the next.
+    #[expect(clippy::too_many_arguments, reason = "a frame, its time and its connection")]
     fn batch(
         &mut self,
         now: Now,
+        came_us: u64,
         id: SessionId,
         header: &Header,
         batch: Batch<'_>,
@@ -625,7 +631,7 @@ impl<P: Blocks> Shard<P> {
         let level = level.max(self.config.level_min);
         let deadline_us = match header.deadline_or_retry_ms {
             0 => 0,
-            deadline_ms => now.us + u64::from(deadline_ms) * 1000,
+            deadline_ms => came_us + u64::from(deadline_ms) * 1000,
         };
         let session = &mut self.sessions[id.index()];
         let first = std::mem::take(&mut session.items_done);
