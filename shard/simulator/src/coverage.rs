@@ -124,6 +124,10 @@ kinds! {
     TakeAndFail,
     /// UPDATE_IF that only looks.
     Look,
+    /// UPDATE_IF that only looks, and makes its key if it is missing.
+    LookOrMake,
+    /// UPDATE_IF that looks at one key and changes another.
+    GiveOther,
     /// SET of a value over the limit.
     SetTooLarge,
     /// PING.

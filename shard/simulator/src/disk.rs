@@ -381,6 +381,9 @@ impl Disk {
         state.image[place].copy_from_slice(bytes);
         if durable && !is_lie {
             // What was volatile there before is superseded.
+            state.unsynced.retain(|older| {
+                older.offset < offset || older.offset + older.before.len() > offset + bytes.len()
+            });
             for older in &mut state.unsynced {
                 overlay(&mut older.before, older.offset, bytes, offset);
             }
@@ -755,8 +758,10 @@ impl SegmentFiles for Files {
         self.change()?;
         let mut disk = self.0.borrow_mut();
         let state = disk.files.remove(&file).expect("a file of the log");
-        disk.old.push_front(state.image);
-        disk.old.truncate(4);
+        if state.image.iter().skip(BLOCK_BYTES).any(|&byte| byte != 0) {
+            disk.old.push_front(state.image);
+            disk.old.truncate(8);
+        }
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //! with every answer? Asked of a checker that is not ours (`todc-utils`: Wing and Gong 1993 as
 //! improved by Lowe 2017) with a specification of one key in a dozen lines.
 
+use penstock_net::level::AckLevel;
 use penstock_net::status::Status;
 use todc_utils::linearizability::WGLChecker;
 use todc_utils::linearizability::history::{Action, History};
@@ -52,6 +53,7 @@ impl Specification for OneKey {
                     }
                     _ => (true, *state),
                 },
+                Operation::LookOrMake if state.is_none() => (true, put),
                 _ => (true, *state),
             };
         };
@@ -64,6 +66,7 @@ impl Specification for OneKey {
             (_, Status::GuardFailed) => {
                 (state.is_some_and(|(_, units)| units < plan.units), *state)
             }
+            (Operation::LookOrMake, _) => (true, state.or(put)),
             (Operation::Set, _) => (true, put),
             (Operation::SetAbsent, _) => (state.is_none(), put),
             (Operation::SetPresent | Operation::SetVersion, _) => (state.is_some(), put),
@@ -114,6 +117,9 @@ fn history_of(oracle: &Oracle, key: &Key) -> Option<History<Call>> {
     let mut events = Vec::new();
     for &number in &key.history {
         let record = &oracle.records[number];
+        if record.plan.level < AckLevel::Disk {
+            return None;
+        }
         let is_read = matches!(record.plan.operation, Operation::Get | Operation::Look);
         match record.state {
             State::Answered(_) if record.plan.operation == Operation::TakeAndFail => continue,

@@ -104,6 +104,8 @@ pub struct Record {
     pub issued: u64,
     /// When it was answered.
     pub answered: u64,
+    /// When it was answered, in virtual time.
+    answered_us: u64,
     floors: [Version; 2],
     /// The version that it wrote or saw.
     pub version: Version,
@@ -127,6 +129,8 @@ pub struct Oracle {
     pub may_fail_to_read: bool,
     /// The disk was full, so FULL is an honest answer.
     pub may_be_full: bool,
+    /// There are no more faults, and no more than a few operations at a time: all are executed.
+    pub must_execute: bool,
 }
 
 /// What an answer is held to be wrong for.
@@ -160,6 +164,7 @@ impl Oracle {
             epoch: 0,
             may_fail_to_read: false,
             may_be_full: false,
+            must_execute: false,
         }
     }
 
@@ -181,6 +186,7 @@ impl Oracle {
             connection,
             issued: self.clock,
             answered: u64::MAX,
+            answered_us: u64::MAX,
             floors,
             version: Version::default(),
             seen: None,
@@ -218,8 +224,27 @@ impl Oracle {
     }
 
     /// The server ended without a clean stop: what was not durable may be gone.
-    pub fn crashed(&mut self) {
+    ///
+    /// What was answered at level interval before `interval_from_us` must be there.
+    pub fn crashed(&mut self, interval_from_us: u64) {
+        let epoch = self.epoch;
         for key in &mut self.keys {
+            // What an earlier run had promised was judged when that one ended.
+            let is_promised = |version: Version, entry: &Entry| {
+                let record = &self.records[entry.operation];
+                version.epoch == epoch
+                    && record.plan.level == AckLevel::Interval
+                    && record.state == State::Answered(Status::Ok)
+                    && record.answered_us < interval_from_us
+            };
+            let promised = key
+                .entries
+                .iter()
+                .rev()
+                .take_while(|&(&version, _)| version > key.floor)
+                .find(|&(&version, entry)| is_promised(version, entry))
+                .map(|(&version, _)| version);
+            key.floor = promised.map_or(key.floor, |version| version.max(key.floor));
             key.shown = key.floor;
             for (_, entry) in key.entries.range_mut((
                 std::ops::Bound::Excluded(key.floor),
@@ -250,7 +275,12 @@ impl Oracle {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn answer(&mut self, number: usize, item: &ReplyItem<'_>) -> Result<(), Violation> {
+    pub fn answer(
+        &mut self,
+        now_us: u64,
+        number: usize,
+        item: &ReplyItem<'_>,
+    ) -> Result<(), Violation> {
         self.clock += 1;
         let record = &self.records[number];
         if record.state != State::Pending {
@@ -262,6 +292,7 @@ impl Oracle {
         let plan = record.plan.clone();
         let status = item.head.status;
         self.records[number].answered = self.clock;
+        self.records[number].answered_us = now_us;
         match status.executed() {
             Executed::Unknown => {
                 if !self.may_fail_to_read {
@@ -286,13 +317,14 @@ impl Oracle {
                 ) =>
             {
                 self.records[number].state = State::Refused(status);
-                let is_honest = match status {
-                    Status::Busy | Status::Deadline | Status::Draining => true,
-                    Status::Full => self.may_be_full,
-                    Status::Corrupt => self.may_fail_to_read,
-                    Status::TooLarge => plan.operation == Operation::SetTooLarge,
-                    _ => false,
-                };
+                let is_honest = !self.must_execute
+                    && match status {
+                        Status::Busy | Status::Deadline | Status::Draining => true,
+                        Status::Full => self.may_be_full,
+                        Status::Corrupt => self.may_fail_to_read,
+                        Status::TooLarge => plan.operation == Operation::SetTooLarge,
+                        _ => false,
+                    };
                 if !is_honest {
                     return Err(format!(
                         "operation {number} {:?} was refused as {}: {}",
@@ -313,14 +345,20 @@ impl Oracle {
             ));
         }
         let version = item.head.version;
-        self.records[number].version = version;
+        // The version told is that of the key that is only looked at.
+        if plan.operation != Operation::GiveOther {
+            self.records[number].version = version;
+        }
         let is_durable = item.head.level >= AckLevel::Disk;
         self.judge_status(number, &plan, item)?;
         if version.sequence == 0 {
             return self.judge_absence(number, &plan, status);
         }
-        let writes =
-            status == Status::Ok && !matches!(plan.operation, Operation::Get | Operation::Look);
+        let writes = status == Status::Ok
+            && !matches!(
+                plan.operation,
+                Operation::Get | Operation::Look | Operation::LookOrMake | Operation::GiveOther
+            );
         if writes {
             self.wrote(number, &plan, item, is_durable)
         } else {
@@ -352,6 +390,8 @@ impl Oracle {
                 matches!(status, Status::Ok | Status::NotFound | Status::GuardFailed)
             }
             Operation::TakeOrMake => matches!(status, Status::Ok | Status::GuardFailed),
+            Operation::LookOrMake => status == Status::Ok,
+            Operation::GiveOther => matches!(status, Status::Ok | Status::NotFound),
             Operation::TakeAndFail => {
                 matches!(status, Status::NotFound | Status::GuardFailed)
             }
@@ -438,8 +478,8 @@ impl Oracle {
         let version = item.head.version;
         if version.epoch != self.epoch {
             return Err(format!(
-                "operation {number} wrote version {version:?} in epoch {}",
-                self.epoch
+                "operation {number} {:?} wrote version {version:?} in epoch {}",
+                plan.operation, self.epoch
             ));
         }
         let units = |place| item.field(place);
@@ -465,12 +505,13 @@ impl Oracle {
         ) {
             self.keys[plan.key].chained.push((plan.expected, version));
         }
-        let is_deletion = matches!(plan.operation, Operation::Del | Operation::DelVersion);
+        let operation = plan.operation;
+        let is_deletion = matches!(operation, Operation::Del | Operation::DelVersion);
         for (place, key) in [Some(plan.key), plan.other].into_iter().enumerate() {
             let Some(key) = key else { continue };
             if version <= self.records[number].floors[place] {
                 return Err(format!(
-                    "operation {number} wrote version {version:?} of key {key} although {:?} was shown before it was sent",
+                    "operation {number} {operation:?} wrote version {version:?} of key {key} although {:?} was shown before it was sent",
                     self.records[number].floors[place]
                 ));
             }
@@ -499,6 +540,11 @@ impl Oracle {
                 "operation {number} {:?} saw version {version:?} of key {} after {floor:?} was shown",
                 plan.operation, plan.key
             ));
+        }
+        // Whether it made the key is told by nothing but a version that nobody else has.
+        let place = (partition_of(self.keys[plan.key].slot), version);
+        if plan.operation == Operation::LookOrMake && !self.by_version.contains_key(&place) {
+            self.keys[plan.key].unknown.push(number);
         }
         if plan.operation == Operation::Get && item.head.status == Status::Ok {
             let (writer, stock) = self
@@ -543,7 +589,8 @@ impl Oracle {
             .filter(|&writer| writer < self.records.len())
             .ok_or_else(|| format!("a value of operation {name}, which does not exist"))?;
         let record = &self.records[writer];
-        if record.plan.key != key && record.plan.other != Some(key) {
+        let is_looked_at = record.plan.operation == Operation::GiveOther && record.plan.key == key;
+        if (record.plan.key != key && record.plan.other != Some(key)) || is_looked_at {
             return Err(format!("a value of operation {writer} on another key"));
         }
         if let State::Refused(status) = record.state {
@@ -613,8 +660,12 @@ impl Oracle {
                 entry.operation, record.version
             ));
         }
-        let other = record.plan.other.filter(|&other| other != key);
-        let main = (record.plan.key != key).then_some(record.plan.key);
+        let is_twofold = record.plan.operation != Operation::GiveOther;
+        let other = record
+            .plan
+            .other
+            .filter(|&other| is_twofold && other != key);
+        let main = (is_twofold && record.plan.key != key).then_some(record.plan.key);
         let entries = &mut self.keys[key].entries;
         let known = entries.entry(version).or_insert(entry);
         known.is_doubtful = false;
@@ -687,12 +738,16 @@ impl Oracle {
                 continue;
             };
             // A version that a refused move tells is that of its first key.
-            let is_of_other = record.plan.key != number && status != Status::Ok;
+            let is_of_other = (record.plan.key != number && status != Status::Ok)
+                || (record.plan.key == number && record.plan.operation == Operation::GiveOther);
             if record.version.sequence == 0 || is_of_other {
                 continue;
             }
             let writes = status == Status::Ok
-                && !matches!(record.plan.operation, Operation::Get | Operation::Look);
+                && !matches!(
+                    record.plan.operation,
+                    Operation::Get | Operation::Look | Operation::LookOrMake
+                );
             let (before, by) = *last
                 .get(&record.connection)
                 .unwrap_or(&(Version::default(), 0));
@@ -737,6 +792,7 @@ impl Oracle {
             Operation::SetPresent,
             Operation::SetVersion,
             Operation::TakeOrMake,
+            Operation::LookOrMake,
         ]);
         let mut before: Option<Entry> = None;
         for (version, entry) in &key.entries {
@@ -779,8 +835,22 @@ impl Oracle {
             match plan.operation {
                 Operation::Take => slack_down += plan.units,
                 Operation::Move if plan.key == number => slack_down += plan.units,
-                Operation::Move => slack_up += plan.units,
+                Operation::Move | Operation::GiveOther if plan.other == Some(number) => {
+                    slack_up += plan.units;
+                }
+                Operation::GiveOther => {}
                 _ => may_be_set = true,
+            }
+        }
+        // What another key's operation gave is told by no version until somebody reads it.
+        for &operation in &key.history {
+            let record = &self.records[operation];
+            let is_hidden = record.plan.operation == Operation::GiveOther
+                && record.plan.other == Some(number)
+                && record.version == Version::default()
+                && record.state == State::Answered(Status::Ok);
+            if is_hidden {
+                slack_up += record.plan.units;
             }
         }
         let mut before: Option<u64> = None;
@@ -800,7 +870,7 @@ impl Oracle {
                 }
                 Operation::TakeOrMake => (plan.units, 0),
                 Operation::Move if plan.key == number => (plan.units, 0),
-                Operation::Move => (0, plan.units),
+                Operation::Move | Operation::GiveOther => (0, plan.units),
                 _ => {
                     before = entry.stock;
                     continue;

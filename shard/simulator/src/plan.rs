@@ -81,6 +81,8 @@ pub struct Plan {
     pub level_min: AckLevel,
     /// Items between two shards, at most.
     pub mailed_items_max: usize,
+    /// The levels that clients ask for.
+    pub levels: &'static [AckLevel],
     /// Items of a batch, at most.
     pub batch_max: usize,
     /// Batches of a client on their way, at most.
@@ -95,6 +97,8 @@ pub struct Plan {
     pub deadlines: u32,
     /// Zipf-like skew: the share of the first keys, in parts of a million.
     pub hot: u32,
+    /// What a write and a read take, typically, in microseconds.
+    pub disk_us: (u64, u64),
     /// Faults of the disk.
     pub disk: DiskFaults,
     /// Parts of a million of starts that end in a power cut soon after.
@@ -104,6 +108,21 @@ pub struct Plan {
     /// What happens when, by operations sent, ascending.
     pub blows: Vec<(usize, Blow)>,
 }
+
+/// What clients ask for; now and then nobody ever waits for the disk.
+const LEVELS: &[&[AckLevel]] = &[
+    &[
+        AckLevel::Disk,
+        AckLevel::Disk,
+        AckLevel::Disk,
+        AckLevel::Interval,
+        AckLevel::None,
+    ],
+    &[AckLevel::Disk, AckLevel::Disk, AckLevel::Interval],
+    &[AckLevel::Disk],
+    &[AckLevel::Disk, AckLevel::None],
+    &[AckLevel::None, AckLevel::Interval],
+];
 
 const WEIGHTS: &[(Operation, u64)] = &[
     (Operation::Take, 30),
@@ -118,6 +137,8 @@ const WEIGHTS: &[(Operation, u64)] = &[
     (Operation::Move, 5),
     (Operation::TakeAndFail, 3),
     (Operation::Look, 3),
+    (Operation::LookOrMake, 2),
+    (Operation::GiveOther, 2),
     (Operation::SetTooLarge, 1),
 ];
 
@@ -134,7 +155,10 @@ impl Plan {
         let operations = usize::try_from(random.within(5_000, 5_400)).expect("few");
         let value_bytes_max = random.pick(&[256, 1024, 3000]);
         let mut keys = Vec::new();
-        let count = random.within(12, 60);
+        let count = match random.chance(15_000) {
+            true => random.within(1_200, 2_500),
+            false => random.within(12, 60),
+        };
         for number in 0..count {
             // A tag shared by two, so that moves have pairs.
             let name = match random.below(3) {
@@ -167,7 +191,7 @@ impl Plan {
             idle_mark_us: random.pick(&[500, 2_000, 5_000]),
             segment_bytes_more: random.pick(&[0, 4096, 65_536, 262_144]),
             cache_bytes: random.pick(&[0, 2_000, 8_000, 32_000, 1 << 20]),
-            pool_bytes: random.pick(&[192 << 10, 512 << 10, 4 << 20]),
+            pool_bytes: random.pick(&[0, 16 << 10, 192 << 10, 4 << 20]),
             level_min: random.pick(&[
                 AckLevel::None,
                 AckLevel::None,
@@ -175,13 +199,15 @@ impl Plan {
                 AckLevel::Disk,
             ]),
             mailed_items_max: random.pick(&[4, 64, 65_536]),
+            levels: random.pick(LEVELS),
             batch_max: random.pick(&[1, 4, 16, 48]),
             depth_max: random.pick(&[1, 2, 4, 8]),
             think_us: random.pick(&[0, 100, 1_000, 20_000]),
             network_us: random.pick(&[10, 50, 200, 2_000]),
             slow_network: random.pick(&[0, 0, 2_000, 20_000]),
-            deadlines: random.pick(&[0, 50_000]),
+            deadlines: random.pick(&[0, 50_000, 400_000]),
             hot: random.pick(&[100_000, 400_000, 700_000]),
+            disk_us: random.pick(&[(90, 70), (90, 70), (1_500, 70), (90, 1_500)]),
             disk,
             early_crashes: random.pick(&[0, 0, 300_000]),
             bad_starts: 300_000,
@@ -280,6 +306,8 @@ impl Plan {
                     | Operation::Move
                     | Operation::TakeAndFail
                     | Operation::Look
+                    | Operation::LookOrMake
+                    | Operation::GiveOther
             );
             if is_counter || !needs_counter {
                 return picked;

@@ -17,6 +17,7 @@ use penstock_net::limits::Limits;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ReplyItem, read_batch_reply, text_of};
 use penstock_net::request::{BatchRequest, Condition};
+use penstock_net::status::Status;
 use penstock_shard::opening::{self, OpeningError, open_shard, take_inventory};
 use penstock_shard::{
     Event as ShardEvent, Mail, Now, Outbox, SessionId, Shard, ShardConfig, Topology,
@@ -112,6 +113,12 @@ struct Link {
     is_ready: bool,
     next_request: u64,
     outstanding: BTreeMap<u64, Vec<Option<usize>>>,
+    /// The request that was sent while no other was on its way, and its deadline.
+    alone: Option<u64>,
+    deadline_ms: u64,
+    /// When the server got the last bytes and when it gave the last.
+    delivered_us: u64,
+    output_us: u64,
 }
 
 struct Client {
@@ -124,6 +131,8 @@ struct Client {
 enum Phase {
     Traffic,
     /// No more faults; what is on its way must be answered.
+    Drain,
+    /// One more crash, and all clients come back.
     Quiet,
     /// Every key is read once more.
     Audit,
@@ -132,6 +141,9 @@ enum Phase {
     Done,
 }
 
+/// What a record takes to the disk, at most, after its frame was sealed and while nothing stalls: a
+/// few of the slowest writes, one after the other.
+const FLUSH_US_MAX: u64 = 1_000_000;
 /// Events of one run, at most.
 const EVENTS_MAX: u64 = 6_000_000;
 /// Within this every operation is answered once there are no more faults.
@@ -165,9 +177,12 @@ pub struct World {
     recoveries: u64,
     answered: u64,
     was_clean: bool,
+    /// The process or its disk was held up until then.
+    held_up_until_us: u64,
     /// Where each log ended when the server started.
     log_ends: Vec<Lsn>,
-    was_audited: bool,
+    /// Keys that the last look has reached.
+    looked_at: usize,
     phase_run: u64,
     chance: Random,
     network: Random,
@@ -215,6 +230,7 @@ impl World {
         let coverage = Rc::new(RefCell::new(Coverage::default()));
         let mut disk = Disk::new(Random::new(seed, 2), Rc::clone(&coverage));
         disk.faults = plan.disk;
+        (disk.write_us, disk.read_us) = plan.disk_us;
         let mut oracle = Oracle::new(plan.keys.clone());
         oracle.may_fail_to_read =
             plan.budget == Budget::Detectable || plan.disk.read_error + plan.disk.bad_read > 0;
@@ -254,8 +270,9 @@ impl World {
             recoveries: 0,
             answered: 0,
             was_clean: false,
+            held_up_until_us: 0,
             log_ends: vec![Lsn(0); usize::from(shards)],
-            was_audited: false,
+            looked_at: 0,
             phase_run: 0,
             chance: Random::new(seed, 3),
             network: Random::new(seed, 4),
@@ -367,6 +384,7 @@ impl World {
                 let state = &mut self.links[link];
                 if !state.is_closed && state.session.is_some() {
                     state.inbound.extend_from_slice(&bytes);
+                    state.delivered_us = self.now_us;
                     self.deliver(link);
                 }
                 Ok(())
@@ -598,7 +616,7 @@ impl World {
                 features: 0,
                 nonce: [0; 32],
                 limits,
-                interval_ms: 5,
+                interval_ms: u32::try_from(self.plan.interval_us / 1000).expect("small"),
                 slots: topology.ranges(|shard| 7000 + shard),
             };
             let config = ShardConfig {
@@ -715,7 +733,16 @@ impl World {
         } else {
             drop(disk);
         }
-        self.oracle.crashed();
+        // A record that nobody waits for is written within the interval, and takes no longer to the
+        // disk than this, unless something held the process or the disk up.
+        let is_held_up = self.plan.disk.stall > 0 || self.now_us < self.held_up_until_us;
+        let interval_from_us = match is_held_up {
+            true => 0,
+            false => self
+                .now_us
+                .saturating_sub(self.plan.interval_us + FLUSH_US_MAX + 1_000 * self.plan.disk_us.0),
+        };
+        self.oracle.crashed(interval_from_us);
         self.cut_all(is_power_cut);
         let again_us = self.now_us + self.chance.within(1_000, 300_000);
         self.at(again_us, Event::Start);
@@ -909,6 +936,7 @@ impl World {
                 // Nobody takes it: the server notices by its own deadline.
                 return;
             }
+            self.links[link].output_us = now.us;
             let pieces = self.pieces(bytes);
             for piece in pieces {
                 let delay_us = self.delay();
@@ -1018,6 +1046,10 @@ impl World {
             is_ready: false,
             next_request: 1,
             outstanding: BTreeMap::new(),
+            alone: None,
+            deadline_ms: 0,
+            delivered_us: 0,
+            output_us: 0,
         });
         let delay_us = self.delay();
         self.links[link].server_us += delay_us;
@@ -1059,8 +1091,7 @@ impl World {
     fn send_some(&mut self, client: usize, link: usize) {
         let may_send = match self.phase {
             Phase::Traffic => self.issued < self.plan.operations,
-            Phase::Quiet | Phase::Done => false,
-            Phase::Audit | Phase::Last => false,
+            _ => false,
         };
         if !may_send || self.links[link].outstanding.len() >= self.plan.depth_max {
             return;
@@ -1075,18 +1106,13 @@ impl World {
                 Header::request(Opcode::Ping, request, AckLevel::None, 0),
                 &body,
             );
+            self.links[link].alone = None;
             self.links[link].outstanding.insert(request, vec![None]);
             self.send_to_server(link, bytes);
             self.wake(client, self.plan.think_us);
             return;
         }
-        let level = self.workload.pick(&[
-            AckLevel::Disk,
-            AckLevel::Disk,
-            AckLevel::Disk,
-            AckLevel::Interval,
-            AckLevel::None,
-        ]);
+        let level = self.workload.pick(self.plan.levels);
         let count = 1 + self.workload.index(self.plan.batch_max);
         let mut plans = Vec::new();
         for _ in 0..count {
@@ -1115,12 +1141,13 @@ impl World {
         let random = &mut self.workload;
         let key = self.plan.key(random);
         let (_, slot, is_counter, is_strict) = self.plan.keys[key];
-        if is_strict && level != AckLevel::Disk {
+        let is_memory_only = !self.plan.levels.contains(&AckLevel::Disk);
+        if is_strict && level != AckLevel::Disk && !is_memory_only {
             return None;
         }
         let operation = self.plan.operation(random, is_counter);
         let mut other = None;
-        if operation == Operation::Move {
+        if matches!(operation, Operation::Move | Operation::GiveOther) {
             let twins: Vec<usize> = (0..self.plan.keys.len())
                 .filter(|&twin| {
                     let (_, twin_slot, twin_counts, twin_strict) = self.plan.keys[twin];
@@ -1174,7 +1201,10 @@ impl World {
             self.encode(&mut batch, &mut out, number);
         }
         batch.finish(&mut out);
-        self.links[link].outstanding.insert(request, numbers);
+        let state = &mut self.links[link];
+        state.alone = (state.outstanding.is_empty() && numbers.len() == 1).then_some(request);
+        state.deadline_ms = u64::from(deadline_ms);
+        state.outstanding.insert(request, numbers);
         self.send_to_server(link, out);
     }
 
@@ -1247,6 +1277,24 @@ impl World {
             ),
             Operation::Look => {
                 batch.update_if(out, key, None, &[instruction(I::Ge, 0, 0, units)], None);
+            }
+            Operation::LookOrMake => {
+                batch.update_if(out, key, None, &[instruction(I::Ge, 0, 0, 0)], Some(&value))
+            }
+            Operation::GiveOther => {
+                let other = plan.other.expect("it has two keys");
+                let other = &self.plan.keys[other].0;
+                batch.update_if(
+                    out,
+                    key,
+                    Some(other),
+                    &[
+                        instruction(I::Ge, 0, 0, 0),
+                        instruction(I::Add, 1, 0, units),
+                        instruction(I::Set, 1, 8, name),
+                    ],
+                    None,
+                );
             }
             Operation::Move => {
                 let other = plan.other.expect("a move has two keys");
@@ -1349,7 +1397,8 @@ impl World {
             };
             self.answered += 1;
             self.coverage.borrow_mut().status(item.head.status.name());
-            self.oracle.answer(number, &item)?;
+            self.judge_deadline(link, header, batch.len(), number, item.head.status)?;
+            self.oracle.answer(self.now_us, number, &item)?;
         }
         let is_whole = self.links[link]
             .outstanding
@@ -1357,6 +1406,39 @@ impl World {
             .is_some_and(|items| items.iter().all(Option::is_none));
         if is_whole {
             self.links[link].outstanding.remove(&request);
+        }
+        Ok(())
+    }
+
+    /// An answer that waited for nothing and nobody tells how long the server took.
+    fn judge_deadline(
+        &self,
+        link: usize,
+        header: &Header,
+        items: usize,
+        number: usize,
+        status: Status,
+    ) -> Step {
+        let state = &self.links[link];
+        let record = &self.oracle.records[number];
+        let is_alone = state.alone == Some(header.request_id) && items == 1;
+        let took_us = state.output_us.saturating_sub(state.delivered_us);
+        let allowed_us = state.deadline_ms * 1000;
+        if is_alone
+            && allowed_us > 0
+            && record.plan.level == AckLevel::None
+            && self.plan.level_min == AckLevel::None
+            && record.plan.operation == Operation::Get
+            // What another shard answers waits behind that shard's earlier answers.
+            && usize::from(Topology::new(self.plan.shards).owner(self.plan.keys[record.plan.key].1))
+                == state.shard
+            && status != Status::Deadline
+            && took_us > allowed_us + 1_000
+        {
+            return Err(format!(
+                "operation {number} was to run within {} ms and ran after {took_us} us",
+                state.deadline_ms
+            ));
         }
         Ok(())
     }
@@ -1452,20 +1534,25 @@ impl World {
                 .is_some_and(|link| self.links[link].is_ready && !self.links[link].is_closed)
         });
         match self.phase {
+            Phase::Drain if is_idle => self.crash_once_more(),
             Phase::Quiet if is_idle && all_ready => {
+                self.oracle.must_execute = true;
+                self.looked_at = 0;
                 self.enter(Phase::Audit);
-                self.look_at_all();
             }
-            Phase::Audit if is_idle && self.is_all_answered() => {
+            Phase::Audit | Phase::Last
+                if is_idle && all_ready && self.looked_at < self.plan.keys.len() =>
+            {
+                self.look();
+            }
+            Phase::Audit if is_idle && all_ready => {
+                self.looked_at = 0;
                 self.enter(Phase::Last);
                 self.stop();
             }
-            Phase::Last if is_idle && all_ready && self.run_is_new() => {
-                self.look_at_all();
-                self.phase_us = self.now_us;
-                self.was_audited = true;
+            Phase::Last if is_idle && all_ready && self.run > self.phase_run => {
+                self.enter(Phase::Done);
             }
-            Phase::Last if is_idle && self.was_audited => self.enter(Phase::Done),
             _ => {}
         }
         Ok(())
@@ -1475,19 +1562,6 @@ impl World {
         self.phase = phase;
         self.phase_us = self.now_us;
         self.phase_run = self.run;
-    }
-
-    fn run_is_new(&self) -> bool {
-        self.run > self.phase_run && !self.was_audited
-    }
-
-    fn is_all_answered(&self) -> bool {
-        self.oracle
-            .records
-            .iter()
-            .rev()
-            .take(self.plan.keys.len())
-            .all(|record| record.state != State::Pending)
     }
 
     /// No more faults from here on.
@@ -1502,8 +1576,16 @@ impl World {
             self.paused_until_us = self.now_us;
             self.at(self.now_us, Event::RunsAgain);
         }
+        // Either everything is answered first, or everything that is on its way meets the crash.
+        self.enter(Phase::Drain);
+        if self.chance.chance(500_000) {
+            self.crash_once_more();
+        }
+    }
+
+    /// What this crash leaves must be all.
+    fn crash_once_more(&mut self) {
         self.enter(Phase::Quiet);
-        // Everything that is on its way meets one more crash; what it leaves must be all.
         let is_power_cut = self.chance.chance(700_000);
         self.hit(if is_power_cut {
             Fault::PowerCut
@@ -1526,9 +1608,12 @@ impl World {
         self.at(self.now_us + CLEAN_STOP_US_MAX, Event::Exit { run });
     }
 
-    fn look_at_all(&mut self) {
+    /// Reads the next few keys at level disk: so few that no queue may be full.
+    fn look(&mut self) {
         let link = self.clients[0].link.expect("all are connected");
-        let plans: Vec<oracle::Plan> = (0..self.plan.keys.len())
+        let next = self.looked_at;
+        let plans: Vec<oracle::Plan> = (next..self.plan.keys.len())
+            .take(4)
             .map(|key| oracle::Plan {
                 operation: Operation::Get,
                 key,
@@ -1540,6 +1625,7 @@ impl World {
                 level: AckLevel::Disk,
             })
             .collect();
+        self.looked_at += plans.len();
         self.send_batch(link, AckLevel::Disk, plans);
     }
 
@@ -1569,6 +1655,7 @@ impl World {
                 self.hit(Fault::Pause);
                 self.paused_until_us = self.paused_until_us.max(self.now_us + us);
                 let until_us = self.paused_until_us;
+                self.held_up_until_us = until_us + 2 * FLUSH_US_MAX;
                 self.at(until_us, Event::RunsAgain);
             }
             Blow::ClockJump(ms) => {
@@ -1577,6 +1664,8 @@ impl World {
             }
             Blow::NoSpace(us) => {
                 self.disk.borrow_mut().is_full = true;
+                // Whoever waits for a segment waits until then, and for the maker's next try.
+                self.held_up_until_us = self.now_us + us + 3 * FLUSH_US_MAX;
                 self.at(self.now_us + us, Event::SpaceIsBack);
             }
             Blow::Cut => {
