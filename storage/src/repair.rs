@@ -249,6 +249,11 @@ fn within(start: u64, at: u64) -> usize {
 /// The files cannot be listed.
 pub fn plan(source: &mut impl SegmentSource, owner: Owner) -> io::Result<Plan> {
     let mut files = source.files()?;
+    // What a start serves needs no repair, and what it refuses does: the start decides, not what is
+    // looked at below with more or less care.
+    if attempt(source, owner, &Plan::default()).is_ok() {
+        return Ok(Plan::default());
+    }
     files.sort_unstable();
     let mut planner = Planner {
         next_file: files.last().map_or(1, |(file, _)| file.0 + 1),
@@ -264,7 +269,7 @@ pub fn plan(source: &mut impl SegmentSource, owner: Owner) -> io::Result<Plan> {
         planner.log(log_id, places);
     }
     let mut plan = planner.plan;
-    if !plan.damages.is_empty() && plan.beyond.is_empty() {
+    if plan.beyond.is_empty() {
         plan.beyond.extend(attempt(source, owner, &plan).err());
     }
     Ok(plan)
@@ -1067,8 +1072,9 @@ impl Rebuild {
                 time_ms,
             };
             header.seal(home, &mut frame);
-            // The rest is zeros, and blank anyway.
+            // The rest is zeros, and blank anyway. A header can claim a stretch of a whole GiB.
             frame.truncate(least);
+            frame.shrink_to_fit();
             self.patches.push((at, frame));
             at += bytes;
             is_first = false;

@@ -1,4 +1,4 @@
-//! A start and an inspection over files that were written well and then meddled with.
+//! A start, an inspection and a repair over files that were written well and then meddled with.
 //!
 //! An input is one byte for the directory and a list of edits. As long as no edit repairs a
 //! checksum, what is recovered is what was written, from the first record on, and nothing is left
@@ -11,6 +11,7 @@ use penstock_storage::inspect::{LogReport, inspect};
 use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::record::{PartKind, PartView};
 use penstock_storage::recovery::{Recovered, RecoveryError, Segment, recover, survey};
+use penstock_storage::repair::{Plan, plan};
 use penstock_storage::segment::SEGMENT_MAGIC;
 
 use crate::FOLDER;
@@ -35,10 +36,19 @@ pub fn judge(input: &[u8]) {
     }
     let bytes: usize = device.files.values().map(Vec::len).sum();
     let longest = device.files.values().map(Vec::len).max().unwrap_or(0);
-    let used = allocation_counter::measure(|| start(directory, &mut device, is_forged));
     // A chunk of 1 MiB or a frame that lies within its file, while a buffer grows; what is told.
     let bound = (4 << 20) + 2 * longest as u64;
+    let mut is_refused = false;
+    let used = allocation_counter::measure(|| {
+        is_refused = start(directory, &mut device, is_forged);
+    });
     assert!(used.bytes_max <= bound, "{used:?} for {bytes} bytes");
+    let mut planned = None;
+    let used = allocation_counter::measure(|| planned = plan(&mut device, OWNER).ok());
+    assert!(used.bytes_max <= 2 * bound, "{used:?} for {bytes} bytes");
+    let plan = planned.expect("the files can be listed");
+    assert_eq!(plan.is_needed(), is_refused, "{plan:?}");
+    repair(directory, &device, &plan, is_forged);
 }
 
 /// One edit; whether it may have forged a checksum.
@@ -175,8 +185,8 @@ fn seal_frame(home: FrameHome, bytes: &mut [u8]) {
     frame[60..64].copy_from_slice(&crc);
 }
 
-/// What a start would do, and what an inspection says of the same files.
-fn start(directory: &Directory, device: &mut Device, is_forged: bool) {
+/// What a start would do, and what an inspection says of the same files; whether both object.
+fn start(directory: &Directory, device: &mut Device, is_forged: bool) -> bool {
     let mut recovered: BTreeMap<u64, Recovered> = BTreeMap::new();
     let mut is_refused = false;
     match survey(device, OWNER) {
@@ -216,6 +226,7 @@ fn start(directory: &Directory, device: &mut Device, is_forged: bool) {
     }
     let parts: u64 = report.logs.values().map(|log| log.parts).sum();
     assert!(shown >= parts);
+    is_refused
 }
 
 fn check_error(error: &RecoveryError) {
@@ -286,6 +297,56 @@ fn log(
         );
     }
     Ok(found)
+}
+
+/// Bytes of files that a plan may make here, at most; a forged length can ask for more.
+const REPAIRED_BYTES_MAX: u64 = 4 << 20;
+
+/// A start after the plan serves, and what it serves was written.
+fn repair(directory: &Directory, device: &Device, plan: &Plan, is_forged: bool) {
+    for damage in &plan.damages {
+        assert!(!damage.to_string().contains('\n'), "{damage}");
+        assert!(damage.stretch.start <= damage.stretch.end, "{damage}");
+    }
+    plan.beyond.iter().for_each(check_error);
+    let made: u64 = plan.rebuilds.iter().map(|rebuild| rebuild.bytes).sum();
+    if plan.damages.is_empty() || !plan.beyond.is_empty() || made > REPAIRED_BYTES_MAX {
+        return;
+    }
+    let mut before = Device::default();
+    before.files = device.files.clone();
+    let mut after = Device::default();
+    after.files = device.files.clone();
+    after.files.retain(|file, _| !plan.removals.contains(file));
+    for rebuild in &plan.rebuilds {
+        let len = usize::try_from(rebuild.bytes).expect("bounded above");
+        let mut bytes = vec![0xEE; len];
+        rebuild
+            .read(&mut before, 0, &mut bytes)
+            .expect("a good device");
+        after.files.insert(rebuild.file, bytes);
+    }
+    let survey = survey(&mut after, OWNER).expect("a plan was tried");
+    for (log_id, segments) in &survey.logs {
+        let written = directory.records.get(log_id).map(Vec::as_slice);
+        let written = written.unwrap_or_default();
+        recover(&mut after, segments, &mut |part, _| {
+            if is_forged {
+                return Ok(());
+            }
+            // Sequences are the LSNs of the directories here.
+            let sequence = usize::try_from(part.sequence()).expect("few records");
+            let parts = &written[sequence - 1];
+            let (key, value) = &parts[part.ordinal()];
+            assert_eq!(
+                (part.count(), part.key(), part.value()),
+                (parts.len(), &key[..], value.as_deref().unwrap_or_default()),
+                "what a repair keeps was written; versions decide what is newer"
+            );
+            Ok(())
+        })
+        .expect("a plan was tried");
+    }
 }
 
 #[test]
