@@ -1,0 +1,188 @@
+//! The simulator itself: that a seed is one run, and that its judges object to what is wrong.
+
+use penstock_net::level::AckLevel;
+use penstock_net::reply::{ReplyHead, ReplyItem};
+use penstock_net::request::Version;
+use penstock_net::slot::slot_of;
+use penstock_net::status::Status;
+use penstock_simulator::coverage::Operation;
+use penstock_simulator::linear;
+use penstock_simulator::oracle::{Oracle, Plan};
+use penstock_simulator::world;
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_seed_another() {
+    let (first, again, other) = (world::run(7), world::run(7), world::run(8));
+    assert_eq!(first.failure, None);
+    assert_eq!(first.hash, again.hash);
+    assert_eq!(first.simulated_us, again.simulated_us);
+    assert_ne!(first.hash, other.hash);
+}
+
+#[test]
+fn every_seed_counts_and_holds() {
+    for seed in 100..106 {
+        let report = world::run(seed);
+        assert_eq!(report.failure, None, "repeat it: cargo sim --seed {seed}");
+        assert!(report.operations >= 5_000 && report.recoveries >= 1);
+    }
+}
+
+/// One strict counter under the judges.
+struct Bench {
+    oracle: Oracle,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let name = b"stock".to_vec();
+        let slot = slot_of(&name);
+        let mut oracle = Oracle::new(vec![(name, slot, true, true)]);
+        oracle.started(256);
+        Bench { oracle }
+    }
+
+    fn issue(&mut self, operation: Operation, connection: u64) -> usize {
+        let plan = Plan {
+            operation,
+            key: 0,
+            other: None,
+            units: 1,
+            stock: 10,
+            value_bytes: 0,
+            expected: Version::default(),
+            level: AckLevel::Disk,
+        };
+        self.oracle.issue(plan, connection)
+    }
+
+    fn answer(
+        &mut self,
+        number: usize,
+        status: Status,
+        sequence: u64,
+        value: &[u8],
+    ) -> Result<(), String> {
+        let version = Version {
+            epoch: if sequence == 0 { 0 } else { 256 },
+            sequence,
+        };
+        let head = ReplyHead::new(status, 0, AckLevel::Disk, version);
+        self.oracle.answer(0, number, &ReplyItem { head, value })
+    }
+
+    fn set(&mut self, sequence: u64) -> usize {
+        let number = self.issue(Operation::Set, 1);
+        self.answer(number, Status::Ok, sequence, &[])
+            .expect("a good answer");
+        number
+    }
+
+    /// Takes one unit and is told that `left` are left.
+    fn take(&mut self, sequence: u64, left: u64) -> Result<usize, String> {
+        let number = self.issue(Operation::Take, 1);
+        let fields = [left.to_le_bytes(), (number as u64).to_le_bytes()].concat();
+        self.answer(number, Status::Ok, sequence, &fields)?;
+        Ok(number)
+    }
+
+    fn finish(&self) -> Result<u64, String> {
+        self.oracle.finish()?;
+        linear::check(&self.oracle)
+    }
+}
+
+fn counter(stock: u64, writer: usize, maker: usize) -> Vec<u8> {
+    [stock, writer as u64, maker as u64]
+        .map(u64::to_le_bytes)
+        .concat()
+}
+
+#[test]
+fn a_good_history_is_accepted_by_both_judges() {
+    let mut bench = Bench::new();
+    let maker = bench.set(1);
+    let taker = bench.take(2, 9).expect("a good answer");
+    let read = bench.issue(Operation::Get, 2);
+    bench
+        .answer(read, Status::Ok, 2, &counter(9, taker, maker))
+        .expect("a good answer");
+    assert_eq!(bench.finish(), Ok(1));
+}
+
+#[test]
+fn a_unit_that_is_sold_twice_is_found() {
+    let mut bench = Bench::new();
+    bench.set(1);
+    bench.take(2, 9).expect("a good answer");
+    bench.take(3, 9).expect("nothing to see yet");
+    let wrong = bench.finish().expect_err("two buyers have the tenth unit");
+    assert!(wrong.contains("9 units"), "{wrong}");
+}
+
+#[test]
+fn an_answer_older_than_what_was_shown_is_found() {
+    let mut bench = Bench::new();
+    let maker = bench.set(1);
+    bench.take(2, 9).expect("a good answer");
+    let read = bench.issue(Operation::Get, 2);
+    let wrong = bench.answer(read, Status::Ok, 1, &counter(10, maker, maker));
+    assert!(wrong.is_err(), "the unit was taken before the read");
+}
+
+#[test]
+fn an_acknowledged_write_that_a_crash_took_is_found() {
+    let mut bench = Bench::new();
+    bench.set(1);
+    bench.oracle.crashed(0);
+    bench.oracle.started(512);
+    let read = bench.issue(Operation::Get, 2);
+    let wrong = bench.answer(read, Status::NotFound, 0, &[]);
+    assert!(wrong.is_err(), "level disk was answered");
+}
+
+#[test]
+fn the_effect_of_what_was_refused_is_found() {
+    let mut bench = Bench::new();
+    let maker = bench.set(1);
+    let refused = bench.issue(Operation::Take, 1);
+    bench
+        .answer(refused, Status::Deadline, 0, &[])
+        .expect("an honest answer");
+    let read = bench.issue(Operation::Get, 2);
+    let wrong = bench.answer(read, Status::Ok, 2, &counter(9, refused, maker));
+    assert!(wrong.is_err(), "DEADLINE says that it was not executed");
+}
+
+#[test]
+fn a_lost_update_is_found_by_the_second_judge_alone() {
+    let mut bench = Bench::new();
+    let first = bench.issue(Operation::Set, 1);
+    let second = bench.issue(Operation::Set, 2);
+    bench
+        .answer(first, Status::Ok, 1, &[])
+        .expect("a good answer");
+    bench
+        .answer(second, Status::Ok, 2, &[])
+        .expect("a good answer");
+    // A read that began later sees the first, under a version that looks new.
+    let read = bench.issue(Operation::Get, 3);
+    let number = bench.oracle.records.len() - 1;
+    bench
+        .answer(read, Status::Ok, 2, &counter(10, second, second))
+        .expect("a good answer");
+    bench.oracle.records[number].seen = Some((first, 10));
+    let again = bench.issue(Operation::Get, 3);
+    bench
+        .answer(again, Status::Ok, 2, &counter(10, second, second))
+        .expect("a good answer");
+    let last = bench.issue(Operation::Get, 3);
+    bench
+        .answer(last, Status::Ok, 2, &counter(10, second, second))
+        .expect("a good answer");
+    bench.oracle.records[last].seen = Some((first, 10));
+    assert!(
+        linear::check(&bench.oracle).is_err(),
+        "first, second, first: no order of two writes explains it"
+    );
+}
