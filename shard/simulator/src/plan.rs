@@ -105,6 +105,8 @@ pub struct Plan {
     pub early_crashes: u32,
     /// Parts of a million of starts that are cut off, or meet a read error.
     pub bad_starts: u32,
+    /// Parts of a million of segments whose first frames meet a power cut on their way.
+    pub first_frame_crashes: u32,
     /// What happens when, by operations sent, ascending.
     pub blows: Vec<(usize, Blow)>,
 }
@@ -211,6 +213,7 @@ impl Plan {
             disk,
             early_crashes: random.pick(&[0, 0, 300_000]),
             bad_starts: 300_000,
+            first_frame_crashes: random.pick(&[0, 0, 40_000]),
             blows,
         }
     }

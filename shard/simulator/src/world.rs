@@ -22,6 +22,7 @@ use penstock_shard::opening::{self, OpeningError, open_shard, take_inventory};
 use penstock_shard::{
     Event as ShardEvent, Mail, Now, Outbox, SessionId, Shard, ShardConfig, Topology,
 };
+use penstock_storage::io::Io;
 use penstock_storage::log::{LogConfig, Lsn};
 use penstock_storage::record::part_bytes;
 use penstock_storage::recovery::RecoveryError;
@@ -144,6 +145,8 @@ enum Phase {
 /// What a record takes to the disk, at most, after its frame was sealed and while nothing stalls: a
 /// few of the slowest writes, one after the other.
 const FLUSH_US_MAX: u64 = 1_000_000;
+/// Where the first frame of a segment stands.
+const FIRST_FRAME: u64 = 4096;
 /// Events of one run, at most.
 const EVENTS_MAX: u64 = 6_000_000;
 /// Within this every operation is answered once there are no more faults.
@@ -177,6 +180,8 @@ pub struct World {
     recoveries: u64,
     answered: u64,
     was_clean: bool,
+    /// Parts of a million of first frames of a segment that meet a power cut.
+    first_frame_crash: u32,
     /// The process or its disk was held up until then.
     held_up_until_us: u64,
     /// Where each log ended when the server started.
@@ -246,6 +251,7 @@ impl World {
             })
             .collect();
         let shards = plan.shards;
+        let first_frame_crash = plan.first_frame_crashes;
         World {
             plan,
             now_us: 1_000_000,
@@ -270,6 +276,7 @@ impl World {
             recoveries: 0,
             answered: 0,
             was_clean: false,
+            first_frame_crash,
             held_up_until_us: 0,
             log_ends: vec![Lsn(0); usize::from(shards)],
             looked_at: 0,
@@ -704,6 +711,9 @@ impl World {
         for shard in 0..usize::from(self.plan.shards) {
             self.turn_soon(shard);
         }
+        if self.first_frame_crash > 0 && self.chance.chance(500_000) {
+            self.first_frame_crash = self.plan.first_frame_crashes;
+        }
         if self.phase == Phase::Traffic && self.chance.chance(self.plan.early_crashes) {
             let when_us = self.now_us + self.chance.within(1, 8_000);
             self.at(when_us, Event::EarlyCrash { run: self.run });
@@ -847,6 +857,18 @@ impl World {
             return Ok(());
         }
         for io in outbox.io.drain(..) {
+            if let Io::Write {
+                offset: FIRST_FRAME,
+                ..
+            } = &io
+                && self.phase == Phase::Traffic
+                && self.chance.chance(self.first_frame_crash)
+            {
+                // The next segment takes the same place in the log, and meets the same more often.
+                self.first_frame_crash = 400_000;
+                let when_us = now.us + self.chance.within(1, 400);
+                self.at(when_us, Event::EarlyCrash { run });
+            }
             let (ticket, ends_us) = self.disk.borrow_mut().submit(now.us, io);
             self.at(ends_us, Event::DiskDone { run, shard, ticket });
         }
