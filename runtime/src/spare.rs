@@ -5,11 +5,11 @@
 //! disk full. So the disk is full here, where nobody waits for an acknowledgement, and the shard
 //! is told while it still has room.
 //!
-//! A segment that a log has done with comes back through [`SpareHandle::release`]: if it has the
-//! size that is asked for next it is used again, else it is removed.
+//! A segment that a log has done with comes back through [`SpareHandle::release`] and is removed: a
+//! start takes a file for empty only if all of it is zero, so using it again would save nothing.
 
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -28,9 +28,6 @@ const ZEROS_BYTES: usize = 1 << 20;
 
 /// How long a request that found no file waits before it is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// How many released files are kept to be used again; more are removed.
-const KEPT_MAX: usize = 4;
 
 /// How many requests and releases may wait. A shard asks for a few spares at a time.
 const ORDERS_MAX: usize = 1 << 16;
@@ -95,7 +92,6 @@ impl Spares {
                     segments,
                     next_file,
                     wanted: VecDeque::new(),
-                    kept: Vec::with_capacity(KEPT_MAX),
                 }
                 .run(&inbox);
             })?;
@@ -156,8 +152,6 @@ struct Helper {
     segments: Segments,
     next_file: u32,
     wanted: VecDeque<(u64, Deliver)>,
-    /// Released files without a header, each with its length.
-    kept: Vec<(FileId, u64)>,
 }
 
 impl Helper {
@@ -173,7 +167,8 @@ impl Helper {
             };
             match order {
                 Ok(Order::Make { bytes, deliver }) => self.wanted.push_back((bytes, deliver)),
-                Ok(Order::Release(file)) => self.take_back(file),
+                // One that cannot be removed stays: recovery knows from the log that it is over.
+                Ok(Order::Release(file)) => drop(self.segments.remove(file)),
                 Ok(Order::Stop) | Err(flume::RecvTimeoutError::Disconnected) => return,
                 Err(flume::RecvTimeoutError::Timeout) => {}
             }
@@ -184,11 +179,7 @@ impl Helper {
     /// Serves the request that waits longest; when to try again if the disk is full.
     fn serve_first(&mut self) -> Option<Instant> {
         let bytes = self.wanted.front()?.0;
-        let made = self
-            .recycle(bytes)
-            .transpose()
-            .unwrap_or_else(|| self.make(bytes));
-        match made {
+        match self.make(bytes) {
             Ok(spare) => {
                 let (_, deliver) = self.wanted.pop_front().expect("it was the first");
                 deliver(SpareOutcome::Ready(spare));
@@ -210,21 +201,6 @@ impl Helper {
             },
             kind => SpareOutcome::Failed(io::Error::new(kind, error.to_string())),
         }
-    }
-
-    /// A released file of this length, if there is one.
-    fn recycle(&mut self, bytes: u64) -> io::Result<Option<Spare>> {
-        let Some(place) = self.kept.iter().position(|&(_, kept)| kept == bytes) else {
-            return Ok(None);
-        };
-        let (file, _) = self.kept.swap_remove(place);
-        let fd = self.segments.open_file(file)?;
-        Ok(Some(Spare {
-            file,
-            fd,
-            salt: system::random_u64()?,
-            bytes,
-        }))
     }
 
     /// A new file of zeros, complete and durable before it gets its name.
@@ -254,25 +230,6 @@ impl Helper {
                 Err(error)
             }
         }
-    }
-
-    /// Wipes the header of a released file, so that no restart takes it for a part of a log, and
-    /// keeps or removes it. A file that cannot be wiped stays as it is: recovery knows from the
-    /// log that it is over, and the next start offers it again.
-    fn take_back(&mut self, file: FileId) {
-        let wipe = || {
-            let path = self.segments.path(file);
-            let opened = OpenOptions::new().write(true).open(&path)?;
-            let bytes = opened.metadata()?.len();
-            opened.write_all_at(&[0; BLOCK_BYTES], 0)?;
-            opened.sync_data()?;
-            if self.kept.len() < KEPT_MAX {
-                return Ok(Some((file, bytes)));
-            }
-            self.segments.remove(file)?;
-            Ok::<_, io::Error>(None)
-        };
-        self.kept.extend(wipe().ok().flatten());
     }
 }
 
