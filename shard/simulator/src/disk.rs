@@ -404,9 +404,16 @@ impl Disk {
             Way::Fail(failure) => {
                 // The device dropped some of what it was to keep; a later sync will not tell.
                 let random = &mut self.random;
-                for write in &state.unsynced {
+                for write in state.unsynced.iter().rev() {
                     if write.serial < covers && random.chance(500_000) {
                         let place = write.offset..write.offset + write.before.len();
+                        if write.is_lie {
+                            self.damages.push(Damage {
+                                file,
+                                offset: write.offset,
+                                good: state.image[place.clone()].to_vec(),
+                            });
+                        }
                         state.image[place].copy_from_slice(&write.before);
                     }
                 }

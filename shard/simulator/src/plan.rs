@@ -189,7 +189,7 @@ impl Plan {
             frames_in_flight_max: random.pick(&[1, 1, 2, 3, 4]),
             frames_sealed_max: random.pick(&[2, 4, 8]),
             sync: random.pick(&[SyncMethod::DurableWrite, SyncMethod::WriteThenSync]),
-            interval_us: random.pick(&[1_000, 5_000, 20_000]),
+            interval_us: random.pick(&[1_000, 5_000, 20_000, 100_000]),
             idle_mark_us: random.pick(&[500, 2_000, 5_000]),
             segment_bytes_more: random.pick(&[0, 4096, 65_536, 262_144]),
             cache_bytes: random.pick(&[0, 2_000, 8_000, 32_000, 1 << 20]),

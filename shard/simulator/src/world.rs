@@ -142,9 +142,12 @@ enum Phase {
     Done,
 }
 
-/// What a record takes to the disk, at most, after its frame was sealed and while nothing stalls: a
-/// few of the slowest writes, one after the other.
-const FLUSH_US_MAX: u64 = 1_000_000;
+/// What a record takes to the disk, at most, after its frame was sealed and while nothing stalls: ten
+/// of the slowest writes one after the other, in writes of typical length, and the turns between.
+const FLUSH_WRITES_MAX: u64 = 1_500;
+const FLUSH_TURNS_US_MAX: u64 = 20_000;
+/// How long after a pause or a full disk nothing is said about it.
+const SETTLE_US: u64 = 3_000_000;
 /// Where the first frame of a segment stands.
 const FIRST_FRAME: u64 = 4096;
 /// Events of one run, at most.
@@ -524,6 +527,8 @@ impl World {
             }
             Err(OpeningError::System { .. }) if is_cut_off => {
                 self.hit(Fault::PowerCutDuringStart);
+                // Old frames may show behind the clean end now.
+                self.was_clean = false;
                 self.disk.borrow_mut().power_cut();
                 let again_us = self.now_us + self.chance.within(1_000, 50_000);
                 self.at(again_us, Event::Start);
@@ -748,9 +753,9 @@ impl World {
         let is_held_up = self.plan.disk.stall > 0 || self.now_us < self.held_up_until_us;
         let interval_from_us = match is_held_up {
             true => 0,
-            false => self
-                .now_us
-                .saturating_sub(self.plan.interval_us + FLUSH_US_MAX + 1_000 * self.plan.disk_us.0),
+            false => self.now_us.saturating_sub(
+                self.plan.interval_us + FLUSH_TURNS_US_MAX + FLUSH_WRITES_MAX * self.plan.disk_us.0,
+            ),
         };
         self.oracle.crashed(interval_from_us);
         self.cut_all(is_power_cut);
@@ -1677,7 +1682,7 @@ impl World {
                 self.hit(Fault::Pause);
                 self.paused_until_us = self.paused_until_us.max(self.now_us + us);
                 let until_us = self.paused_until_us;
-                self.held_up_until_us = until_us + 2 * FLUSH_US_MAX;
+                self.held_up_until_us = until_us + SETTLE_US;
                 self.at(until_us, Event::RunsAgain);
             }
             Blow::ClockJump(ms) => {
@@ -1687,7 +1692,7 @@ impl World {
             Blow::NoSpace(us) => {
                 self.disk.borrow_mut().is_full = true;
                 // Whoever waits for a segment waits until then, and for the maker's next try.
-                self.held_up_until_us = self.now_us + us + 3 * FLUSH_US_MAX;
+                self.held_up_until_us = self.now_us + us + SETTLE_US;
                 self.at(self.now_us + us, Event::SpaceIsBack);
             }
             Blow::Cut => {
