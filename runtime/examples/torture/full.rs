@@ -1,0 +1,189 @@
+//! A small file system until nothing fits.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::kill::PATIENT;
+use crate::options::Setting;
+use crate::server::Server;
+use crate::volume::{FileSystem, Volume};
+use crate::world::World;
+use crate::{Done, Kind, Turn, process};
+
+/// How long until the disk is full, and until an answer of a kind must have come.
+const FULL_MAX: Duration = Duration::from_secs(300);
+const PROGRESS_MAX: Duration = Duration::from_secs(60);
+
+pub struct Full {
+    folder: PathBuf,
+    settings: Vec<Setting>,
+    refused: u64,
+    /// Restarts while the disk was full: those that served, and those that said why not.
+    served: u64,
+    declined: u64,
+    went_on: u64,
+}
+
+impl Full {
+    pub fn new(folder: PathBuf, settings: &[Setting]) -> Full {
+        Full {
+            folder,
+            settings: settings.to_vec(),
+            refused: 0,
+            served: 0,
+            declined: 0,
+            went_on: 0,
+        }
+    }
+}
+
+impl Kind for Full {
+    fn round(&mut self, turn: Turn<'_>) -> Result<Done, String> {
+        let Turn { binary, random, .. } = turn;
+        let setting = self.settings[turn.which];
+        let folder = self.folder.join("small");
+        fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+        let mut volume = Volume::new(
+            FileSystem::Ext4,
+            folder.join("image"),
+            folder.join("mounted"),
+        );
+        volume.make((56 << 20) + (random.below(48) << 20))?;
+        volume.mount()?;
+        let mut world = World::new(setting);
+        let data = volume.place().join("data");
+        let filler = volume.place().join("filler");
+        // What the server may take ends in the middle of a segment, of a block, or at once.
+        write_filler(&filler, random.below(16 << 20))?;
+        let takes_the_rest = random.once_in(2);
+        let gives_room = random.once_in(2);
+        let rest = volume.place().join("rest");
+
+        let mut server = Server::start(binary, &data, setting)?;
+        let (refused, went_on) = world.load(
+            &mut server,
+            random,
+            |_| PATIENT,
+            |server, load| {
+                let until = |what: &str, at_most, holds: &dyn Fn() -> bool| {
+                    process::wait(at_most, holds)?
+                        .then_some(())
+                        .ok_or(format!("{what} within {at_most:?}"))
+                };
+                until("the disk did not get full", FULL_MAX, &|| {
+                    load.full.get() > 1000
+                })?;
+                if takes_the_rest {
+                    write_filler(&rest, u64::MAX)?;
+                }
+                let (looks, guards) = (load.looks.get(), load.guards.get());
+                until(
+                    "reads and guards ended with the room",
+                    PROGRESS_MAX,
+                    &|| load.looks.get() > looks + 300 && load.guards.get() > guards + 300,
+                )?;
+                if gives_room {
+                    let _ = fs::remove_file(&rest);
+                    let _ = fs::remove_file(&filler);
+                    let writes = load.writes.get();
+                    until(
+                        "nothing was written after room came back",
+                        PROGRESS_MAX,
+                        &|| load.writes.get() > writes + 1000,
+                    )?;
+                }
+                load.strike();
+                server.kill()?;
+                Ok((load.full.get(), gives_room))
+            },
+        )?;
+        self.refused += refused;
+        self.went_on += u64::from(went_on);
+        let unknown = world.unknown();
+        world.inspect(binary, &data)?;
+        if !gives_room {
+            write_filler(&rest, u64::MAX)?;
+        }
+        // On the disk that is still full: it serves, or it says what it lacks.
+        let mut server = match Server::start(binary, &data, setting) {
+            Ok(server) => {
+                self.served += 1;
+                server
+            }
+            Err(refusal) if refusal.code == Some(2) && is_about_room(&refusal.text) => {
+                self.declined += 1;
+                fs::remove_file(&rest)
+                    .or_else(|_| fs::remove_file(&filler))
+                    .map_err(|error| error.to_string())?;
+                Server::start(binary, &data, setting)?
+            }
+            Err(refusal) => return Err(refusal.into()),
+        };
+        world.settle(server.address)?;
+        // With room again it takes writes, and they last.
+        let _ = fs::remove_file(&rest);
+        let _ = fs::remove_file(&filler);
+        world.load(
+            &mut server,
+            random,
+            |_| PATIENT,
+            |server, load| {
+                let goes_on = process::wait(PROGRESS_MAX, || {
+                    load.writes.get() > 100 || load.full.get() > 100_000
+                })?;
+                load.strike();
+                server.kill()?;
+                goes_on
+                    .then_some(())
+                    .ok_or("nothing was answered after the restart".into())
+            },
+        )?;
+        world.inspect(binary, &data)?;
+        let mut server = Server::start(binary, &data, setting)?;
+        world.settle(server.address)?;
+        server.stop()?;
+        volume.unmount()?;
+        Ok(Done {
+            text: format!(
+                "{refused:7} FULL{}",
+                if went_on { ", room came back" } else { "" }
+            ),
+            kills: 2,
+            acked: world.acked(),
+            unknown,
+        })
+    }
+
+    fn totals(&self) -> String {
+        format!(
+            "{} answers of FULL, {} rounds went on when room came back, restarts on a full disk: {} served, {} said that they lack room",
+            self.refused, self.went_on, self.served, self.declined
+        )
+    }
+}
+
+fn is_about_room(text: &str) -> bool {
+    text.contains("No space left") || text.contains("full")
+}
+
+/// Writes a file of so many bytes, or until nothing fits any more, and flushes it.
+fn write_filler(path: &Path, bytes: u64) -> Result<(), String> {
+    let write = || {
+        let mut file = File::create(path)?;
+        let mut left = bytes;
+        for step in [1 << 20, 4096] {
+            let chunk = vec![b'f'; step];
+            while left >= step as u64 {
+                match file.write_all(&chunk).and_then(|()| file.sync_data()) {
+                    Ok(()) => left -= step as u64,
+                    Err(error) if error.kind() == io::ErrorKind::StorageFull => break,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    };
+    write().map_err(|error| format!("{}: {error}", path.display()))
+}

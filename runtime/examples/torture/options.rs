@@ -1,0 +1,200 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::volume::FileSystem;
+
+/// What `--help` prints.
+pub const HELP: &str = "\
+cargo torture KIND [OPTIONS]: the real server on the real kernel, under load, made to suffer.
+
+Fifty pipelined writers keep accounts. After every round the server is started again and must show each
+acknowledged operation; what was not acknowledged may or may not be there, but whole. Reads during the
+load must show the last acknowledged state.
+
+Kinds:
+  kill       kill -9, sometimes SIGTERM, sometimes while it starts
+  shutdown   a power cut for what was not flushed. Either the shutdown ioctl on the server's file system, which
+             takes what the file system had not flushed, or the same ioctl on a file system below, in which that
+             one is a file on a loop device: this takes what the device had not flushed
+  full       a small ext4 file system until FULL; guards and reads go on, room comes back, kill -9, restart
+  eio        a disk that begins to fail below ext4: gone at once, each or every fifth write refused until it heals
+             (needs nbdkit and nbdfuse), or a thin disk that runs out. The server must end loudly and not
+             acknowledge falsely
+  stop       SIGSTOP and SIGCONT under clients with deadlines
+
+Options:
+  --rounds N           rounds [8]; they take turns with every --io and every number of shards
+  --seed S             of every choice; printed [the clock]
+  --io uring|threads|both      [both]
+  --shards 1|2|both    [both]; a number above the allowed CPUs is left out, and said
+  --fs ext4|xfs        file system of shutdown [ext4]
+  --pause-s N          longest stop of stop, in seconds [8]
+  --folder DIR         where directories and images lie [a new one in the temporary folder]; emptied by a run that passes
+  --server FILE        a server that was built elsewhere [built by this command]
+  --allow-skip         what this machine cannot do is skipped, and that is not a failure
+
+shutdown, full and eio need root, loop devices and mkfs. Mounts are made in a mount namespace of this process, so
+none is left however it ends; servers end with it.
+
+Exit codes:
+  0  every round passed; with --allow-skip also when a line `skipped: KIND: reason` says that nothing ran
+  1  a round failed: the command that repeats it is printed, and the folder is kept
+  2  the command line is wrong
+  3  this machine cannot run the kind, or a part of it; with --allow-skip that part is skipped";
+
+/// What is done to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KindName {
+    /// `kill -9`.
+    Kill,
+    /// Power cuts.
+    Shutdown,
+    /// A full disk.
+    Full,
+    /// A failing disk.
+    Eio,
+    /// Pauses.
+    Stop,
+}
+
+impl KindName {
+    const ALL: [KindName; 5] = [
+        KindName::Kill,
+        KindName::Shutdown,
+        KindName::Full,
+        KindName::Eio,
+        KindName::Stop,
+    ];
+
+    /// As the command line says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            KindName::Kill => "kill",
+            KindName::Shutdown => "shutdown",
+            KindName::Full => "full",
+            KindName::Eio => "eio",
+            KindName::Stop => "stop",
+        }
+    }
+
+    /// Whether it mounts file systems of its own.
+    pub fn needs_mounts(self) -> bool {
+        matches!(self, KindName::Shutdown | KindName::Full | KindName::Eio)
+    }
+}
+
+/// One way to run the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// `--shards`.
+    pub shards: u16,
+    /// `--io`.
+    pub io: &'static str,
+}
+
+/// The command line, read.
+pub struct Options {
+    pub kind: KindName,
+    pub rounds: u64,
+    pub seed: u64,
+    shards: Vec<u16>,
+    io: Vec<&'static str>,
+    pub file_system: FileSystem,
+    pub pause_max: Duration,
+    pub folder: PathBuf,
+    pub server: Option<PathBuf>,
+    pub allow_skip: bool,
+    /// Those that a repetition must give again.
+    given: Vec<String>,
+}
+
+impl Options {
+    /// Reads what stands behind the program's name.
+    ///
+    /// # Errors
+    /// One line that names the word that is wrong.
+    pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+        let mut arguments = arguments;
+        let word = arguments.next().unwrap_or_else(|| "nothing".into());
+        let kind = KindName::ALL
+            .into_iter()
+            .find(|kind| kind.name() == word)
+            .ok_or_else(|| format!("{word} is not a kind"))?;
+        let clock = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(1, |since| since.as_secs());
+        let own_folder = format!("penstock-torture-{}", std::process::id());
+        let mut options = Options {
+            kind,
+            rounds: 8,
+            seed: clock,
+            shards: vec![1, 2],
+            io: vec!["uring", "threads"],
+            file_system: FileSystem::Ext4,
+            pause_max: Duration::from_secs(8),
+            folder: std::env::temp_dir().join(own_folder),
+            server: None,
+            allow_skip: false,
+            given: Vec::new(),
+        };
+        while let Some(name) = arguments.next() {
+            if name == "--allow-skip" {
+                options.allow_skip = true;
+                continue;
+            }
+            let value = arguments.next().ok_or(format!("{name} needs a value"))?;
+            let number = || {
+                value
+                    .parse::<u64>()
+                    .map_err(|_| format!("{name} takes a number, not {value}"))
+            };
+            match (name.as_str(), value.as_str()) {
+                ("--rounds", _) => options.rounds = number()?,
+                ("--seed", _) => options.seed = number()?,
+                ("--pause-s", _) => options.pause_max = Duration::from_secs(number()?.max(1)),
+                ("--folder", path) => options.folder = path.into(),
+                ("--server", path) => options.server = Some(path.into()),
+                ("--shards" | "--io", "both") => {}
+                ("--shards", "1") => options.shards = vec![1],
+                ("--shards", "2") => options.shards = vec![2],
+                ("--io", "uring") => options.io = vec!["uring"],
+                ("--io", "threads") => options.io = vec!["threads"],
+                ("--fs", "ext4") => options.file_system = FileSystem::Ext4,
+                ("--fs", "xfs") => options.file_system = FileSystem::Xfs,
+                _ => return Err(format!("{name} {value} is not known")),
+            }
+            if !matches!(name.as_str(), "--rounds" | "--seed" | "--folder") {
+                options.given.extend([name, value]);
+            }
+        }
+        Ok(options)
+    }
+
+    /// The settings that take turns, on a machine that allows so many CPUs.
+    pub fn settings(&self, cpus: usize) -> Vec<Setting> {
+        let mut settings = Vec::new();
+        for &shards in &self.shards {
+            if usize::from(shards) > cpus {
+                println!(
+                    "skipped: --shards {shards}, because this process may use {cpus} CPU(s) only"
+                );
+                continue;
+            }
+            settings.extend(self.io.iter().map(|&io| Setting { shards, io }));
+        }
+        settings
+    }
+
+    /// The command that makes the same choices up to and with this round.
+    pub fn repetition(&self, round: u64) -> String {
+        let given: String = self.given.iter().map(|word| format!(" {word}")).collect();
+        format!(
+            "cargo torture {}{given} --seed {} --rounds {}",
+            self.kind.name(),
+            self.seed,
+            round + 1
+        )
+    }
+}
