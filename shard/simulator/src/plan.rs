@@ -49,6 +49,8 @@ pub enum Blow {
 pub struct Plan {
     /// What must be survived.
     pub budget: Budget,
+    /// There are thousands of keys, and all are set first.
+    pub is_wide: bool,
     /// Shards of the node.
     pub shards: u16,
     /// Clients.
@@ -153,12 +155,13 @@ impl Plan {
             true => Budget::Detectable,
             false => Budget::Survivable,
         };
-        let shards = random.pick(&[2, 2, 2, 3, 4]);
+        let mut shards = random.pick(&[2, 2, 2, 3, 4]);
         let operations = usize::try_from(random.within(5_000, 5_400)).expect("few");
         let value_bytes_max = random.pick(&[256, 1024, 3000]);
         let mut keys = Vec::new();
-        let count = match random.chance(15_000) {
-            true => random.within(1_200, 2_500),
+        let is_wide = random.chance(30_000);
+        let count = match is_wide {
+            true => random.within(2_000, 3_000),
             false => random.within(12, 60),
         };
         for number in 0..count {
@@ -178,8 +181,14 @@ impl Plan {
         }
         let disk = Self::disk_faults(random, budget);
         let blows = Self::blows(random, operations);
+        let mut batch_max = random.pick(&[1, 4, 16, 48]);
+        if is_wide {
+            // Every key is set first, so that the tables of the index grow with most keys cold.
+            (shards, batch_max) = (2, 48);
+        }
         Plan {
             budget,
+            is_wide,
             shards,
             clients: random.index(9) + 8,
             operations,
@@ -202,7 +211,7 @@ impl Plan {
             ]),
             mailed_items_max: random.pick(&[4, 64, 65_536]),
             levels: random.pick(LEVELS),
-            batch_max: random.pick(&[1, 4, 16, 48]),
+            batch_max,
             depth_max: random.pick(&[1, 2, 4, 8]),
             think_us: random.pick(&[0, 100, 1_000, 20_000]),
             network_us: random.pick(&[10, 50, 200, 2_000]),

@@ -189,6 +189,8 @@ pub struct World {
     held_up_until_us: u64,
     /// Where each log ended when the server started.
     log_ends: Vec<Lsn>,
+    /// Keys that were set first.
+    filled: usize,
     /// Keys that the last look has reached.
     looked_at: usize,
     phase_run: u64,
@@ -282,6 +284,7 @@ impl World {
             first_frame_crash,
             held_up_until_us: 0,
             log_ends: vec![Lsn(0); usize::from(shards)],
+            filled: 0,
             looked_at: 0,
             phase_run: 0,
             chance: Random::new(seed, 3),
@@ -644,10 +647,11 @@ impl World {
                 hash_seed: self.chance.bits(),
             };
             let log = self.log_config(shard);
+            // What the log needs at the least; reads share it.
             let frame_bytes = log.frame_bytes.max(log.record_bytes_max + 4096);
             let pool = Pool::new(
-                (log.frames_sealed_max + 3) * (frame_bytes + 8192)
-                    + 2 * SUMMARY_BYTES_MAX
+                (log.frames_sealed_max + 1) * (frame_bytes + 4096)
+                    + SUMMARY_BYTES_MAX
                     + self.plan.pool_bytes,
             );
             let opening::Opened {
@@ -1142,6 +1146,24 @@ impl World {
         let level = self.workload.pick(self.plan.levels);
         let count = 1 + self.workload.index(self.plan.batch_max);
         let mut plans = Vec::new();
+        if self.plan.is_wide && self.filled < self.plan.keys.len() {
+            for key in (self.filled..self.plan.keys.len()).take(count) {
+                plans.push(oracle::Plan {
+                    operation: Operation::Set,
+                    key,
+                    other: None,
+                    units: 1,
+                    stock: 100_000 * u64::from(self.plan.keys[key].2),
+                    value_bytes: 64,
+                    expected: self.oracle.seen_version(key),
+                    level: AckLevel::Disk,
+                });
+            }
+            self.filled += plans.len();
+            self.send_batch(link, AckLevel::Disk, plans);
+            self.wake(client, self.plan.think_us);
+            return;
+        }
         for _ in 0..count {
             let retried = match self.clients[client].retries.pop_front() {
                 Some(plan) if plan.level == level => {
