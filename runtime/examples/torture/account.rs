@@ -45,23 +45,73 @@ pub struct Style {
 pub struct Account {
     writer: usize,
     next_value: u64,
-    keys: HashMap<u64, KeyAccount>,
-    pair_acked: u64,
-    pair_sent: u64,
+    keys: HashMap<u64, Known<State>>,
+    /// The number that both keys of the pair hold, and the last one given out.
+    pair: Known<u64>,
+    pair_last: u64,
     pub sold_acked: u64,
     pub sold_unknown: u64,
     /// Operations that were answered and not refused.
     pub acked: u64,
 }
 
+/// What is known of something that operations of one connection change one after the other.
 #[derive(Default)]
-struct KeyAccount {
+struct Known<S> {
     /// What the last acknowledged operation left.
-    certain: State,
+    certain: S,
     /// What operations after it, answered with an unknown outcome, may have left.
-    possible: Vec<State>,
+    possible: Vec<S>,
     /// What operations without an answer may leave, in their order.
-    unanswered: VecDeque<State>,
+    unanswered: VecDeque<S>,
+}
+
+/// What an answer says of its operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    NotDone,
+    Unknown,
+}
+
+impl<S: Clone + PartialEq> Known<S> {
+    fn sent(&mut self, state: S) {
+        self.unanswered.push_back(state);
+    }
+
+    /// The oldest operation without an answer got one.
+    fn answered(&mut self, outcome: Outcome) {
+        let state = self.unanswered.pop_front();
+        let state = state.expect("one answer to each operation");
+        match outcome {
+            Outcome::Done => {
+                self.certain = state;
+                self.possible.clear();
+            }
+            Outcome::NotDone => {}
+            Outcome::Unknown => self.possible.push(state),
+        }
+    }
+
+    /// Whether a read behind everything that was answered may show this.
+    fn may_be_read(&self, found: &S) -> bool {
+        *found == self.certain || self.possible.contains(found)
+    }
+
+    /// Whether a start after everything that was sent may show this.
+    fn may_be_found(&self, found: &S) -> bool {
+        self.may_be_read(found) || self.unanswered.contains(found)
+    }
+
+    fn settle(&mut self, found: S) {
+        self.certain = found;
+        self.possible.clear();
+        self.unanswered.clear();
+    }
+
+    fn unknown(&self) -> u64 {
+        (self.possible.len() + self.unanswered.len()) as u64
+    }
 }
 
 /// One operation on its way.
@@ -84,8 +134,8 @@ impl Account {
             writer,
             next_value: 0,
             keys: HashMap::new(),
-            pair_acked: 0,
-            pair_sent: 0,
+            pair: Known::default(),
+            pair_last: 0,
             sold_acked: 0,
             sold_unknown: 0,
             acked: 0,
@@ -111,11 +161,8 @@ impl Account {
 
     /// Operations that may or may not have happened.
     pub fn unknown(&self) -> u64 {
-        let of_keys = self
-            .keys
-            .values()
-            .map(|key| (key.unanswered.len() + key.possible.len()) as u64);
-        self.sold_unknown + of_keys.sum::<u64>() + (self.pair_sent - self.pair_acked)
+        let of_keys: u64 = self.keys.values().map(Known::unknown).sum();
+        self.sold_unknown + of_keys + self.pair.unknown()
     }
 
     /// Writes until the load is over or the server is gone.
@@ -226,8 +273,8 @@ impl Account {
                     Sent::Guard
                 }
                 5 => {
-                    self.pair_sent += 1;
-                    let number = self.pair_sent;
+                    self.pair_last += 1;
+                    let number = self.pair_last;
                     let instructions = [
                         instruction(Operation::Set, 0, number),
                         instruction(Operation::Set, 1, number),
@@ -265,31 +312,38 @@ impl Account {
 
     fn note_sent(&mut self, sent: &Sent) {
         match sent {
-            Sent::Own { key, state } => self
-                .keys
-                .entry(*key)
-                .or_default()
-                .unanswered
-                .push_back(state.clone()),
+            Sent::Own { key, state } => self.keys.entry(*key).or_default().sent(state.clone()),
+            Sent::Pair { number } => self.pair.sent(*number),
             Sent::Sale => self.sold_unknown += 1,
-            Sent::Pair { .. } | Sent::Look { .. } | Sent::Guard => {}
+            Sent::Look { .. } | Sent::Guard => {}
         }
     }
 
     /// Takes an answer into the account, or says how it contradicts it. One connection's operations
     /// on one key run in their order, so all before this one on its key are answered.
     fn note_reply(&mut self, sent: &Sent, reply: &Reply, load: &Load) -> Result<(), String> {
-        // These say that nothing was done.
-        let is_refused = matches!(
-            reply.status,
-            Status::Draining | Status::Busy | Status::Full | Status::Deadline
-        );
-        // These say that nobody knows, and only a server that suffers may.
-        let is_unknown =
-            load.is_struck() && matches!(reply.status, Status::Io | Status::Indeterminate);
-        load.full
-            .add(u64::from(matches!(reply.status, Status::Full)));
-        if !is_refused && !is_unknown {
+        let outcome = match (sent, reply.status) {
+            // A guard that fails and a read need no room.
+            (Sent::Guard | Sent::Look { .. }, Status::Full) => None,
+            (_, Status::Draining | Status::Busy | Status::Deadline) => Some(Outcome::NotDone),
+            (_, Status::Full) => {
+                load.full.add(1);
+                Some(Outcome::NotDone)
+            }
+            // Only a server that suffers may not know.
+            (_, Status::Io | Status::Indeterminate) if load.is_struck() => Some(Outcome::Unknown),
+            (Sent::Guard, status) => (status == Status::GuardFailed).then_some(Outcome::Done),
+            (_, Status::Ok)
+            | (Sent::Look { .. } | Sent::Own { state: None, .. }, Status::NotFound) => {
+                Some(Outcome::Done)
+            }
+            _ => None,
+        };
+        let outcome = outcome.ok_or_else(|| {
+            let text = String::from_utf8_lossy(&reply.value);
+            format!("{:?} ({text})", reply.status)
+        })?;
+        if outcome == Outcome::Done {
             self.acked += 1;
             let kind = match sent {
                 Sent::Look { .. } => &load.looks,
@@ -298,56 +352,30 @@ impl Account {
             };
             kind.add(1);
         }
-        match (sent, reply.status) {
-            (Sent::Own { key, state }, status) => {
-                let account = self.keys.get_mut(key).expect("noted when sent");
-                let oldest = account.unanswered.pop_front();
-                assert_eq!(oldest.as_ref(), Some(state), "one answer to each operation");
-                let was_absent = state.is_none() && status == Status::NotFound;
-                if status == Status::Ok || was_absent {
-                    account.certain = state.clone();
-                    account.possible.clear();
-                    return Ok(());
-                }
-                if is_unknown {
-                    account.possible.push(state.clone());
-                }
+        match sent {
+            Sent::Own { key, .. } => {
+                let known = self.keys.get_mut(key).expect("noted when sent");
+                known.answered(outcome);
             }
-            (Sent::Look { key }, Status::Ok | Status::NotFound) => {
-                let account = self.keys.entry(*key).or_default();
-                let found = (reply.status == Status::Ok).then(|| reply.value.clone());
-                if found == account.certain || account.possible.contains(&found) {
-                    return Ok(());
-                }
-                return Err(format!(
-                    "{} for key {key} in a read, and {} was acknowledged before",
-                    show(&found),
-                    show(&account.certain),
-                ));
-            }
-            (Sent::Guard, Status::Full) => return Err("FULL to a guard that fails".into()),
-            (Sent::Guard, Status::GuardFailed) => return Ok(()),
-            (Sent::Look { .. }, Status::Full) => return Err("FULL to a read".into()),
-            (Sent::Pair { number }, Status::Ok) => {
-                self.pair_acked = *number;
-                return Ok(());
-            }
-            (Sent::Sale, Status::Ok) => {
+            Sent::Pair { .. } => self.pair.answered(outcome),
+            Sent::Sale if outcome != Outcome::Unknown => {
                 self.sold_unknown -= 1;
-                self.sold_acked += 1;
-                return Ok(());
+                self.sold_acked += u64::from(outcome == Outcome::Done);
             }
-            (Sent::Sale, _) if is_refused => self.sold_unknown -= 1,
-            _ => {}
+            Sent::Look { key } if outcome == Outcome::Done => {
+                let known = self.keys.entry(*key).or_default();
+                let found = (reply.status == Status::Ok).then(|| reply.value.clone());
+                if !known.may_be_read(&found) {
+                    return Err(format!(
+                        "{} for key {key} in a read, and {} was acknowledged before",
+                        show(&found),
+                        show(&known.certain),
+                    ));
+                }
+            }
+            Sent::Look { .. } | Sent::Guard | Sent::Sale => {}
         }
-        if is_refused || is_unknown {
-            return Ok(());
-        }
-        Err(format!(
-            "{:?} ({})",
-            reply.status,
-            String::from_utf8_lossy(&reply.value)
-        ))
+        Ok(())
     }
 
     /// Compares what a server shows with the account.
@@ -366,12 +394,9 @@ impl Account {
     pub fn settle(&mut self, wire: &mut Wire) -> Result<(), String> {
         let (keys, pair) = self.look(wire)?;
         for (key, found) in keys {
-            let account = self.keys.get_mut(&key).expect("listed");
-            account.certain = found;
-            account.possible.clear();
-            account.unanswered.clear();
+            self.keys.get_mut(&key).expect("listed").settle(found);
         }
-        (self.pair_acked, self.pair_sent) = (pair, pair);
+        self.pair.settle(pair);
         Ok(())
     }
 
@@ -382,17 +407,14 @@ impl Account {
         let names: Vec<Vec<u8>> = numbers.iter().map(|&key| self.own_key(key)).collect();
         let mut keys = Vec::new();
         for (key, found) in numbers.into_iter().zip(wire.get(&names)?) {
-            let account = &self.keys[&key];
-            let is_allowed = found == account.certain
-                || account.possible.contains(&found)
-                || account.unanswered.contains(&found);
-            if !is_allowed {
+            let known = &self.keys[&key];
+            if !known.may_be_found(&found) {
                 return Err(format!(
                     "writer {} key {key} is {}, was acknowledged as {}, and {} operations after that are unknown",
                     self.writer,
                     show(&found),
-                    show(&account.certain),
-                    account.unanswered.len() + account.possible.len()
+                    show(&known.certain),
+                    known.unknown()
                 ));
             }
             keys.push((key, found));
@@ -402,10 +424,12 @@ impl Account {
             .iter()
             .map(|value| value.as_deref().map_or(u64::MAX, number))
             .collect();
-        if pair[0] != pair[1] || pair[0] < self.pair_acked || pair[0] > self.pair_sent {
+        if pair[0] != pair[1] || !self.pair.may_be_found(&pair[0]) {
             return Err(format!(
-                "writer {}: the pair is {pair:?}; {} was acknowledged, {} was sent",
-                self.writer, self.pair_acked, self.pair_sent
+                "writer {}: the pair is {pair:?}; {} was acknowledged, and {} after it are unknown",
+                self.writer,
+                self.pair.certain,
+                self.pair.unknown()
             ));
         }
         Ok((keys, pair[0]))

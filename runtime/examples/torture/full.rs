@@ -60,6 +60,9 @@ impl Kind for Full {
         let takes_the_rest = random.once_in(2);
         let gives_room = random.once_in(2);
         let rest = volume.place().join("rest");
+        // What an operator can still remove when the data has taken everything else.
+        let reserve = volume.place().join("reserve");
+        write_filler(&reserve, 8 << 20)?;
 
         let mut server = Server::start(binary, &data, setting)?;
         let (refused, went_on) = world.load(
@@ -103,20 +106,28 @@ impl Kind for Full {
         self.went_on += u64::from(went_on);
         let unknown = world.unknown();
         world.inspect(binary, &data)?;
+        // At most this is free: nothing, or enough for one step of a start or the other.
+        let spared =
+            [0, 8 << 10, 300 << 10, 3 << 20][usize::try_from(random.below(4)).expect("small")];
         if !gives_room {
             write_filler(&rest, u64::MAX)?;
+            shorten(&rest, spared)?;
         }
+        let mut said = String::new();
         // On the disk that is still full: it serves, or it says what it lacks.
         let mut server = match Server::start(binary, &data, setting) {
             Ok(server) => {
-                self.served += 1;
+                self.served += u64::from(!gives_room);
                 server
             }
             Err(refusal) if refusal.code == Some(2) && is_about_room(&refusal.text) => {
                 self.declined += 1;
-                fs::remove_file(&rest)
-                    .or_else(|_| fs::remove_file(&filler))
-                    .map_err(|error| error.to_string())?;
+                if let Some(line) = refusal.text.lines().rev().find(|line| is_about_room(line)) {
+                    said = format!(", restart on the full disk: {line}");
+                }
+                for file in [&rest, &filler, &reserve] {
+                    let _ = fs::remove_file(file);
+                }
                 Server::start(binary, &data, setting)?
             }
             Err(refusal) => return Err(refusal.into()),
@@ -147,7 +158,7 @@ impl Kind for Full {
         volume.unmount()?;
         Ok(Done {
             text: format!(
-                "{refused:7} FULL{}",
+                "{refused:7} FULL{}{said}",
                 if went_on { ", room came back" } else { "" }
             ),
             kills: 2,
@@ -166,6 +177,16 @@ impl Kind for Full {
 
 fn is_about_room(text: &str) -> bool {
     text.contains("No space left") || text.contains("full")
+}
+
+/// Gives so many bytes of a filler back, if it has them.
+fn shorten(path: &Path, bytes: u64) -> Result<(), String> {
+    let cut = || {
+        let file = File::options().write(true).open(path)?;
+        file.set_len(file.metadata()?.len().saturating_sub(bytes))?;
+        file.sync_all()
+    };
+    cut().map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Writes a file of so many bytes, or until nothing fits any more, and flushes it.

@@ -92,6 +92,10 @@ fn main() -> ExitCode {
             println!("skipped: {kind}: {reason}");
             ExitCode::from(if options.allow_skip { 0 } else { 3 })
         }
+        Err(_) if process::is_interrupted() => {
+            let _ = fs::remove_dir_all(&options.folder);
+            ExitCode::from(130)
+        }
         Err(Failure::Round(text)) => {
             eprintln!("torture {kind}: FAILED: {text}");
             eprintln!("kept: {}", options.folder.display());

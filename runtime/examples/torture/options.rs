@@ -42,7 +42,8 @@ Exit codes:
   0  every round passed; with --allow-skip also when a line `skipped: KIND: reason` says that nothing ran
   1  a round failed: the command that repeats it is printed, and the folder is kept
   2  the command line is wrong
-  3  this machine cannot run the kind, or a part of it; with --allow-skip that part is skipped";
+  3  this machine cannot run the kind, or a part of it; with --allow-skip that part is skipped
+  130 interrupted: SIGINT or SIGTERM, once everything is cleaned up";
 
 /// What is done to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

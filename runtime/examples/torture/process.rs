@@ -28,6 +28,11 @@ pub fn watch_signals() -> Result<(), String> {
     Ok(())
 }
 
+/// Whether somebody wants this process to end.
+pub fn is_interrupted() -> bool {
+    IS_INTERRUPTED.load(Ordering::Relaxed)
+}
+
 /// Waits until something holds: `Ok(true)` when it does, `Ok(false)` when the time is over.
 ///
 /// # Errors
@@ -35,7 +40,7 @@ pub fn watch_signals() -> Result<(), String> {
 pub fn wait(at_most: Duration, mut holds: impl FnMut() -> bool) -> Result<bool, String> {
     let until = Instant::now() + at_most;
     loop {
-        if IS_INTERRUPTED.load(Ordering::Relaxed) {
+        if is_interrupted() {
             return Err("interrupted".into());
         }
         if holds() {

@@ -62,7 +62,8 @@ impl Kind for Shutdown {
         };
         let data = disk.place().join("data");
         let mut choose = |random: &mut crate::Random| {
-            let cut = [Cut::FileSystem, Cut::Device][usize::from(random.once_in(2))];
+            // The device more often: its cut takes whatever the other takes, and more.
+            let cut = [Cut::Device, Cut::FileSystem][usize::from(random.once_in(3))];
             self.cuts[usize::from(cut == Cut::Device)] += 1;
             cut
         };
