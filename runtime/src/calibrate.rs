@@ -48,7 +48,10 @@ pub struct Calibration {
 pub fn calibrate(disk: &mut Disk, arena: &Arena, segments: &Segments) -> io::Result<Calibration> {
     let path = segments.folder().join("calibration.tmp");
     let bytes = u64::from(2 * ROUNDS) * BLOCK_BYTES as u64;
-    let file = write_zeros(&path, bytes, segments.is_direct())?;
+    let file = write_zeros(&path, bytes, segments.is_direct()).inspect_err(|_| {
+        // A try that met a full disk must not keep its last blocks.
+        let _ = fs::remove_file(&path);
+    })?;
     fs::remove_file(&path)?;
     disk.attach(SCRATCH, OwnedFd::from(file));
     let measured = measure(disk, &mut arena.clone());

@@ -27,7 +27,7 @@ use penstock_storage::segment::Owner;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::block::{Arena, ArenaLayout};
-use crate::calibrate::{Calibration, calibrate};
+use crate::calibrate::calibrate;
 use crate::checks::{self, Demand};
 use crate::config::{Config, IoMode};
 use crate::directory::{Directory, DirectoryError, DirectoryOptions};
@@ -147,7 +147,7 @@ pub(crate) struct CoreStart {
     pub(crate) spares_left: Vec<penstock_storage::io::FileId>,
     pub(crate) listeners: Vec<TcpListener>,
     pub(crate) disk_mode: disk::IoMode,
-    pub(crate) calibration: Calibration,
+    pub(crate) sync: SyncMethod,
     pub(crate) has_uring: bool,
     pub(crate) inbox: flume::Receiver<Letter>,
     pub(crate) outboxes: Vec<flume::Sender<Letter>>,
@@ -201,7 +201,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
 
     // On a thread of its own: the kernel keeps the workers that a sync needed for as long as the
     // thread lives, and the shards are to show none.
-    let calibration = std::thread::scope(|scope| {
+    let sync = std::thread::scope(|scope| {
         let timed = scope.spawn(|| calibrate_disk(&directory, disk_mode));
         timed.join().expect("calibration does not panic")
     })?;
@@ -286,7 +286,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
                 .collect(),
             listeners: vec![shared, own],
             disk_mode,
-            calibration,
+            sync,
             has_uring: has_uring && config.io != IoMode::Threads,
             inbox,
             outboxes: senders.clone(),
@@ -406,8 +406,8 @@ fn refuse_open_door(config: &Config) -> Result<(), ServeError> {
     )))
 }
 
-/// Times the disk once, before the shards share it.
-fn calibrate_disk(directory: &Directory, mode: disk::IoMode) -> Result<Calibration, ServeError> {
+/// Times the disk once, before the shards share it, and says which way of syncing it is best at.
+fn calibrate_disk(directory: &Directory, mode: disk::IoMode) -> Result<SyncMethod, ServeError> {
     let system = |action| move |error| ServeError::System { action, error };
     let arena = Arena::new(ArenaLayout::default()).map_err(system("map the memory of a disk"))?;
     let options = DiskOptions {
@@ -418,8 +418,14 @@ fn calibrate_disk(directory: &Directory, mode: disk::IoMode) -> Result<Calibrati
         Disk::open(options, &arena).map_err(|refused| ServeError::Option(refused.to_string()))?;
     println!("{:<12} {}", "disk engine", disk.describe());
     disk.problems().iter().for_each(print_problem);
-    let calibration =
-        calibrate(&mut disk, &arena, directory.segments()).map_err(system("time the disk"))?;
+    let calibration = match calibrate(&mut disk, &arena, directory.segments()) {
+        // What is on a full disk can still be read.
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            println!("sync method  durable writes: not timed, because the disk is full");
+            return Ok(SyncMethod::DurableWrite);
+        }
+        timed => timed.map_err(system("time the disk"))?,
+    };
     let method = match calibration.method {
         SyncMethod::DurableWrite => "durable writes",
         SyncMethod::WriteThenSync => "write, then fdatasync",
@@ -428,7 +434,7 @@ fn calibrate_disk(directory: &Directory, mode: disk::IoMode) -> Result<Calibrati
         "sync method  {method}: 4 KiB durable in {} us by durable writes, {} us by write and fdatasync; read in {} us",
         calibration.durable_write_us, calibration.write_then_sync_us, calibration.read_us
     );
-    Ok(calibration)
+    Ok(calibration.method)
 }
 
 fn print_problem(problem: &checks::Problem) {

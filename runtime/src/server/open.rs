@@ -64,7 +64,7 @@ pub(crate) fn open(start: &CoreStart) -> Result<Opened, ServeError> {
         frames_in_flight_max: usize::try_from(start.config.frames_in_flight)
             .expect("a small number"),
         frames_sealed_max: 8,
-        sync: start.calibration.method,
+        sync: start.sync,
         interval_us: u64::from(start.config.interval_ms) * 1000,
         idle_mark_us: 5_000,
     };

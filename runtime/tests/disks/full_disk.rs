@@ -1,9 +1,9 @@
 //! A file system of 64 MiB on a loop device; needs root.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use penstock_runtime::directory::Directory;
 use penstock_runtime::spare::{SpareOutcome, Spares};
@@ -89,6 +89,50 @@ fn a_full_disk_is_told_to_who_asks_and_the_file_comes_when_there_is_room() {
             SpareOutcome::Failed(error) => panic!("{error}"),
         }
     }
+}
+
+#[test]
+fn a_server_starts_on_a_disk_that_has_no_room_to_be_timed() {
+    let folder = Folder::new("untimed");
+    let Some(mounted) = Mounted::new(&folder) else {
+        return;
+    };
+    let filler = mounted.0.join("filler");
+    fill(&filler);
+    let filler = File::options().write(true).open(filler).expect("open");
+    let bytes = filler.metadata().expect("it is there").len();
+    // Enough for the small files of a data directory.
+    filler
+        .set_len(bytes - (128 << 10))
+        .expect("make a little room");
+    filler.sync_all().expect("make a little room");
+
+    let mut server = Command::new(env!("CARGO_BIN_EXE_penstock"))
+        .arg("serve")
+        .arg("--data")
+        .arg(mounted.0.join("data"))
+        .args(["--listen", "127.0.0.1:0", "--shard-ports", "0"])
+        .args(["--shards", "1", "--value-bytes-max", "64KiB"])
+        .args(["--segment-bytes", "4MiB"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the server");
+    let banner = BufReader::new(server.stdout.take().expect("piped"));
+    let said: Vec<String> = banner
+        .lines()
+        .map_while(Result::ok)
+        .take_while(|line| line != "ready")
+        .collect();
+    let is_serving = server.try_wait().expect("its state").is_none();
+    let _ = server.kill();
+    let ended = server.wait_with_output().expect("its end");
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert!(is_serving, "{}\n{errors}", said.join("\n"));
+    assert!(
+        said.iter().any(|line| line.contains("not timed")),
+        "{said:?}"
+    );
 }
 
 /// Writes until nothing fits any more.
