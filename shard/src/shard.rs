@@ -617,7 +617,10 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Runs the items of a batch from where it was left. `false` if the log has no room for the next.
-    #[expect(clippy::too_many_arguments, reason = "a frame, its time and its connection")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a frame, its time and its connection"
+    )]
     fn batch(
         &mut self,
         now: Now,

@@ -1481,7 +1481,7 @@ impl World {
             // What another shard answers waits behind that shard's earlier answers.
             && usize::from(Topology::new(self.plan.shards).owner(self.plan.keys[record.plan.key].1))
                 == state.shard
-            && status != Status::Deadline
+            && matches!(status, Status::Ok | Status::NotFound)
             && took_us > allowed_us + 1_000
         {
             return Err(format!(
