@@ -104,7 +104,7 @@ impl Kind for Eio {
                         .then_some(load.full.get())
                         .ok_or("the disk did not run out".into());
                 }
-                process::pass(work)?;
+                load.work(work, 500)?;
                 load.strike();
                 disk.fail()?;
                 server.wait_for_end(END_MAX)?.ok_or(format!(

@@ -61,13 +61,14 @@ impl Kind for Kill {
         let mut server = Server::start(binary, &data, setting)?;
         let is_clean = random.once_in(6);
         let work = Duration::from_millis(50 + random.below(900));
+        let writes = random.below(4) * 500;
         let before = world.acked();
         world.load(
             &mut server,
             random,
             |_| PATIENT,
             |server, load| {
-                process::pass(work)?;
+                load.work(work, writes)?;
                 load.strike();
                 if is_clean {
                     server.stop()

@@ -81,6 +81,7 @@ impl Kind for Shutdown {
         self.methods[usize::from(server.syncs_after_writes())] += 1;
         let cut = choose(random);
         let work = Duration::from_millis(50 + random.below(900));
+        let writes = random.below(4) * 500;
         // Sometimes the server is given time to acknowledge what can no longer become durable.
         let agony = Duration::from_millis(random.below(2) * random.below(300));
         let before = world.acked();
@@ -89,7 +90,7 @@ impl Kind for Shutdown {
             random,
             |_| PATIENT,
             |server, load| {
-                process::pass(work)?;
+                load.work(work, writes)?;
                 load.strike();
                 disk.cut(cut)?;
                 process::pass(agony)?;

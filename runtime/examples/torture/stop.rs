@@ -73,8 +73,9 @@ impl Kind for Stop {
         let before = world.acked();
         let mut server = Server::start(binary, &data, setting)?;
         let work = Duration::from_millis(50 + random.below(600));
+        let writes = random.below(4) * 500;
         let (cut_off, gave_up) = world.load(&mut server, random, style, |server, load| {
-            process::pass(work)?;
+            load.work(work, writes)?;
             load.strike();
             server.signal("-STOP")?;
             process::pass(pause)?;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use penstock_net::level::AckLevel;
 use penstock_net::request::{BatchRequest, Condition};
@@ -59,6 +60,14 @@ impl Load {
     /// Whether something is being done to the server.
     pub fn is_struck(&self) -> bool {
         self.is_struck.load(Ordering::SeqCst)
+    }
+
+    /// Lets the writers work for so long, and until so many of their changes are acknowledged.
+    pub fn work(&self, time: Duration, writes: u64) -> Result<(), String> {
+        process::pass(time)?;
+        process::wait(ANSWER_MAX, || self.writes.get() >= writes)?
+            .then_some(())
+            .ok_or(format!("{writes} changes took more than {ANSWER_MAX:?}"))
     }
 
     /// To be called right before something is done to the server: from now on connections may end
