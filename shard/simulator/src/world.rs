@@ -1704,7 +1704,7 @@ impl World {
                 self.hit(Fault::Pause);
                 self.paused_until_us = self.paused_until_us.max(self.now_us + us);
                 let until_us = self.paused_until_us;
-                self.held_up_until_us = until_us + SETTLE_US;
+                self.held_up_until_us = self.held_up_until_us.max(until_us + SETTLE_US);
                 self.at(until_us, Event::RunsAgain);
             }
             Blow::ClockJump(ms) => {
@@ -1714,7 +1714,7 @@ impl World {
             Blow::NoSpace(us) => {
                 self.disk.borrow_mut().is_full = true;
                 // Whoever waits for a segment waits until then, and for the maker's next try.
-                self.held_up_until_us = self.now_us + us + SETTLE_US;
+                self.held_up_until_us = self.held_up_until_us.max(self.now_us + us + SETTLE_US);
                 self.at(self.now_us + us, Event::SpaceIsBack);
             }
             Blow::Cut => {
