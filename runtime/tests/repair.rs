@@ -205,7 +205,7 @@ fn repairs(directory: &Path, losses: &[&str], all: &BTreeMap<&str, String>, gone
     let path = directory.to_str().unwrap();
     let damaged = contents(&directory.join("segments"));
     let refused = serve(directory).output().unwrap();
-    assert_eq!(refused.status.code(), Some(2), "{}", text_of(&refused));
+    assert_eq!(refused.status.code(), Some(1), "{}", text_of(&refused));
     assert!(told(1, &["inspect", path]).contains("DAMAGED"));
     let planned = told(1, &["inspect", path, "--repair"]);
     assert!(

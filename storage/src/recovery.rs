@@ -277,14 +277,12 @@ pub(crate) enum FileKind {
     Segment(Segment),
 }
 
-/// How far a file whose first block is zero is looked at before it is taken for a spare. The first
-/// frame begins in block 1, so more than its first two blocks must be gone to deceive this; all of
-/// every spare would make a start slow.
-const SPARE_LOOK_BYTES: usize = 64 << 10;
+/// Bytes that are looked at together: all of a file is, before it is taken for empty.
+const LOOK_BYTES: usize = 64 << 10;
 
 /// Whether anything but zeros stands between the first block of a file and `end`.
 fn is_used(source: &mut impl SegmentSource, file: FileId, end: u64) -> Result<bool, RecoveryError> {
-    let mut chunk = vec![0; SPARE_LOOK_BYTES];
+    let mut chunk = vec![0; LOOK_BYTES];
     let mut at = BLOCK_BYTES as u64;
     while at < end {
         let read = read_at(source, file, at, &mut chunk)?;
@@ -325,7 +323,7 @@ pub(crate) fn classify(
         return damaged(Row::HeaderCutShort, "the file ends within its header");
     }
     match SegmentHeader::read(&first) {
-        FirstBlock::Spare if is_used(source, file, SPARE_LOOK_BYTES as u64)? => damaged(
+        FirstBlock::Spare if is_used(source, file, file_bytes)? => damaged(
             Row::HeaderGone,
             "its header is gone and frames stand behind it",
         ),

@@ -13,6 +13,8 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use penstock_runtime::config::{Settings, Sources};
 use penstock_runtime::server::ServeError;
+use penstock_shard::opening::OpeningError;
+use penstock_storage::recovery::RecoveryError;
 
 use client::{DelArgs, GetArgs, InfoArgs, PingArgs, SetArgs, UpdateIfArgs};
 use inspect::InspectArgs;
@@ -178,6 +180,9 @@ impl Command {
                 let settings = args.resolve()?;
                 penstock_runtime::server::serve(settings.config).map_err(|error| match error {
                     ServeError::Failed(_) => Failure::server(error),
+                    ServeError::Opening(OpeningError::Recovery(RecoveryError::Corrupt(_))) => {
+                        Failure::no(error)
+                    }
                     _ => Failure::usage(error),
                 })
             }

@@ -75,7 +75,7 @@ impl fmt::Display for ServeError {
             ServeError::Directory(error) => error.fmt(f),
             ServeError::Opening(error @ OpeningError::Recovery(_)) => write!(
                 f,
-                "{error}; nothing was changed: look with `penstock inspect DIR`"
+                "{error}; no record was touched: `penstock inspect` with the data directory shows all, with --repair it tells what a mend would give up"
             ),
             ServeError::Opening(error) => error.fmt(f),
             ServeError::Listen { address, error } if error.kind() == io::ErrorKind::AddrInUse => {

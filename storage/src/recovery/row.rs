@@ -61,7 +61,7 @@ pub enum Verdict {
 
 rows! {
     Spare = "spare", Serve,
-        "block 0 is zero, and all the first 64 KiB",
+        "all of it is zero",
         "a spare";
     TornActivation = "torn-activation", Serve,
         "block 0 is neither zero nor valid, and all behind it is zero",
@@ -70,7 +70,7 @@ rows! {
         "a file shorter than one block",
         "damage: files get their name in full length";
     HeaderGone = "header-gone", Refuse,
-        "block 0 is zero, and not all the first 64 KiB",
+        "block 0 is zero, and not all behind it",
         "damage: the header was durable";
     HeaderDamaged = "header-damaged", Refuse,
         "block 0 is neither zero nor valid, and not all behind it is zero",
