@@ -55,12 +55,11 @@ pub struct Eio {
 impl Eio {
     /// `can_refuse` is whether the programs for a refusing disk are there.
     pub fn new(folder: PathBuf, can_refuse: bool, settings: &[Setting]) -> Eio {
-        let refusing = [100, 20].map(|percent| Fault::Refusing { percent });
-        let mut faults = vec![Fault::Gone, Fault::Thin];
+        // Three or five: without a common divisor with the number of the settings, so that all
+        // pairs come.
+        let mut faults = vec![Fault::Gone, Fault::Thin, Fault::Gone];
         if can_refuse {
-            faults.extend(refusing);
-            // A number without a common divisor with that of the settings, so that all pairs come.
-            faults.push(Fault::Gone);
+            faults.extend([100, 20].map(|percent| Fault::Refusing { percent }));
         }
         Eio {
             folder,
@@ -265,7 +264,7 @@ impl RefusingDisk {
             .and_then(|file| file.set_len(256 << 20))
             .map_err(|error| error.to_string())?;
         disk.show()?;
-        FileSystem::Ext4.make(&shown, &[])?;
+        FileSystem::Ext4.make(&shown)?;
         disk.volume.mount()?;
         Ok(disk)
     }

@@ -30,13 +30,13 @@ impl FileSystem {
         }
     }
 
-    /// Makes one in the file, with more words for mkfs.
-    pub fn make(self, image: &Path, more: &[&str]) -> Result<(), String> {
-        let (program, quiet): (_, &[&str]) = match self {
-            FileSystem::Ext4 => ("mkfs.ext4", &["-q", "-F"]),
-            FileSystem::Xfs => ("mkfs.xfs", &["-q", "-f"]),
+    /// Makes one in the file.
+    pub fn make(self, image: &Path) -> Result<(), String> {
+        let (program, force) = match self {
+            FileSystem::Ext4 => ("mkfs.ext4", "-F"),
+            FileSystem::Xfs => ("mkfs.xfs", "-f"),
         };
-        run(program, &[quiet, more, &[text(image)]].concat())
+        run(program, &["-q", force, text(image)])
     }
 }
 
@@ -78,13 +78,16 @@ impl Mount {
         if !self.is_mounted {
             return Ok(());
         }
-        let mut said = Ok(());
-        let unmounted = process::wait(BUSY_MAX, || {
-            said = run("umount", &[text(&self.place)]);
-            said.is_ok()
-        });
+        // Once at any rate: the wait ends early when somebody wants this process to end.
+        let mut said = run("umount", &[text(&self.place)]);
+        if said.is_err() {
+            let _ = process::wait(BUSY_MAX, || {
+                said = run("umount", &[text(&self.place)]);
+                said.is_ok()
+            });
+        }
         self.is_mounted = said.is_err();
-        unmounted.and(said)
+        said
     }
 
     /// The file system takes no byte any more and forgets what it has not made durable. It stays
@@ -141,7 +144,7 @@ impl Volume {
             _ => File::create(&self.image).and_then(|file| file.set_len(bytes)),
         };
         made.map_err(|error| format!("{}: {error}", self.image.display()))?;
-        self.file_system.make(&self.image, &[])
+        self.file_system.make(&self.image)
     }
 
     pub fn mount(&mut self) -> Result<(), String> {
@@ -195,8 +198,9 @@ impl Cut {
 /// file system below. What the server's one writes goes to the page cache of the one below, a flush
 /// becomes a sync of the image, and a shutdown of the one below loses what was not synced.
 pub struct ForgetfulDisk {
-    below: Volume,
+    // Dropped in this order: what stands above goes first.
     served: Volume,
+    below: Volume,
 }
 
 impl ForgetfulDisk {
