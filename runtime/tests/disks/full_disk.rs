@@ -112,7 +112,9 @@ fn a_server_starts_on_a_disk_that_has_no_room_to_be_timed() {
         .arg("--data")
         .arg(mounted.0.join("data"))
         .args(["--listen", "127.0.0.1:0", "--shard-ports", "0"])
-        .args(["--shards", "1", "--value-bytes-max", "64KiB"])
+        // A ring gives files back some time after its process is gone, and they hold the mount.
+        .args(["--io", "threads", "--shards", "1"])
+        .args(["--value-bytes-max", "64KiB"])
         .args(["--segment-bytes", "4MiB"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
