@@ -616,12 +616,12 @@ fn harmed_files_are_refused_with_place_and_reason() {
     server.kill();
     let segment = folder.0.join("segments/00000001.seg");
     let good = fs::read(&segment).expect("the first segment");
-    let starts = |expected: &[&str]| {
+    let refused = |code: i32, expected: &[&str]| {
         let output = Server::command(&folder.0, &["--shards", "1"])
             .output()
             .expect("the server");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert_eq!(output.status.code(), Some(code), "{text}");
         expected
             .iter()
             .for_each(|word| assert!(text.contains(word), "{text:?} has no {word:?}"));
@@ -630,15 +630,15 @@ fn harmed_files_are_refused_with_place_and_reason() {
     let mut flipped = good.clone();
     flipped[40_000] ^= 4;
     fs::write(&segment, &flipped).expect("written");
-    starts(&["00000001.seg is damaged at offset", "LSN", "inspect"]);
+    refused(1, &["00000001.seg is damaged at offset", "LSN", "inspect"]);
     fs::write(&segment, &good[..30_000]).expect("written");
-    starts(&["00000001.seg is damaged"]);
+    refused(1, &["00000001.seg is damaged"]);
     let mut foreign = good.clone();
     foreign[20] ^= 0xFF;
     let crc = crc32fast::hash(&foreign[..4092]);
     foreign[4092..4096].copy_from_slice(&crc.to_le_bytes());
     fs::write(&segment, &foreign).expect("written");
-    starts(&["00000001.seg belongs to node"]);
+    refused(2, &["00000001.seg belongs to node"]);
     fs::write(&segment, &good).expect("written");
     let server = Server::start(&folder.0, &["--shards", "1"]);
     let client = server.client();
