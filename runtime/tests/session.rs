@@ -328,7 +328,7 @@ fn a_flipped_bit_in_a_segment_is_found_and_ends_with_exit_code_1() {
         .args(["--shard-ports", "0"])
         .output()
         .unwrap();
-    assert_eq!(refused.status.code(), Some(2), "{}", text_of(&refused));
+    assert_eq!(refused.status.code(), Some(1), "{}", text_of(&refused));
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
