@@ -6,12 +6,17 @@ pub mod checks;
 pub mod config;
 pub mod directory;
 pub mod disk;
+mod engine;
 pub mod expression;
 pub mod identity;
+mod node;
 pub mod repair;
 pub mod server;
 pub mod spare;
+mod stats;
 mod system;
+
+pub use node::OpenError;
 
 // A server with planted bugs is never built, whatever features a build unites.
 const _: () = assert!(!penstock_storage::planted::IS_COMPILED_IN);

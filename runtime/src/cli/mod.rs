@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use penstock_runtime::OpenError;
 use penstock_runtime::config::{Settings, Sources};
 use penstock_runtime::server::ServeError;
 use penstock_shard::opening::OpeningError;
@@ -180,9 +181,9 @@ impl Command {
                 let settings = args.resolve()?;
                 penstock_runtime::server::serve(settings.config).map_err(|error| match error {
                     ServeError::Failed(_) => Failure::server(error),
-                    ServeError::Opening(OpeningError::Recovery(RecoveryError::Corrupt(_))) => {
-                        Failure::no(error)
-                    }
+                    ServeError::Open(OpenError::Opening(OpeningError::Recovery(
+                        RecoveryError::Corrupt(_),
+                    ))) => Failure::no(error),
                     _ => Failure::usage(error),
                 })
             }

@@ -15,16 +15,14 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use monoio::net::{TcpListener, UnixStream};
-use penstock_shard::{Event, Now, Outbox, SessionId, Shard};
-use penstock_storage::io::Completion;
+use penstock_shard::{Event, Now, SessionId};
 
-use crate::block::{Arena, ArenaBlock};
-use crate::disk::Disk;
-use crate::spare::{SpareHandle, SpareOutcome};
+use crate::block::ArenaBlock;
+use crate::engine::{Engine, Turn};
+use crate::node::Opened;
 
 use super::connection::{Connection, serve_connection};
-use super::stats::{Sample, Stats};
-use super::{CoreStart, Letter, Report, ServeError, open};
+use super::{CoreStart, Letter, Report, system};
 
 /// Sockets, timers and tasks of one core.
 const RING_ENTRIES: u32 = 4096;
@@ -33,19 +31,19 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// With more reads in one turn the loop is busy: it hardly sleeps, and watching would only split
 /// its batches.
 const WATCHED_READS_MAX: u32 = 8;
-/// How often a core publishes its numbers while it is busy.
-const PUBLISH_US: u64 = 10_000;
 
 /// Runs a core on the calling thread until it is told to leave.
 pub(crate) fn run(start: CoreStart) {
-    if let Some(core) = start.core {
+    if let Some(core) = start.shard.core {
         core_affinity::set_for_current(core);
     }
     let reports = start.reports.clone();
-    let opened = match open::open(&start) {
+    let inbox = start.outboxes[usize::from(start.shard.shard)].clone();
+    let deliver_spare = Arc::new(move |outcome| drop(inbox.send(Letter::Spare(outcome))));
+    let opened = match start.shard.open(deliver_spare) {
         Ok(opened) => opened,
         Err(error) => {
-            let _ = reports.send(Report::Refused(error));
+            let _ = reports.send(Report::Refused(error.into()));
             return;
         }
     };
@@ -69,17 +67,14 @@ pub(crate) fn run(start: CoreStart) {
     };
     let last = match built {
         Ok(()) => Report::Gone,
-        Err(error) => Report::Refused(ServeError::System {
-            action: "set up the ring of a core",
-            error,
-        }),
+        Err(error) => Report::Refused(system("set up the ring of a core")(error)),
     };
     let _ = reports.send(last);
 }
 
 /// What the tasks of one core share.
 pub(crate) struct Core {
-    inner: RefCell<Inner>,
+    engine: RefCell<Engine>,
     /// By the index of their session.
     connections: RefCell<Vec<Option<Rc<Connection>>>>,
     turn: Signal,
@@ -95,26 +90,8 @@ pub(crate) struct Core {
     spin_us: u64,
     is_leaving: Cell<bool>,
     leave: Signal,
-    received_bytes: Cell<u64>,
-    sent_bytes: Cell<u64>,
-    shard_number: u16,
-    stats: Arc<Stats>,
     reports: flume::Sender<Report>,
     outboxes: Vec<flume::Sender<Letter>>,
-    segment_bytes: u64,
-    spares: SpareHandle,
-    info_head: String,
-}
-
-struct Inner {
-    shard: Shard<Arena>,
-    disk: Disk,
-    outbox: Outbox<ArenaBlock>,
-    completions: Vec<Completion<ArenaBlock>>,
-    turns: u64,
-    published_us: u64,
-    is_stopped: bool,
-    is_dead: bool,
 }
 
 /// Something that one task waits for and others announce.
@@ -177,15 +154,14 @@ impl Core {
     #[inline]
     pub(crate) fn step(&self, event: Event<'_, ArenaBlock>) -> usize {
         let now = self.now();
-        let inner = &mut *self.inner.borrow_mut();
-        let consumed = inner.shard.step(now, event, &mut inner.outbox);
+        let consumed = self.engine.borrow_mut().step(now, event);
         self.turn.set();
         consumed
     }
 
     pub(crate) fn take_output(&self, session: SessionId, into: &mut Vec<u8>) {
         let now = self.now();
-        self.inner
+        self.engine
             .borrow_mut()
             .shard
             .take_output(now, session, into);
@@ -193,18 +169,18 @@ impl Core {
 
     pub(crate) fn progressed(&self, session: SessionId) {
         let now = self.now();
-        self.inner.borrow_mut().shard.progressed(now, session);
+        self.engine.borrow_mut().shard.progressed(now, session);
     }
 
     pub(crate) fn sent(&self, session: SessionId, bytes: usize) {
-        self.sent_bytes.set(self.sent_bytes.get() + bytes as u64);
-        self.inner.borrow_mut().shard.sent(session);
+        let engine = &mut *self.engine.borrow_mut();
+        engine.sent_bytes += bytes as u64;
+        engine.shard.sent(session);
         self.turn.set();
     }
 
     pub(crate) fn received(&self, bytes: usize) {
-        self.received_bytes
-            .set(self.received_bytes.get() + bytes as u64);
+        self.engine.borrow_mut().received_bytes += bytes as u64;
         self.reads_in_turn.set(self.reads_in_turn.get() + 1);
     }
 
@@ -217,11 +193,11 @@ impl Core {
     }
 
     pub(crate) fn is_finished(&self, session: SessionId) -> bool {
-        self.inner.borrow().shard.is_finished(session)
+        self.engine.borrow().shard.is_finished(session)
     }
 
     pub(crate) fn is_paused(&self, session: SessionId) -> bool {
-        self.inner.borrow().shard.is_paused(session)
+        self.engine.borrow().shard.is_paused(session)
     }
 
     /// A connection has ended on both sides.
@@ -243,17 +219,11 @@ impl Core {
     /// Gives the shard what the disk has finished. Without a system call.
     fn reap(&self) -> bool {
         let now = self.now();
-        let inner = &mut *self.inner.borrow_mut();
-        if inner.disk.reap(&mut inner.completions) == 0 {
-            return false;
+        let is_any = self.engine.borrow_mut().reap(now);
+        if is_any {
+            self.turn.set();
         }
-        for completion in inner.completions.drain(..) {
-            inner
-                .shard
-                .step(now, Event::Completed(completion), &mut inner.outbox);
-        }
-        self.turn.set();
-        true
+        is_any
     }
 
     /// Ends the turn; returns when the next must come at the latest.
@@ -264,40 +234,26 @@ impl Core {
         if (1..=WATCHED_READS_MAX).contains(&self.reads_in_turn.take()) {
             self.watch(now);
         }
-        let inner = &mut *self.inner.borrow_mut();
-        if inner.is_dead {
-            return None;
+        let engine = &mut *self.engine.borrow_mut();
+        match engine.end_turn(now) {
+            Turn::Ended {
+                is_due_again,
+                has_stopped,
+            } => {
+                if is_due_again {
+                    self.turn.set();
+                }
+                if has_stopped {
+                    let _ = self.reports.send(Report::Stopped);
+                }
+            }
+            Turn::Fatal(text) => {
+                let _ = self.reports.send(Report::Fatal(text));
+                return None;
+            }
+            Turn::Dead => return None,
         }
-        inner.turns += 1;
-        inner.disk.reap(&mut inner.completions);
-        for completion in inner.completions.drain(..) {
-            inner
-                .shard
-                .step(now, Event::Completed(completion), &mut inner.outbox);
-        }
-        inner.shard.step(now, Event::TurnEnds, &mut inner.outbox);
-        let Inner {
-            shard,
-            disk,
-            outbox,
-            ..
-        } = inner;
-        if let Some(fatal) = outbox.fatal {
-            inner.is_dead = true;
-            let _ = self.reports.send(Report::Fatal(fatal.to_string()));
-            return None;
-        }
-        for io in outbox.io.drain(..) {
-            disk.submit(io);
-        }
-        if let Err(error) = disk.flush() {
-            inner.is_dead = true;
-            let _ = self.reports.send(Report::Fatal(format!(
-                "shard {}: the disk engine is lost: {error}",
-                self.shard_number
-            )));
-            return None;
-        }
+        let outbox = &mut engine.outbox;
         for session in outbox.sendable.drain(..) {
             if let Some(connection) = self.connection(session) {
                 connection.has_output.set();
@@ -317,85 +273,23 @@ impl Core {
             // The shards' credits bound what is in a mailbox; a core that is gone needs no mail.
             let _ = self.outboxes[usize::from(to)].send(Letter::Mail(mail));
         }
-        for _ in 0..std::mem::take(&mut outbox.spares) {
-            let inbox = self.outboxes[usize::from(self.shard_number)].clone();
-            self.spares.request(
-                self.segment_bytes,
-                Box::new(move |outcome| drop(inbox.send(Letter::Spare(outcome)))),
-            );
-        }
-        let is_stopped = outbox.is_stopped;
-        let asked = std::mem::take(&mut outbox.info);
-        if now.us >= inner.published_us + PUBLISH_US || !asked.is_empty() || is_stopped {
-            inner.published_us = now.us;
-            let sample = Sample {
-                shard: shard.counters(),
-                log: shard.store().log().counters(),
-                disk: disk.counters(),
-                usage: shard.usage(),
-                turns: inner.turns,
-                received_bytes: self.received_bytes.get(),
-                sent_bytes: self.sent_bytes.get(),
-            };
-            self.stats.publish(self.shard_number, &sample);
-        }
-        for (session, request_id) in asked {
-            let head = format!("{},\"uptime_ms\":{}", self.info_head, now.us / 1000);
-            let text = self.stats.json(&head);
-            shard.step(
-                now,
-                Event::Info {
-                    session,
-                    request_id,
-                    text: &text,
-                },
-                outbox,
-            );
-            // Told in the next turn.
-            self.turn.set();
-        }
-        if is_stopped && !inner.is_stopped {
-            inner.is_stopped = true;
-            let _ = self.reports.send(Report::Stopped);
-        }
-        inner.shard.deadline_us(now)
+        engine.shard.deadline_us(now)
     }
 }
 
-async fn core(start: CoreStart, opened: open::Opened) {
-    let wake = match opened.disk.wake_fd() {
+async fn core(start: CoreStart, opened: Opened) {
+    let wake = match opened.engine.disk.wake_fd() {
         Ok(wake) => wake,
         Err(error) => {
-            let _ = start.reports.send(Report::Refused(ServeError::System {
-                action: "watch the disk",
-                error,
-            }));
+            let _ = start
+                .reports
+                .send(Report::Refused(system("watch the disk")(error)));
             return;
         }
     };
-    let config = &start.config;
-    let info_head = format!(
-        "\"version\":\"{}\",\"shard_count\":{},\"incarnation\":{},\"io\":\"{}\",\"durability\":\"{}\",\"interval_ms\":{},\"segment_bytes\":{},\"pid\":{}",
-        env!("CARGO_PKG_VERSION"),
-        start.shard_config.topology.shards(),
-        start.shard_config.hello.incarnation,
-        opened.disk.engine(),
-        config.durability.name(),
-        config.interval_ms,
-        config.segment_bytes,
-        std::process::id()
-    );
+    let config = &start.shard.config;
     let core = Rc::new(Core {
-        inner: RefCell::new(Inner {
-            shard: opened.shard,
-            disk: opened.disk,
-            outbox: Outbox::default(),
-            completions: Vec::new(),
-            turns: 0,
-            published_us: 0,
-            is_stopped: false,
-            is_dead: false,
-        }),
+        engine: RefCell::new(opened.engine),
         connections: RefCell::default(),
         turn: Signal::default(),
         spin: Signal::default(),
@@ -403,25 +297,18 @@ async fn core(start: CoreStart, opened: open::Opened) {
         reads_in_turn: Cell::new(0),
         now: Cell::new(Now::default()),
         is_now_stale: Cell::new(true),
-        clock: start.clock,
-        unix_ms_at_start: start.unix_ms_at_start,
+        clock: start.shard.clock,
+        unix_ms_at_start: start.shard.unix_ms_at_start,
         open_connections: Cell::new(0),
         spin_us: u64::from(config.spin_us),
         is_leaving: Cell::new(false),
         leave: Signal::default(),
-        received_bytes: Cell::new(0),
-        sent_bytes: Cell::new(0),
-        shard_number: start.shard,
-        stats: Arc::clone(&start.stats),
         reports: start.reports.clone(),
         outboxes: start.outboxes.clone(),
-        segment_bytes: config.segment_bytes,
-        spares: start.spares.clone(),
-        info_head,
     });
     let connections_max = config
         .connections_max
-        .div_ceil(u32::from(start.shard_config.topology.shards()));
+        .div_ceil(u32::from(start.shard.shard_config.topology.shards()));
 
     monoio::spawn(watch_disk(Rc::clone(&core), wake));
     monoio::spawn(read_mail(Rc::clone(&core), start.inbox.clone()));
@@ -436,10 +323,12 @@ async fn core(start: CoreStart, opened: open::Opened) {
                 monoio::spawn(accept(Rc::clone(&core), listener, connections_max));
             }
             Err(error) => {
-                let _ = start.reports.send(Report::Refused(ServeError::System {
-                    action: "take over a listening socket",
-                    error,
-                }));
+                let _ =
+                    start
+                        .reports
+                        .send(Report::Refused(system("take over a listening socket")(
+                            error,
+                        )));
                 return;
             }
         }
@@ -447,7 +336,7 @@ async fn core(start: CoreStart, opened: open::Opened) {
     core.turn.set();
     monoio::spawn(turns(Rc::clone(&core)));
     let _ = start.reports.send(Report::Ready {
-        shard: start.shard,
+        shard: start.shard.shard,
         text: opened.text,
     });
     core.leave.wait().await;
@@ -467,13 +356,14 @@ async fn core(start: CoreStart, opened: open::Opened) {
     for connection in core.connections.borrow().iter().flatten() {
         connection.shut_down();
     }
-    let inner = &mut *core.inner.borrow_mut();
     // Nothing that the device may still write into is given back before it is done.
-    if let Err(error) = inner
+    let drained = core
+        .engine
+        .borrow_mut()
         .disk
-        .drain(&mut inner.completions, Duration::from_secs(10))
-    {
-        eprintln!("penstock: shard {}: {error}", start.shard);
+        .drain(&mut Vec::new(), Duration::from_secs(10));
+    if let Err(error) = drained {
+        eprintln!("penstock: shard {}: {error}", start.shard.shard);
     }
 }
 
@@ -530,15 +420,13 @@ async fn watch_disk(core: Rc<Core>, wake: OwnedFd) {
             )));
             return;
         }
-        core.inner.borrow_mut().disk.clear_wake();
+        core.engine.borrow_mut().disk.clear_wake();
         core.reap();
     }
 }
 
 /// Takes in what other threads send.
 async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>) {
-    // The helper tries again each second and tells each time; people are told of changes.
-    let mut is_lack_told = false;
     while let Ok(first) = inbox.recv_async().await {
         let mut letter = Some(first);
         while let Some(next) = letter {
@@ -546,37 +434,13 @@ async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>) {
                 Letter::Mail(mail) => {
                     core.step(Event::Mail(mail));
                 }
-                Letter::Spare(SpareOutcome::Ready(spare)) => {
-                    if std::mem::take(&mut is_lack_told) {
-                        eprintln!(
-                            "penstock: shard {}: segments can be made ready again",
-                            core.shard_number
-                        );
+                Letter::Spare(outcome) => {
+                    let now = core.now();
+                    let told = core.engine.borrow_mut().take_spare(now, outcome);
+                    if let Some(text) = told {
+                        eprintln!("penstock: {text}");
                     }
-                    core.inner.borrow_mut().disk.attach(spare.file, spare.fd);
-                    core.step(Event::Spare {
-                        file: spare.file,
-                        salt: spare.salt,
-                        bytes: spare.bytes,
-                    });
-                }
-                Letter::Spare(SpareOutcome::Refused { free_bytes }) => {
-                    if !std::mem::replace(&mut is_lack_told, true) {
-                        eprintln!(
-                            "penstock: shard {}: the disk is full ({free_bytes} bytes free), no segment can be made ready",
-                            core.shard_number
-                        );
-                    }
-                    core.step(Event::SpareRefused);
-                }
-                Letter::Spare(SpareOutcome::Failed(error)) => {
-                    if !std::mem::replace(&mut is_lack_told, true) {
-                        eprintln!(
-                            "penstock: shard {}: no segment can be made ready: {error}",
-                            core.shard_number
-                        );
-                    }
-                    core.step(Event::SpareRefused);
+                    core.turn.set();
                 }
                 Letter::Stop => {
                     core.step(Event::Stop);
@@ -601,7 +465,7 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
                     continue;
                 }
                 let now = core.now();
-                let session = core.inner.borrow_mut().shard.open_session(now);
+                let session = core.engine.borrow_mut().shard.open_session(now);
                 let (connection, reader, writer) = Connection::new(session, stream);
                 core.open_connections.set(core.open_connections.get() + 1);
                 let connection = Rc::new(connection);

@@ -7,61 +7,29 @@
 
 mod connection;
 mod core;
-mod open;
-mod stats;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
 use std::{fmt, io};
 
-use core_affinity::CoreId;
-use penstock_net::hello::{AUTH_NONE, ServerHello};
-use penstock_net::limits::Limits;
-use penstock_shard::opening::{Inventory, OpeningError, take_inventory};
-use penstock_shard::{Mail, ShardConfig, Topology};
-use penstock_storage::log::SyncMethod;
-use penstock_storage::recovery::Survey;
-use penstock_storage::segment::Owner;
+use penstock_shard::Mail;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::block::{Arena, ArenaLayout};
-use crate::calibrate::calibrate;
-use crate::checks::{self, Demand};
 use crate::config::{Config, IoMode};
-use crate::directory::{Directory, DirectoryError, DirectoryOptions};
-use crate::disk::{self, Disk, DiskOptions};
-use crate::spare::{SpareOutcome, Spares};
-use stats::Stats;
+use crate::node::{Node, OpenError, ShardStart};
+use crate::spare::SpareOutcome;
+use crate::{checks, disk};
 
 /// Why a server did not start or did not end well.
 #[derive(Debug)]
 pub enum ServeError {
-    /// The data directory cannot be used.
-    Directory(DirectoryError),
-    /// What stands in the data directory cannot be served.
-    Opening(OpeningError),
+    /// The data directory cannot be served.
+    Open(OpenError),
     /// An address cannot be listened on.
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// More shards than the CPUs that the process may use.
-    Cores {
-        /// Shards asked for.
-        shards: u32,
-        /// CPUs allowed.
-        allowed: usize,
-    },
-    /// An option has a value that another forbids.
-    Option(String),
-    /// The system refused something else.
-    System {
-        /// What was tried.
-        action: &'static str,
         /// What the system said.
         error: io::Error,
     },
@@ -72,12 +40,7 @@ pub enum ServeError {
 impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ServeError::Directory(error) => error.fmt(f),
-            ServeError::Opening(error @ OpeningError::Recovery(_)) => write!(
-                f,
-                "{error}; no record was touched: `penstock inspect` with the data directory shows all, with --repair it tells what a mend would give up"
-            ),
-            ServeError::Opening(error) => error.fmt(f),
+            ServeError::Open(error) => error.fmt(f),
             ServeError::Listen { address, error } if error.kind() == io::ErrorKind::AddrInUse => {
                 write!(
                     f,
@@ -87,24 +50,22 @@ impl fmt::Display for ServeError {
             ServeError::Listen { address, error } => {
                 write!(f, "cannot listen on {address}: {error}")
             }
-            ServeError::Cores { shards, allowed } => {
-                write!(
-                    f,
-                    "--shards {shards} needs as many CPUs, and this process may use {allowed}: ask for at most {allowed}"
-                )
-            }
-            ServeError::Option(text) | ServeError::Failed(text) => f.write_str(text),
-            ServeError::System { action, error } => write!(f, "cannot {action}: {error}"),
+            ServeError::Failed(text) => f.write_str(text),
         }
     }
 }
 
 impl std::error::Error for ServeError {}
 
-impl From<OpeningError> for ServeError {
-    fn from(error: OpeningError) -> Self {
-        ServeError::Opening(error)
+impl From<OpenError> for ServeError {
+    fn from(error: OpenError) -> Self {
+        ServeError::Open(error)
     }
+}
+
+/// What `action` was refused with.
+fn system(action: &'static str) -> impl Fn(io::Error) -> ServeError {
+    move |error| OpenError::System { action, error }.into()
 }
 
 /// What reaches a core from outside its thread.
@@ -135,26 +96,12 @@ pub(crate) enum Report {
 
 /// What a core is made of; moves to its thread.
 pub(crate) struct CoreStart {
-    pub(crate) shard: u16,
-    pub(crate) core: Option<CoreId>,
-    pub(crate) config: Arc<Config>,
-    pub(crate) shard_config: ShardConfig,
-    pub(crate) owner: Owner,
-    pub(crate) survey: Arc<Survey>,
-    pub(crate) segments: crate::directory::Segments,
-    pub(crate) spares: crate::spare::SpareHandle,
-    /// Spare segments that an earlier run left, for this shard.
-    pub(crate) spares_left: Vec<penstock_storage::io::FileId>,
+    pub(crate) shard: ShardStart,
     pub(crate) listeners: Vec<TcpListener>,
-    pub(crate) disk_mode: disk::IoMode,
-    pub(crate) sync: SyncMethod,
     pub(crate) has_uring: bool,
     pub(crate) inbox: flume::Receiver<Letter>,
     pub(crate) outboxes: Vec<flume::Sender<Letter>>,
     pub(crate) reports: flume::Sender<Report>,
-    pub(crate) stats: Arc<Stats>,
-    pub(crate) clock: Instant,
-    pub(crate) unix_ms_at_start: u64,
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -162,73 +109,20 @@ pub(crate) struct CoreStart {
 /// # Errors
 /// [`ServeError`], whose text is one line that names the cause and what to do.
 pub fn serve(config: Config) -> Result<(), ServeError> {
-    let system = |action| move |error| ServeError::System { action, error };
     refuse_open_door(&config)?;
     // Before any thread: a signal that comes early must not kill a half-started process.
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])
         .map_err(system("watch for signals"))?;
 
-    let allowed = checks::allowed_cores();
-    let options = DirectoryOptions {
-        shards: (config.shards > 0).then_some(u32::from(config.shards)),
-        shards_of_new: u32::try_from(allowed.len().clamp(1, 256)).expect("at most 256"),
-        segment_bytes: config.segment_bytes,
-    };
-    if usize::from(config.shards) > allowed.len() {
-        return Err(ServeError::Cores {
-            shards: u32::from(config.shards),
-            allowed: allowed.len(),
-        });
-    }
-    let directory = Directory::open(&config.data, options).map_err(ServeError::Directory)?;
-    let identity = *directory.identity();
-    let shards = u16::try_from(identity.log_count)
-        .map_err(|_| ServeError::Option(format!("{} shards", identity.log_count)))?;
-    if usize::from(shards) > allowed.len() {
-        return Err(ServeError::Cores {
-            shards: identity.log_count,
-            allowed: allowed.len(),
-        });
-    }
-
-    let has_uring = disk::probe().is_ok();
-    let disk_mode = match config.io {
-        IoMode::Auto => disk::IoMode::Auto,
-        IoMode::Uring => disk::IoMode::Uring,
-        IoMode::Threads => disk::IoMode::Threads,
-    };
-    banner(&config, &directory, shards);
-
-    // On a thread of its own: the kernel keeps the workers that a sync needed for as long as the
-    // thread lives, and the shards are to show none.
-    let sync = std::thread::scope(|scope| {
-        let timed = scope.spawn(|| calibrate_disk(&directory, disk_mode));
-        timed.join().expect("calibration does not panic")
-    })?;
-    let owner = Owner {
-        cluster_id: identity.cluster_id,
-        node_id: identity.node_id,
-    };
-    let Inventory {
-        survey,
-        spares: spares_left,
-    } = take_inventory(
-        &mut directory.segments().clone(),
-        owner,
-        shards,
-        config.segment_bytes,
-    )?;
+    let has_uring = disk::probe().is_ok() && config.io != IoMode::Threads;
+    let cpus = checks::allowed_cores().len().clamp(1, 256);
+    let shards_of_new = u32::try_from(cpus).expect("at most 256");
+    let node = Node::open(config, shards_of_new, |line| println!("{line}"))?;
+    let config = Arc::clone(&node.config);
+    let shards = node.shards();
 
     let (shared, own) = bind(&config, shards)?;
     let own_ports: Vec<u16> = own.iter().map(port_of).collect();
-    let topology = Topology::new(shards);
-    let clock = Instant::now();
-    let unix_ms_at_start = unix_ms();
-    let spares = Spares::start(directory.segments())
-        .map_err(system("start the thread that prepares segments"))?;
-    let stats = Arc::new(Stats::new(shards));
-    let survey = Arc::new(survey);
-    let config = Arc::new(config);
     let (report_sender, reports) = flume::unbounded();
     let boxes: Vec<_> = (0..shards).map(|_| flume::unbounded()).collect();
     let senders: Vec<_> = boxes.iter().map(|(sender, _)| sender.clone()).collect();
@@ -239,61 +133,13 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     let mut threads = Vec::new();
     let per_shard = boxes.into_iter().zip(shared).zip(own);
     for (shard, (((_, inbox), shared), own)) in (0u16..).zip(per_shard) {
-        let limits = Limits {
-            frame_bytes_max: config.frame_bytes_max,
-            value_bytes_max: config.value_bytes_max,
-        };
-        let hello = ServerHello {
-            protocol: 1,
-            shard,
-            shard_count: shards,
-            auth_methods: AUTH_NONE,
-            cluster_id: identity.cluster_id,
-            node_id: identity.node_id,
-            incarnation: identity.incarnation,
-            features: 0,
-            nonce: [0; 32],
-            limits,
-            interval_ms: config.interval_ms,
-            slots: topology.ranges(|shard| own_ports[usize::from(shard)]),
-        };
-        let shard_config = ShardConfig {
-            shard,
-            topology,
-            hello,
-            level_min: config.durability,
-            output_bytes_max: usize::try_from(config.output_bytes_max).unwrap_or(usize::MAX),
-            partial_frame_us_max: u64::from(config.partial_frame_timeout_ms) * 1000,
-            write_stall_us_max: u64::from(config.write_stall_timeout_ms) * 1000,
-            idle_us_max: u64::from(config.idle_timeout_s) * 1_000_000,
-            mailed_items_max: 64 * 1024,
-            hash_seed: crate::system::random_u64().map_err(system("get random bytes"))?,
-        };
         let start = CoreStart {
-            shard,
-            core: allowed.get(usize::from(shard)).copied(),
-            config: Arc::clone(&config),
-            shard_config,
-            owner,
-            survey: Arc::clone(&survey),
-            segments: directory.segments().clone(),
-            spares: spares.handle(),
-            spares_left: spares_left
-                .iter()
-                .copied()
-                .skip(usize::from(shard))
-                .step_by(usize::from(shards))
-                .collect(),
+            shard: node.shard(shard, |shard| own_ports[usize::from(shard)])?,
             listeners: vec![shared, own],
-            disk_mode,
-            sync,
-            has_uring: has_uring && config.io != IoMode::Threads,
+            has_uring,
             inbox,
             outboxes: senders.clone(),
             reports: report_sender.clone(),
-            stats: Arc::clone(&stats),
-            clock,
-            unix_ms_at_start,
         };
         let thread = std::thread::Builder::new()
             .name(format!("penstock-{shard}"))
@@ -400,46 +246,11 @@ fn refuse_open_door(config: &Config) -> Result<(), ServeError> {
     if ip.is_loopback() || config.allow_unauthenticated {
         return Ok(());
     }
-    Err(ServeError::Option(format!(
+    Err(OpenError::Option(format!(
         "--listen {} can be reached from other machines, and clients cannot authenticate yet: give --allow-unauthenticated if that is wanted",
         config.listen
-    )))
-}
-
-/// Times the disk once, before the shards share it, and says which way of syncing it is best at.
-fn calibrate_disk(directory: &Directory, mode: disk::IoMode) -> Result<SyncMethod, ServeError> {
-    let system = |action| move |error| ServeError::System { action, error };
-    let arena = Arena::new(ArenaLayout::default()).map_err(system("map the memory of a disk"))?;
-    let options = DiskOptions {
-        mode,
-        ..DiskOptions::default()
-    };
-    let mut disk =
-        Disk::open(options, &arena).map_err(|refused| ServeError::Option(refused.to_string()))?;
-    println!("{:<12} {}", "disk engine", disk.describe());
-    disk.problems().iter().for_each(print_problem);
-    let calibration = match calibrate(&mut disk, &arena, directory.segments()) {
-        // What is on a full disk can still be read.
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-            println!("sync method  durable writes: not timed, because the disk is full");
-            return Ok(SyncMethod::DurableWrite);
-        }
-        timed => timed.map_err(system("time the disk"))?,
-    };
-    let method = match calibration.method {
-        SyncMethod::DurableWrite => "durable writes",
-        SyncMethod::WriteThenSync => "write, then fdatasync",
-    };
-    println!(
-        "sync method  {method}: 4 KiB durable in {} us by durable writes, {} us by write and fdatasync; read in {} us",
-        calibration.durable_write_us, calibration.write_then_sync_us, calibration.read_us
-    );
-    Ok(calibration.method)
-}
-
-fn print_problem(problem: &checks::Problem) {
-    println!("  problem    {}", problem.cause);
-    println!("  mend       {}", problem.mend);
+    ))
+    .into())
 }
 
 /// The listeners: the shared port once per shard, and one port per shard.
@@ -458,7 +269,7 @@ fn bind(config: &Config, shards: u16) -> Result<(Vec<TcpListener>, Vec<TcpListen
     for shard in 0..shards {
         let port = match config.shard_ports {
             0 => 0,
-            base => base.checked_add(shard).ok_or_else(|| ServeError::Option(format!("--shard-ports {base} leaves no port for shard {shard}; at most {} are possible", u16::MAX - base)))?,
+            base => base.checked_add(shard).ok_or_else(|| OpenError::Option(format!("--shard-ports {base} leaves no port for shard {shard}; at most {} are possible", u16::MAX - base)))?,
         };
         own.push(listen(SocketAddr::new(config.listen.ip(), port), false)?);
     }
@@ -483,38 +294,4 @@ fn listen(address: SocketAddr, is_shared: bool) -> Result<TcpListener, ServeErro
 fn port_of(listener: &TcpListener) -> u16 {
     let unknown = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
     listener.local_addr().unwrap_or(unknown).port()
-}
-
-fn unix_ms() -> u64 {
-    let since = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(0)
-}
-
-/// What the machine is like, each problem with its cause and its mend.
-fn banner(config: &Config, directory: &Directory, shards: u16) {
-    println!("penstock {}", env!("CARGO_PKG_VERSION"));
-    let identity = directory.identity();
-    println!(
-        "data         {} ({}, start {}, {shards} shards)",
-        directory.path().display(),
-        if directory.is_new() {
-            "new"
-        } else {
-            "existing"
-        },
-        identity.incarnation
-    );
-    let demand = Demand {
-        segments: directory.segments(),
-        shards: u32::from(shards),
-        segment_bytes: config.segment_bytes,
-        arena_bytes: ArenaLayout::default().bytes() as u64,
-        connections_max: u64::from(config.connections_max),
-    };
-    for check in checks::look(&demand) {
-        println!("{:<12} {}", check.name, check.value);
-        check.problem.iter().for_each(print_problem);
-    }
 }

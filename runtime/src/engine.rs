@@ -1,0 +1,217 @@
+//! One shard and its disk, as whoever runs it drives them: a core of the server, a thread of an
+//! embedding process, or that process's own thread.
+//!
+//! A driver hands over what happened ([`Engine::step`], [`Engine::reap`], [`Engine::take_spare`]) and ends the turn
+//! with [`Engine::end_turn`], which submits the disk's requests with one system call. What is left in the
+//! outbox then concerns sessions and mail and is the driver's to deliver.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use penstock_shard::{Event, Now, Outbox, Shard};
+use penstock_storage::io::Completion;
+
+use crate::block::{Arena, ArenaBlock};
+use crate::disk::Disk;
+use crate::node::ShardStart;
+use crate::spare::{SpareHandle, SpareOutcome};
+use crate::stats::{Sample, Stats};
+
+/// How often the numbers are published while the shard is busy.
+const PUBLISH_US: u64 = 10_000;
+
+/// Takes what became of a request for a segment file, on the thread that makes them.
+pub(crate) type DeliverSpare = Arc<dyn Fn(SpareOutcome) + Send + Sync>;
+
+/// One shard and its disk.
+pub(crate) struct Engine {
+    pub(crate) shard: Shard<Arena>,
+    pub(crate) disk: Disk,
+    pub(crate) outbox: Outbox<ArenaBlock>,
+    pub(crate) received_bytes: u64,
+    pub(crate) sent_bytes: u64,
+    completions: Vec<Completion<ArenaBlock>>,
+    number: u16,
+    segment_bytes: u64,
+    spares: SpareHandle,
+    deliver_spare: DeliverSpare,
+    is_lack_told: bool,
+    stats: Arc<Stats>,
+    info_head: String,
+    turns: u64,
+    published_us: u64,
+    is_stopped: bool,
+    is_dead: bool,
+}
+
+/// How a turn ended.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// Well.
+    Ended {
+        /// Something was done that only another turn tells.
+        is_due_again: bool,
+        /// The log was sealed in this turn, for the clean stop.
+        has_stopped: bool,
+    },
+    /// A write failed or the disk is lost: nothing is acknowledged any more. Told once.
+    Fatal(String),
+    /// It was told.
+    Dead,
+}
+
+impl Engine {
+    /// Over a recovered shard; segment files that the shard asks for go to `deliver_spare`.
+    pub(crate) fn new(
+        start: &ShardStart,
+        shard: Shard<Arena>,
+        disk: Disk,
+        deliver_spare: DeliverSpare,
+    ) -> Engine {
+        let config = &start.config;
+        let info_head = format!(
+            "\"version\":\"{}\",\"shard_count\":{},\"incarnation\":{},\"io\":\"{}\",\"durability\":\"{}\",\"interval_ms\":{},\"segment_bytes\":{},\"pid\":{}",
+            env!("CARGO_PKG_VERSION"),
+            start.shard_config.topology.shards(),
+            start.shard_config.hello.incarnation,
+            disk.engine(),
+            config.durability.name(),
+            config.interval_ms,
+            config.segment_bytes,
+            std::process::id()
+        );
+        Engine {
+            shard,
+            disk,
+            outbox: Outbox::default(),
+            received_bytes: 0,
+            sent_bytes: 0,
+            completions: Vec::new(),
+            number: start.shard,
+            segment_bytes: config.segment_bytes,
+            spares: start.spares.clone(),
+            deliver_spare,
+            is_lack_told: false,
+            stats: Arc::clone(&start.stats),
+            info_head,
+            turns: 0,
+            published_us: 0,
+            is_stopped: false,
+            is_dead: false,
+        }
+    }
+
+    /// Hands an event to the shard; returns what [`Shard::step`] returns.
+    #[inline]
+    pub(crate) fn step(&mut self, now: Now, event: Event<'_, ArenaBlock>) -> usize {
+        self.shard.step(now, event, &mut self.outbox)
+    }
+
+    /// Gives the shard what the disk has finished, and whether there was any. Without a system call.
+    #[inline]
+    pub(crate) fn reap(&mut self, now: Now) -> bool {
+        if self.disk.reap(&mut self.completions) == 0 {
+            return false;
+        }
+        for completion in self.completions.drain(..) {
+            self.shard
+                .step(now, Event::Completed(completion), &mut self.outbox);
+        }
+        true
+    }
+
+    /// Gives the shard what became of a segment file that it asked for. What people should know of
+    /// it is returned: the helper tries again each second and tells each time, they are told of
+    /// changes.
+    pub(crate) fn take_spare(&mut self, now: Now, outcome: SpareOutcome) -> Option<String> {
+        let lack: &dyn Display = match &outcome {
+            SpareOutcome::Ready(_) => &"segments can be made ready again",
+            SpareOutcome::Refused { free_bytes } => {
+                &format!("the disk is full ({free_bytes} bytes free), no segment can be made ready")
+            }
+            SpareOutcome::Failed(error) => &format!("no segment can be made ready: {error}"),
+        };
+        let is_lacking = !matches!(outcome, SpareOutcome::Ready(_));
+        let is_news = std::mem::replace(&mut self.is_lack_told, is_lacking) != is_lacking;
+        let text = is_news.then(|| format!("shard {}: {lack}", self.number));
+        if let SpareOutcome::Ready(spare) = outcome {
+            self.disk.attach(spare.file, spare.fd);
+            self.step(
+                now,
+                Event::Spare {
+                    file: spare.file,
+                    salt: spare.salt,
+                    bytes: spare.bytes,
+                },
+            );
+        } else {
+            self.step(now, Event::SpareRefused);
+        }
+        text
+    }
+
+    /// Ends the turn: takes in what the disk has finished and begins what the shard wants of it.
+    pub(crate) fn end_turn(&mut self, now: Now) -> Turn {
+        if self.is_dead {
+            return Turn::Dead;
+        }
+        self.turns += 1;
+        self.reap(now);
+        self.step(now, Event::TurnEnds);
+        if let Some(fatal) = self.outbox.fatal {
+            self.is_dead = true;
+            return Turn::Fatal(fatal.to_string());
+        }
+        for io in self.outbox.io.drain(..) {
+            self.disk.submit(io);
+        }
+        if let Err(error) = self.disk.flush() {
+            self.is_dead = true;
+            return Turn::Fatal(format!(
+                "shard {}: the disk engine is lost: {error}",
+                self.number
+            ));
+        }
+        for _ in 0..std::mem::take(&mut self.outbox.spares) {
+            let deliver = Arc::clone(&self.deliver_spare);
+            self.spares.request(
+                self.segment_bytes,
+                Box::new(move |outcome| deliver(outcome)),
+            );
+        }
+        let is_stopped = self.outbox.is_stopped;
+        let asked = std::mem::take(&mut self.outbox.info);
+        if now.us >= self.published_us + PUBLISH_US || !asked.is_empty() || is_stopped {
+            self.publish(now);
+        }
+        for &(session, request_id) in &asked {
+            let head = format!("{},\"uptime_ms\":{}", self.info_head, now.us / 1000);
+            let text = &self.stats.json(&head);
+            let told = Event::Info {
+                session,
+                request_id,
+                text,
+            };
+            self.shard.step(now, told, &mut self.outbox);
+        }
+        let has_stopped = is_stopped && !std::mem::replace(&mut self.is_stopped, is_stopped);
+        Turn::Ended {
+            is_due_again: !asked.is_empty(),
+            has_stopped,
+        }
+    }
+
+    fn publish(&mut self, now: Now) {
+        self.published_us = now.us;
+        let sample = Sample {
+            shard: self.shard.counters(),
+            log: self.shard.store().log().counters(),
+            disk: self.disk.counters(),
+            usage: self.shard.usage(),
+            turns: self.turns,
+            received_bytes: self.received_bytes,
+            sent_bytes: self.sent_bytes,
+        };
+        self.stats.publish(self.number, &sample);
+    }
+}

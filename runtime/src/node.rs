@@ -1,0 +1,440 @@
+//! A data directory made ready to be served, whoever serves it: first for all shards together, then
+//! each shard on the thread that will run it.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Instant;
+use std::{fmt, io};
+
+use core_affinity::CoreId;
+use penstock_net::hello::{AUTH_NONE, ServerHello};
+use penstock_net::limits::Limits;
+use penstock_shard::opening::{self, Inventory, OpeningError, SegmentFiles, take_inventory};
+use penstock_shard::{Event, Now, Outbox, ShardConfig, Topology};
+use penstock_storage::io::FileId;
+use penstock_storage::log::{LogConfig, SyncMethod};
+use penstock_storage::recovery::Survey;
+use penstock_storage::segment::Owner;
+
+use crate::block::{Arena, ArenaLayout};
+use crate::calibrate::calibrate;
+use crate::checks::{self, Demand, Problem};
+use crate::config::{Config, IoMode};
+use crate::directory::{Directory, DirectoryError, DirectoryOptions, SegmentReader, Segments};
+use crate::disk::{self, Disk, DiskOptions};
+use crate::engine::{DeliverSpare, Engine};
+use crate::spare::{SpareHandle, Spares};
+use crate::stats::Stats;
+
+/// Why a data directory cannot be served.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The data directory cannot be used.
+    Directory(DirectoryError),
+    /// What stands in the data directory cannot be served.
+    Opening(OpeningError),
+    /// More shards than the CPUs that the process may use.
+    Cores {
+        /// Shards asked for.
+        shards: u32,
+        /// CPUs allowed.
+        allowed: usize,
+    },
+    /// An option has a value that this machine or another option forbids.
+    Option(String),
+    /// The system refused something else.
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Directory(error) => error.fmt(f),
+            OpenError::Opening(error @ OpeningError::Recovery(_)) => write!(
+                f,
+                "{error}; no record was touched: `penstock inspect` with the data directory shows all, with --repair it tells what a mend would give up"
+            ),
+            OpenError::Opening(error) => error.fmt(f),
+            OpenError::Cores { shards, allowed } => write!(
+                f,
+                "--shards {shards} needs as many CPUs, and this process may use {allowed}: ask for at most {allowed}"
+            ),
+            OpenError::Option(text) => f.write_str(text),
+            OpenError::System { action, error } => write!(f, "cannot {action}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl From<OpeningError> for OpenError {
+    fn from(error: OpeningError) -> Self {
+        OpenError::Opening(error)
+    }
+}
+
+/// What `action` was refused with.
+fn system(action: &'static str) -> impl Fn(io::Error) -> OpenError {
+    move |error| OpenError::System { action, error }
+}
+
+/// Takes a line for people.
+pub(crate) type Say = fn(fmt::Arguments<'_>);
+
+/// What all shards of a data directory start from. Holds the directory's lock and the thread that
+/// makes segment files, so it is to outlive the shards.
+pub(crate) struct Node {
+    pub(crate) directory: Directory,
+    pub(crate) config: Arc<Config>,
+    pub(crate) topology: Topology,
+    pub(crate) stats: Arc<Stats>,
+    allowed: Vec<CoreId>,
+    owner: Owner,
+    survey: Arc<Survey>,
+    spares: Spares,
+    spares_left: Vec<FileId>,
+    disk_mode: disk::IoMode,
+    sync: SyncMethod,
+    clock: Instant,
+    unix_ms_at_start: u64,
+}
+
+impl Node {
+    /// Locks the directory, begins its next incarnation, times the disk and surveys the logs.
+    /// A new directory gets `shards_of_new` shards if the configuration names no number.
+    ///
+    /// # Errors
+    /// [`OpenError`], whose text is one line that names the cause and what to do.
+    pub(crate) fn open(config: Config, shards_of_new: u32, say: Say) -> Result<Node, OpenError> {
+        let allowed = checks::allowed_cores();
+        let too_many = |shards: u32| match usize::try_from(shards) {
+            Ok(wanted) if wanted <= allowed.len() => Ok(()),
+            _ => Err(OpenError::Cores {
+                shards,
+                allowed: allowed.len(),
+            }),
+        };
+        too_many(u32::from(config.shards))?;
+        let options = DirectoryOptions {
+            shards: (config.shards > 0).then_some(u32::from(config.shards)),
+            shards_of_new,
+            segment_bytes: config.segment_bytes,
+        };
+        let directory = Directory::open(&config.data, options).map_err(OpenError::Directory)?;
+        let identity = *directory.identity();
+        let shards = u16::try_from(identity.log_count)
+            .map_err(|_| OpenError::Option(format!("{} shards", identity.log_count)))?;
+        too_many(identity.log_count)?;
+
+        let disk_mode = match config.io {
+            IoMode::Auto => disk::IoMode::Auto,
+            IoMode::Uring => disk::IoMode::Uring,
+            IoMode::Threads => disk::IoMode::Threads,
+        };
+        banner(&config, &directory, shards, say);
+        // On a thread of its own: the kernel keeps the workers that a sync needed for as long as the
+        // thread lives, and the shards are to show none.
+        let sync = std::thread::scope(|scope| {
+            let timed = scope.spawn(|| calibrate_disk(&directory, disk_mode, say));
+            timed.join().expect("calibration does not panic")
+        })?;
+        let owner = Owner {
+            cluster_id: identity.cluster_id,
+            node_id: identity.node_id,
+        };
+        let Inventory {
+            survey,
+            spares: spares_left,
+        } = take_inventory(
+            &mut directory.segments().clone(),
+            owner,
+            shards,
+            config.segment_bytes,
+        )?;
+        let spares = Spares::start(directory.segments())
+            .map_err(system("start the thread that prepares segments"))?;
+        Ok(Node {
+            directory,
+            topology: Topology::new(shards),
+            stats: Arc::new(Stats::new(shards)),
+            config: Arc::new(config),
+            allowed,
+            owner,
+            survey: Arc::new(survey),
+            spares,
+            spares_left,
+            disk_mode,
+            sync,
+            clock: Instant::now(),
+            unix_ms_at_start: unix_ms(),
+        })
+    }
+
+    /// How many shards there are.
+    pub(crate) fn shards(&self) -> u16 {
+        self.topology.shards()
+    }
+
+    /// What one shard starts from; moves to its thread. `port_of` is for clients that know the map.
+    pub(crate) fn shard(
+        &self,
+        shard: u16,
+        port_of: impl Fn(u16) -> u16,
+    ) -> Result<ShardStart, OpenError> {
+        let (config, identity) = (&self.config, self.directory.identity());
+        let hello = ServerHello {
+            protocol: 1,
+            shard,
+            shard_count: self.shards(),
+            auth_methods: AUTH_NONE,
+            cluster_id: identity.cluster_id,
+            node_id: identity.node_id,
+            incarnation: identity.incarnation,
+            features: 0,
+            nonce: [0; 32],
+            limits: Limits {
+                frame_bytes_max: config.frame_bytes_max,
+                value_bytes_max: config.value_bytes_max,
+            },
+            interval_ms: config.interval_ms,
+            slots: self.topology.ranges(port_of),
+        };
+        let shard_config = ShardConfig {
+            shard,
+            topology: self.topology,
+            hello,
+            level_min: config.durability,
+            output_bytes_max: usize::try_from(config.output_bytes_max).unwrap_or(usize::MAX),
+            partial_frame_us_max: u64::from(config.partial_frame_timeout_ms) * 1000,
+            write_stall_us_max: u64::from(config.write_stall_timeout_ms) * 1000,
+            idle_us_max: u64::from(config.idle_timeout_s) * 1_000_000,
+            mailed_items_max: 64 * 1024,
+            hash_seed: crate::system::random_u64().map_err(system("get random bytes"))?,
+        };
+        Ok(ShardStart {
+            shard,
+            core: self.allowed.get(usize::from(shard)).copied(),
+            config: Arc::clone(config),
+            shard_config,
+            owner: self.owner,
+            survey: Arc::clone(&self.survey),
+            segments: self.directory.segments().clone(),
+            spares: self.spares.handle(),
+            spares_left: self
+                .spares_left
+                .iter()
+                .copied()
+                .skip(usize::from(shard))
+                .step_by(usize::from(self.shards()))
+                .collect(),
+            disk_mode: self.disk_mode,
+            sync: self.sync,
+            stats: Arc::clone(&self.stats),
+            clock: self.clock,
+            unix_ms_at_start: self.unix_ms_at_start,
+        })
+    }
+}
+
+/// What one shard starts from.
+pub(crate) struct ShardStart {
+    pub(crate) shard: u16,
+    pub(crate) core: Option<CoreId>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) shard_config: ShardConfig,
+    pub(crate) owner: Owner,
+    pub(crate) survey: Arc<Survey>,
+    pub(crate) segments: Segments,
+    pub(crate) spares: SpareHandle,
+    /// Spare segments that an earlier run left, for this shard.
+    pub(crate) spares_left: Vec<FileId>,
+    pub(crate) disk_mode: disk::IoMode,
+    pub(crate) sync: SyncMethod,
+    pub(crate) stats: Arc<Stats>,
+    pub(crate) clock: Instant,
+    pub(crate) unix_ms_at_start: u64,
+}
+
+impl ShardStart {
+    /// Opens the disk on the calling thread, which is to run the shard, and replays the log.
+    /// Segment files that the shard asks for go to `deliver_spare`.
+    pub(crate) fn open(&self, deliver_spare: DeliverSpare) -> Result<Opened, OpenError> {
+        let arena = Arena::new(ArenaLayout::default())
+            .map_err(system("map the memory of a shard's disk"))?;
+        let options = DiskOptions {
+            mode: self.disk_mode,
+            ..DiskOptions::default()
+        };
+        let mut disk = Disk::open(options, &arena)
+            .map_err(|refused| OpenError::Option(refused.to_string()))?;
+
+        let began = Instant::now();
+        let log = LogConfig {
+            owner: self.owner,
+            incarnation: self.shard_config.hello.incarnation,
+            log_id: u64::from(self.shard) + 1,
+            frame_bytes: 256 << 10,
+            record_bytes_max: usize::try_from(self.config.record_bytes_max()).unwrap_or(usize::MAX),
+            frames_in_flight_max: usize::try_from(self.config.frames_in_flight)
+                .expect("a small number"),
+            frames_sealed_max: 8,
+            sync: self.sync,
+            interval_us: u64::from(self.config.interval_ms) * 1000,
+            idle_mark_us: 5_000,
+        };
+        let cache_bytes = self.config.cache_bytes / u64::from(self.shard_config.topology.shards());
+        let opening::Opened {
+            mut shard,
+            recovered,
+            files,
+        } = opening::open_shard(
+            &mut self.segments.clone(),
+            &self.survey,
+            self.shard_config.clone(),
+            log,
+            self.config.segment_bytes,
+            usize::try_from(cache_bytes).unwrap_or(usize::MAX),
+            arena,
+        )?;
+        let recovery_ms = began.elapsed().as_millis();
+
+        for &file in files.iter().chain(&self.spares_left) {
+            let fd = self
+                .segments
+                .open_file(file)
+                .map_err(system("open a segment"))?;
+            disk.attach(file, fd);
+        }
+        for &file in &self.spares_left {
+            let salt = crate::system::random_u64().map_err(system("get random bytes"))?;
+            let bytes = self.config.segment_bytes;
+            shard.step(
+                Now::default(),
+                Event::Spare { file, salt, bytes },
+                &mut Outbox::default(),
+            );
+        }
+        let torn = recovered.torn.map_or(String::new(), |torn| {
+            format!("; {:08}.seg was torn at offset {} by a crash, nothing acknowledged as durable was there", torn.file.0, torn.offset)
+        });
+        let text = format!(
+            "core {}, {} keys from {} records in {recovery_ms} ms{torn}",
+            self.core.map_or("any".into(), |core| core.id.to_string()),
+            shard.usage().keys,
+            recovered.records
+        );
+        let engine = Engine::new(self, shard, disk, deliver_spare);
+        Ok(Opened { engine, text })
+    }
+}
+
+impl SegmentFiles for Segments {
+    type Reader = SegmentReader;
+
+    fn reader(&self) -> SegmentReader {
+        Segments::reader(self)
+    }
+
+    fn truncate(&mut self, file: FileId, bytes: u64) -> io::Result<()> {
+        Segments::truncate(self, file, bytes)
+    }
+
+    fn remove(&mut self, file: FileId) -> io::Result<()> {
+        Segments::remove(self, file)
+    }
+
+    fn sync(&mut self, file: FileId) -> io::Result<()> {
+        File::from(self.open_file(file)?).sync_all()
+    }
+}
+
+/// A shard that is ready to serve, and what it found.
+pub(crate) struct Opened {
+    pub(crate) engine: Engine,
+    pub(crate) text: String,
+}
+
+/// Times the disk once, before the shards share it, and says which way of syncing it is best at.
+fn calibrate_disk(
+    directory: &Directory,
+    mode: disk::IoMode,
+    say: Say,
+) -> Result<SyncMethod, OpenError> {
+    let arena = Arena::new(ArenaLayout::default()).map_err(system("map the memory of a disk"))?;
+    let options = DiskOptions {
+        mode,
+        ..DiskOptions::default()
+    };
+    let mut disk =
+        Disk::open(options, &arena).map_err(|refused| OpenError::Option(refused.to_string()))?;
+    say(format_args!("{:<12} {}", "disk engine", disk.describe()));
+    disk.problems()
+        .iter()
+        .for_each(|problem| tell_problem(problem, say));
+    let calibration = match calibrate(&mut disk, &arena, directory.segments()) {
+        // What is on a full disk can still be read.
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            say(format_args!(
+                "sync method  durable writes: not timed, because the disk is full"
+            ));
+            return Ok(SyncMethod::DurableWrite);
+        }
+        timed => timed.map_err(system("time the disk"))?,
+    };
+    let method = match calibration.method {
+        SyncMethod::DurableWrite => "durable writes",
+        SyncMethod::WriteThenSync => "write, then fdatasync",
+    };
+    say(format_args!(
+        "sync method  {method}: 4 KiB durable in {} us by durable writes, {} us by write and fdatasync; read in {} us",
+        calibration.durable_write_us, calibration.write_then_sync_us, calibration.read_us
+    ));
+    Ok(calibration.method)
+}
+
+fn tell_problem(problem: &Problem, say: Say) {
+    say(format_args!("  problem    {}", problem.cause));
+    say(format_args!("  mend       {}", problem.mend));
+}
+
+fn unix_ms() -> u64 {
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(0)
+}
+
+/// What the machine is like, each problem with its cause and its mend.
+fn banner(config: &Config, directory: &Directory, shards: u16, say: Say) {
+    say(format_args!("penstock {}", env!("CARGO_PKG_VERSION")));
+    let identity = directory.identity();
+    say(format_args!(
+        "data         {} ({}, start {}, {shards} shards)",
+        directory.path().display(),
+        if directory.is_new() {
+            "new"
+        } else {
+            "existing"
+        },
+        identity.incarnation
+    ));
+    let demand = Demand {
+        segments: directory.segments(),
+        shards: u32::from(shards),
+        segment_bytes: config.segment_bytes,
+        arena_bytes: ArenaLayout::default().bytes() as u64,
+        connections_max: u64::from(config.connections_max),
+    };
+    for check in checks::look(&demand) {
+        say(format_args!("{:<12} {}", check.name, check.value));
+        check
+            .problem
+            .iter()
+            .for_each(|problem| tell_problem(problem, say));
+    }
+}
