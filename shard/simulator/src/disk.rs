@@ -25,6 +25,8 @@ use crate::random::Random;
 /// What a device writes as a whole.
 pub const SECTOR_BYTES: usize = 512;
 const EIO: i32 = 5;
+/// How long a write or sync takes, at most: who waits for the disk has to wait longer.
+pub const STALL_US_MAX: u64 = 90_000_000;
 
 /// Memory for the simulated device, bounded as the server's arena is.
 #[derive(Clone)]
@@ -104,7 +106,7 @@ pub struct DiskFaults {
     pub read_error: u32,
     /// A read gives other bytes once.
     pub bad_read: u32,
-    /// A write takes a thousand times longer.
+    /// A write or sync takes a thousand times longer, up to [`STALL_US_MAX`].
     pub stall: u32,
     /// A write that completes was never done.
     pub lost_write: u32,
@@ -265,7 +267,7 @@ impl Disk {
             _ => Way::Good,
         };
         if !matches!(io, Io::Read { .. }) && random.chance(faults.stall) {
-            took_us = took_us * 1000 + 200_000;
+            took_us = (took_us * 1000 + 200_000).min(STALL_US_MAX);
             self.hit(Fault::SlowDisk);
         }
         let ticket = self.next_ticket;

@@ -31,7 +31,7 @@ use penstock_storage::summary::SUMMARY_BYTES_MAX;
 
 use crate::coverage::{Coverage, Fault, Operation};
 use crate::damage::{self, Expected};
-use crate::disk::{Disk, DiskFaults, Files, Pool, PoolBlock};
+use crate::disk::{Disk, DiskFaults, Files, Pool, PoolBlock, STALL_US_MAX};
 use crate::linear;
 use crate::oracle::{self, Oracle, State};
 use crate::plan::{Blow, Budget, Plan};
@@ -152,10 +152,11 @@ const SETTLE_US: u64 = 3_000_000;
 const FIRST_FRAME: u64 = 4096;
 /// Events of one run, at most.
 const EVENTS_MAX: u64 = 6_000_000;
-/// Within this every operation is answered once there are no more faults.
-const QUIET_US_MAX: u64 = 120_000_000;
-/// A clean stop is complete after this.
-const CLEAN_STOP_US_MAX: u64 = 120_000_000;
+/// Within this every operation is answered once there are no more faults but a stall that began
+/// before.
+const QUIET_US_MAX: u64 = STALL_US_MAX + 30_000_000;
+/// A clean stop is complete after this, although the disk may stall in it.
+const CLEAN_STOP_US_MAX: u64 = STALL_US_MAX + 30_000_000;
 
 /// A world before its first event.
 pub struct World {

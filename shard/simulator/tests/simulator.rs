@@ -1,14 +1,20 @@
 //! The simulator itself: that a seed is one run, and that its judges object to what is wrong.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use penstock_net::level::AckLevel;
 use penstock_net::reply::{ReplyHead, ReplyItem};
 use penstock_net::request::Version;
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
-use penstock_simulator::coverage::Operation;
+use penstock_simulator::coverage::{Coverage, Operation};
+use penstock_simulator::disk::{Disk, STALL_US_MAX};
 use penstock_simulator::linear;
 use penstock_simulator::oracle::{Oracle, Plan};
+use penstock_simulator::random::Random;
 use penstock_simulator::world;
+use penstock_storage::io::{FileId, Io, IoToken};
 
 #[test]
 fn the_same_seed_gives_the_same_run_and_another_seed_another() {
@@ -26,6 +32,21 @@ fn every_seed_counts_and_holds() {
         assert_eq!(report.failure, None, "repeat it: cargo sim --seed {seed}");
         assert!(report.operations >= 5_000 && report.recoveries >= 1);
     }
+}
+
+#[test]
+fn no_stall_outlasts_what_is_waited_for_the_disk() {
+    let coverage = Rc::new(RefCell::new(Coverage::default()));
+    let mut disk = Disk::new(Random::new(1, 2), coverage);
+    disk.faults.stall = 1_000_000;
+    disk.write_us = 1_500;
+    let mut longest_us = 0;
+    for number in 0..20_000 {
+        let (token, file) = (IoToken(number), FileId(1));
+        let (_, ends_us) = disk.submit(0, Io::Sync { token, file });
+        longest_us = longest_us.max(ends_us);
+    }
+    assert_eq!(longest_us, STALL_US_MAX);
 }
 
 /// One strict counter under the judges.
