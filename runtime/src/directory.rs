@@ -6,6 +6,7 @@
 //!   IDENTITY                 one block, see `identity.rs`; replaced as a whole at each start
 //!   segments/00000007.seg    FileId(7); for life
 //!   segments/*.tmp           being made; removed at the next start
+//!   segments/staging/        second names of files while a backup copies them, see `backup.rs`
 //!   lostfound/0001/          what a repair replaced, see `repair.rs`
 //! ```
 
@@ -20,13 +21,14 @@ use std::{fmt, process};
 
 use penstock_storage::io::{BLOCK_BYTES, FileId, SegmentSource};
 
+use crate::backup::staging::Staging;
 use crate::identity::{FORMAT_VERSION, Identity, IdentityError};
 use crate::system;
 
 const LOCK: &str = "LOCK";
 const IDENTITY: &str = "IDENTITY";
 const IDENTITY_TMP: &str = "IDENTITY.tmp";
-const SEGMENTS: &str = "segments";
+pub(crate) const SEGMENTS: &str = "segments";
 
 /// What a server wants of its directory.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +116,15 @@ impl Directory {
         Self::look_at(path, |path| lock(path).map(Some))
     }
 
+    /// Looks at the directory of a server that runs: takes no lock. What its files hold changes
+    /// meanwhile, and they come and go.
+    ///
+    /// # Errors
+    /// As for [`Directory::open`].
+    pub fn beside(path: &Path) -> Result<Self, DirectoryError> {
+        Self::look_at(path, |_| Ok(None))
+    }
+
     fn look_at(
         path: &Path,
         lock: impl FnOnce(&Path) -> Result<Option<File>, DirectoryError>,
@@ -176,6 +187,7 @@ impl Segments {
             let folder = folder.clone();
             move |source| DirectoryError::io(&folder, action, source)
         };
+        Staging::clear(&folder).map_err(at("clean"))?;
         for entry in fs::read_dir(&folder).map_err(at("list"))? {
             let path = entry.map_err(at("list"))?.path();
             if path.extension().is_some_and(|extension| extension == "tmp") {
@@ -352,7 +364,8 @@ fn file_id(name: &std::ffi::OsStr) -> Option<FileId> {
     (digits == format!("{number:08}")).then_some(FileId(number))
 }
 
-fn named(path: &Path, error: &io::Error) -> io::Error {
+/// The error with the name of what it is about.
+pub(crate) fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
@@ -370,6 +383,26 @@ fn make_directory(path: &Path) -> Result<bool, DirectoryError> {
     sync_directory(above.unwrap_or(Path::new(".")))
         .map_err(|error| DirectoryError::io(path, "sync the directory above", error))?;
     Ok(true)
+}
+
+/// Makes the directory, or takes one that is there and empty, and locks it: for whoever fills it
+/// and writes its identity last.
+///
+/// # Errors
+/// As for [`Directory::open`]; [`DirectoryError::NotEmpty`] if anything is in it.
+pub(crate) fn claim_empty(path: &Path) -> Result<File, DirectoryError> {
+    make_directory(path)?;
+    let list = |error| DirectoryError::io(path, "list", error);
+    for entry in fs::read_dir(path).map_err(list)? {
+        let name = entry.map_err(list)?.file_name();
+        if name != "lost+found" {
+            return Err(DirectoryError::NotEmpty {
+                path: path.into(),
+                entry: name.to_string_lossy().into_owned(),
+            });
+        }
+    }
+    lock(path)
 }
 
 /// A directory without an identity is ours only if nothing is in it but what an interrupted first
@@ -448,7 +481,7 @@ fn hold(file: &File, path: &Path) -> Result<(), DirectoryError> {
     }
 }
 
-fn read_identity(path: &Path) -> Result<Option<Identity>, DirectoryError> {
+pub(crate) fn read_identity(path: &Path) -> Result<Option<Identity>, DirectoryError> {
     let path = path.join(IDENTITY);
     let block = match File::open(&path) {
         Ok(file) => {
@@ -489,7 +522,7 @@ fn new_identity(options: DirectoryOptions) -> io::Result<Identity> {
 }
 
 /// Replaces the file as a whole: after a power cut it is the old one or the new one.
-fn write_identity(path: &Path, identity: &Identity) -> io::Result<()> {
+pub(crate) fn write_identity(path: &Path, identity: &Identity) -> io::Result<()> {
     let tmp = path.join(IDENTITY_TMP);
     let mut file = OpenOptions::new()
         .write(true)
@@ -527,6 +560,13 @@ pub enum DirectoryError {
     },
     /// Not empty and not ours.
     Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Something in it.
+        entry: String,
+    },
+    /// To be filled, and something is there.
+    NotEmpty {
         /// The directory.
         path: PathBuf,
         /// Something in it.
@@ -615,6 +655,11 @@ impl fmt::Display for DirectoryError {
                 out,
                 "{}: not a data directory: it holds '{entry}' and no IDENTITY; name an empty or a \
                  new one with --data",
+                path.display()
+            ),
+            Self::NotEmpty { path, entry } => write!(
+                out,
+                "{}: not empty: it holds '{entry}'; name an empty or a new directory",
                 path.display()
             ),
             Self::Empty { path } => {

@@ -185,7 +185,17 @@ impl Engine {
             self.publish(now);
         }
         for &(session, request_id) in &asked {
-            let head = format!("{},\"uptime_ms\":{}", self.info_head, now.us / 1000);
+            let end = self.shard.store().log().durable_end();
+            let head = format!(
+                "{},\"uptime_ms\":{},\"log\":{{\"shard\":{},\"id\":{},\"durable_lsn\":{},\"segment\":{},\"end_offset\":{}}}",
+                self.info_head,
+                now.us / 1000,
+                self.number,
+                end.log_id,
+                end.lsn.0,
+                end.segment_sequence,
+                end.end_offset
+            );
             let text = &self.stats.json(&head);
             let told = Event::Info {
                 session,

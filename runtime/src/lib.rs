@@ -1,5 +1,6 @@
 //! The process: pinned cores, rings, sockets, timers, mailboxes between cores, start-up checks, configuration.
 
+pub mod backup;
 pub mod block;
 pub mod calibrate;
 pub mod checks;

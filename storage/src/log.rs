@@ -99,6 +99,19 @@ pub struct LogStart {
     pub is_unproven: bool,
 }
 
+/// Where the durable part of a log ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DurableEnd {
+    /// The log.
+    pub log_id: u64,
+    /// Its last durable record.
+    pub lsn: Lsn,
+    /// Sequence of the segment with the last durable frame of any kind; 0 if there is none.
+    pub segment_sequence: u64,
+    /// Where that frame ends.
+    pub end_offset: u64,
+}
+
 /// Whether a record can be appended now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
@@ -218,6 +231,8 @@ pub struct Log<P: Blocks> {
     sync_under_way: bool,
 
     durable: Lsn,
+    /// Segment and end of the last durable frame.
+    durable_end: (u64, u64),
     written: Lsn,
     sealed: Lsn,
     appended: Lsn,
@@ -260,6 +275,7 @@ impl<P: Blocks> Log<P> {
             under_way: 0,
             sync_under_way: false,
             durable: start.last_lsn,
+            durable_end: (start.last_sequence, start.end_offset),
             written: start.last_lsn,
             sealed: start.last_lsn,
             appended: start.last_lsn,
@@ -348,6 +364,18 @@ impl<P: Blocks> Log<P> {
     #[must_use]
     pub fn durable(&self) -> Lsn {
         self.durable
+    }
+
+    /// Where that ends on the disk: whoever copies the segments up to there has all that survives.
+    #[must_use]
+    pub fn durable_end(&self) -> DurableEnd {
+        let (segment_sequence, end_offset) = self.durable_end;
+        DurableEnd {
+            log_id: self.config.log_id,
+            lsn: self.durable,
+            segment_sequence,
+            end_offset,
+        }
     }
 
     /// The last record appended.
@@ -795,6 +823,10 @@ impl<P: Blocks> Log<P> {
                 break;
             }
             self.durable = write.last_lsn;
+            if let Some((home, _)) = write.frame {
+                let end_offset = write.offset + u64::from(write.len);
+                self.durable_end = (home.segment_sequence, end_offset);
+            }
             self.writes.pop_front();
             self.front_token += 1;
         }

@@ -38,7 +38,25 @@ pub struct ServerAddress {
     timeout_ms: u16,
 }
 
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.addr)
+    }
+}
+
 impl ServerAddress {
+    /// The same host at another port.
+    pub fn on_port(&self, port: u16) -> ServerAddress {
+        let host = self
+            .addr
+            .rsplit_once(':')
+            .map_or(&*self.addr, |(host, _)| host);
+        ServerAddress {
+            addr: format!("{host}:{port}"),
+            timeout_ms: self.timeout_ms,
+        }
+    }
+
     /// Connects and greets.
     pub fn connect(&self) -> Result<Connection, Failure> {
         let timeout = Duration::from_millis(self.timeout_ms.into());

@@ -2,7 +2,7 @@
 //! makes one that is damaged fit to be served, if the operator agrees to what that gives up.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use penstock_runtime::directory::{Directory, DirectoryError};
@@ -50,38 +50,11 @@ impl InspectArgs {
         } else {
             Directory::repair(&self.directory)
         };
-        let directory = opened.map_err(|error| match error {
-            DirectoryError::Damaged { .. } => Failure::no(error),
-            _ => Failure::usage(error),
-        })?;
+        let directory = opened.map_err(cannot_open)?;
         if self.repair {
             return self.repair(&directory);
         }
-        let identity = directory.identity();
-        let mut out = Output::stdout();
-        out.line(format_args!(
-            "{}: cluster {}, node {}, started {} times, {} logs",
-            self.directory.display(),
-            hex(&identity.cluster_id),
-            hex(&identity.node_id),
-            identity.incarnation,
-            identity.log_count,
-        ));
-        let mut source = directory.segments().reader();
-        let report = inspect(&mut source, Some(owner_of(&directory)), &mut |event| {
-            if self.dump {
-                show(&mut out, event);
-            }
-        });
-        summarize(&mut out, &report);
-        out.finish()?;
-        match report.damage.len() {
-            0 => Ok(()),
-            count => Err(Failure::no(format_args!(
-                "{count} damaged in {}; a start would be refused; --repair shows what can be done",
-                self.directory.display()
-            ))),
-        }
+        report(&directory, self.dump)
     }
 
     /// Prints the plan; carries it out if all that it gives up was accepted.
@@ -146,6 +119,46 @@ impl InspectArgs {
             return Err(Failure::no("there is damage left: repair again"));
         }
         Ok(())
+    }
+}
+
+/// Prints what a stopped data directory holds; fails if anything in it is damaged.
+pub fn check(path: &Path, dump: bool) -> Result<(), Failure> {
+    report(&Directory::inspect(path).map_err(cannot_open)?, dump)
+}
+
+fn report(directory: &Directory, dump: bool) -> Result<(), Failure> {
+    let identity = directory.identity();
+    let mut out = Output::stdout();
+    out.line(format_args!(
+        "{}: cluster {}, node {}, incarnation {}, {} logs",
+        directory.path().display(),
+        hex(&identity.cluster_id),
+        hex(&identity.node_id),
+        identity.incarnation,
+        identity.log_count,
+    ));
+    let mut source = directory.segments().reader();
+    let report = inspect(&mut source, Some(owner_of(directory)), &mut |event| {
+        if dump {
+            show(&mut out, event);
+        }
+    });
+    summarize(&mut out, &report);
+    out.finish()?;
+    match report.damage.len() {
+        0 => Ok(()),
+        count => Err(Failure::no(format_args!(
+            "{count} damaged in {}; a start would be refused; `penstock inspect` with --repair shows what can be done",
+            directory.path().display()
+        ))),
+    }
+}
+
+fn cannot_open(error: DirectoryError) -> Failure {
+    match error {
+        DirectoryError::Damaged { .. } => Failure::no(error),
+        _ => Failure::usage(error),
     }
 }
 

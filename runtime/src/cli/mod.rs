@@ -1,5 +1,6 @@
 //! The tree of commands: what a shell may say, and which exit code answers it.
 
+mod backup;
 mod client;
 mod connection;
 mod inspect;
@@ -17,6 +18,7 @@ use penstock_runtime::server::ServeError;
 use penstock_shard::opening::OpeningError;
 use penstock_storage::recovery::RecoveryError;
 
+use backup::{BackupArgs, RestoreArgs, VerifyArgs};
 use client::{DelArgs, GetArgs, InfoArgs, PingArgs, SetArgs, UpdateIfArgs};
 use inspect::InspectArgs;
 use options::OptionFlags;
@@ -70,6 +72,12 @@ enum Command {
     Info(InfoArgs),
     /// Check a stopped data directory byte by byte and say what it holds
     Inspect(InspectArgs),
+    /// Copy the data of a running or a stopped server to another directory
+    Backup(BackupArgs),
+    /// Make a data directory from a backup
+    Restore(RestoreArgs),
+    /// Check every byte of the backups in a directory, or of a stopped data directory
+    Verify(VerifyArgs),
     /// Load a server and measure it: two numbers, or all of them with --full
     #[command(after_help = format!("{BENCH_EXAMPLES}\n\n{EXIT_CODES}"))]
     Bench(penstock_benches::BenchArgs),
@@ -194,6 +202,9 @@ impl Command {
             Command::Ping(args) => args.run(),
             Command::Info(args) => args.run(),
             Command::Inspect(args) => args.run(),
+            Command::Backup(args) => args.run(),
+            Command::Restore(args) => args.run(),
+            Command::Verify(args) => args.run(),
             Command::Bench(args) => penstock_benches::run(&args).map_err(|error| match error {
                 penstock_benches::BenchError::Arguments(_) => Failure::usage(error),
                 _ => Failure::server(error),

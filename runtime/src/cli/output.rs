@@ -57,6 +57,12 @@ impl<W: Write> Output<W> {
     }
 }
 
+/// A number and what it counts, in its plural where it is not one.
+pub fn count(number: u64, what: &str) -> String {
+    let end = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{end}")
+}
+
 /// Two digits a byte.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

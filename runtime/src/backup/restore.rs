@@ -1,0 +1,163 @@
+//! Restoring a backup: a new data directory that a server can be started on.
+//!
+//! The restored node is **another node**: it keeps the cluster id and gets a node id of its own,
+//! because the one that was backed up may still run, or run again, and whoever met both must not
+//! take them for one. It also skips terms: the original may have begun some after the backup, and a
+//! version that it gave out then must not be given out here for another value.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::Path;
+
+use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::segment::{FirstBlock, SegmentHeader};
+
+use super::BackupError;
+use super::manifest::{Manifest, SegmentCopy};
+use super::vault;
+use crate::directory::{SEGMENTS, claim_empty, named, sync_directory, write_identity};
+use crate::identity::Identity;
+use crate::system;
+
+/// Terms that a restored node leaves out: more starts of the original between a backup and its
+/// restore than ever happen. Terms end at 2^24, after 16,000 restores one behind the other.
+pub const TERMS_SKIPPED: u64 = 1024;
+/// No term is as high.
+const TERMS_END: u64 = 1 << 24;
+
+/// What was restored.
+#[derive(Debug)]
+pub struct Restored {
+    /// The name of the backup.
+    pub name: String,
+    /// What stands in it.
+    pub manifest: Manifest,
+    /// Whose the new data directory is.
+    pub identity: Identity,
+}
+
+/// Makes the data directory `to`, which must not exist or be empty, from the newest backup in `from`
+/// or the one with this name. Every byte is checked against its hash on the way.
+///
+/// # Errors
+/// [`BackupError`]. What was made is removed again, if the system allows it; without its IDENTITY,
+/// which is written last, no server takes it.
+pub fn restore(
+    from: &Path,
+    to: &Path,
+    name: Option<&str>,
+    now_ms: u64,
+) -> Result<Restored, BackupError> {
+    let _vault_lock = vault::hold_to_read(from)?;
+    let (name, manifest) = choose(from, name)?;
+    let incarnation = manifest.incarnation + TERMS_SKIPPED;
+    if incarnation >= TERMS_END {
+        return Err(BackupError::Vault(format!(
+            "{name}: incarnation {} leaves no terms for another restore: they end at {TERMS_END}",
+            manifest.incarnation
+        )));
+    }
+    let mut node_id = [0; 16];
+    system::fill_random(&mut node_id)?;
+    let identity = Identity {
+        cluster_id: manifest.cluster_id,
+        node_id,
+        incarnation,
+        log_count: manifest.log_count,
+        segment_bytes: manifest.segment_bytes,
+        created_ms: now_ms,
+    };
+    let made_now = !to.exists();
+    let _lock = claim_empty(to)?;
+    let filled = fill(from, to, &manifest, &identity);
+    if filled.is_err() {
+        let _ = fs::remove_dir_all(to.join(SEGMENTS));
+        let _ = match made_now {
+            true => fs::remove_dir_all(to),
+            false => fs::remove_file(to.join("LOCK")),
+        };
+    }
+    filled?;
+    Ok(Restored {
+        name,
+        manifest,
+        identity,
+    })
+}
+
+fn choose(from: &Path, name: Option<&str>) -> Result<(String, Manifest), BackupError> {
+    let mut found = vault::manifests(from)?;
+    let chosen = match name {
+        Some(name) => found.into_iter().find(|(found, _)| found == name),
+        None => found.pop(),
+    };
+    match chosen {
+        Some((name, Ok(manifest))) => Ok((name, manifest)),
+        Some((name, Err(error))) => Err(BackupError::Damaged(format!(
+            "{}; name another with --backup",
+            vault::unusable(from, &name, &error)
+        ))),
+        None => Err(BackupError::Vault(match name {
+            Some(name) => format!("{}: no backup is named {name}", from.display()),
+            None => format!("{}: no backup is there", from.display()),
+        })),
+    }
+}
+
+fn fill(
+    from: &Path,
+    to: &Path,
+    manifest: &Manifest,
+    identity: &Identity,
+) -> Result<(), BackupError> {
+    let folder = to.join(SEGMENTS);
+    let made = DirBuilder::new().mode(0o700).create(&folder);
+    made.map_err(|error| named(&folder, &error))?;
+    for (file, log, segment) in manifest.numbered() {
+        let source = vault::segment_path(from, log.log_id, segment);
+        let path = folder.join(format!("{:08}.seg", file.0));
+        copy(&source, &path, segment, log.is_last(segment), identity)?;
+    }
+    sync_directory(&folder).map_err(|error| named(&folder, &error))?;
+    write_identity(to, identity).map_err(|error| named(to, &error))?;
+    Ok(())
+}
+
+/// Copies a segment, gives it its new owner and, if it is the last of its log, its full length.
+fn copy(
+    source: &Path,
+    path: &Path,
+    segment: &SegmentCopy,
+    is_last: bool,
+    identity: &Identity,
+) -> Result<(), BackupError> {
+    let at = |error: io::Error| named(path, &error);
+    let mut file = vault::new_file(path).map_err(at)?;
+    let hash =
+        vault::pour(source, segment.bytes, &mut file).map_err(|error| named(source, &error))?;
+    if hash != segment.hash {
+        return Err(BackupError::Damaged(format!(
+            "{}: its hash disagrees; nothing was restored: `penstock verify` shows which backups are whole",
+            source.display()
+        )));
+    }
+    let mut block = [0; BLOCK_BYTES];
+    fs::File::open(source)
+        .and_then(|file| file.read_exact_at(&mut block, 0))
+        .map_err(|error| named(source, &error))?;
+    let FirstBlock::Segment(mut header) = SegmentHeader::read(&block) else {
+        return Err(BackupError::Damaged(format!(
+            "{}: it is no segment, as its hash wants it; nothing was restored",
+            source.display()
+        )));
+    };
+    header.owner.node_id = identity.node_id;
+    header.encode(&mut block);
+    file.write_all_at(&block, 0).map_err(at)?;
+    if is_last && header.segment_bytes > segment.bytes {
+        file.set_len(header.segment_bytes).map_err(at)?;
+    }
+    file.sync_all().map_err(at)?;
+    Ok(())
+}

@@ -1,0 +1,278 @@
+//! `penstock backup`, `restore` and `verify`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use penstock_runtime::backup::{self, BackupError, manifest::Manifest};
+use penstock_runtime::identity::Identity;
+use penstock_storage::log::{DurableEnd, Lsn};
+
+use super::connection::ServerAddress;
+use super::inspect::check;
+use super::output::{Output, count, hex};
+use super::{EXIT_CODES, Failure};
+
+const BACKUP_EXAMPLES: &str = "\
+While a server uses the data directory it goes on serving; --addr must reach it, and each shard's own port. All that was
+acknowledged as durable before the backup began is in it. Segments that --to holds already are not copied again. Files
+that the server removes meanwhile keep their space until the backup ends.
+
+Examples:
+  penstock backup --to /mnt/backup/node1
+  penstock backup --to /mnt/backup/node1 --data /var/lib/penstock --keep 7";
+
+const RESTORE_EXAMPLES: &str = "\
+The restored node is another node: it keeps the cluster id, gets a node id of its own and skips terms, so that it can run
+beside the one that was backed up.
+
+Examples:
+  penstock restore --from /mnt/backup/node1 --to ./penstock-data
+  penstock restore --from /mnt/backup/node1 --to ./penstock-data --backup 20261121T101739.123Z.manifest";
+
+const VERIFY_EXAMPLES: &str = "\
+Every byte of every backup is compared with its hash, and the newest one is read as a start would read it. Of a data
+directory it says what penstock inspect says. Nothing is changed.
+
+Examples:
+  penstock verify /mnt/backup/node1
+  penstock verify ./penstock-data";
+
+/// Arguments of `penstock backup`.
+#[derive(Args)]
+#[command(after_help = format!("{BACKUP_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct BackupArgs {
+    /// Directory of this node's backups; made if it does not exist
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    /// Data directory, of a running or a stopped server
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "PENSTOCK_DATA",
+        default_value = "./penstock-data"
+    )]
+    data: PathBuf,
+    /// Keep this many backups, the new one among them, and remove older ones; without it all stay
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: Option<u32>,
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+/// Arguments of `penstock restore`.
+#[derive(Args)]
+#[command(after_help = format!("{RESTORE_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct RestoreArgs {
+    /// Directory of backups
+    #[arg(long, value_name = "DIR")]
+    from: PathBuf,
+    /// Data directory to make; must not exist, or be empty
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    /// Which backup, by the name of its manifest; the newest without it
+    #[arg(long, value_name = "NAME")]
+    backup: Option<String>,
+}
+
+/// Arguments of `penstock verify`.
+#[derive(Args)]
+#[command(after_help = format!("{VERIFY_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct VerifyArgs {
+    /// Directory of backups, or data directory of a stopped server
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+impl BackupArgs {
+    /// Takes the backup; prints what it holds and what was copied for it.
+    pub fn run(self) -> Result<(), Failure> {
+        // The answer of a server that failed keeps its exit code.
+        let mut asked = None;
+        let taken = backup::take(
+            &self.data,
+            &self.to,
+            self.keep.map(|keep| keep as usize),
+            unix_ms(),
+            &mut |identity| {
+                durable_ends(&self.server, identity).map_err(|failure| {
+                    asked = Some(failure);
+                    BackupError::Server(String::new())
+                })
+            },
+        );
+        let taken = taken.map_err(|error| asked.unwrap_or_else(|| failure(error)))?;
+        let mut out = Output::stdout();
+        out.line(format_args!("{}: {}", taken.name, content(&taken.manifest)));
+        out.line(format_args!(
+            "copied {} of {} bytes; the others were there",
+            count(taken.copied, "segment"),
+            taken.copied_bytes
+        ));
+        if taken.pruned > 0 {
+            out.line(format_args!(
+                "removed {}",
+                count(taken.pruned, "older backup")
+            ));
+        }
+        out.finish()
+    }
+}
+
+impl RestoreArgs {
+    /// Makes the data directory; prints what it holds.
+    pub fn run(self) -> Result<(), Failure> {
+        let name = self.backup.as_deref();
+        let restored = backup::restore(&self.from, &self.to, name, unix_ms()).map_err(failure)?;
+        let mut out = Output::stdout();
+        out.line(format_args!(
+            "{}: {}",
+            restored.name,
+            content(&restored.manifest)
+        ));
+        out.line(format_args!(
+            "restored to {} as node {} of cluster {}, incarnation {}",
+            self.to.display(),
+            hex(&restored.identity.node_id),
+            hex(&restored.identity.cluster_id),
+            restored.identity.incarnation
+        ));
+        out.finish()
+    }
+}
+
+impl VerifyArgs {
+    /// Prints a verdict for each backup; fails if one of them is damaged.
+    pub fn run(self) -> Result<(), Failure> {
+        if !backup::is_vault(&self.directory) {
+            let is_left_over = self.directory.join("segments").is_dir()
+                && !self.directory.join("IDENTITY").exists();
+            return match is_left_over {
+                true => Err(Failure::usage(format_args!(
+                    "{}: no backup is there, and no data directory: what is there is of one that was interrupted",
+                    self.directory.display()
+                ))),
+                false => check(&self.directory, false),
+            };
+        }
+        let mut out = Output::stdout();
+        let (mut damaged, mut all) = (0, 0);
+        let unnamed = backup::verify(&self.directory, &mut |verdict| {
+            all += 1;
+            damaged += u64::from(!verdict.damage.is_empty());
+            let text = verdict.manifest.as_ref().map(content).unwrap_or_default();
+            match verdict.damage.is_empty() {
+                true => out.line(format_args!("{}: whole: {text}", verdict.name)),
+                false => out.line(format_args!("{}: DAMAGED", verdict.name)),
+            }
+            for line in &verdict.damage {
+                out.line(format_args!("  {line}"));
+            }
+        });
+        let (files, bytes) = unnamed.map_err(failure)?;
+        if files > 0 {
+            out.line(format_args!(
+                "{} of {bytes} bytes in no backup: an interrupted one left them; the next with --keep removes them",
+                count(files, "file")
+            ));
+        }
+        out.finish()?;
+        match damaged {
+            0 => Ok(()),
+            _ => Err(Failure::no(format_args!(
+                "{damaged} of {} in {} damaged; remove the files that are named and take another",
+                count(all, "backup"),
+                self.directory.display()
+            ))),
+        }
+    }
+}
+
+/// What a backup holds, in words.
+fn content(manifest: &Manifest) -> String {
+    let segments = manifest.logs.iter().map(|log| log.segments.len() as u64);
+    let points: Vec<String> = manifest
+        .logs
+        .iter()
+        .map(|log| format!("log {} to LSN {}", log.log_id, log.lsn))
+        .collect();
+    format!(
+        "{} of {} bytes; {}",
+        count(segments.sum(), "segment"),
+        manifest.bytes(),
+        points.join(", ")
+    )
+}
+
+fn failure(error: BackupError) -> Failure {
+    match error {
+        BackupError::Damaged(_) => Failure::no(error),
+        BackupError::Server(_) => Failure::server(error),
+        BackupError::Directory(_) | BackupError::Vault(_) | BackupError::Io(_) => {
+            Failure::usage(error)
+        }
+    }
+}
+
+/// Asks every shard, on its own port, how far its log is durable: the numbers of the others may be
+/// older than the question.
+fn durable_ends(server: &ServerAddress, identity: &Identity) -> Result<Vec<DurableEnd>, Failure> {
+    let first = server.connect()?;
+    let is_ours = |hello: &penstock_net::hello::ServerHello| {
+        (hello.cluster_id, hello.node_id) == (identity.cluster_id, identity.node_id)
+    };
+    if !is_ours(&first.hello) {
+        return Err(Failure::usage(format_args!(
+            "the server at {server} is node {}, and the data directory is of node {}: name the one that uses it with --addr",
+            hex(&first.hello.node_id),
+            hex(&identity.node_id)
+        )));
+    }
+    let ports: BTreeMap<u16, u16> = first
+        .hello
+        .slots
+        .iter()
+        .map(|range| (range.shard, range.port))
+        .collect();
+    let mut ends = Vec::new();
+    for (shard, port) in ports {
+        let own = server.on_port(port);
+        let mut connection = own.connect()?;
+        let is_same = is_ours(&connection.hello)
+            && (connection.hello.shard, connection.hello.incarnation)
+                == (shard, first.hello.incarnation);
+        if !is_same {
+            return Err(Failure::server(format_args!(
+                "{own} is not shard {shard} of {server}, or the server was started again meanwhile"
+            )));
+        }
+        let text = connection.info()?;
+        let end = end_of(&text).ok_or_else(|| {
+            Failure::server(format_args!(
+                "{own} does not tell how far its log is durable: it is of another version"
+            ))
+        })?;
+        ends.push(end);
+    }
+    Ok(ends)
+}
+
+/// The durable end in the text of INFO.
+fn end_of(text: &str) -> Option<DurableEnd> {
+    let info: serde_json::Value = serde_json::from_str(text).ok()?;
+    let number = |name: &str| info.get("log")?.get(name)?.as_u64();
+    Some(DurableEnd {
+        log_id: number("id")?,
+        lsn: Lsn(number("durable_lsn")?),
+        segment_sequence: number("segment")?,
+        end_offset: number("end_offset")?,
+    })
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
