@@ -686,6 +686,17 @@ fn what_was_written_after_the_answer_is_not_in_the_backup() {
 }
 
 #[test]
+fn a_server_that_cannot_be_asked_is_exit_code_3_and_leaves_nothing() {
+    let (_place, data, vault) = small("unasked");
+    let vault = vault.with_file_name("beside");
+    let _server = held(&data);
+    let words = ["backup", "--data", text(&data), "--to", text(&vault)];
+    let refused = told(3, &[&words[..], &["--addr", "127.0.0.1:1"]].concat());
+    assert!(refused.contains("no server at 127.0.0.1:1"), "{refused}");
+    assert!(!data.join("segments/staging").exists() && !vault.exists());
+}
+
+#[test]
 fn a_durable_record_that_cannot_be_read_is_told() {
     let (_place, data, vault) = small("short");
     let vault = vault.with_file_name("beside");
