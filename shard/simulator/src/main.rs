@@ -279,15 +279,24 @@ fn many(arguments: &Arguments) -> ExitCode {
 
 fn write_ledger(first: u64, totals: &Totals, hours: f64, minutes: f64) -> std::io::Result<()> {
     let (year, month, day) = date(now_s() / 86_400);
-    let mut ledger = fs::OpenOptions::new().append(true).open(LEDGER)?;
-    writeln!(
-        ledger,
+    let row = format!(
         "| {year}-{month:02}-{day:02} | {first} | {} | {} | {} | {hours:.2} | {minutes:.1} | {} |",
         totals.seeds,
         totals.operations,
         totals.recoveries,
         totals.failures.len()
-    )
+    );
+    fs::write(LEDGER, with_row(&fs::read_to_string(LEDGER)?, &row))
+}
+
+/// The ledger with one more row at the end of its first table.
+fn with_row(ledger: &str, row: &str) -> String {
+    let is_row = |line: &&str| line.starts_with('|');
+    let before = ledger.lines().take_while(|line| !is_row(line)).count();
+    let rows = ledger.lines().skip(before).take_while(is_row).count();
+    let mut lines: Vec<&str> = ledger.lines().collect();
+    lines.insert(before + rows, row);
+    lines.join("\n") + "\n"
 }
 
 // ---- planted bugs ----
@@ -453,4 +462,16 @@ fn date(days: u64) -> (u64, u64, u64) {
         shifted - 9
     };
     (400 * era + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_row;
+
+    #[test]
+    fn a_run_is_counted_in_the_first_table_and_nothing_else_moves() {
+        let ledger = "# Ledger\n\n| a |\n|---|\n| 1 |\n\ntext\n\n| b |\n|---|\n| 2 |\n";
+        let longer = "# Ledger\n\n| a |\n|---|\n| 1 |\n| 3 |\n\ntext\n\n| b |\n|---|\n| 2 |\n";
+        assert_eq!(with_row(ledger, "| 3 |"), longer);
+    }
 }
