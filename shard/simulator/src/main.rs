@@ -3,7 +3,6 @@
 //! Threads run whole seeds side by side; nothing is shared between two seeds.
 
 use std::fs;
-use std::io::Write;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
