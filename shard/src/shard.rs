@@ -111,6 +111,8 @@ pub enum Event<'a, B> {
     },
     /// All that was ready has been handed over: emit what is to be done.
     TurnEnds,
+    /// Make all that was executed durable without waiting for the interval.
+    Sync,
     /// Take no more requests, make everything durable, seal the log.
     Stop,
 }
@@ -353,7 +355,15 @@ impl<P: Blocks> Shard<P> {
                 }
             }
             Event::TurnEnds => self.turn_ends(now, outbox),
-            Event::Stop => self.is_stopping = true,
+            Event::Sync => {
+                let log = self.store.log_mut();
+                log.want_durable(log.appended());
+            }
+            Event::Stop => {
+                self.is_stopping = true;
+                // What waits for room is told that there will be none.
+                self.has_progress = true;
+            }
         }
         0
     }
