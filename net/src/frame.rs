@@ -152,9 +152,11 @@ impl Header {
         bytes
     }
 
-    /// Takes the fields apart; nothing is judged but what the caller judges.
+    /// Takes the fields apart; nothing is judged but what the caller judges. For bytes that never
+    /// left the process, or whose CRC was compared.
     #[inline]
-    pub(crate) fn decode(bytes: &[u8; HEADER_BYTES]) -> Self {
+    #[must_use]
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Self {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let u32_at = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])

@@ -7,6 +7,7 @@ pub mod checks;
 pub mod config;
 pub mod directory;
 pub mod disk;
+pub mod embedded;
 mod engine;
 pub mod expression;
 pub mod identity;
@@ -17,6 +18,7 @@ pub mod spare;
 mod stats;
 mod system;
 
+pub use embedded::{Local, Options, Penstock};
 pub use node::OpenError;
 
 // A server with planted bugs is never built, whatever features a build unites.

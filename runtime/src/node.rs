@@ -79,7 +79,7 @@ impl From<OpeningError> for OpenError {
 }
 
 /// What `action` was refused with.
-fn system(action: &'static str) -> impl Fn(io::Error) -> OpenError {
+pub(crate) fn system(action: &'static str) -> impl Fn(io::Error) -> OpenError {
     move |error| OpenError::System { action, error }
 }
 

@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// A pair of limits: what holds now, and up to where the process may raise it itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +154,36 @@ pub(crate) fn clear_signal(counter: BorrowedFd<'_>) {
     let mut count = [0u8; 8];
     // SAFETY: the descriptor is open, and the pointer and the length are those of a live array.
     unsafe { libc::read(counter.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+}
+
+/// Waits until one of the descriptors is readable or the time is over; none waits without end. A
+/// signal may end it early.
+pub(crate) fn wait_readable<const N: usize>(
+    descriptors: [BorrowedFd<'_>; N],
+    at_most: Option<Duration>,
+) {
+    let mut asked = descriptors.map(|descriptor| libc::pollfd {
+        fd: descriptor.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    let time = at_most.map(|time| libc::timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    let time = time
+        .as_ref()
+        .map_or(std::ptr::null(), std::ptr::from_ref::<libc::timespec>);
+    // SAFETY: the descriptors are open, the pointer and the count are those of a live array, and the
+    // time is null or a live structure that the kernel only reads.
+    unsafe {
+        libc::ppoll(
+            asked.as_mut_ptr(),
+            N as libc::nfds_t,
+            time,
+            std::ptr::null(),
+        )
+    };
 }
 
 /// Sets how long the calling thread runs before the scheduler looks for another one, which may run

@@ -4,8 +4,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use bytes::Bytes;
-
 use super::operation::{Answer, ClientError};
 use crate::batch::Batch;
 use crate::frame::{FLAG_REPLY, Header, Opcode, write_frame};
@@ -13,7 +11,7 @@ use crate::hello::{ClientHello, ServerHello};
 use crate::level::AckLevel;
 use crate::limits::{BATCH_ITEMS_MAX, Limits};
 use crate::receive::{Received, Receiver};
-use crate::reply::{ITEM_FLAG_OVERFLOW, ReplyItem, text_of};
+use crate::reply::{ReplyItem, text_of};
 use crate::request::BatchRequest;
 use crate::status::Status;
 
@@ -241,10 +239,7 @@ impl Connection {
                 return Err(ClientError::Protocol(text));
             };
             for queued in items.into_iter().flatten() {
-                queued.what.fail(match status {
-                    Some(Status::Draining | Status::Busy) => ClientError::Busy(text.clone()),
-                    _ => ClientError::Refused(refusal(status.unwrap_or(Status::Malformed), &text)),
-                });
+                queued.what.fail(ClientError::of_frame(status, &text));
             }
             return Ok(());
         }
@@ -279,7 +274,7 @@ impl Connection {
                     ..
                 }) = slot.take()
                 {
-                    done.done(Ok(answer(&item)));
+                    done.done(Ok(Answer::of_item(&item)));
                 }
             }
         } else if let Some(Queued {
@@ -300,30 +295,6 @@ fn item_bytes(queued: &Queued) -> usize {
     match &queued.what {
         What::Item { item, .. } => item.len(),
         What::Frame { .. } => 0,
-    }
-}
-
-fn answer(item: &ReplyItem<'_>) -> Answer {
-    Answer {
-        status: item.head.status,
-        reason: item.head.reason,
-        instruction: item.head.instruction,
-        is_overflow: item.head.flags & ITEM_FLAG_OVERFLOW != 0,
-        level: item.head.level,
-        version: item.head.version,
-        value: Bytes::copy_from_slice(item.value),
-    }
-}
-
-fn refusal(status: Status, text: &str) -> Answer {
-    Answer {
-        status,
-        reason: 0,
-        instruction: crate::reply::NO_INSTRUCTION,
-        is_overflow: false,
-        level: AckLevel::None,
-        version: crate::request::Version::default(),
-        value: Bytes::copy_from_slice(text.as_bytes()),
     }
 }
 

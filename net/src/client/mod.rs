@@ -33,8 +33,7 @@ use crate::level::AckLevel;
 use crate::request::{Condition, Version};
 use crate::status::Status;
 use driver::Driver;
-use operation::Ask;
-pub use operation::{Answer, ClientError, Pending};
+pub use operation::{Answer, Ask, ClientError, Pending};
 
 /// How a client behaves.
 #[derive(Clone, Debug)]
@@ -86,8 +85,40 @@ pub struct Client {
     driver: Driver,
 }
 
-/// How often [`Client::update`] tries against concurrent writers.
+/// How often [`update`] tries against concurrent writers.
 const UPDATE_TRIES_MAX: usize = 64;
+
+/// The loop of [`Client::update`] over any store that reads and writes under a condition.
+///
+/// # Errors
+/// As for [`Client::update`].
+pub fn update<S: ?Sized>(
+    store: &mut S,
+    mut get: impl FnMut(&mut S) -> Result<Option<Value>, ClientError>,
+    mut set_if: impl FnMut(&mut S, &[u8], Condition) -> Result<Changed, ClientError>,
+    mut edit: impl FnMut(&mut Vec<u8>) -> bool,
+) -> Result<Option<Changed>, ClientError> {
+    for _ in 0..UPDATE_TRIES_MAX {
+        let (mut bytes, condition) = match get(store)? {
+            Some(value) => (value.bytes.to_vec(), Condition::Version(value.version)),
+            None => (Vec::new(), Condition::Absent),
+        };
+        if !edit(&mut bytes) {
+            return Ok(None);
+        }
+        match set_if(store, &bytes, condition) {
+            Err(ClientError::No(answer))
+                if matches!(
+                    answer.status,
+                    Status::VersionMismatch | Status::Exists | Status::NotFound
+                ) => {}
+            outcome => return outcome.map(Some),
+        }
+    }
+    Err(ClientError::Busy(format!(
+        "{UPDATE_TRIES_MAX} tries, and each time another writer was faster"
+    )))
+}
 
 impl Client {
     /// Connects and says HELLO.
@@ -102,16 +133,7 @@ impl Client {
 
     /// Reads a value; `None` if the key is missing.
     pub fn get(&self, key: &[u8]) -> Pending<Option<Value>> {
-        self.driver
-            .ask(Ask::Get { key }, |answer| match answer.status {
-                Status::NotFound => Ok(None),
-                _ => answer.ok().map(|answer| {
-                    Some(Value {
-                        bytes: answer.value,
-                        version: answer.version,
-                    })
-                }),
-            })
+        self.driver.ask(Ask::Get { key }, Answer::found)
     }
 
     /// Writes a value.
@@ -127,7 +149,7 @@ impl Client {
                 value,
                 condition,
             },
-            changed,
+            Answer::changed,
         )
     }
 
@@ -138,16 +160,14 @@ impl Client {
                 key,
                 condition: Condition::Always,
             },
-            |answer| match answer.status {
-                Status::NotFound => Ok(false),
-                _ => answer.ok().map(|_| true),
-            },
+            Answer::deleted,
         )
     }
 
     /// Deletes a key under a condition. A condition that does not hold is [`ClientError::No`].
     pub fn del_if(&self, key: &[u8], condition: Condition) -> Pending<Changed> {
-        self.driver.ask(Ask::Del { key, condition }, changed)
+        self.driver
+            .ask(Ask::Del { key, condition }, Answer::changed)
     }
 
     /// Runs instructions on the fields of one key, all or nothing. A guard that does not hold is
@@ -171,7 +191,7 @@ impl Client {
                 instructions,
                 start,
             },
-            changed,
+            Answer::changed,
         )
     }
 
@@ -185,29 +205,15 @@ impl Client {
     pub fn update(
         &self,
         key: &[u8],
-        mut edit: impl FnMut(&mut Vec<u8>) -> bool,
+        edit: impl FnMut(&mut Vec<u8>) -> bool,
     ) -> Result<Option<Changed>, ClientError> {
-        for _ in 0..UPDATE_TRIES_MAX {
-            let found = self.get(key).wait()?;
-            let (mut bytes, condition) = match found {
-                Some(value) => (value.bytes.to_vec(), Condition::Version(value.version)),
-                None => (Vec::new(), Condition::Absent),
-            };
-            if !edit(&mut bytes) {
-                return Ok(None);
-            }
-            match self.set_if(key, &bytes, condition).wait() {
-                Err(ClientError::No(answer))
-                    if matches!(
-                        answer.status,
-                        Status::VersionMismatch | Status::Exists | Status::NotFound
-                    ) => {}
-                outcome => return outcome.map(Some),
-            }
-        }
-        Err(ClientError::Busy(format!(
-            "{UPDATE_TRIES_MAX} tries, and each time another writer was faster"
-        )))
+        let mut client = self;
+        update(
+            &mut client,
+            |client| client.get(key).wait(),
+            |client, bytes, condition| client.set_if(key, bytes, condition).wait(),
+            edit,
+        )
     }
 
     /// Sends bytes there and back.
@@ -224,22 +230,6 @@ impl Client {
                 .ok_or_else(|| ClientError::Protocol("INFO is not a text".into()))
         })
     }
-}
-
-fn changed(answer: Answer) -> Result<Changed, ClientError> {
-    let answer = answer.ok()?;
-    let fields = answer
-        .value
-        .as_chunks::<8>()
-        .0
-        .iter()
-        .map(|bytes| u64::from_le_bytes(*bytes))
-        .collect();
-    Ok(Changed {
-        version: answer.version,
-        fields,
-        level: answer.level,
-    })
 }
 
 /// A field of a value, from which instructions are made.

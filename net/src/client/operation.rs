@@ -9,53 +9,86 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::{Changed, Value};
 use crate::instruction::Instruction;
 use crate::level::AckLevel;
+use crate::reply::{ITEM_FLAG_OVERFLOW, NO_INSTRUCTION, ReplyItem};
 use crate::request::{BatchRequest, Condition, Version};
 use crate::status::{Executed, Status};
 
-/// What is asked of the server.
-pub(super) enum Ask<'a> {
+/// What is asked of a store.
+#[derive(Clone, Copy, Debug)]
+pub enum Ask<'a> {
+    /// Read a value.
     Get {
+        /// Its key.
         key: &'a [u8],
     },
+    /// Write a value.
     Set {
+        /// Its key.
         key: &'a [u8],
+        /// The value.
         value: &'a [u8],
+        /// When it applies.
         condition: Condition,
     },
+    /// Delete a key.
     Del {
+        /// The key.
         key: &'a [u8],
+        /// When it applies.
         condition: Condition,
     },
+    /// Run instructions on fields.
     UpdateIf {
+        /// The first key.
         key: &'a [u8],
+        /// The second key, of the same slot.
         second_key: Option<&'a [u8]>,
+        /// Guards and effects.
         instructions: &'a [Instruction],
+        /// What a missing first key starts from.
         start: Option<&'a [u8]>,
     },
 }
 
-impl Ask<'_> {
-    /// The encoded request item.
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut frame = Vec::new();
-        let mut batch = BatchRequest::begin(&mut frame, 0, AckLevel::Disk, 0, 1);
+impl<'a> Ask<'a> {
+    /// The key that decides the slot.
+    #[must_use]
+    pub fn key(&self) -> &'a [u8] {
         match *self {
-            Ask::Get { key } => batch.get(&mut frame, key),
+            Ask::Get { key }
+            | Ask::Set { key, .. }
+            | Ask::Del { key, .. }
+            | Ask::UpdateIf { key, .. } => key,
+        }
+    }
+
+    /// Adds it to a batch that is written to `out`.
+    pub fn write(&self, batch: &mut BatchRequest, out: &mut Vec<u8>) {
+        match *self {
+            Ask::Get { key } => batch.get(out, key),
             Ask::Set {
                 key,
                 value,
                 condition,
-            } => batch.set(&mut frame, key, value, condition),
-            Ask::Del { key, condition } => batch.del(&mut frame, key, condition),
+            } => batch.set(out, key, value, condition),
+            Ask::Del { key, condition } => batch.del(out, key, condition),
             Ask::UpdateIf {
                 key,
                 second_key,
                 instructions,
                 start,
-            } => batch.update_if(&mut frame, key, second_key, instructions, start),
+            } => batch.update_if(out, key, second_key, instructions, start),
         }
+    }
+
+    /// The encoded request item.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut frame = Vec::new();
+        let mut batch = BatchRequest::begin(&mut frame, 0, AckLevel::Disk, 0, 1);
+        self.write(&mut batch, &mut frame);
         batch.finish(&mut frame);
         // Behind the header, the count and the one index entry.
         frame.split_off(crate::frame::HEADER_BYTES + 16)
@@ -82,8 +115,72 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The answer if it is OK, otherwise the error that it means.
-    pub(super) fn ok(self) -> Result<Answer, ClientError> {
+    /// Takes an item over.
+    #[must_use]
+    pub fn of_item(item: &ReplyItem<'_>) -> Answer {
+        Answer {
+            status: item.head.status,
+            reason: item.head.reason,
+            instruction: item.head.instruction,
+            is_overflow: item.head.flags & ITEM_FLAG_OVERFLOW != 0,
+            level: item.head.level,
+            version: item.head.version,
+            value: Bytes::copy_from_slice(item.value),
+        }
+    }
+
+    /// The answer to a GET: `None` if the key is missing.
+    ///
+    /// # Errors
+    /// What it means if it is not OK.
+    pub fn found(self) -> Result<Option<Value>, ClientError> {
+        match self.status {
+            Status::NotFound => Ok(None),
+            _ => self.ok().map(|answer| {
+                Some(Value {
+                    bytes: answer.value,
+                    version: answer.version,
+                })
+            }),
+        }
+    }
+
+    /// The answer to a change.
+    ///
+    /// # Errors
+    /// What it means if it is not OK.
+    pub fn changed(self) -> Result<Changed, ClientError> {
+        let answer = self.ok()?;
+        let fields = answer
+            .value
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|bytes| u64::from_le_bytes(*bytes))
+            .collect();
+        Ok(Changed {
+            version: answer.version,
+            fields,
+            level: answer.level,
+        })
+    }
+
+    /// The answer to an unconditional DEL: `false` if the key was missing.
+    ///
+    /// # Errors
+    /// What it means if it is not OK.
+    pub fn deleted(self) -> Result<bool, ClientError> {
+        match self.status {
+            Status::NotFound => Ok(false),
+            _ => self.ok().map(|_| true),
+        }
+    }
+
+    /// The answer if it is OK.
+    ///
+    /// # Errors
+    /// What it means if it is not OK.
+    pub fn ok(self) -> Result<Answer, ClientError> {
         match self.status {
             Status::Ok => Ok(self),
             Status::GuardFailed | Status::NotFound | Status::Exists | Status::VersionMismatch => {
@@ -134,6 +231,25 @@ pub enum ClientError {
     Unknown(String),
     /// The server does not speak this protocol.
     Protocol(String),
+}
+
+impl ClientError {
+    /// What it means that a whole frame was answered with `status` and a text instead of its items.
+    #[must_use]
+    pub fn of_frame(status: Option<Status>, text: &str) -> ClientError {
+        match status {
+            Some(Status::Draining | Status::Busy) => ClientError::Busy(text.to_string()),
+            _ => ClientError::Refused(Answer {
+                status: status.unwrap_or(Status::Malformed),
+                reason: 0,
+                instruction: NO_INSTRUCTION,
+                is_overflow: false,
+                level: AckLevel::None,
+                version: Version::default(),
+                value: Bytes::copy_from_slice(text.as_bytes()),
+            }),
+        }
+    }
 }
 
 impl fmt::Display for ClientError {

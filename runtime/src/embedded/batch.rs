@@ -1,0 +1,193 @@
+//! Several operations in one go.
+
+use std::sync::Arc;
+
+use penstock_net::client::{Ask, ClientError};
+use penstock_net::instruction::{INSTRUCTION_BYTES, Instruction};
+use penstock_net::limits::BATCH_ITEMS_MAX;
+use penstock_net::request::{BatchRequest, Condition};
+
+use super::Penstock;
+use super::call::Call;
+use super::pending::{PendingBatch, Ticket};
+
+/// Operations that leave together: one frame for each shard that they concern, so that each costs a
+/// fraction of a call of its own. They are not one transaction: each takes effect or not by itself.
+/// Those on keys of one slot run in their order.
+#[must_use = "nothing runs until it is submitted"]
+pub struct Batch<'a> {
+    store: &'a Penstock,
+    /// The frame of each shard that is being filled.
+    open: Vec<Option<Frame>>,
+    sent: Vec<(Result<Ticket, ClientError>, Vec<usize>)>,
+    operations: usize,
+}
+
+struct Frame {
+    call: Arc<Call>,
+    bytes: Vec<u8>,
+    batch: BatchRequest,
+    numbers: Vec<usize>,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(store: &'a Penstock) -> Batch<'a> {
+        Batch {
+            store,
+            open: store.mailboxes().iter().map(|_| None).collect(),
+            sent: Vec::new(),
+            operations: 0,
+        }
+    }
+
+    /// How many operations there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.operations
+    }
+
+    /// Whether there is none yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.operations == 0
+    }
+
+    /// Adds [`Penstock::get`].
+    pub fn get(&mut self, key: &[u8]) {
+        self.ask(Ask::Get { key });
+    }
+
+    /// Adds [`Penstock::set`].
+    pub fn set(&mut self, key: &[u8], value: &[u8]) {
+        self.set_if(key, value, Condition::Always);
+    }
+
+    /// Adds [`Penstock::set_if`].
+    pub fn set_if(&mut self, key: &[u8], value: &[u8], condition: Condition) {
+        self.ask(Ask::Set {
+            key,
+            value,
+            condition,
+        });
+    }
+
+    /// Adds [`Penstock::del`].
+    pub fn del(&mut self, key: &[u8]) {
+        self.ask(Ask::Del {
+            key,
+            condition: Condition::Always,
+        });
+    }
+
+    /// Adds [`Penstock::update_if`].
+    pub fn update_if(&mut self, key: &[u8], instructions: &[Instruction]) {
+        self.ask(Ask::UpdateIf {
+            key,
+            second_key: None,
+            instructions,
+            start: None,
+        });
+    }
+
+    /// Adds any operation. A frame that is full leaves at once.
+    pub fn ask(&mut self, ask: Ask<'_>) {
+        let number = self.operations;
+        self.operations += 1;
+        let shard = self.store.owner(ask.key());
+        let mut frame = match self.open[shard].take() {
+            Some(frame) => frame,
+            None => match self.begin(shard) {
+                Ok(frame) => frame,
+                Err(error) => {
+                    self.sent.push((Err(error), vec![number]));
+                    return;
+                }
+            },
+        };
+        let bytes = item_bytes_max(&ask);
+        if !frame.numbers.is_empty()
+            && (frame.numbers.len() == BATCH_ITEMS_MAX
+                || frame.bytes.len() + bytes > self.store.frame_bytes_max())
+        {
+            self.send(shard, frame);
+            frame = match self.begin(shard) {
+                Ok(frame) => frame,
+                Err(error) => {
+                    self.sent.push((Err(error), vec![number]));
+                    return;
+                }
+            };
+        }
+        ask.write(&mut frame.batch, &mut frame.bytes);
+        frame.numbers.push(number);
+        self.open[shard] = Some(frame);
+    }
+
+    /// Sends what was not sent yet.
+    pub fn submit(mut self) -> PendingBatch {
+        for shard in 0..self.open.len() {
+            if let Some(frame) = self.open[shard].take() {
+                self.send(shard, frame);
+            }
+        }
+        PendingBatch::new(std::mem::take(&mut self.sent), self.operations)
+    }
+
+    fn begin(&self, shard: usize) -> Result<Frame, ClientError> {
+        let call = self.store.mailboxes()[shard].take_call()?;
+        let mut bytes = std::mem::take(&mut call.lock().request);
+        let batch = self.store.begin(&call, &mut bytes, BATCH_ITEMS_MAX);
+        Ok(Frame {
+            call,
+            bytes,
+            batch,
+            numbers: Vec::new(),
+        })
+    }
+
+    fn send(&mut self, shard: usize, frame: Frame) {
+        let Frame {
+            call,
+            mut bytes,
+            batch,
+            numbers,
+        } = frame;
+        batch.finish(&mut bytes);
+        call.lock().request = bytes;
+        let ticket = self.store.send(shard, call);
+        self.sent.push((Ok(ticket), numbers));
+    }
+}
+
+impl Drop for Batch<'_> {
+    /// The calls that were not sent are used again.
+    fn drop(&mut self) {
+        for (shard, frame) in self.open.iter_mut().enumerate() {
+            if let Some(Frame { call, .. }) = frame.take() {
+                self.store.mailboxes()[shard].let_go_unsent(call);
+            }
+        }
+    }
+}
+
+/// What an operation adds to a frame, at most.
+pub(super) fn item_bytes_max(ask: &Ask<'_>) -> usize {
+    // Head, version, index entry, and the padding of two keys and a value.
+    const ITEM_BYTES: usize = 16 + 16 + 8 + 3 * 8;
+    let data = match *ask {
+        Ask::Get { key } | Ask::Del { key, .. } => key.len(),
+        Ask::Set { key, value, .. } => key.len() + value.len(),
+        Ask::UpdateIf {
+            key,
+            second_key,
+            instructions,
+            start,
+        } => {
+            key.len()
+                + second_key.map_or(0, <[u8]>::len)
+                + instructions.len() * INSTRUCTION_BYTES
+                + start.map_or(0, <[u8]>::len)
+        }
+    };
+    ITEM_BYTES + data
+}

@@ -1,0 +1,510 @@
+//! A store that runs on the calling thread.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_net::frame::FLAG_MORE;
+use penstock_net::instruction::Instruction;
+use penstock_net::level::AckLevel;
+use penstock_net::limits::BATCH_ITEMS_MAX;
+use penstock_net::request::{BatchRequest, Condition, Version};
+use penstock_shard::{Event, Now, SessionId};
+
+use super::batch::item_bytes_max;
+use super::core::{frame_at, hello, take_output};
+use super::doorbell::Doorbell;
+use super::watch::Watch;
+use super::{
+    Answer, Ask, Changed, ClientError, CloseError, Options, Value, deadline_ms, read_found,
+    read_info, reply, write_info,
+};
+use crate::engine::{Engine, Turn};
+use crate::node::{Node, OpenError, system};
+use crate::spare::SpareOutcome;
+
+/// Calls that need no disk between two turns.
+const CALLS_PER_TURN_MAX: u32 = 16;
+/// A turn that is this old is ended at the next call, in microseconds.
+const TURN_US_MAX: u64 = 1_000;
+/// How long what the disk still does may take when the store is closed.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// A store of one shard that runs on the thread that opened it, for a caller that wants the shortest
+/// way: a GET of a hot key is a call of a function. Every method blocks until it is answered.
+///
+/// The store works only while one of its methods runs. So what level `interval` promises begins to
+/// count at the next call: a program that pauses calls [`Local::sync`] first.
+///
+/// ```
+/// use penstock_runtime::{Options, Penstock};
+///
+/// # let directory = std::env::temp_dir().join(format!("penstock-doc-local-{}", std::process::id()));
+/// let mut store = Penstock::open_local(&directory, Options::default())?;
+/// store.set(b"greeting", b"hello")?;
+/// let length = store.get_with(b"greeting", |value, _version| value.len())?;
+/// assert_eq!(length, Some(5));
+/// store.close()?;
+/// # std::fs::remove_dir_all(&directory)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Local {
+    engine: Engine,
+    watch: Watch,
+    doorbell: Arc<Doorbell>,
+    spares: flume::Receiver<SpareOutcome>,
+    session: SessionId,
+    /// The frame that is asked, and that which is answered.
+    request: Vec<u8>,
+    reply: Vec<u8>,
+    output: Vec<u8>,
+    next_request_id: u64,
+    level: AckLevel,
+    deadline_us: u64,
+    deadline_ms: u16,
+    calls_in_turn: u32,
+    turn_began_us: u64,
+    frame_bytes_max: usize,
+    is_stopped: bool,
+    cause: Option<String>,
+    /// Holds the lock of the directory; dropped after the engine.
+    _node: Node,
+    /// The ring belongs to one thread.
+    _stays: PhantomData<*const ()>,
+}
+
+impl Local {
+    pub(super) fn open(directory: &Path, options: Options) -> Result<Local, OpenError> {
+        let options = options.shards(1);
+        let node = Node::open(options.resolve(directory)?, 1, |_| {})?;
+        let start = node.shard(0, |_| 0)?;
+        let doorbell = Arc::new(Doorbell::new().map_err(system("make the doorbell of a shard"))?);
+        // Without a bound of its own: the shard asks for a few at a time.
+        let (deliver, spares) = flume::unbounded();
+        let mut engine = {
+            let doorbell = Arc::clone(&doorbell);
+            let deliver = move |outcome| {
+                let _ = deliver.send(outcome);
+                doorbell.ring();
+            };
+            start.open(Arc::new(deliver))?.engine
+        };
+        let disk = engine.disk.wake_fd().map_err(system("watch the disk"))?;
+        let watch = Watch {
+            clock: start.clock,
+            unix_ms_at_start: start.unix_ms_at_start,
+            spin_us: u64::from(start.config.spin_us),
+            disk,
+        };
+        let session = engine.shard.open_session(watch.now());
+        let mut store = Local {
+            engine,
+            watch,
+            doorbell,
+            spares,
+            session,
+            request: Vec::new(),
+            reply: Vec::new(),
+            output: Vec::new(),
+            next_request_id: 0,
+            level: options.level,
+            deadline_us: u64::try_from(options.deadline.as_micros()).unwrap_or(u64::MAX),
+            deadline_ms: deadline_ms(options.deadline),
+            calls_in_turn: 0,
+            turn_began_us: 0,
+            frame_bytes_max: usize::try_from(start.config.frame_bytes_max).unwrap_or(usize::MAX),
+            is_stopped: false,
+            cause: None,
+            _node: node,
+            _stays: PhantomData,
+        };
+        store.say_hello();
+        Ok(store)
+    }
+
+    /// The ack level of the operations from here on.
+    pub fn set_level(&mut self, level: AckLevel) {
+        self.level = level;
+    }
+
+    /// Reads a value; `None` if the key is missing.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Value>, ClientError> {
+        self.ask(Ask::Get { key })?.found()
+    }
+
+    /// Reads a value where it stands in the reply, without a copy; `None` if the key is missing.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    #[inline]
+    pub fn get_with<R>(
+        &mut self,
+        key: &[u8],
+        read: impl FnOnce(&[u8], Version) -> R,
+    ) -> Result<Option<R>, ClientError> {
+        self.call_item(Ask::Get { key })?;
+        read_found(&self.reply, read)
+    }
+
+    /// Writes a value.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn set(&mut self, key: &[u8], value: &[u8]) -> Result<Changed, ClientError> {
+        self.set_if(key, value, Condition::Always)
+    }
+
+    /// Writes a value under a condition.
+    ///
+    /// # Errors
+    /// [`ClientError::No`] if the condition does not hold.
+    pub fn set_if(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+    ) -> Result<Changed, ClientError> {
+        self.ask(Ask::Set {
+            key,
+            value,
+            condition,
+        })?
+        .changed()
+    }
+
+    /// Deletes a key; `false` if it was missing.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn del(&mut self, key: &[u8]) -> Result<bool, ClientError> {
+        let condition = Condition::Always;
+        self.ask(Ask::Del { key, condition })?.deleted()
+    }
+
+    /// Deletes a key under a condition.
+    ///
+    /// # Errors
+    /// [`ClientError::No`] if the condition does not hold.
+    pub fn del_if(&mut self, key: &[u8], condition: Condition) -> Result<Changed, ClientError> {
+        self.ask(Ask::Del { key, condition })?.changed()
+    }
+
+    /// Runs instructions on the fields of one key, all or nothing.
+    ///
+    /// # Errors
+    /// [`ClientError::No`] with the actual value if a guard does not hold.
+    pub fn update_if(
+        &mut self,
+        key: &[u8],
+        instructions: &[Instruction],
+    ) -> Result<Changed, ClientError> {
+        self.update_if_with(key, None, instructions, None)
+    }
+
+    /// The same with a second key of the same slot, and a value that a missing first key starts from.
+    ///
+    /// # Errors
+    /// As for [`Local::update_if`].
+    pub fn update_if_with(
+        &mut self,
+        key: &[u8],
+        second_key: Option<&[u8]>,
+        instructions: &[Instruction],
+        start: Option<&[u8]>,
+    ) -> Result<Changed, ClientError> {
+        self.ask(Ask::UpdateIf {
+            key,
+            second_key,
+            instructions,
+            start,
+        })?
+        .changed()
+    }
+
+    /// Reads a value, lets `edit` change it, and writes it back. A missing key is an empty value.
+    /// `edit` returns whether to write. `Ok(None)` is a declined edit.
+    ///
+    /// # Errors
+    /// As for [`Local::get`] and [`Local::set_if`].
+    pub fn update(
+        &mut self,
+        key: &[u8],
+        edit: impl FnMut(&mut Vec<u8>) -> bool,
+    ) -> Result<Option<Changed>, ClientError> {
+        penstock_net::client::update(
+            self,
+            |store| store.get(key),
+            |store, bytes, condition| store.set_if(key, bytes, condition),
+            edit,
+        )
+    }
+
+    /// Runs operations in their order, as few frames as they fit into; those of one frame share one wait for
+    /// the disk. An outcome is `Ok` if the operation was answered, whatever its status.
+    pub fn submit(&mut self, asks: &[Ask<'_>]) -> Vec<Result<Answer, ClientError>> {
+        let mut outcomes = Vec::with_capacity(asks.len());
+        let mut rest = asks;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fitting = rest.iter().take(BATCH_ITEMS_MAX).take_while(|ask| {
+                bytes += item_bytes_max(ask);
+                bytes <= self.frame_bytes_max
+            });
+            // What is too large for any frame goes alone, to be refused with the limit.
+            let count = fitting.count().max(1);
+            let (now, later) = rest.split_at(count);
+            rest = later;
+            let first = outcomes.len();
+            let lost = ClientError::Protocol("an item was not answered".into());
+            outcomes.resize(first + count, Err(lost));
+            let mut batch = self.begin(count);
+            for ask in now {
+                ask.write(&mut batch, &mut self.request);
+            }
+            batch.finish(&mut self.request);
+            let answered = self.call().and_then(|()| {
+                reply::items(&self.reply, |item| {
+                    if let Some(outcome) = outcomes.get_mut(first + usize::from(item.head.item)) {
+                        *outcome = Ok(Answer::of_item(&item));
+                    }
+                })
+            });
+            if let Err(error) = answered {
+                outcomes[first..].fill(Err(error));
+            }
+        }
+        outcomes
+    }
+
+    /// The store's state as JSON.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn info(&mut self) -> Result<String, ClientError> {
+        self.request.clear();
+        self.next_request_id += 1;
+        write_info(&mut self.request, self.next_request_id);
+        self.call()?;
+        read_info(&self.reply)
+    }
+
+    /// Makes everything durable that was executed, whatever its level was.
+    ///
+    /// # Errors
+    /// [`ClientError::Unknown`] if the disk failed or took longer than the deadline.
+    pub fn sync(&mut self) -> Result<(), ClientError> {
+        self.refuse_if_failed()?;
+        let began = self.watch.now();
+        self.engine.step(began, Event::Sync);
+        let until_us = began.us.saturating_add(self.deadline_us);
+        self.turn(began)?;
+        let is_durable = |engine: &Engine| {
+            let log = engine.shard.store().log();
+            log.durable() >= log.appended()
+        };
+        while !is_durable(&self.engine) {
+            self.wait(until_us)?;
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable and gives the directory free. Dropping the store does the same and
+    /// tells no error.
+    ///
+    /// # Errors
+    /// [`CloseError`] if the disk had failed.
+    pub fn close(mut self) -> Result<(), CloseError> {
+        self.stop();
+        self.cause
+            .take()
+            .map_or(Ok(()), |text| Err(CloseError(text)))
+    }
+
+    #[inline]
+    fn ask(&mut self, ask: Ask<'_>) -> Result<Answer, ClientError> {
+        self.call_item(ask)?;
+        Ok(Answer::of_item(&reply::only_item(&self.reply)?))
+    }
+
+    #[inline]
+    fn call_item(&mut self, ask: Ask<'_>) -> Result<(), ClientError> {
+        let mut batch = self.begin(1);
+        ask.write(&mut batch, &mut self.request);
+        batch.finish(&mut self.request);
+        self.call()
+    }
+
+    #[inline]
+    fn begin(&mut self, items_max: usize) -> BatchRequest {
+        self.request.clear();
+        self.next_request_id += 1;
+        let (id, deadline_ms) = (self.next_request_id, self.deadline_ms);
+        BatchRequest::begin(&mut self.request, id, self.level, deadline_ms, items_max)
+    }
+
+    /// Gives the shard the request and runs the shard until the reply is complete.
+    #[inline]
+    fn call(&mut self) -> Result<(), ClientError> {
+        self.refuse_if_failed()?;
+        self.reply.clear();
+        let now = self.watch.now();
+        let is_given = self.give(now);
+        if !self.take_reply(now) {
+            self.call_long(now, is_given)?;
+        }
+        self.calls_in_turn += 1;
+        if self.calls_in_turn >= CALLS_PER_TURN_MAX || now.us >= self.turn_began_us + TURN_US_MAX {
+            // The reply stands, whatever comes of the turn; the next call tells.
+            let _ = self.turn(now);
+        }
+        Ok(())
+    }
+
+    /// The rest of a call that needs the disk or a turn.
+    fn call_long(&mut self, began: Now, mut is_given: bool) -> Result<(), ClientError> {
+        let until_us = began.us.saturating_add(self.deadline_us);
+        self.turn(began)?;
+        loop {
+            let now = self.watch.now();
+            is_given = is_given || self.give(now);
+            if self.take_reply(now) {
+                return Ok(());
+            }
+            if let Err(error) = self.wait(until_us) {
+                self.begin_again();
+                return Err(error);
+            }
+        }
+    }
+
+    /// Gives the shard the request; `false` if it must be given again.
+    #[inline]
+    fn give(&mut self, now: Now) -> bool {
+        let (session, bytes) = (self.session, &self.request[..]);
+        let consumed = self.engine.step(now, Event::Received { session, bytes });
+        self.engine.received_bytes += consumed as u64;
+        consumed == bytes.len()
+    }
+
+    /// Takes what the shard has answered; returns whether the reply is complete.
+    #[inline]
+    fn take_reply(&mut self, now: Now) -> bool {
+        let mut is_complete = false;
+        while let Some(session) = self.engine.outbox.sendable.pop() {
+            self.output.clear();
+            take_output(&mut self.engine, now, session, &mut self.output);
+            let mut at = 0;
+            while let Some(header) = frame_at(&self.output, at) {
+                let end = at + header.len as usize;
+                // What was given up may be answered late.
+                if header.request_id == self.next_request_id {
+                    is_complete |= header.flags & FLAG_MORE == 0;
+                    if self.reply.is_empty() && at == 0 && end == self.output.len() {
+                        std::mem::swap(&mut self.reply, &mut self.output);
+                        break;
+                    }
+                    self.reply.extend_from_slice(&self.output[at..end]);
+                }
+                at = end;
+            }
+        }
+        is_complete
+    }
+
+    /// Ends the turn.
+    fn turn(&mut self, now: Now) -> Result<(), ClientError> {
+        self.calls_in_turn = 0;
+        self.turn_began_us = now.us;
+        if self.doorbell.is_rung() {
+            self.doorbell.answer();
+            while let Ok(outcome) = self.spares.try_recv() {
+                let _ = self.engine.take_spare(now, outcome);
+            }
+        }
+        match self.engine.end_turn(now) {
+            Turn::Ended { has_stopped, .. } => self.is_stopped |= has_stopped,
+            Turn::Fatal(text) => self.cause = Some(text),
+            Turn::Dead => {}
+        }
+        self.engine.outbox.resume.clear();
+        assert!(
+            self.engine.outbox.mail.is_empty() && self.engine.outbox.close.is_empty(),
+            "frames are whole, taken at once, and there is no other shard"
+        );
+        match &self.cause {
+            Some(text) => Err(ClientError::Unknown(text.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for something to do, and does it.
+    fn wait(&mut self, until_us: u64) -> Result<(), ClientError> {
+        let now = self.watch.now();
+        if now.us >= until_us {
+            let text = "no answer within the deadline";
+            return Err(ClientError::Unknown(text.into()));
+        }
+        let deadline_us = self.engine.shard.deadline_us(now);
+        let deadline_us = deadline_us.map_or(until_us, |due_us| due_us.min(until_us));
+        self.watch
+            .wait(&mut self.engine, &self.doorbell, Some(deadline_us));
+        self.turn(self.watch.now())
+    }
+
+    #[inline]
+    fn refuse_if_failed(&self) -> Result<(), ClientError> {
+        match &self.cause {
+            Some(text) => Err(ClientError::NotSent(text.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// What is still under way on the session is nobody's any more.
+    fn begin_again(&mut self) {
+        let (now, session) = (self.watch.now(), self.session);
+        self.engine.step(now, Event::Closed { session });
+        self.session = self.engine.shard.open_session(now);
+        self.say_hello();
+    }
+
+    fn say_hello(&mut self) {
+        self.request.clear();
+        self.request.extend_from_slice(&hello());
+        self.give(self.watch.now());
+    }
+
+    fn stop(&mut self) {
+        let began = self.watch.now();
+        let until_us = began.us + u64::try_from(FAREWELL.as_micros()).expect("seconds");
+        self.engine.step(began, Event::Stop);
+        let mut outcome = self.turn(began);
+        while !self.is_stopped && outcome.is_ok() {
+            outcome = self.wait(until_us);
+        }
+        if let Err(error) = outcome {
+            self.cause.get_or_insert_with(|| error.to_string());
+        }
+        self.is_stopped = true;
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        if !self.is_stopped {
+            self.stop();
+        }
+    }
+}
+
+impl fmt::Debug for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Local")
+            .field("level", &self.level)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,423 @@
+//! A store inside the caller's process: the server's shards without its sockets.
+//!
+//! [`Penstock`] runs each shard on a thread of its own and may be used from any number of threads; every
+//! operation is a [`Pending`], as with the network's client. [`Local`] runs the one shard of its directory
+//! on the calling thread, so that a call costs no switch between threads. Both use the same files,
+//! recovery and operations as the server, and a directory can be served by any of them in turn.
+
+mod batch;
+mod call;
+mod core;
+mod doorbell;
+mod local;
+mod mailbox;
+mod options;
+mod pending;
+mod reply;
+mod watch;
+
+use std::cell::Cell;
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use penstock_net::frame::{Header, Opcode, write_frame};
+use penstock_net::instruction::Instruction;
+use penstock_net::level::AckLevel;
+use penstock_net::request::{BatchRequest, Condition, Version};
+use penstock_net::slot::slot_of;
+use penstock_net::status::Status;
+use penstock_shard::Topology;
+
+pub use batch::Batch;
+pub use local::Local;
+pub use options::Options;
+pub use pending::{Pending, PendingBatch};
+pub use penstock_net::client::{Answer, Ask, Changed, ClientError, Field, Value};
+
+use self::call::Call;
+use self::core::LANES;
+use crate::node::{Node, OpenError, system};
+use mailbox::{Letter, Mailbox};
+use pending::Ticket;
+
+/// A store whose shards run on threads of this process. Clones are handles of the same store.
+///
+/// Operations of one thread on keys of one slot run in their order; a thread's reply never waits for the writes of
+/// another thread that it does not show.
+#[derive(Clone)]
+pub struct Penstock {
+    store: Arc<Store>,
+    level: AckLevel,
+}
+
+struct Store {
+    mailboxes: Vec<Arc<Mailbox>>,
+    topology: Topology,
+    deadline_ms: u16,
+    frame_bytes_max: usize,
+    running: Mutex<Option<Running>>,
+}
+
+struct Running {
+    threads: Vec<JoinHandle<()>>,
+    /// Holds the lock of the directory until the threads have ended.
+    node: Node,
+}
+
+/// A shard failed while the store was open: nothing was acknowledged that is not as durable as it said, and what
+/// was not answered may be lost. Open the store again to recover from the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloseError(pub String);
+
+impl fmt::Display for CloseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CloseError {}
+
+impl Penstock {
+    /// Opens a data directory, which is made if it is missing, recovers its logs and starts its shards.
+    ///
+    /// # Errors
+    /// [`OpenError`] in one line with cause and mend; [`OpenError::Directory`] if another process or
+    /// another handle of this one has the directory open.
+    pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Penstock, OpenError> {
+        let config = options.resolve(directory.as_ref())?;
+        let frame_bytes_max = usize::try_from(config.frame_bytes_max).unwrap_or(usize::MAX);
+        let node = Node::open(config, 1, |_| {})?;
+        let (tell, opened) = flume::unbounded();
+        let (mut mailboxes, mut threads) = (Vec::new(), Vec::new());
+        let mut outcome = Ok(());
+        for shard in 0..node.shards() {
+            match start_shard(&node, shard, &options, tell.clone()) {
+                Ok((mailbox, thread)) => {
+                    mailboxes.push(mailbox);
+                    threads.push(thread);
+                }
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+        }
+        drop(tell);
+        // Dropped on an error, which ends the threads that did start.
+        let store = Store {
+            mailboxes,
+            topology: node.topology,
+            deadline_ms: deadline_ms(options.deadline),
+            frame_bytes_max,
+            running: Mutex::new(Some(Running { threads, node })),
+        };
+        outcome?;
+        opened.into_iter().collect::<Result<(), OpenError>>()?;
+        Ok(Penstock {
+            store: Arc::new(store),
+            level: options.level,
+        })
+    }
+
+    /// Opens a data directory of one shard and runs it on the calling thread. See [`Local`].
+    ///
+    /// # Errors
+    /// As for [`Penstock::open`].
+    pub fn open_local(directory: impl AsRef<Path>, options: Options) -> Result<Local, OpenError> {
+        Local::open(directory.as_ref(), options)
+    }
+
+    /// A handle of the same store whose operations have another ack level. `replica` needs a
+    /// second node and is refused, operation by operation.
+    #[must_use]
+    pub fn with_level(&self, level: AckLevel) -> Penstock {
+        Penstock {
+            store: Arc::clone(&self.store),
+            level,
+        }
+    }
+
+    /// Reads a value; `None` if the key is missing.
+    pub fn get(&self, key: &[u8]) -> Pending<Option<Value>> {
+        self.ask(Ask::Get { key }, |reply| {
+            Answer::of_item(&reply::only_item(reply)?).found()
+        })
+    }
+
+    /// Reads a value where it stands in the reply, without a copy; `None` if the key is missing. Blocks.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn get_with<R>(
+        &self,
+        key: &[u8],
+        read: impl FnOnce(&[u8], Version) -> R,
+    ) -> Result<Option<R>, ClientError> {
+        let ticket = self.send_item(Ask::Get { key })?;
+        ticket.wait();
+        ticket.read(|reply| read_found(reply, read))
+    }
+
+    /// Writes a value.
+    pub fn set(&self, key: &[u8], value: &[u8]) -> Pending<Changed> {
+        self.set_if(key, value, Condition::Always)
+    }
+
+    /// Writes a value under a condition. A condition that does not hold is [`ClientError::No`].
+    pub fn set_if(&self, key: &[u8], value: &[u8], condition: Condition) -> Pending<Changed> {
+        self.change(Ask::Set {
+            key,
+            value,
+            condition,
+        })
+    }
+
+    /// Deletes a key; `false` if it was missing.
+    pub fn del(&self, key: &[u8]) -> Pending<bool> {
+        let condition = Condition::Always;
+        self.ask(Ask::Del { key, condition }, |reply| {
+            Answer::of_item(&reply::only_item(reply)?).deleted()
+        })
+    }
+
+    /// Deletes a key under a condition. A condition that does not hold is [`ClientError::No`].
+    pub fn del_if(&self, key: &[u8], condition: Condition) -> Pending<Changed> {
+        self.change(Ask::Del { key, condition })
+    }
+
+    /// Runs instructions on the fields of one key, all or nothing. A guard that does not hold is
+    /// [`ClientError::No`] with the actual value.
+    pub fn update_if(&self, key: &[u8], instructions: &[Instruction]) -> Pending<Changed> {
+        self.update_if_with(key, None, instructions, None)
+    }
+
+    /// The same with a second key of the same slot, and a value that a missing first key starts from.
+    pub fn update_if_with(
+        &self,
+        key: &[u8],
+        second_key: Option<&[u8]>,
+        instructions: &[Instruction],
+        start: Option<&[u8]>,
+    ) -> Pending<Changed> {
+        self.change(Ask::UpdateIf {
+            key,
+            second_key,
+            instructions,
+            start,
+        })
+    }
+
+    /// Reads a value, lets `edit` change it, and writes it back if nobody else did meanwhile;
+    /// otherwise all over again, so `edit` may run several times. A missing key is an empty
+    /// value. `edit` returns whether to write. Blocks. `Ok(None)` is a declined edit.
+    ///
+    /// # Errors
+    /// [`ClientError::Busy`] after 64 tries against concurrent writers; otherwise as for
+    /// [`Penstock::get`] and [`Penstock::set_if`].
+    pub fn update(
+        &self,
+        key: &[u8],
+        edit: impl FnMut(&mut Vec<u8>) -> bool,
+    ) -> Result<Option<Changed>, ClientError> {
+        let mut store = self;
+        penstock_net::client::update(
+            &mut store,
+            |store| store.get(key).wait(),
+            |store, bytes, condition| store.set_if(key, bytes, condition).wait(),
+            edit,
+        )
+    }
+
+    /// Operations to submit together.
+    pub fn batch(&self) -> Batch<'_> {
+        Batch::new(self)
+    }
+
+    /// The store's state as JSON, all shards together.
+    pub fn info(&self) -> Pending<String> {
+        Pending::new(self.send_info(), read_info)
+    }
+
+    /// Takes no more operations, makes everything durable, ends the threads and gives the directory
+    /// free. Operations of other handles are answered [`ClientError::NotSent`] from then on. Dropping
+    /// the last handle does the same and tells no error.
+    ///
+    /// # Errors
+    /// [`CloseError`] if a shard had failed.
+    pub fn close(self) -> Result<(), CloseError> {
+        self.store.close()
+    }
+
+    fn change(&self, ask: Ask<'_>) -> Pending<Changed> {
+        self.ask(ask, |reply| {
+            Answer::of_item(&reply::only_item(reply)?).changed()
+        })
+    }
+
+    #[inline]
+    fn ask<T>(&self, ask: Ask<'_>, read: fn(&[u8]) -> Result<T, ClientError>) -> Pending<T> {
+        Pending::new(self.send_item(ask), read)
+    }
+
+    #[inline]
+    fn send_item(&self, ask: Ask<'_>) -> Result<Ticket, ClientError> {
+        let shard = self.owner(ask.key());
+        let call = self.store.mailboxes[shard].take_call()?;
+        {
+            let request = &mut call.lock().request;
+            let mut batch = self.begin(&call, request, 1);
+            ask.write(&mut batch, request);
+            batch.finish(request);
+        }
+        Ok(self.send(shard, call))
+    }
+
+    fn send_info(&self) -> Result<Ticket, ClientError> {
+        let call = self.store.mailboxes[0].take_call()?;
+        write_info(&mut call.lock().request, u64::from(call.id));
+        Ok(self.send(0, call))
+    }
+
+    /// The shard that owns the key.
+    #[inline]
+    fn owner(&self, key: &[u8]) -> usize {
+        match self.store.mailboxes.len() {
+            1 => 0,
+            _ => usize::from(self.store.topology.owner(slot_of(key))),
+        }
+    }
+
+    fn mailboxes(&self) -> &[Arc<Mailbox>] {
+        &self.store.mailboxes
+    }
+
+    fn frame_bytes_max(&self) -> usize {
+        self.store.frame_bytes_max
+    }
+
+    #[inline]
+    fn begin(&self, call: &Call, request: &mut Vec<u8>, items_max: usize) -> BatchRequest {
+        let (id, deadline_ms) = (u64::from(call.id), self.store.deadline_ms);
+        BatchRequest::begin(request, id, self.level, deadline_ms, items_max)
+    }
+
+    #[inline]
+    fn send(&self, shard: usize, call: Arc<Call>) -> Ticket {
+        let mailbox = &self.store.mailboxes[shard];
+        mailbox.send(lane_of_thread(), &call);
+        Ticket::new(call, mailbox)
+    }
+}
+
+impl fmt::Debug for Penstock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Penstock")
+            .field("shards", &self.store.mailboxes.len())
+            .field("level", &self.level)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    fn close(&self) -> Result<(), CloseError> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Running { threads, node }) = running.take() {
+            for mailbox in &self.mailboxes {
+                mailbox.tell(Letter::Stop);
+            }
+            for thread in threads {
+                if thread.join().is_err() {
+                    return Err(CloseError("the thread of a shard panicked".into()));
+                }
+            }
+            drop(node);
+        }
+        match self.mailboxes.iter().find_map(|mailbox| mailbox.cause()) {
+            Some(cause) => Err(CloseError(cause.into())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let _ = self.close();
+    }
+}
+
+fn start_shard(
+    node: &Node,
+    shard: u16,
+    options: &Options,
+    opened: flume::Sender<Result<(), OpenError>>,
+) -> Result<(Arc<Mailbox>, JoinHandle<()>), OpenError> {
+    let start = node.shard(shard, |_| 0)?;
+    let (mailbox, letters) = Mailbox::new(options.pending_max, options.spin, options.deadline)
+        .map_err(system("make the doorbell of a shard"))?;
+    let mailbox = Arc::new(mailbox);
+    let pin = start.core.filter(|_| options.is_pinned);
+    let thread = std::thread::Builder::new()
+        .name(format!("penstock-{shard}"))
+        .spawn({
+            let mailbox = Arc::clone(&mailbox);
+            move || {
+                if let Some(core) = pin {
+                    core_affinity::set_for_current(core);
+                }
+                self::core::run(&start, &mailbox, letters, opened);
+            }
+        })
+        .map_err(system("start the thread of a shard"))?;
+    Ok((mailbox, thread))
+}
+
+/// The deadline of a request, in its header's unit.
+fn deadline_ms(deadline: std::time::Duration) -> u16 {
+    u16::try_from(deadline.as_millis())
+        .unwrap_or(u16::MAX)
+        .max(1)
+}
+
+fn write_info(request: &mut Vec<u8>, request_id: u64) {
+    let header = Header::request(Opcode::Info, request_id, AckLevel::None, 0);
+    write_frame(request, header, &[]);
+}
+
+fn read_info(reply: &[u8]) -> Result<String, ClientError> {
+    penstock_net::reply::text_of(reply::body(reply)?)
+        .map(str::to_string)
+        .ok_or_else(|| ClientError::Protocol("INFO is not a text".into()))
+}
+
+/// Shows the value of a GET's reply.
+#[inline]
+fn read_found<R>(
+    reply: &[u8],
+    read: impl FnOnce(&[u8], Version) -> R,
+) -> Result<Option<R>, ClientError> {
+    let item = reply::only_item(reply)?;
+    match item.head.status {
+        Status::Ok => Ok(Some(read(item.value, item.head.version))),
+        _ => Answer::of_item(&item).found().map(|_| None),
+    }
+}
+
+/// The lane of the calling thread: threads are dealt to them as they first ask for something.
+#[inline]
+fn lane_of_thread() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    thread_local! {
+        static LANE: Cell<Option<u16>> = const { Cell::new(None) };
+    }
+    LANE.with(|lane| match lane.get() {
+        Some(lane) => lane,
+        None => {
+            let dealt = NEXT.fetch_add(1, Ordering::Relaxed) % LANES;
+            lane.set(Some(dealt));
+            dealt
+        }
+    })
+}

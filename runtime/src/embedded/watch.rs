@@ -1,0 +1,70 @@
+//! A shard's clock, and how whoever runs the shard waits until there is something to do.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use penstock_shard::Now;
+
+use super::doorbell::Doorbell;
+use crate::engine::Engine;
+
+/// Looks at memory between two looks at the clock, each of which also gives way to other threads.
+const LOOKS: u32 = 64;
+
+/// The clock of a shard and what wakes it.
+pub(super) struct Watch {
+    pub(super) clock: Instant,
+    pub(super) unix_ms_at_start: u64,
+    /// How long to watch before sleeping, in microseconds.
+    pub(super) spin_us: u64,
+    /// Readable when the disk has finished something.
+    pub(super) disk: OwnedFd,
+}
+
+impl Watch {
+    #[inline]
+    pub(super) fn now(&self) -> Now {
+        let us = u64::try_from(self.clock.elapsed().as_micros()).expect("half a million years");
+        Now {
+            us,
+            unix_ms: self.unix_ms_at_start + us / 1000,
+        }
+    }
+
+    /// Waits until the bell rings, the disk has finished something (which the shard is given), or
+    /// `deadline_us` of the shard's clock.
+    pub(super) fn wait(&self, engine: &mut Engine, doorbell: &Doorbell, deadline_us: Option<u64>) {
+        let began = self.now();
+        let spin_until_us = began.us + self.spin_us;
+        let mut now = began;
+        loop {
+            for _ in 0..LOOKS {
+                if doorbell.is_rung() || self.look_at_disk(engine, now) {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+            now = self.now();
+            if deadline_us.is_some_and(|deadline_us| now.us >= deadline_us) {
+                return;
+            }
+            if now.us >= spin_until_us {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        let at_most = deadline_us.map(|deadline_us| Duration::from_micros(deadline_us - now.us));
+        doorbell.sleep(self.disk.as_fd(), at_most);
+        engine.disk.clear_wake();
+        engine.reap(self.now());
+    }
+
+    #[inline]
+    fn look_at_disk(&self, engine: &mut Engine, now: Now) -> bool {
+        // What keeps the disk from being polled shows itself when the turn flushes it.
+        engine.disk.in_flight() > 0 && {
+            let _ = engine.disk.poll();
+            engine.reap(now)
+        }
+    }
+}

@@ -1,0 +1,579 @@
+//! The store inside the caller's process: its promises are the server's.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use penstock_net::level::AckLevel;
+use penstock_net::request::{Condition, Version};
+use penstock_net::status::Status;
+use penstock_runtime::config::IoMode;
+use penstock_runtime::embedded::{Ask, ClientError, Field};
+use penstock_runtime::{Local, OpenError, Options, Penstock};
+
+/// A directory that is gone when the test has passed.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path =
+            std::env::temp_dir().join(format!("penstock-embedded-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// Small, so that a test costs little disk.
+fn options() -> Options {
+    Options::default()
+        .segment_bytes(4 << 20)
+        .value_bytes_max(64 << 10)
+        .cache_bytes(8 << 20)
+}
+
+fn two_shards_or_one() -> u16 {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    u16::try_from(cpus.min(2)).unwrap()
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_close_and_reopen_in_every_mode() {
+    for io in [IoMode::Auto, IoMode::Threads] {
+        let scratch = Scratch::new("reopen");
+        let store = Penstock::open(&scratch.0, options().io(io)).unwrap();
+        let set = store.set(b"colour", b"green").wait().unwrap();
+        assert_eq!(set.level, AckLevel::Disk);
+        store.set(b"gone", b"soon").wait().unwrap();
+        assert!(store.del(b"gone").wait().unwrap());
+        assert!(!store.del(b"gone").wait().unwrap());
+        store.close().unwrap();
+
+        let mut local = Penstock::open_local(&scratch.0, options().io(io)).unwrap();
+        let found = local.get(b"colour").unwrap().unwrap();
+        assert_eq!(
+            (&found.bytes[..], found.version),
+            (&b"green"[..], set.version)
+        );
+        assert_eq!(local.get(b"gone").unwrap(), None);
+        local.set_level(AckLevel::None);
+        local.set(b"colour", b"blue").unwrap();
+        local.close().unwrap();
+
+        let store = Penstock::open(&scratch.0, options().io(io)).unwrap();
+        assert_eq!(
+            &store.get(b"colour").wait().unwrap().unwrap().bytes[..],
+            b"blue"
+        );
+    }
+}
+
+#[test]
+fn dropping_the_last_handle_makes_everything_durable_and_frees_the_directory() {
+    let scratch = Scratch::new("drop");
+    let options = options().level(AckLevel::None);
+    let store = Penstock::open(&scratch.0, options.clone()).unwrap();
+    let clone = store.clone();
+    store.set(b"a", b"1").wait().unwrap();
+    drop(store);
+    clone.set(b"b", b"2").wait().unwrap();
+    drop(clone);
+    let mut local = Penstock::open_local(&scratch.0, options.clone()).unwrap();
+    local.set(b"c", b"3").unwrap();
+    drop(local);
+    let store = Penstock::open(&scratch.0, options).unwrap();
+    for (key, value) in [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")] {
+        assert_eq!(&store.get(key).wait().unwrap().unwrap().bytes[..], value);
+    }
+}
+
+#[test]
+fn a_directory_that_is_open_is_refused_and_the_error_says_by_whom() {
+    let scratch = Scratch::new("lock");
+    let store = Penstock::open(&scratch.0, options()).unwrap();
+    let second = Penstock::open(&scratch.0, options());
+    let third = Penstock::open_local(&scratch.0, options());
+    for error in [second.err().unwrap(), third.err().unwrap()] {
+        assert!(matches!(error, OpenError::Directory(_)), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains(&std::process::id().to_string()), "{text}");
+    }
+    store.set(b"still", b"here").wait().unwrap();
+    store.close().unwrap();
+    Penstock::open(&scratch.0, options()).unwrap();
+}
+
+#[test]
+fn a_wrong_option_is_named_with_its_limit() {
+    let scratch = Scratch::new("options");
+    for (wrong, named, limit) in [
+        (options().segment_bytes(100), "segment-bytes", "1MiB"),
+        (options().shards(300), "shards", "256"),
+        (options().pending_max(0), "pending_max", "1"),
+        (options().level(AckLevel::Replica), "replica", "disk"),
+        (
+            options().value_bytes_max(32 << 20),
+            "value-bytes-max",
+            "16MiB",
+        ),
+    ] {
+        let text = Penstock::open(&scratch.0, wrong).err().unwrap().to_string();
+        assert!(text.contains(named) && text.contains(limit), "{text}");
+    }
+    assert!(!scratch.0.exists(), "nothing was made");
+}
+
+#[test]
+fn a_store_of_several_shards_is_refused_to_one_thread() {
+    if two_shards_or_one() < 2 {
+        eprintln!("SKIPPED: two shards need two CPUs");
+        return;
+    }
+    let scratch = Scratch::new("shards");
+    Penstock::open(&scratch.0, options().shards(2))
+        .unwrap()
+        .close()
+        .unwrap();
+    let text = Penstock::open_local(&scratch.0, options())
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(text.contains('2') && text.contains('1'), "{text}");
+}
+
+#[test]
+fn what_cannot_be_done_is_an_error_that_says_why_and_nothing_else_breaks() {
+    let scratch = Scratch::new("refusals");
+    let store = Penstock::open(&scratch.0, options()).unwrap();
+    let mut refusals = vec![
+        store.set(b"", b"x").wait().unwrap_err(),
+        store.get(&[b'k'; 1025]).wait().map(drop).unwrap_err(),
+        store.get(&vec![b'k'; 70_000]).wait().map(drop).unwrap_err(),
+        store
+            .set(b"k", &vec![0; (64 << 10) + 1])
+            .wait()
+            .unwrap_err(),
+        store.set(b"k", &vec![0; 3 << 20]).wait().unwrap_err(),
+        store
+            .with_level(AckLevel::Replica)
+            .set(b"k", b"v")
+            .wait()
+            .unwrap_err(),
+    ];
+    let guarded = store.update_if(b"k", &[Field::u32(0).at_least(1)]).wait();
+    assert!(matches!(&guarded, Err(ClientError::No(answer)) if answer.status == Status::NotFound));
+    let stale = Condition::Version(Version {
+        epoch: 1,
+        sequence: 9,
+    });
+    assert!(matches!(
+        store.set_if(b"k", b"v", stale).wait(),
+        Err(ClientError::No(_))
+    ));
+    store.set(b"k", b"v").wait().unwrap();
+    store.close().unwrap();
+
+    let mut local = Penstock::open_local(&scratch.0, options()).unwrap();
+    refusals.push(local.set(b"", b"x").unwrap_err());
+    refusals.push(local.set(b"k", &vec![0; 3 << 20]).unwrap_err());
+    for refusal in refusals {
+        assert!(matches!(refusal, ClientError::Refused(_)), "{refusal:?}");
+        assert!(refusal.to_string().len() > 10, "{refusal}");
+    }
+    assert_eq!(&local.get(b"k").unwrap().unwrap().bytes[..], b"v");
+}
+
+#[test]
+fn concurrent_buyers_never_oversell_and_sold_out_is_an_answer() {
+    const STOCK: u64 = 2_000;
+    const BUYERS: usize = 4;
+    let scratch = Scratch::new("decrement");
+    let options = options().shards(two_shards_or_one());
+    let store = Penstock::open(&scratch.0, options.clone()).unwrap();
+    let keys: Vec<Vec<u8>> = (0..3).map(|n| format!("stock:{n}").into_bytes()).collect();
+    for key in &keys {
+        store.set(key, &STOCK.to_le_bytes()).wait().unwrap();
+    }
+    let sold = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for buyer in 0..BUYERS {
+            // Some share a handle, some have one of their own, some ask for less.
+            let store = match buyer {
+                0 => store.clone(),
+                1 => store.with_level(AckLevel::None),
+                _ => store.with_level(AckLevel::Interval),
+            };
+            let (keys, sold) = (&keys, &sold);
+            scope.spawn(move || {
+                let stock = Field::u64(0);
+                let buy = [stock.at_least(1), stock.decrease(1)];
+                for key in keys {
+                    loop {
+                        match store.update_if(key, &buy).wait() {
+                            Ok(changed) => {
+                                assert!(changed.fields[0] < STOCK);
+                                sold.fetch_add(1, Ordering::Relaxed);
+                            }
+                            Err(ClientError::No(answer)) => {
+                                assert_eq!(answer.status, Status::GuardFailed);
+                                assert_eq!(answer.actual(), Some(0));
+                                break;
+                            }
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(sold.load(Ordering::Relaxed), STOCK * keys.len() as u64);
+    store.close().unwrap();
+    let store = Penstock::open(&scratch.0, options).unwrap();
+    for key in &keys {
+        let left = store.get_with(key, |value, _| {
+            u64::from_le_bytes(value.try_into().unwrap())
+        });
+        assert_eq!(left.unwrap(), Some(0));
+    }
+}
+
+#[test]
+fn a_batch_answers_each_operation_in_its_order_over_all_shards() {
+    let scratch = Scratch::new("batch");
+    let store = Penstock::open(&scratch.0, options().shards(two_shards_or_one())).unwrap();
+    let key = |number: usize| format!("key:{number}").into_bytes();
+    let value = |number: usize| vec![u8::try_from(number % 251).unwrap(); number % 3000];
+    let mut batch = store.batch();
+    // More than one frame, by items and by bytes.
+    for number in 0..3000 {
+        batch.set(&key(number), &value(number));
+    }
+    assert_eq!(batch.len(), 3000);
+    let outcomes = batch.submit().wait();
+    assert_eq!(outcomes.len(), 3000);
+    for outcome in outcomes {
+        assert_eq!(outcome.unwrap().status, Status::Ok);
+    }
+    let mut batch = store.batch();
+    for number in 0..3001 {
+        batch.get(&key(number));
+    }
+    batch.del(&key(5));
+    batch.get(&key(5));
+    batch.set(b"", b"refused");
+    let mut outcomes = block_on(batch.submit());
+    assert_eq!(outcomes.len(), 3004);
+    for (number, outcome) in outcomes[..3000].iter().enumerate() {
+        assert_eq!(outcome.as_ref().unwrap().value, value(number), "{number}");
+    }
+    let statuses: Vec<Status> = outcomes
+        .drain(3000..)
+        .map(|outcome| outcome.unwrap().status)
+        .collect();
+    assert_eq!(
+        statuses[..3],
+        [Status::NotFound, Status::Ok, Status::NotFound]
+    );
+    assert_ne!(statuses[3], Status::Ok);
+    drop(store.batch());
+    let mut unsent = store.batch();
+    unsent.set(b"unsent", b"x");
+    drop(unsent);
+    assert_eq!(store.get(b"unsent").wait().unwrap(), None);
+    store.close().unwrap();
+}
+
+#[test]
+fn one_thread_submits_many_operations_and_each_has_its_outcome() {
+    let scratch = Scratch::new("submit");
+    let mut store = Penstock::open_local(&scratch.0, options()).unwrap();
+    let keys: Vec<Vec<u8>> = (0..2500).map(|n| format!("key:{n}").into_bytes()).collect();
+    let sets: Vec<Ask<'_>> = keys
+        .iter()
+        .map(|key| Ask::Set {
+            key,
+            value: key,
+            condition: Condition::Absent,
+        })
+        .collect();
+    assert!(
+        store
+            .submit(&sets)
+            .into_iter()
+            .all(|outcome| outcome.unwrap().status == Status::Ok)
+    );
+    let again = store.submit(&sets[..3]);
+    assert!(
+        again
+            .into_iter()
+            .all(|outcome| outcome.unwrap().status == Status::Exists)
+    );
+    let gets: Vec<Ask<'_>> = keys.iter().map(|key| Ask::Get { key }).collect();
+    for (outcome, key) in store.submit(&gets).into_iter().zip(&keys) {
+        assert_eq!(outcome.unwrap().value, key);
+    }
+    assert!(store.submit(&[]).is_empty());
+    assert!(store.info().unwrap().contains("\"keys\":2500"));
+}
+
+#[test]
+fn what_is_dropped_unwaited_still_happens_and_its_room_is_used_again() {
+    let scratch = Scratch::new("unwaited");
+    let options = options().pending_max(8).level(AckLevel::None);
+    let store = Penstock::open(&scratch.0, options).unwrap();
+    let mut refused = 0;
+    for number in 0..2000u32 {
+        let pending = store.set(b"last", &number.to_le_bytes());
+        if number % 2 == 0 {
+            drop(pending);
+        } else if let Err(error) = pending.wait() {
+            assert!(matches!(error, ClientError::Busy(_)), "{error}");
+            refused += 1;
+        }
+    }
+    assert!(refused < 2000);
+    store.set(b"last", b"done").wait().unwrap();
+    assert_eq!(
+        &store.get(b"last").wait().unwrap().unwrap().bytes[..],
+        b"done"
+    );
+    let held: Vec<_> = (0..9).map(|_| store.get(b"last")).collect();
+    let outcomes: Vec<_> = held.into_iter().map(|pending| pending.wait()).collect();
+    assert!(
+        matches!(outcomes[8], Err(ClientError::Busy(_))),
+        "{:?}",
+        outcomes[8]
+    );
+    assert!(outcomes[..8].iter().all(Result::is_ok));
+}
+
+#[test]
+fn a_threads_pipelined_operations_on_a_key_run_in_their_order() {
+    let scratch = Scratch::new("order");
+    let store = Penstock::open(&scratch.0, options()).unwrap();
+    // Values so large that the log has no room now and then.
+    let pending: Vec<_> = (0..400u32)
+        .map(|number| {
+            let mut value = vec![0; 60 << 10];
+            value[..4].copy_from_slice(&number.to_le_bytes());
+            let set = store.set(b"key", &value);
+            (set, store.get(b"key"))
+        })
+        .collect();
+    for (number, (set, get)) in (0u32..).zip(pending) {
+        set.wait().unwrap();
+        let found = get.wait().unwrap().unwrap();
+        assert_eq!(&found.bytes[..4], &number.to_le_bytes());
+    }
+}
+
+#[test]
+fn a_handle_that_outlives_the_store_is_told_so() {
+    let scratch = Scratch::new("outlive");
+    let store = Penstock::open(&scratch.0, options()).unwrap();
+    let handle = store.clone();
+    // Asked before the first segment file is there: executed or refused, but not unknown.
+    let early = store.set(b"k", b"v");
+    store.close().unwrap();
+    assert!(matches!(early.wait(), Ok(_) | Err(ClientError::Busy(_))));
+    assert!(matches!(
+        handle.get(b"k").wait(),
+        Err(ClientError::NotSent(_))
+    ));
+    assert!(matches!(handle.info().wait(), Err(ClientError::NotSent(_))));
+    let mut batch = handle.batch();
+    batch.get(b"k");
+    assert!(matches!(
+        batch.submit().wait()[..],
+        [Err(ClientError::NotSent(_))]
+    ));
+    handle.close().unwrap();
+}
+
+#[test]
+fn callers_that_meet_the_close_get_an_answer_each() {
+    let scratch = Scratch::new("meet");
+    for _ in 0..8 {
+        let store = Penstock::open(&scratch.0, options().level(AckLevel::None)).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                let store = store.clone();
+                scope.spawn(move || {
+                    loop {
+                        match store.set(b"k", b"v").wait() {
+                            Ok(_) => {}
+                            Err(ClientError::Busy(_)) => {}
+                            Err(ClientError::NotSent(_)) => return,
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                });
+            }
+            while store.get(b"k").wait().unwrap().is_none() {}
+            store.close().unwrap();
+        });
+    }
+}
+
+#[test]
+fn an_edit_by_closure_is_tried_again_until_nobody_came_between() {
+    let scratch = Scratch::new("edit");
+    let store = Penstock::open(&scratch.0, options().level(AckLevel::None)).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let store = store.clone();
+            scope.spawn(move || {
+                for _ in 0..200 {
+                    loop {
+                        let added = store.update(b"n", |value| {
+                            let n = value.first_chunk().map_or(0, |n| u32::from_le_bytes(*n));
+                            *value = (n + 1).to_le_bytes().to_vec();
+                            true
+                        });
+                        match added {
+                            Ok(_) => break,
+                            Err(ClientError::Busy(_)) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(
+        &store.get(b"n").wait().unwrap().unwrap().bytes[..],
+        &600u32.to_le_bytes()
+    );
+    assert_eq!(store.update(b"n", |_| false).unwrap(), None);
+}
+
+#[test]
+fn operations_are_futures_in_any_executor() {
+    let scratch = Scratch::new("futures");
+    // Without a watch, so that every answer has to wake its task.
+    let options = options().spin(std::time::Duration::ZERO);
+    let store = Penstock::open(&scratch.0, options).unwrap();
+    let total = block_on(async {
+        for number in 0..50u32 {
+            store.set(&number.to_le_bytes(), b"x").await.unwrap();
+        }
+        let mut total = 0;
+        for number in 0..60u32 {
+            total += usize::from(store.get(&number.to_le_bytes()).await.unwrap().is_some());
+        }
+        total
+    });
+    assert_eq!(total, 50);
+    assert!(
+        block_on(store.info())
+            .unwrap()
+            .contains("\"shard_count\":1")
+    );
+}
+
+/// Runs a future on the calling thread.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// The directory of the process that is to be killed.
+const VICTIM: &str = "PENSTOCK_EMBEDDED_VICTIM";
+
+#[test]
+fn kill_9_of_the_embedding_process_keeps_what_was_acknowledged() {
+    for mode in ["threads", "local"] {
+        let scratch = Scratch::new("kill");
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--ignored",
+                "--exact",
+                "--nocapture",
+                "writes_until_it_is_killed",
+            ])
+            .env(VICTIM, &scratch.0)
+            .env("PENSTOCK_EMBEDDED_MODE", mode)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // What it said before it died was acknowledged.
+        let said = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut acknowledged = 0;
+        for line in std::io::BufRead::lines(said) {
+            if let Some(number) = line.unwrap().strip_prefix("acknowledged ") {
+                acknowledged = number.parse::<u64>().unwrap();
+                if acknowledged == 300 {
+                    child.kill().unwrap();
+                }
+            }
+        }
+        child.wait().unwrap();
+        assert!(acknowledged >= 300, "{mode}: it wrote only {acknowledged}");
+        let mut store: Local = Penstock::open_local(&scratch.0, options()).unwrap();
+        for number in 1..=acknowledged {
+            let found = store.get(format!("key:{number}").as_bytes()).unwrap();
+            assert_eq!(
+                found.unwrap().bytes[..],
+                number.to_le_bytes(),
+                "{mode}: {number}"
+            );
+        }
+        let count = store.get(b"count").unwrap().unwrap();
+        let count = u64::from_le_bytes(count.bytes[..].try_into().unwrap());
+        assert!(
+            count == acknowledged || count == acknowledged + 1,
+            "{mode}: {count}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "is started, and killed, by the test of kill -9"]
+fn writes_until_it_is_killed() {
+    let directory = PathBuf::from(std::env::var_os(VICTIM).expect("named by who starts it"));
+    let add = [Field::u64(0).increase(1)];
+    let start = 0u64.to_le_bytes();
+    let key = |number: u64| format!("key:{number}").into_bytes();
+    if std::env::var("PENSTOCK_EMBEDDED_MODE").as_deref() == Ok("local") {
+        let mut store = Penstock::open_local(directory, options()).unwrap();
+        for number in 1u64.. {
+            store.set(&key(number), &number.to_le_bytes()).unwrap();
+            store
+                .update_if_with(b"count", None, &add, Some(&start))
+                .unwrap();
+            println!("acknowledged {number}");
+        }
+    } else {
+        let store = Penstock::open(directory, options()).unwrap();
+        for number in 1u64.. {
+            let set = store.set(&key(number), &number.to_le_bytes());
+            let count = store.update_if_with(b"count", None, &add, Some(&start));
+            set.wait().unwrap();
+            count.wait().unwrap();
+            println!("acknowledged {number}");
+        }
+    }
+}
