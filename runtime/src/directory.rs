@@ -49,7 +49,17 @@ pub struct Directory {
     segments: Segments,
     made_now: bool,
     /// None for a directory that is only looked at and was never locked.
-    _lock: Option<File>,
+    lock: Option<File>,
+}
+
+impl Drop for Directory {
+    /// A child process that is just being started holds a copy of the descriptor until it runs its
+    /// program, so closing ours alone might leave the directory locked for a while.
+    fn drop(&mut self) {
+        if let Some(lock) = &self.lock {
+            let _ = lock.unlock();
+        }
+    }
 }
 
 impl Directory {
@@ -95,7 +105,7 @@ impl Directory {
             identity,
             segments,
             made_now,
-            _lock: Some(lock),
+            lock: Some(lock),
         })
     }
 
@@ -148,7 +158,7 @@ impl Directory {
             identity,
             segments,
             made_now: false,
-            _lock: lock,
+            lock,
         })
     }
 
@@ -716,5 +726,28 @@ impl std::error::Error for DirectoryError {
             Self::Io { source, .. } => Some(source),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_free_when_it_is_closed_though_a_child_still_holds_the_descriptor() {
+        let path = std::env::temp_dir().join(format!("penstock-copied-{}", process::id()));
+        let options = DirectoryOptions {
+            shards: None,
+            shards_of_new: 1,
+            segment_bytes: 1 << 20,
+        };
+        let held = Directory::open(&path, options).expect("open");
+        let lock = held.lock.as_ref().expect("it is locked");
+        // What a child has between its start and its program.
+        let copy = lock.try_clone().expect("copy");
+        drop(held);
+        Directory::open(&path, options).expect("it is free");
+        drop(copy);
+        fs::remove_dir_all(&path).expect("clean");
     }
 }
