@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::pin;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -13,7 +12,7 @@ use penstock_net::request::{Condition, Version};
 use penstock_net::status::Status;
 use penstock_runtime::config::IoMode;
 use penstock_runtime::embedded::{Ask, ClientError, Field};
-use penstock_runtime::{Local, OpenError, Options, Penstock};
+use penstock_runtime::{OpenError, Options, Penstock};
 
 /// A directory that is gone when the test has passed.
 struct Scratch(PathBuf);
@@ -496,84 +495,6 @@ fn block_on<F: Future>(future: F) -> F::Output {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(output) => return output,
             Poll::Pending => std::thread::park(),
-        }
-    }
-}
-
-/// The directory of the process that is to be killed.
-const VICTIM: &str = "PENSTOCK_EMBEDDED_VICTIM";
-
-#[test]
-fn kill_9_of_the_embedding_process_keeps_what_was_acknowledged() {
-    for mode in ["threads", "local"] {
-        let scratch = Scratch::new("kill");
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--ignored",
-                "--exact",
-                "--nocapture",
-                "writes_until_it_is_killed",
-            ])
-            .env(VICTIM, &scratch.0)
-            .env("PENSTOCK_EMBEDDED_MODE", mode)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // What it said before it died was acknowledged.
-        let said = std::io::BufReader::new(child.stdout.take().unwrap());
-        let mut acknowledged = 0;
-        for line in std::io::BufRead::lines(said) {
-            if let Some(number) = line.unwrap().strip_prefix("acknowledged ") {
-                acknowledged = number.parse::<u64>().unwrap();
-                if acknowledged == 300 {
-                    child.kill().unwrap();
-                }
-            }
-        }
-        child.wait().unwrap();
-        assert!(acknowledged >= 300, "{mode}: it wrote only {acknowledged}");
-        let mut store: Local = Penstock::open_local(&scratch.0, options()).unwrap();
-        for number in 1..=acknowledged {
-            let found = store.get(format!("key:{number}").as_bytes()).unwrap();
-            assert_eq!(
-                found.unwrap().bytes[..],
-                number.to_le_bytes(),
-                "{mode}: {number}"
-            );
-        }
-        let count = store.get(b"count").unwrap().unwrap();
-        let count = u64::from_le_bytes(count.bytes[..].try_into().unwrap());
-        assert!(
-            count == acknowledged || count == acknowledged + 1,
-            "{mode}: {count}"
-        );
-    }
-}
-
-#[test]
-#[ignore = "is started, and killed, by the test of kill -9"]
-fn writes_until_it_is_killed() {
-    let directory = PathBuf::from(std::env::var_os(VICTIM).expect("named by who starts it"));
-    let add = [Field::u64(0).increase(1)];
-    let start = 0u64.to_le_bytes();
-    let key = |number: u64| format!("key:{number}").into_bytes();
-    if std::env::var("PENSTOCK_EMBEDDED_MODE").as_deref() == Ok("local") {
-        let mut store = Penstock::open_local(directory, options()).unwrap();
-        for number in 1u64.. {
-            store.set(&key(number), &number.to_le_bytes()).unwrap();
-            store
-                .update_if_with(b"count", None, &add, Some(&start))
-                .unwrap();
-            println!("acknowledged {number}");
-        }
-    } else {
-        let store = Penstock::open(directory, options()).unwrap();
-        for number in 1u64.. {
-            let set = store.set(&key(number), &number.to_le_bytes());
-            let count = store.update_if_with(b"count", None, &add, Some(&start));
-            set.wait().unwrap();
-            count.wait().unwrap();
-            println!("acknowledged {number}");
         }
     }
 }
