@@ -9,6 +9,8 @@ use crate::limits::{
 use crate::refusal::Refusal;
 use crate::status::Status;
 
+/// A server's feature: keys may have an expiry.
+pub const FEATURE_EXPIRY: u64 = 1;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 const CLIENT_BYTES: usize = 24;
@@ -128,7 +130,7 @@ pub struct ServerHello {
     pub node_id: [u8; 16],
     /// Rises at every start.
     pub incarnation: u64,
-    /// Features; none is defined yet.
+    /// `FEATURE_*`.
     pub features: u64,
     /// For authentication; zeros until it exists.
     pub nonce: [u8; 32],

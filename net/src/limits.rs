@@ -8,6 +8,8 @@ pub const BATCH_ITEMS_MAX: usize = 1024;
 pub const INSTRUCTIONS_MAX: usize = 64;
 /// Bytes of a value that no configuration can exceed.
 pub const VALUE_BYTES_HARD_MAX: usize = 16 << 20;
+/// An expiry in unix milliseconds, or a lifetime in milliseconds, at most: 48 bits, the year 10889.
+pub const EXPIRY_MS_MAX: u64 = (1 << 48) - 1;
 /// Bytes of a client's name, at most.
 pub const CLIENT_NAME_BYTES_MAX: usize = 64;
 /// Bytes of a frame before HELLO was accepted, at most.

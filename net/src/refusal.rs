@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::limits::{BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX};
+use crate::limits::{
+    BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX,
+};
 use crate::slot::SLOTS;
 use crate::status::Status;
 
@@ -103,6 +105,11 @@ pub enum Refusal {
     ValueUnexpected {
         operation: u8,
         len: u32,
+    },
+    Expiry(u64),
+    Lifetime {
+        ms: u64,
+        now_ms: u64,
     },
     InstructionOperation {
         instruction: usize,
@@ -261,6 +268,14 @@ impl fmt::Display for Refusal {
             Refusal::ValueUnexpected { operation, len } => write!(
                 f,
                 "operation {operation} takes no value here, {len} bytes were given"
+            ),
+            Refusal::Expiry(ms) => write!(
+                f,
+                "an expiry is 1 to {EXPIRY_MS_MAX} milliseconds, not {ms}"
+            ),
+            Refusal::Lifetime { ms, now_ms } => write!(
+                f,
+                "{ms} milliseconds after {now_ms} is too far: an expiry is at most {EXPIRY_MS_MAX}"
             ),
             Refusal::InstructionOperation { instruction, found } => write!(
                 f,

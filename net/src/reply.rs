@@ -18,6 +18,26 @@ pub const REPLY_ITEM_BYTES: usize = 24;
 pub const NO_INSTRUCTION: u8 = 0xFF;
 /// The failed instruction was an effect that would have left its type's range.
 pub const ITEM_FLAG_OVERFLOW: u8 = 0x01;
+/// Expiry and time stand before the value.
+pub const ITEM_FLAG_EXPIRY: u8 = 0x02;
+const EXPIRY_BYTES: usize = 16;
+
+/// When a key is gone by itself, on demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpiryTold {
+    /// Unix milliseconds from which on the key is gone; 0 is never.
+    pub expiry_ms: u64,
+    /// The shard's time, with which it is compared.
+    pub time_ms: u64,
+}
+
+impl ExpiryTold {
+    /// Milliseconds that are left; `None` if the key stays.
+    #[must_use]
+    pub fn left_ms(&self) -> Option<u64> {
+        (self.expiry_ms > 0).then(|| self.expiry_ms.saturating_sub(self.time_ms))
+    }
+}
 
 /// The fixed part of a reply item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +78,16 @@ impl ReplyHead {
     #[inline]
     pub fn write(&self, out: &mut Vec<u8>, value: &[u8]) {
         out.extend_from_slice(&self.encode(value.len()));
+        push_padded(out, value);
+    }
+
+    /// Appends a whole item that also tells the expiry.
+    #[cold]
+    pub fn write_with_expiry(mut self, out: &mut Vec<u8>, told: ExpiryTold, value: &[u8]) {
+        self.flags |= ITEM_FLAG_EXPIRY;
+        out.extend_from_slice(&self.encode(value.len()));
+        out.extend_from_slice(&told.expiry_ms.to_le_bytes());
+        out.extend_from_slice(&told.time_ms.to_le_bytes());
         push_padded(out, value);
     }
 
@@ -217,6 +247,8 @@ pub fn text_of(body: &[u8]) -> Option<&str> {
 pub struct ReplyItem<'a> {
     /// The fixed part.
     pub head: ReplyHead,
+    /// What a GET that asked for it is told of the expiry.
+    pub expiry: Option<ExpiryTold>,
     /// Value, field values or message.
     pub value: &'a [u8],
 }
@@ -236,7 +268,11 @@ impl<'a> ReplyItem<'a> {
                 needed: REPLY_ITEM_BYTES as u64,
             })?;
         // In 64 bits: the sum of a length that nobody bounded yet may not fit a usize.
-        let needed = REPLY_ITEM_BYTES as u64 + u64::from(read_u32(head, 8)).next_multiple_of(8);
+        let start = match head[7] & ITEM_FLAG_EXPIRY {
+            0 => REPLY_ITEM_BYTES,
+            _ => REPLY_ITEM_BYTES + EXPIRY_BYTES,
+        };
+        let needed = start as u64 + u64::from(read_u32(head, 8)).next_multiple_of(8);
         if len as u64 != needed {
             return Err(Refusal::ItemLength { len, needed });
         }
@@ -257,7 +293,11 @@ impl<'a> ReplyItem<'a> {
         };
         Ok(ReplyItem {
             head,
-            value: &item[REPLY_ITEM_BYTES..REPLY_ITEM_BYTES + value_len],
+            expiry: (start > REPLY_ITEM_BYTES).then(|| ExpiryTold {
+                expiry_ms: read_u64(item, REPLY_ITEM_BYTES),
+                time_ms: read_u64(item, REPLY_ITEM_BYTES + 8),
+            }),
+            value: &item[start..start + value_len],
         })
     }
 

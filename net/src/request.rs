@@ -4,17 +4,27 @@ use crate::batch::{BatchWriter, padded, push_padded, read_u16, read_u32, read_u6
 use crate::frame::{HEADER_BYTES, Header, Opcode, finish_frame};
 use crate::instruction::{INSTRUCTION_BYTES, Instruction};
 use crate::level::AckLevel;
-use crate::limits::{INSTRUCTIONS_MAX, KEY_BYTES_MAX};
+use crate::limits::{EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX};
 use crate::refusal::Refusal;
 
 /// Bytes of an item before its condition, instructions, extension and data.
 pub const ITEM_HEADER_BYTES: usize = 16;
 const VERSION_BYTES: usize = 16;
+const EXPIRY_BYTES: usize = 8;
 
 const FLAG_ABSENT: u8 = 0x01;
 const FLAG_PRESENT: u8 = 0x02;
 const FLAG_VERSION: u8 = 0x04;
 const FLAG_START: u8 = 0x10;
+/// The two bits that say something of the expiry.
+const EXPIRY_BITS: u8 = 0x60;
+const EXPIRY_AT: u8 = 0x20;
+const EXPIRY_IN: u8 = 0x40;
+/// What the verb does not do by itself: SET keeps it, UPDATE_IF removes it.
+const EXPIRY_OTHER: u8 = 0x60;
+/// Of GET: the value and the expiry, or the expiry alone.
+const WITH_EXPIRY: u8 = 0x20;
+const EXPIRY_ALONE: u8 = 0x40;
 
 /// What an item does with its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +63,30 @@ pub enum Condition {
     Version(Version),
 }
 
+/// When the first key of SET or UPDATE_IF is gone by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// Never: the default of SET.
+    Never,
+    /// When it was before: the default of UPDATE_IF. What is made anew never is.
+    Keep,
+    /// At this time, in unix milliseconds, 1 to [`EXPIRY_MS_MAX`]. A time that is past is allowed.
+    At(u64),
+    /// So many milliseconds after the shard's time, 1 to [`EXPIRY_MS_MAX`].
+    In(u64),
+}
+
+/// What GET answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The value.
+    Value,
+    /// The value and the expiry.
+    ValueAndExpiry,
+    /// The expiry and an empty value.
+    Expiry,
+}
+
 /// One operation, checked, as a view of its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -68,6 +102,10 @@ pub struct Request<'a> {
     pub value: &'a [u8],
     /// Whether UPDATE_IF makes a missing first key from `value`.
     pub has_start: bool,
+    /// What SET and UPDATE_IF do with the expiry of the first key.
+    pub expiry: Expiry,
+    /// What GET answers.
+    pub wanted: Wanted,
     instructions: &'a [u8],
 }
 
@@ -90,14 +128,21 @@ impl<'a> Request<'a> {
         let (key_len, second_len) = (read_u16(head, 8), read_u16(head, 10));
         let value_len = read_u32(head, 12);
         let (verb, flags_allowed) = match operation {
-            1 => (Verb::Get, 0),
-            2 => (Verb::Set, FLAG_ABSENT | FLAG_PRESENT | FLAG_VERSION),
+            1 => (Verb::Get, EXPIRY_BITS),
+            2 => (
+                Verb::Set,
+                FLAG_ABSENT | FLAG_PRESENT | FLAG_VERSION | EXPIRY_BITS,
+            ),
             3 => (Verb::Del, FLAG_PRESENT | FLAG_VERSION),
-            4 => (Verb::UpdateIf, FLAG_START),
+            4 => (Verb::UpdateIf, FLAG_START | EXPIRY_BITS),
             _ => return Err(Refusal::Operation(operation)),
         };
         let condition_flags = flags & (FLAG_ABSENT | FLAG_PRESENT | FLAG_VERSION);
-        if flags & !flags_allowed != 0 || condition_flags.count_ones() > 1 {
+        let expiry_flags = flags & EXPIRY_BITS;
+        if flags & !flags_allowed != 0
+            || condition_flags.count_ones() > 1
+            || (verb == Verb::Get && expiry_flags == EXPIRY_OTHER)
+        {
             return Err(Refusal::OperationFlags { operation, flags });
         }
         let keys_expected = 1 + u8::from(verb == Verb::UpdateIf && key_count == 2);
@@ -119,7 +164,9 @@ impl<'a> Request<'a> {
             });
         }
         let has_version = condition_flags == FLAG_VERSION;
-        let instructions_start = ITEM_HEADER_BYTES + if has_version { VERSION_BYTES } else { 0 };
+        let has_expiry = verb != Verb::Get && matches!(expiry_flags, EXPIRY_AT | EXPIRY_IN);
+        let expiry_start = ITEM_HEADER_BYTES + if has_version { VERSION_BYTES } else { 0 };
+        let instructions_start = expiry_start + if has_expiry { EXPIRY_BYTES } else { 0 };
         let instructions_end =
             instructions_start + usize::from(instruction_count) * INSTRUCTION_BYTES;
         let keys_start = instructions_end + usize::from(extension_len);
@@ -188,6 +235,25 @@ impl<'a> Request<'a> {
             }
             _ => Condition::Always,
         };
+        let expiry = if has_expiry {
+            let ms = read_u64(item, expiry_start);
+            if !(1..=EXPIRY_MS_MAX).contains(&ms) {
+                return Err(Refusal::Expiry(ms));
+            }
+            match expiry_flags {
+                EXPIRY_AT => Expiry::At(ms),
+                _ => Expiry::In(ms),
+            }
+        } else if (verb == Verb::UpdateIf) == (expiry_flags == 0) {
+            Expiry::Keep
+        } else {
+            Expiry::Never
+        };
+        let wanted = match expiry_flags {
+            WITH_EXPIRY if verb == Verb::Get => Wanted::ValueAndExpiry,
+            EXPIRY_ALONE if verb == Verb::Get => Wanted::Expiry,
+            _ => Wanted::Value,
+        };
         let request = Request {
             verb,
             condition,
@@ -195,6 +261,8 @@ impl<'a> Request<'a> {
             second_key,
             value,
             has_start,
+            expiry,
+            wanted,
             instructions: &item[instructions_start..instructions_end],
         };
         // All of them before the first runs, so that a bad one has no effect before it.
@@ -309,22 +377,46 @@ impl BatchRequest {
 
     /// Adds a GET.
     pub fn get(&mut self, out: &mut Vec<u8>, key: &[u8]) {
-        self.item(out, Verb::Get, 0, None, &[], &[key], &[]);
+        self.get_with(out, key, Wanted::Value);
+    }
+
+    /// Adds a GET that asks for more or less than the value.
+    pub fn get_with(&mut self, out: &mut Vec<u8>, key: &[u8], wanted: Wanted) {
+        let flags = match wanted {
+            Wanted::Value => 0,
+            Wanted::ValueAndExpiry => WITH_EXPIRY,
+            Wanted::Expiry => EXPIRY_ALONE,
+        };
+        self.item(out, Verb::Get, flags, None, None, &[], &[key], &[]);
+    }
+
+    /// Adds a SET of a key that never expires.
+    pub fn set(&mut self, out: &mut Vec<u8>, key: &[u8], value: &[u8], condition: Condition) {
+        self.set_with(out, key, value, condition, Expiry::Never);
     }
 
     /// Adds a SET.
-    pub fn set(&mut self, out: &mut Vec<u8>, key: &[u8], value: &[u8], condition: Condition) {
+    pub fn set_with(
+        &mut self,
+        out: &mut Vec<u8>,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+        expiry: Expiry,
+    ) {
         let (flags, version) = condition_flags(condition);
-        self.item(out, Verb::Set, flags, version, &[], &[key], value);
+        let (expiry_flags, ms) = expiry_flags(expiry, Expiry::Never);
+        let flags = flags | expiry_flags;
+        self.item(out, Verb::Set, flags, version, ms, &[], &[key], value);
     }
 
     /// Adds a DEL.
     pub fn del(&mut self, out: &mut Vec<u8>, key: &[u8], condition: Condition) {
         let (flags, version) = condition_flags(condition);
-        self.item(out, Verb::Del, flags, version, &[], &[key], &[]);
+        self.item(out, Verb::Del, flags, version, None, &[], &[key], &[]);
     }
 
-    /// Adds an UPDATE_IF; `start` is what a missing first key begins with.
+    /// Adds an UPDATE_IF that leaves the expiry; `start` is what a missing first key begins with.
     pub fn update_if(
         &mut self,
         out: &mut Vec<u8>,
@@ -333,7 +425,21 @@ impl BatchRequest {
         instructions: &[Instruction],
         start: Option<&[u8]>,
     ) {
-        let flags = if start.is_some() { FLAG_START } else { 0 };
+        self.update_if_with(out, key, second_key, instructions, start, Expiry::Keep);
+    }
+
+    /// Adds an UPDATE_IF.
+    pub fn update_if_with(
+        &mut self,
+        out: &mut Vec<u8>,
+        key: &[u8],
+        second_key: Option<&[u8]>,
+        instructions: &[Instruction],
+        start: Option<&[u8]>,
+        expiry: Expiry,
+    ) {
+        let (expiry_flags, ms) = expiry_flags(expiry, Expiry::Keep);
+        let flags = expiry_flags | if start.is_some() { FLAG_START } else { 0 };
         let keys = [key, second_key.unwrap_or_default()];
         let keys = if second_key.is_some() {
             &keys[..]
@@ -345,6 +451,7 @@ impl BatchRequest {
             Verb::UpdateIf,
             flags,
             None,
+            ms,
             instructions,
             keys,
             start.unwrap_or_default(),
@@ -374,6 +481,7 @@ impl BatchRequest {
         verb: Verb,
         flags: u8,
         version: Option<Version>,
+        expiry_ms: Option<u64>,
         instructions: &[Instruction],
         keys: &[&[u8]],
         value: &[u8],
@@ -381,6 +489,7 @@ impl BatchRequest {
         let from = out.len();
         let block_len = ITEM_HEADER_BYTES
             + version.map_or(0, |_| VERSION_BYTES)
+            + expiry_ms.map_or(0, |_| EXPIRY_BYTES)
             + instructions.len() * INSTRUCTION_BYTES;
         let mut head = [0; ITEM_HEADER_BYTES];
         head[0..2].copy_from_slice(&u16::try_from(block_len).unwrap_or(u16::MAX).to_le_bytes());
@@ -399,6 +508,9 @@ impl BatchRequest {
             out.extend_from_slice(&u64::from(version.epoch).to_le_bytes());
             out.extend_from_slice(&version.sequence.to_le_bytes());
         }
+        if let Some(ms) = expiry_ms {
+            out.extend_from_slice(&ms.to_le_bytes());
+        }
         for instruction in instructions {
             out.extend_from_slice(&instruction.encode());
         }
@@ -416,5 +528,15 @@ fn condition_flags(condition: Condition) -> (u8, Option<Version>) {
         Condition::Absent => (FLAG_ABSENT, None),
         Condition::Present => (FLAG_PRESENT, None),
         Condition::Version(version) => (FLAG_VERSION, Some(version)),
+    }
+}
+
+/// The bits and the field of an expiry, for a verb with this default.
+fn expiry_flags(expiry: Expiry, default: Expiry) -> (u8, Option<u64>) {
+    match expiry {
+        Expiry::At(ms) => (EXPIRY_AT, Some(ms)),
+        Expiry::In(ms) => (EXPIRY_IN, Some(ms)),
+        _ if expiry == default => (0, None),
+        Expiry::Never | Expiry::Keep => (EXPIRY_OTHER, None),
     }
 }

@@ -5,9 +5,10 @@
 
 use penstock_net::instruction::{Instruction, Operation, Outcome};
 use penstock_net::level::AckLevel;
+use penstock_net::limits::EXPIRY_MS_MAX;
 use penstock_net::refusal::Refusal;
-use penstock_net::reply::{ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES, ReplyHead};
-use penstock_net::request::{Condition, Request, Verb, Version};
+use penstock_net::reply::{ExpiryTold, ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES, ReplyHead};
+use penstock_net::request::{Condition, Expiry, Request, Verb, Version, Wanted};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
@@ -17,8 +18,6 @@ use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::part_bytes;
 use penstock_storage::store::{Found, Store};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
-
-use crate::shard::Now;
 
 /// The hash of keys, with a secret of this process: nobody outside can aim at one run of the index.
 #[derive(Clone, Debug)]
@@ -63,7 +62,7 @@ pub(crate) struct Cold {
 /// The circumstances of one operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
-    pub(crate) now: Now,
+    pub(crate) now_us: u64,
     pub(crate) hash: &'a KeyHash,
     /// The slot of the first key.
     pub(crate) slot: u16,
@@ -100,7 +99,7 @@ pub(crate) fn run<P: Blocks>(
             update_if::<1, P>(store, context, request, [key], undo, out)
         }
         Verb::UpdateIf => update_if_on_two(store, context, request, key, undo, out),
-        Verb::Get => get(store, context, &key, out),
+        Verb::Get => get(store, context, request, &key, out),
         Verb::Set => set(store, context, request, &key, out),
         Verb::Del => del(store, context, request, &key, out),
     }
@@ -112,7 +111,7 @@ struct Key<'a> {
     bytes: &'a [u8],
     hash: u32,
     cell: Option<CellId>,
-    /// It has a value (a cell may also be a deletion).
+    /// It has a value: its cell is neither a deletion nor expired.
     exists: bool,
     /// The last change that a reply about the key shows.
     lsn: Lsn,
@@ -125,7 +124,7 @@ impl<'a> Key<'a> {
         match found {
             Found::Cached(id) => {
                 let cell = store.cell(id);
-                let exists = !cell.is_deleted();
+                let exists = store.exists(id);
                 let version = if exists {
                     Version {
                         epoch: cell.epoch,
@@ -159,6 +158,7 @@ impl<'a> Key<'a> {
 fn get<P: Blocks>(
     store: &mut Store<P>,
     context: Context<'_>,
+    request: &Request<'_>,
     key: &Key<'_>,
     out: &mut Vec<u8>,
 ) -> Ran {
@@ -170,9 +170,21 @@ fn get<P: Blocks>(
     match key.cell {
         Some(id) if key.exists => {
             store.touch(id);
-            context
-                .head(status, key.version)
-                .write(out, store.cell(id).value());
+            let head = context.head(status, key.version);
+            let cell = store.cell(id);
+            if request.wanted == Wanted::Value {
+                head.write(out, cell.value());
+            } else {
+                let told = ExpiryTold {
+                    expiry_ms: cell.expiry_ms().unwrap_or(0),
+                    time_ms: store.time_ms(),
+                };
+                let value = match request.wanted {
+                    Wanted::Expiry => &[],
+                    Wanted::Value | Wanted::ValueAndExpiry => cell.value(),
+                };
+                head.write_with_expiry(out, told, value);
+            }
         }
         _ => context.head(status, key.version).write(out, &[]),
     }
@@ -189,6 +201,9 @@ fn get<P: Blocks>(
 fn condition_fails(condition: Condition, key: &Key<'_>) -> Option<Status> {
     match condition {
         Condition::Always => None,
+        Condition::Absent if is_planted(Bug::AbsentIgnoresExpiry) => {
+            key.cell.map(|_| Status::Exists)
+        }
         Condition::Absent => key.exists.then_some(Status::Exists),
         Condition::Present => (!key.exists).then_some(Status::NotFound),
         Condition::Version(_) if !key.exists => Some(Status::NotFound),
@@ -224,7 +239,7 @@ fn commit<P: Blocks>(
     context: Context<'_>,
     cells: &[CellId],
 ) -> (Lsn, Version) {
-    let (lsn, version) = store.commit(context.now.us, context.now.unix_ms, context.slot, cells);
+    let (lsn, version) = store.commit(context.now_us, context.slot, cells);
     (
         lsn,
         Version {
@@ -232,6 +247,45 @@ fn commit<P: Blocks>(
             sequence: version.sequence,
         },
     )
+}
+
+/// The expiry that the first key has after SET or UPDATE_IF.
+#[inline]
+fn expiry_after<P: Blocks>(
+    store: &Store<P>,
+    expiry: Expiry,
+    key: &Key<'_>,
+) -> Result<Option<u64>, Refusal> {
+    match expiry {
+        Expiry::Never if !is_planted(Bug::SetKeepsExpiry) => Ok(None),
+        Expiry::Never | Expiry::Keep => Ok(key
+            .cell
+            .filter(|_| key.exists)
+            .and_then(|id| store.cell(id).expiry_ms())),
+        Expiry::At(ms) => Ok(Some(ms)),
+        Expiry::In(ms) => {
+            let now_ms = match is_planted(Bug::LifetimeIsTime) {
+                true => 0,
+                false => store.time_ms(),
+            };
+            Some(now_ms + ms)
+                .filter(|&at_ms| at_ms <= EXPIRY_MS_MAX)
+                .map(Some)
+                .ok_or(Refusal::Lifetime { ms, now_ms })
+        }
+    }
+}
+
+/// The reply of an operation that the shard does not accept.
+#[cold]
+fn refused(context: Context<'_>, refusal: Refusal, out: &mut Vec<u8>) -> Ran {
+    context
+        .head(refusal.status(), Version::default())
+        .write_message(out, &refusal);
+    Ran::Answered {
+        gate: Lsn(0),
+        status: refusal.status(),
+    }
 }
 
 fn set<P: Blocks>(
@@ -244,17 +298,21 @@ fn set<P: Blocks>(
     if let Some(status) = condition_fails(request.condition, key) {
         return no(context, status, key, out);
     }
-    match store.room(key.bytes.len(), request.value.len()) {
+    let expiry_ms = match expiry_after(store, request.expiry, key) {
+        Ok(expiry_ms) => expiry_ms,
+        Err(refusal) => return refused(context, refusal, out),
+    };
+    match store.room(key.bytes.len(), request.value.len(), expiry_ms.is_some()) {
         Room::Yes => {}
         Room::Wait => return Ran::Postponed,
         Room::Full => return full(context, out),
     }
     let id = match key.cell {
         Some(id) => {
-            store.set_value(id, request.value);
+            store.set_value(id, request.value, expiry_ms);
             id
         }
-        None => store.insert(key.hash, key.bytes, request.value),
+        None => store.insert(key.hash, key.bytes, request.value, expiry_ms),
     };
     let (gate, version) = commit(store, context, &[id]);
     context.head(Status::Ok, version).write(out, &[]);
@@ -276,7 +334,7 @@ fn del<P: Blocks>(
     if let Some(status) = fails {
         return no(context, status, key, out);
     }
-    match store.room(key.bytes.len(), 0) {
+    match store.room(key.bytes.len(), 0, false) {
         Room::Yes => {}
         Room::Wait => return Ran::Postponed,
         Room::Full => return full(context, out),
@@ -329,13 +387,7 @@ fn update_if_on_two<'a, P: Blocks>(
             first: context.slot,
             second: slot,
         };
-        context
-            .head(refusal.status(), Version::default())
-            .write_message(out, &refusal);
-        return Ran::Answered {
-            gate: Lsn(0),
-            status: refusal.status(),
-        };
+        return refused(context, refusal, out);
     }
     let hash = context.hash.of(second);
     let found = store.find(hash, second);
@@ -359,15 +411,29 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
     let first = keys[0];
     let seen = keys.iter().fold(Lsn(0), |seen, key| seen.max(key.lsn));
     let starts = request.has_start && !first.exists;
+    if request.expiry != Expiry::Keep && !first.exists && !starts {
+        return no(context, Status::NotFound, &first, out);
+    }
+    // Of the first key as it is, or of an expired one whose cell is used again.
+    let held_ms = first.cell.and_then(|id| store.cell(id).expiry_ms());
+    let expiry_ms = match expiry_after(store, request.expiry, &first) {
+        Ok(expiry_ms) => expiry_ms,
+        Err(refusal) => return refused(context, refusal, out),
+    };
+    let changes_expiry = match request.expiry {
+        Expiry::Keep => false,
+        Expiry::Never => held_ms.is_some(),
+        Expiry::At(_) | Expiry::In(_) => true,
+    };
     let mut cells = keys.map(|key| key.cell);
     let mut is_there = keys.map(|key| key.exists);
     if starts {
         let id = match first.cell {
             Some(id) => {
-                store.set_value(id, request.value);
+                store.set_value(id, request.value, None);
                 id
             }
-            None => store.insert(first.hash, first.bytes, request.value),
+            None => store.insert(first.hash, first.bytes, request.value, None),
         };
         // The same key named twice is one key.
         for which in 0..KEYS {
@@ -381,7 +447,7 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
     out.extend_from_slice(&[0; REPLY_ITEM_BYTES]);
     undo.clear();
     let mut changed = [false; KEYS];
-    changed[0] = starts && !is_planted(Bug::StartNotLogged);
+    changed[0] = (starts && !is_planted(Bug::StartNotLogged)) || changes_expiry;
     let mut stop = None;
     for number in 0..request.instruction_count() {
         // Decoded where it is used: through an iterator it would go through memory.
@@ -454,12 +520,12 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
             logged[count] = id;
             count += 1;
             if count == 1 || !is_planted(Bug::RoomForOnePart) {
-                bytes += part_bytes(
-                    keys[which].bytes.len(),
-                    store.cell(id).value().len(),
-                    false,
-                    0,
-                );
+                let cell = store.cell(id);
+                let expires = match which {
+                    0 => expiry_ms.is_some(),
+                    _ => cell.expiry_ms().is_some(),
+                };
+                bytes += part_bytes(keys[which].bytes.len(), cell.value().len(), expires, 0);
             }
         }
     }
@@ -469,6 +535,11 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
         Room::Yes
     };
     if stop.is_none() && room == Room::Yes {
+        if changes_expiry {
+            store.set_expiry(cells[0].expect("it exists or starts"), expiry_ms);
+        } else if is_planted(Bug::EditForgetsExpiry) && first.exists {
+            store.set_expiry(cells[0].expect("it exists"), None);
+        }
         let (gate, version) = commit(store, context, &logged[..count]);
         // A change of the second key alone leaves the first one's version.
         let version = if cells[0].is_some_and(|id| logged[..count].contains(&id))
@@ -496,9 +567,14 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
     }
     if starts && (first.cell.is_none() || !is_planted(Bug::ResurrectDeleted)) {
         let id = cells[0].expect("made above");
-        match first.cell {
-            Some(_) => store.delete(id),
-            None => store.discard(id),
+        match (first.cell, held_ms) {
+            // Nobody reads the value of an expired key again.
+            (Some(_), Some(_)) if is_planted(Bug::StartRevivesExpired) => {
+                store.set_value(id, &[], None)
+            }
+            (Some(_), Some(_)) => store.set_value(id, &[], held_ms),
+            (Some(_), None) => store.delete(id),
+            (None, _) => store.discard(id),
         }
     }
     out.truncate(from);

@@ -41,7 +41,7 @@ use crate::topology::Topology;
 pub struct Now {
     /// Microseconds of a clock that all shards of the node share and that never steps back.
     pub us: u64,
-    /// Wall clock, for the log.
+    /// Wall clock; it may step, the time of the store does not follow.
     pub unix_ms: u64,
 }
 
@@ -326,6 +326,7 @@ impl<P: Blocks> Shard<P> {
             outbox.fatal = self.fatal;
             return 0;
         }
+        self.store.observe(now.us, now.unix_ms);
         match event {
             Event::Received { session, bytes } => {
                 return self.received(now, session, bytes, outbox);
@@ -779,7 +780,7 @@ impl<P: Blocks> Shard<P> {
             Verb::UpdateIf => self.counters.updates += 1,
         }
         let context = Context {
-            now,
+            now_us: now.us,
             hash: &self.hash,
             slot,
             item: address.item,

@@ -12,6 +12,7 @@
 
 pub mod cache;
 mod checksum;
+pub mod clock;
 pub mod frame;
 pub mod index;
 pub mod inspect;

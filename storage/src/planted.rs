@@ -141,6 +141,27 @@ bugs! {
     MailUndurable = "mail-undurable",
     /// Mail that comes back restores one credit, however many items it answers.
     CreditForMail = "credit-for-mail",
+
+    // Planted by the author of expiry.
+
+    /// A replayed key forgets its expiry.
+    ReplayWithoutExpiry = "replay-without-expiry",
+    /// A key that comes back from disk forgets its expiry.
+    AdmitWithoutExpiry = "admit-without-expiry",
+    /// A key is gone until its expiry and comes back then.
+    ExpireBackwards = "expire-backwards",
+    /// An expired key is still in the way of what asks for its absence.
+    AbsentIgnoresExpiry = "absent-ignores-expiry",
+    /// An operation on fields makes its key live for ever.
+    EditForgetsExpiry = "edit-forgets-expiry",
+    /// A SET without an expiry keeps the one before it.
+    SetKeepsExpiry = "set-keeps-expiry",
+    /// The start value of a failed program makes an expired key live.
+    StartRevivesExpired = "start-revives-expired",
+    /// A lifetime is taken for a time.
+    LifetimeIsTime = "lifetime-is-time",
+    /// The time of a store steps with the wall clock.
+    FollowWallClock = "follow-wall-clock",
 }
 
 #[cfg(feature = "planted")]

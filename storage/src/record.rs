@@ -41,7 +41,7 @@ pub struct PartSpec<'a> {
     pub key: &'a [u8],
     /// At most [`VALUE_BYTES_MAX`] bytes.
     pub value: &'a [u8],
-    /// Unix milliseconds after which the key is gone.
+    /// Unix milliseconds from which on the key is gone.
     pub expiry_ms: Option<u64>,
     /// The layout of the value; 0 is opaque bytes.
     pub layout: u16,
@@ -364,7 +364,7 @@ impl<'a> PartView<'a> {
         &self.bytes[start..start + self.value_len]
     }
 
-    /// Unix milliseconds after which the key is gone.
+    /// Unix milliseconds from which on the key is gone.
     #[must_use]
     pub fn expiry_ms(&self) -> Option<u64> {
         let start = part_bytes(self.key_len, self.value_len, false, 0);

@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 
 use crate::cache::{Cache, Cell};
+use crate::clock::Clock;
 use crate::index::{CellId, Index, Position};
 use crate::io::{BLOCK_BYTES, Block, Blocks, Io, IoToken};
 use crate::log::{Log, Lsn, Place, Room};
@@ -71,8 +72,7 @@ pub struct Store<P: Blocks> {
     cache: Cache,
     epoch: u32,
     sequences: Box<Sequences>,
-    /// The newest time stamped on a record; time in the log never runs backwards.
-    time_ms: u64,
+    clock: Clock,
     /// Deletions in log order that leave the index once they are durable.
     deletions: VecDeque<(Lsn, CellId)>,
     places: [Place; PARTS_MAX],
@@ -94,10 +94,43 @@ impl<P: Blocks> Store<P> {
             cache: memory.cache,
             epoch,
             sequences: Box::new(sequences),
-            time_ms: memory.time_ms,
+            clock: Clock::new(memory.time_ms),
             deletions: VecDeque::new(),
             places: [Place::default(); PARTS_MAX],
         }
+    }
+
+    /// Looks at the clocks: `now_us` never steps back, `unix_ms` is the wall clock.
+    #[inline]
+    pub fn observe(&mut self, now_us: u64, unix_ms: u64) {
+        self.clock.observe(now_us, unix_ms);
+    }
+
+    /// The time of the store in unix milliseconds, with which commits are stamped. It never runs
+    /// backwards, neither now nor behind the newest record of the log.
+    #[inline]
+    #[must_use]
+    pub fn time_ms(&self) -> u64 {
+        self.clock.time_ms()
+    }
+
+    /// Whether a key with this expiry is gone. It stays in index and log until something removes it:
+    /// an older part of the key without an expiry may stand in the log and must not come back.
+    #[inline]
+    #[must_use]
+    pub fn is_expired(&self, expiry_ms: Option<u64>) -> bool {
+        expiry_ms.is_some_and(|expiry_ms| match is_planted(Bug::ExpireBackwards) {
+            true => expiry_ms > self.time_ms(),
+            false => expiry_ms <= self.time_ms(),
+        })
+    }
+
+    /// Whether a cached key has a value for readers: neither deleted nor expired.
+    #[inline]
+    #[must_use]
+    pub fn exists(&self, id: CellId) -> bool {
+        let cell = self.cache.cell(id);
+        !cell.is_deleted() && !self.is_expired(cell.expiry_ms())
     }
 
     /// The log, to be driven: completions, spares, pumping.
@@ -162,8 +195,9 @@ impl<P: Blocks> Store<P> {
 
     /// Whether a record with one part for a key and value of these lengths can be logged now.
     #[inline]
-    pub fn room(&mut self, key_bytes: usize, value_bytes: usize) -> Room {
-        self.log.room(part_bytes(key_bytes, value_bytes, false, 0))
+    pub fn room(&mut self, key_bytes: usize, value_bytes: usize, expires: bool) -> Room {
+        self.log
+            .room(part_bytes(key_bytes, value_bytes, expires, 0))
     }
 
     /// Whether a record of `bytes` of parts can be logged now.
@@ -174,8 +208,14 @@ impl<P: Blocks> Store<P> {
 
     /// Adds a cell for a key that was found absent. It must be committed or discarded before
     /// anything else runs.
-    pub fn insert(&mut self, hash: u32, key: &[u8], value: &[u8]) -> CellId {
-        let cell = self.cache.insert(hash, key, value);
+    pub fn insert(
+        &mut self,
+        hash: u32,
+        key: &[u8],
+        value: &[u8],
+        expiry_ms: Option<u64>,
+    ) -> CellId {
+        let cell = self.cache.insert(hash, key, value, expiry_ms);
         self.index.insert(hash, cell);
         cell
     }
@@ -191,10 +231,15 @@ impl<P: Blocks> Store<P> {
         self.cache.remove(id);
     }
 
-    /// Gives a cached key another value before a commit.
+    /// Gives a cached key another value and expiry before a commit.
     #[inline]
-    pub fn set_value(&mut self, id: CellId, value: &[u8]) {
-        self.cache.set_value(id, value);
+    pub fn set_value(&mut self, id: CellId, value: &[u8], expiry_ms: Option<u64>) {
+        self.cache.set_value(id, value, expiry_ms);
+    }
+
+    /// Gives a cached key that exists another expiry before a commit.
+    pub fn set_expiry(&mut self, id: CellId, expiry_ms: Option<u64>) {
+        self.cache.set_expiry(id, expiry_ms);
     }
 
     /// Marks a cached key as deleted before a commit.
@@ -203,27 +248,21 @@ impl<P: Blocks> Store<P> {
     }
 
     /// Logs the present contents of `cells`, keys of one `slot`, as one record: all of them or
-    /// none survive a crash. [`Store::room_for`] must have said yes. `unix_ms` is the wall clock.
+    /// none survive a crash. [`Store::room_for`] must have said yes.
     #[inline]
-    pub fn commit(
-        &mut self,
-        now_us: u64,
-        unix_ms: u64,
-        slot: u16,
-        cells: &[CellId],
-    ) -> (Lsn, Version) {
+    pub fn commit(&mut self, now_us: u64, slot: u16, cells: &[CellId]) -> (Lsn, Version) {
         let sequence = &mut self.sequences[partition_of(slot)];
         *sequence += 1;
         let version = Version {
             epoch: self.epoch,
             sequence: *sequence,
         };
-        self.time_ms = self.time_ms.max(unix_ms);
+        let time_ms = self.time_ms();
         let record = |parts| RecordSpec {
             slot,
             epoch: version.epoch,
             sequence: version.sequence,
-            time_ms: self.time_ms,
+            time_ms,
             parts,
             extension: &[],
         };
@@ -328,7 +367,11 @@ impl<P: Blocks> Store<P> {
                         || is_planted(Bug::BelieveAnyRead))
             })
             .ok_or(AdmitError::Corrupt)?;
-        let id = self.cache.insert(hash, part.key(), part.value());
+        let expiry_ms = match is_planted(Bug::AdmitWithoutExpiry) {
+            true => None,
+            false => part.expiry_ms(),
+        };
+        let id = self.cache.insert(hash, part.key(), part.value(), expiry_ms);
         let cell = self.cache.cell_mut(id);
         (cell.epoch, cell.sequence) = (part.epoch(), part.sequence());
         if is_planted(Bug::AdmitWithOwnEpoch) {
@@ -402,6 +445,10 @@ impl Memory {
             epoch: part.epoch(),
             sequence: part.sequence(),
         };
+        let expiry_ms = match is_planted(Bug::ReplayWithoutExpiry) {
+            true => None,
+            false => part.expiry_ms(),
+        };
         let mut same: Option<(Position, Option<CellId>, Version)> = None;
         for candidate in self.index.candidates(hash) {
             match candidate.cell {
@@ -451,7 +498,7 @@ impl Memory {
             Some((position, cell, _)) => {
                 self.index.set_place(position, place, new.sequence);
                 if let Some(id) = cell {
-                    self.cache.set_value(id, part.value());
+                    self.cache.set_value(id, part.value(), expiry_ms);
                     let cell = self.cache.cell_mut(id);
                     (cell.epoch, cell.sequence) = (new.epoch, new.sequence);
                 }
@@ -459,7 +506,7 @@ impl Memory {
             None if part.kind() == PartKind::Tombstone => {}
             None => {
                 evict(&mut self.index, &mut self.cache, Lsn::default());
-                let id = self.cache.insert(hash, part.key(), part.value());
+                let id = self.cache.insert(hash, part.key(), part.value(), expiry_ms);
                 let cell = self.cache.cell_mut(id);
                 (cell.epoch, cell.sequence) = (new.epoch, new.sequence);
                 self.index.insert(hash, id);
@@ -482,7 +529,7 @@ fn part_of(cell: &Cell) -> PartSpec<'_> {
         },
         key: cell.key(),
         value: cell.value(),
-        expiry_ms: None,
+        expiry_ms: cell.expiry_ms(),
         layout: 0,
     }
 }

@@ -30,7 +30,8 @@ use bytes::Bytes;
 
 use crate::instruction::{FieldType, Instruction, Operation};
 use crate::level::AckLevel;
-use crate::request::{Condition, Version};
+use crate::reply::ExpiryTold;
+use crate::request::{Condition, Expiry, Version, Wanted};
 use crate::status::Status;
 use driver::Driver;
 pub use operation::{Answer, Ask, ClientError, Pending};
@@ -88,7 +89,8 @@ pub struct Client {
 /// How often [`update`] tries against concurrent writers.
 const UPDATE_TRIES_MAX: usize = 64;
 
-/// The loop of [`Client::update`] over any store that reads and writes under a condition.
+/// The loop of [`Client::update`] over any store that reads, and writes under a condition and keeps the
+/// expiry.
 ///
 /// # Errors
 /// As for [`Client::update`].
@@ -133,7 +135,14 @@ impl Client {
 
     /// Reads a value; `None` if the key is missing.
     pub fn get(&self, key: &[u8]) -> Pending<Option<Value>> {
-        self.driver.ask(Ask::Get { key }, Answer::found)
+        let wanted = Wanted::Value;
+        self.driver.ask(Ask::Get { key, wanted }, Answer::found)
+    }
+
+    /// Asks when a key is gone by itself, without its value; `None` if the key is missing.
+    pub fn expiry(&self, key: &[u8]) -> Pending<Option<ExpiryTold>> {
+        let wanted = Wanted::Expiry;
+        self.driver.ask(Ask::Get { key, wanted }, Answer::expiry)
     }
 
     /// Writes a value.
@@ -143,14 +152,31 @@ impl Client {
 
     /// Writes a value under a condition. A condition that does not hold is [`ClientError::No`].
     pub fn set_if(&self, key: &[u8], value: &[u8], condition: Condition) -> Pending<Changed> {
+        self.set_with(key, value, condition, Expiry::Never)
+    }
+
+    /// Writes a value under a condition, and when it is gone by itself.
+    pub fn set_with(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+        expiry: Expiry,
+    ) -> Pending<Changed> {
         self.driver.ask(
             Ask::Set {
                 key,
                 value,
                 condition,
+                expiry,
             },
             Answer::changed,
         )
+    }
+
+    /// Says when a key is gone by itself and leaves its value. A missing key is [`ClientError::No`].
+    pub fn set_expiry(&self, key: &[u8], expiry: Expiry) -> Pending<Changed> {
+        self.update_if_with(key, None, &[], None, expiry)
     }
 
     /// Deletes a key; `false` if it was missing.
@@ -173,16 +199,18 @@ impl Client {
     /// Runs instructions on the fields of one key, all or nothing. A guard that does not hold is
     /// [`ClientError::No`] with the actual value.
     pub fn update_if(&self, key: &[u8], instructions: &[Instruction]) -> Pending<Changed> {
-        self.update_if_with(key, None, instructions, None)
+        self.update_if_with(key, None, instructions, None, Expiry::Keep)
     }
 
-    /// The same with a second key of the same slot, and a value that a missing first key starts from.
+    /// The same with a second key of the same slot, a value that a missing first key starts from, and
+    /// the first key's expiry.
     pub fn update_if_with(
         &self,
         key: &[u8],
         second_key: Option<&[u8]>,
         instructions: &[Instruction],
         start: Option<&[u8]>,
+        expiry: Expiry,
     ) -> Pending<Changed> {
         self.driver.ask(
             Ask::UpdateIf {
@@ -190,6 +218,7 @@ impl Client {
                 second_key,
                 instructions,
                 start,
+                expiry,
             },
             Answer::changed,
         )
@@ -197,7 +226,7 @@ impl Client {
 
     /// Reads a value, lets `edit` change it, and writes it back if nobody else did meanwhile;
     /// otherwise all over again, so `edit` may run several times. A missing key is an empty
-    /// value. `edit` returns whether to write. Blocks. `Ok(None)` is a declined edit.
+    /// value; an expiry stays. `edit` returns whether to write. Blocks. `Ok(None)` is a declined edit.
     ///
     /// # Errors
     /// [`ClientError::Busy`] after 64 tries against concurrent writers; otherwise as for
@@ -211,7 +240,11 @@ impl Client {
         update(
             &mut client,
             |client| client.get(key).wait(),
-            |client, bytes, condition| client.set_if(key, bytes, condition).wait(),
+            |client, bytes, condition| {
+                client
+                    .set_with(key, bytes, condition, Expiry::Keep)
+                    .wait()
+            },
             edit,
         )
     }

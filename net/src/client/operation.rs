@@ -12,8 +12,8 @@ use bytes::Bytes;
 use super::{Changed, Value};
 use crate::instruction::Instruction;
 use crate::level::AckLevel;
-use crate::reply::{ITEM_FLAG_OVERFLOW, NO_INSTRUCTION, ReplyItem};
-use crate::request::{BatchRequest, Condition, Version};
+use crate::reply::{ExpiryTold, ITEM_FLAG_OVERFLOW, NO_INSTRUCTION, ReplyItem};
+use crate::request::{BatchRequest, Condition, Expiry, Version, Wanted};
 use crate::status::{Executed, Status};
 
 /// What is asked of a store.
@@ -23,6 +23,8 @@ pub enum Ask<'a> {
     Get {
         /// Its key.
         key: &'a [u8],
+        /// The value, the expiry, or both.
+        wanted: Wanted,
     },
     /// Write a value.
     Set {
@@ -32,6 +34,8 @@ pub enum Ask<'a> {
         value: &'a [u8],
         /// When it applies.
         condition: Condition,
+        /// When the key is gone by itself.
+        expiry: Expiry,
     },
     /// Delete a key.
     Del {
@@ -50,6 +54,8 @@ pub enum Ask<'a> {
         instructions: &'a [Instruction],
         /// What a missing first key starts from.
         start: Option<&'a [u8]>,
+        /// When the first key is gone by itself.
+        expiry: Expiry,
     },
 }
 
@@ -58,7 +64,7 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn key(&self) -> &'a [u8] {
         match *self {
-            Ask::Get { key }
+            Ask::Get { key, .. }
             | Ask::Set { key, .. }
             | Ask::Del { key, .. }
             | Ask::UpdateIf { key, .. } => key,
@@ -68,19 +74,21 @@ impl<'a> Ask<'a> {
     /// Adds it to a batch that is written to `out`.
     pub fn write(&self, batch: &mut BatchRequest, out: &mut Vec<u8>) {
         match *self {
-            Ask::Get { key } => batch.get(out, key),
+            Ask::Get { key, wanted } => batch.get_with(out, key, wanted),
             Ask::Set {
                 key,
                 value,
                 condition,
-            } => batch.set(out, key, value, condition),
+                expiry,
+            } => batch.set_with(out, key, value, condition, expiry),
             Ask::Del { key, condition } => batch.del(out, key, condition),
             Ask::UpdateIf {
                 key,
                 second_key,
                 instructions,
                 start,
-            } => batch.update_if(out, key, second_key, instructions, start),
+                expiry,
+            } => batch.update_if_with(out, key, second_key, instructions, start, expiry),
         }
     }
 
@@ -110,6 +118,8 @@ pub struct Answer {
     pub level: AckLevel,
     /// The first key's version.
     pub version: Version,
+    /// The expiry, if it was asked for.
+    pub expiry: Option<ExpiryTold>,
     /// Value, field values, actual value or message.
     pub value: Bytes,
 }
@@ -125,6 +135,7 @@ impl Answer {
             is_overflow: item.head.flags & ITEM_FLAG_OVERFLOW != 0,
             level: item.head.level,
             version: item.head.version,
+            expiry: item.expiry,
             value: Bytes::copy_from_slice(item.value),
         }
     }
@@ -142,6 +153,22 @@ impl Answer {
                     version: answer.version,
                 })
             }),
+        }
+    }
+
+    /// The answer to a GET of [`Wanted::Expiry`]: `None` if the key is missing.
+    ///
+    /// # Errors
+    /// What it means if it is not OK.
+    pub fn expiry(self) -> Result<Option<ExpiryTold>, ClientError> {
+        match self.status {
+            Status::NotFound => Ok(None),
+            _ => match self.ok()?.expiry {
+                None => Err(ClientError::Protocol(
+                    "the answer does not tell the expiry".into(),
+                )),
+                told => Ok(told),
+            },
         }
     }
 
@@ -246,6 +273,7 @@ impl ClientError {
                 is_overflow: false,
                 level: AckLevel::None,
                 version: Version::default(),
+                expiry: None,
                 value: Bytes::copy_from_slice(text.as_bytes()),
             }),
         }

@@ -17,7 +17,7 @@ use crate::level::AckLevel;
 use crate::limits::Limits;
 use crate::receive::{Received, Receiver};
 use crate::reply::{BatchReply, ReplyHead, write_error};
-use crate::request::{Condition, Request, Version};
+use crate::request::{Condition, Expiry, Request, Version, Wanted};
 use crate::status::Status;
 use crate::target::{Choices, keep};
 
@@ -98,11 +98,15 @@ impl Side {
         });
         let key = b"stock:42";
         let item = match what % 6 {
-            0 => Ask::Get { key },
+            0 => Ask::Get {
+                key,
+                wanted: Wanted::ValueAndExpiry,
+            },
             1 => Ask::Set {
                 key,
                 value: &[7; 40],
                 condition: Condition::Absent,
+                expiry: Expiry::In(1),
             },
             2 => Ask::Del {
                 key,
@@ -116,6 +120,7 @@ impl Side {
                 second_key: Some(b"other"),
                 instructions: &[],
                 start: Some(&[1]),
+                expiry: Expiry::Keep,
             },
             other => {
                 let opcode = [Opcode::Ping, Opcode::Info][other - 4];

@@ -42,9 +42,19 @@ fn item(bytes: &[u8]) {
     };
     assert_eq!(item.field(item.value.len() / 8), None);
     let mut again = Vec::new();
-    item.head.write(&mut again, item.value);
+    let start = match item.expiry {
+        None => {
+            item.head.write(&mut again, item.value);
+            REPLY_ITEM_BYTES
+        }
+        Some(told) => {
+            assert_eq!(told.left_ms().is_none(), told.expiry_ms == 0);
+            item.head.write_with_expiry(&mut again, told, item.value);
+            REPLY_ITEM_BYTES + 16
+        }
+    };
     // A client passes over the padding.
-    let end = REPLY_ITEM_BYTES + item.value.len();
+    let end = start + item.value.len();
     assert_eq!(again[..end], bytes[..end], "an item has one form");
     assert_eq!(again.len(), bytes.len());
     assert!(again[end..].iter().all(|&byte| byte == 0));

@@ -6,8 +6,8 @@
 use penstock_net::batch::Batch;
 use penstock_net::frame::HEADER_BYTES;
 use penstock_net::level::AckLevel;
-use penstock_net::limits::{BATCH_ITEMS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX};
-use penstock_net::request::{BatchRequest, Request, Verb, likely_key};
+use penstock_net::limits::{BATCH_ITEMS_MAX, EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX};
+use penstock_net::request::{BatchRequest, Expiry, Request, Verb, likely_key};
 use penstock_net::slot::slot_of;
 
 use crate::target::Choices;
@@ -60,6 +60,9 @@ fn item(bytes: &[u8], limit: u32) {
     }
     assert!(request.value.len() <= limit as usize);
     assert!(request.instruction_count() <= INSTRUCTIONS_MAX);
+    if let Expiry::At(ms) | Expiry::In(ms) = request.expiry {
+        assert!((1..=EXPIRY_MS_MAX).contains(&ms));
+    }
     let again = written(&request);
     assert_eq!(again[HEADER_BYTES + 16..], *bytes, "an item has one form");
 }
@@ -69,20 +72,27 @@ fn written(request: &Request<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     let mut batch = BatchRequest::begin(&mut out, 1, AckLevel::Disk, 0, 1);
     match request.verb {
-        Verb::Get => batch.get(&mut out, request.key),
-        Verb::Set => batch.set(&mut out, request.key, request.value, request.condition),
+        Verb::Get => batch.get_with(&mut out, request.key, request.wanted),
+        Verb::Set => batch.set_with(
+            &mut out,
+            request.key,
+            request.value,
+            request.condition,
+            request.expiry,
+        ),
         Verb::Del => batch.del(&mut out, request.key, request.condition),
         Verb::UpdateIf => {
             let instructions: Vec<_> = (0..request.instruction_count())
                 .map(|number| request.instruction(number))
                 .collect();
             let start = request.has_start.then_some(request.value);
-            batch.update_if(
+            batch.update_if_with(
                 &mut out,
                 request.key,
                 request.second_key,
                 &instructions,
                 start,
+                request.expiry,
             );
         }
     }

@@ -7,8 +7,8 @@ use penstock_net::instruction::{FieldType, INSTRUCTION_BYTES, Instruction, Opera
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::receive::{Received, Receiver};
-use penstock_net::reply::{ReplyHead, ReplyItem};
-use penstock_net::request::{BatchRequest, Condition, Request, Version};
+use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem};
+use penstock_net::request::{BatchRequest, Condition, Expiry, Request, Verb, Version, Wanted};
 use penstock_net::status::Status;
 
 /// The limits under which frames and values are judged.
@@ -59,8 +59,17 @@ pub fn judge(kind: &str, bytes: &[u8]) -> Result<String, (String, String)> {
                 let instructions: Vec<String> = (0..request.instruction_count())
                     .map(|n| format!("{:?}", request.instruction(n)))
                     .collect();
+                let expiry = match (request.verb, request.expiry) {
+                    (Verb::UpdateIf, Expiry::Keep) => String::new(),
+                    (Verb::Get | Verb::Set | Verb::Del, Expiry::Never) => String::new(),
+                    (_, expiry) => format!(" expiry {expiry:?}"),
+                };
+                let wanted = match request.wanted {
+                    Wanted::Value => String::new(),
+                    wanted => format!(" wanted {wanted:?}"),
+                };
                 format!(
-                    "{:?} {:?} key {:?} second {:?} value {} start {} instructions [{}]",
+                    "{:?} {:?} key {:?} second {:?} value {} start {} instructions [{}]{expiry}{wanted}",
                     request.verb,
                     request.condition,
                     String::from_utf8_lossy(request.key),
@@ -77,7 +86,12 @@ pub fn judge(kind: &str, bytes: &[u8]) -> Result<String, (String, String)> {
                 .map_err(refused)
         }
         "reply-item" => ReplyItem::read(bytes)
-            .map(|item| format!("{:?} value {}", item.head, item.value.len()))
+            .map(|item| {
+                let expiry = item
+                    .expiry
+                    .map_or(String::new(), |told| format!(" {told:?}"));
+                format!("{:?} value {}{expiry}", item.head, item.value.len())
+            })
             .map_err(refused),
         "client-hello" => ClientHello::read(bytes)
             .map(|hello| format!("{hello:?}"))
@@ -117,6 +131,7 @@ pub fn all() -> Vec<Case> {
     frames(&mut cases);
     batches(&mut cases);
     items(&mut cases);
+    expiries(&mut cases);
     instructions(&mut cases);
     replies(&mut cases);
     hellos(&mut cases);
@@ -510,6 +525,85 @@ fn items(cases: &mut Cases) {
     );
 }
 
+/// Keys that are gone by themselves; behind the items that were there first.
+fn expiries(cases: &mut Cases) {
+    let set = |expiry| item(|b, o| b.set_with(o, b"k", b"v", Condition::Always, expiry));
+    let update = |expiry, start| item(|b, o| b.update_if_with(o, b"k", None, &[], start, expiry));
+    let at = set(Expiry::At(1_900_000_000_000));
+    let kind = "request-item";
+    cases.add(kind, "SET at a time", at.clone());
+    cases.add(kind, "SET for 30 s", set(Expiry::In(30_000)));
+    cases.add(kind, "SET that keeps the expiry", set(Expiry::Keep));
+    cases.add(
+        kind,
+        "SET of one version for the longest lifetime",
+        item(|b, o| {
+            let version = Condition::Version(Version {
+                epoch: 0x0100,
+                sequence: 77,
+            });
+            b.set_with(o, b"k", b"v", version, Expiry::In((1 << 48) - 1));
+        }),
+    );
+    cases.add(kind, "an expiry alone", update(Expiry::At(1), None));
+    cases.add(kind, "a lifetime alone", update(Expiry::In(1), None));
+    cases.add(kind, "an expiry is removed", update(Expiry::Never, None));
+    cases.add(
+        kind,
+        "UPDATE_IF with a start value and a lifetime",
+        item(|b, o| {
+            let steps = [step(Operation::Ge, 1), step(Operation::Sub, 1)];
+            b.update_if_with(
+                o,
+                b"{a}1",
+                Some(b"{a}2"),
+                &steps,
+                Some(b"12345678"),
+                Expiry::In(600_000),
+            );
+        }),
+    );
+    for wanted in [Wanted::ValueAndExpiry, Wanted::Expiry] {
+        cases.add(
+            kind,
+            format!("GET of {wanted:?}"),
+            item(|b, o| b.get_with(o, b"k", wanted)),
+        );
+    }
+    let get = item(|b, o| b.get(o, b"k"));
+    cases.add(kind, "GET with flags 0x60", changed(get, 3, &[0x60]));
+    let del = item(|b, o| b.del(o, b"k", Condition::Always));
+    for flags in [0x20u8, 0x40, 0x60] {
+        let bytes = changed(del.clone(), 3, &[flags]);
+        cases.add(kind, format!("DEL with flags {flags:#04x}"), bytes);
+    }
+    for ms in [0, 1 << 48, u64::MAX] {
+        let word = u64::to_le_bytes(ms);
+        cases.add(kind, format!("SET at {ms}"), changed(at.clone(), 16, &word));
+        cases.add(
+            kind,
+            format!("SET for {ms} ms"),
+            changed(set(Expiry::In(1)), 16, &word),
+        );
+        cases.add(
+            kind,
+            format!("UPDATE_IF at {ms}"),
+            changed(update(Expiry::At(1), None), 16, &word),
+        );
+    }
+    cases.add(
+        kind,
+        "an expiry that its flag does not tell",
+        changed(at.clone(), 3, &[0]),
+    );
+    cases.add(
+        kind,
+        "a flag without its expiry",
+        changed(set(Expiry::Never), 3, &[0x20]),
+    );
+    cases.add(kind, "SET cut behind its expiry", at[..24].to_vec());
+}
+
 fn instructions(cases: &mut Cases) {
     let good = step(Operation::Ge, 1).encode().to_vec();
     for operation in [1u8, 2, 3, 4, 5, 6, 7, 8, 16, 17, 18] {
@@ -630,6 +724,28 @@ fn replies(cases: &mut Cases) {
             good[..cut].to_vec(),
         );
     }
+    let told = |expiry_ms, value: &[u8]| {
+        let mut bytes = Vec::new();
+        let told = ExpiryTold {
+            expiry_ms,
+            time_ms: 1_800_000_000_000,
+        };
+        head(Status::Ok).write_with_expiry(&mut bytes, told, value);
+        bytes
+    };
+    cases.add("reply-item", "a key that never expires", told(0, b""));
+    let good = told(1_800_000_000_500, b"12345678");
+    cases.add("reply-item", "a value and its expiry", good.clone());
+    cases.add(
+        "reply-item",
+        "an expiry cut in half",
+        told(7, b"")[..32].to_vec(),
+    );
+    cases.add(
+        "reply-item",
+        "an expiry that its flag does not tell",
+        changed(good, 7, &[0]),
+    );
 }
 
 fn hellos(cases: &mut Cases) {

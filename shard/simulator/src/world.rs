@@ -586,7 +586,7 @@ impl World {
             incarnation: self.incarnation,
             log_id: u64::from(shard) + 1,
             frame_bytes: self.plan.frame_bytes,
-            record_bytes_max: 2 * part_bytes(1024, self.plan.value_bytes_max, false, 0),
+            record_bytes_max: 2 * part_bytes(1024, self.plan.value_bytes_max, true, 0),
             frames_in_flight_max: self.plan.frames_in_flight_max,
             frames_sealed_max: self.plan.frames_sealed_max,
             sync: self.plan.sync,

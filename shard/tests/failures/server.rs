@@ -8,7 +8,7 @@ use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::receive::{Received, Receiver};
-use penstock_net::reply::{ReplyItem, read_batch_reply};
+use penstock_net::reply::{ExpiryTold, ReplyItem, read_batch_reply};
 use penstock_net::request::{BatchRequest, Condition};
 use penstock_net::status::Status;
 use penstock_shard::opening::{SegmentFiles, open_shard, take_inventory};
@@ -58,13 +58,14 @@ pub enum Asked {
 pub struct Reply {
     pub status: Status,
     pub value: Vec<u8>,
+    pub expiry: Option<ExpiryTold>,
 }
 
 pub struct Server {
     shard: Shard<Heap>,
     outbox: Outbox<HeapBlock>,
     pub device: Device,
-    now: Now,
+    pub now: Now,
     session: SessionId,
     /// Sent by the client and not consumed.
     inbox: Vec<u8>,
@@ -105,6 +106,17 @@ impl Server {
     /// Opens the shard over `image`, as the server does, and connects.
     pub fn open(
         sync: SyncMethod,
+        image: Image,
+        incarnation: u64,
+        failing: Option<(usize, Failure)>,
+    ) -> Result<Self, String> {
+        Self::open_at(1, sync, image, incarnation, failing)
+    }
+
+    /// The same when the wall clock shows `unix_ms`.
+    pub fn open_at(
+        unix_ms: u64,
+        sync: SyncMethod,
         mut image: Image,
         incarnation: u64,
         failing: Option<(usize, Failure)>,
@@ -134,7 +146,7 @@ impl Server {
             Heap,
         );
         let mut shard = opened.map_err(|error| error.to_string())?.shard;
-        let now = Now { us: 1, unix_ms: 1 };
+        let now = Now { us: 1, unix_ms };
         let mut outbox = Outbox::default();
         let mut salt = 1_000 * incarnation;
         for file in inventory.spares {
@@ -181,7 +193,7 @@ impl Server {
         self.send(id, |batch, out| batch.del(out, key, Condition::Always));
     }
 
-    fn send(&mut self, id: usize, item: impl FnOnce(&mut BatchRequest, &mut Vec<u8>)) {
+    pub fn send(&mut self, id: usize, item: impl FnOnce(&mut BatchRequest, &mut Vec<u8>)) {
         let mut batch = BatchRequest::begin(&mut self.inbox, id as u64, AckLevel::Disk, 0, 1);
         item(&mut batch, &mut self.inbox);
         batch.finish(&mut self.inbox);
@@ -282,6 +294,7 @@ impl Server {
                 let reply = Reply {
                     status: item.head.status,
                     value: item.value.to_vec(),
+                    expiry: item.expiry,
                 };
                 let before = self.replies.insert(id, reply);
                 assert!(before.is_none(), "operation {id} is answered twice");

@@ -226,15 +226,15 @@ impl World {
             .zip(found)
             .map(|((number, value), id)| {
                 let key = key(*number);
-                let id = id.unwrap_or_else(|| self.store.insert(hash(&key), &key, &[]));
+                let id = id.unwrap_or_else(|| self.store.insert(hash(&key), &key, &[], None));
                 match value {
-                    Some(value) => self.store.set_value(id, value),
+                    Some(value) => self.store.set_value(id, value, None),
                     None => self.store.delete(id),
                 }
                 id
             })
             .collect();
-        let (lsn, version) = self.store.commit(self.now_us, 7, 64, &cells);
+        let (lsn, version) = self.store.commit(self.now_us, 64, &cells);
         if version.sequence % 3 != 0 {
             self.store.log_mut().want_durable(lsn);
         }

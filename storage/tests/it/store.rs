@@ -154,15 +154,15 @@ impl Shop {
             .collect();
         let mut cells = Vec::new();
         for ((key, value), id) in change.iter().zip(found) {
-            let id = id.unwrap_or_else(|| self.store.insert(hash(key), key, &[]));
+            let id = id.unwrap_or_else(|| self.store.insert(hash(key), key, &[], None));
             match value {
-                Some(value) => self.store.set_value(id, value),
+                Some(value) => self.store.set_value(id, value, None),
                 None => self.store.delete(id),
             }
             cells.push(id);
         }
         let slot = u16::try_from(slot * 64).expect("few slots");
-        let (lsn, _) = self.store.commit(self.now_us, 1_000, slot, &cells);
+        let (lsn, _) = self.store.commit(self.now_us, slot, &cells);
         self.history.push(change);
         assert_eq!(lsn.0, self.history.len() as u64);
         self.store.log_mut().want_durable(lsn);
@@ -331,7 +331,7 @@ fn a_cell_that_was_found_stays_until_the_change_is_committed() {
         };
         for missing in 0..KEYS_PER_SLOT {
             let missing = key(1, missing);
-            let new = shop.store.insert(hash(&missing), &missing, b"new");
+            let new = shop.store.insert(hash(&missing), &missing, b"new", None);
             assert_eq!(shop.store.cell(id).key(), known);
             shop.store.discard(new);
         }

@@ -255,12 +255,12 @@ impl Shop {
         for (key, value) in change {
             let id = match self.store.find(hash(key), key) {
                 Found::Cached(id) => id,
-                Found::Absent => self.store.insert(hash(key), key, &[]),
+                Found::Absent => self.store.insert(hash(key), key, &[], None),
                 Found::Cold(_) => return Err(Stop::Wrong("a warm key went cold".into())),
             };
             match value {
                 Some(value) => {
-                    self.store.set_value(id, value);
+                    self.store.set_value(id, value, None);
                     self.model.insert(key.clone(), value.clone());
                 }
                 None => {
@@ -270,7 +270,7 @@ impl Shop {
             }
             cells.push(id);
         }
-        let (lsn, _) = self.store.commit(self.now_us, 1_000, SLOT, &cells);
+        let (lsn, _) = self.store.commit(self.now_us, SLOT, &cells);
         self.store.log_mut().want_durable(lsn);
         self.appended.push(Record {
             epoch: EPOCH,

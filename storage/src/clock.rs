@@ -1,0 +1,143 @@
+//! The time of a store: what records are stamped with and expiries are compared with.
+//!
+//! It begins at the later of the wall clock and the newest time in the log, so it never runs backwards
+//! past what was logged. From then on it follows the monotonic clock, and drifts towards the wall
+//! clock by at most 1/[`SLEW`] of the time that passes: a wall clock that steps, forwards or back, makes no
+//! key expire at once and keeps none alive; a lifetime is wrong by at most that share. A restart
+//! takes the wall clock as it is.
+//!
+//! What is written because a key had expired carries a time at or after that expiry, so no restart
+//! undoes it. A mere read leaves no trace: if the wall clock was set back while the server was down, a
+//! key that expired since the last record shows again until that time has passed once more.
+
+use crate::planted::{Bug, is_planted};
+
+/// The newest time that a record can carry, in unix milliseconds: 48 bits.
+pub const TIME_MS_MAX: u64 = (1 << 48) - 1;
+/// An n-th of the time that passes is what the wall clock can shorten or lengthen it by.
+pub const SLEW: u64 = 64;
+/// Looks at the clocks that are closer together than this change nothing.
+const STEP_US_MIN: u64 = 1_000;
+
+/// The time of one store.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    time_us: u64,
+    /// The monotonic clock when `time_us` was right; none before the first look.
+    seen_us: Option<u64>,
+}
+
+impl Clock {
+    /// A clock that never shows less than `newest_ms`, the newest time in the log.
+    #[must_use]
+    pub fn new(newest_ms: u64) -> Self {
+        Clock {
+            time_us: newest_ms.min(TIME_MS_MAX) * 1_000,
+            seen_us: None,
+        }
+    }
+
+    /// Looks at both clocks: `now_us` never steps back, `unix_ms` is the wall clock and may do what
+    /// it likes.
+    #[inline]
+    pub fn observe(&mut self, now_us: u64, unix_ms: u64) {
+        let elapsed_us = match self.seen_us {
+            Some(seen_us) => now_us.saturating_sub(seen_us),
+            None => STEP_US_MIN,
+        };
+        if elapsed_us >= STEP_US_MIN {
+            self.advance(now_us, unix_ms, elapsed_us);
+        }
+    }
+
+    fn advance(&mut self, now_us: u64, unix_ms: u64, elapsed_us: u64) {
+        let wall_us = unix_ms.min(TIME_MS_MAX) * 1_000;
+        self.time_us = match self.seen_us {
+            None => self.time_us.max(wall_us),
+            Some(_) if is_planted(Bug::FollowWallClock) => wall_us,
+            Some(_) => {
+                let even_us = self.time_us.saturating_add(elapsed_us);
+                let slew_us = elapsed_us / SLEW;
+                wall_us.clamp(even_us - slew_us, even_us.saturating_add(slew_us))
+            }
+        }
+        .min(TIME_MS_MAX * 1_000);
+        self.seen_us = Some(now_us);
+    }
+
+    /// Unix milliseconds, at most [`TIME_MS_MAX`].
+    #[inline]
+    #[must_use]
+    pub fn time_ms(&self) -> u64 {
+        self.time_us / 1_000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR_MS: u64 = 3_600_000;
+
+    /// Looks every 7 ms for `for_ms`, with a wall clock that is right but for `off_ms`.
+    fn pass(clock: &mut Clock, from_ms: u64, for_ms: u64, off_ms: i64) {
+        for passed_ms in (0..=for_ms).step_by(7) {
+            let now_ms = from_ms + passed_ms;
+            let before = clock.time_ms();
+            clock.observe(now_ms * 1_000, now_ms.saturating_add_signed(off_ms));
+            assert!(clock.time_ms() >= before, "time runs backwards");
+        }
+    }
+
+    #[test]
+    fn it_begins_at_the_later_of_the_log_and_the_wall() {
+        for (log_ms, wall_ms) in [(5, 9), (9, 5), (0, 0)] {
+            let mut clock = Clock::new(log_ms);
+            clock.observe(1, wall_ms);
+            assert_eq!(clock.time_ms(), log_ms.max(wall_ms));
+        }
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_is_followed_by_a_sixty_fourth_of_the_time_that_passes() {
+        for (off_ms, expected) in [
+            (i64::try_from(HOUR_MS).unwrap(), 64_000 + 1_000),
+            (-i64::try_from(HOUR_MS).unwrap(), 64_000 - 1_000),
+            (0, 64_000),
+        ] {
+            let start = 10 * HOUR_MS;
+            let mut clock = Clock::new(0);
+            clock.observe(start * 1_000, start);
+            pass(&mut clock, start, 64_000, off_ms);
+            let passed = clock.time_ms() - start;
+            assert!(passed.abs_diff(expected) <= 10, "{passed} of {expected}");
+        }
+    }
+
+    #[test]
+    fn a_small_difference_is_made_up_and_then_the_wall_is_followed() {
+        let start = 10 * HOUR_MS;
+        let mut clock = Clock::new(start + 500);
+        clock.observe(start * 1_000, start);
+        assert_eq!(clock.time_ms(), start + 500);
+        pass(&mut clock, start, 64_000, 0);
+        assert_eq!(clock.time_ms(), start + 63_994, "it is right again");
+    }
+
+    #[test]
+    fn many_looks_within_a_millisecond_add_up() {
+        let mut clock = Clock::new(0);
+        for now_us in 0..=10_000 {
+            clock.observe(now_us, 1_000 + now_us / 1_000);
+        }
+        assert_eq!(clock.time_ms(), 1_010);
+    }
+
+    #[test]
+    fn no_clock_shows_more_than_a_record_can_carry() {
+        let mut clock = Clock::new(u64::MAX);
+        clock.observe(0, u64::MAX);
+        clock.observe(u64::MAX, u64::MAX);
+        assert_eq!(clock.time_ms(), TIME_MS_MAX);
+    }
+}
