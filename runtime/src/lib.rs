@@ -17,6 +17,7 @@ pub mod server;
 pub mod spare;
 mod stats;
 mod system;
+mod wall;
 
 pub use embedded::{Local, Options, Penstock};
 pub use node::OpenError;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use std::{fmt, io};
 
 use core_affinity::CoreId;
-use penstock_net::hello::{AUTH_NONE, ServerHello};
+use penstock_net::hello::{AUTH_NONE, FEATURE_EXPIRY, ServerHello};
 use penstock_net::limits::Limits;
 use penstock_shard::opening::{self, Inventory, OpeningError, SegmentFiles, take_inventory};
 use penstock_shard::{Event, Now, Outbox, ShardConfig, Topology};
@@ -25,6 +25,7 @@ use crate::disk::{self, Disk, DiskOptions};
 use crate::engine::{DeliverSpare, Engine};
 use crate::spare::{SpareHandle, Spares};
 use crate::stats::Stats;
+use crate::wall::unix_ms;
 
 /// Why a data directory cannot be served.
 #[derive(Debug)]
@@ -195,7 +196,7 @@ impl Node {
             cluster_id: identity.cluster_id,
             node_id: identity.node_id,
             incarnation: identity.incarnation,
-            features: 0,
+            features: FEATURE_EXPIRY,
             nonce: [0; 32],
             limits: Limits {
                 frame_bytes_max: config.frame_bytes_max,
@@ -400,13 +401,6 @@ fn calibrate_disk(
 fn tell_problem(problem: &Problem, say: Say) {
     say(format_args!("  problem    {}", problem.cause));
     say(format_args!("  mend       {}", problem.mend));
-}
-
-fn unix_ms() -> u64 {
-    let since = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(0)
 }
 
 /// What the machine is like, each problem with its cause and its mend.

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use penstock_net::client::{Client, ClientOptions, Field};
-use penstock_net::request::Condition;
+use penstock_net::request::{Condition, Expiry};
 use penstock_runtime::backup::manifest::Manifest;
 use penstock_runtime::backup::{BackupError, TERMS_SKIPPED, restore, take, verify};
 use penstock_runtime::directory::{Directory, DirectoryOptions};
@@ -228,7 +228,7 @@ fn write(client: &Client, writer: usize, account: &Account, is_over: &AtomicBool
             Field::u64(0).decrease(1),
             Field::u64(0).of_second_key().increase(1),
         ];
-        let sale = client.update_if_with(&left, Some(&sold), &move_one, None);
+        let sale = client.update_if_with(&left, Some(&sold), &move_one, None, Expiry::Keep);
         let key = format!("order:{writer}:{number}").into_bytes();
         let filler = client.set_if(&key, &[b'o'; 1000], Condition::Absent);
         under_way.push_back((number, sale, filler));

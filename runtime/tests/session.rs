@@ -298,6 +298,42 @@ fn weaker_levels_are_raised_to_the_servers_and_the_answer_says_so() {
 }
 
 #[test]
+fn a_key_with_an_expiry_is_told_kept_over_a_restart_and_gone() {
+    let directory = fresh("session-expiry");
+    let server = Server::start(&directory, &["--shards", "1"]);
+    server.told(0, &["set", "hold:7", "u32:2", "--if-absent", "--ttl", "2h"]);
+    server.told(0, &["update-if", "hold:7", "u32@0 -= 1"]);
+    server.told(0, &["set", "soon", "x", "--ttl", "50ms"]);
+    server.told(0, &["set", "for-ever", "x"]);
+    assert_eq!(server.told(0, &["ttl", "for-ever"]), "never\n");
+    server.told(0, &["expire", "for-ever", "30d"]);
+    server.told(0, &["persist", "for-ever"]);
+    server.told(1, &["persist", "missing"]);
+    let wrong = server.told(2, &["expire", "hold:7", "0s"]);
+    assert!(wrong.contains("'0s'") && wrong.contains("1ms"), "{wrong}");
+    assert_eq!(server.stop(), Some(0));
+
+    let server = Server::start(&directory, &["--shards", "1"]);
+    assert_eq!(server.told(0, &["ttl", "for-ever"]), "never\n");
+    let left = server.told(0, &["ttl", "hold:7"]);
+    let left_ms: u64 = left.split_once(" ms, until ").unwrap().0.parse().unwrap();
+    assert!((1..=7_200_000).contains(&left_ms), "{left}");
+    assert_eq!(server.told(0, &["get", "hold:7", "--as", "u32@0"]), "1\n");
+    std::thread::sleep(Duration::from_millis(60));
+    server.told(1, &["get", "soon"]);
+    server.told(0, &["expire", "hold:7", "--at", "1"]);
+    assert!(
+        server
+            .told(1, &["ttl", "hold:7"])
+            .contains("does not exist")
+    );
+    server.told(0, &["set", "hold:7", "u32:9", "--if-absent"]);
+    assert_eq!(server.told(0, &["ttl", "hold:7"]), "never\n");
+    assert_eq!(server.stop(), Some(0));
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
 fn a_flipped_bit_in_a_segment_is_found_and_ends_with_exit_code_1() {
     let directory = fresh("session-damage");
     let server = Server::start(&directory, &["--shards", "1"]);

@@ -6,9 +6,9 @@ use std::io::{IsTerminal, Read};
 use clap::{Args, ValueEnum};
 use penstock_net::instruction::{Instruction, Operation};
 use penstock_net::level::AckLevel;
-use penstock_net::limits::VALUE_BYTES_HARD_MAX;
+use penstock_net::limits::{EXPIRY_MS_MAX, VALUE_BYTES_HARD_MAX};
 use penstock_net::reply::ITEM_FLAG_OVERFLOW;
-use penstock_net::request::{Condition, Version};
+use penstock_net::request::{Condition, Expiry, Version, Wanted};
 use penstock_net::status::Status;
 use penstock_runtime::expression::{Field, Literal, parse_instruction};
 
@@ -31,7 +31,8 @@ Examples:
   penstock set greeting hello
   penstock set stock:42 u32:100 --if-absent
   penstock set picture @picture.png
-  penstock set greeting hullo --if-version 256:17      the version that set or get --version printed";
+  penstock set greeting hullo --if-version 256:17      the version that set or get --version printed
+  penstock set hold:7 u32:2 --if-absent --ttl 10m      gone by itself after ten minutes";
 
 const DEL_EXAMPLES: &str = "\
 Examples:
@@ -50,6 +51,19 @@ Examples:
   penstock update-if stock:42 'u32@0 >= 1' 'u32@0 -= 1'
   penstock update-if visits 'u64@0 += 1' --start u64:0
   penstock update-if 'stock:{42}' 'second.u8@0 == 1 else 3' 'u32@0 -= 1 else 1' --second 'sale:{42}'";
+
+const TTL_EXAMPLES: &str = "\
+Examples:
+  penstock ttl hold:7          29531 ms, until 1764763429531; or: never";
+
+const EXPIRE_EXAMPLES: &str = "\
+Examples:
+  penstock expire hold:7 30s
+  penstock expire hold:7 --at 1764763429531";
+
+const PERSIST_EXAMPLES: &str = "\
+Examples:
+  penstock persist hold:7";
 
 const PING_EXAMPLES: &str = "\
 Examples:
@@ -118,6 +132,11 @@ pub struct SetArgs {
     /// Only if the key does not exist
     #[arg(long, conflicts_with_all = ["if_present", "if_version"])]
     if_absent: bool,
+    /// Gone by itself when it was before; without any of these it stays for ever
+    #[arg(long, conflicts_with_all = ["ttl", "expire_at"])]
+    keep_ttl: bool,
+    #[command(flatten)]
+    lifetime: LifetimeArgs,
     #[command(flatten)]
     write: WriteArgs,
 }
@@ -148,6 +167,59 @@ struct WriteArgs {
     server: ServerAddress,
 }
 
+/// When a key is gone by itself.
+#[derive(Args)]
+struct LifetimeArgs {
+    /// Gone by itself after so long: 500ms, 30s, 10m, 2h, 7d
+    #[arg(long, value_name = "TIME", value_parser = parse_lifetime, conflicts_with = "expire_at")]
+    ttl: Option<u64>,
+    /// Gone by itself at this time
+    #[arg(long, value_name = "UNIX_MS", value_parser = parse_expiry)]
+    expire_at: Option<u64>,
+}
+
+/// Arguments of `penstock ttl`.
+#[derive(Args)]
+#[command(after_help = format!("{TTL_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct TtlArgs {
+    /// The key, 1 to 1024 bytes
+    key: String,
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+/// Arguments of `penstock expire`.
+#[derive(Args)]
+#[command(after_help = format!("{EXPIRE_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct ExpireArgs {
+    /// The key, 1 to 1024 bytes
+    key: String,
+    /// After so long: 500ms, 30s, 10m, 2h, 7d
+    #[arg(value_name = "TIME", value_parser = parse_lifetime, required_unless_present = "at", conflicts_with = "at")]
+    lifetime: Option<u64>,
+    /// At this time; one that is past deletes the key
+    #[arg(long, value_name = "UNIX_MS", value_parser = parse_expiry)]
+    at: Option<u64>,
+    /// How durable it must be before the answer
+    #[arg(long, default_value = "disk")]
+    level: Level,
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+/// Arguments of `penstock persist`.
+#[derive(Args)]
+#[command(after_help = format!("{PERSIST_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct PersistArgs {
+    /// The key, 1 to 1024 bytes
+    key: String,
+    /// How durable it must be before the answer
+    #[arg(long, default_value = "disk")]
+    level: Level,
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
 /// Arguments of `penstock update-if`.
 #[derive(Args)]
 #[command(after_help = format!("{UPDATE_IF_EXAMPLES}\n\n{EXIT_CODES}"))]
@@ -163,6 +235,8 @@ pub struct UpdateIfArgs {
     /// What a missing key starts from; without it a missing key is not found
     #[arg(long, value_name = "VALUE", allow_hyphen_values = true)]
     start: Option<String>,
+    #[command(flatten)]
+    lifetime: LifetimeArgs,
     /// How durable it must be before the answer
     #[arg(long, default_value = "disk")]
     level: Level,
@@ -239,10 +313,15 @@ impl SetArgs {
         } else {
             self.write.condition()
         };
+        let unsaid = match self.keep_ttl {
+            true => Expiry::Keep,
+            false => Expiry::Never,
+        };
+        let expiry = self.lifetime.expiry().unwrap_or(unsaid);
         let level = self.write.level.ack();
         let mut connection = self.write.server.connect()?;
         let answer = connection.call(level, Effect::Write, |batch, out| {
-            batch.set(out, self.key.as_bytes(), &value, condition);
+            batch.set_with(out, self.key.as_bytes(), &value, condition, expiry);
         })?;
         answer.done(&self.key)?.report(connection.hello.interval_ms)
     }
@@ -271,6 +350,66 @@ impl WriteArgs {
     }
 }
 
+impl LifetimeArgs {
+    fn expiry(&self) -> Option<Expiry> {
+        self.ttl.map(Expiry::In).or(self.expire_at.map(Expiry::At))
+    }
+}
+
+impl TtlArgs {
+    /// Prints how long the key stays.
+    pub fn run(self) -> Result<(), Failure> {
+        let answer = self
+            .server
+            .connect()?
+            .call(AckLevel::Disk, Effect::None, |batch, out| {
+                batch.get_with(out, self.key.as_bytes(), Wanted::Expiry);
+            })?
+            .done(&self.key)?;
+        let told = answer
+            .expiry
+            .ok_or_else(|| Failure::server("the answer does not tell the expiry"))?;
+        let mut out = Output::stdout();
+        match told.left_ms() {
+            Some(left_ms) => out.line(format_args!("{left_ms} ms, until {}", told.expiry_ms)),
+            None => out.line(format_args!("never")),
+        }
+        out.finish()
+    }
+}
+
+impl ExpireArgs {
+    /// Says when the key is gone; its value stays.
+    pub fn run(self) -> Result<(), Failure> {
+        let expiry = match (self.lifetime, self.at) {
+            (_, Some(at_ms)) => Expiry::At(at_ms),
+            (Some(lifetime_ms), None) => Expiry::In(lifetime_ms),
+            (None, None) => return Err(Failure::usage("give a TIME or --at UNIX_MS")),
+        };
+        set_expiry(&self.server, &self.key, self.level, expiry)
+    }
+}
+
+impl PersistArgs {
+    /// Makes the key stay for ever.
+    pub fn run(self) -> Result<(), Failure> {
+        set_expiry(&self.server, &self.key, self.level, Expiry::Never)
+    }
+}
+
+fn set_expiry(
+    server: &ServerAddress,
+    key: &str,
+    level: Level,
+    expiry: Expiry,
+) -> Result<(), Failure> {
+    let mut connection = server.connect()?;
+    let answer = connection.call(level.ack(), Effect::Write, |batch, out| {
+        batch.update_if_with(out, key.as_bytes(), None, &[], None, expiry);
+    })?;
+    answer.done(key)?.report(connection.hello.interval_ms)
+}
+
 impl UpdateIfArgs {
     /// Runs the instructions; prints the fields that were changed, or which instruction failed.
     pub fn run(self) -> Result<(), Failure> {
@@ -293,12 +432,13 @@ impl UpdateIfArgs {
         let start = self.start.as_deref().map(read_literal).transpose()?;
         let mut connection = self.server.connect()?;
         let answer = connection.call(self.level.ack(), Effect::Write, |batch, out| {
-            batch.update_if(
+            batch.update_if_with(
                 out,
                 self.key.as_bytes(),
                 self.second.as_deref().map(str::as_bytes),
                 &instructions,
                 start.as_deref(),
+                self.lifetime.expiry().unwrap_or(Expiry::Keep),
             );
         })?;
         if answer.head.status == Status::GuardFailed {
@@ -495,6 +635,33 @@ fn parse_version(text: &str) -> Result<Version, String> {
         .ok_or_else(|| "allowed is EPOCH:SEQUENCE, as set and get --version print it".to_string())
 }
 
+fn parse_lifetime(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u64); 5] = [
+        ("ms", 1),
+        ("s", 1_000),
+        ("m", 60_000),
+        ("h", 3_600_000),
+        ("d", 86_400_000),
+    ];
+    UNITS
+        .iter()
+        .find_map(|(unit, ms)| {
+            let number = text.strip_suffix(unit)?.parse::<u64>().ok()?;
+            number.checked_mul(*ms)
+        })
+        .filter(|ms| (1..=EXPIRY_MS_MAX).contains(ms))
+        .ok_or_else(|| {
+            format!("allowed is a whole number and ms, s, m, h or d, from 1ms to {EXPIRY_MS_MAX}ms")
+        })
+}
+
+fn parse_expiry(text: &str) -> Result<u64, String> {
+    text.parse()
+        .ok()
+        .filter(|ms| (1..=EXPIRY_MS_MAX).contains(ms))
+        .ok_or_else(|| format!("allowed is 1 to {EXPIRY_MS_MAX}, in milliseconds since 1970"))
+}
+
 fn version_text(version: Version) -> String {
     format!("{}:{}", version.epoch, version.sequence)
 }
@@ -528,6 +695,44 @@ mod tests {
 }"#;
         assert_eq!(indented(json), expected);
         assert_eq!(indented(&indented(json)), expected);
+    }
+
+    #[test]
+    fn lifetimes_have_a_unit_and_a_limit() {
+        let allowed = [
+            ("1ms", 1),
+            ("30s", 30_000),
+            ("10m", 600_000),
+            ("2h", 7_200_000),
+        ];
+        for (text, ms) in allowed {
+            assert_eq!(parse_lifetime(text), Ok(ms));
+        }
+        assert_eq!(parse_lifetime("281474976710655ms"), Ok(EXPIRY_MS_MAX));
+        let wrong = [
+            "",
+            "30",
+            "0s",
+            "-1s",
+            "1.5s",
+            "s",
+            "281474976710656ms",
+            "99999999999999999d",
+        ];
+        for text in wrong {
+            assert!(
+                parse_lifetime(text)
+                    .unwrap_err()
+                    .contains("from 1ms to 281474976710655ms")
+            );
+        }
+        for text in ["0", "-1", "281474976710656", "now"] {
+            assert!(
+                parse_expiry(text)
+                    .unwrap_err()
+                    .contains("1 to 281474976710655")
+            );
+        }
     }
 
     #[test]

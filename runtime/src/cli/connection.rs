@@ -10,7 +10,7 @@ use penstock_net::frame::{Header, Opcode, write_frame};
 use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver};
-use penstock_net::reply::{ReplyHead, ReplyItem, read_batch_reply, text_of};
+use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem, read_batch_reply, text_of};
 use penstock_net::request::BatchRequest;
 use penstock_net::status::{Executed, Status};
 
@@ -129,6 +129,8 @@ pub enum Effect {
 pub struct Answer {
     /// Status, version, level.
     pub head: ReplyHead,
+    /// The expiry, if it was asked for.
+    pub expiry: Option<ExpiryTold>,
     /// Value, new fields or message.
     pub value: Vec<u8>,
 }
@@ -169,6 +171,7 @@ impl Connection {
         let item = ReplyItem::read(batch.item(0)).map_err(broken)?;
         Ok(Answer {
             head: item.head,
+            expiry: item.expiry,
             value: item.value.to_vec(),
         })
     }

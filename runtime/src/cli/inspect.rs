@@ -204,8 +204,11 @@ fn show(out: &mut Output<impl Write>, event: &Event<'_>) {
                 PartKind::Put => "put",
                 PartKind::Tombstone => "del",
             };
+            let expiry = part
+                .expiry_ms()
+                .map_or(String::new(), |ms| format!(", gone at {ms} ms"));
             out.line(format_args!(
-                "    {kind} {} at {:08}.seg+{}: part {} of {}, version {}:{}, slot {}, {} value bytes, time {} ms",
+                "    {kind} {} at {:08}.seg+{}: part {} of {}, version {}:{}, slot {}, {} value bytes, time {} ms{expiry}",
                 part.key().escape_ascii(),
                 place.file.0,
                 place.offset,

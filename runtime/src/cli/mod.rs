@@ -19,7 +19,9 @@ use penstock_shard::opening::OpeningError;
 use penstock_storage::recovery::RecoveryError;
 
 use backup::{BackupArgs, RestoreArgs, VerifyArgs};
-use client::{DelArgs, GetArgs, InfoArgs, PingArgs, SetArgs, UpdateIfArgs};
+use client::{
+    DelArgs, ExpireArgs, GetArgs, InfoArgs, PersistArgs, PingArgs, SetArgs, TtlArgs, UpdateIfArgs,
+};
 use inspect::InspectArgs;
 use options::OptionFlags;
 use output::Output;
@@ -64,6 +66,12 @@ enum Command {
     Set(SetArgs),
     /// Delete a key
     Del(DelArgs),
+    /// Print how long a key stays before it is gone by itself
+    Ttl(TtlArgs),
+    /// Say when a key is gone by itself; its value stays
+    Expire(ExpireArgs),
+    /// Make a key stay for ever
+    Persist(PersistArgs),
     /// Change fields of a value if guards hold, in one atomic and durable step
     UpdateIf(UpdateIfArgs),
     /// Measure the way to the server and back
@@ -198,6 +206,9 @@ impl Command {
             Command::Get(args) => args.run(),
             Command::Set(args) => args.run(),
             Command::Del(args) => args.run(),
+            Command::Ttl(args) => args.run(),
+            Command::Expire(args) => args.run(),
+            Command::Persist(args) => args.run(),
             Command::UpdateIf(args) => args.run(),
             Command::Ping(args) => args.run(),
             Command::Info(args) => args.run(),

@@ -20,6 +20,7 @@ use penstock_shard::{Event, Now, SessionId};
 use crate::block::ArenaBlock;
 use crate::engine::{Engine, Turn};
 use crate::node::Opened;
+use crate::wall::WallClock;
 
 use super::connection::{Connection, serve_connection};
 use super::{CoreStart, Letter, Report, system};
@@ -85,7 +86,7 @@ pub(crate) struct Core {
     now: Cell<Now>,
     is_now_stale: Cell<bool>,
     clock: Instant,
-    unix_ms_at_start: u64,
+    wall: WallClock,
     open_connections: Cell<u32>,
     spin_us: u64,
     is_leaving: Cell<bool>,
@@ -146,7 +147,7 @@ impl Core {
         let us = u64::try_from(self.clock.elapsed().as_micros()).expect("half a million years");
         Now {
             us,
-            unix_ms: self.unix_ms_at_start + us / 1000,
+            unix_ms: self.wall.at(us),
         }
     }
 
@@ -298,7 +299,7 @@ async fn core(start: CoreStart, opened: Opened) {
         now: Cell::new(Now::default()),
         is_now_stale: Cell::new(true),
         clock: start.shard.clock,
-        unix_ms_at_start: start.shard.unix_ms_at_start,
+        wall: WallClock::new(start.shard.unix_ms_at_start),
         open_connections: Cell::new(0),
         spin_us: u64::from(config.spin_us),
         is_leaving: Cell::new(false),

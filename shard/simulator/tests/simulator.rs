@@ -89,7 +89,15 @@ impl Bench {
             sequence,
         };
         let head = ReplyHead::new(status, 0, AckLevel::Disk, version);
-        self.oracle.answer(0, number, &ReplyItem { head, value })
+        self.oracle.answer(
+            0,
+            number,
+            &ReplyItem {
+                head,
+                expiry: None,
+                value,
+            },
+        )
     }
 
     fn set(&mut self, sequence: u64) -> usize {
