@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use penstock_net::level::AckLevel;
-use penstock_net::request::{Condition, Version};
+use penstock_net::request::{Condition, Expiry, Version, Wanted};
 use penstock_net::status::Status;
 use penstock_runtime::config::IoMode;
 use penstock_runtime::embedded::{Ask, ClientError, Field};
@@ -294,6 +294,28 @@ fn a_batch_answers_each_operation_in_its_order_over_all_shards() {
 }
 
 #[test]
+fn an_edit_keeps_the_expiry_and_a_read_tells_it() {
+    let scratch = Scratch::new("expiry");
+    let mut store = Penstock::open_local(&scratch.0, options()).unwrap();
+    let until = Expiry::At(4_000_000_000_000);
+    store
+        .set_with(b"hold", b"2", Condition::Absent, until)
+        .unwrap();
+    let edited = store.update(b"hold", |bytes| {
+        bytes.push(b'!');
+        true
+    });
+    assert!(edited.unwrap().is_some());
+    let told = store.expiry(b"hold").unwrap().unwrap();
+    assert_eq!(told.expiry_ms, 4_000_000_000_000);
+    store.set_expiry(b"hold", Expiry::Never).unwrap();
+    assert_eq!(store.expiry(b"hold").unwrap().unwrap().left_ms(), None);
+    store.set_expiry(b"hold", Expiry::At(1)).unwrap();
+    assert_eq!(store.get(b"hold").unwrap(), None);
+    assert_eq!(store.expiry(b"hold").unwrap(), None);
+}
+
+#[test]
 fn one_thread_submits_many_operations_and_each_has_its_outcome() {
     let scratch = Scratch::new("submit");
     let mut store = Penstock::open_local(&scratch.0, options()).unwrap();
@@ -304,6 +326,7 @@ fn one_thread_submits_many_operations_and_each_has_its_outcome() {
             key,
             value: key,
             condition: Condition::Absent,
+            expiry: Expiry::Never,
         })
         .collect();
     assert!(
@@ -318,7 +341,13 @@ fn one_thread_submits_many_operations_and_each_has_its_outcome() {
             .into_iter()
             .all(|outcome| outcome.unwrap().status == Status::Exists)
     );
-    let gets: Vec<Ask<'_>> = keys.iter().map(|key| Ask::Get { key }).collect();
+    let gets: Vec<Ask<'_>> = keys
+        .iter()
+        .map(|key| Ask::Get {
+            key,
+            wanted: Wanted::Value,
+        })
+        .collect();
     for (outcome, key) in store.submit(&gets).into_iter().zip(&keys) {
         assert_eq!(outcome.unwrap().value, key);
     }

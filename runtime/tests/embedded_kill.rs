@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use penstock_net::request::Expiry;
 use penstock_runtime::embedded::Field;
 use penstock_runtime::{Options, Penstock};
 
@@ -80,7 +81,7 @@ fn writes_until_it_is_killed() {
         for number in 1u64.. {
             store.set(&key(number), &number.to_le_bytes()).unwrap();
             store
-                .update_if_with(b"count", None, &add, Some(&start))
+                .update_if_with(b"count", None, &add, Some(&start), Expiry::Keep)
                 .unwrap();
             println!("acknowledged {number}");
         }
@@ -88,7 +89,7 @@ fn writes_until_it_is_killed() {
         let store = Penstock::open(directory, options()).unwrap();
         for number in 1u64.. {
             let set = store.set(&key(number), &number.to_le_bytes());
-            let count = store.update_if_with(b"count", None, &add, Some(&start));
+            let count = store.update_if_with(b"count", None, &add, Some(&start), Expiry::Keep);
             set.wait().unwrap();
             count.wait().unwrap();
             println!("acknowledged {number}");

@@ -240,11 +240,7 @@ impl Client {
         update(
             &mut client,
             |client| client.get(key).wait(),
-            |client, bytes, condition| {
-                client
-                    .set_with(key, bytes, condition, Expiry::Keep)
-                    .wait()
-            },
+            |client, bytes, condition| client.set_with(key, bytes, condition, Expiry::Keep).wait(),
             edit,
         )
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use penstock_net::client::{Ask, ClientError};
 use penstock_net::instruction::{INSTRUCTION_BYTES, Instruction};
 use penstock_net::limits::BATCH_ITEMS_MAX;
-use penstock_net::request::{BatchRequest, Condition};
+use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted};
 
 use super::Penstock;
 use super::call::Call;
@@ -54,7 +54,8 @@ impl<'a> Batch<'a> {
 
     /// Adds [`Penstock::get`].
     pub fn get(&mut self, key: &[u8]) {
-        self.ask(Ask::Get { key });
+        let wanted = Wanted::Value;
+        self.ask(Ask::Get { key, wanted });
     }
 
     /// Adds [`Penstock::set`].
@@ -68,6 +69,7 @@ impl<'a> Batch<'a> {
             key,
             value,
             condition,
+            expiry: Expiry::Never,
         });
     }
 
@@ -86,6 +88,7 @@ impl<'a> Batch<'a> {
             second_key: None,
             instructions,
             start: None,
+            expiry: Expiry::Keep,
         });
     }
 
@@ -172,16 +175,17 @@ impl Drop for Batch<'_> {
 
 /// What an operation adds to a frame, at most.
 pub(super) fn item_bytes_max(ask: &Ask<'_>) -> usize {
-    // Head, version, index entry, and the padding of two keys and a value.
-    const ITEM_BYTES: usize = 16 + 16 + 8 + 3 * 8;
+    // Head, version, expiry, index entry, and the padding of two keys and a value.
+    const ITEM_BYTES: usize = 16 + 16 + 8 + 8 + 3 * 8;
     let data = match *ask {
-        Ask::Get { key } | Ask::Del { key, .. } => key.len(),
+        Ask::Get { key, .. } | Ask::Del { key, .. } => key.len(),
         Ask::Set { key, value, .. } => key.len() + value.len(),
         Ask::UpdateIf {
             key,
             second_key,
             instructions,
             start,
+            ..
         } => {
             key.len()
                 + second_key.map_or(0, <[u8]>::len)

@@ -19,6 +19,7 @@ use super::mailbox::{Letter, Mailbox};
 use super::watch::Watch;
 use crate::engine::{Engine, Turn};
 use crate::node::{OpenError, ShardStart, system};
+use crate::wall::WallClock;
 
 /// Threads that share none of their sessions, at most; further ones share.
 pub(super) const LANES: u16 = 64;
@@ -95,7 +96,7 @@ impl Core {
             engine,
             watch: Watch {
                 clock: start.clock,
-                unix_ms_at_start: start.unix_ms_at_start,
+                wall: WallClock::new(start.unix_ms_at_start),
                 spin_us: u64::from(start.config.spin_us),
                 disk,
             },

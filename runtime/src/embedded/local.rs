@@ -10,7 +10,8 @@ use penstock_net::frame::FLAG_MORE;
 use penstock_net::instruction::Instruction;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::BATCH_ITEMS_MAX;
-use penstock_net::request::{BatchRequest, Condition, Version};
+use penstock_net::reply::ExpiryTold;
+use penstock_net::request::{BatchRequest, Condition, Expiry, Version, Wanted};
 use penstock_shard::{Event, Now, SessionId};
 
 use super::batch::item_bytes_max;
@@ -24,6 +25,7 @@ use super::{
 use crate::engine::{Engine, Turn};
 use crate::node::{Node, OpenError, system};
 use crate::spare::SpareOutcome;
+use crate::wall::WallClock;
 
 /// Calls that need no disk between two turns.
 const CALLS_PER_TURN_MAX: u32 = 16;
@@ -94,7 +96,7 @@ impl Local {
         let disk = engine.disk.wake_fd().map_err(system("watch the disk"))?;
         let watch = Watch {
             clock: start.clock,
-            unix_ms_at_start: start.unix_ms_at_start,
+            wall: WallClock::new(start.unix_ms_at_start),
             spin_us: u64::from(start.config.spin_us),
             disk,
         };
@@ -134,7 +136,17 @@ impl Local {
     /// # Errors
     /// [`ClientError`].
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Value>, ClientError> {
-        self.ask(Ask::Get { key })?.found()
+        let wanted = Wanted::Value;
+        self.ask(Ask::Get { key, wanted })?.found()
+    }
+
+    /// Asks when a key is gone by itself; `None` if the key is missing.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn expiry(&mut self, key: &[u8]) -> Result<Option<ExpiryTold>, ClientError> {
+        let wanted = Wanted::Expiry;
+        self.ask(Ask::Get { key, wanted })?.expiry()
     }
 
     /// Reads a value where it stands in the reply, without a copy; `None` if the key is missing.
@@ -147,7 +159,8 @@ impl Local {
         key: &[u8],
         read: impl FnOnce(&[u8], Version) -> R,
     ) -> Result<Option<R>, ClientError> {
-        self.call_item(Ask::Get { key })?;
+        let wanted = Wanted::Value;
+        self.call_item(Ask::Get { key, wanted })?;
         read_found(&self.reply, read)
     }
 
@@ -169,12 +182,35 @@ impl Local {
         value: &[u8],
         condition: Condition,
     ) -> Result<Changed, ClientError> {
+        self.set_with(key, value, condition, Expiry::Never)
+    }
+
+    /// Writes a value under a condition, and when it is gone by itself.
+    ///
+    /// # Errors
+    /// [`ClientError::No`] if the condition does not hold.
+    pub fn set_with(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+        expiry: Expiry,
+    ) -> Result<Changed, ClientError> {
         self.ask(Ask::Set {
             key,
             value,
             condition,
+            expiry,
         })?
         .changed()
+    }
+
+    /// Says when a key is gone by itself and leaves its value.
+    ///
+    /// # Errors
+    /// [`ClientError::No`] if the key is missing.
+    pub fn set_expiry(&mut self, key: &[u8], expiry: Expiry) -> Result<Changed, ClientError> {
+        self.update_if_with(key, None, &[], None, expiry)
     }
 
     /// Deletes a key; `false` if it was missing.
@@ -203,10 +239,11 @@ impl Local {
         key: &[u8],
         instructions: &[Instruction],
     ) -> Result<Changed, ClientError> {
-        self.update_if_with(key, None, instructions, None)
+        self.update_if_with(key, None, instructions, None, Expiry::Keep)
     }
 
-    /// The same with a second key of the same slot, and a value that a missing first key starts from.
+    /// The same with a second key of the same slot, a value that a missing first key starts from, and
+    /// the first key's expiry.
     ///
     /// # Errors
     /// As for [`Local::update_if`].
@@ -216,18 +253,20 @@ impl Local {
         second_key: Option<&[u8]>,
         instructions: &[Instruction],
         start: Option<&[u8]>,
+        expiry: Expiry,
     ) -> Result<Changed, ClientError> {
         self.ask(Ask::UpdateIf {
             key,
             second_key,
             instructions,
             start,
+            expiry,
         })?
         .changed()
     }
 
-    /// Reads a value, lets `edit` change it, and writes it back. A missing key is an empty value.
-    /// `edit` returns whether to write. `Ok(None)` is a declined edit.
+    /// Reads a value, lets `edit` change it, and writes it back. A missing key is an empty value; an
+    /// expiry stays. `edit` returns whether to write. `Ok(None)` is a declined edit.
     ///
     /// # Errors
     /// As for [`Local::get`] and [`Local::set_if`].
@@ -239,7 +278,7 @@ impl Local {
         penstock_net::client::update(
             self,
             |store| store.get(key),
-            |store, bytes, condition| store.set_if(key, bytes, condition),
+            |store, bytes, condition| store.set_with(key, bytes, condition, Expiry::Keep),
             edit,
         )
     }

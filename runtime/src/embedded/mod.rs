@@ -26,7 +26,8 @@ use std::thread::JoinHandle;
 use penstock_net::frame::{Header, Opcode, write_frame};
 use penstock_net::instruction::Instruction;
 use penstock_net::level::AckLevel;
-use penstock_net::request::{BatchRequest, Condition, Version};
+use penstock_net::reply::ExpiryTold;
+use penstock_net::request::{BatchRequest, Condition, Expiry, Version, Wanted};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_shard::Topology;
@@ -142,8 +143,17 @@ impl Penstock {
 
     /// Reads a value; `None` if the key is missing.
     pub fn get(&self, key: &[u8]) -> Pending<Option<Value>> {
-        self.ask(Ask::Get { key }, |reply| {
+        let wanted = Wanted::Value;
+        self.ask(Ask::Get { key, wanted }, |reply| {
             Answer::of_item(&reply::only_item(reply)?).found()
+        })
+    }
+
+    /// Asks when a key is gone by itself; `None` if the key is missing.
+    pub fn expiry(&self, key: &[u8]) -> Pending<Option<ExpiryTold>> {
+        let wanted = Wanted::Expiry;
+        self.ask(Ask::Get { key, wanted }, |reply| {
+            Answer::of_item(&reply::only_item(reply)?).expiry()
         })
     }
 
@@ -156,7 +166,8 @@ impl Penstock {
         key: &[u8],
         read: impl FnOnce(&[u8], Version) -> R,
     ) -> Result<Option<R>, ClientError> {
-        let ticket = self.send_item(Ask::Get { key })?;
+        let wanted = Wanted::Value;
+        let ticket = self.send_item(Ask::Get { key, wanted })?;
         ticket.wait();
         ticket.read(|reply| read_found(reply, read))
     }
@@ -168,11 +179,28 @@ impl Penstock {
 
     /// Writes a value under a condition. A condition that does not hold is [`ClientError::No`].
     pub fn set_if(&self, key: &[u8], value: &[u8], condition: Condition) -> Pending<Changed> {
+        self.set_with(key, value, condition, Expiry::Never)
+    }
+
+    /// Writes a value under a condition, and when it is gone by itself.
+    pub fn set_with(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+        expiry: Expiry,
+    ) -> Pending<Changed> {
         self.change(Ask::Set {
             key,
             value,
             condition,
+            expiry,
         })
+    }
+
+    /// Says when a key is gone by itself and leaves its value. A missing key is [`ClientError::No`].
+    pub fn set_expiry(&self, key: &[u8], expiry: Expiry) -> Pending<Changed> {
+        self.update_if_with(key, None, &[], None, expiry)
     }
 
     /// Deletes a key; `false` if it was missing.
@@ -191,28 +219,31 @@ impl Penstock {
     /// Runs instructions on the fields of one key, all or nothing. A guard that does not hold is
     /// [`ClientError::No`] with the actual value.
     pub fn update_if(&self, key: &[u8], instructions: &[Instruction]) -> Pending<Changed> {
-        self.update_if_with(key, None, instructions, None)
+        self.update_if_with(key, None, instructions, None, Expiry::Keep)
     }
 
-    /// The same with a second key of the same slot, and a value that a missing first key starts from.
+    /// The same with a second key of the same slot, a value that a missing first key starts from, and
+    /// the first key's expiry.
     pub fn update_if_with(
         &self,
         key: &[u8],
         second_key: Option<&[u8]>,
         instructions: &[Instruction],
         start: Option<&[u8]>,
+        expiry: Expiry,
     ) -> Pending<Changed> {
         self.change(Ask::UpdateIf {
             key,
             second_key,
             instructions,
             start,
+            expiry,
         })
     }
 
     /// Reads a value, lets `edit` change it, and writes it back if nobody else did meanwhile;
     /// otherwise all over again, so `edit` may run several times. A missing key is an empty
-    /// value. `edit` returns whether to write. Blocks. `Ok(None)` is a declined edit.
+    /// value; an expiry stays. `edit` returns whether to write. Blocks. `Ok(None)` is a declined edit.
     ///
     /// # Errors
     /// [`ClientError::Busy`] after 64 tries against concurrent writers; otherwise as for
@@ -226,7 +257,7 @@ impl Penstock {
         penstock_net::client::update(
             &mut store,
             |store| store.get(key).wait(),
-            |store, bytes, condition| store.set_if(key, bytes, condition).wait(),
+            |store, bytes, condition| store.set_with(key, bytes, condition, Expiry::Keep).wait(),
             edit,
         )
     }

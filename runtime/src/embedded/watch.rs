@@ -7,6 +7,7 @@ use penstock_shard::Now;
 
 use super::doorbell::Doorbell;
 use crate::engine::Engine;
+use crate::wall::WallClock;
 
 /// Looks at memory between two looks at the clock, each of which also gives way to other threads.
 const LOOKS: u32 = 64;
@@ -14,7 +15,7 @@ const LOOKS: u32 = 64;
 /// The clock of a shard and what wakes it.
 pub(super) struct Watch {
     pub(super) clock: Instant,
-    pub(super) unix_ms_at_start: u64,
+    pub(super) wall: WallClock,
     /// How long to watch before sleeping, in microseconds.
     pub(super) spin_us: u64,
     /// Readable when the disk has finished something.
@@ -27,7 +28,7 @@ impl Watch {
         let us = u64::try_from(self.clock.elapsed().as_micros()).expect("half a million years");
         Now {
             us,
-            unix_ms: self.unix_ms_at_start + us / 1000,
+            unix_ms: self.wall.at(us),
         }
     }
 
