@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use penstock_net::level::AckLevel;
+use penstock_storage::log::segment_bytes_min;
 
 pub use option::{ConfigOption, ENVIRONMENT_PREFIX, Group, Kind};
 pub use quantity::Unit;
@@ -26,6 +27,9 @@ const PART_OVERHEAD_BYTES: u64 = 4 << 10;
 
 /// A request has at most two keys, so its record has at most two values.
 const PARTS_MAX: u64 = 2;
+
+/// Bytes of a group commit of ordinary records, at most.
+pub(crate) const FRAME_BYTES: usize = 256 << 10;
 
 /// Which interface to the kernel carries sockets and disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +106,8 @@ options! {
     write_stall_timeout_ms: u32 = "5s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
     /// Memory for values, all shards together.
     cache_bytes: u64 = "1GiB", Kind::Size(MIB, 1 << 44), Tuning;
-    /// Size of one segment file of the log. It must hold four of the largest records.
-    segment_bytes: u64 = "64MiB", Kind::Size(MIB, GIB), Tuning;
+    /// Size of one segment file of the log. It must hold four of the largest records, and 1044KiB at least.
+    segment_bytes: u64 = "64MiB", Kind::Size(1044 * KIB, GIB), Tuning;
     /// Group commits that may be on their way to the disk at once, per shard.
     frames_in_flight: u32 = "2", Kind::Count(1, 16), Tuning;
     /// How long a shard with nothing to do watches for work before it sleeps. 0 sleeps at once.
@@ -114,6 +118,12 @@ impl Config {
     /// The largest record that a request can ask the log to take, in bytes.
     pub fn record_bytes_max(&self) -> u64 {
         PARTS_MAX * (u64::from(self.value_bytes_max) + PART_OVERHEAD_BYTES)
+    }
+
+    /// The smallest segment that the log can use, in bytes.
+    pub fn segment_bytes_min(&self) -> u64 {
+        let record_bytes_max = usize::try_from(self.record_bytes_max()).unwrap_or(usize::MAX / 8);
+        segment_bytes_min(FRAME_BYTES, record_bytes_max)
     }
 }
 

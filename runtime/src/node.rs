@@ -19,7 +19,7 @@ use penstock_storage::segment::Owner;
 use crate::block::{Arena, ArenaLayout};
 use crate::calibrate::calibrate;
 use crate::checks::{self, Demand, Problem};
-use crate::config::{Config, IoMode};
+use crate::config::{Config, FRAME_BYTES, IoMode};
 use crate::directory::{Directory, DirectoryError, DirectoryOptions, SegmentReader, Segments};
 use crate::disk::{self, Disk, DiskOptions};
 use crate::engine::{DeliverSpare, Engine};
@@ -279,7 +279,7 @@ impl ShardStart {
             owner: self.owner,
             incarnation: self.shard_config.hello.incarnation,
             log_id: u64::from(self.shard) + 1,
-            frame_bytes: 256 << 10,
+            frame_bytes: FRAME_BYTES,
             record_bytes_max: usize::try_from(self.config.record_bytes_max()).unwrap_or(usize::MAX),
             frames_in_flight_max: usize::try_from(self.config.frames_in_flight)
                 .expect("a small number"),

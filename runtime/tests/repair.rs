@@ -215,7 +215,7 @@ fn repairs(directory: &Path, losses: &[&str], all: &BTreeMap<&str, String>, gone
         )),
         "{planned}"
     );
-    for wrong in ["1:1-9", "1:", "file:77"] {
+    for wrong in ["1:1-9", "file:77"] {
         let answer = told(2, &["inspect", path, "--repair", "--accept-loss", wrong]);
         assert!(answer.contains("nothing was changed"), "{answer}");
     }
@@ -312,6 +312,22 @@ fn what_was_damaged_is_served_again_without_what_was_given_up() {
 }
 
 #[test]
+fn all_damage_of_a_log_is_shown_and_not_only_the_first() {
+    let (directory, _) = two_runs("repair-all");
+    let files = segments(&directory);
+    flip_value_of(&files[0], "key-two");
+    flip_value_of(&files[0], "key-four");
+    flip_value_of(&files[1], "key-six");
+    let shown = told(1, &["inspect", directory.to_str().unwrap()]);
+    for lost in ["LSN 2 to 2", "LSN 4 to 4", "LSN 6 to 6"] {
+        assert!(
+            shown.contains(&format!("1 record is lost, log 1, {lost}")),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
 fn a_repair_that_was_interrupted_is_finished_by_the_same_command() {
     let (directory, all) = two_runs("repair-interrupted");
     let files = segments(&directory);
@@ -333,6 +349,10 @@ fn a_repair_that_was_interrupted_is_finished_by_the_same_command() {
     let path = directory.to_str().unwrap();
     let planned = told(1, &["inspect", path, "--repair"]);
     assert!(planned.contains("--accept-loss 1:6-6\n"), "{planned}");
+    for wrong in ["1:6-6,", "1:6", "file:", "all", ""] {
+        let refused = told(2, &["inspect", path, "--repair", "--accept-loss", wrong]);
+        assert!(refused.contains("allowed is LOG:FROM-TO"), "{refused}");
+    }
     let same = [
         "inspect",
         path,
@@ -342,7 +362,11 @@ fn a_repair_that_was_interrupted_is_finished_by_the_same_command() {
         "--accept-loss",
         "1:6-6",
     ];
-    assert!(told(0, &same).contains("lostfound/0002"));
+    let done = told(0, &same);
+    assert!(
+        done.contains("not given up here: 1:2-2\n") && done.contains("lostfound/0002"),
+        "{done}"
+    );
     let server = Server::start(&directory);
     let mut left = all.clone();
     left.remove("key-two");

@@ -80,9 +80,15 @@ impl LogConfig {
     /// segment holds besides.
     #[must_use]
     pub fn segment_bytes_min(&self) -> u64 {
-        let frame_bytes_max = padded_bytes(self.record_bytes_max).max(self.frame_bytes);
-        (BLOCK_BYTES + 4 * frame_bytes_max) as u64 + SEGMENT_TAIL_BYTES
+        segment_bytes_min(self.frame_bytes, self.record_bytes_max)
     }
+}
+
+/// As [`LogConfig::segment_bytes_min`].
+#[must_use]
+pub fn segment_bytes_min(frame_bytes: usize, record_bytes_max: usize) -> u64 {
+    let frame_bytes_max = padded_bytes(record_bytes_max).max(frame_bytes);
+    (BLOCK_BYTES + 4 * frame_bytes_max) as u64 + SEGMENT_TAIL_BYTES
 }
 
 /// Where an earlier run of the log ended.

@@ -146,6 +146,7 @@ impl fmt::Display for Damage {
             (Some(Loss::File(_)), _) => write!(f, "nothing in it can be read")?,
             (Some(Loss::Records { log_id, from, to }), lost) => {
                 match lost {
+                    Some(1) => write!(f, "1 record is lost")?,
                     Some(lost) => write!(f, "{lost} records are lost")?,
                     None => write!(f, "records are lost, nobody can say how many")?,
                 }
@@ -156,12 +157,10 @@ impl fmt::Display for Damage {
                 }
             }
         }
-        if self.kept_records > 0 {
-            write!(
-                f,
-                ", {} of the stretch are whole and stay",
-                self.kept_records
-            )?;
+        match self.kept_records {
+            0 => {}
+            1 => write!(f, ", 1 of the stretch is whole and stays")?,
+            kept => write!(f, ", {kept} of the stretch are whole and stay")?,
         }
         write!(f, "; {}", self.remedy)
     }

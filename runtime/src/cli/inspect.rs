@@ -13,7 +13,7 @@ use penstock_storage::recovery::Event;
 use penstock_storage::repair::plan;
 use penstock_storage::segment::Owner;
 
-use super::output::{Output, hex};
+use super::output::{Output, count, hex};
 use super::{EXIT_CODES, Failure};
 
 const EXAMPLES: &str = "\
@@ -38,7 +38,7 @@ pub struct InspectArgs {
     repair: bool,
     /// Carry the repair out, if what it gives up is among these: LOG:FROM-TO, file:N or none, as
     /// --repair prints it. Give it once for each; files as they were go to lostfound/ in DIR
-    #[arg(long, value_name = "LOSS", requires = "repair")]
+    #[arg(long, value_name = "LOSS", requires = "repair", value_parser = parse_loss)]
     accept_loss: Vec<String>,
 }
 
@@ -91,6 +91,10 @@ impl InspectArgs {
         if losses.is_empty() {
             losses.push("none".into());
         }
+        // A repair that was interrupted is finished by the same command: what is done is no longer lost.
+        for given in self.accept_loss.iter().filter(|it| !losses.contains(it)) {
+            out.line(format_args!("not given up here: {given}"));
+        }
         let missing = losses.iter().find(|loss| !self.accept_loss.contains(loss));
         if let Some(missing) = missing {
             out.line(format_args!("gives up: {}", losses.join(" ")));
@@ -131,12 +135,12 @@ fn report(directory: &Directory, dump: bool) -> Result<(), Failure> {
     let identity = directory.identity();
     let mut out = Output::stdout();
     out.line(format_args!(
-        "{}: cluster {}, node {}, incarnation {}, {} logs",
+        "{}: cluster {}, node {}, incarnation {}, {}",
         directory.path().display(),
         hex(&identity.cluster_id),
         hex(&identity.node_id),
         identity.incarnation,
-        identity.log_count,
+        count(identity.log_count.into(), "log"),
     ));
     let mut source = directory.segments().reader();
     let report = inspect(&mut source, Some(owner_of(directory)), &mut |event| {
@@ -145,11 +149,26 @@ fn report(directory: &Directory, dump: bool) -> Result<(), Failure> {
         }
     });
     summarize(&mut out, &report);
+    if !report.damage.is_empty() {
+        // The reading of a log ends at its first damage; a plan to mend it looks behind.
+        match plan(&mut source, owner_of(directory)) {
+            Ok(plan) => {
+                out.line(format_args!("all that a repair would find:"));
+                for damage in &plan.damages {
+                    out.line(format_args!("  {damage}"));
+                }
+                for error in &plan.beyond {
+                    out.line(format_args!("  beyond repair: {error}"));
+                }
+            }
+            Err(error) => out.line(format_args!("what a repair would find is unknown: {error}")),
+        }
+    }
     out.finish()?;
     match report.damage.len() {
         0 => Ok(()),
-        count => Err(Failure::no(format_args!(
-            "{count} damaged in {}; a start would be refused; `penstock inspect` with --repair shows what can be done",
+        damages => Err(Failure::no(format_args!(
+            "{damages} damaged in {}; a start would be refused; `penstock inspect` with --repair shows what can be done",
             directory.path().display()
         ))),
     }
@@ -159,6 +178,21 @@ fn cannot_open(error: DirectoryError) -> Failure {
     match error {
         DirectoryError::Damaged { .. } => Failure::no(error),
         _ => Failure::usage(error),
+    }
+}
+
+/// A loss as `--repair` prints it, so that a slip of the pen is not taken for one.
+fn parse_loss(text: &str) -> Result<String, String> {
+    let is_number = |text: &str| text.parse::<u64>().is_ok();
+    let is_range = || {
+        let (log, range) = text.split_once(':')?;
+        let (from, to) = range.split_once('-')?;
+        Some(is_number(log) && is_number(from) && (to.is_empty() || is_number(to)))
+    };
+    let is_file = text.strip_prefix("file:").is_some_and(is_number);
+    match text == "none" || is_file || is_range() == Some(true) {
+        true => Ok(text.to_string()),
+        false => Err("allowed is LOG:FROM-TO, LOG:FROM-, file:N or none".to_string()),
     }
 }
 
@@ -244,17 +278,29 @@ fn summarize(out: &mut Output<impl Write>, report: &Report) {
             torn,
         } = log;
         out.line(format_args!(
-            "log {id}: {segments} segments of {file_bytes} bytes; {records} records in {commit_frames} frames, {marks} \
-             marks, {summaries} summaries"
+            "log {id}: {} of {file_bytes} bytes; {} in {}, {}, {summaries} {}",
+            count(*segments, "segment"),
+            count(*records, "record"),
+            count(*commit_frames, "frame"),
+            count(*marks, "mark"),
+            if *summaries == 1 {
+                "summary"
+            } else {
+                "summaries"
+            }
         ));
         out.line(format_args!(
-            "  {parts} parts of {part_bytes} bytes, {tombstones} of them deletes; highest epoch {epoch_max}; last LSN {}, \
+            "  {} of {part_bytes} bytes, {tombstones} of them deletes; highest epoch {epoch_max}; last LSN {}, \
              told durable to {}",
-            last_lsn.0, proven_durable.0
+            count(*parts, "part"),
+            last_lsn.0,
+            proven_durable.0
         ));
         if *repairs > 0 {
             out.line(format_args!(
-                "  repaired: {repairs} frames stand where damaged ones stood; {given_up} records were given up"
+                "  repaired, with {} in the place of damaged ones; given up: {}",
+                count(*repairs, "frame"),
+                count(*given_up, "record")
             ));
         }
         if let Some(torn) = torn {
@@ -266,9 +312,9 @@ fn summarize(out: &mut Output<impl Write>, report: &Report) {
     }
     let spare_bytes: u64 = report.spares.iter().map(|(_, bytes)| bytes).sum();
     out.line(format_args!(
-        "{} spare files of {spare_bytes} bytes, {} files torn while they were taken into use",
-        report.spares.len(),
-        report.torn_activations.len()
+        "{} of {spare_bytes} bytes, {} torn while taken into use",
+        count(report.spares.len() as u64, "spare file"),
+        count(report.torn_activations.len() as u64, "file")
     ));
     for damage in &report.damage {
         out.line(format_args!("DAMAGED: {damage}"));

@@ -14,9 +14,6 @@ const OTHER_VARIABLES: [&str; 2] = ["CONFIG", "ADDR"];
 /// Room that a frame needs beside one value of the largest size: headers, index, two keys, instructions, extension.
 const FRAME_OVERHEAD_BYTES: u64 = 16 << 10;
 
-/// The log rotates by whole records, so a segment holds at least this many of the largest.
-const RECORDS_PER_SEGMENT_MIN: u64 = 4;
-
 /// Where a value came from. The order is the rank: a later one wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
@@ -213,7 +210,7 @@ impl Settings {
                 ),
             );
         }
-        let segment_min = RECORDS_PER_SEGMENT_MIN * config.record_bytes_max();
+        let segment_min = config.segment_bytes_min();
         if config.segment_bytes < segment_min {
             return self.conflict(
                 "segment_bytes",
@@ -608,14 +605,19 @@ mod tests {
             frame.contains("frame_bytes_max") && frame.contains("value_bytes_max = 4MiB"),
             "{frame}"
         );
-        let segment = refusal(&[("segment_bytes", "1MiB")], &[], "");
-        assert!(segment.contains("--segment-bytes = \"1MiB\""), "{segment}");
-        resolve(
-            &[("segment_bytes", "1MiB"), ("value_bytes_max", "64KiB")],
-            &[],
-            "",
-        )
-        .unwrap();
+        let segment = refusal(&[("segment_bytes", "2MiB")], &[], "");
+        assert!(segment.contains("--segment-bytes = \"2MiB\""), "{segment}");
+        // The bound of the table is what the smallest values need.
+        let small = |segment_bytes| {
+            let sources = [
+                ("segment_bytes", segment_bytes),
+                ("value_bytes_max", "1KiB"),
+            ];
+            resolve(&sources, &[], "").map(|settings| settings.config)
+        };
+        let least = small("1044KiB").unwrap();
+        assert_eq!(least.segment_bytes, least.segment_bytes_min());
+        assert!(small("1MiB").is_err());
         let output = refusal(&[("output_bytes_max", "1MiB")], &[], "");
         assert!(output.contains("frame_bytes_max = 2MiB"), "{output}");
         assert!(refusal(&[("shard_ports", "65535"), ("shards", "2")], &[], "").contains("65536"));
