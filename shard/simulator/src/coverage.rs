@@ -130,6 +130,16 @@ kinds! {
     GiveOther,
     /// SET of a value over the limit.
     SetTooLarge,
+    /// GET of a value and its expiry.
+    Tell,
+    /// UPDATE_IF that says when its key is gone.
+    Expire,
+    /// UPDATE_IF that removes an expiry.
+    Persist,
+    /// SET that keeps an expiry.
+    KeepExpiry,
+    /// Something is found gone that was there.
+    Expired,
     /// PING.
     Ping,
     /// An operation whose answer never came, sent again.
@@ -153,6 +163,17 @@ impl Default for Coverage {
             rows: vec![0; Row::ALL.len()],
             statuses: BTreeSet::new(),
         }
+    }
+}
+
+impl Operation {
+    /// Whether it is a SET that can be accepted.
+    #[must_use]
+    pub fn is_set(self) -> bool {
+        matches!(
+            self,
+            Operation::Set | Operation::SetAbsent | Operation::SetPresent | Operation::SetVersion
+        )
     }
 }
 

@@ -14,6 +14,7 @@
 pub mod coverage;
 pub mod damage;
 pub mod disk;
+pub mod life;
 pub mod linear;
 pub mod oracle;
 pub mod plan;

@@ -3,6 +3,7 @@
 //! improved by Lowe 2017) with a specification of one key in a dozen lines.
 
 use penstock_net::level::AckLevel;
+use penstock_net::request::Expiry;
 use penstock_net::status::Status;
 use todc_utils::linearizability::WGLChecker;
 use todc_utils::linearizability::history::{Action, History};
@@ -60,7 +61,7 @@ impl Specification for OneKey {
         let after = Some((call.number, call.record.after[0]));
         match (plan.operation, status) {
             (_, Status::NotFound) => (state.is_none(), None),
-            (Operation::Get, _) => (*state == call.record.seen, *state),
+            (Operation::Get | Operation::Tell, _) => (*state == call.record.seen, *state),
             (_, Status::Exists) => (state.is_some(), *state),
             (_, Status::VersionMismatch) => (state.is_some(), *state),
             (_, Status::GuardFailed) => {
@@ -117,10 +118,16 @@ fn history_of(oracle: &Oracle, key: &Key) -> Option<History<Call>> {
     let mut events = Vec::new();
     for &number in &key.history {
         let record = &oracle.records[number];
-        if record.plan.level < AckLevel::Disk {
+        // Time alone changes a key that can expire; the first judge sees to those.
+        let can_expire = matches!(record.plan.expiry, Expiry::At(_) | Expiry::In(_))
+            || record.plan.operation == Operation::Persist;
+        if record.plan.level < AckLevel::Disk || can_expire {
             return None;
         }
-        let is_read = matches!(record.plan.operation, Operation::Get | Operation::Look);
+        let is_read = matches!(
+            record.plan.operation,
+            Operation::Get | Operation::Tell | Operation::Look
+        );
         match record.state {
             State::Answered(_) if record.plan.operation == Operation::TakeAndFail => continue,
             State::Answered(_) => {}

@@ -7,15 +7,16 @@
 //! must never be seen; what was never answered may be seen or not, but not first one and then the
 //! other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_net::level::AckLevel;
 use penstock_net::reply::ReplyItem;
-use penstock_net::request::Version;
+use penstock_net::request::{Expiry, Version};
 use penstock_net::status::{Executed, Status};
 use penstock_storage::store::partition_of;
 
 use crate::coverage::Operation;
+use crate::life::Life;
 
 /// Bytes of a counter: units, the operation that wrote it last, the operation that made it.
 pub const COUNTER_BYTES: usize = 24;
@@ -39,6 +40,8 @@ pub struct Plan {
     pub expected: Version,
     /// The level that is asked for.
     pub level: AckLevel,
+    /// When its key is gone by itself.
+    pub expiry: Expiry,
 }
 
 /// A key and what is known of it.
@@ -74,6 +77,8 @@ struct Entry {
     /// Units, if they are known and it is a counter.
     stock: Option<u64>,
     is_deletion: bool,
+    /// The expiry that a server told of it, 0 for none.
+    told_ms: Option<u64>,
     /// A crash may have taken it.
     is_doubtful: bool,
 }
@@ -106,6 +111,12 @@ pub struct Record {
     pub answered: u64,
     /// When it was answered, in virtual time.
     answered_us: u64,
+    /// The time of its shard when it was sent.
+    issued_ms: u64,
+    /// The time of its shard when it was answered.
+    answered_ms: u64,
+    /// The epoch of the run that it was sent to.
+    epoch: u32,
     floors: [Version; 2],
     /// The version that it wrote or saw.
     pub version: Version,
@@ -125,6 +136,10 @@ pub struct Oracle {
     by_version: BTreeMap<(usize, Version), usize>,
     clock: u64,
     epoch: u32,
+    /// The time of the shard that the next operation or answer is about.
+    pub time_ms: u64,
+    /// Keys that were found gone although nobody may have deleted them.
+    pub expired: u64,
     /// Reads of the disk may fail, so IO and CORRUPT are honest answers.
     pub may_fail_to_read: bool,
     /// The disk was full, so FULL is an honest answer.
@@ -162,6 +177,8 @@ impl Oracle {
             by_version: BTreeMap::new(),
             clock: 0,
             epoch: 0,
+            time_ms: 0,
+            expired: 0,
             may_fail_to_read: false,
             may_be_full: false,
             must_execute: false,
@@ -187,6 +204,9 @@ impl Oracle {
             issued: self.clock,
             answered: u64::MAX,
             answered_us: u64::MAX,
+            issued_ms: self.time_ms,
+            answered_ms: u64::MAX,
+            epoch: self.epoch,
             floors,
             version: Version::default(),
             seen: None,
@@ -262,7 +282,10 @@ impl Oracle {
             return;
         }
         record.state = State::Unknown;
-        if record.plan.operation == Operation::Get || record.plan.operation == Operation::Look {
+        if matches!(
+            record.plan.operation,
+            Operation::Get | Operation::Tell | Operation::Look
+        ) {
             return;
         }
         let plan = record.plan.clone();
@@ -293,6 +316,7 @@ impl Oracle {
         let status = item.head.status;
         self.records[number].answered = self.clock;
         self.records[number].answered_us = now_us;
+        self.records[number].answered_ms = self.time_ms;
         match status.executed() {
             Executed::Unknown => {
                 if !self.may_fail_to_read {
@@ -305,6 +329,7 @@ impl Oracle {
                 }
                 self.lost(number);
                 self.records[number].answered = u64::MAX;
+                self.records[number].answered_ms = u64::MAX;
                 return Ok(());
             }
             Executed::No
@@ -349,20 +374,54 @@ impl Oracle {
         if plan.operation != Operation::GiveOther {
             self.records[number].version = version;
         }
+        self.judge_time(number, item)?;
         let is_durable = item.head.level >= AckLevel::Disk;
         self.judge_status(number, &plan, item)?;
         if version.sequence == 0 {
+            if matches!(status, Status::Exists | Status::VersionMismatch) {
+                return Err(format!(
+                    "operation {number} {:?} was answered {} without a version",
+                    plan.operation,
+                    status.name()
+                ));
+            }
             return self.judge_absence(number, &plan, status);
         }
         let writes = status == Status::Ok
             && !matches!(
                 plan.operation,
-                Operation::Get | Operation::Look | Operation::LookOrMake | Operation::GiveOther
+                Operation::Get
+                    | Operation::Tell
+                    | Operation::Look
+                    | Operation::LookOrMake
+                    | Operation::GiveOther
             );
         if writes {
             self.wrote(number, &plan, item, is_durable)
         } else {
             self.saw(number, &plan, item, is_durable)
+        }
+    }
+
+    /// Whether the time that was told lies between sending and answer.
+    fn judge_time(&self, number: usize, item: &ReplyItem<'_>) -> Result<(), Violation> {
+        let record = &self.records[number];
+        let asks = record.plan.operation == Operation::Tell;
+        match item.expiry {
+            Some(told) if !asks || item.head.status != Status::Ok => Err(format!(
+                "operation {number} {:?} was told {told:?} and did not ask",
+                record.plan.operation
+            )),
+            Some(told) if !(record.issued_ms..=self.time_ms).contains(&told.time_ms) => {
+                Err(format!(
+                    "operation {number} was told time {} between {} and {}",
+                    told.time_ms, record.issued_ms, self.time_ms
+                ))
+            }
+            None if asks && item.head.status == Status::Ok => {
+                Err(format!("operation {number} was not told the expiry"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -375,8 +434,11 @@ impl Oracle {
     ) -> Result<(), Violation> {
         let status = item.head.status;
         let may = match plan.operation {
-            Operation::Get => matches!(status, Status::Ok | Status::NotFound),
+            Operation::Get | Operation::Tell | Operation::Expire | Operation::Persist => {
+                matches!(status, Status::Ok | Status::NotFound)
+            }
             Operation::Set | Operation::Ping | Operation::Retry => status == Status::Ok,
+            Operation::KeepExpiry | Operation::Expired => false,
             Operation::SetTooLarge => false,
             Operation::SetAbsent => matches!(status, Status::Ok | Status::Exists),
             Operation::SetPresent | Operation::Del => {
@@ -444,6 +506,7 @@ impl Oracle {
                 self.records[number].floors[1]
             };
             floor == Version::default()
+                || self.may_be_gone(key, floor)
                 || state
                     .entries
                     .range(floor..)
@@ -465,7 +528,48 @@ impl Oracle {
                 plan.operation, plan.key
             ));
         }
+        let first = &self.keys[plan.key];
+        let is_deleted = first
+            .entries
+            .range(floor..)
+            .any(|(_, entry)| entry.is_deletion);
+        if floor > Version::default() && !is_deleted && self.may_be_gone(plan.key, floor) {
+            self.expired += 1;
+        }
         Ok(())
+    }
+
+    /// Whether a version of the key from `floor` on may be gone by now.
+    fn may_be_gone(&self, key: usize, floor: Version) -> bool {
+        let state = &self.keys[key];
+        let given = |number: usize| self.given(number, key);
+        let may_have_run = |number: &&usize| match self.records[**number].state {
+            State::Pending | State::Unknown => true,
+            State::Answered(status) => {
+                status == Status::Ok && self.records[**number].version >= floor
+            }
+            State::Refused(_) => false,
+        };
+        // If it is known what the floor was given, nothing before it counts.
+        let is_floor_known = state
+            .entries
+            .get(&floor)
+            .is_some_and(|entry| given(entry.operation).is_some());
+        state
+            .history
+            .iter()
+            .filter(|number| !is_floor_known || may_have_run(number))
+            .filter_map(|&number| given(number))
+            .any(|life| life.may_be_over(self.time_ms))
+    }
+
+    /// What an operation gives a key; `None` if it leaves what was.
+    fn given(&self, number: usize, key: usize) -> Option<Life> {
+        let record = &self.records[number];
+        match record.plan.key == key && record.plan.operation != Operation::TakeAndFail {
+            true => Life::given(record.plan.expiry, record.issued_ms, record.answered_ms),
+            false => None,
+        }
     }
 
     fn wrote(
@@ -495,6 +599,7 @@ impl Oracle {
                 }
             }
             Operation::Move => after = [units(0), units(1)],
+            Operation::Expire | Operation::Persist => after[0] = units(0),
             _ if self.keys[plan.key].is_counter => after[0] = Some(plan.stock),
             _ => {}
         }
@@ -519,6 +624,7 @@ impl Oracle {
                 operation: number,
                 stock: after[place],
                 is_deletion,
+                told_ms: None,
                 is_doubtful: false,
             };
             self.enter(key, version, entry, is_durable)?;
@@ -546,7 +652,18 @@ impl Oracle {
         if plan.operation == Operation::LookOrMake && !self.by_version.contains_key(&place) {
             self.keys[plan.key].unknown.push(number);
         }
-        if plan.operation == Operation::Get && item.head.status == Status::Ok {
+        if let Some(entry) = self.keys[plan.key].entries.get(&version)
+            && let Some(life) = self.given(entry.operation, plan.key)
+            && life.is_over(self.records[number].issued_ms)
+        {
+            return Err(format!(
+                "operation {number} {:?} was sent at {} and saw version {version:?} of key {}, which lived {life:?}",
+                plan.operation, self.records[number].issued_ms, plan.key
+            ));
+        }
+        if matches!(plan.operation, Operation::Get | Operation::Tell)
+            && item.head.status == Status::Ok
+        {
             let (writer, stock) = self
                 .writer_of(plan.key, item.value)
                 .map_err(|wrong| format!("operation {number} read key {}: {wrong}", plan.key))?;
@@ -555,6 +672,7 @@ impl Oracle {
                 operation: writer,
                 stock,
                 is_deletion: false,
+                told_ms: item.expiry.map(|told| told.expiry_ms),
                 is_doubtful: false,
             };
             self.enter(plan.key, version, entry, is_durable)?;
@@ -678,6 +796,15 @@ impl Oracle {
             (None, Some(_)) => known.stock = entry.stock,
             _ => {}
         }
+        match (known.told_ms, entry.told_ms) {
+            (Some(before), Some(now)) if before != now => {
+                return Err(format!(
+                    "key {key} at {version:?} is gone at {now}, and was to be at {before}"
+                ));
+            }
+            (None, told_ms) => known.told_ms = told_ms,
+            _ => {}
+        }
         self.raise(key, version, is_durable)?;
         // Both keys of a move, or none.
         for twin in [other, main].into_iter().flatten() {
@@ -722,6 +849,7 @@ impl Oracle {
         for (number, key) in self.keys.iter().enumerate() {
             self.connection_order(number, key)?;
             self.chains(number, key)?;
+            self.lives(number, key)?;
             if key.is_counter {
                 self.units(number, key)?;
             }
@@ -746,7 +874,7 @@ impl Oracle {
             let writes = status == Status::Ok
                 && !matches!(
                     record.plan.operation,
-                    Operation::Get | Operation::Look | Operation::LookOrMake
+                    Operation::Get | Operation::Tell | Operation::Look | Operation::LookOrMake
                 );
             let (before, by) = *last
                 .get(&record.connection)
@@ -794,18 +922,24 @@ impl Oracle {
             Operation::TakeOrMake,
             Operation::LookOrMake,
         ]);
+        let can_expire = key.history.iter().any(|&number| {
+            let expiry = self.records[number].plan.expiry;
+            matches!(expiry, Expiry::At(_) | Expiry::In(_))
+        });
         let mut before: Option<Entry> = None;
         for (version, entry) in &key.entries {
             let operation = self.records[entry.operation].plan.operation;
             let was_there = before.map(|before| !before.is_deletion);
             let is_sure = before.is_none_or(|before| !before.is_doubtful) && !entry.is_doubtful;
             let wrong = match operation {
-                Operation::SetAbsent => was_there == Some(true) && !may_delete,
+                Operation::SetAbsent => was_there == Some(true) && !may_delete && !can_expire,
                 Operation::SetPresent
                 | Operation::SetVersion
                 | Operation::Del
                 | Operation::DelVersion
                 | Operation::Take
+                | Operation::Expire
+                | Operation::Persist
                 | Operation::Move => was_there == Some(false) && !may_make,
                 _ => false,
             };
@@ -825,6 +959,87 @@ impl Oracle {
         Ok(())
     }
 
+    /// What a key is given it has until something gives it another life, and no longer.
+    fn lives(&self, number: usize, key: &Key) -> Result<(), Violation> {
+        // Runs with an operation on the key whose version nobody knows.
+        let blurred: BTreeSet<u32> = key
+            .history
+            .iter()
+            .map(|&operation| &self.records[operation])
+            .filter(|record| match record.state {
+                State::Pending | State::Unknown => true,
+                State::Answered(Status::Ok) => matches!(
+                    record.plan.operation,
+                    Operation::GiveOther | Operation::LookOrMake
+                ),
+                State::Answered(_) | State::Refused(_) => false,
+            })
+            .map(|record| record.epoch)
+            .collect();
+        let mut before: Option<(Version, Entry, Life)> = None;
+        for (&version, &entry) in &key.entries {
+            let record = &self.records[entry.operation];
+            let operation = record.plan.operation;
+            // What stood there just before, if it is sure.
+            let last = before.filter(|&(last_version, last, _)| {
+                !last.is_doubtful
+                    && !last.is_deletion
+                    && blurred
+                        .range(last_version.epoch..=version.epoch)
+                        .next()
+                        .is_none()
+            });
+            let needs_value = matches!(
+                operation,
+                Operation::SetPresent
+                    | Operation::SetVersion
+                    | Operation::Del
+                    | Operation::DelVersion
+                    | Operation::Take
+                    | Operation::Expire
+                    | Operation::Persist
+                    | Operation::Move
+            );
+            if let Some((last_version, _, life)) = last
+                && !entry.is_doubtful
+            {
+                let wrong = match operation {
+                    Operation::SetAbsent => !life.may_be_over(record.answered_ms),
+                    _ => needs_value && life.is_over(record.issued_ms),
+                };
+                if wrong {
+                    return Err(format!(
+                        "operation {} {operation:?} between {} and {} wrote version {version:?} of key {number} on {last_version:?}, which lived {life:?}",
+                        entry.operation, record.issued_ms, record.answered_ms
+                    ));
+                }
+            }
+            let is_made = operation == Operation::TakeOrMake
+                && entry.stock == Some(record.plan.stock - record.plan.units);
+            let life = match (self.given(entry.operation, number), last) {
+                (Some(life), _) => life,
+                (None, _) if is_made || operation == Operation::LookOrMake => Life::Endless,
+                // Without a value before it there is nothing to keep.
+                (None, Some((_, _, life)))
+                    if needs_value || !life.may_be_over(record.answered_ms) =>
+                {
+                    life
+                }
+                (None, _) => Life::Unknown,
+            };
+            if let Some(told_ms) = entry.told_ms
+                && !life.allows(told_ms)
+            {
+                return Err(format!(
+                    "version {version:?} of key {number}, by operation {} {operation:?}, is gone at {told_ms} and lives {life:?}",
+                    entry.operation
+                ));
+            }
+            before = Some((version, entry, life));
+        }
+        Ok(())
+    }
+
     /// Every unit is taken once.
     fn units(&self, number: usize, key: &Key) -> Result<(), Violation> {
         let mut slack_down = 0_u64;
@@ -838,7 +1053,7 @@ impl Oracle {
                 Operation::Move | Operation::GiveOther if plan.other == Some(number) => {
                     slack_up += plan.units;
                 }
-                Operation::GiveOther => {}
+                Operation::GiveOther | Operation::Expire | Operation::Persist => {}
                 _ => may_be_set = true,
             }
         }
@@ -869,6 +1084,7 @@ impl Oracle {
                     continue;
                 }
                 Operation::TakeOrMake => (plan.units, 0),
+                Operation::Expire | Operation::Persist => (0, 0),
                 Operation::Move if plan.key == number => (plan.units, 0),
                 Operation::Move | Operation::GiveOther => (0, plan.units),
                 _ => {

@@ -1,6 +1,7 @@
 //! What a seed decides before anything runs: the machine, the traffic, the faults.
 
 use penstock_net::level::AckLevel;
+use penstock_net::request::Expiry;
 use penstock_net::slot::slot_of;
 use penstock_storage::log::SyncMethod;
 
@@ -59,6 +60,8 @@ pub struct Plan {
     pub operations: usize,
     /// Keys: name, slot, counter, strict.
     pub keys: Vec<(Vec<u8>, u16, bool, bool)>,
+    /// Which of the keys may be given an expiry.
+    pub expiring: Vec<bool>,
     /// Bytes of a value, at most.
     pub value_bytes_max: usize,
     /// Bytes of a frame block.
@@ -144,6 +147,9 @@ const WEIGHTS: &[(Operation, u64)] = &[
     (Operation::LookOrMake, 2),
     (Operation::GiveOther, 2),
     (Operation::SetTooLarge, 1),
+    (Operation::Tell, 4),
+    (Operation::Expire, 3),
+    (Operation::Persist, 2),
 ];
 
 impl Plan {
@@ -158,7 +164,8 @@ impl Plan {
         let mut shards = random.pick(&[2, 2, 2, 3, 4]);
         let operations = usize::try_from(random.within(5_000, 5_400)).expect("few");
         let value_bytes_max = random.pick(&[256, 1024, 3000]);
-        let mut keys = Vec::new();
+        let (mut keys, mut expiring) = (Vec::new(), Vec::new());
+        let expiring_keys = random.pick(&[0, 300_000, 300_000, 700_000]);
         let is_wide = random.chance(30_000);
         let count = match is_wide {
             true => random.within(2_000, 3_000),
@@ -178,6 +185,7 @@ impl Plan {
             }
             let slot = slot_of(&name);
             keys.push((name, slot, random.chance(700_000), random.chance(400_000)));
+            expiring.push(random.chance(expiring_keys));
         }
         let disk = Self::disk_faults(random, budget);
         let blows = Self::blows(random, operations);
@@ -193,6 +201,7 @@ impl Plan {
             clients: random.index(9) + 8,
             operations,
             keys,
+            expiring,
             value_bytes_max,
             frame_bytes: random.pick(&[4096, 8192, 16_384]),
             frames_in_flight_max: random.pick(&[1, 1, 2, 3, 4]),
@@ -320,10 +329,43 @@ impl Plan {
                     | Operation::Look
                     | Operation::LookOrMake
                     | Operation::GiveOther
+                    | Operation::Expire
+                    | Operation::Persist
             );
             if is_counter || !needs_counter {
                 return picked;
             }
+        }
+    }
+
+    /// What an operation does with the expiry of its key, which may be given one if `can_expire`, at
+    /// this time of its shard; `None` if the operation is not for it.
+    pub fn expiry(
+        random: &mut Random,
+        operation: Operation,
+        can_expire: bool,
+        time_ms: u64,
+    ) -> Option<Expiry> {
+        let lifetime_ms = random.pick(&[1, 5, 20, 100, 500, 100_000]);
+        let given = match random.below(3) {
+            0 => Expiry::At(time_ms.saturating_sub(20).max(1) + lifetime_ms),
+            _ => Expiry::In(lifetime_ms),
+        };
+        let is_given = can_expire && random.chance(500_000);
+        match operation {
+            Operation::Expire => can_expire.then_some(given),
+            Operation::Persist => can_expire.then_some(Expiry::Never),
+            Operation::Set
+            | Operation::SetAbsent
+            | Operation::SetPresent
+            | Operation::SetVersion => match random.below(4) {
+                0 if can_expire => Some(Expiry::Keep),
+                _ if is_given => Some(given),
+                _ => Some(Expiry::Never),
+            },
+            Operation::TakeOrMake | Operation::TakeAndFail if is_given => Some(given),
+            Operation::Take if is_given && random.chance(300_000) => Some(given),
+            _ => Some(Expiry::Keep),
         }
     }
 

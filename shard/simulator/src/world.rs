@@ -16,7 +16,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ReplyItem, read_batch_reply, text_of};
-use penstock_net::request::{BatchRequest, Condition};
+use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted};
 use penstock_net::status::Status;
 use penstock_shard::opening::{self, OpeningError, open_shard, take_inventory};
 use penstock_shard::{
@@ -85,6 +85,30 @@ struct Core {
     turn_us: Option<u64>,
     mail_us: Vec<u64>,
     is_stopped: bool,
+    /// The monotonic clock and the store's time when they were looked at last.
+    seen: Option<(u64, u64)>,
+}
+
+impl Core {
+    /// Whether the store's time went on as it should since it was looked at last.
+    fn judge_time(&mut self, now: Now) -> Step {
+        let time_ms = self.shard.store().time_ms();
+        if let Some((seen_us, seen_ms)) = self.seen {
+            let passed_ms = (now.us - seen_us) / 1_000;
+            let (least, most) = (passed_ms * 63 / 64, passed_ms * 65 / 64);
+            // The store looks at its clocks once in a millisecond, and all is in whole ones.
+            if time_ms < seen_ms || !(least..=most + 8).contains(&(time_ms + 4 - seen_ms)) {
+                return Err(format!(
+                    "its time went from {seen_ms} to {time_ms} within {passed_ms} ms"
+                ));
+            }
+            if passed_ms < 1_000 {
+                return Ok(());
+            }
+        }
+        self.seen = Some((now.us, time_ms));
+        Ok(())
+    }
 }
 
 struct Node {
@@ -691,6 +715,7 @@ impl World {
                 turn_us: None,
                 mail_us: vec![0; usize::from(shards)],
                 is_stopped: false,
+                seen: None,
             });
         }
         self.log_ends = ends;
@@ -817,12 +842,11 @@ impl World {
         let Some(node) = self.node.as_mut() else {
             return 0;
         };
-        let Core {
-            shard: state,
-            outbox,
-            ..
-        } = &mut node.cores[shard];
-        let consumed = state.step(now, event, outbox);
+        let core = &mut node.cores[shard];
+        let consumed = core.shard.step(now, event, &mut core.outbox);
+        if let Err(wrong) = core.judge_time(now) {
+            self.failure = Some(format!("shard {shard}: {wrong}"));
+        }
         self.turn_soon(shard);
         consumed
     }
@@ -856,8 +880,10 @@ impl World {
         }
         core.turn_us = None;
         core.shard.step(now, ShardEvent::TurnEnds, &mut core.outbox);
+        let timely = core.judge_time(now);
         let mut outbox = std::mem::take(&mut core.outbox);
         core.is_stopped |= outbox.is_stopped;
+        timely.map_err(|wrong| format!("shard {shard}: {wrong}"))?;
         let deadline_us = core.shard.deadline_us(now);
         if let Some(fatal) = outbox.fatal {
             self.trace.fold_bytes(fatal.to_string().as_bytes());
@@ -1158,6 +1184,7 @@ impl World {
                     value_bytes: 64,
                     expected: self.oracle.seen_version(key),
                     level: AckLevel::Disk,
+                    expiry: Expiry::Never,
                 });
             }
             self.filled += plans.len();
@@ -1188,14 +1215,16 @@ impl World {
 
     /// An operation at this level, or nothing if the key that chance picked is not for it.
     fn plan_operation(&mut self, level: AckLevel) -> Option<oracle::Plan> {
+        let key = self.plan.key(&mut self.workload);
+        let time_ms = self.time_ms(key);
         let random = &mut self.workload;
-        let key = self.plan.key(random);
         let (_, slot, is_counter, is_strict) = self.plan.keys[key];
         let is_memory_only = !self.plan.levels.contains(&AckLevel::Disk);
         if is_strict && level != AckLevel::Disk && !is_memory_only {
             return None;
         }
         let operation = self.plan.operation(random, is_counter);
+        let expiry = Plan::expiry(random, operation, self.plan.expiring[key], time_ms)?;
         let mut other = None;
         if matches!(operation, Operation::Move | Operation::GiveOther) {
             let twins: Vec<usize> = (0..self.plan.keys.len())
@@ -1226,6 +1255,15 @@ impl World {
             value_bytes,
             expected: self.oracle.seen_version(key),
             level,
+            expiry,
+        })
+    }
+
+    /// The time of the shard that owns a key; 0 while there is none.
+    fn time_ms(&self, key: usize) -> u64 {
+        let owner = Topology::new(self.plan.shards).owner(self.plan.keys[key].1);
+        self.node.as_ref().map_or(0, |node| {
+            node.cores[usize::from(owner)].shard.store().time_ms()
         })
     }
 
@@ -1246,6 +1284,10 @@ impl World {
         for plan in plans {
             self.issued += 1;
             self.coverage.borrow_mut().operation(plan.operation);
+            if plan.expiry == Expiry::Keep && plan.operation.is_set() {
+                self.coverage.borrow_mut().operation(Operation::KeepExpiry);
+            }
+            self.oracle.time_ms = self.time_ms(plan.key);
             let number = self.oracle.issue(plan, link as u64);
             numbers.push(Some(number));
             self.encode(&mut batch, &mut out, number);
@@ -1279,19 +1321,40 @@ impl World {
         let name = number as u64;
         match plan.operation {
             Operation::Get => batch.get(out, key),
-            Operation::Set | Operation::SetTooLarge | Operation::Ping | Operation::Retry => {
+            Operation::Tell => batch.get_with(out, key, Wanted::ValueAndExpiry),
+            Operation::Set
+            | Operation::SetTooLarge
+            | Operation::Ping
+            | Operation::Retry
+            | Operation::KeepExpiry
+            | Operation::Expired => {
                 let value = match plan.operation {
                     Operation::SetTooLarge => vec![1; plan.value_bytes],
                     _ => value,
                 };
-                batch.set(out, key, &value, Condition::Always);
+                batch.set_with(out, key, &value, Condition::Always, plan.expiry);
             }
-            Operation::SetAbsent => batch.set(out, key, &value, Condition::Absent),
-            Operation::SetPresent => batch.set(out, key, &value, Condition::Present),
-            Operation::SetVersion => batch.set(out, key, &value, version),
+            Operation::SetAbsent => {
+                batch.set_with(out, key, &value, Condition::Absent, plan.expiry);
+            }
+            Operation::SetPresent => {
+                batch.set_with(out, key, &value, Condition::Present, plan.expiry);
+            }
+            Operation::SetVersion => batch.set_with(out, key, &value, version, plan.expiry),
+            Operation::Expire | Operation::Persist => batch.update_if_with(
+                out,
+                key,
+                None,
+                &[
+                    instruction(I::Add, 0, 0, 0),
+                    instruction(I::Set, 0, 8, name),
+                ],
+                None,
+                plan.expiry,
+            ),
             Operation::Del => batch.del(out, key, Condition::Always),
             Operation::DelVersion => batch.del(out, key, version),
-            Operation::Take => batch.update_if(
+            Operation::Take => batch.update_if_with(
                 out,
                 key,
                 None,
@@ -1301,8 +1364,9 @@ impl World {
                     instruction(I::Set, 0, 8, name),
                 ],
                 None,
+                plan.expiry,
             ),
-            Operation::TakeOrMake => batch.update_if(
+            Operation::TakeOrMake => batch.update_if_with(
                 out,
                 key,
                 None,
@@ -1312,8 +1376,9 @@ impl World {
                     instruction(I::Set, 0, 8, name),
                 ],
                 Some(&value),
+                plan.expiry,
             ),
-            Operation::TakeAndFail => batch.update_if(
+            Operation::TakeAndFail => batch.update_if_with(
                 out,
                 key,
                 None,
@@ -1323,7 +1388,9 @@ impl World {
                     instruction(I::Set, 0, 8, name),
                     instruction(I::Eq, 0, 16, u64::MAX),
                 ],
-                None,
+                // With an expiry it also starts from a value, in vain.
+                (plan.expiry != Expiry::Keep).then_some(&value[..]),
+                plan.expiry,
             ),
             Operation::Look => {
                 batch.update_if(out, key, None, &[instruction(I::Ge, 0, 0, units)], None);
@@ -1448,7 +1515,12 @@ impl World {
             self.answered += 1;
             self.coverage.borrow_mut().status(item.head.status.name());
             self.judge_deadline(link, header, batch.len(), number, item.head.status)?;
+            self.oracle.time_ms = self.time_ms(self.oracle.records[number].plan.key);
+            let expired = self.oracle.expired;
             self.oracle.answer(self.now_us, number, &item)?;
+            if self.oracle.expired > expired {
+                self.coverage.borrow_mut().operation(Operation::Expired);
+            }
         }
         let is_whole = self.links[link]
             .outstanding
@@ -1673,6 +1745,7 @@ impl World {
                 value_bytes: 0,
                 expected: self.oracle.seen_version(key),
                 level: AckLevel::Disk,
+                expiry: Expiry::Keep,
             })
             .collect();
         self.looked_at += plans.len();

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use penstock_net::level::AckLevel;
-use penstock_net::reply::{ReplyHead, ReplyItem};
-use penstock_net::request::Version;
+use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem};
+use penstock_net::request::{Expiry, Version};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_simulator::coverage::{Coverage, Operation};
@@ -52,6 +52,10 @@ fn no_stall_outlasts_what_is_waited_for_the_disk() {
 /// One strict counter under the judges.
 struct Bench {
     oracle: Oracle,
+    /// What the next operations are to do with the expiry.
+    expiry: Expiry,
+    /// What the next answers tell of it.
+    told: Option<ExpiryTold>,
 }
 
 impl Bench {
@@ -60,7 +64,12 @@ impl Bench {
         let slot = slot_of(&name);
         let mut oracle = Oracle::new(vec![(name, slot, true, true)]);
         oracle.started(256);
-        Bench { oracle }
+        let expiry = Expiry::Keep;
+        Bench {
+            oracle,
+            expiry,
+            told: None,
+        }
     }
 
     fn issue(&mut self, operation: Operation, connection: u64) -> usize {
@@ -73,6 +82,7 @@ impl Bench {
             value_bytes: 0,
             expected: Version::default(),
             level: AckLevel::Disk,
+            expiry: self.expiry,
         };
         self.oracle.issue(plan, connection)
     }
@@ -94,7 +104,7 @@ impl Bench {
             number,
             &ReplyItem {
                 head,
-                expiry: None,
+                expiry: self.told,
                 value,
             },
         )
@@ -119,6 +129,72 @@ impl Bench {
         self.oracle.finish()?;
         linear::check(&self.oracle)
     }
+}
+
+/// A counter that is gone between 110 and 120 ms.
+fn mortal(bench: &mut Bench) -> usize {
+    bench.expiry = Expiry::In(100);
+    bench.oracle.time_ms = 10;
+    let number = bench.issue(Operation::Set, 1);
+    bench.oracle.time_ms = 20;
+    bench
+        .answer(number, Status::Ok, 1, &[])
+        .expect("a good answer");
+    bench.expiry = Expiry::Keep;
+    number
+}
+
+#[test]
+fn a_key_is_gone_within_its_border_and_neither_before_nor_after() {
+    for (time_ms, may_be_there, may_be_gone) in [
+        (109, true, false),
+        (110, true, true),
+        (119, true, true),
+        (120, false, true),
+    ] {
+        let mut bench = Bench::new();
+        let maker = mortal(&mut bench);
+        bench.oracle.time_ms = time_ms;
+        let read = bench.issue(Operation::Get, 2);
+        let there = bench.answer(read, Status::Ok, 1, &counter(10, maker, maker));
+        assert_eq!(there.is_ok(), may_be_there, "at {time_ms}: {there:?}");
+
+        let mut bench = Bench::new();
+        mortal(&mut bench);
+        bench.oracle.time_ms = time_ms;
+        let read = bench.issue(Operation::Get, 2);
+        let gone = bench.answer(read, Status::NotFound, 0, &[]);
+        assert_eq!(gone.is_ok(), may_be_gone, "at {time_ms}: {gone:?}");
+    }
+}
+
+#[test]
+fn an_edit_that_loses_the_expiry_is_found() {
+    for (expiry_ms, is_right) in [(115, true), (0, false), (121, false)] {
+        let mut bench = Bench::new();
+        let maker = mortal(&mut bench);
+        bench.oracle.time_ms = 50;
+        let taker = bench.take(2, 9).expect("a good answer");
+        let tell = bench.issue(Operation::Tell, 2);
+        bench.told = Some(ExpiryTold {
+            expiry_ms,
+            time_ms: 50,
+        });
+        bench
+            .answer(tell, Status::Ok, 2, &counter(9, taker, maker))
+            .expect("nothing to see yet");
+        assert_eq!(bench.finish().is_ok(), is_right, "gone at {expiry_ms}");
+    }
+}
+
+#[test]
+fn a_value_that_is_written_on_a_key_that_is_gone_is_found() {
+    let mut bench = Bench::new();
+    mortal(&mut bench);
+    bench.oracle.time_ms = 120;
+    bench.take(2, 9).expect("nothing to see yet");
+    let wrong = bench.finish().expect_err("there was nothing to take from");
+    assert!(wrong.contains("which lived"), "{wrong}");
 }
 
 fn counter(stock: u64, writer: usize, maker: usize) -> Vec<u8> {
