@@ -1,4 +1,33 @@
 //! The process: pinned cores, rings, sockets, timers, mailboxes between cores, start-up checks, configuration.
+//!
+//! It is also a library: [`Penstock`] is the store inside the caller's own process, without sockets and without a
+//! runtime. Operations, promises, files and recovery are the server's, and `penstock serve`, `inspect`,
+//! `backup` and `verify` work on the same directory, one at a time.
+//!
+//! ```
+//! use penstock_runtime::embedded::{ClientError, Field};
+//! use penstock_runtime::{Options, Penstock};
+//!
+//! # let directory = std::env::temp_dir().join(format!("penstock-doc-{}", std::process::id()));
+//! let store = Penstock::open(&directory, Options::default())?;
+//! store.set(b"stock:42", &2u32.to_le_bytes()).wait()?;
+//!
+//! // Check and decrement are one step; it is on the disk when the answer comes.
+//! let stock = Field::u32(0);
+//! let buy = [stock.at_least(1), stock.decrease(1)];
+//! assert_eq!(store.update_if(b"stock:42", &buy).wait()?.fields[0], 1);
+//! assert_eq!(store.update_if(b"stock:42", &buy).wait()?.fields[0], 0);
+//! match store.update_if(b"stock:42", &buy).wait() {
+//!     Err(ClientError::No(answer)) => assert_eq!(answer.actual(), Some(0)),
+//!     other => panic!("sold out, and yet {other:?}"),
+//! }
+//! store.close()?;
+//! # std::fs::remove_dir_all(&directory)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Many threads use one store: handles are cheap to clone, and each thread's operations keep their order. One thread
+//! that wants the shortest way takes [`Penstock::open_local`].
 
 pub mod backup;
 pub mod block;

@@ -21,6 +21,7 @@
 
 mod connection;
 mod driver;
+mod fields;
 mod operation;
 
 use std::net::SocketAddr;
@@ -34,6 +35,7 @@ use crate::reply::ExpiryTold;
 use crate::request::{Condition, Expiry, Version, Wanted};
 use crate::status::Status;
 use driver::Driver;
+pub use fields::Fields;
 pub use operation::{Answer, Ask, ClientError, Pending};
 
 /// How a client behaves.
@@ -75,7 +77,7 @@ pub struct Changed {
     /// The key's version now.
     pub version: Version,
     /// The new value of each effect's field, in order, sign-extended.
-    pub fields: Vec<u64>,
+    pub fields: Fields,
     /// How durable it is.
     pub level: AckLevel,
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{Changed, Value};
+use super::{Changed, Fields, Value};
 use crate::instruction::Instruction;
 use crate::level::AckLevel;
 use crate::reply::{ExpiryTold, ITEM_FLAG_OVERFLOW, NO_INSTRUCTION, ReplyItem};
@@ -178,16 +178,9 @@ impl Answer {
     /// What it means if it is not OK.
     pub fn changed(self) -> Result<Changed, ClientError> {
         let answer = self.ok()?;
-        let fields = answer
-            .value
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .map(|bytes| u64::from_le_bytes(*bytes))
-            .collect();
         Ok(Changed {
             version: answer.version,
-            fields,
+            fields: Fields::of_bytes(&answer.value),
             level: answer.level,
         })
     }
@@ -258,6 +251,23 @@ pub enum ClientError {
     Unknown(String),
     /// The server does not speak this protocol.
     Protocol(String),
+}
+
+impl Changed {
+    /// What an item tells that answers a change, without taking the item over.
+    ///
+    /// # Errors
+    /// What it means if it is not OK.
+    pub fn of_item(item: &ReplyItem<'_>) -> Result<Changed, ClientError> {
+        match item.head.status {
+            Status::Ok => Ok(Changed {
+                version: item.head.version,
+                fields: Fields::of_bytes(item.value),
+                level: item.head.level,
+            }),
+            _ => Answer::of_item(item).changed(),
+        }
+    }
 }
 
 impl ClientError {

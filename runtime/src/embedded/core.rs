@@ -16,6 +16,7 @@ use penstock_shard::{Event, Now, SessionId};
 
 use super::call::Call;
 use super::mailbox::{Letter, Mailbox};
+use super::spin::Spin;
 use super::watch::Watch;
 use crate::engine::{Engine, Turn};
 use crate::node::{OpenError, ShardStart, system};
@@ -97,7 +98,7 @@ impl Core {
             watch: Watch {
                 clock: start.clock,
                 wall: WallClock::new(start.unix_ms_at_start),
-                spin_us: u64::from(start.config.spin_us),
+                spin: Spin::new(Duration::from_micros(start.config.spin_us.into())),
                 disk,
             },
             deadline_us: u64::try_from(mailbox.deadline.as_micros()).unwrap_or(u64::MAX),

@@ -17,6 +17,7 @@ use penstock_shard::{Event, Now, SessionId};
 use super::batch::item_bytes_max;
 use super::core::{frame_at, hello, take_output};
 use super::doorbell::Doorbell;
+use super::spin::Spin;
 use super::watch::Watch;
 use super::{
     Answer, Ask, Changed, ClientError, CloseError, Options, Value, deadline_ms, read_found,
@@ -97,7 +98,7 @@ impl Local {
         let watch = Watch {
             clock: start.clock,
             wall: WallClock::new(start.unix_ms_at_start),
-            spin_us: u64::from(start.config.spin_us),
+            spin: Spin::new(Duration::from_micros(start.config.spin_us.into())),
             disk,
         };
         let session = engine.shard.open_session(watch.now());
@@ -196,13 +197,12 @@ impl Local {
         condition: Condition,
         expiry: Expiry,
     ) -> Result<Changed, ClientError> {
-        self.ask(Ask::Set {
+        self.change(Ask::Set {
             key,
             value,
             condition,
             expiry,
-        })?
-        .changed()
+        })
     }
 
     /// Says when a key is gone by itself and leaves its value.
@@ -227,7 +227,7 @@ impl Local {
     /// # Errors
     /// [`ClientError::No`] if the condition does not hold.
     pub fn del_if(&mut self, key: &[u8], condition: Condition) -> Result<Changed, ClientError> {
-        self.ask(Ask::Del { key, condition })?.changed()
+        self.change(Ask::Del { key, condition })
     }
 
     /// Runs instructions on the fields of one key, all or nothing.
@@ -255,14 +255,13 @@ impl Local {
         start: Option<&[u8]>,
         expiry: Expiry,
     ) -> Result<Changed, ClientError> {
-        self.ask(Ask::UpdateIf {
+        self.change(Ask::UpdateIf {
             key,
             second_key,
             instructions,
             start,
             expiry,
-        })?
-        .changed()
+        })
     }
 
     /// Reads a value, lets `edit` change it, and writes it back. A missing key is an empty value; an
@@ -368,6 +367,12 @@ impl Local {
     fn ask(&mut self, ask: Ask<'_>) -> Result<Answer, ClientError> {
         self.call_item(ask)?;
         Ok(Answer::of_item(&reply::only_item(&self.reply)?))
+    }
+
+    #[inline]
+    fn change(&mut self, ask: Ask<'_>) -> Result<Changed, ClientError> {
+        self.call_item(ask)?;
+        Changed::of_item(&reply::only_item(&self.reply)?)
     }
 
     #[inline]

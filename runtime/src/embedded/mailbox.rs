@@ -9,6 +9,7 @@ use penstock_net::client::ClientError;
 
 use super::call::Call;
 use super::doorbell::Doorbell;
+use super::spin::Spin;
 use crate::spare::SpareOutcome;
 
 /// Letters that are no calls: one stop, and the few segment files that a shard asks for at a time.
@@ -29,7 +30,7 @@ pub(super) struct Mailbox {
     letters: flume::Sender<Letter>,
     pub(super) doorbell: Doorbell,
     /// How long a caller watches for its answer before it sleeps.
-    pub(super) spin: Duration,
+    pub(super) spin: Spin,
     /// How long a caller waits for an answer.
     pub(super) deadline: Duration,
     calls: Mutex<Calls>,
@@ -54,7 +55,7 @@ impl Mailbox {
         let mailbox = Mailbox {
             letters,
             doorbell: Doorbell::new()?,
-            spin,
+            spin: Spin::new(spin),
             deadline,
             calls: Mutex::new(Calls {
                 idle: Vec::new(),

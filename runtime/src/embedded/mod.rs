@@ -14,6 +14,7 @@ mod mailbox;
 mod options;
 mod pending;
 mod reply;
+mod spin;
 mod watch;
 
 use std::cell::Cell;
@@ -36,7 +37,7 @@ pub use batch::Batch;
 pub use local::Local;
 pub use options::Options;
 pub use pending::{Pending, PendingBatch};
-pub use penstock_net::client::{Answer, Ask, Changed, ClientError, Field, Value};
+pub use penstock_net::client::{Answer, Ask, Changed, ClientError, Field, Fields, Value};
 
 use self::call::Call;
 use self::core::LANES;
@@ -283,9 +284,7 @@ impl Penstock {
     }
 
     fn change(&self, ask: Ask<'_>) -> Pending<Changed> {
-        self.ask(ask, |reply| {
-            Answer::of_item(&reply::only_item(reply)?).changed()
-        })
+        self.ask(ask, |reply| Changed::of_item(&reply::only_item(reply)?))
     }
 
     #[inline]

@@ -13,8 +13,6 @@ use super::call::{Call, Waiter};
 use super::mailbox::Mailbox;
 use super::reply;
 
-/// Looks at memory between two looks at the clock, each of which also gives way to other threads.
-const LOOKS: u32 = 64;
 /// By how much a caller outwaits its deadline: the shard's thread watches it too and knows more.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -42,20 +40,8 @@ impl Ticket {
 
     fn wait_long(&self) {
         let call = self.call();
-        if !self.mailbox.spin.is_zero() {
-            let began = Instant::now();
-            loop {
-                for _ in 0..LOOKS {
-                    if call.is_done() {
-                        return;
-                    }
-                    std::hint::spin_loop();
-                }
-                if began.elapsed() >= self.mailbox.spin {
-                    break;
-                }
-                std::thread::yield_now();
-            }
+        if self.mailbox.spin.watch(|| call.is_done()) {
+            return;
         }
         let until = Instant::now() + self.mailbox.deadline + PATIENCE;
         let mut left = self.mailbox.deadline + PATIENCE;

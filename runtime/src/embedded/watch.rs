@@ -6,18 +6,16 @@ use std::time::{Duration, Instant};
 use penstock_shard::Now;
 
 use super::doorbell::Doorbell;
+use super::spin::Spin;
 use crate::engine::Engine;
 use crate::wall::WallClock;
-
-/// Looks at memory between two looks at the clock, each of which also gives way to other threads.
-const LOOKS: u32 = 64;
 
 /// The clock of a shard and what wakes it.
 pub(super) struct Watch {
     pub(super) clock: Instant,
     pub(super) wall: WallClock,
-    /// How long to watch before sleeping, in microseconds.
-    pub(super) spin_us: u64,
+    /// How long to watch before sleeping.
+    pub(super) spin: Spin,
     /// Readable when the disk has finished something.
     pub(super) disk: OwnedFd,
 }
@@ -35,24 +33,19 @@ impl Watch {
     /// Waits until the bell rings, the disk has finished something (which the shard is given), or
     /// `deadline_us` of the shard's clock.
     pub(super) fn wait(&self, engine: &mut Engine, doorbell: &Doorbell, deadline_us: Option<u64>) {
-        let began = self.now();
-        let spin_until_us = began.us + self.spin_us;
-        let mut now = began;
-        loop {
-            for _ in 0..LOOKS {
-                if doorbell.is_rung() || self.look_at_disk(engine, now) {
-                    return;
-                }
-                std::hint::spin_loop();
-            }
-            now = self.now();
-            if deadline_us.is_some_and(|deadline_us| now.us >= deadline_us) {
-                return;
-            }
-            if now.us >= spin_until_us {
-                break;
-            }
-            std::thread::yield_now();
+        let mut now = self.now();
+        let is_over = |now: Now| deadline_us.is_some_and(|deadline_us| now.us >= deadline_us);
+        // A deadline may come as late as the watch is long.
+        if is_over(now)
+            || self
+                .spin
+                .watch(|| doorbell.is_rung() || self.look_at_disk(engine, now))
+        {
+            return;
+        }
+        now = self.now();
+        if is_over(now) {
+            return;
         }
         let at_most = deadline_us.map(|deadline_us| Duration::from_micros(deadline_us - now.us));
         doorbell.sleep(self.disk.as_fd(), at_most);

@@ -1,0 +1,108 @@
+//! No heap allocation per call of an embedded store once it is warm: neither by the caller nor by the
+//! shard's thread, under an allocator that counts for the whole process.
+#![expect(unsafe_code, reason = "a counting allocator is an unsafe trait")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use penstock_net::level::AckLevel;
+use penstock_runtime::embedded::Field;
+use penstock_runtime::{Options, Penstock};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged; the counter touches no memory of it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const CALLS: u64 = 4_000;
+/// What the store does besides, by time and not by call: segment files, and numbers for INFO.
+const BESIDES_MAX: u64 = 200;
+
+/// Makes the calls once to warm up and once to count; the allocations of the second time.
+fn count(mut call: impl FnMut()) -> u64 {
+    (0..CALLS).for_each(|_| call());
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    (0..CALLS).for_each(|_| call());
+    ALLOCATIONS.load(Ordering::Relaxed) - before
+}
+
+#[test]
+fn calls_allocate_nothing_once_they_are_warm() {
+    let directory = std::env::temp_dir().join(format!("penstock-heap-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&directory);
+    let options = Options::default().level(AckLevel::None);
+    let stock = Field::u64(0);
+    let buy = [stock.at_least(1), stock.decrease(1)];
+    let value = [7; 1024];
+    let mut counted = Vec::new();
+
+    let store = Penstock::open(&directory, options.clone()).unwrap();
+    store
+        .set(b"stock", &(1u64 << 60).to_le_bytes())
+        .wait()
+        .unwrap();
+    store.set(b"value", &value).wait().unwrap();
+    let get = || {
+        assert_eq!(
+            store.get_with(b"value", |value, _| value.len()).unwrap(),
+            Some(1024)
+        )
+    };
+    let set = || drop(store.set(b"value", &value).wait().unwrap());
+    let update_if = || drop(store.update_if(b"stock", &buy).wait().unwrap());
+    let miss = || assert_eq!(store.get(b"nobody").wait().unwrap(), None);
+    counted.push(("get", count(get)));
+    counted.push(("set", count(set)));
+    counted.push(("update_if", count(update_if)));
+    counted.push(("get of nothing", count(miss)));
+    store.close().unwrap();
+
+    let mut store = Penstock::open_local(&directory, options).unwrap();
+    counted.push((
+        "local get",
+        count(|| {
+            let len = store.get_with(b"value", |value, _| value.len()).unwrap();
+            assert_eq!(len, Some(1024));
+        }),
+    ));
+    counted.push((
+        "local set",
+        count(|| drop(store.set(b"value", &value).unwrap())),
+    ));
+    counted.push((
+        "local update_if",
+        count(|| drop(store.update_if(b"stock", &buy).unwrap())),
+    ));
+    store.close().unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+
+    println!("{CALLS} calls each: {counted:?}");
+    for (name, allocations) in counted {
+        assert!(
+            allocations <= BESIDES_MAX,
+            "{name}: {allocations} allocations"
+        );
+    }
+}
