@@ -117,7 +117,7 @@ fn a_directory_that_is_open_is_refused_and_the_error_says_by_whom() {
 fn a_wrong_option_is_named_with_its_limit() {
     let scratch = Scratch::new("options");
     for (wrong, named, limit) in [
-        (options().segment_bytes(100), "segment-bytes", "1MiB"),
+        (options().segment_bytes(100), "segment-bytes", "1044KiB"),
         (options().shards(300), "shards", "256"),
         (options().pending_max(0), "pending_max", "1"),
         (options().level(AckLevel::Replica), "replica", "disk"),
