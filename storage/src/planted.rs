@@ -160,6 +160,8 @@ bugs! {
     StartRevivesExpired = "start-revives-expired",
     /// A lifetime is taken for a time.
     LifetimeIsTime = "lifetime-is-time",
+    /// A SET with an expiry asks the log for room for one without.
+    RoomWithoutExpiry = "room-without-expiry",
     /// The time of a store steps with the wall clock.
     FollowWallClock = "follow-wall-clock",
 }

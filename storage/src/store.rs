@@ -196,6 +196,7 @@ impl<P: Blocks> Store<P> {
     /// Whether a record with one part for a key and value of these lengths can be logged now.
     #[inline]
     pub fn room(&mut self, key_bytes: usize, value_bytes: usize, expires: bool) -> Room {
+        let expires = expires && !is_planted(Bug::RoomWithoutExpiry);
         self.log
             .room(part_bytes(key_bytes, value_bytes, expires, 0))
     }
@@ -397,7 +398,7 @@ impl<P: Blocks> Store<P> {
 /// How much a store holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Keys in the index, deletions that are not durable yet included.
+    /// Keys in the index; expired ones and deletions that are not durable yet included.
     pub keys: usize,
     /// Keys whose value is in memory.
     pub cells: usize,
