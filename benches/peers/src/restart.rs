@@ -1,0 +1,288 @@
+//! From kill -9 to the first answer, and to full speed.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use penstock_net::level::AckLevel;
+
+use crate::Outcome;
+use crate::child;
+use crate::engine::{Class, Kind};
+use crate::fio;
+use crate::report::{Cell, Report, Table, median};
+use crate::scratch::{self, Scratch};
+use crate::server::{self, Server};
+use crate::workload::{self, Order, Random};
+
+/// Reads under way at once when speed is measured.
+const DEPTH: usize = 128;
+/// One figure of speed.
+const WINDOW: Duration = Duration::from_millis(100);
+/// Full speed is so much of what it was before the kill.
+const FULL: f64 = 0.9;
+const FULL_SPEED_MAX: Duration = Duration::from_secs(120);
+
+#[derive(Args)]
+pub struct Options {
+    #[arg(long, default_value = "1m", value_parser = scratch::quantity)]
+    keys: u64,
+    #[arg(long, default_value_t = 32)]
+    key: usize,
+    #[arg(long, default_value_t = 64)]
+    value: usize,
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Instead: values of 1 KiB of so many bytes together, the server's time to first answer and to full speed.
+    #[arg(long, value_parser = scratch::bytes)]
+    bytes: Option<u64>,
+    /// Where the scratch folder is made.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+pub fn run(options: &Options) -> Outcome<Report> {
+    let scratch = Scratch::new(options.dir.as_deref())?;
+    match options.bytes {
+        Some(bytes) => large(options, &scratch, bytes),
+        None => beside_others(options, &scratch),
+    }
+}
+
+struct Row {
+    name: &'static str,
+    kind: Option<Kind>,
+    data: PathBuf,
+    outcome: Result<(), String>,
+    since_start_ms: Vec<f64>,
+    in_process_ms: Vec<f64>,
+}
+
+fn beside_others(options: &Options, scratch: &Scratch) -> Outcome<Report> {
+    let value = workload::value(options.value);
+    let mut rows = Vec::new();
+    let data = scratch.fresh("server")?;
+    {
+        let server = Server::start(&data, &[])?;
+        server::fill(&server, options.keys, options.key, &value)?;
+        server.kill()?;
+    }
+    let row = |name, kind, data, outcome| Row {
+        name,
+        kind,
+        data,
+        outcome,
+        since_start_ms: Vec::new(),
+        in_process_ms: Vec::new(),
+    };
+    rows.push(row("Penstock, server", None, data, Ok(())));
+    for kind in [
+        Kind::PenstockLocal,
+        Kind::Surreal06,
+        Kind::Surreal12,
+        Kind::Fjall,
+        Kind::RocksDb,
+        Kind::GrausDb,
+    ] {
+        let data = scratch.fresh(&format!("{kind:?}"))?;
+        let outcome = match kind.lacks(Class::None) {
+            Some(why) => Err(why.to_string()),
+            None => child::fill(kind, &data, options.keys, options.key, options.value)
+                .map_err(|error| error.to_string()),
+        };
+        rows.push(row(kind.name(), Some(kind), data, outcome));
+    }
+    for _ in 0..options.rounds {
+        for row in &mut rows {
+            if row.outcome.is_err() {
+                continue;
+            }
+            let opened = match row.kind {
+                None => server_answer(&row.data, options.keys, options.key)
+                    .map(|since_start| (since_start, None)),
+                Some(kind) => {
+                    child::open(kind, &row.data, options.keys, options.key, options.value)
+                        .map(|opened| (opened.since_start, Some(opened.in_process)))
+                }
+            };
+            match opened {
+                Ok((since_start, in_process)) => {
+                    row.since_start_ms.push(since_start.as_secs_f64() * 1e3);
+                    row.in_process_ms
+                        .extend(in_process.map(|time| time.as_secs_f64() * 1e3));
+                }
+                Err(error) => row.outcome = Err(error.to_string()),
+            }
+        }
+    }
+    let of = rows
+        .iter_mut()
+        .find(|row| row.kind == Some(Kind::Surreal06));
+    let of = of
+        .filter(|row| row.outcome.is_ok())
+        .map(|row| median(&mut row.since_start_ms));
+    let mut table = Table::new(
+        format!(
+            "{} keys of {} B, values of {} B, killed by -9: medians of {} starts",
+            options.keys, options.key, options.value, options.rounds
+        ),
+        &[
+            "store",
+            "first answer ms",
+            "of it open + get ms",
+            "ratio to SurrealKV 0.6",
+            "disk MB",
+        ],
+    );
+    for mut row in rows {
+        let mut cells = vec![Cell::text(row.name)];
+        match row.outcome {
+            Ok(()) => {
+                let first = median(&mut row.since_start_ms);
+                cells.extend([
+                    Cell::Figure(first, 1),
+                    if row.in_process_ms.is_empty() {
+                        Cell::text("-")
+                    } else {
+                        Cell::Figure(median(&mut row.in_process_ms), 1)
+                    },
+                    Cell::ratio(Some(first), of),
+                    Cell::Figure(scratch::disk_bytes(&row.data) as f64 / 1e6, 0),
+                ]);
+            }
+            Err(why) => cells.resize(5, Cell::skipped(why)),
+        }
+        table.row(cells);
+    }
+    let mut report = Report::default();
+    report.tables.push(table);
+    report.note("first answer: from the start of the process to the value of the key written last; each start ends by kill -9");
+    report.note("the others' files are in the page cache, Penstock reads its own from the device; its server also measures the disk's ways to sync at a start");
+    report.note("redb is left out: without durability it keeps nothing over a kill, and a million durable commits take minutes");
+    report.note("one row is killed after its store was closed: Penstock on the caller's thread, which works only while it is called");
+    Ok(report)
+}
+
+/// Starts the server and reads one key; the start is killed at the end.
+fn server_answer(data: &Path, keys: u64, key_bytes: usize) -> Outcome<Duration> {
+    let began = Instant::now();
+    let server = Server::start(data, &[])?;
+    let client = server.client(AckLevel::Disk)?;
+    let mut key = Vec::new();
+    workload::key_into(&mut key, keys - 1, key_bytes, Order::Random);
+    client.get(&key).wait()?.ok_or("the last key is missing")?;
+    let elapsed = began.elapsed();
+    server.kill()?;
+    Ok(elapsed)
+}
+
+fn large(options: &Options, scratch: &Scratch, bytes: u64) -> Outcome<Report> {
+    const VALUE_BYTES: u64 = 1024;
+    let keys = (bytes / VALUE_BYTES).max(1);
+    let data = scratch.fresh("server")?;
+    let speed_before = {
+        let server = Server::start(&data, &[])?;
+        server::fill(
+            &server,
+            keys,
+            options.key,
+            &workload::value(usize::try_from(VALUE_BYTES)?),
+        )?;
+        let speeds = speeds(&server, keys, options.key, Duration::from_secs(3), |_| {
+            false
+        })?;
+        let mut speeds: Vec<f64> = speeds.into_iter().map(|(_, speed)| speed).collect();
+        server.kill()?;
+        median(&mut speeds)
+    };
+    let disk_bytes = scratch::disk_bytes(&data);
+    let file = scratch.fresh("fio")?;
+    let sequential = fio::sequential_bytes(&file, disk_bytes.min(2 << 30), 3.0);
+    let tenth = sequential.map(|rate| disk_bytes as f64 / 10.0 / rate);
+    let _ = std::fs::remove_file(&file);
+    let (mut first, mut full) = (Vec::new(), Vec::new());
+    for _ in 0..options.rounds {
+        let began = Instant::now();
+        let server = Server::start(&data, &[])?;
+        let client = server.client(AckLevel::Disk)?;
+        let mut key = Vec::new();
+        workload::key_into(&mut key, keys - 1, options.key, Order::Random);
+        client.get(&key).wait()?.ok_or("the last key is missing")?;
+        first.push(began.elapsed().as_secs_f64());
+        let is_full = |speed: f64| speed >= FULL * speed_before;
+        let found = speeds(&server, keys, options.key, FULL_SPEED_MAX, is_full)?;
+        if let Some((at, _)) = found.iter().find(|(_, speed)| is_full(*speed)) {
+            full.push(at.duration_since(began).as_secs_f64());
+        }
+        server.kill()?;
+    }
+    let first = median(&mut first);
+    let full = if full.len() == options.rounds {
+        Ok(median(&mut full))
+    } else {
+        Err(format!("not within {} s", FULL_SPEED_MAX.as_secs()))
+    };
+    let mut table = Table::new(
+        format!(
+            "{keys} values of 1 KiB, {:.1} GB on disk, killed by -9: medians of {} starts",
+            disk_bytes as f64 / 1e9,
+            options.rounds
+        ),
+        &["what", "seconds", "ratio to reading a tenth"],
+    );
+    let tenth_figure = tenth.as_ref().ok().copied();
+    table.row(vec![
+        Cell::text("first answer"),
+        Cell::Figure(first, 3),
+        Cell::ratio(Some(first), tenth_figure),
+    ]);
+    table.row(vec![
+        Cell::text("full speed"),
+        Cell::of(&full, 3),
+        Cell::ratio(full.ok(), tenth_figure),
+    ]);
+    table.row(vec![
+        Cell::text("fio reads a tenth of it"),
+        Cell::of(&tenth, 3),
+        Cell::Figure(1.0, 2),
+    ]);
+    let mut report = Report::default();
+    report.tables.push(table);
+    report.note(format!("full speed: the first {} ms with {:.0} % of the {speed_before:.0} GET/s, uniform, that were measured before the kill", WINDOW.as_millis(), FULL * 100.0));
+    Ok(report)
+}
+
+/// Uniform reads: the speed of one window after the other, until one satisfies or the time is over.
+fn speeds(
+    server: &Server,
+    keys: u64,
+    key_bytes: usize,
+    at_most: Duration,
+    is_enough: impl Fn(f64) -> bool,
+) -> Outcome<Vec<(Instant, f64)>> {
+    let client = server.client(AckLevel::Disk)?;
+    let mut random = Random::new(11);
+    let mut key = Vec::new();
+    let until = Instant::now() + at_most;
+    let mut speeds = Vec::new();
+    while Instant::now() < until {
+        let began = Instant::now();
+        let numbers = std::iter::repeat_with(|| random.below(keys));
+        let count = server::pipeline(
+            numbers,
+            DEPTH,
+            Some(began + WINDOW),
+            |number| {
+                workload::key_into(&mut key, number, key_bytes, Order::Random);
+                client.get(&key)
+            },
+            |value, _| value.map(drop).ok_or_else(|| "a value is missing".into()),
+        )?;
+        let speed = count as f64 / began.elapsed().as_secs_f64();
+        speeds.push((Instant::now(), speed));
+        if is_enough(speed) {
+            break;
+        }
+    }
+    Ok(speeds)
+}
