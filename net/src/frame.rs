@@ -21,6 +21,16 @@ pub const FLAG_MORE: u8 = 0x04;
 /// Another core than the one whose port took the request has answered.
 pub const FLAG_FORWARDED: u8 = 0x08;
 
+/// What a frame passes through on its way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Medium {
+    /// Anything that may change bytes: its checksums are written and compared.
+    #[default]
+    Wire,
+    /// The memory of one process: its checksums are zeros and nobody looks at them.
+    Memory,
+}
+
 /// What a frame asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -135,6 +145,14 @@ impl Header {
     #[inline]
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = self.encode_unchecked();
+        let crc = crc32fast::hash(&bytes[..28]);
+        bytes[28..32].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    #[inline]
+    fn encode_unchecked(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0..4].copy_from_slice(&self.len.to_le_bytes());
         bytes[4] = MAGIC;
@@ -147,8 +165,6 @@ impl Header {
         bytes[20..22].copy_from_slice(&self.topology.to_le_bytes());
         bytes[22..24].copy_from_slice(&self.deadline_or_retry_ms.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.body_crc.to_le_bytes());
-        let crc = crc32fast::hash(&bytes[..28]);
-        bytes[28..32].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
@@ -175,20 +191,25 @@ impl Header {
     }
 }
 
-/// Writes length, body CRC and header over the placeholder at `start`; the body stands behind it.
+/// Writes length, checksums and header over the placeholder at `start`; the body stands behind it.
 ///
 /// # Panics
 /// If the frame is not a multiple of 8 bytes or is over 4 GiB.
 #[inline]
-pub(crate) fn finish_frame(out: &mut [u8], start: usize, mut header: Header) {
+pub(crate) fn finish_frame(out: &mut [u8], start: usize, mut header: Header, medium: Medium) {
     let frame = &mut out[start..];
     assert!(frame.len().is_multiple_of(8) && frame.len() >= HEADER_BYTES);
     header.len = u32::try_from(frame.len()).expect("a frame is bounded by the negotiated limit");
     let (head, body) = frame
         .split_first_chunk_mut::<HEADER_BYTES>()
         .expect("checked above");
-    header.body_crc = crc32fast::hash(body);
-    *head = header.encode();
+    *head = match medium {
+        Medium::Wire => {
+            header.body_crc = crc32fast::hash(body);
+            header.encode()
+        }
+        Medium::Memory => header.encode_unchecked(),
+    };
 }
 
 /// Appends a whole frame with this body, padded with zeros to a multiple of 8.
@@ -197,5 +218,5 @@ pub fn write_frame(out: &mut Vec<u8>, header: Header, body: &[u8]) {
     out.resize(start + HEADER_BYTES, 0);
     out.extend_from_slice(body);
     out.resize(out.len().next_multiple_of(8), 0);
-    finish_frame(out, start, header);
+    finish_frame(out, start, header, Medium::Wire);
 }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use crate::batch::{Batch, BatchWriter, padded, push_padded, read_u16, read_u32, read_u64};
 use crate::frame::{
-    FLAG_FORWARDED, FLAG_MORE, HEADER_BYTES, Header, Opcode, finish_frame, write_frame,
+    FLAG_FORWARDED, FLAG_MORE, HEADER_BYTES, Header, Medium, Opcode, finish_frame, write_frame,
 };
 use crate::level::AckLevel;
 use crate::refusal::Refusal;
@@ -133,6 +133,7 @@ impl ReplyHead {
 pub struct BatchReply {
     start: usize,
     request_id: u64,
+    medium: Medium,
     batch: BatchWriter,
 }
 
@@ -146,8 +147,16 @@ impl BatchReply {
         BatchReply {
             start,
             request_id,
+            medium: Medium::Wire,
             batch: BatchWriter::begin(out, items_max),
         }
+    }
+
+    /// The same for another medium than the wire.
+    #[inline]
+    #[must_use]
+    pub fn over(self, medium: Medium) -> Self {
+        BatchReply { medium, ..self }
     }
 
     /// Items so far.
@@ -187,7 +196,7 @@ impl BatchReply {
         let mut header = Header::reply(Opcode::Batch as u8, self.request_id, Status::Ok, shard);
         header.flags |=
             if more { FLAG_MORE } else { 0 } | if forwarded { FLAG_FORWARDED } else { 0 };
-        finish_frame(out, self.start, header);
+        finish_frame(out, self.start, header, self.medium);
         true
     }
 }

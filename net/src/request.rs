@@ -1,7 +1,7 @@
 //! Requests: the items of a batch as views, and the writer of batches.
 
 use crate::batch::{BatchWriter, padded, push_padded, read_u16, read_u32, read_u64};
-use crate::frame::{HEADER_BYTES, Header, Opcode, finish_frame};
+use crate::frame::{HEADER_BYTES, Header, Medium, Opcode, finish_frame};
 use crate::instruction::{INSTRUCTION_BYTES, Instruction};
 use crate::level::AckLevel;
 use crate::limits::{EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX};
@@ -340,6 +340,7 @@ fn extension_refusal(area: &[u8]) -> Refusal {
 pub struct BatchRequest {
     start: usize,
     header: Header,
+    medium: Medium,
     batch: BatchWriter,
 }
 
@@ -359,8 +360,15 @@ impl BatchRequest {
         BatchRequest {
             start,
             header,
+            medium: Medium::Wire,
             batch: BatchWriter::begin(out, items_max),
         }
+    }
+
+    /// The same for another medium than the wire.
+    #[must_use]
+    pub fn over(self, medium: Medium) -> Self {
+        BatchRequest { medium, ..self }
     }
 
     /// Items so far.
@@ -468,7 +476,7 @@ impl BatchRequest {
     /// Ends the frame; there must be an item.
     pub fn finish(self, out: &mut Vec<u8>) {
         assert!(self.batch.finish(out) > 0, "a batch has at least one item");
-        finish_frame(out, self.start, self.header);
+        finish_frame(out, self.start, self.header, self.medium);
     }
 
     #[expect(

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use penstock_net::frame::Medium;
 use penstock_net::receive::Receiver;
 use penstock_storage::log::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
@@ -99,6 +100,8 @@ pub(crate) struct Session {
     pub(crate) generation: u32,
     pub(crate) is_open: bool,
     pub(crate) receiver: Receiver,
+    /// What its frames pass through.
+    pub(crate) medium: Medium,
     pub(crate) has_said_hello: bool,
     /// No frame is read any more; the connection ends when its replies have left.
     pub(crate) is_ending: bool,
@@ -129,6 +132,7 @@ impl Session {
             generation: 0,
             is_open: false,
             receiver: Receiver::new(frame_bytes_max),
+            medium: Medium::Wire,
             has_said_hello: false,
             is_ending: false,
             output: Output::default(),

@@ -13,7 +13,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use penstock_net::batch::Batch;
-use penstock_net::frame::{Header, Opcode};
+use penstock_net::frame::{Header, Medium, Opcode};
 use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{FRAME_BYTES_BEFORE_HELLO_MAX, Limits};
@@ -313,6 +313,16 @@ impl<P: Blocks> Shard<P> {
             index,
             generation: session.generation,
         }
+    }
+
+    /// A caller of this process has come, whose frames stay in its memory: nobody looks at their
+    /// checksums, and its batches are answered without.
+    pub fn open_session_in_memory(&mut self, now: Now) -> SessionId {
+        let id = self.open_session(now);
+        let session = &mut self.sessions[id.index()];
+        session.medium = Medium::Memory;
+        session.receiver.set_medium(Medium::Memory);
+        id
     }
 
     /// Takes one event in. For [`Event::Received`] the result is how many bytes were consumed.
@@ -650,7 +660,8 @@ impl<P: Blocks> Shard<P> {
         let session = &mut self.sessions[id.index()];
         let first = std::mem::take(&mut session.items_done);
         let mut out = std::mem::take(&mut session.output.bytes);
-        let mut reply = BatchReply::begin(&mut out, header.request_id, batch.len() - first);
+        let mut reply = BatchReply::begin(&mut out, header.request_id, batch.len() - first)
+            .over(session.medium);
         let mut gate = Lsn(0);
         let mut owed = 0;
         let mut next = first;
@@ -967,7 +978,7 @@ impl<P: Blocks> Shard<P> {
         };
         let more = session.settle(address.request_id, 1);
         let out = &mut session.output.bytes;
-        let mut reply = BatchReply::begin(out, address.request_id, 1);
+        let mut reply = BatchReply::begin(out, address.request_id, 1).over(session.medium);
         reply.raw(out, item);
         reply.finish(out, shard, more, is_forwarded);
         self.note(address.session, gate, outbox);
@@ -1050,7 +1061,7 @@ impl<P: Blocks> Shard<P> {
             };
             let more = session.settle(address.request_id, count);
             let out = &mut session.output.bytes;
-            let mut reply = BatchReply::begin(out, address.request_id, count);
+            let mut reply = BatchReply::begin(out, address.request_id, count).over(session.medium);
             for item in group {
                 reply.raw(out, &mail.bytes[start..item.end as usize]);
                 start = item.end as usize;

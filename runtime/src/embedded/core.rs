@@ -220,7 +220,7 @@ impl Core {
 
     #[cold]
     fn open_session(&mut self, now: Now, lane: u16) -> SessionId {
-        let session = self.engine.shard.open_session(now);
+        let session = self.engine.shard.open_session_in_memory(now);
         self.lanes[usize::from(lane)].session = Some(session);
         if self.lane_of.len() <= session.index() {
             self.lane_of.resize(session.index() + 1, 0);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_net::frame::FLAG_MORE;
+use penstock_net::frame::{FLAG_MORE, Medium};
 use penstock_net::instruction::Instruction;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::BATCH_ITEMS_MAX;
@@ -101,7 +101,7 @@ impl Local {
             spin: Spin::new(Duration::from_micros(start.config.spin_us.into())),
             disk,
         };
-        let session = engine.shard.open_session(watch.now());
+        let session = engine.shard.open_session_in_memory(watch.now());
         let mut store = Local {
             engine,
             watch,
@@ -389,6 +389,7 @@ impl Local {
         self.next_request_id += 1;
         let (id, deadline_ms) = (self.next_request_id, self.deadline_ms);
         BatchRequest::begin(&mut self.request, id, self.level, deadline_ms, items_max)
+            .over(Medium::Memory)
     }
 
     /// Gives the shard the request and runs the shard until the reply is complete.
@@ -512,7 +513,7 @@ impl Local {
     fn begin_again(&mut self) {
         let (now, session) = (self.watch.now(), self.session);
         self.engine.step(now, Event::Closed { session });
-        self.session = self.engine.shard.open_session(now);
+        self.session = self.engine.shard.open_session_in_memory(now);
         self.say_hello();
     }
 

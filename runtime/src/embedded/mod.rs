@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use penstock_net::frame::{Header, Opcode, write_frame};
+use penstock_net::frame::{Header, Medium, Opcode, write_frame};
 use penstock_net::instruction::Instruction;
 use penstock_net::level::AckLevel;
 use penstock_net::reply::ExpiryTold;
@@ -47,8 +47,8 @@ use pending::Ticket;
 
 /// A store whose shards run on threads of this process. Clones are handles of the same store.
 ///
-/// Operations of one thread on keys of one slot run in their order; a thread's reply never waits for the writes of
-/// another thread that it does not show.
+/// Operations of one thread on keys of one slot run in their order. A thread's reply does not wait for the
+/// writes of another thread that it does not show, as long as no more than 64 threads ask.
 #[derive(Clone)]
 pub struct Penstock {
     store: Arc<Store>,
@@ -331,7 +331,7 @@ impl Penstock {
     #[inline]
     fn begin(&self, call: &Call, request: &mut Vec<u8>, items_max: usize) -> BatchRequest {
         let (id, deadline_ms) = (u64::from(call.id), self.store.deadline_ms);
-        BatchRequest::begin(request, id, self.level, deadline_ms, items_max)
+        BatchRequest::begin(request, id, self.level, deadline_ms, items_max).over(Medium::Memory)
     }
 
     #[inline]
@@ -404,11 +404,9 @@ fn start_shard(
     Ok((mailbox, thread))
 }
 
-/// The deadline of a request, in its header's unit.
+/// The deadline of a request, in its header's unit; 0, none, for one that does not fit it.
 fn deadline_ms(deadline: std::time::Duration) -> u16 {
-    u16::try_from(deadline.as_millis())
-        .unwrap_or(u16::MAX)
-        .max(1)
+    u16::try_from(deadline.as_millis().max(1)).unwrap_or(0)
 }
 
 fn write_info(request: &mut Vec<u8>, request_id: u64) {

@@ -1,5 +1,5 @@
-//! Replies as a shard wrote them, read by the process that it runs in. The bytes never left the
-//! process, so their checksums are not compared; everything else is checked as a client would.
+//! Replies as a shard wrote them, read by the process that it runs in: without checksums, and checked as a
+//! client would otherwise.
 
 use penstock_net::batch::Batch;
 use penstock_net::client::ClientError;
