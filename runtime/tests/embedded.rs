@@ -376,14 +376,13 @@ fn what_is_dropped_unwaited_still_happens_and_its_room_is_used_again() {
         &store.get(b"last").wait().unwrap().unwrap().bytes[..],
         b"done"
     );
-    let held: Vec<_> = (0..9).map(|_| store.get(b"last")).collect();
-    let outcomes: Vec<_> = held.into_iter().map(|pending| pending.wait()).collect();
-    assert!(
-        matches!(outcomes[8], Err(ClientError::Busy(_))),
-        "{:?}",
-        outcomes[8]
-    );
-    assert!(outcomes[..8].iter().all(Result::is_ok));
+    // The room of what was dropped comes back when its answer does, which nobody waited for.
+    let is_used_again = (0..1000).any(|_| {
+        let held: Vec<_> = (0..9).map(|_| store.get(b"last")).collect();
+        let outcomes: Vec<_> = held.into_iter().map(|pending| pending.wait()).collect();
+        matches!(outcomes[8], Err(ClientError::Busy(_))) && outcomes[..8].iter().all(Result::is_ok)
+    });
+    assert!(is_used_again, "eight have room at a time, and no more");
 }
 
 #[test]
