@@ -104,6 +104,7 @@ impl World {
             idle_us_max: 0,
             mailed_items_max: 1024,
             hash_seed: 7,
+            cleaning: penstock_storage::cleaning::CleaningConfig::default(),
         };
         let mut shard = Shard::new(config, store);
         let now = Now { us: 1, unix_ms: 1 };

@@ -13,7 +13,7 @@ use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
-use penstock_storage::log::{Lsn, Place, Room};
+use penstock_storage::log::{Lsn, Place, Purpose, Room};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::part_bytes;
 use penstock_storage::store::{Found, Store};
@@ -302,7 +302,18 @@ fn set<P: Blocks>(
         Ok(expiry_ms) => expiry_ms,
         Err(refusal) => return refused(context, refusal, out),
     };
-    match store.room(key.bytes.len(), request.value.len(), expiry_ms.is_some()) {
+    let purpose = match key.cell.filter(|_| key.exists) {
+        Some(id) if request.value.len() <= store.cell(id).value().len().next_multiple_of(8) => {
+            Purpose::Keep
+        }
+        _ => Purpose::Grow,
+    };
+    match store.room(
+        purpose,
+        key.bytes.len(),
+        request.value.len(),
+        expiry_ms.is_some(),
+    ) {
         Room::Yes => {}
         Room::Wait => return Ran::Postponed,
         Room::Full => return full(context, out),
@@ -334,7 +345,7 @@ fn del<P: Blocks>(
     if let Some(status) = fails {
         return no(context, status, key, out);
     }
-    match store.room(key.bytes.len(), 0, false) {
+    match store.room(Purpose::Keep, key.bytes.len(), 0, false) {
         Room::Yes => {}
         Room::Wait => return Ran::Postponed,
         Room::Full => return full(context, out),
@@ -530,7 +541,11 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
         }
     }
     let room = if stop.is_none() {
-        store.room_for(bytes)
+        let purpose = match starts {
+            true => Purpose::Grow,
+            false => Purpose::Keep,
+        };
+        store.room_for(purpose, bytes)
     } else {
         Room::Yes
     };

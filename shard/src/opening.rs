@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 
 use penstock_storage::io::{Blocks, FileId, SegmentSource};
-use penstock_storage::log::{Log, LogConfig, Place};
+use penstock_storage::log::{Log, LogConfig, Place, SPARES_READY};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::{Recovered, RecoveryError, Survey, recover, survey};
@@ -119,7 +119,7 @@ pub struct Inventory {
 }
 
 /// Looks at every file of a node with `shards` shards. Removes files that a crash left half taken
-/// into use, and spares of another size than `segment_bytes` or beyond two for each shard.
+/// into use, and spares of another size than `segment_bytes` or beyond [`SPARES_READY`] for each shard.
 ///
 /// # Errors
 /// [`OpeningError`].
@@ -144,7 +144,7 @@ pub fn take_inventory(
     }
     let mut spares = Vec::new();
     for &(file, bytes) in &survey.spares {
-        if bytes == segment_bytes && spares.len() < 2 * usize::from(shards) {
+        if bytes == segment_bytes && spares.len() < SPARES_READY * usize::from(shards) {
             spares.push(file);
         } else {
             files
@@ -218,9 +218,9 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
         memory.replay(hash(part.key()), part, place, &mut key_at)
     })
     .map_err(OpeningError::Recovery)?;
-    if recovered.epoch_max >= epoch {
+    if recovered.history.epoch_max >= epoch {
         return Err(OpeningError::TermUsed {
-            found: recovered.epoch_max,
+            found: recovered.history.epoch_max,
             epoch,
         });
     }
@@ -231,6 +231,11 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
     {
         // What was read may so far be in the system's memory alone, and what follows relies on it.
         files.sync(file).map_err(system("sync the last segment"))?;
+    }
+    for &file in survey.released.get(&log.log_id).into_iter().flatten() {
+        files
+            .remove(file)
+            .map_err(system("remove a segment that its log has released"))?;
     }
     for &(file, bytes) in &recovered.truncate {
         files
@@ -248,11 +253,22 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
         .filter(|&file| Some(file) != recovered.release)
         .collect();
     let epoch = match is_planted(Bug::EpochOfLastRun) {
-        true if recovered.epoch_max > 0 => recovered.epoch_max,
+        true if recovered.history.epoch_max > 0 => recovered.history.epoch_max,
         _ => epoch,
     };
-    let log = Log::new(log, recovered.start, blocks.clone());
-    let store = Store::new(log, blocks, epoch, *recovered.sequences.clone(), memory);
+    let log = Log::with_history(
+        log,
+        recovered.start,
+        recovered.history.clone(),
+        blocks.clone(),
+    );
+    let store = Store::new(
+        log,
+        blocks,
+        epoch,
+        *recovered.history.sequences.clone(),
+        memory,
+    );
     Ok(Opened {
         shard: Shard::new(shard, store),
         recovered,

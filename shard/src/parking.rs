@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use penstock_net::level::AckLevel;
-use penstock_storage::io::IoToken;
+use penstock_storage::io::{FileId, IoToken};
 use penstock_storage::log::Place;
 use penstock_storage::planted::{Bug, is_planted};
 
@@ -62,6 +62,11 @@ impl Parking {
 
     pub(crate) fn len(&self) -> usize {
         self.parked
+    }
+
+    /// Whether a read of this file is under way or waits.
+    pub(crate) fn reads_file(&self, file: FileId) -> bool {
+        self.reads.keys().any(|place| place.file == file)
     }
 
     pub(crate) fn is_full(&self) -> bool {

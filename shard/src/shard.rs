@@ -23,6 +23,7 @@ use penstock_net::reply::{BatchReply, ReplyHead, write_error, write_info_reply, 
 use penstock_net::request::{Request, Verb, Version, likely_key};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
+use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig, Damaged};
 use penstock_storage::io::{Blocks, Completion, FileId, Io};
 use penstock_storage::log::{LOG_TOKEN_BIT, Lsn, Poisoned};
 use penstock_storage::planted::{Bug, is_planted};
@@ -68,6 +69,8 @@ pub struct ShardConfig {
     pub mailed_items_max: usize,
     /// Secret of the key hash.
     pub hash_seed: u64,
+    /// When and how fast to clean the log.
+    pub cleaning: CleaningConfig,
 }
 
 /// Everything that can happen to a shard.
@@ -134,6 +137,10 @@ pub struct Outbox<B> {
     pub info: Vec<(SessionId, u64)>,
     /// Spare segments to be made.
     pub spares: usize,
+    /// Files of released segments, to be removed: nothing refers to them any more.
+    pub removals: Vec<FileId>,
+    /// Segments that cleaning found damaged, to be told to people.
+    pub damaged: Vec<Damaged>,
     /// The clean stop is complete.
     pub is_stopped: bool,
     /// Nothing may be acknowledged any more: the process is to end, loudly.
@@ -150,6 +157,8 @@ impl<B> Default for Outbox<B> {
             mail: Vec::new(),
             info: Vec::new(),
             spares: 0,
+            removals: Vec::new(),
+            damaged: Vec::new(),
             is_stopped: false,
             fatal: None,
         }
@@ -251,6 +260,8 @@ pub struct Shard<P: Blocks> {
     postponed: VecDeque<Parked>,
     peers: Vec<Peer>,
     spares_requested: usize,
+    /// Files of released segments that reads under way still refer to.
+    leaving: Vec<FileId>,
     next_sweep_us: u64,
     is_stopping: bool,
     fatal: Option<Fatal>,
@@ -264,7 +275,8 @@ const SWEEP_US: u64 = 100_000;
 
 impl<P: Blocks> Shard<P> {
     /// A shard over a recovered store.
-    pub fn new(config: ShardConfig, store: Store<P>) -> Self {
+    pub fn new(config: ShardConfig, mut store: Store<P>) -> Self {
+        store.set_cleaning(config.cleaning);
         let peers = (0..config.topology.shards())
             .map(|_| Peer::default())
             .collect();
@@ -281,6 +293,7 @@ impl<P: Blocks> Shard<P> {
             postponed: VecDeque::new(),
             peers,
             spares_requested: 0,
+            leaving: Vec::new(),
             next_sweep_us: 0,
             is_stopping: false,
             fatal: None,
@@ -430,10 +443,13 @@ impl<P: Blocks> Shard<P> {
     pub fn deadline_us(&self, now: Now) -> Option<u64> {
         let log = self.store.log().deadline_us();
         let sweep = (self.counters.sessions > 0).then_some(self.next_sweep_us.max(now.us + 1));
-        match (log, sweep) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let cleaning = self
+            .store
+            .cleaning_deadline_us()
+            .filter(|_| !self.is_stopping);
+        let waits = !self.postponed.is_empty() || !self.paused.is_empty();
+        let retry = (self.has_progress && waits).then_some(now.us);
+        [log, sweep, cleaning, retry].into_iter().flatten().min()
     }
 
     /// What was done so far.
@@ -1098,6 +1114,10 @@ impl<P: Blocks> Shard<P> {
             }
             return;
         }
+        if completion.token.0 & CLEAN_TOKEN_BIT != 0 {
+            self.store.clean_read(completion);
+            return;
+        }
         let (Cold { hash, place }, waiters) = self.parking.finished(completion.token);
         let admitted = match (&completion.result, &completion.block) {
             (Ok(()), Some(block)) => {
@@ -1213,6 +1233,7 @@ impl<P: Blocks> Shard<P> {
             self.store.log_mut().close();
         }
         self.store.settle();
+        self.clean(now, outbox);
         self.store.log_mut().pump(now.us, &mut outbox.io);
         self.send_mail(now, outbox);
         let wanted = self.store.log().spares_wanted();
@@ -1225,6 +1246,31 @@ impl<P: Blocks> Shard<P> {
             self.sweep(now, outbox);
         }
         outbox.is_stopped = self.is_stopping && self.store.log().is_closed();
+    }
+
+    /// A step of cleaning, and what it is done with.
+    fn clean(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+        let hash = &self.hash;
+        self.has_progress |= match self.is_stopping {
+            true => self.store.stop_cleaning(),
+            false => self
+                .store
+                .clean(now.us, &|key| hash.of(key), &mut outbox.io),
+        };
+        while let Some(damaged) = self.store.take_damaged() {
+            outbox.damaged.push(damaged);
+        }
+        while let Some(file) = self.store.take_removable() {
+            self.leaving.push(file);
+        }
+        let parking = &self.parking;
+        self.leaving.retain(|&file| {
+            let stays = parking.reads_file(file) && !is_planted(Bug::RemoveUnderRead);
+            if !stays {
+                outbox.removals.push(file);
+            }
+            stays
+        });
     }
 
     fn send_mail(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {

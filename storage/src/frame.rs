@@ -28,6 +28,8 @@ pub enum FrameKind {
     /// What a repair left of damaged frames in their place: it counts the records that they held,
     /// and holds those of them that were still whole.
     Repair,
+    /// Which segments the log consists of, after the first release of one.
+    Contents,
 }
 
 /// The segment that a frame stands in, as far as its checks need it.
@@ -118,6 +120,7 @@ impl FrameHeader {
             FrameKind::Mark => 2,
             FrameKind::Summary => 3,
             FrameKind::Repair => 4,
+            FrameKind::Contents => 5,
         };
         header[7] = 0;
         header[8..16].copy_from_slice(&home.log_id.to_le_bytes());
@@ -180,6 +183,7 @@ impl FrameHeader {
             2 => FrameKind::Mark,
             3 => FrameKind::Summary,
             4 => FrameKind::Repair,
+            5 => FrameKind::Contents,
             _ => return Err(unsupported),
         };
         Ok(FrameHeader {

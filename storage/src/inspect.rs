@@ -8,7 +8,7 @@ use crate::io::{FileId, SegmentSource};
 use crate::log::Lsn;
 use crate::record::PartKind;
 use crate::recovery::{
-    Event, FileKind, RecoveryError, Segment, TornTail, check_sequences, classify, replay,
+    Event, FileKind, RecoveryError, Segment, TornTail, classify, replay, settle_contents,
 };
 use crate::segment::Owner;
 
@@ -19,6 +19,8 @@ pub struct Report {
     pub spares: Vec<(FileId, u64)>,
     /// Files that a crash tore when they were about to be taken into use.
     pub torn_activations: Vec<FileId>,
+    /// Files of segments that their log has released; a start removes them.
+    pub released: Vec<FileId>,
     /// The logs by number.
     pub logs: BTreeMap<u64, LogReport>,
     /// What is wrong. A start would be refused if there is anything.
@@ -40,6 +42,8 @@ pub struct LogReport {
     pub summaries: u64,
     /// Frames that a repair left in the place of damaged ones.
     pub repairs: u64,
+    /// Frames that tell which segments the log consists of.
+    pub contents: u64,
     /// Records.
     pub records: u64,
     /// Records that a repair gave up: they have an LSN and are not there.
@@ -96,13 +100,16 @@ pub fn inspect(
             ..LogReport::default()
         };
         // With a gap in the log what stands before it can still be read.
-        if let Err(error) = check_sequences(&mut segments) {
-            report.damage.push(error);
-            let dense = (1..).zip(&segments);
-            let good = dense
-                .take_while(|(n, segment)| segment.header.sequence == *n)
-                .count();
-            segments.truncate(good);
+        match settle_contents(source, &mut segments) {
+            Ok(released) => report.released.extend(released),
+            Err(error) => {
+                report.damage.push(error);
+                let dense = (1..).zip(&segments);
+                let good = dense
+                    .take_while(|(n, segment)| segment.header.sequence == *n)
+                    .count();
+                segments.truncate(good);
+            }
         }
         let found = replay(source, &segments, &mut |event| {
             log.count(&event);
@@ -128,6 +135,7 @@ impl LogReport {
                     FrameKind::Mark => self.marks += 1,
                     FrameKind::Summary => self.summaries += 1,
                     FrameKind::Repair => self.repairs += 1,
+                    FrameKind::Contents => self.contents += 1,
                 }
                 self.given_up += u64::from(frame.record_count);
                 self.last_lsn = Lsn(frame.end_lsn().0 - 1);

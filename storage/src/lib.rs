@@ -12,7 +12,9 @@
 
 pub mod cache;
 mod checksum;
+pub mod cleaning;
 pub mod clock;
+pub mod contents;
 pub mod frame;
 pub mod index;
 pub mod inspect;

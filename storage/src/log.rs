@@ -18,11 +18,13 @@
 
 use std::collections::VecDeque;
 
+use crate::contents::{History, SEGMENTS_MAX, SealedSegment, SegmentEnd};
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind, padded_bytes};
 use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken};
 use crate::planted::{Bug, is_planted};
-use crate::record::{PARTS_MAX, PartKind, RecordSpec};
+use crate::record::{PARTS_MAX, PartKind, PartView, RecordSpec};
 use crate::segment::{Owner, SEGMENT_BYTES_MAX, SegmentHeader};
+use crate::store::partition_of;
 use crate::summary::{SUMMARY_BYTES_MAX, Summary};
 
 /// The ordinal of a record in its log, dense from 1; 0 is before the first.
@@ -130,6 +132,18 @@ pub enum Room {
     Full,
 }
 
+/// What a record is appended for, and with it how deep it may reach into the last spare segments.
+/// When no more can be had, the last ones belong to what makes room again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The store holds more after it: refused as soon as no more spares can be had.
+    Grow,
+    /// The store holds no more after it: a deletion, an edit, a value no longer than the one before.
+    Keep,
+    /// Cleaning moves what it found: every move leaves a segment nearer to its release.
+    Clean,
+}
+
 /// The log accepts and acknowledges nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poisoned {
@@ -160,6 +174,14 @@ pub struct LogCounters {
     pub marks: u64,
     /// Segments taken into use.
     pub segments: u64,
+    /// Records of those that cleaning moved.
+    pub moved_records: u64,
+    /// Bytes of those.
+    pub moved_bytes: u64,
+    /// Segments released.
+    pub released: u64,
+    /// Bytes of the frames that hold a commit, as the device sees them.
+    pub commit_bytes: u64,
 }
 
 /// Tokens of the log have this bit; those of reads do not.
@@ -186,6 +208,8 @@ struct OpenFrame<B> {
     body_bytes: usize,
     body_bytes_max: usize,
     record_count: u32,
+    /// Not all of its records were moved by cleaning.
+    has_commits: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,12 +231,19 @@ struct Write<B> {
     last_lsn: Lsn,
     /// The segment of a frame and its kind; a segment header has none.
     frame: Option<(FrameHome, FrameKind)>,
+    /// Files that nothing counts in any more once this write is durable.
+    releases: Vec<FileId>,
 }
 
 impl<B> Write<B> {
     /// Whether nothing else may be under way with it.
     fn is_alone(&self) -> bool {
-        matches!(self.frame, None | Some((_, FrameKind::Mark)))
+        match self.frame {
+            None | Some((_, FrameKind::Mark)) => true,
+            // What a release relies on must be durable before it.
+            Some((_, FrameKind::Contents)) => !is_planted(Bug::ContentsTooEarly),
+            Some(_) => false,
+        }
     }
 }
 
@@ -222,8 +253,18 @@ pub struct Log<P: Blocks> {
     blocks: P,
     spares: VecDeque<Spare>,
     spare_refused: bool,
+    /// Cleaning can still give segments back.
+    relief_comes: bool,
+    /// A file was removed, and what became of its room is not told yet.
+    room_returns: bool,
     /// Where the log ended before `segment`.
     before: LogStart,
+    /// What it held until there.
+    history: History,
+    /// Files of released segments that no contents frame has told yet.
+    releasing: Vec<FileId>,
+    /// Files of released segments that may be removed.
+    removable: Vec<FileId>,
     segment: Option<OpenSegment>,
     open: Option<OpenFrame<P::Block>>,
     /// Sealed writes in log order; the front is the oldest that is not durable.
@@ -256,15 +297,24 @@ pub struct Log<P: Blocks> {
     counters: LogCounters,
 }
 
-/// Spare segments that are to be ready ahead.
-const SPARES_READY: usize = 2;
+/// Spare segments that are to be ready: two ahead, and one that only cleaning takes.
+pub const SPARES_READY: usize = 3;
+/// With fewer spares nothing but cleaning goes on in a new segment.
+const SPARES_TO_ROTATE: usize = 2;
+/// What one more segment adds to a contents frame.
+const CONTENTS_ENTRY_BYTES: usize = 24;
 /// What a segment keeps free behind its commit frames: one mark and the summary. One mark is
 /// enough, because another one needs a commit frame between.
 const SEGMENT_TAIL_BYTES: u64 = (BLOCK_BYTES + SUMMARY_BYTES_MAX) as u64;
 
 impl<P: Blocks> Log<P> {
-    /// A writer that goes on after `start`, always in a new segment.
+    /// A writer that goes on after `start`, always in a new segment, and never releases one.
     pub fn new(config: LogConfig, start: LogStart, blocks: P) -> Self {
+        Self::with_history(config, start, History::default(), blocks)
+    }
+
+    /// A writer that goes on after `start` and what was before it, always in a new segment.
+    pub fn with_history(config: LogConfig, start: LogStart, history: History, blocks: P) -> Self {
         assert!(config.frame_bytes.is_multiple_of(BLOCK_BYTES) && config.frame_bytes > 0);
         assert!(config.frames_in_flight_max > 0 && config.frames_sealed_max > 0);
         Log {
@@ -272,7 +322,12 @@ impl<P: Blocks> Log<P> {
             blocks,
             spares: VecDeque::new(),
             spare_refused: false,
+            relief_comes: false,
+            room_returns: false,
             before: start,
+            history,
+            releasing: Vec::new(),
+            removable: Vec::new(),
             segment: None,
             open: None,
             writes: VecDeque::new(),
@@ -299,10 +354,39 @@ impl<P: Blocks> Log<P> {
     /// Whether a record of `bytes`, at most `record_bytes_max`, can be appended now; opens a frame
     /// or a segment if need be. The answer holds until anything else is asked of the log.
     #[inline]
-    pub fn room(&mut self, bytes: usize) -> Room {
+    pub fn room(&mut self, purpose: Purpose, bytes: usize) -> Room {
+        if self.is_kept_back(purpose) {
+            return self.no_room(purpose);
+        }
         match &self.open {
             Some(open) if bytes <= open.body_bytes_max - open.body_bytes => Room::Yes,
-            _ => self.make_room(bytes),
+            _ => self.make_room(purpose, bytes),
+        }
+    }
+
+    /// Whether what is left of the log is kept back from a record of this purpose. The last spare
+    /// belongs to cleaning: it needs at most one segment before it gives one back, and room in it to
+    /// tell so. Without it the log would be stuck for good.
+    fn is_kept_back(&self, purpose: Purpose) -> bool {
+        let is_needed = self.spares.is_empty() && self.segment.is_some();
+        match purpose {
+            Purpose::Clean => false,
+            _ if is_planted(Bug::NoReserve) => false,
+            Purpose::Keep => is_needed,
+            Purpose::Grow => is_needed || self.is_low(),
+        }
+    }
+
+    /// What to say when there is none: wait while room may come. What would grow is refused at once
+    /// when the disk is full; what makes room, or takes none, when cleaning cannot help either.
+    fn no_room(&self, purpose: Purpose) -> Room {
+        let comes = self.relief_comes || self.is_releasing() || self.room_returns;
+        match purpose {
+            _ if !self.spare_refused => Room::Wait,
+            Purpose::Grow => Room::Full,
+            Purpose::Keep if comes => Room::Wait,
+            Purpose::Keep => Room::Full,
+            Purpose::Clean => Room::Wait,
         }
     }
 
@@ -342,6 +426,8 @@ impl<P: Blocks> Log<P> {
             };
             open.body_bytes += bytes;
             let tombstone = record.parts[ordinal].kind == PartKind::Tombstone;
+            let last = &mut self.history.sequences[partition_of(record.slot)];
+            *last = (*last).max(record.sequence);
             segment.summary.note(
                 record.slot,
                 record.epoch,
@@ -350,13 +436,55 @@ impl<P: Blocks> Log<P> {
                 tombstone,
             );
         }
+        self.history.epoch_max = self.history.epoch_max.max(record.epoch);
         open.record_count += 1;
+        open.has_commits = true;
         self.appended.0 += 1;
         self.active_us = now_us;
         self.time_ms = self.time_ms.max(record.time_ms);
         self.counters.records += 1;
         self.counters.record_bytes += (open.body_bytes - before) as u64;
         self.appended
+    }
+
+    /// Appends a copy of a part that stands in a sealed segment, as a record of its own with the
+    /// version it has. [`Log::room`] must have said yes to its length for [`Purpose::Clean`]. `kind`
+    /// may make a tombstone of a put that has expired.
+    pub fn append_moved(
+        &mut self,
+        now_us: u64,
+        part: &PartView<'_>,
+        kind: PartKind,
+    ) -> (Lsn, Place) {
+        let open = self.open.as_mut().expect("room() opened a frame");
+        let segment = self
+            .segment
+            .as_mut()
+            .expect("an open frame stands in a segment");
+        let body = &mut open.block.bytes_mut()
+            [FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + open.body_bytes_max];
+        if open.record_count == 0 {
+            self.interval_end_us = now_us + self.config.interval_us;
+        }
+        let bytes = part.encode_moved(kind, &mut body[open.body_bytes..]);
+        let place = Place {
+            file: segment.file,
+            offset: segment.end_offset + (FRAME_HEADER_BYTES + open.body_bytes) as u64,
+            bytes: u32::try_from(bytes).expect("a part is bounded by the record limits"),
+        };
+        let is_tombstone = kind == PartKind::Tombstone;
+        let (slot, epoch, sequence) = (part.slot(), part.epoch(), part.sequence());
+        segment
+            .summary
+            .note(slot, epoch, sequence, place.offset, is_tombstone);
+        open.body_bytes += bytes;
+        open.record_count += 1;
+        self.appended.0 += 1;
+        self.counters.records += 1;
+        self.counters.record_bytes += bytes as u64;
+        self.counters.moved_records += 1;
+        self.counters.moved_bytes += bytes as u64;
+        (self.appended, place)
     }
 
     /// Somebody waits for `lsn`: its frame is written as soon as one may be.
@@ -396,6 +524,9 @@ impl<P: Blocks> Log<P> {
         if self.poisoned.is_some() {
             return;
         }
+        if self.is_releasing() && self.is_low() && !self.closing {
+            self.release_within();
+        }
         self.emit_waiting(io);
         if self.may_seal() {
             let interval_over = now_us >= self.interval_end_us;
@@ -421,7 +552,9 @@ impl<P: Blocks> Log<P> {
             // With writes under way the next completion is what pump has to wait for.
             let must_rest = self.writes.is_empty()
                 && match self.segment {
-                    Some(_) => self.closing || self.durable > self.recorded_durable,
+                    Some(_) => {
+                        self.closing || self.durable > self.recorded_durable || self.is_releasing()
+                    }
                     None => self.must_prove_start(),
                 };
             must_rest.then(|| self.active_us + self.config.idle_mark_us)
@@ -499,13 +632,119 @@ impl<P: Blocks> Log<P> {
             (self.config.segment_bytes_min()..=SEGMENT_BYTES_MAX).contains(&bytes),
             "a segment of {bytes} bytes"
         );
-        self.spare_refused = false;
         self.spares.push_back(Spare { file, salt, bytes });
+        self.room_returns = false;
+        self.spare_refused &= self.spares.len() < SPARES_READY;
     }
 
     /// No spare can be had for lack of space.
     pub fn spare_refused(&mut self) {
         self.spare_refused = true;
+        self.room_returns = false;
+    }
+
+    /// The segments before the open one, ascending. All of them are sealed, not all durable.
+    #[must_use]
+    pub fn sealed_segments(&self) -> &[SealedSegment] {
+        &self.history.segments
+    }
+
+    /// What the frames of a sealed segment are checked by.
+    #[must_use]
+    pub fn home_of(&self, segment: &SealedSegment) -> FrameHome {
+        FrameHome {
+            log_id: self.config.log_id,
+            segment_sequence: segment.end.sequence,
+            salt: segment.salt,
+        }
+    }
+
+    /// Bytes of copies that the log can surely take before a spare comes: in the open segment or, if
+    /// that is more, in the last spare. Frames that are filled up, and what tells the release, are
+    /// left out.
+    #[must_use]
+    pub fn sure_bytes(&self) -> u64 {
+        let list = padded_bytes(self.history.body_bytes() + CONTENTS_ENTRY_BYTES) as u64;
+        let taken = BLOCK_BYTES as u64 + SEGMENT_TAIL_BYTES + 2 * list;
+        let spare = self.spares.front().map_or(0, |spare| spare.bytes);
+        let open = self.open_segment_bytes_left().saturating_sub(list);
+        let most = spare.saturating_sub(taken).max(open);
+        // A part that does not fit any more leaves the rest of its frame empty.
+        if self.config.frame_bytes >= 64 << 10 {
+            most / 8 * 7
+        } else {
+            most / 2
+        }
+    }
+
+    /// Whether fewer spares are there than should be.
+    #[must_use]
+    pub fn lacks_spares(&self) -> bool {
+        self.spares.len() < SPARES_READY
+    }
+
+    /// How many segments the log may have, so that a list of them fills at most a quarter of one.
+    #[must_use]
+    pub fn segments_max(&self) -> usize {
+        let Some(spare) = self.spares.front().filter(|_| self.history.has_released) else {
+            return SEGMENTS_MAX;
+        };
+        let fixed = self.history.body_bytes() - self.history.segments.len() * CONTENTS_ENTRY_BYTES;
+        let list_bytes = usize::try_from(spare.bytes / 4).unwrap_or(usize::MAX);
+        (list_bytes.saturating_sub(FRAME_HEADER_BYTES + fixed) / CONTENTS_ENTRY_BYTES)
+            .min(SEGMENTS_MAX)
+    }
+
+    /// Bytes that may still be appended to the open segment, about.
+    #[must_use]
+    pub fn open_segment_bytes_left(&self) -> u64 {
+        self.segment.as_ref().map_or(0, |segment| {
+            let taken = segment.end_offset + SEGMENT_TAIL_BYTES;
+            let open = self.open.as_ref().map_or(0, |open| open.body_bytes as u64);
+            segment.header.segment_bytes.saturating_sub(taken + open)
+        })
+    }
+
+    /// Whether cleaning has something to do or to release, so that room comes back by itself.
+    pub fn expect_relief(&mut self, relief_comes: bool) {
+        self.relief_comes = relief_comes;
+    }
+
+    /// Whether no more spares can be had and the last ones are kept back.
+    #[must_use]
+    pub fn is_low(&self) -> bool {
+        self.spare_refused && self.spares.len() < SPARES_READY
+    }
+
+    /// Nothing in this sealed segment counts any more: whatever of it was still needed is appended
+    /// elsewhere. Its file may be removed as soon as [`Log::take_removable`] tells it, when the log
+    /// itself tells durably that the segment is gone, and with that all that was appended before.
+    pub fn release(&mut self, sequence: u64) {
+        let by_sequence = |segment: &SealedSegment| segment.end.sequence.cmp(&sequence);
+        let found = self.history.segments.binary_search_by(by_sequence);
+        let segment = self
+            .history
+            .segments
+            .remove(found.expect("only a sealed segment is released, once"));
+        self.history.has_released = true;
+        self.counters.released += 1;
+        match is_planted(Bug::RemoveBeforeTold) {
+            true => self.removable.push(segment.file),
+            false => self.releasing.push(segment.file),
+        }
+    }
+
+    /// Whether a release waits for a contents frame to tell it.
+    #[must_use]
+    pub fn is_releasing(&self) -> bool {
+        !self.releasing.is_empty()
+    }
+
+    /// The next file that may be removed.
+    pub fn take_removable(&mut self) -> Option<FileId> {
+        let file = self.removable.pop()?;
+        self.room_returns = true;
+        Some(file)
     }
 
     /// A clean stop: everything appended is written, then the summary of the segment. No record
@@ -546,7 +785,7 @@ impl<P: Blocks> Log<P> {
     }
 
     #[cold]
-    fn make_room(&mut self, bytes: usize) -> Room {
+    fn make_room(&mut self, purpose: Purpose, bytes: usize) -> Room {
         assert!(
             bytes <= self.config.record_bytes_max,
             "a record of {bytes} bytes"
@@ -569,6 +808,14 @@ impl<P: Blocks> Log<P> {
             segment.end_offset + block_bytes as u64 + tail_bytes <= segment.header.segment_bytes
         };
         if !self.segment.as_ref().is_some_and(fits) {
+            let needed = match purpose {
+                Purpose::Clean => 1,
+                _ if self.segment.is_none() || is_planted(Bug::NoReserve) => 1,
+                Purpose::Keep | Purpose::Grow => SPARES_TO_ROTATE,
+            };
+            if self.spares.len() < needed {
+                return self.no_room(purpose);
+            }
             let room = self.rotate();
             if room != Room::Yes {
                 return room;
@@ -583,21 +830,29 @@ impl<P: Blocks> Log<P> {
             body_bytes: 0,
             body_bytes_max,
             record_count: 0,
+            has_commits: false,
         });
         Room::Yes
     }
 
     /// Seals the segment with its summary and takes the next spare into use.
     fn rotate(&mut self) -> Room {
-        if self.spares.is_empty() {
-            return if self.spare_refused {
-                Room::Full
-            } else {
-                Room::Wait
-            };
+        assert!(!self.spares.is_empty(), "a spare is asked for before");
+        if self.history.segments.len() >= self.segments_max() {
+            return Room::Full;
         }
         let Some(mut block) = self.blocks.take(BLOCK_BYTES) else {
             return Room::Wait;
+        };
+        let contents = if self.history.has_released {
+            // The segment that is sealed now is one of them.
+            let body_bytes = self.history.body_bytes() + CONTENTS_ENTRY_BYTES;
+            let Some(block) = self.blocks.take(padded_bytes(body_bytes)) else {
+                return Room::Wait;
+            };
+            Some(block)
+        } else {
+            None
         };
         if self.segment.is_some() && !self.seal_segment() {
             return Room::Wait;
@@ -631,6 +886,9 @@ impl<P: Blocks> Log<P> {
             summary: Summary::new(),
         });
         self.counters.segments += 1;
+        if let Some(block) = contents {
+            self.push_contents(block);
+        }
         Room::Yes
     }
 
@@ -646,6 +904,16 @@ impl<P: Blocks> Log<P> {
             .encode(&mut block.bytes_mut()[FRAME_HEADER_BYTES..]);
         self.push_frame(FrameKind::Summary, block, body_bytes, 0);
         let segment = self.segment.take().expect("the caller checked");
+        self.history.segments.push(SealedSegment {
+            file: segment.file,
+            salt: segment.header.salt,
+            file_bytes: segment.header.segment_bytes,
+            end: SegmentEnd {
+                sequence: segment.header.sequence,
+                end_offset: segment.end_offset,
+                last_lsn: self.appended,
+            },
+        });
         self.before = LogStart {
             last_sequence: segment.header.sequence,
             end_offset: segment.end_offset,
@@ -661,6 +929,9 @@ impl<P: Blocks> Log<P> {
             return;
         }
         self.counters.frames += 1;
+        if open.has_commits {
+            self.counters.commit_bytes += padded_bytes(open.body_bytes) as u64;
+        }
         self.push_frame(
             FrameKind::Commit,
             open.block,
@@ -713,7 +984,44 @@ impl<P: Blocks> Log<P> {
             block: Some(block),
             last_lsn: self.sealed,
             frame,
+            releases: Vec::new(),
         });
+    }
+
+    /// Tells in the open segment which ones are before it.
+    fn push_contents(&mut self, mut block: P::Block) {
+        let body = &mut block.bytes_mut()[FRAME_HEADER_BYTES..];
+        let body_bytes = self.history.encode(body);
+        self.push_frame(FrameKind::Contents, block, body_bytes, 0);
+        let releases = std::mem::take(&mut self.releasing);
+        self.writes.back_mut().expect("just pushed").releases = releases;
+    }
+
+    /// Tells releases that are not to wait until the log needs another segment.
+    fn release_within(&mut self) {
+        let body_bytes = self.history.body_bytes();
+        let padded = padded_bytes(body_bytes) as u64;
+        let open = self
+            .open
+            .as_ref()
+            .map_or(0, |open| padded_bytes(open.body_bytes));
+        let fits = self.segment.as_ref().is_some_and(|segment| {
+            let taken = segment.end_offset + open as u64 + SEGMENT_TAIL_BYTES;
+            taken + padded <= segment.header.segment_bytes
+        });
+        if !fits {
+            // A new segment begins with what is to be told, and gives back more than it takes.
+            self.seal_open();
+            if !self.spares.is_empty() {
+                self.rotate();
+            }
+            return;
+        }
+        if let Some(block) = self.blocks.take(padded_bytes(body_bytes)) {
+            // A frame that was opened and never used gives its place.
+            self.seal_open();
+            self.push_contents(block);
+        }
     }
 
     fn emit_waiting(&mut self, io: &mut Vec<Io<P::Block>>) {
@@ -793,12 +1101,15 @@ impl<P: Blocks> Log<P> {
             self.emit_waiting(io);
             return;
         };
-        let idle = self.durable > self.recorded_durable
-            && now_us >= self.active_us + self.config.idle_mark_us;
+        let idle_long = now_us >= self.active_us + self.config.idle_mark_us;
+        let idle = idle_long && self.durable > self.recorded_durable;
         if self.closing {
             if !self.seal_segment() {
                 self.active_us = now_us;
             }
+        } else if idle_long && self.is_releasing() {
+            self.release_within();
+            self.active_us = now_us;
         } else if idle {
             assert!(
                 segment.end_offset + SEGMENT_TAIL_BYTES <= segment.header.segment_bytes,
@@ -833,6 +1144,7 @@ impl<P: Blocks> Log<P> {
                 let end_offset = write.offset + u64::from(write.len);
                 self.durable_end = (home.segment_sequence, end_offset);
             }
+            self.removable.extend_from_slice(&write.releases);
             self.writes.pop_front();
             self.front_token += 1;
         }

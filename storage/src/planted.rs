@@ -164,6 +164,29 @@ bugs! {
     RoomWithoutExpiry = "room-without-expiry",
     /// The time of a store steps with the wall clock.
     FollowWallClock = "follow-wall-clock",
+
+    // Planted with cleaning.
+
+    /// The frame that tells a release may be durable before what the release relies on.
+    ContentsTooEarly = "contents-too-early",
+    /// The file of a released segment is removed before the log tells of it.
+    RemoveBeforeTold = "remove-before-told",
+    /// Nothing is kept back for cleaning when the disk is full.
+    NoReserve = "no-reserve",
+    /// Cleaning leaves deletions out although older values may be there.
+    DropTombstone = "drop-tombstone",
+    /// The index points to a copy before it is durable.
+    MoveBeforeDurable = "move-before-durable",
+    /// Cleaning forgets some of what still counts.
+    ForgetOneMove = "forget-one-move",
+    /// Replay keeps pointing to the first of two equal parts, which is not counted on any more.
+    KeepFirstOfEqual = "keep-first-of-equal",
+    /// A last segment that holds no record is removed although it tells of releases.
+    ReleaseWithContents = "release-with-contents",
+    /// Segments that the log has released are replayed if their files are still there.
+    ReplayReleased = "replay-released",
+    /// A released file is removed while a read of it is under way.
+    RemoveUnderRead = "remove-under-read",
 }
 
 #[cfg(feature = "planted")]

@@ -309,6 +309,42 @@ impl<'a> PartView<'a> {
         self.kind
     }
 
+    /// Encodes a copy of the part as a record of its own, with the same version and time, to the start
+    /// of `into`, and returns its size. As a tombstone it has neither value nor expiry.
+    ///
+    /// # Panics
+    /// If `into` is too short.
+    pub fn encode_moved(&self, kind: PartKind, into: &mut [u8]) -> usize {
+        let len = if kind == self.kind {
+            into[..self.bytes.len()].copy_from_slice(self.bytes);
+            self.bytes.len()
+        } else {
+            assert!(kind == PartKind::Tombstone, "nothing becomes a put");
+            let part = PartSpec {
+                kind,
+                key: self.key(),
+                value: &[],
+                expiry_ms: None,
+                layout: 0,
+            };
+            let record = RecordSpec {
+                slot: self.slot(),
+                epoch: self.epoch(),
+                sequence: self.sequence(),
+                time_ms: self.time_ms(),
+                parts: &[part],
+                extension: &[],
+            };
+            record.encode_part(0, into)
+        };
+        let into = &mut into[..len];
+        into[9] |= FLAG_CLEANED;
+        into[10] = 1 << 4;
+        let crc = crc32(&into[8..]);
+        into[4..8].copy_from_slice(&crc.to_le_bytes());
+        len
+    }
+
     /// Position of the part in its record.
     #[must_use]
     pub fn ordinal(&self) -> usize {

@@ -9,18 +9,18 @@
 
 mod row;
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
+use crate::contents::{Contents, History, SealedSegment, SegmentEnd};
 use crate::frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, FrameHome, FrameKind};
 use crate::io::{BLOCK_BYTES, FileId, SegmentSource};
 use crate::log::{LogStart, Lsn, Place};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PartError, PartKind, PartView};
 use crate::segment::{FirstBlock, Owner, SegmentHeader};
-use crate::store::{PARTITIONS, Sequences, partition_of};
+use crate::store::partition_of;
 use crate::summary::Summary;
 
 pub use row::{Row, Rows, Verdict};
@@ -34,6 +34,8 @@ pub struct Segment {
     pub file_bytes: u64,
     /// Its first block.
     pub header: SegmentHeader,
+    /// Where it ends, if a contents frame tells.
+    pub told_end: Option<SegmentEnd>,
 }
 
 /// What the files of a data directory are, by their first blocks.
@@ -41,6 +43,10 @@ pub struct Segment {
 pub struct Survey {
     /// The segments of each log, in order.
     pub logs: BTreeMap<u64, Vec<Segment>>,
+    /// Files of segments that their log has released: nothing in them counts any more. They are to be
+    /// removed, but not before the file that tells so is synced: what was read of it may only have
+    /// been in memory.
+    pub released: BTreeMap<u64, Vec<FileId>>,
     /// Files that hold nothing and may be taken into use, with their lengths.
     pub spares: Vec<(FileId, u64)>,
     /// Files that were torn when they were about to be taken into use; they hold nothing that was
@@ -55,10 +61,8 @@ pub struct Survey {
 pub struct Recovered {
     /// Where the writer goes on.
     pub start: LogStart,
-    /// The last sequence of each partition.
-    pub sequences: Box<Sequences>,
-    /// The highest epoch of any part.
-    pub epoch_max: u32,
+    /// Its segments, and how far its sequences and epochs have gone.
+    pub history: History,
     /// Commit frames replayed.
     pub frames: u64,
     /// Records replayed.
@@ -94,8 +98,7 @@ impl Default for Recovered {
     fn default() -> Self {
         Recovered {
             start: LogStart::default(),
-            sequences: Box::new([0; PARTITIONS]),
-            epoch_max: 0,
+            history: History::default(),
             frames: 0,
             records: 0,
             given_up: 0,
@@ -264,8 +267,12 @@ pub fn survey(source: &mut impl SegmentSource, owner: Owner) -> Result<Survey, R
                 .push(segment),
         }
     }
-    for segments in survey.logs.values_mut() {
-        check_sequences(segments)?;
+    for (&log_id, segments) in &mut survey.logs {
+        let released = settle_contents(source, segments)?;
+        if !released.is_empty() {
+            survey.rows.insert(Row::Released);
+            survey.released.insert(log_id, released);
+        }
     }
     Ok(survey)
 }
@@ -351,46 +358,145 @@ pub(crate) fn classify(
             file,
             file_bytes,
             header,
+            told_end: None,
         })),
     }
 }
 
-/// Sorts the segments of a log; each number from 1 on must be there once.
-pub(crate) fn check_sequences(segments: &mut [Segment]) -> Result<(), RecoveryError> {
+/// Sorts the segments of a log, finds out which of them it consists of, and takes the released ones
+/// out. Each of the others must be there once.
+pub(crate) fn settle_contents(
+    source: &mut impl SegmentSource,
+    segments: &mut Vec<Segment>,
+) -> Result<Vec<FileId>, RecoveryError> {
     segments.sort_unstable_by_key(|segment| (segment.header.sequence, segment.file));
+    if let Some(pair) = segments
+        .array_windows()
+        .find(|[a, b]| a.header.sequence == b.header.sequence)
+    {
+        return Err(misplaced(
+            Row::SegmentTwice,
+            &pair[1],
+            pair[1].header.first_lsn,
+            None,
+        ));
+    }
+    let (dense_from, told, released) = match newest_contents(source, segments)? {
+        Some((from, contents)) => {
+            let listed = |sequence| {
+                let by_sequence = |end: &SegmentEnd| end.sequence.cmp(&sequence);
+                contents.segments.binary_search_by(by_sequence).ok()
+            };
+            let mut released = Vec::new();
+            segments.retain_mut(|segment| {
+                let sequence = segment.header.sequence;
+                if sequence >= from {
+                    return true;
+                }
+                segment.told_end = listed(sequence).map(|at| contents.segments[at]);
+                if segment.told_end.is_none() && !is_planted(Bug::ReplayReleased) {
+                    released.push(segment.file);
+                }
+                segment.told_end.is_some()
+            });
+            (from, contents.segments, released)
+        }
+        None => (1, Vec::new(), Vec::new()),
+    };
     // The first record that the segment before, the last whose place is sure, can hold.
     let mut lsn_before = Lsn(1);
-    for (expected, segment) in (1..).zip(segments.iter()) {
-        let header = &segment.header;
-        let (row, cause, lsn_from, lsn_to) = match header.sequence.cmp(&expected) {
-            Ordering::Equal => {
-                lsn_before = header.first_lsn;
-                continue;
-            }
-            Ordering::Less => (
-                Row::SegmentTwice,
-                "two files claim one place in the log",
-                header.first_lsn,
-                None,
-            ),
-            Ordering::Greater => (
+    let expected = told.iter().map(|end| end.sequence).chain(dense_from..);
+    for (expected, segment) in expected.zip(segments.iter()) {
+        if segment.header.sequence != expected {
+            let lsn_to = match told.iter().find(|end| end.sequence == expected) {
+                Some(end) => end.last_lsn,
+                None => segment.header.previous_end_lsn,
+            };
+            return Err(misplaced(
                 Row::SegmentMissing,
-                "the segment before it is missing",
+                segment,
                 lsn_before,
-                Some(header.previous_end_lsn),
-            ),
-        };
-        return Err(RecoveryError::Corrupt(Corruption {
-            row,
-            log_id: Some(header.log_id),
-            file: segment.file,
-            offset: 0,
-            lsn_from,
-            lsn_to,
-            cause,
-        }));
+                Some(lsn_to),
+            ));
+        }
+        lsn_before = segment.header.first_lsn;
     }
-    Ok(())
+    Ok(released)
+}
+
+fn misplaced(row: Row, segment: &Segment, lsn_from: Lsn, lsn_to: Option<Lsn>) -> RecoveryError {
+    RecoveryError::Corrupt(Corruption {
+        row,
+        log_id: Some(segment.header.log_id),
+        file: segment.file,
+        offset: 0,
+        lsn_from,
+        lsn_to,
+        cause: match row {
+            Row::SegmentTwice => "two files claim one place in the log",
+            _ => "a segment before it is missing",
+        },
+    })
+}
+
+/// The newest contents frame of a log and the sequence of the segment that holds it. A contents
+/// frame is under way alone, so one that checks proves that all before it was durable. A log that
+/// has released anything begins each segment with one, so only segments that hold no frame at all
+/// can stand behind it.
+pub(crate) fn newest_contents(
+    source: &mut impl SegmentSource,
+    segments: &[Segment],
+) -> Result<Option<(u64, Contents)>, RecoveryError> {
+    for segment in segments.iter().rev() {
+        let (has_frames, contents) = last_contents(source, segment)?;
+        if has_frames || contents.is_some() {
+            return Ok(contents.map(|contents| (segment.header.sequence, contents)));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a segment begins with a frame, and its last contents frame, going from frame to frame by
+/// their headers.
+fn last_contents(
+    source: &mut impl SegmentSource,
+    segment: &Segment,
+) -> Result<(bool, Option<Contents>), RecoveryError> {
+    let home = segment.header.home();
+    let limit = segment.header.segment_bytes.min(segment.file_bytes);
+    let mut window = Window {
+        file: segment.file,
+        start: 0,
+        filled: 0,
+    };
+    let mut buffer = Vec::new();
+    let (mut has_frames, mut newest) = (false, None);
+    let mut offset = BLOCK_BYTES as u64;
+    while offset < limit {
+        let Some(block) = window.bytes(source, &mut buffer, offset, BLOCK_BYTES)? else {
+            break;
+        };
+        let Ok(frame) = FrameHeader::read(home, offset, block) else {
+            break;
+        };
+        let padded = frame.padded_bytes();
+        if padded as u64 > limit - offset {
+            break;
+        }
+        if frame.kind == FrameKind::Contents {
+            let Some(bytes) = window.bytes(source, &mut buffer, offset, padded)? else {
+                break;
+            };
+            if !FrameHeader::body_is_intact(home, bytes) {
+                break;
+            }
+            let body = &bytes[FRAME_HEADER_BYTES..][..frame.body_bytes as usize];
+            newest = Contents::read(body).or(newest);
+        }
+        has_frames = true;
+        offset += padded as u64;
+    }
+    Ok((has_frames, newest))
 }
 
 /// Replays one log in order, handing every part of every good frame to `visit`.
@@ -430,14 +536,24 @@ pub(crate) fn replay(
         source,
         visit,
         buffer: Vec::new(),
+        has_contents: false,
         found: Recovered::default(),
     };
     for (index, segment) in segments.iter().enumerate() {
         let before = replay.found.start;
+        replay.has_contents = false;
         match segments.get(index + 1) {
-            Some(next) => replay.earlier_segment(segment, &next.header)?,
+            Some(next) => {
+                let told = segment.told_end.unwrap_or(SegmentEnd {
+                    sequence: segment.header.sequence,
+                    end_offset: next.header.previous_end_offset,
+                    last_lsn: next.header.previous_end_lsn,
+                });
+                replay.earlier_segment(segment, told)?;
+            }
             None => replay.last_segment(segment)?,
         }
+        let has_contents = replay.has_contents;
         let found = &mut replay.found;
         // A file that an earlier start has cut cannot be the last again.
         let mut earlier = segments[..index].iter();
@@ -446,7 +562,11 @@ pub(crate) fn replay(
             .is_some_and(|last| last.file_bytes < last.header.segment_bytes);
         if found.start.last_lsn > before.last_lsn {
             found.last_file = Some(segment.file);
-        } else if index + 1 == segments.len() && (before.is_unproven || is_cut) {
+        } else if index + 1 == segments.len()
+            && (before.is_unproven
+                || is_cut
+                || has_contents && !is_planted(Bug::ReleaseWithContents))
+        {
             found.rows.insert(Row::LastKept);
             // Its header is what the verdict on the segment before it rests on.
             found.last_file = Some(segment.file);
@@ -459,6 +579,24 @@ pub(crate) fn replay(
             found
                 .truncate
                 .retain(|&(file, _)| Some(file) != last || is_planted(Bug::CutBeforeRelease));
+            break;
+        }
+        found.history.segments.push(SealedSegment {
+            file: segment.file,
+            salt: segment.header.salt,
+            file_bytes: segment.file_bytes,
+            end: SegmentEnd {
+                sequence: segment.header.sequence,
+                end_offset: found.start.end_offset,
+                last_lsn: found.start.last_lsn,
+            },
+        });
+    }
+    for &(file, bytes) in &replay.found.truncate {
+        for segment in &mut replay.found.history.segments {
+            if segment.file == file {
+                segment.file_bytes = bytes;
+            }
         }
     }
     Ok(replay.found)
@@ -468,6 +606,8 @@ struct Replay<'a, S> {
     source: &'a mut S,
     visit: &'a mut dyn FnMut(Event<'_>) -> io::Result<()>,
     buffer: Vec<u8>,
+    /// The segment replayed last holds a contents frame.
+    has_contents: bool,
     found: Recovered,
 }
 
@@ -480,26 +620,28 @@ impl<S: SegmentSource> Replay<'_, S> {
     fn earlier_segment(
         &mut self,
         segment: &Segment,
-        next: &SegmentHeader,
+        told: SegmentEnd,
     ) -> Result<(), RecoveryError> {
         let lost = |row, found: &Recovered, cause| {
-            corrupt(row, segment, found, Some(next.previous_end_lsn), cause)
+            corrupt(row, segment, found, Some(told.last_lsn), cause)
         };
-        if segment.file_bytes < next.previous_end_offset {
+        if segment.file_bytes < told.end_offset {
             return Err(lost(
                 Row::EarlierCutShort,
                 &self.found,
                 "the file is shorter than the next segment says",
             ));
         }
-        if let Some(cause) = self.frames(segment, next.previous_end_offset)? {
+        if let Some(cause) = self.frames(segment, told.end_offset)? {
+            return Err(lost(Row::EarlierDamaged, &self.found, cause));
+        }
+        if self.found.start.last_lsn != told.last_lsn {
+            let cause = "it does not end with the record that was told";
             return Err(lost(Row::EarlierDamaged, &self.found, cause));
         }
         self.found.rows.insert(Row::EarlierIntact);
-        if segment.file_bytes > next.previous_end_offset {
-            self.found
-                .truncate
-                .push((segment.file, next.previous_end_offset));
+        if segment.file_bytes > told.end_offset {
+            self.found.truncate.push((segment.file, told.end_offset));
         }
         Ok(())
     }
@@ -567,6 +709,19 @@ impl<S: SegmentSource> Replay<'_, S> {
         let home = segment.header.home();
         let start = &mut self.found.start;
         let header = &segment.header;
+        if header.previous_sequence > start.last_sequence
+            && header.sequence.checked_sub(1) == Some(header.previous_sequence)
+            && header.first_lsn.0.checked_sub(1) == Some(header.previous_end_lsn.0)
+            && header.previous_end_lsn >= start.last_lsn
+        {
+            // What was between was released, as the contents tell: it has no gaps else.
+            *start = LogStart {
+                last_sequence: header.previous_sequence,
+                end_offset: header.previous_end_offset,
+                last_lsn: header.previous_end_lsn,
+                is_unproven: false,
+            };
+        }
         if header.first_lsn.0 != start.last_lsn.0 + 1
             || (
                 header.previous_sequence,
@@ -738,12 +893,24 @@ impl<S: SegmentSource> Replay<'_, S> {
                     return wrong(&self.found, "the summary does not agree with the segment");
                 }
             }
-            FrameKind::Mark | FrameKind::Summary => {
+            FrameKind::Contents if frame.record_count == 0 => {
+                let Some(contents) = Contents::read(body) else {
+                    return wrong(&self.found, "the list of segments cannot be read");
+                };
+                self.has_contents = true;
+                let history = &mut self.found.history;
+                history.has_released = true;
+                history.epoch_max = history.epoch_max.max(contents.epoch_max);
+                for (last, told) in history.sequences.iter_mut().zip(contents.sequences.iter()) {
+                    *last = (*last).max(*told);
+                }
+            }
+            FrameKind::Mark | FrameKind::Summary | FrameKind::Contents => {
                 return wrong(&self.found, "a frame without records counts some");
             }
         }
         self.visit(segment, Event::Frame(segment.file, frame))?;
-        if matches!(frame.kind, FrameKind::Mark | FrameKind::Summary) {
+        if !matches!(frame.kind, FrameKind::Commit | FrameKind::Repair) {
             return Ok(());
         }
         let mut start = 0;
@@ -754,9 +921,10 @@ impl<S: SegmentSource> Replay<'_, S> {
                 offset: frame.offset + (FRAME_HEADER_BYTES + start) as u64,
                 bytes: u32::try_from(bytes).expect("a part is shorter than its frame"),
             };
-            let last = &mut self.found.sequences[partition_of(part.slot())];
+            let history = &mut self.found.history;
+            let last = &mut history.sequences[partition_of(part.slot())];
             *last = (*last).max(part.sequence());
-            self.found.epoch_max = self.found.epoch_max.max(part.epoch());
+            history.epoch_max = history.epoch_max.max(part.epoch());
             let is_tombstone = part.kind() == PartKind::Tombstone;
             if let Some(summary) = summary {
                 let (epoch, sequence) = (part.epoch(), part.sequence());
@@ -869,6 +1037,7 @@ pub(crate) fn is_sound(frame: &FrameHeader, body: &[u8]) -> bool {
         FrameKind::Commit => count > 0 && count_records(body) == Ok(count),
         FrameKind::Mark => count == 0 && body.is_empty(),
         FrameKind::Summary => count == 0 && Summary::read(body).is_some(),
+        FrameKind::Contents => count == 0 && Contents::read(body).is_some(),
         FrameKind::Repair => kept_parts(body)
             .is_some_and(|parts| count_records(parts).is_ok_and(|records| records <= count)),
     }

@@ -13,10 +13,11 @@
 use std::collections::VecDeque;
 
 use crate::cache::{Cache, Cell};
+use crate::cleaning::{Cleaner, Live};
 use crate::clock::Clock;
 use crate::index::{CellId, Index, Position};
 use crate::io::{BLOCK_BYTES, Block, Blocks, Io, IoToken};
-use crate::log::{Log, Lsn, Place, Room};
+use crate::log::{Log, Lsn, Place, Purpose, Room};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec, part_bytes};
 
@@ -68,8 +69,10 @@ pub type Sequences = [u64; PARTITIONS];
 pub struct Store<P: Blocks> {
     log: Log<P>,
     blocks: P,
-    index: Index,
-    cache: Cache,
+    pub(crate) index: Index,
+    pub(crate) cache: Cache,
+    pub(crate) live: Live,
+    pub(crate) cleaner: Cleaner<P::Block>,
     epoch: u32,
     sequences: Box<Sequences>,
     clock: Clock,
@@ -92,6 +95,8 @@ impl<P: Blocks> Store<P> {
             blocks,
             index: memory.index,
             cache: memory.cache,
+            live: memory.live,
+            cleaner: Cleaner::new(),
             epoch,
             sequences: Box::new(sequences),
             clock: Clock::new(memory.time_ms),
@@ -195,16 +200,26 @@ impl<P: Blocks> Store<P> {
 
     /// Whether a record with one part for a key and value of these lengths can be logged now.
     #[inline]
-    pub fn room(&mut self, key_bytes: usize, value_bytes: usize, expires: bool) -> Room {
+    pub fn room(
+        &mut self,
+        purpose: Purpose,
+        key_bytes: usize,
+        value_bytes: usize,
+        expires: bool,
+    ) -> Room {
         let expires = expires && !is_planted(Bug::RoomWithoutExpiry);
         self.log
-            .room(part_bytes(key_bytes, value_bytes, expires, 0))
+            .room(purpose, part_bytes(key_bytes, value_bytes, expires, 0))
     }
 
     /// Whether a record of `bytes` of parts can be logged now.
     #[inline]
-    pub fn room_for(&mut self, bytes: usize) -> Room {
-        self.log.room(bytes)
+    pub fn room_for(&mut self, purpose: Purpose, bytes: usize) -> Room {
+        self.log.room(purpose, bytes)
+    }
+
+    pub(crate) fn take_block(&mut self, bytes: usize) -> Option<P::Block> {
+        self.blocks.take(bytes)
     }
 
     /// Adds a cell for a key that was found absent. It must be committed or discarded before
@@ -284,10 +299,16 @@ impl<P: Blocks> Store<P> {
                     .append(now_us, &record(&parts[..cells.len()]), &mut self.places)
             }
         };
+        self.cleaner.must_look = true;
         for (&place, &id) in self.places.iter().zip(cells) {
             let cell = self.cache.cell_mut(id);
             (cell.epoch, cell.sequence, cell.lsn) = (version.epoch, version.sequence, lsn);
             let position = self.index.position_of(cell.hash, id);
+            if let Some(old) = self.index.place(position) {
+                self.live.loses(old);
+            }
+            // A deletion counts like a value until it is durable and its entry leaves.
+            self.live.gains(place);
             if id == cells[0] || !is_planted(Bug::PlaceOfFirstKey) {
                 self.index.set_place(position, place, version.sequence);
             }
@@ -312,7 +333,12 @@ impl<P: Blocks> Store<P> {
             let cell = self.cache.cell(id);
             // A key that was set again since lives on; a later deletion has its own entry here.
             if cell.is_deleted() && cell.lsn == lsn {
-                self.index.remove(self.index.position_of(cell.hash, id));
+                let position = self.index.position_of(cell.hash, id);
+                if let Some(place) = self.index.place(position) {
+                    self.live.loses(place);
+                    self.live.gains_tombstone(place);
+                }
+                self.index.remove(position);
                 self.cache.remove(id);
             }
         }
@@ -413,6 +439,7 @@ pub struct Usage {
 pub struct Memory {
     index: Index,
     cache: Cache,
+    live: Live,
     time_ms: u64,
 }
 
@@ -423,6 +450,7 @@ impl Memory {
         Memory {
             index: Index::new(),
             cache: Cache::new(cache_bytes),
+            live: Live::default(),
             time_ms: 0,
         }
     }
@@ -486,17 +514,35 @@ impl Memory {
             }
         }
         match same {
-            Some((_, _, old)) if old >= new => {}
+            Some((_, _, old)) if old > new => {}
+            // A copy that cleaning made: the first one's segment may be released before the copy's.
+            Some((position, _, old)) if old == new && part.kind() == PartKind::Put => {
+                if !is_planted(Bug::KeepFirstOfEqual) {
+                    if let Some(old) = self.index.place(position) {
+                        self.live.loses(old);
+                    }
+                    self.live.gains(place);
+                    self.index.set_place(position, place, new.sequence);
+                }
+            }
             Some((position, cell, _))
                 if part.kind() == PartKind::Tombstone
                     && (cell.is_some() || !is_planted(Bug::KeepColdTombstone)) =>
             {
+                if let Some(old) = self.index.place(position) {
+                    self.live.loses(old);
+                }
+                self.live.gains_tombstone(place);
                 self.index.remove(position);
                 if let Some(id) = cell {
                     self.cache.remove(id);
                 }
             }
             Some((position, cell, _)) => {
+                if let Some(old) = self.index.place(position) {
+                    self.live.loses(old);
+                }
+                self.live.gains(place);
                 self.index.set_place(position, place, new.sequence);
                 if let Some(id) = cell {
                     self.cache.set_value(id, part.value(), expiry_ms);
@@ -504,8 +550,9 @@ impl Memory {
                     (cell.epoch, cell.sequence) = (new.epoch, new.sequence);
                 }
             }
-            None if part.kind() == PartKind::Tombstone => {}
+            None if part.kind() == PartKind::Tombstone => self.live.gains_tombstone(place),
             None => {
+                self.live.gains(place);
                 evict(&mut self.index, &mut self.cache, Lsn::default());
                 let id = self.cache.insert(hash, part.key(), part.value(), expiry_ms);
                 let cell = self.cache.cell_mut(id);

@@ -95,6 +95,8 @@ kinds! {
     Pause,
     /// The wall clock jumps.
     ClockJump,
+    /// A segment is cleaned and released.
+    Released,
 }
 
 kinds! {

@@ -1,7 +1,8 @@
 //! Damage that no crash explains: done to a directory at rest, and judged by what the format says
 //! can be proved of it.
 
-use penstock_storage::frame::{FrameHeader, FrameKind};
+use penstock_storage::contents::Contents;
+use penstock_storage::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
 
@@ -30,6 +31,8 @@ struct Segment {
     file: FileId,
     header: SegmentHeader,
     frames: Vec<Frame>,
+    /// What its last contents frame lists.
+    contents: Option<Vec<u64>>,
     /// Where the frames end.
     end: usize,
 }
@@ -44,6 +47,7 @@ fn header_of(image: &[u8]) -> Option<SegmentHeader> {
 fn read_segment(file: FileId, image: &[u8]) -> Option<Segment> {
     let header = header_of(image)?;
     let mut frames = Vec::new();
+    let mut contents = None;
     let mut end = BLOCK_BYTES;
     while let Some(bytes) = image.get(end..) {
         let Ok(frame) = FrameHeader::read(header.home(), end as u64, bytes) else {
@@ -52,6 +56,11 @@ fn read_segment(file: FileId, image: &[u8]) -> Option<Segment> {
         let next = end + frame.padded_bytes();
         if next > image.len() || !FrameHeader::body_is_intact(header.home(), &image[end..next]) {
             break;
+        }
+        if frame.kind == FrameKind::Contents {
+            let body = &image[end + FRAME_HEADER_BYTES..][..frame.body_bytes as usize];
+            contents = Contents::read(body)
+                .map(|contents| contents.segments.iter().map(|end| end.sequence).collect());
         }
         let is_last = frame.kind == FrameKind::Summary;
         frames.push(Frame {
@@ -68,6 +77,7 @@ fn read_segment(file: FileId, image: &[u8]) -> Option<Segment> {
         file,
         header,
         frames,
+        contents,
         end,
     })
 }
@@ -105,6 +115,29 @@ fn segments(disk: &Disk) -> Vec<Segment> {
     found
 }
 
+/// The segments that their log has released, by its newest contents frame.
+fn released(all: &[Segment], disk: &Disk) -> Vec<FileId> {
+    let mut released = Vec::new();
+    let is_there = |segment: &&Segment| !disk.missing.iter().any(|(file, _)| *file == segment.file);
+    for log in all.chunk_by(|a, b| a.header.log_id == b.header.log_id) {
+        let told = log.iter().filter(is_there).rev().find_map(|segment| {
+            let contents = segment.contents.clone()?;
+            Some((segment.header.sequence, contents))
+        });
+        let Some((from, contents)) = told else {
+            continue;
+        };
+        released.extend(
+            log.iter()
+                .filter(|segment| {
+                    segment.header.sequence < from && !contents.contains(&segment.header.sequence)
+                })
+                .map(|segment| segment.file),
+        );
+    }
+    released
+}
+
 /// What a start must make of the disk as it is.
 #[must_use]
 pub fn expected(disk: &Disk) -> Expected {
@@ -112,8 +145,25 @@ pub fn expected(disk: &Disk) -> Expected {
         return Expected::Refusal;
     }
     let all = segments(disk);
+    let released = released(&all, disk);
     let mut verdict = Expected::Harmless;
     for (index, segment) in all.iter().enumerate() {
+        if released.contains(&segment.file) {
+            // Its header is still looked at, nothing else.
+            let is_touched = disk
+                .damages
+                .iter()
+                .any(|damage| damage.file == segment.file)
+                || disk.missing.iter().any(|(file, _)| *file == segment.file)
+                || disk
+                    .unreadable()
+                    .iter()
+                    .any(|(file, _)| *file == segment.file);
+            if is_touched {
+                verdict = worse(verdict, Expected::Hole);
+            }
+            continue;
+        }
         let is_missing = |file| disk.missing.iter().any(|(missing, _)| *missing == file);
         let successor = all
             .get(index + 1)

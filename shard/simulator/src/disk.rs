@@ -178,6 +178,8 @@ pub struct Disk {
     pub read_us: u64,
     /// No file can be made.
     pub is_full: bool,
+    /// Whole segment files that there is room for; 0 for any number.
+    pub files_max: usize,
     /// Changes of files by a start until it is cut off.
     pub changes_left: Option<u64>,
     /// The next reads by a start that fail.
@@ -206,6 +208,7 @@ impl Disk {
             write_us: 90,
             read_us: 70,
             is_full: false,
+            files_max: 0,
             changes_left: None,
             start_read_errors: 0,
             random,
@@ -221,7 +224,10 @@ impl Disk {
 
     /// A new segment file of zeros, or `None` if the disk is full.
     pub fn create(&mut self, bytes: u64) -> Option<FileId> {
-        if self.is_full {
+        let used: usize = self.files.values().map(|file| file.image.len()).sum();
+        let more = usize::try_from(bytes).expect("small files");
+        let is_crowded = self.files_max > 0 && used + more > self.files_max * more;
+        if self.is_full || is_crowded {
             self.hit(Fault::NoSpace);
             return None;
         }
@@ -236,6 +242,15 @@ impl Disk {
             },
         );
         Some(file)
+    }
+
+    /// Removes a file for good.
+    pub fn unlink(&mut self, file: FileId) {
+        let state = self.files.remove(&file).expect("a file of the log");
+        if state.image.iter().skip(BLOCK_BYTES).any(|&byte| byte != 0) {
+            self.old.push_front(state.image);
+            self.old.truncate(8);
+        }
     }
 
     /// Takes a request; its ticket and when it ends.
@@ -765,12 +780,7 @@ impl SegmentFiles for Files {
 
     fn remove(&mut self, file: FileId) -> io::Result<()> {
         self.change()?;
-        let mut disk = self.0.borrow_mut();
-        let state = disk.files.remove(&file).expect("a file of the log");
-        if state.image.iter().skip(BLOCK_BYTES).any(|&byte| byte != 0) {
-            disk.old.push_front(state.image);
-            disk.old.truncate(8);
-        }
+        self.0.borrow_mut().unlink(file);
         Ok(())
     }
 

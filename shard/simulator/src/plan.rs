@@ -3,6 +3,7 @@
 use penstock_net::level::AckLevel;
 use penstock_net::request::Expiry;
 use penstock_net::slot::slot_of;
+use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::log::SyncMethod;
 
 use crate::coverage::Operation;
@@ -78,6 +79,10 @@ pub struct Plan {
     pub idle_mark_us: u64,
     /// Bytes of a segment beyond the least that is possible.
     pub segment_bytes_more: u64,
+    /// When and how fast to clean.
+    pub cleaning: CleaningConfig,
+    /// Segment files that the disk has room for; 0 for any number.
+    pub files_max: usize,
     /// Bytes of the value cache of each shard.
     pub cache_bytes: usize,
     /// Bytes of memory for the device of each shard.
@@ -210,6 +215,12 @@ impl Plan {
             interval_us: random.pick(&[1_000, 5_000, 20_000, 100_000]),
             idle_mark_us: random.pick(&[500, 2_000, 5_000]),
             segment_bytes_more: random.pick(&[0, 4096, 65_536, 262_144]),
+            cleaning: CleaningConfig {
+                space_percent_max: random.pick(&[101, 110, 130, 140, 200]),
+                bytes_per_s: random.pick(&[4_096, 1 << 20, 32 << 20]),
+                log_bytes_max: 0,
+            },
+            files_max: random.pick(&[0, 0, 0, 5, 8, 14]) * usize::from(shards),
             cache_bytes: random.pick(&[0, 2_000, 8_000, 32_000, 1 << 20]),
             pool_bytes: random.pick(&[0, 16 << 10, 192 << 10, 4 << 20]),
             level_min: random.pick(&[

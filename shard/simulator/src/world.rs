@@ -22,7 +22,7 @@ use penstock_shard::opening::{self, OpeningError, open_shard, take_inventory};
 use penstock_shard::{
     Event as ShardEvent, Mail, Now, Outbox, SessionId, Shard, ShardConfig, Topology,
 };
-use penstock_storage::io::Io;
+use penstock_storage::io::{FileId, Io};
 use penstock_storage::log::{LogConfig, Lsn};
 use penstock_storage::record::part_bytes;
 use penstock_storage::recovery::RecoveryError;
@@ -65,6 +65,7 @@ enum Event {
     DiskDone { run: u64, shard: usize, ticket: u64 },
     Mail { run: u64, to: usize, mail: Mail },
     Spare { run: u64, shard: usize },
+    Remove { run: u64, file: FileId },
     Exit { run: u64 },
     Connect { link: usize },
     ToServer { link: usize, bytes: Vec<u8> },
@@ -264,15 +265,17 @@ impl World {
         let plan = Plan::new(seed);
         let coverage = Rc::new(RefCell::new(Coverage::default()));
         let mut disk = Disk::new(Random::new(seed, 2), Rc::clone(&coverage));
+        disk.files_max = plan.files_max;
         disk.faults = plan.disk;
         (disk.write_us, disk.read_us) = plan.disk_us;
         let mut oracle = Oracle::new(plan.keys.clone());
         oracle.may_fail_to_read =
             plan.budget == Budget::Detectable || plan.disk.read_error + plan.disk.bad_read > 0;
-        oracle.may_be_full = plan
-            .blows
-            .iter()
-            .any(|(_, blow)| matches!(blow, Blow::NoSpace(_)));
+        oracle.may_be_full = plan.files_max > 0
+            || plan
+                .blows
+                .iter()
+                .any(|(_, blow)| matches!(blow, Blow::NoSpace(_)));
         let clients = (0..plan.clients)
             .map(|_| Client {
                 link: None,
@@ -384,6 +387,12 @@ impl World {
             }
             Event::Spare { run, shard } => {
                 self.spare(run, shard);
+                Ok(())
+            }
+            Event::Remove { run, file } => {
+                if self.is_run(run) {
+                    self.disk.borrow_mut().unlink(file);
+                }
                 Ok(())
             }
             Event::Exit { run } => {
@@ -670,6 +679,7 @@ impl World {
                 idle_us_max: 60_000_000,
                 mailed_items_max: self.plan.mailed_items_max,
                 hash_seed: self.chance.bits(),
+                cleaning: self.plan.cleaning,
             };
             let log = self.log_config(shard);
             // What the log needs at the least; reads share it.
@@ -830,7 +840,12 @@ impl World {
             }
             None => {
                 self.step(shard, ShardEvent::SpareRefused);
-                self.at(self.now_us + 1_000_000, Event::Spare { run, shard });
+                // The helper tries again whenever a file was removed; this is as good.
+                let again_us = match self.plan.files_max {
+                    0 => 1_000_000,
+                    _ => 20_000,
+                };
+                self.at(self.now_us + again_us, Event::Spare { run, shard });
             }
         }
     }
@@ -930,6 +945,11 @@ impl World {
             core.mail_us[to] = core.mail_us[to].max(now.us + delay_us);
             let when_us = core.mail_us[to];
             self.at(when_us, Event::Mail { run, to, mail });
+        }
+        for file in outbox.removals.drain(..) {
+            self.coverage.borrow_mut().fault(Fault::Released);
+            let when_us = now.us + self.chance.latency(5_000);
+            self.at(when_us, Event::Remove { run, file });
         }
         for _ in 0..outbox.spares {
             let when_us = now.us + self.chance.latency(5_000);
@@ -1691,6 +1711,7 @@ impl World {
         {
             let mut disk = self.disk.borrow_mut();
             disk.faults = DiskFaults::default();
+            disk.files_max = 0;
             disk.is_full = false;
         }
         self.plan.slow_network = 0;
@@ -1868,6 +1889,7 @@ fn is_of_node(event: &Event) -> bool {
             | Event::DiskDone { .. }
             | Event::Mail { .. }
             | Event::Spare { .. }
+            | Event::Remove { .. }
             | Event::Connect { .. }
             | Event::ToServer { .. }
             | Event::Sent { .. }
@@ -1883,6 +1905,7 @@ fn code_of(event: &Event) -> u64 {
         Event::Mail { to, .. } => 4 + 64 * (*to as u64),
         Event::Spare { shard, .. } => 5 + 64 * (*shard as u64),
         Event::Exit { .. } => 6,
+        Event::Remove { file, .. } => 17 + 64 * u64::from(file.0),
         Event::Connect { link } => 7 + 64 * (*link as u64),
         Event::ToServer { link, .. } => 8 + 64 * (*link as u64),
         Event::Sent { link } => 9 + 64 * (*link as u64),

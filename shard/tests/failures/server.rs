@@ -381,5 +381,6 @@ fn shard_config() -> ShardConfig {
         idle_us_max: 0,
         mailed_items_max: 64,
         hash_seed: 7,
+        cleaning: penstock_storage::cleaning::CleaningConfig::default(),
     }
 }

@@ -137,7 +137,7 @@ impl Node {
                     let file = device.files.get_mut(&file).expect("it was read");
                     file.truncate(bytes);
                 }
-                (start, sequences) = (found.start, *found.sequences);
+                (start, sequences) = (found.start, *found.history.sequences);
             }
             let mut log = Log::new(config, start, Heap);
             for &(file, bytes) in &survey.spares {
@@ -406,6 +406,7 @@ fn shard_config(shard: u16, topology: Topology) -> ShardConfig {
         idle_us_max: 10_000_000,
         mailed_items_max: 4096,
         hash_seed: HASH_SEED,
+        cleaning: penstock_storage::cleaning::CleaningConfig::default(),
     }
 }
 

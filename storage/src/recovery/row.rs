@@ -81,8 +81,11 @@ rows! {
     OtherFormat = "other-format", Refuse,
         "a segment, frame, part or item of an unknown version, stream, kind, flag or must-understand tag that checks",
         "refused as another format";
+    Released = "released", Serve,
+        "a segment before the newest contents frame of its log that does not list it",
+        "released by cleaning; nothing in it counts and it is deleted";
     SegmentMissing = "segment-missing", Refuse,
-        "a sequence from 1 to the last is not there",
+        "a sequence that the newest contents frame lists, or one behind it, is not there; without such a frame, one from 1 on",
         "damage: segments are never deleted before their successors";
     SegmentTwice = "segment-twice", Refuse,
         "a sequence is there twice",

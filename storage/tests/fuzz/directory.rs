@@ -153,7 +153,7 @@ fn append(device: &mut Device, log: &mut Log<Heap>, before: usize, parts: &Parts
         parts: &specs,
         extension: &[],
     };
-    while log.room(record.bytes()) != Room::Yes {
+    while log.room(penstock_storage::log::Purpose::Grow, record.bytes()) != Room::Yes {
         flush(device, log, 0);
     }
     let lsn = log.append(0, &record, &mut [Place::default(); PARTS_MAX]);

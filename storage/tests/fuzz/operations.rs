@@ -218,7 +218,11 @@ impl World {
             let value_len = value.as_ref().map_or(0, Vec::len);
             part_bytes(key(*number).len(), value_len, false, 0)
         });
-        if self.store.room_for(bytes.sum()) != Room::Yes {
+        if self
+            .store
+            .room_for(penstock_storage::log::Purpose::Grow, bytes.sum())
+            != Room::Yes
+        {
             return;
         }
         let cells: Vec<CellId> = change
@@ -320,7 +324,7 @@ impl World {
                 let file = self.device.files.get_mut(&file).expect("it was read");
                 file.truncate(bytes);
             }
-            (start, sequences) = (found.start, *found.sequences);
+            (start, sequences) = (found.start, *found.history.sequences);
             records = usize::try_from(found.records).expect("few records");
         }
         assert!(

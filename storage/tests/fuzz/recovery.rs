@@ -231,7 +231,7 @@ fn start(directory: &Directory, device: &mut Device, is_forged: bool) -> bool {
         let log: &LogReport = &report.logs[log_id];
         assert_eq!(
             (log.records, log.epoch_max, log.torn),
-            (found.records, found.epoch_max, found.torn)
+            (found.records, found.history.epoch_max, found.torn)
         );
         // A forged repair frame can hold records too.
         assert!(is_forged || log.commit_frames == found.frames);

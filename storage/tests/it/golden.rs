@@ -70,7 +70,10 @@ fn written() -> Vec<u8> {
         parts: &[part],
         extension: &[],
     };
-    assert_eq!(log.room(record.bytes()), Room::Yes);
+    assert_eq!(
+        log.room(penstock_storage::log::Purpose::Grow, record.bytes()),
+        Room::Yes
+    );
     let lsn = log.append(0, &record, &mut [Place::default(); PARTS_MAX]);
     log.want_durable(lsn);
     let mut requests = Vec::new();

@@ -136,19 +136,38 @@ fn records_beyond_the_queue_wait_and_find_room_after_a_completion() {
             "the queue has no end"
         );
     }
-    assert_eq!(journal.log.room(3_000), Room::Wait);
+    assert_eq!(
+        journal
+            .log
+            .room(penstock_storage::log::Purpose::Grow, 3_000),
+        Room::Wait
+    );
     journal.flush();
-    assert_eq!(journal.log.room(3_000), Room::Yes);
+    assert_eq!(
+        journal
+            .log
+            .room(penstock_storage::log::Purpose::Grow, 3_000),
+        Room::Yes
+    );
 }
 
 #[test]
 fn without_a_spare_the_log_is_full_until_one_comes() {
     let mut journal = Journal::new(SyncMethod::DurableWrite, 1);
-    assert_eq!(journal.log.room(100), Room::Wait);
+    assert_eq!(
+        journal.log.room(penstock_storage::log::Purpose::Grow, 100),
+        Room::Wait
+    );
     journal.log.spare_refused();
-    assert_eq!(journal.log.room(100), Room::Full);
+    assert_eq!(
+        journal.log.room(penstock_storage::log::Purpose::Grow, 100),
+        Room::Full
+    );
     journal.add_spares();
-    assert_eq!(journal.log.room(100), Room::Yes);
+    assert_eq!(
+        journal.log.room(penstock_storage::log::Purpose::Grow, 100),
+        Room::Yes
+    );
 }
 
 #[test]
@@ -195,7 +214,12 @@ fn a_failed_write_or_sync_is_final() {
                 (journal.disk.under_way(), journal.log.durable()),
                 (0, durable)
             );
-            assert_eq!(journal.log.room(RECORD_BYTES_MAX), Room::Wait);
+            assert_eq!(
+                journal
+                    .log
+                    .room(penstock_storage::log::Purpose::Grow, RECORD_BYTES_MAX),
+                Room::Wait
+            );
             assert_eq!(journal.log.deadline_us(), None);
         }
     }
@@ -206,7 +230,10 @@ fn a_closed_log_reads_back_as_clean_and_gives_no_room() {
     let mut journal = ready(SyncMethod::DurableWrite);
     journal.put(b"second", b"2");
     journal.close();
-    assert_eq!(journal.log.room(8), Room::Wait);
+    assert_eq!(
+        journal.log.room(penstock_storage::log::Purpose::Grow, 8),
+        Room::Wait
+    );
     let found = read_back(&mut journal.disk).unwrap();
     let recovered = found.recovered.unwrap();
     assert!(recovered.is_clean() && recovered.torn.is_none());
@@ -247,7 +274,10 @@ fn restarts_without_a_record_cost_no_disk() {
     for turn in 0..200 {
         journal.add_spares();
         // A request that was refused: it asked for room and wrote nothing.
-        assert_eq!(journal.log.room(100), Room::Yes);
+        assert_eq!(
+            journal.log.room(penstock_storage::log::Purpose::Grow, 100),
+            Room::Yes
+        );
         journal.flush();
         if turn % 2 == 0 {
             journal.close();

@@ -1,5 +1,6 @@
 //! A log over the disk of the tests, with what was appended beside it.
 
+use penstock_storage::contents::History;
 use penstock_storage::io::{FileId, Io};
 use penstock_storage::log::{Log, LogConfig, LogStart, Lsn, Place, Room, SyncMethod};
 use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
@@ -97,7 +98,11 @@ impl Journal {
             parts: &specs,
             extension: &[],
         };
-        if self.log.room(record.bytes()) != Room::Yes {
+        if self
+            .log
+            .room(penstock_storage::log::Purpose::Grow, record.bytes())
+            != Room::Yes
+        {
             return None;
         }
         let mut places = [Place::default(); PARTS_MAX];
@@ -158,12 +163,17 @@ impl Journal {
             .recovered
             .as_ref()
             .map_or(LogStart::default(), |recovered| recovered.start);
-        self.log = Log::new(
+        let history = restart
+            .recovered
+            .as_ref()
+            .map_or(History::default(), |recovered| recovered.history.clone());
+        self.log = Log::with_history(
             LogConfig {
                 incarnation,
                 ..config(sync)
             },
             start,
+            history,
             Heap,
         );
         for (file, bytes) in &restart.spares {
@@ -187,7 +197,11 @@ pub struct Restart {
 /// Recovers the one log of `disk` and tidies the files as the server does at its start.
 pub fn read_back(disk: &mut Disk) -> Result<Restart, RecoveryError> {
     let survey = survey(disk, OWNER)?;
-    for file in &survey.torn_activations {
+    for file in survey
+        .torn_activations
+        .iter()
+        .chain(survey.released.values().flatten())
+    {
         disk.files.remove(file);
     }
     assert!(survey.logs.keys().all(|&log_id| log_id == LOG_ID));

@@ -138,7 +138,11 @@ impl Shop {
             .iter()
             .map(|(key, value)| part_bytes(key.len(), value.as_ref().map_or(0, Vec::len), false, 0))
             .sum();
-        if self.store.room_for(bytes) != Room::Yes {
+        if self
+            .store
+            .room_for(penstock_storage::log::Purpose::Grow, bytes)
+            != Room::Yes
+        {
             return false;
         }
         let keys: Vec<Vec<u8>> = change.iter().map(|(key, _)| key.clone()).collect();
@@ -235,8 +239,11 @@ impl Shop {
             if let Some(file) = recovered.release {
                 self.disk.files.remove(&file);
             }
-            (start, sequences, records) =
-                (recovered.start, *recovered.sequences, recovered.records);
+            (start, sequences, records) = (
+                recovered.start,
+                *recovered.history.sequences,
+                recovered.records,
+            );
         }
         let records = usize::try_from(records).expect("small");
         assert!(records >= durable);

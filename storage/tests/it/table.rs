@@ -202,6 +202,27 @@ table! {
         refused(&unknown_kind, "kind 9");
     }
 
+    Released: fn a_segment_that_the_contents_do_not_list_is_deleted() {
+        let mut journal = log_of(3);
+        for _ in 0..2 {
+            journal.close();
+            journal.restart(SyncMethod::DurableWrite).unwrap();
+            put(&mut journal);
+        }
+        journal.log.release(1);
+        journal.idle();
+        assert_eq!(journal.log.take_removable(), Some(FIRST));
+        let files = segments(&journal);
+        assert!(files.contains_key(&FIRST), "nobody removed it yet");
+        let rows = [Row::Released, Row::EarlierIntact, Row::LastMarked];
+        let mut disk = Disk::holding(files);
+        let restart = read_back(&mut disk).unwrap();
+        assert!(restart.rows.iter().eq(rows));
+        assert!(!disk.files.contains_key(&FIRST));
+        assert_eq!(restart.records.len(), 2, "those of the other segments");
+        assert_eq!(restart.recovered.unwrap().start.last_lsn, Lsn(5));
+    }
+
     SegmentMissing: fn a_segment_that_is_gone_is_damage() {
         let mut files = two_segments();
         files.remove(&FIRST);

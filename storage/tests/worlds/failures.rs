@@ -237,7 +237,10 @@ impl Shop {
             for (key, _) in change {
                 self.warm(key)?;
             }
-            match self.store.room_for(bytes) {
+            match self
+                .store
+                .room_for(penstock_storage::log::Purpose::Grow, bytes)
+            {
                 Room::Yes => break,
                 Room::Full => self.noticed += 1,
                 Room::Wait => {}

@@ -157,7 +157,11 @@ impl Life {
             parts: &specs,
             extension: &[],
         };
-        if self.log.room(record.bytes()) != Room::Yes {
+        if self
+            .log
+            .room(penstock_storage::log::Purpose::Grow, record.bytes())
+            != Room::Yes
+        {
             return None;
         }
         let mut places = [Place::default(); PARTS_MAX];

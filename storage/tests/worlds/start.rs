@@ -82,7 +82,7 @@ pub fn start(source: &mut impl SegmentSource, appended: &[Record]) -> Result<Sta
     let told = (
         found.records,
         found.start.last_lsn.0,
-        found.sequences[PARTITION],
+        found.history.sequences[PARTITION],
     );
     if replay.parts_left != 0 || told != (records as u64, records as u64, records as u64) {
         return Err(NoStart::Wrong(format!(

@@ -1,0 +1,802 @@
+//! Making room: what still counts in a segment of which little does is appended again, and the
+//! segment is released.
+//!
+//! The life of a segment that is cleaned: it is picked by what it gives back for what it costs
+//! (Rosenblum and Ousterhout, "The design and implementation of a log-structured file system",
+//! 1991); read in chunks, past the cache; each part is judged by [`Store::fate`] and, if it still
+//! counts, copied into the open frame beside the commits, with the version that it has. When a copy
+//! is durable the index points to it. When all of the segment has been judged it is released: the
+//! log tells so in a contents frame, which is durable only when everything before it is, copies and
+//! newer values alike. Then nothing can bring the file back, and it is removed.
+//!
+//! What must hold:
+//! - for each key, the order of the parts in the log is the order of their versions, but for copies
+//!   of a deletion: only the newest part of a key is ever copied, so a copy stands behind all older
+//!   parts. So a deletion must stay as long as a segment stands before it, and no longer;
+//! - the index points to a copy only when it is durable, because a cold key is read from there;
+//! - a segment is judged only when it is sealed and durable to its end.
+//!
+//! Copies share the chain of the commits: a chain of their own would need a rule by which two logs
+//! agree on an order, and it would spare nothing where all keys are equally hot.
+
+use std::collections::VecDeque;
+
+use crate::contents::SealedSegment;
+use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind};
+use crate::index::Candidate;
+use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoToken};
+use crate::log::{Lsn, Place, Purpose, Room};
+use crate::planted::{Bug, is_planted};
+use crate::record::{PartKind, PartView, part_bytes};
+use crate::store::Store;
+
+/// Tokens of reads for cleaning have this bit; those of other reads and of the log do not.
+pub const CLEAN_TOKEN_BIT: u64 = 1 << 61;
+
+/// When and how fast a shard cleans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CleaningConfig {
+    /// Cleaning keeps the bytes of all segments under this share of the bytes that count, in
+    /// percent, more than 100. Lower costs more copies: about 1.7 bytes are written for each byte
+    /// that is overwritten evenly at 150, 2.2 at 130.
+    pub space_percent_max: u32,
+    /// Bytes read and copied in a second while there is little to do, at least 4096. The rate rises
+    /// with every percent above the target, and is without bound when the disk is full.
+    pub bytes_per_s: u64,
+    /// Bytes of segments that the log may take; 0 for what the disk has. Near it, cleaning hurries.
+    pub log_bytes_max: u64,
+}
+
+impl Default for CleaningConfig {
+    fn default() -> Self {
+        CleaningConfig {
+            space_percent_max: 140,
+            bytes_per_s: 32 << 20,
+            log_bytes_max: 0,
+        }
+    }
+}
+
+/// What cleaning did since the store was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CleaningCounters {
+    /// Segments judged to their end.
+    pub segments: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Bytes of those.
+    pub read_bytes: u64,
+    /// Deletions that were left out because nothing older than them was there any more.
+    pub tombstones_dropped: u64,
+    /// Values that had expired and were left out.
+    pub expired_dropped: u64,
+    /// Segments that cannot be cleaned because something in them cannot be read or does not check.
+    pub damaged: u64,
+}
+
+/// A segment that cleaning found damaged. It is left as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged {
+    /// Its file.
+    pub file: FileId,
+    /// Where the frame stands that does not check or cannot be read.
+    pub offset: u64,
+}
+
+/// Bytes in each file that count.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    files: Vec<FileBytes>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct FileBytes {
+    /// Of parts that the index points to.
+    parts: u64,
+    /// Of deletions that may still be needed.
+    tombstones: u64,
+}
+
+/// File numbers are below this; the index has no more bits for them.
+pub const FILES_MAX: u32 = 1 << 20;
+
+impl Live {
+    #[inline]
+    fn file(&mut self, file: FileId) -> &mut FileBytes {
+        let at = file.0 as usize;
+        if at >= self.files.len() {
+            assert!(file.0 < FILES_MAX, "file number {} of {FILES_MAX}", file.0);
+            self.files.resize(at + 1, FileBytes::default());
+        }
+        &mut self.files[at]
+    }
+
+    /// The index points there from now on.
+    #[inline]
+    pub(crate) fn gains(&mut self, place: Place) {
+        self.file(place.file).parts += u64::from(place.bytes);
+    }
+
+    /// The index does not point there any more.
+    #[inline]
+    pub(crate) fn loses(&mut self, place: Place) {
+        let parts = &mut self.file(place.file).parts;
+        *parts = parts
+            .checked_sub(u64::from(place.bytes))
+            .expect("what the index points to was counted");
+    }
+
+    /// A durable deletion stands there.
+    pub(crate) fn gains_tombstone(&mut self, place: Place) {
+        self.file(place.file).tombstones += u64::from(place.bytes);
+    }
+
+    fn of(&self, file: FileId) -> FileBytes {
+        self.files.get(file.0 as usize).copied().unwrap_or_default()
+    }
+
+    fn forget(&mut self, file: FileId) {
+        *self.file(file) = FileBytes::default();
+    }
+}
+
+/// The cleaner of one store.
+#[derive(Debug)]
+pub(crate) struct Cleaner<B> {
+    config: CleaningConfig,
+    victim: Option<Victim<B>>,
+    /// Copies that are not durable yet, in log order.
+    moves: VecDeque<Move>,
+    /// Sequences of segments that are damaged.
+    avoided: Vec<u64>,
+    damaged: Vec<Damaged>,
+    /// Bytes that may be read and copied now; below zero after a step that took more.
+    budget_bytes: i64,
+    budget_us: u64,
+    /// Bytes in a second, by how far the target is missed.
+    rate: Rate,
+    next_look_us: u64,
+    /// Bytes of segments that may still be cleaned. Commits earn them: without commits cleaning comes
+    /// to an end, however much the frames of its copies are padded.
+    credit_bytes: u64,
+    /// Commit bytes for which credit was given.
+    credited_bytes: u64,
+    /// Something changed since the last look.
+    pub(crate) must_look: bool,
+    tokens: u64,
+    counters: CleaningCounters,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rate {
+    Bytes(u64),
+    Unbounded,
+}
+
+#[derive(Debug)]
+struct Victim<B> {
+    segment: SealedSegment,
+    home: FrameHome,
+    /// No segment stood before it when it was picked, and none comes.
+    is_oldest: bool,
+    /// The frame that is judged next, and how far its body is judged.
+    offset: u64,
+    judged_bytes: usize,
+    /// Since when the log has had no room for the next copy.
+    blocked_since_us: Option<u64>,
+    /// Nothing is read before.
+    resume_us: u64,
+    /// Bytes of the last read.
+    chunk_bytes: usize,
+    chunk: Chunk<B>,
+}
+
+#[derive(Debug)]
+enum Chunk<B> {
+    /// Must be read; the next frame is so long.
+    Missing(usize),
+    Reading(u64),
+    Read {
+        start: u64,
+        bytes: usize,
+        block: B,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    lsn: Lsn,
+    hash: u32,
+    sequence: u64,
+    kind: PartKind,
+    from: Place,
+    to: Place,
+}
+
+/// What becomes of a part when its segment is cleaned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Nothing needs it.
+    Dead,
+    /// It must be there again, as this.
+    Copied(PartKind),
+}
+
+/// Bytes read at a time: what fits in a standard frame block.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Bytes copied in one turn of the loop, at most: what a commit that shares the frame waits for.
+const STEP_BYTES: usize = 64 << 10;
+/// Parts judged in one turn, at most.
+const STEP_PARTS: usize = 2048;
+/// How long a chunk in memory waits for room in the log, and then the next read, in microseconds.
+const BLOCKED_US_MAX: u64 = 10_000;
+/// Between two looks at all segments, in microseconds.
+const LOOK_US: u64 = 10_000;
+/// Bytes of segments that one byte of commits lets cleaning go through, at most. A segment that is
+/// nine tenths full of what counts takes ten of its kind to give back one.
+const CREDIT_FACTOR: u64 = 10;
+/// What may be saved up for one burst, in bytes.
+const BURST_BYTES: i64 = 1 << 20;
+
+impl<B> Cleaner<B> {
+    pub(crate) fn new() -> Self {
+        Cleaner {
+            config: CleaningConfig::default(),
+            victim: None,
+            moves: VecDeque::new(),
+            avoided: Vec::new(),
+            damaged: Vec::new(),
+            budget_bytes: 0,
+            budget_us: 0,
+            rate: Rate::Bytes(0),
+            next_look_us: 0,
+            credit_bytes: 0,
+            credited_bytes: 0,
+            must_look: true,
+            tokens: 0,
+            counters: CleaningCounters::default(),
+        }
+    }
+
+    fn holds_block(&self) -> bool {
+        let chunk = self.victim.as_ref().map(|victim| &victim.chunk);
+        matches!(chunk, Some(Chunk::Read { .. }))
+    }
+
+    fn refill(&mut self, now_us: u64) {
+        let passed_us = now_us.saturating_sub(self.budget_us).min(1_000_000);
+        self.budget_us = now_us;
+        self.budget_bytes = match self.rate {
+            Rate::Unbounded => BURST_BYTES,
+            Rate::Bytes(rate) => {
+                let more = i64::try_from(rate.min(1 << 40) * passed_us / 1_000_000)
+                    .expect("at most 2^40 bytes");
+                (self.budget_bytes + more).min(BURST_BYTES)
+            }
+        };
+    }
+}
+
+impl<P: Blocks> Store<P> {
+    /// Sets when and how fast to clean.
+    pub fn set_cleaning(&mut self, config: CleaningConfig) {
+        assert!(config.space_percent_max > 100 && config.bytes_per_s >= 4096);
+        self.cleaner.config = config;
+    }
+
+    /// What cleaning did.
+    #[must_use]
+    pub fn cleaning_counters(&self) -> CleaningCounters {
+        self.cleaner.counters
+    }
+
+    /// The next segment that was found damaged and not told yet.
+    pub fn take_damaged(&mut self) -> Option<Damaged> {
+        self.cleaner.damaged.pop()
+    }
+
+    /// The last record before the first copy to which the index does not point yet: what an index
+    /// that is written down now needs at most replayed.
+    #[must_use]
+    pub fn covered(&self) -> Lsn {
+        let durable = self.log().durable();
+        match self.cleaner.moves.front() {
+            Some(first) => durable.min(Lsn(first.lsn.0 - 1)),
+            None => durable,
+        }
+    }
+
+    /// When [`Store::clean`] is to be called at the latest, if nothing else happens.
+    #[must_use]
+    pub fn cleaning_deadline_us(&self) -> Option<u64> {
+        let cleaner = &self.cleaner;
+        match &cleaner.victim {
+            Some(victim) if !matches!(victim.chunk, Chunk::Reading(_)) => match cleaner.rate {
+                Rate::Bytes(rate) if cleaner.budget_bytes < 0 => {
+                    let missing = cleaner.budget_bytes.unsigned_abs();
+                    Some(cleaner.budget_us + missing * 1_000_000 / rate.max(1) + 100)
+                }
+                _ => Some((cleaner.budget_us + 500).max(victim.resume_us)),
+            },
+            Some(_) => None,
+            None => cleaner.must_look.then_some(cleaner.next_look_us),
+        }
+    }
+
+    /// The next file that may be removed, because the log tells durably that it is released.
+    pub fn take_removable(&mut self) -> Option<FileId> {
+        self.apply_moves();
+        let file = self.log_mut().take_removable()?;
+        let parts_bytes = self.live.of(file).parts;
+        assert!(
+            parts_bytes == 0,
+            "the index points to {parts_bytes} bytes of {:08}.seg, which is released",
+            file.0
+        );
+        self.live.forget(file);
+        Some(file)
+    }
+
+    /// Cleans no more: the segment under way stays as it is. Whether that gave memory back.
+    pub fn stop_cleaning(&mut self) -> bool {
+        let held_block = self.cleaner.holds_block();
+        self.cleaner.victim = None;
+        self.log_mut().expect_relief(false);
+        held_block
+    }
+
+    /// One bounded step, once in each turn between two changes. `hash_of` is the shard's key hash.
+    /// Whether it gave back memory that the log or a read may wait for.
+    pub fn clean(
+        &mut self,
+        now_us: u64,
+        hash_of: &impl Fn(&[u8]) -> u32,
+        io: &mut Vec<Io<P::Block>>,
+    ) -> bool {
+        let held_block = self.cleaner.holds_block();
+        self.apply_moves();
+        self.cleaner.refill(now_us);
+        let is_low = self.log().is_low();
+        if self.cleaner.victim.is_none()
+            && (self.cleaner.must_look || is_low)
+            && now_us >= self.cleaner.next_look_us
+        {
+            self.cleaner.next_look_us = now_us + if is_low { LOOK_US / 10 } else { LOOK_US };
+            self.look();
+        }
+        if self.cleaner.budget_bytes >= 0
+            && let Some(mut victim) = self.cleaner.victim.take()
+        {
+            if self.step(now_us, &mut victim, hash_of, io) {
+                self.cleaner.victim = Some(victim);
+            } else {
+                self.cleaner.next_look_us = now_us;
+                self.cleaner.must_look = true;
+            }
+        }
+        let cleaner = &self.cleaner;
+        let relief_comes = cleaner.victim.is_some() || !cleaner.moves.is_empty();
+        self.log_mut().expect_relief(relief_comes);
+        held_block && !self.cleaner.holds_block()
+    }
+
+    /// The end of a read for cleaning.
+    pub fn clean_read(&mut self, completion: Completion<P::Block>) {
+        let Some(victim) = &mut self.cleaner.victim else {
+            return;
+        };
+        let Chunk::Reading(token) = victim.chunk else {
+            return;
+        };
+        assert_eq!(completion.token.0, token, "one read is under way");
+        match (completion.result, completion.block) {
+            (Ok(()), Some(block)) => {
+                let start = victim.offset;
+                let end = victim.segment.end.end_offset;
+                let bytes = victim.chunk_bytes.min(in_memory(end - start));
+                victim.chunk = Chunk::Read {
+                    start,
+                    bytes,
+                    block,
+                };
+            }
+            _ => self.give_up(),
+        }
+    }
+
+    /// What becomes of a part that stands at `place` of a sealed and durable segment: the one
+    /// function that says what counts. `is_oldest` if no segment stands before it.
+    #[must_use]
+    pub fn fate(
+        &self,
+        part: &PartView<'_>,
+        place: Place,
+        is_oldest: bool,
+        hash_of: &impl Fn(&[u8]) -> u32,
+    ) -> Fate {
+        let hash = hash_of(part.key());
+        match part.kind() {
+            PartKind::Put => {
+                if self.pointer_to(hash, place).is_none() {
+                    return Fate::Dead;
+                }
+                Fate::Copied(PartKind::Put)
+            }
+            PartKind::Tombstone => {
+                // What was there before it is gone with its segments; what came after it is newer.
+                let is_over = self.index.candidates(hash).any(|candidate| {
+                    candidate
+                        .cell
+                        .is_some_and(|id| self.cache.cell(id).key() == part.key())
+                });
+                if is_oldest || is_over || is_planted(Bug::DropTombstone) {
+                    Fate::Dead
+                } else {
+                    Fate::Copied(PartKind::Tombstone)
+                }
+            }
+        }
+    }
+
+    /// The entry that points to this place.
+    fn pointer_to(&self, hash: u32, place: Place) -> Option<Candidate> {
+        self.index.candidates(hash).find(|candidate| {
+            self.index
+                .place(candidate.position)
+                .is_some_and(|at| at.file == place.file && at.offset == place.offset)
+        })
+    }
+
+    /// Lets the index point to the copies that are durable by now.
+    fn apply_moves(&mut self) {
+        let durable = match is_planted(Bug::MoveBeforeDurable) {
+            true => self.log().appended(),
+            false => self.log().durable(),
+        };
+        while let Some(&moved) = self.cleaner.moves.front() {
+            if moved.lsn > durable {
+                break;
+            }
+            self.cleaner.moves.pop_front();
+            match moved.kind {
+                PartKind::Tombstone => self.live.gains_tombstone(moved.to),
+                PartKind::Put => {
+                    // Unless the key has changed since.
+                    if let Some(candidate) = self.pointer_to(moved.hash, moved.from) {
+                        self.index
+                            .set_place(candidate.position, moved.to, moved.sequence);
+                        self.live.loses(moved.from);
+                        self.live.gains(moved.to);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks at all segments: is there too much that does not count, and where is most of it?
+    fn look(&mut self) {
+        let commit_bytes = self.log().counters().commit_bytes;
+        let sealed_bytes: u64 = self
+            .log()
+            .sealed_segments()
+            .iter()
+            .map(|s| s.file_bytes)
+            .sum();
+        let cleaner = &mut self.cleaner;
+        let earned_bytes = (commit_bytes - cleaner.credited_bytes) * CREDIT_FACTOR;
+        cleaner.credited_bytes = commit_bytes;
+        cleaner.credit_bytes =
+            (cleaner.credit_bytes + earned_bytes).min(CREDIT_FACTOR * sealed_bytes);
+        let (rate, picked) = self.pick();
+        self.cleaner.must_look = false;
+        self.cleaner.rate = rate;
+        if let Some((segment, is_oldest)) = picked {
+            self.cleaner.credit_bytes -= segment.file_bytes;
+            self.cleaner.victim = Some(Victim {
+                segment,
+                home: self.log().home_of(&segment),
+                is_oldest,
+                offset: BLOCK_BYTES as u64,
+                judged_bytes: 0,
+                blocked_since_us: None,
+                resume_us: 0,
+                chunk_bytes: 0,
+                chunk: Chunk::Missing(0),
+            });
+        }
+    }
+
+    /// How fast to clean, and which segment, if there is one that pays; whether it is the oldest.
+    fn pick(&self) -> (Rate, Option<(SealedSegment, bool)>) {
+        let durable = self.log().durable();
+        let is_low = self.log().is_low();
+        let segments = self.log().sealed_segments();
+        // The youngest is what a start falls back to when the open one has no contents frame yet.
+        let credit = self.cleaner.credit_bytes;
+        let Some((_, older)) = segments.split_last() else {
+            return (Rate::Bytes(0), None);
+        };
+        let mut total_bytes = 0;
+        let mut counting_bytes = 0;
+        let mut tombstone_bytes = 0;
+        for segment in segments {
+            let live = self.live.of(segment.file);
+            total_bytes += segment.file_bytes;
+            counting_bytes += live.parts + live.tombstones;
+            tombstone_bytes += live.tombstones;
+        }
+        let segment_bytes = segments.iter().map(|s| s.file_bytes).max().unwrap_or(0);
+        let config = self.cleaner.config;
+        let wanted_bytes = counting_bytes * u64::from(config.space_percent_max) / 100;
+        let bound_bytes = match config.log_bytes_max {
+            0 => u64::MAX,
+            most => most.saturating_sub(4 * segment_bytes),
+        };
+        let is_tight = is_low || total_bytes >= bound_bytes;
+        // Some segments of slack: a short log is not worth cleaning.
+        let is_wasteful = total_bytes > wanted_bytes + 2 * segment_bytes;
+        let rate = if is_tight {
+            Rate::Unbounded
+        } else {
+            let excess = total_bytes.saturating_sub(wanted_bytes + 2 * segment_bytes);
+            let percent = excess * 100 / wanted_bytes.max(segment_bytes).max(1);
+            Rate::Bytes(config.bytes_per_s * (1 + percent.min(100)))
+        };
+        // Many starts leave many short segments.
+        let are_many = segments.len() > self.log().segments_max() / 2;
+        if !is_wasteful && !is_tight && !are_many {
+            return (rate, None);
+        }
+        // What can be copied for sure before the victim's own release gives a segment back.
+        let sure_bytes = match self.log().lacks_spares() {
+            true => self.log().sure_bytes(),
+            false => u64::MAX,
+        };
+        let mut best: Option<(u128, usize)> = None;
+        for (at, segment) in older.iter().enumerate() {
+            if segment.end.last_lsn > durable
+                || self.cleaner.avoided.contains(&segment.end.sequence)
+            {
+                continue;
+            }
+            if segment.file_bytes > credit {
+                continue;
+            }
+            let live = self.live.of(segment.file);
+            let is_oldest = at == 0;
+            let kept = live.parts + if is_oldest { 0 } else { live.tombstones };
+            let gain = segment.file_bytes.saturating_sub(kept);
+            let is_crowded = is_oldest && tombstone_bytes > total_bytes / 8 && !is_low;
+            if kept > sure_bytes {
+                continue;
+            }
+            let gain_min = segment.file_bytes / if is_tight { 16 } else { 8 };
+            if gain < gain_min.max(1) && !is_crowded && !are_many {
+                continue;
+            }
+            let cost = u128::from(segment.file_bytes + kept + 1);
+            let score = match is_crowded {
+                true => u128::MAX,
+                false => (u128::from(gain) << 32) / cost,
+            };
+            if best.is_none_or(|(most, _)| score > most) {
+                best = Some((score, at));
+            }
+        }
+        (rate, best.map(|(_, at)| (older[at], at == 0)))
+    }
+
+    /// Goes on with the segment that is cleaned; `false` when it is released or given up.
+    fn step(
+        &mut self,
+        now_us: u64,
+        victim: &mut Victim<P::Block>,
+        hash_of: &impl Fn(&[u8]) -> u32,
+        io: &mut Vec<Io<P::Block>>,
+    ) -> bool {
+        let mut step = Step {
+            bytes: STEP_BYTES,
+            parts: STEP_PARTS,
+        };
+        loop {
+            if victim.offset >= victim.segment.end.end_offset {
+                let segment = victim.segment;
+                self.log_mut().release(segment.end.sequence);
+                self.cleaner.counters.segments += 1;
+                return false;
+            }
+            let (start, bytes, block) = match &victim.chunk {
+                Chunk::Reading(_) => return true,
+                Chunk::Missing(_) if now_us < victim.resume_us => return true,
+                &Chunk::Missing(frame_bytes) => {
+                    self.read_chunk(victim, frame_bytes, io);
+                    return true;
+                }
+                Chunk::Read {
+                    start,
+                    bytes,
+                    block,
+                } => (*start, *bytes, block),
+            };
+            let skip = in_memory(victim.offset - start);
+            let chunk = &block.bytes()[..bytes];
+            let Some(rest) = chunk.get(skip..).filter(|rest| rest.len() >= BLOCK_BYTES) else {
+                victim.chunk = Chunk::Missing(0);
+                continue;
+            };
+            let Ok(frame) = FrameHeader::read(victim.home, victim.offset, rest) else {
+                self.tell_damaged(victim);
+                return false;
+            };
+            let padded = frame.padded_bytes();
+            let end = victim.offset + padded as u64;
+            if end > victim.segment.end.end_offset {
+                self.tell_damaged(victim);
+                return false;
+            }
+            let Some(bytes) = rest.get(..padded) else {
+                victim.chunk = Chunk::Missing(padded);
+                continue;
+            };
+            if victim.judged_bytes == 0 && !FrameHeader::body_is_intact(victim.home, bytes) {
+                self.tell_damaged(victim);
+                return false;
+            }
+            if matches!(frame.kind, FrameKind::Commit | FrameKind::Repair) {
+                let body = &bytes[FRAME_HEADER_BYTES..][..frame.body_bytes as usize];
+                let (judged_bytes, end) = self.judge(now_us, victim, body, &mut step, hash_of);
+                victim.judged_bytes = judged_bytes;
+                match end {
+                    JudgeEnd::AllDone => victim.blocked_since_us = None,
+                    JudgeEnd::StepDone => {
+                        victim.blocked_since_us = None;
+                        return true;
+                    }
+                    JudgeEnd::NoRoom => {
+                        // The block that is held may be the very one that the log needs.
+                        let since_us = *victim.blocked_since_us.get_or_insert(now_us);
+                        if now_us >= since_us + BLOCKED_US_MAX {
+                            victim.blocked_since_us = None;
+                            victim.resume_us = now_us + BLOCKED_US_MAX;
+                            victim.chunk = Chunk::Missing(padded);
+                        }
+                        return true;
+                    }
+                }
+            }
+            victim.offset = end;
+            victim.judged_bytes = 0;
+        }
+    }
+
+    /// Judges the parts of one frame and copies those that count. How far it came, and whether that
+    /// is all of it.
+    fn judge(
+        &mut self,
+        now_us: u64,
+        victim: &Victim<P::Block>,
+        body: &[u8],
+        step: &mut Step,
+        hash_of: &impl Fn(&[u8]) -> u32,
+    ) -> (usize, JudgeEnd) {
+        let mut at = victim.judged_bytes;
+        // Behind the parts of a repair stand zeros, which are no part.
+        while let Ok(part) = PartView::read(&body[at..]) {
+            let bytes = part.bytes().len();
+            let place = Place {
+                file: victim.segment.file,
+                offset: victim.offset + (FRAME_HEADER_BYTES + at) as u64,
+                bytes: u32::try_from(bytes).expect("a part is shorter than its frame"),
+            };
+            if step.parts == 0 {
+                return (at, JudgeEnd::StepDone);
+            }
+            step.parts -= 1;
+            match self.fate(&part, place, victim.is_oldest, hash_of) {
+                Fate::Dead => {
+                    self.cleaner.counters.tombstones_dropped +=
+                        u64::from(part.kind() == PartKind::Tombstone);
+                }
+                Fate::Copied(_) if is_planted(Bug::ForgetOneMove) && bytes % 7 == 5 => {}
+                Fate::Copied(kind) => {
+                    let copy_bytes = match kind {
+                        PartKind::Put => bytes,
+                        PartKind::Tombstone => bytes.max(part_bytes(part.key().len(), 0, false, 0)),
+                    };
+                    if step.bytes < copy_bytes && step.bytes < STEP_BYTES {
+                        return (at, JudgeEnd::StepDone);
+                    }
+                    if self.log_mut().room(Purpose::Clean, copy_bytes) != Room::Yes {
+                        return (at, JudgeEnd::NoRoom);
+                    }
+                    let (lsn, to) = self.log_mut().append_moved(now_us, &part, kind);
+                    step.bytes = step.bytes.saturating_sub(copy_bytes);
+                    self.cleaner.budget_bytes -= i64::from(to.bytes);
+                    self.cleaner.moves.push_back(Move {
+                        lsn,
+                        hash: hash_of(part.key()),
+                        sequence: part.sequence(),
+                        kind,
+                        from: place,
+                        to,
+                    });
+                }
+            }
+            at += bytes;
+            if at == body.len() {
+                break;
+            }
+        }
+        (at, JudgeEnd::AllDone)
+    }
+
+    /// Reads on from the frame that is judged next; tried again later if no block is free.
+    fn read_chunk(
+        &mut self,
+        victim: &mut Victim<P::Block>,
+        frame_bytes: usize,
+        io: &mut Vec<Io<P::Block>>,
+    ) {
+        let left = in_memory(victim.segment.end.end_offset - victim.offset);
+        let least = left.min(frame_bytes.max(BLOCK_BYTES));
+        let mut bytes = left.min(CHUNK_BYTES.max(frame_bytes));
+        victim.chunk = Chunk::Missing(frame_bytes);
+        // Memory may be short, or a part of a standard frame block all that is left.
+        let block = loop {
+            if let Some(block) = self.take_block(bytes) {
+                break block;
+            }
+            if bytes == least {
+                return;
+            }
+            bytes = (bytes / 4).next_multiple_of(BLOCK_BYTES).max(least);
+        };
+        self.cleaner.tokens += 1;
+        let token = CLEAN_TOKEN_BIT | self.cleaner.tokens;
+        victim.chunk = Chunk::Reading(token);
+        victim.chunk_bytes = bytes;
+        self.cleaner.counters.reads += 1;
+        self.cleaner.counters.read_bytes += bytes as u64;
+        self.cleaner.budget_bytes -= i64::try_from(bytes).expect("a chunk is bounded");
+        io.push(Io::Read {
+            token: IoToken(token),
+            file: victim.segment.file,
+            offset: victim.offset,
+            block,
+            len: u32::try_from(bytes).expect("a chunk is bounded"),
+        });
+    }
+
+    /// A read failed: the segment stays as it is.
+    fn give_up(&mut self) {
+        if let Some(victim) = self.cleaner.victim.take() {
+            self.tell_damaged(&victim);
+        }
+    }
+
+    fn tell_damaged(&mut self, victim: &Victim<P::Block>) {
+        self.cleaner.counters.damaged += 1;
+        self.cleaner.avoided.push(victim.segment.end.sequence);
+        self.cleaner.damaged.push(Damaged {
+            file: victim.segment.file,
+            offset: victim.offset,
+        });
+    }
+}
+
+/// Why no more parts of a frame are judged now.
+enum JudgeEnd {
+    AllDone,
+    StepDone,
+    NoRoom,
+}
+
+/// What one turn may still do.
+struct Step {
+    bytes: usize,
+    parts: usize,
+}
+
+fn in_memory(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("a segment has at most 1 GiB")
+}

@@ -1,0 +1,202 @@
+//! Which segments a log consists of, once cleaning has released some of them: the contents frame.
+//!
+//! A log begins dense, with segments 1, 2, 3 ..., and needs no list. From its first release on,
+//! every new segment begins with a contents frame, and a release that cannot wait for the next
+//! segment writes one in between. The newest one counts: a segment before it that it does not list
+//! is released, one that it lists must be there, and what stands behind it is dense. It also
+//! repeats what would be forgotten with the last record that told it: how far the sequences of the
+//! partitions have gone. Byte layout in `FORMAT.md`.
+
+use crate::io::FileId;
+use crate::log::Lsn;
+use crate::record::{read_u32, read_u64};
+use crate::store::{PARTITIONS, Sequences};
+
+const HEAD_BYTES: usize = 16;
+const ENTRY_BYTES: usize = 24;
+
+/// Segments of one log at a time, at most: what a contents frame of a mebibyte can list.
+pub const SEGMENTS_MAX: usize = 40_000;
+
+/// Where a segment ends for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentEnd {
+    /// Its sequence in the log.
+    pub sequence: u64,
+    /// Where its frames end.
+    pub end_offset: u64,
+    /// The last record of the log up to there.
+    pub last_lsn: Lsn,
+}
+
+/// A segment to which nothing is added any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SealedSegment {
+    /// Its file.
+    pub file: FileId,
+    /// The salt of its frames.
+    pub salt: u64,
+    /// What it takes of the disk, in bytes.
+    pub file_bytes: u64,
+    /// Where it ends.
+    pub end: SegmentEnd,
+}
+
+/// What a log held before its open segment.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// Its segments, ascending.
+    pub segments: Vec<SealedSegment>,
+    /// Whether a segment was ever released, so that the log is not dense from 1.
+    pub has_released: bool,
+    /// The last sequence of each partition.
+    pub sequences: Box<Sequences>,
+    /// The highest epoch of any part.
+    pub epoch_max: u32,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        History {
+            segments: Vec::new(),
+            has_released: false,
+            sequences: Box::new([0; PARTITIONS]),
+            epoch_max: 0,
+        }
+    }
+}
+
+impl History {
+    /// Bytes of the body of a contents frame that tells this.
+    #[must_use]
+    pub fn body_bytes(&self) -> usize {
+        HEAD_BYTES + PARTITIONS * 8 + self.segments.len() * ENTRY_BYTES
+    }
+
+    /// Encodes the body of a contents frame and returns its size.
+    pub fn encode(&self, into: &mut [u8]) -> usize {
+        let body = &mut into[..self.body_bytes()];
+        let count = u32::try_from(self.segments.len()).expect("the segments of a log are bounded");
+        let (head, rest) = body.split_at_mut(HEAD_BYTES);
+        head.fill(0);
+        head[0..4].copy_from_slice(&count.to_le_bytes());
+        head[4..8].copy_from_slice(&self.epoch_max.to_le_bytes());
+        let (sequences, entries) = rest.split_at_mut(PARTITIONS * 8);
+        for (into, sequence) in sequences.chunks_exact_mut(8).zip(self.sequences.iter()) {
+            into.copy_from_slice(&sequence.to_le_bytes());
+        }
+        for (into, segment) in entries.chunks_exact_mut(ENTRY_BYTES).zip(&self.segments) {
+            into[0..8].copy_from_slice(&segment.end.sequence.to_le_bytes());
+            into[8..16].copy_from_slice(&segment.end.end_offset.to_le_bytes());
+            into[16..24].copy_from_slice(&segment.end.last_lsn.0.to_le_bytes());
+        }
+        body.len()
+    }
+}
+
+/// What a contents frame tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// The segments before its own, ascending.
+    pub segments: Vec<SegmentEnd>,
+    /// The last sequence of each partition.
+    pub sequences: Box<Sequences>,
+    /// The highest epoch of any part.
+    pub epoch_max: u32,
+}
+
+impl Contents {
+    /// Reads the body of a contents frame; `None` if it is not one of this format.
+    #[must_use]
+    pub fn read(body: &[u8]) -> Option<Self> {
+        let (head, rest) = body.split_first_chunk::<HEAD_BYTES>()?;
+        let (sequences, entries) = rest.split_at_checked(PARTITIONS * 8)?;
+        let count = read_u32(&head[0..4]) as usize;
+        if head[8..] != [0; 8] || count > SEGMENTS_MAX || entries.len() != count * ENTRY_BYTES {
+            return None;
+        }
+        let mut contents = Contents {
+            segments: Vec::with_capacity(count),
+            sequences: Box::new([0; PARTITIONS]),
+            epoch_max: read_u32(&head[4..8]),
+        };
+        for (sequence, bytes) in contents.sequences.iter_mut().zip(sequences.chunks_exact(8)) {
+            *sequence = read_u64(bytes);
+        }
+        let mut before = (0, Lsn(0));
+        for entry in entries.chunks_exact(ENTRY_BYTES) {
+            let end = SegmentEnd {
+                sequence: read_u64(&entry[0..8]),
+                end_offset: read_u64(&entry[8..16]),
+                last_lsn: Lsn(read_u64(&entry[16..24])),
+            };
+            if end.sequence <= before.0 || end.last_lsn < before.1 {
+                return None;
+            }
+            before = (end.sequence, end.last_lsn);
+            contents.segments.push(end);
+        }
+        Some(contents)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(segments: u64) -> History {
+        let mut history = History {
+            has_released: true,
+            epoch_max: 0x0102_0304,
+            ..History::default()
+        };
+        history.sequences[7] = 99;
+        history.segments = (1..=segments)
+            .map(|n| SealedSegment {
+                file: FileId(5),
+                salt: 1,
+                file_bytes: 1 << 20,
+                end: SegmentEnd {
+                    sequence: 3 * n,
+                    end_offset: 4096 * n,
+                    last_lsn: Lsn(100 * n),
+                },
+            })
+            .collect();
+        history
+    }
+
+    #[test]
+    fn what_was_listed_is_read_back() {
+        for count in [0, 1, 5] {
+            let history = history(count);
+            let mut body = vec![0xAA; history.body_bytes() + 9];
+            let len = history.encode(&mut body);
+            let contents = Contents::read(&body[..len]).expect("just written");
+            let ends: Vec<SegmentEnd> = history.segments.iter().map(|s| s.end).collect();
+            assert_eq!(contents.segments, ends);
+            assert_eq!(contents.sequences, history.sequences);
+            assert_eq!(contents.epoch_max, 0x0102_0304);
+            for cut in 0..len {
+                assert!(Contents::read(&body[..cut]).is_none(), "cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_out_of_order_or_with_unknown_fields_is_refused() {
+        let mut twice = history(2);
+        twice.segments[1].end.sequence = 3;
+        let mut back = history(2);
+        back.segments[1].end.last_lsn = Lsn(99);
+        for history in [twice, back] {
+            let mut body = vec![0; history.body_bytes()];
+            history.encode(&mut body);
+            assert_eq!(Contents::read(&body), None);
+        }
+        let mut body = vec![0; history(1).body_bytes()];
+        history(1).encode(&mut body);
+        body[8] = 1;
+        assert_eq!(Contents::read(&body), None);
+    }
+}
