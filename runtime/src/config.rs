@@ -94,6 +94,8 @@ options! {
     value_bytes_max: u32 = "1MiB", Kind::Size(1, 16 * MIB), Limits;
     /// Largest frame of the protocol, request or reply. It must hold one value of the largest size and 16 KiB beside it.
     frame_bytes_max: u32 = "2MiB", Kind::Size(32 * KIB, 32 * MIB), Limits;
+    /// Most that the segment files may take, all shards together. 0 for all that the file system has. Near it what grows is refused with FULL.
+    disk_bytes_max: u64 = "0B", Kind::Size(0, 1 << 50), Limits;
     /// Connections of the whole process. A further one is answered BUSY and closed.
     connections_max: u32 = "10000", Kind::Count(1, 1_000_000), Limits;
     /// Replies that may wait for one slow reader before its requests are no longer read.
@@ -108,6 +110,10 @@ options! {
     cache_bytes: u64 = "1GiB", Kind::Size(MIB, 1 << 44), Tuning;
     /// Size of one segment file of the log. It must hold four of the largest records, and 1044KiB at least.
     segment_bytes: u64 = "64MiB", Kind::Size(1044 * KIB, GIB), Tuning;
+    /// Cleaning keeps the segments of the log below this share of the bytes that count in them, in percent. Lower costs more copies.
+    space_percent_max: u32 = "140", Kind::Count(105, 1000), Tuning;
+    /// What a shard's cleaning may read and copy in a second when there is little to do. It rises with what is to be done.
+    cleaning_bytes_per_s: u64 = "32MiB", Kind::Size(64 * KIB, 16 * GIB), Tuning;
     /// Group commits that may be on their way to the disk at once, per shard.
     frames_in_flight: u32 = "2", Kind::Count(1, 16), Tuning;
     /// How long a shard with nothing to do watches for work before it sleeps. 0 sleeps at once.

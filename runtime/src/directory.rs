@@ -300,6 +300,14 @@ impl Segments {
         Ok(FileId(highest.map_or(1, |highest| highest + 1)))
     }
 
+    /// Bytes of all segment files and spares together.
+    ///
+    /// # Errors
+    /// As for [`Segments::list`].
+    pub fn bytes(&self) -> io::Result<u64> {
+        Ok(self.list()?.into_iter().map(|(_, bytes)| bytes).sum())
+    }
+
     /// A reader for recovery and inspection.
     pub fn reader(&self) -> SegmentReader {
         SegmentReader {

@@ -172,6 +172,16 @@ impl Engine {
                 self.number
             ));
         }
+        for file in self.outbox.removals.drain(..) {
+            self.disk.detach(file);
+            self.spares.release(file);
+        }
+        for damaged in self.outbox.damaged.drain(..) {
+            eprintln!(
+                "penstock: shard {}: {:08}.seg is damaged at offset {}: cleaning leaves it as it is; `penstock inspect` tells more",
+                self.number, damaged.file.0, damaged.offset
+            );
+        }
         for _ in 0..std::mem::take(&mut self.outbox.spares) {
             let deliver = Arc::clone(&self.deliver_spare);
             self.spares.request(
@@ -216,6 +226,7 @@ impl Engine {
         let sample = Sample {
             shard: self.shard.counters(),
             log: self.shard.store().log().counters(),
+            cleaning: self.shard.store().cleaning_counters(),
             disk: self.disk.counters(),
             usage: self.shard.usage(),
             turns: self.turns,

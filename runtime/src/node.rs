@@ -11,6 +11,7 @@ use penstock_net::hello::{AUTH_NONE, FEATURE_EXPIRY, ServerHello};
 use penstock_net::limits::Limits;
 use penstock_shard::opening::{self, Inventory, OpeningError, SegmentFiles, take_inventory};
 use penstock_shard::{Event, Now, Outbox, ShardConfig, Topology};
+use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::FileId;
 use penstock_storage::log::{LogConfig, SyncMethod};
 use penstock_storage::recovery::Survey;
@@ -157,7 +158,7 @@ impl Node {
             shards,
             config.segment_bytes,
         )?;
-        let spares = Spares::start(directory.segments())
+        let spares = Spares::start(directory.segments(), config.disk_bytes_max)
             .map_err(system("start the thread that prepares segments"))?;
         Ok(Node {
             directory,
@@ -216,6 +217,11 @@ impl Node {
             idle_us_max: u64::from(config.idle_timeout_s) * 1_000_000,
             mailed_items_max: 64 * 1024,
             hash_seed: crate::system::random_u64().map_err(system("get random bytes"))?,
+            cleaning: CleaningConfig {
+                space_percent_max: config.space_percent_max,
+                bytes_per_s: config.cleaning_bytes_per_s,
+                log_bytes_max: config.disk_bytes_max / u64::from(self.shards()),
+            },
         };
         Ok(ShardStart {
             shard,

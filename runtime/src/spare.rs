@@ -77,11 +77,12 @@ pub struct Spares {
 }
 
 impl Spares {
-    /// Starts the helper. New files get numbers above those of all files that are there.
+    /// Starts the helper. New files get numbers above those of all files that are there. All segment
+    /// files together take at most `bytes_max`, if that is not 0.
     ///
     /// # Errors
     /// The folder cannot be listed, or no thread can be started.
-    pub fn start(segments: &Segments) -> io::Result<Self> {
+    pub fn start(segments: &Segments, bytes_max: u64) -> io::Result<Self> {
         let (orders, inbox) = flume::bounded(ORDERS_MAX);
         let next_file = segments.next_file()?.0;
         let segments = segments.clone();
@@ -90,6 +91,7 @@ impl Spares {
             .spawn(move || {
                 Helper {
                     segments,
+                    bytes_max,
                     next_file,
                     wanted: VecDeque::new(),
                 }
@@ -150,6 +152,7 @@ impl SpareHandle {
 
 struct Helper {
     segments: Segments,
+    bytes_max: u64,
     next_file: u32,
     wanted: VecDeque<(u64, Deliver)>,
 }
@@ -205,6 +208,9 @@ impl Helper {
 
     /// A new file of zeros, complete and durable before it gets its name.
     fn make(&mut self, bytes: u64) -> io::Result<Spare> {
+        if self.bytes_max > 0 && self.segments.bytes()? + bytes > self.bytes_max {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let file = FileId(self.next_file);
         let path = self.segments.path(file);
         let tmp = path.with_extension("tmp");

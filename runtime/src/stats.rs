@@ -4,13 +4,14 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use penstock_shard::Counters;
+use penstock_storage::cleaning::CleaningCounters;
 use penstock_storage::log::LogCounters;
 use penstock_storage::store::Usage;
 
 use crate::disk::DiskCounters;
 
 /// The names of the numbers, in the order of [`Sample::values`].
-const NAMES: [&str; 33] = [
+const NAMES: [&str; 40] = [
     "ops",
     "gets",
     "sets",
@@ -34,6 +35,13 @@ const NAMES: [&str; 33] = [
     "device_bytes",
     "marks",
     "segments",
+    "commit_bytes",
+    "moved_records",
+    "moved_bytes",
+    "segments_released",
+    "cleaning_reads",
+    "cleaning_read_bytes",
+    "segments_damaged",
     "storage_enters",
     "storage_punted",
     "storage_failures",
@@ -51,6 +59,7 @@ const NAMES: [&str; 33] = [
 pub(crate) struct Sample {
     pub(crate) shard: Counters,
     pub(crate) log: LogCounters,
+    pub(crate) cleaning: CleaningCounters,
     pub(crate) disk: DiskCounters,
     pub(crate) usage: Usage,
     pub(crate) turns: u64,
@@ -63,6 +72,7 @@ impl Sample {
         let Sample {
             shard,
             log,
+            cleaning,
             disk,
             usage,
             ..
@@ -91,6 +101,13 @@ impl Sample {
             log.device_bytes,
             log.marks,
             log.segments,
+            log.commit_bytes,
+            log.moved_records,
+            log.moved_bytes,
+            log.released,
+            cleaning.reads,
+            cleaning.read_bytes,
+            cleaning.damaged,
             disk.enters,
             disk.punted,
             disk.failures,

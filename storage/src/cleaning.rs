@@ -218,6 +218,8 @@ struct Move {
 pub enum Fate {
     /// Nothing needs it.
     Dead,
+    /// It has expired and nothing older is there: the index is to forget it.
+    Expired,
     /// It must be there again, as this.
     Copied(PartKind),
 }
@@ -420,7 +422,15 @@ impl<P: Blocks> Store<P> {
                 if self.pointer_to(hash, place).is_none() {
                     return Fate::Dead;
                 }
-                Fate::Copied(PartKind::Put)
+                if !self.is_expired(part.expiry_ms()) {
+                    return Fate::Copied(PartKind::Put);
+                }
+                // An older value of the key, perhaps without an expiry, must not come back.
+                if is_oldest || is_planted(Bug::DropExpired) {
+                    Fate::Expired
+                } else {
+                    Fate::Copied(PartKind::Tombstone)
+                }
             }
             PartKind::Tombstone => {
                 // What was there before it is gone with its segments; what came after it is newer.
@@ -447,6 +457,18 @@ impl<P: Blocks> Store<P> {
         })
     }
 
+    /// Takes the entry that points to this place, and its cell, out.
+    fn forget(&mut self, hash: u32, place: Place) {
+        let Some(candidate) = self.pointer_to(hash, place) else {
+            return;
+        };
+        self.live.loses(place);
+        self.index.remove(candidate.position);
+        if let Some(id) = candidate.cell {
+            self.cache.remove(id);
+        }
+    }
+
     /// Lets the index point to the copies that are durable by now.
     fn apply_moves(&mut self) {
         let durable = match is_planted(Bug::MoveBeforeDurable) {
@@ -459,7 +481,11 @@ impl<P: Blocks> Store<P> {
             }
             self.cleaner.moves.pop_front();
             match moved.kind {
-                PartKind::Tombstone => self.live.gains_tombstone(moved.to),
+                PartKind::Tombstone => {
+                    // Of a value that had expired, unless the key has changed since.
+                    self.forget(moved.hash, moved.from);
+                    self.live.gains_tombstone(moved.to);
+                }
                 PartKind::Put => {
                     // Unless the key has changed since.
                     if let Some(candidate) = self.pointer_to(moved.hash, moved.from) {
@@ -696,6 +722,10 @@ impl<P: Blocks> Store<P> {
                 Fate::Dead => {
                     self.cleaner.counters.tombstones_dropped +=
                         u64::from(part.kind() == PartKind::Tombstone);
+                }
+                Fate::Expired => {
+                    self.forget(hash_of(part.key()), place);
+                    self.cleaner.counters.expired_dropped += 1;
                 }
                 Fate::Copied(_) if is_planted(Bug::ForgetOneMove) && bytes % 7 == 5 => {}
                 Fate::Copied(kind) => {

@@ -175,6 +175,8 @@ bugs! {
     NoReserve = "no-reserve",
     /// Cleaning leaves deletions out although older values may be there.
     DropTombstone = "drop-tombstone",
+    /// Cleaning leaves out what has expired although older values may be there.
+    DropExpired = "drop-expired",
     /// The index points to a copy before it is durable.
     MoveBeforeDurable = "move-before-durable",
     /// Cleaning forgets some of what still counts.

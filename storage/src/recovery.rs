@@ -57,7 +57,7 @@ pub struct Survey {
 }
 
 /// What one log held.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Recovered {
     /// Where the writer goes on.
     pub start: LogStart,
@@ -91,23 +91,6 @@ impl Recovered {
     #[must_use]
     pub fn is_clean(&self) -> bool {
         !self.start.is_unproven
-    }
-}
-
-impl Default for Recovered {
-    fn default() -> Self {
-        Recovered {
-            start: LogStart::default(),
-            history: History::default(),
-            frames: 0,
-            records: 0,
-            given_up: 0,
-            torn: None,
-            last_file: None,
-            truncate: Vec::new(),
-            release: None,
-            rows: Rows::default(),
-        }
     }
 }
 
@@ -450,6 +433,8 @@ pub(crate) fn newest_contents(
     for segment in segments.iter().rev() {
         let (has_frames, contents) = last_contents(source, segment)?;
         if has_frames || contents.is_some() {
+            // No log comes so far; the next number must exist.
+            let contents = contents.filter(|_| segment.header.sequence < u64::MAX);
             return Ok(contents.map(|contents| (segment.header.sequence, contents)));
         }
     }

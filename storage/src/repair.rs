@@ -15,6 +15,7 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 
+use crate::contents::Contents;
 use crate::frame::{
     FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, FrameHome, FrameKind, padded_bytes,
 };
@@ -361,6 +362,8 @@ struct Content {
     frames: Vec<Found>,
     /// The highest LSN that any frame header in it knows to have been durable.
     durable_lsn: Lsn,
+    /// What its last contents frame tells.
+    contents: Option<Contents>,
     /// The end of the last block that is not zero, even if the file ends within it.
     used_bytes: u64,
     /// The end of the farthest frame of which a header is there.
@@ -532,6 +535,9 @@ impl<S: SegmentSource> Planner<'_, S> {
             if !is_sound(&frame, &body) {
                 continue;
             }
+            if frame.kind == FrameKind::Contents {
+                content.contents = Contents::read(&body);
+            }
             at = offset + frame.padded_bytes() as u64;
             next_lsn = frame.end_lsn();
             content.used_bytes = at;
@@ -574,20 +580,41 @@ impl<S: SegmentSource> Planner<'_, S> {
             incarnation: 0,
             time_ms: 0,
         };
-        let (mut sequence, mut missing) = (0, 0);
+        // What its newest contents frame lists is what it consists of.
+        let mut told_contents = None;
+        for (&sequence, claim) in claims.iter().rev() {
+            if let Some(contents) = &claim.content.contents
+                && sequence < u64::MAX
+            {
+                told_contents = Some((sequence, contents.segments.clone()));
+                break;
+            }
+        }
+        let (dense_from, listed) = told_contents.unwrap_or((1, Vec::new()));
+        claims.retain(|sequence, _| {
+            *sequence >= dense_from || listed.iter().any(|end| end.sequence == *sequence)
+        });
+        let listed_sequences: Vec<u64> = listed.iter().map(|end| end.sequence).collect();
+        let mut expected = listed_sequences.into_iter().chain(dense_from..);
+        let mut missing = 0;
         while let Some((&last, _)) = claims.last_key_value() {
-            sequence += 1;
-            let told = match claims.get(&(sequence + 1)) {
+            let sequence = expected.next().expect("sequences do not end");
+            let next = sequence.checked_add(1).and_then(|next| claims.get(&next));
+            let told = match listed.iter().find(|end| end.sequence == sequence) {
                 _ if sequence == last => Told::Last,
-                None => Told::Before(None),
-                Some(next) => match next.header {
-                    Ok(header) => Told::Exactly {
+                Some(end) => Told::Exactly {
+                    offset: end.end_offset,
+                    lsn: end.last_lsn,
+                },
+                None => match next.map(|next| (&next.header, &next.content)) {
+                    None => Told::Before(None),
+                    Some((Ok(header), _)) => Told::Exactly {
                         offset: header.previous_end_offset,
                         lsn: header.previous_end_lsn,
                     },
                     // The frame in its first place begins with what follows this segment.
-                    Err(_) => Told::Before(
-                        next.content
+                    Some((Err(_), content)) => Told::Before(
+                        content
                             .frames
                             .first()
                             .filter(|frame| frame.offset == BLOCK)
@@ -595,6 +622,22 @@ impl<S: SegmentSource> Planner<'_, S> {
                     ),
                 },
             };
+            if sequence > walk.end.last_sequence + 1 {
+                // What was between was released.
+                let claim = claims.get(&sequence);
+                let header = claim.and_then(|claim| claim.header.ok());
+                let first = claim.and_then(|claim| claim.content.frames.first());
+                walk.end = LogStart {
+                    last_sequence: sequence - 1,
+                    end_offset: header.map_or(0, |header| header.previous_end_offset),
+                    last_lsn: match (header, first) {
+                        (Some(header), _) => header.previous_end_lsn,
+                        (None, Some(frame)) => Lsn(frame.first_lsn.0.saturating_sub(1)),
+                        (None, None) => walk.end.last_lsn,
+                    },
+                    is_unproven: false,
+                };
+            }
             let file = claims.values().next().map_or(FileId(0), |claim| claim.file);
             let done = match claims.remove(&sequence) {
                 Some(claim) => self.segment(&claim, sequence, told, &mut walk),

@@ -267,6 +267,7 @@ fn summarize(out: &mut Output<impl Write>, report: &Report) {
             marks,
             summaries,
             repairs,
+            contents,
             records,
             given_up,
             parts,
@@ -278,7 +279,7 @@ fn summarize(out: &mut Output<impl Write>, report: &Report) {
             torn,
         } = log;
         out.line(format_args!(
-            "log {id}: {} of {file_bytes} bytes; {} in {}, {}, {summaries} {}",
+            "log {id}: {} of {file_bytes} bytes; {} in {}, {}, {summaries} {}, {}",
             count(*segments, "segment"),
             count(*records, "record"),
             count(*commit_frames, "frame"),
@@ -287,7 +288,8 @@ fn summarize(out: &mut Output<impl Write>, report: &Report) {
                 "summary"
             } else {
                 "summaries"
-            }
+            },
+            count(*contents, "list of contents")
         ));
         out.line(format_args!(
             "  {} of {part_bytes} bytes, {tombstones} of them deletes; highest epoch {epoch_max}; last LSN {}, \

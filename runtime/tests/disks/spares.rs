@@ -48,7 +48,7 @@ fn a_spare_is_whole_zero_and_under_its_name_before_it_is_handed_out() {
     let directory = folder.data();
     let segments = directory.segments();
     fs::write(segments.path(FileId(41)), "an earlier segment").expect("write");
-    let spares = Spares::start(segments).expect("start");
+    let spares = Spares::start(segments, 0).expect("start");
     // Not a multiple of the size of one write.
     let bytes = (3 << 20) + 4096;
     let spare = ready(&ask(&spares.handle(), bytes));
@@ -63,7 +63,7 @@ fn a_spare_is_whole_zero_and_under_its_name_before_it_is_handed_out() {
 fn two_shards_that_ask_together_get_files_and_salts_of_their_own() {
     let folder = Folder::new("two_shards");
     let directory = folder.data();
-    let spares = Spares::start(directory.segments()).expect("start");
+    let spares = Spares::start(directory.segments(), 0).expect("start");
     let handles = [spares.handle(), spares.handle()];
     let asked: Vec<_> = (0..6)
         .map(|turn| ask(&handles[turn % 2], 1 << 20))
@@ -90,7 +90,7 @@ fn two_shards_that_ask_together_get_files_and_salts_of_their_own() {
 fn a_released_file_is_removed_and_its_number_is_not_used_again() {
     let folder = Folder::new("removed");
     let directory = folder.data();
-    let spares = Spares::start(directory.segments()).expect("start");
+    let spares = Spares::start(directory.segments(), 0).expect("start");
     let shard = spares.handle();
     let first = ready(&ask(&shard, 1 << 20));
     shard.release(first.file);
@@ -104,7 +104,7 @@ fn a_released_file_is_removed_and_its_number_is_not_used_again() {
 fn stopping_leaves_nothing_half_made_behind() {
     let folder = Folder::new("stopped");
     let directory = folder.data();
-    let spares = Spares::start(directory.segments()).expect("start");
+    let spares = Spares::start(directory.segments(), 0).expect("start");
     let shard = spares.handle();
     let asked: Vec<_> = (0..20).map(|_| ask(&shard, 1 << 20)).collect();
     drop(spares);

@@ -371,7 +371,7 @@ fn edits_of_every_kind_are_kept() {
         };
         name("whole", &[]);
         let files = directory.files.len();
-        assert!(files <= 16, "{files} files");
+        assert!(files <= 32, "{files} files");
         for file in 0..u8::try_from(files).expect("few") {
             // In the last frame of the file, and a file without a frame in its header.
             name(&format!("flip-{file}"), &[0, file, 2, 200, 44, 3]);
