@@ -289,7 +289,7 @@ fn summarize(out: &mut Output<impl Write>, report: &Report) {
             } else {
                 "summaries"
             },
-            count(*contents, "list of contents")
+            count(*contents, "contents frame")
         ));
         out.line(format_args!(
             "  {} of {part_bytes} bytes, {tombstones} of them deletes; highest epoch {epoch_max}; last LSN {}, \
