@@ -116,6 +116,8 @@ options! {
     cleaning_bytes_per_s: u64 = "32MiB", Kind::Size(64 * KIB, 16 * GIB), Tuning;
     /// Group commits that may be on their way to the disk at once, per shard.
     frames_in_flight: u32 = "2", Kind::Count(1, 16), Tuning;
+    /// Sealed segments are looked through for damage, a little at a time, all of them within this. 0 never does it.
+    scrub_period_s: u32 = "168h", Kind::Duration(Unit::Seconds, 0, 31_536_000), Tuning;
     /// How long a shard with nothing to do watches for work before it sleeps. 0 sleeps at once.
     spin_us: u32 = "200us", Kind::Duration(Unit::Microseconds, 0, 10_000), Tuning;
 }

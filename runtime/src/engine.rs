@@ -189,6 +189,12 @@ impl Engine {
                 Box::new(move |outcome| deliver(outcome)),
             );
         }
+        for rotten in self.outbox.rotten.drain(..) {
+            eprintln!(
+                "penstock: shard {}: {rotten}; it is served as long as nobody needs that, and the next start refuses it: restore a backup elsewhere, or see `penstock inspect --repair` once the server is stopped",
+                self.number
+            );
+        }
         let is_stopped = self.outbox.is_stopped;
         let asked = std::mem::take(&mut self.outbox.info);
         if now.us >= self.published_us + PUBLISH_US || !asked.is_empty() || is_stopped {
@@ -229,6 +235,7 @@ impl Engine {
             cleaning: self.shard.store().cleaning_counters(),
             disk: self.disk.counters(),
             usage: self.shard.usage(),
+            scrub: self.shard.store().scrub_counters(),
             turns: self.turns,
             received_bytes: self.received_bytes,
             sent_bytes: self.sent_bytes,

@@ -308,6 +308,7 @@ impl ShardStart {
             usize::try_from(cache_bytes).unwrap_or(usize::MAX),
             arena,
         )?;
+        shard.scrub_within(u64::from(self.config.scrub_period_s) * 1_000_000);
         let recovery_ms = began.elapsed().as_millis();
 
         for &file in files.iter().chain(&self.spares_left) {

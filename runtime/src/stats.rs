@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use penstock_shard::Counters;
 use penstock_storage::cleaning::CleaningCounters;
 use penstock_storage::log::LogCounters;
+use penstock_storage::scrub::ScrubCounters;
 use penstock_storage::store::Usage;
 
 use crate::disk::DiskCounters;
 
 /// The names of the numbers, in the order of [`Sample::values`].
-const NAMES: [&str; 40] = [
+const NAMES: [&str; 43] = [
     "ops",
     "gets",
     "sets",
@@ -52,6 +53,9 @@ const NAMES: [&str; 40] = [
     "cached_keys",
     "cache_bytes",
     "index_bytes",
+    "scrubbed_bytes",
+    "scrub_passes",
+    "scrub_damaged",
 ];
 
 /// One core's numbers at a moment.
@@ -62,6 +66,7 @@ pub(crate) struct Sample {
     pub(crate) cleaning: CleaningCounters,
     pub(crate) disk: DiskCounters,
     pub(crate) usage: Usage,
+    pub(crate) scrub: ScrubCounters,
     pub(crate) turns: u64,
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
@@ -75,6 +80,7 @@ impl Sample {
             cleaning,
             disk,
             usage,
+            scrub,
             ..
         } = self;
         [
@@ -118,6 +124,9 @@ impl Sample {
             usage.cells as u64,
             usage.cache_bytes as u64,
             usage.index_bytes as u64,
+            scrub.bytes,
+            scrub.passes,
+            scrub.damaged,
         ]
     }
 }

@@ -372,6 +372,92 @@ fn a_second_backup_copies_only_new_segments_and_old_ones_can_be_dropped() {
     server.stop();
 }
 
+/// What stands in every eighth byte of a value.
+fn number_of(value: &[u8]) -> u64 {
+    let (words, rest) = value.as_chunks::<8>();
+    assert!(
+        rest.is_empty() && words.iter().all(|word| *word == words[0]),
+        "a torn value"
+    );
+    u64::from_le_bytes(words[0])
+}
+
+#[test]
+fn a_backup_beside_cleaning_is_whole_although_segments_leave() {
+    const KEYS: u64 = 48;
+    const VALUE_WORDS: usize = 7_000;
+    let place = Place::new("cleaning");
+    let [data, vault, other] = ["data", "vault", "other"].map(|name| place.join(name));
+    let server = Server::start(&data);
+    let client = server.client();
+    let released = || -> u64 {
+        let info = client.info().wait().unwrap();
+        let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+        info["counters"]["segments_released"].as_u64().unwrap()
+    };
+    let (asked, acked) = (AtomicU64::new(0), AtomicU64::new(0));
+    let is_over = AtomicBool::new(false);
+    let (mut least, mut most) = (0, 0);
+    let mut backups = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Numbers ascend with the keys, so what a key holds tells which writes were there.
+            let client = server.client();
+            let mut under_way = std::collections::VecDeque::new();
+            while !is_over.load(Ordering::Relaxed) || !under_way.is_empty() {
+                if under_way.len() == 8 || is_over.load(Ordering::Relaxed) {
+                    let (number, pending): (u64, penstock_net::client::Pending<_>) =
+                        under_way.pop_front().unwrap();
+                    pending.wait().unwrap();
+                    acked.store(number, Ordering::SeqCst);
+                    continue;
+                }
+                let number = asked.fetch_add(1, Ordering::SeqCst) + 1;
+                let key = format!("key:{}", number % KEYS).into_bytes();
+                let value = number.to_le_bytes().repeat(VALUE_WORDS);
+                under_way.push_back((number, client.set(&key, &value)));
+            }
+        });
+        while released() < 40 || backups < 4 {
+            least = acked.load(Ordering::SeqCst);
+            server.backup(&data, &vault, &["--keep", "2"]);
+            most = asked.load(Ordering::SeqCst);
+            backups += 1;
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    drop(client);
+    server.stop();
+    assert_eq!(damage(&vault), Vec::<String>::new());
+    let holes = newest(&vault)
+        .logs
+        .iter()
+        .any(|log| log.segments.first().is_some_and(|first| first.sequence > 1));
+    assert!(holes, "nothing was cleaned before the backup");
+    told(
+        0,
+        &["restore", "--from", text(&vault), "--to", text(&other)],
+    );
+    told(0, &["verify", text(&other)]);
+    let restored = Server::start(&other);
+    let client = restored.client();
+    for key in 0..KEYS {
+        let value = client
+            .get(format!("key:{key}").as_bytes())
+            .wait()
+            .unwrap()
+            .unwrap();
+        let number = number_of(&value.bytes);
+        assert_eq!(number % KEYS, key);
+        assert!(
+            number + KEYS > least && number <= most,
+            "key {key}: {number}, {least} to {most}"
+        );
+    }
+    drop(client);
+    restored.stop();
+}
+
 /// A stopped data directory with a few records, and a backup of it.
 fn small(name: &str) -> (Place, PathBuf, PathBuf) {
     let place = Place::new(name);

@@ -27,6 +27,8 @@ use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig, Damaged};
 use penstock_storage::io::{Blocks, Completion, FileId, Io};
 use penstock_storage::log::{LOG_TOKEN_BIT, Lsn, Poisoned};
 use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::recovery::Corruption;
+use penstock_storage::scrub::SCRUB_TOKEN_BIT;
 use penstock_storage::store::{AdmitError, LOOK_AHEAD, Store, Usage};
 
 use crate::execute::{Cold, Context, KeyHash, Ran, Undo, run};
@@ -141,6 +143,8 @@ pub struct Outbox<B> {
     pub removals: Vec<FileId>,
     /// Segments that cleaning found damaged, to be told to people.
     pub damaged: Vec<Damaged>,
+    /// What looking through sealed segments found damaged, to be told to people.
+    pub rotten: Vec<Corruption>,
     /// The clean stop is complete.
     pub is_stopped: bool,
     /// Nothing may be acknowledged any more: the process is to end, loudly.
@@ -159,6 +163,7 @@ impl<B> Default for Outbox<B> {
             spares: 0,
             removals: Vec::new(),
             damaged: Vec::new(),
+            rotten: Vec::new(),
             is_stopped: false,
             fatal: None,
         }
@@ -447,9 +452,18 @@ impl<P: Blocks> Shard<P> {
             .store
             .cleaning_deadline_us()
             .filter(|_| !self.is_stopping);
+        let scrub = self.store.scrub_deadline_us().filter(|_| !self.is_stopping);
         let waits = !self.postponed.is_empty() || !self.paused.is_empty();
         let retry = (self.has_progress && waits).then_some(now.us);
-        [log, sweep, cleaning, retry].into_iter().flatten().min()
+        [log, sweep, cleaning, scrub, retry]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Looks through all sealed segments once within each `period_us`; 0, as at first, is never.
+    pub fn scrub_within(&mut self, period_us: u64) {
+        self.store.set_scrub(period_us, self.config.hash_seed);
     }
 
     /// What was done so far.
@@ -1118,6 +1132,10 @@ impl<P: Blocks> Shard<P> {
             self.store.clean_read(completion);
             return;
         }
+        if completion.token.0 & SCRUB_TOKEN_BIT != 0 {
+            self.store.scrub_read(now.us, completion);
+            return;
+        }
         let (Cold { hash, place }, waiters) = self.parking.finished(completion.token);
         let admitted = match (&completion.result, &completion.block) {
             (Ok(()), Some(block)) => {
@@ -1234,6 +1252,12 @@ impl<P: Blocks> Shard<P> {
         }
         self.store.settle();
         self.clean(now, outbox);
+        if !self.is_stopping {
+            self.store.scrub(now.us, &mut outbox.io);
+        }
+        while let Some(rotten) = self.store.take_rotten() {
+            outbox.rotten.push(rotten);
+        }
         self.store.log_mut().pump(now.us, &mut outbox.io);
         self.send_mail(now, outbox);
         let wanted = self.store.log().spares_wanted();
@@ -1263,9 +1287,10 @@ impl<P: Blocks> Shard<P> {
         while let Some(file) = self.store.take_removable() {
             self.leaving.push(file);
         }
-        let parking = &self.parking;
+        let (parking, store) = (&self.parking, &self.store);
         self.leaving.retain(|&file| {
-            let stays = parking.reads_file(file) && !is_planted(Bug::RemoveUnderRead);
+            let is_read = parking.reads_file(file) || store.scrub_reads(file);
+            let stays = is_read && !is_planted(Bug::RemoveUnderRead);
             if !stays {
                 outbox.removals.push(file);
             }

@@ -197,6 +197,12 @@ impl FrameHeader {
         })
     }
 
+    /// The body CRC that the header of `frame` tells, and one that is begun: to be given the bytes
+    /// behind the header up to the padded end, in pieces.
+    pub(crate) fn body_crc_in_pieces(home: FrameHome, frame: &[u8]) -> (u32, Hasher) {
+        (read_u32(&frame[56..60]), salted(home))
+    }
+
     /// Whether `frame`, of exactly [`FrameHeader::padded_bytes`], holds the body that was sealed.
     #[must_use]
     pub fn body_is_intact(home: FrameHome, frame: &[u8]) -> bool {
@@ -222,10 +228,15 @@ fn header_crc(home: FrameHome, header: &[u8; FRAME_HEADER_BYTES]) -> u32 {
 /// CRC-32 over the eight bytes of the salt, then `bytes`: a frame of an earlier use of the file
 /// has another salt and does not check.
 fn salted_crc(home: FrameHome, bytes: &[u8]) -> u32 {
+    let mut hasher = salted(home);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+fn salted(home: FrameHome) -> Hasher {
     let mut hasher = Hasher::new();
     if !is_planted(Bug::ForgetSalt) {
         hasher.update(&home.salt.to_le_bytes());
     }
-    hasher.update(bytes);
-    hasher.finalize()
+    hasher
 }

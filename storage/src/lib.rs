@@ -24,6 +24,7 @@ pub mod planted;
 pub mod record;
 pub mod recovery;
 pub mod repair;
+pub mod scrub;
 pub mod segment;
 pub mod store;
 pub mod summary;

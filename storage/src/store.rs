@@ -20,6 +20,7 @@ use crate::io::{BLOCK_BYTES, Block, Blocks, Io, IoToken};
 use crate::log::{Log, Lsn, Place, Purpose, Room};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec, part_bytes};
+use crate::scrub::Scrub;
 
 /// Contiguous groups of slots; a sequence is dense within one of them.
 pub const PARTITIONS: usize = 256;
@@ -73,6 +74,7 @@ pub struct Store<P: Blocks> {
     pub(crate) cache: Cache,
     pub(crate) live: Live,
     pub(crate) cleaner: Cleaner<P::Block>,
+    pub(crate) scrub: Scrub,
     epoch: u32,
     sequences: Box<Sequences>,
     clock: Clock,
@@ -97,6 +99,7 @@ impl<P: Blocks> Store<P> {
             cache: memory.cache,
             live: memory.live,
             cleaner: Cleaner::new(),
+            scrub: Scrub::default(),
             epoch,
             sequences: Box::new(sequences),
             clock: Clock::new(memory.time_ms),

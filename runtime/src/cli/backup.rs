@@ -229,6 +229,11 @@ fn durable_ends(server: &ServerAddress, identity: &Identity) -> Result<Vec<Durab
             hex(&identity.node_id)
         )));
     }
+    if first.hello.incarnation != identity.incarnation {
+        return Err(Failure::server(
+            "the server was started again while its files were linked: try again",
+        ));
+    }
     let ports: BTreeMap<u16, u16> = first
         .hello
         .slots

@@ -97,6 +97,8 @@ kinds! {
     ClockJump,
     /// A segment is cleaned and released.
     Released,
+    /// A bit rots in a sealed segment under a running node, which finds and tells it.
+    RotTold,
 }
 
 kinds! {

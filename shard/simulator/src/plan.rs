@@ -117,6 +117,8 @@ pub struct Plan {
     pub bad_starts: u32,
     /// Parts of a million of segments whose first frames meet a power cut on their way.
     pub first_frame_crashes: u32,
+    /// Sealed segments are looked through within this; never if it is 0.
+    pub scrub_us: u64,
     /// What happens when, by operations sent, ascending.
     pub blows: Vec<(usize, Blow)>,
 }
@@ -243,6 +245,7 @@ impl Plan {
             early_crashes: random.pick(&[0, 0, 300_000]),
             bad_starts: 300_000,
             first_frame_crashes: random.pick(&[0, 0, 40_000]),
+            scrub_us: random.pick(&[0, 1_000_000, 20_000_000]),
             blows,
         }
     }

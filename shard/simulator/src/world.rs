@@ -25,7 +25,7 @@ use penstock_shard::{
 use penstock_storage::io::{FileId, Io};
 use penstock_storage::log::{LogConfig, Lsn};
 use penstock_storage::record::part_bytes;
-use penstock_storage::recovery::RecoveryError;
+use penstock_storage::recovery::{Corruption, RecoveryError};
 use penstock_storage::segment::Owner;
 use penstock_storage::summary::SUMMARY_BYTES_MAX;
 
@@ -164,6 +164,8 @@ enum Phase {
     Audit,
     /// A clean stop, and every key is read again.
     Last,
+    /// Something in a sealed segment rots, and must be told while the node runs.
+    Rot,
     Done,
 }
 
@@ -180,6 +182,8 @@ const EVENTS_MAX: u64 = 6_000_000;
 /// Within this every operation is answered once there are no more faults but a stall that began
 /// before.
 const QUIET_US_MAX: u64 = STALL_US_MAX + 30_000_000;
+/// Beside two periods within which rot is told: waits for a block, a second try.
+const ROT_US_MAX: u64 = 10_000_000;
 /// A clean stop is complete after this, although the disk may stall in it.
 const CLEAN_STOP_US_MAX: u64 = STALL_US_MAX + 30_000_000;
 
@@ -219,6 +223,8 @@ pub struct World {
     filled: usize,
     /// Keys that the last look has reached.
     looked_at: usize,
+    /// The file of a sealed segment in which something rots under the running node.
+    rotting: Option<FileId>,
     phase_run: u64,
     chance: Random,
     network: Random,
@@ -314,6 +320,7 @@ impl World {
             log_ends: vec![Lsn(0); usize::from(shards)],
             filled: 0,
             looked_at: 0,
+            rotting: None,
             phase_run: 0,
             chance: Random::new(seed, 3),
             network: Random::new(seed, 4),
@@ -690,7 +697,7 @@ impl World {
                     + self.plan.pool_bytes,
             );
             let opening::Opened {
-                shard: opened,
+                shard: mut opened,
                 recovered,
                 files: _,
             } = open_shard(
@@ -719,6 +726,7 @@ impl World {
                 recovered.start.last_lsn.0,
             ]);
             ends.push(recovered.start.last_lsn);
+            opened.scrub_within(self.plan.scrub_us);
             cores.push(Core {
                 shard: opened,
                 outbox: Outbox::default(),
@@ -950,6 +958,9 @@ impl World {
             self.coverage.borrow_mut().fault(Fault::Released);
             let when_us = now.us + self.chance.latency(5_000);
             self.at(when_us, Event::Remove { run, file });
+        }
+        for rotten in outbox.rotten.drain(..) {
+            self.judge_rotten(&rotten)?;
         }
         for _ in 0..outbox.spares {
             let when_us = now.us + self.chance.latency(5_000);
@@ -1693,9 +1704,76 @@ impl World {
                 self.stop();
             }
             Phase::Last if is_idle && all_ready && self.run > self.phase_run => {
-                self.enter(Phase::Done);
+                self.rot();
             }
+            Phase::Rot => return self.must_be_told(),
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// Lets a bit of a sealed segment rot under the running node.
+    fn rot(&mut self) {
+        self.enter(Phase::Done);
+        let Some(node) = self.node.as_ref().filter(|_| self.plan.scrub_us > 0) else {
+            return;
+        };
+        let sealed: Vec<_> = node
+            .cores
+            .iter()
+            .flat_map(|core| {
+                let log = core.shard.store().log();
+                let open = log.durable_end().segment_sequence;
+                let sealed = log.sealed_segments().iter();
+                sealed.filter(move |segment| segment.end.sequence < open)
+            })
+            .copied()
+            .collect();
+        if sealed.is_empty() {
+            return;
+        }
+        let segment = sealed[self.chance.index(sealed.len())];
+        let at = self
+            .chance
+            .index(usize::try_from(segment.end.end_offset).expect("small files"));
+        let mut disk = self.disk.borrow_mut();
+        let byte = disk.image(segment.file).expect("it is sealed")[at];
+        disk.damage(segment.file, at, &[byte ^ 1 << self.chance.below(8)]);
+        drop(disk);
+        self.rotting = Some(segment.file);
+        self.enter(Phase::Rot);
+    }
+
+    /// The rot must be told within two periods, unless cleaning has released the segment since.
+    fn must_be_told(&mut self) -> Step {
+        let is_there = self.rotting.is_some_and(|file| {
+            let cores = self.node.iter().flat_map(|node| &node.cores);
+            let mut sealed = cores.flat_map(|core| core.shard.store().log().sealed_segments());
+            sealed.any(|segment| segment.file == file)
+        });
+        if !is_there {
+            self.enter(Phase::Done);
+        } else if self.now_us > self.phase_us + 2 * self.plan.scrub_us + ROT_US_MAX {
+            return Err(format!(
+                "what rotted in a sealed segment was not told: {}",
+                self.describe_damage().join(", ")
+            ));
+        }
+        Ok(())
+    }
+
+    /// Looking through sealed segments found damage.
+    fn judge_rotten(&mut self, rotten: &Corruption) -> Step {
+        self.trace.fold_bytes(rotten.to_string().as_bytes());
+        let disk = self.disk.borrow();
+        let may_misread = disk.faults.read_error > 0 || disk.faults.bad_read > 0;
+        if !disk.is_damaged() && !may_misread {
+            return Err(format!("nothing is damaged, and it was told: {rotten}"));
+        }
+        drop(disk);
+        if self.rotting == Some(rotten.file) {
+            self.rotting = None;
+            self.hit(Fault::RotTold);
         }
         Ok(())
     }

@@ -14,5 +14,6 @@ mod heap;
 mod journal;
 mod random;
 mod repair;
+mod scrub;
 mod store;
 mod table;
