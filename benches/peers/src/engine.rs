@@ -618,8 +618,8 @@ impl Handle for RocksHandle {
     }
 
     fn increase(&mut self, key: &[u8]) -> Outcome<()> {
-        let value = self.database.get_pinned(key)?.ok_or("missing")?;
-        let value = increased(&value)?;
+        // In one expression: the pinned block must be given back before the write.
+        let value = increased(&self.database.get_pinned(key)?.ok_or("missing")?)?;
         self.set(key, &value)
     }
 }
