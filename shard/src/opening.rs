@@ -218,6 +218,7 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
         memory.replay(hash(part.key()), part, place, &mut key_at)
     })
     .map_err(OpeningError::Recovery)?;
+    memory.carry_time(recovered.time_ms);
     if recovered.history.epoch_max >= epoch {
         return Err(OpeningError::TermUsed {
             found: recovered.history.epoch_max,

@@ -718,7 +718,13 @@ impl<P: Blocks> Store<P> {
                 return (at, JudgeEnd::StepDone);
             }
             step.parts -= 1;
-            match self.fate(&part, place, victim.is_oldest, hash_of) {
+            let fate = self.fate(&part, place, victim.is_oldest, hash_of);
+            let is_gone = fate == Fate::Expired || fate == Fate::Copied(PartKind::Tombstone);
+            if is_gone && part.kind() == PartKind::Put && !is_planted(Bug::ExpireWithoutTime) {
+                let time_ms = self.time_ms();
+                self.log_mut().carry_time(time_ms);
+            }
+            match fate {
                 Fate::Dead => {
                     self.cleaner.counters.tombstones_dropped +=
                         u64::from(part.kind() == PartKind::Tombstone);

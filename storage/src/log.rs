@@ -705,6 +705,12 @@ impl<P: Blocks> Log<P> {
         })
     }
 
+    /// Something is about to be left out of the log because of the time: what tells so carries this
+    /// time, so that no start is in a time before it.
+    pub fn carry_time(&mut self, time_ms: u64) {
+        self.time_ms = self.time_ms.max(time_ms);
+    }
+
     /// Whether cleaning has something to do or to release, so that room comes back by itself.
     pub fn expect_relief(&mut self, relief_comes: bool) {
         self.relief_comes = relief_comes;

@@ -177,6 +177,8 @@ bugs! {
     DropTombstone = "drop-tombstone",
     /// Cleaning leaves out what has expired although older values may be there.
     DropExpired = "drop-expired",
+    /// Cleaning leaves out what has expired, and a start may be in a time before.
+    ExpireWithoutTime = "expire-without-time",
     /// The index points to a copy before it is durable.
     MoveBeforeDurable = "move-before-durable",
     /// Cleaning forgets some of what still counts.

@@ -63,6 +63,8 @@ pub struct Recovered {
     pub start: LogStart,
     /// Its segments, and how far its sequences and epochs have gone.
     pub history: History,
+    /// The newest time that a frame carries, in unix milliseconds.
+    pub time_ms: u64,
     /// Commit frames replayed.
     pub frames: u64,
     /// Records replayed.
@@ -894,6 +896,7 @@ impl<S: SegmentSource> Replay<'_, S> {
                 return wrong(&self.found, "a frame without records counts some");
             }
         }
+        self.found.time_ms = self.found.time_ms.max(frame.time_ms);
         self.visit(segment, Event::Frame(segment.file, frame))?;
         if !matches!(frame.kind, FrameKind::Commit | FrameKind::Repair) {
             return Ok(());

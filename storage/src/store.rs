@@ -458,6 +458,12 @@ impl Memory {
         }
     }
 
+    /// Takes in the newest time that the log carries: what was left out of it because of the time is
+    /// not to be missed in a time before.
+    pub fn carry_time(&mut self, time_ms: u64) {
+        self.time_ms = self.time_ms.max(time_ms);
+    }
+
     /// Takes in one replayed part. The newest version of a key wins, wherever it stands.
     ///
     /// `key_at` reads the key and version of a part that left the cache already; it is called
