@@ -247,6 +247,8 @@ impl Disk {
     /// Removes a file for good.
     pub fn unlink(&mut self, file: FileId) {
         let state = self.files.remove(&file).expect("a file of the log");
+        self.damages.retain(|damage| damage.file != file);
+        self.unreadable.retain(|(damaged, _)| *damaged != file);
         if state.image.iter().skip(BLOCK_BYTES).any(|&byte| byte != 0) {
             self.old.push_front(state.image);
             self.old.truncate(8);
