@@ -253,6 +253,8 @@ pub struct Log<P: Blocks> {
     blocks: P,
     spares: VecDeque<Spare>,
     spare_refused: bool,
+    /// The last spare is left to cleaning.
+    keeps_reserve: bool,
     /// Cleaning can still give segments back.
     relief_comes: bool,
     /// A file was removed, and what became of its room is not told yet.
@@ -310,7 +312,9 @@ const SEGMENT_TAIL_BYTES: u64 = (BLOCK_BYTES + SUMMARY_BYTES_MAX) as u64;
 impl<P: Blocks> Log<P> {
     /// A writer that goes on after `start`, always in a new segment, and never releases one.
     pub fn new(config: LogConfig, start: LogStart, blocks: P) -> Self {
-        Self::with_history(config, start, History::default(), blocks)
+        let mut log = Self::with_history(config, start, History::default(), blocks);
+        log.keeps_reserve = false;
+        log
     }
 
     /// A writer that goes on after `start` and what was before it, always in a new segment.
@@ -322,6 +326,7 @@ impl<P: Blocks> Log<P> {
             blocks,
             spares: VecDeque::new(),
             spare_refused: false,
+            keeps_reserve: true,
             relief_comes: false,
             room_returns: false,
             before: start,
@@ -371,7 +376,7 @@ impl<P: Blocks> Log<P> {
         let is_needed = self.spares.is_empty() && self.segment.is_some();
         match purpose {
             Purpose::Clean => false,
-            _ if is_planted(Bug::NoReserve) => false,
+            _ if is_planted(Bug::NoReserve) || !self.keeps_reserve => false,
             Purpose::Keep => is_needed,
             Purpose::Grow => is_needed || self.is_low(),
         }
@@ -816,7 +821,8 @@ impl<P: Blocks> Log<P> {
         if !self.segment.as_ref().is_some_and(fits) {
             let needed = match purpose {
                 Purpose::Clean => 1,
-                _ if self.segment.is_none() || is_planted(Bug::NoReserve) => 1,
+                _ if self.segment.is_none() || !self.keeps_reserve => 1,
+                _ if is_planted(Bug::NoReserve) => 1,
                 Purpose::Keep | Purpose::Grow => SPARES_TO_ROTATE,
             };
             if self.spares.len() < needed {

@@ -183,8 +183,6 @@ bugs! {
     MoveBeforeDurable = "move-before-durable",
     /// Cleaning forgets some of what still counts.
     ForgetOneMove = "forget-one-move",
-    /// Replay keeps pointing to the first of two equal parts, which is not counted on any more.
-    KeepFirstOfEqual = "keep-first-of-equal",
     /// A last segment that holds no record is removed although it tells of releases.
     ReleaseWithContents = "release-with-contents",
     /// Segments that the log has released are replayed if their files are still there.

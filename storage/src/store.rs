@@ -524,15 +524,13 @@ impl Memory {
         }
         match same {
             Some((_, _, old)) if old > new => {}
-            // A copy that cleaning made: the first one's segment may be released before the copy's.
+            // A copy that cleaning made. The segment that it was made from is about to be released.
             Some((position, _, old)) if old == new && part.kind() == PartKind::Put => {
-                if !is_planted(Bug::KeepFirstOfEqual) {
-                    if let Some(old) = self.index.place(position) {
-                        self.live.loses(old);
-                    }
-                    self.live.gains(place);
-                    self.index.set_place(position, place, new.sequence);
+                if let Some(old) = self.index.place(position) {
+                    self.live.loses(old);
                 }
+                self.live.gains(place);
+                self.index.set_place(position, place, new.sequence);
             }
             Some((position, cell, _))
                 if part.kind() == PartKind::Tombstone

@@ -285,7 +285,7 @@ fn inspection_counts_what_is_good_and_lists_all_that_is_not() {
         (Lsn(3), Lsn(3), None)
     );
     assert_eq!(shown, 1 + 3 + 3);
-    assert_eq!(report.spares.len(), 1);
+    assert_eq!(report.spares.len(), 2);
 
     let mut journal = long_log();
     let records = journal.appended.len() as u64;
