@@ -257,12 +257,14 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
         true if recovered.history.epoch_max > 0 => recovered.history.epoch_max,
         _ => epoch,
     };
-    let log = Log::with_history(
+    let mut log = Log::with_history(
         log,
         recovered.start,
         recovered.history.clone(),
         blocks.clone(),
     );
+    // Also when all that told it is cleaned before the next record.
+    log.carry_time(recovered.time_ms);
     let store = Store::new(
         log,
         blocks,

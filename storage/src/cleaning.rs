@@ -161,6 +161,9 @@ pub(crate) struct Cleaner<B> {
     credit_bytes: u64,
     /// Commit bytes for which credit was given.
     credited_bytes: u64,
+    has_looked: bool,
+    /// The last look found nothing that could be cleaned.
+    is_hopeless: bool,
     /// Something changed since the last look.
     pub(crate) must_look: bool,
     tokens: u64,
@@ -254,6 +257,8 @@ impl<B> Cleaner<B> {
             next_look_us: 0,
             credit_bytes: 0,
             credited_bytes: 0,
+            has_looked: false,
+            is_hopeless: false,
             must_look: true,
             tokens: 0,
             counters: CleaningCounters::default(),
@@ -377,7 +382,8 @@ impl<P: Blocks> Store<P> {
             }
         }
         let cleaner = &self.cleaner;
-        let relief_comes = cleaner.victim.is_some() || !cleaner.moves.is_empty();
+        let is_busy = cleaner.victim.is_some() || !cleaner.moves.is_empty();
+        let relief_comes = is_busy || !cleaner.is_hopeless;
         self.log_mut().expect_relief(relief_comes);
         held_block && !self.cleaner.holds_block()
     }
@@ -509,13 +515,21 @@ impl<P: Blocks> Store<P> {
             .map(|s| s.file_bytes)
             .sum();
         let cleaner = &mut self.cleaner;
-        let earned_bytes = (commit_bytes - cleaner.credited_bytes) * CREDIT_FACTOR;
+        let mut earned_bytes = (commit_bytes - cleaner.credited_bytes) * CREDIT_FACTOR;
+        if !std::mem::replace(&mut cleaner.has_looked, true) {
+            // What an earlier run left is worth going through once.
+            earned_bytes += 2 * sealed_bytes;
+        }
         cleaner.credited_bytes = commit_bytes;
         cleaner.credit_bytes =
             (cleaner.credit_bytes + earned_bytes).min(CREDIT_FACTOR * sealed_bytes);
         let (rate, picked) = self.pick();
         self.cleaner.must_look = false;
         self.cleaner.rate = rate;
+        let durable = self.log().durable();
+        let newest = self.log().sealed_segments().last();
+        let is_settled = newest.is_none_or(|segment| segment.end.last_lsn <= durable);
+        self.cleaner.is_hopeless = picked.is_none() && is_settled && !self.seal_wasted();
         if let Some((segment, is_oldest)) = picked {
             self.cleaner.credit_bytes -= segment.file_bytes;
             self.cleaner.victim = Some(Victim {
@@ -532,16 +546,26 @@ impl<P: Blocks> Store<P> {
         }
     }
 
+    /// When the disk is full and nothing sealed can be cleaned, what could be may be the open segment
+    /// itself: full of a counter that was changed again and again. Whether it was sealed for that.
+    fn seal_wasted(&mut self) -> bool {
+        let Some((file, bytes)) = self.log().open_segment().filter(|_| self.log().is_low()) else {
+            return false;
+        };
+        let is_used_up = self.log().open_segment_bytes_left() < bytes / 8;
+        let gain = bytes.saturating_sub(self.live.of(file).parts);
+        is_used_up && gain >= bytes / 4 && self.log_mut().seal_for_cleaning()
+    }
+
     /// How fast to clean, and which segment, if there is one that pays; whether it is the oldest.
     fn pick(&self) -> (Rate, Option<(SealedSegment, bool)>) {
         let durable = self.log().durable();
         let is_low = self.log().is_low();
         let segments = self.log().sealed_segments();
-        // The youngest is what a start falls back to when the open one has no contents frame yet.
         let credit = self.cleaner.credit_bytes;
-        let Some((_, older)) = segments.split_last() else {
+        if segments.is_empty() {
             return (Rate::Bytes(0), None);
-        };
+        }
         let mut total_bytes = 0;
         let mut counting_bytes = 0;
         let mut tombstone_bytes = 0;
@@ -579,7 +603,7 @@ impl<P: Blocks> Store<P> {
             false => u64::MAX,
         };
         let mut best: Option<(u128, usize)> = None;
-        for (at, segment) in older.iter().enumerate() {
+        for (at, segment) in segments.iter().enumerate() {
             if segment.end.last_lsn > durable
                 || self.cleaner.avoided.contains(&segment.end.sequence)
             {
@@ -609,7 +633,7 @@ impl<P: Blocks> Store<P> {
                 best = Some((score, at));
             }
         }
-        (rate, best.map(|(_, at)| (older[at], at == 0)))
+        (rate, best.map(|(_, at)| (segments[at], at == 0)))
     }
 
     /// Goes on with the segment that is cleaned; `false` when it is released or given up.

@@ -87,7 +87,7 @@ pub struct FrameHeader {
     pub record_count: u32,
     /// Bytes of the body without padding.
     pub body_bytes: u32,
-    /// Unix milliseconds of the newest record that the run had appended by then.
+    /// Unix milliseconds of the newest record by then.
     pub time_ms: u64,
 }
 

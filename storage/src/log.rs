@@ -682,6 +682,27 @@ impl<P: Blocks> Log<P> {
         }
     }
 
+    /// The file of the open segment and its length.
+    #[must_use]
+    pub fn open_segment(&self) -> Option<(FileId, u64)> {
+        let segment = self.segment.as_ref()?;
+        Some((segment.file, segment.header.segment_bytes))
+    }
+
+    /// Seals the open segment before it is full, so that it can be cleaned, even if that takes the
+    /// last spare. Whether that was done.
+    pub fn seal_for_cleaning(&mut self) -> bool {
+        let may = !self.spares.is_empty()
+            && self.segment.is_some()
+            && !self.closing
+            && self.poisoned.is_none()
+            && self.writes.len() < self.config.frames_sealed_max;
+        if may {
+            self.seal_open();
+        }
+        may && self.rotate() == Room::Yes
+    }
+
     /// Whether fewer spares are there than should be.
     #[must_use]
     pub fn lacks_spares(&self) -> bool {

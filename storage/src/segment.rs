@@ -51,7 +51,7 @@ pub struct SegmentHeader {
     pub previous_end_lsn: Lsn,
     /// Length of the file when it was taken into use.
     pub segment_bytes: u64,
-    /// Unix milliseconds of the newest record that the run had appended before; 0 if none.
+    /// Unix milliseconds of the newest record before; 0 if none.
     pub created_ms: u64,
 }
 

@@ -1,0 +1,216 @@
+//! A directory with a bound of its own, in the real server: overwriting goes on for ever, what grows is
+//! refused when it is full, room comes back, and nothing is lost by any of it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use penstock_net::client::{Client, ClientError, ClientOptions, Field};
+
+/// A server that a failing test takes down with it.
+struct Server {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+const DISK_BYTES_MAX: u64 = 24 << 20;
+
+impl Server {
+    fn start(data: &Path, io: &str) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("PENSTOCK_") {
+                command.env_remove(name);
+            }
+        }
+        let mut process = command
+            .args(["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
+            .args(["--shards", "1", "--io", io, "--cache-bytes", "1MiB"])
+            .args(["--value-bytes-max", "16KiB", "--segment-bytes", "2MiB"])
+            .args(["--disk-bytes-max", "24MiB", "--data"])
+            .arg(data)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut address = None;
+        for line in BufReader::new(process.stdout.take().unwrap())
+            .lines()
+            .map_while(Result::ok)
+        {
+            if let Some(rest) = line.strip_prefix("listening") {
+                address = rest.split_whitespace().next().map(|it| it.parse().unwrap());
+            }
+            if line == "ready" {
+                break;
+            }
+        }
+        Server {
+            process,
+            address: address.expect("it listens"),
+        }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(self.address, ClientOptions::default()).unwrap()
+    }
+}
+
+fn disk_bytes(data: &Path) -> u64 {
+    fs::read_dir(data.join("segments"))
+        .unwrap()
+        // A file may leave between the list and the look.
+        .filter_map(|entry| entry.unwrap().metadata().ok())
+        .map(|metadata| metadata.len())
+        .sum()
+}
+
+fn counter(client: &Client, name: &str) -> u64 {
+    let info: serde_json::Value = serde_json::from_str(&client.info().wait().unwrap()).unwrap();
+    info["counters"][name].as_u64().unwrap()
+}
+
+fn value(key: u64, round: u64) -> Vec<u8> {
+    [key, round]
+        .iter()
+        .flat_map(|number| number.to_le_bytes())
+        .cycle()
+        .take(1_000)
+        .collect()
+}
+
+/// All keys in the first round, then one in three, so that what counts lies between what does not.
+fn is_in(key: u64, round: u64) -> bool {
+    round == 0 || (key * 7 + round * 11) % 31 < 10
+}
+
+fn folder(name: &str) -> PathBuf {
+    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&data);
+    data
+}
+
+fn overwritten_for_ever(io: &str) {
+    let data = folder(&format!("cleaning-{io}"));
+    let server = Server::start(&data, io);
+    let client = server.client();
+    // Five times what the disk may hold, of 4 MB that count.
+    const KEYS: u64 = 4_000;
+    const ROUNDS: u64 = 30;
+    for round in 0..ROUNDS {
+        let is_written = |key: &u64| is_in(*key, round);
+        for some in (0..KEYS).filter(is_written).collect::<Vec<_>>().chunks(200) {
+            let pending: Vec<_> = some
+                .iter()
+                .map(|key| client.set(&key.to_le_bytes(), &value(*key, round)))
+                .collect();
+            for pending in pending {
+                pending.wait().expect("what does not grow finds room");
+            }
+        }
+        let bytes = disk_bytes(&data);
+        assert!(bytes <= DISK_BYTES_MAX, "{bytes} bytes in round {round}");
+    }
+    let (released, moved) = (
+        counter(&client, "segments_released"),
+        counter(&client, "moved_bytes"),
+    );
+    assert!(
+        released > 20 && moved > 0,
+        "{released} released, {moved} moved"
+    );
+    drop(server);
+
+    let server = Server::start(&data, io);
+    let client = server.client();
+    for key in 0..KEYS {
+        let found = client.get(&key.to_le_bytes()).wait().unwrap();
+        let last = (0..ROUNDS).rev().find(|round| is_in(key, *round)).unwrap();
+        assert_eq!(found.expect("set").bytes, value(key, last), "{key}");
+    }
+    drop(server);
+    fs::remove_dir_all(&data).unwrap();
+}
+
+#[test]
+fn overwriting_goes_on_for_ever_in_a_bounded_directory_with_io_uring() {
+    overwritten_for_ever("auto");
+}
+
+#[test]
+fn overwriting_goes_on_for_ever_in_a_bounded_directory_with_threads() {
+    overwritten_for_ever("threads");
+}
+
+#[test]
+fn what_grows_is_refused_when_full_and_deleting_makes_room_again() {
+    let data = folder("cleaning-full");
+    let server = Server::start(&data, "auto");
+    let client = server.client();
+    client
+        .set(b"stock", &1_000_000u64.to_le_bytes())
+        .wait()
+        .unwrap();
+    let mut kept: HashMap<u64, Vec<u8>> = HashMap::new();
+    let fill = |kept: &mut HashMap<u64, Vec<u8>>, from: u64| {
+        for key in from..from + 100_000 {
+            match client.set(&key.to_le_bytes(), &value(key, 0)).wait() {
+                Ok(_) => drop(kept.insert(key, value(key, 0))),
+                Err(ClientError::Busy(text)) if text.starts_with("FULL") => return,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("it is never full");
+    };
+    fill(&mut kept, 0);
+    assert!(kept.len() > 5_000, "{} keys of some 24 MB", kept.len());
+    // The sale goes on: a decrement takes no room.
+    for sold in 1..=5_000u64 {
+        let sell = [Field::u64(0).at_least(1), Field::u64(0).decrease(1)];
+        let sale = client.update_if(b"stock", &sell).wait();
+        assert!(sale.is_ok(), "sale {sold}: {sale:?}");
+        if sold % 1_000 == 0 {
+            assert!(disk_bytes(&data) <= DISK_BYTES_MAX);
+        }
+    }
+    // Deleting a third gives room for new keys.
+    let gone: Vec<u64> = kept.keys().copied().filter(|key| key % 3 == 0).collect();
+    for key in gone {
+        assert!(client.del(&key.to_le_bytes()).wait().unwrap());
+        kept.remove(&key);
+    }
+    let before = kept.len();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while kept.len() < before + 1_000 {
+        assert!(std::time::Instant::now() < deadline, "no room came back");
+        let from = 1_000_000 + kept.len() as u64;
+        fill(&mut kept, from);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    drop(server);
+
+    let server = Server::start(&data, "auto");
+    let client = server.client();
+    for key in 0..10_000u64 {
+        let found = client.get(&key.to_le_bytes()).wait().unwrap();
+        assert_eq!(
+            found.map(|found| found.bytes.to_vec()),
+            kept.get(&key).cloned(),
+            "{key}"
+        );
+    }
+    let stock = client.get(b"stock").wait().unwrap().expect("set");
+    assert_eq!(stock.bytes, &995_000u64.to_le_bytes()[..]);
+    drop(server);
+    fs::remove_dir_all(&data).unwrap();
+}
