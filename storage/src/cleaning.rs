@@ -189,6 +189,8 @@ struct Victim<B> {
     blocked_since_us: Option<u64>,
     /// Nothing is read before.
     resume_us: u64,
+    /// The log had no room while a chunk was held.
+    is_memory_short: bool,
     /// Bytes of the last read.
     chunk_bytes: usize,
     chunk: Chunk<B>,
@@ -540,6 +542,7 @@ impl<P: Blocks> Store<P> {
                 judged_bytes: 0,
                 blocked_since_us: None,
                 resume_us: 0,
+                is_memory_short: false,
                 chunk_bytes: 0,
                 chunk: Chunk::Missing(0),
             });
@@ -706,6 +709,7 @@ impl<P: Blocks> Store<P> {
                         // The block that is held may be the very one that the log needs.
                         let since_us = *victim.blocked_since_us.get_or_insert(now_us);
                         if now_us >= since_us + BLOCKED_US_MAX {
+                            victim.is_memory_short = true;
                             victim.blocked_since_us = None;
                             victim.resume_us = now_us + BLOCKED_US_MAX;
                             victim.chunk = Chunk::Missing(padded);
@@ -799,7 +803,11 @@ impl<P: Blocks> Store<P> {
     ) {
         let left = in_memory(victim.segment.end.end_offset - victim.offset);
         let least = left.min(frame_bytes.max(BLOCK_BYTES));
-        let mut bytes = left.min(CHUNK_BYTES.max(frame_bytes));
+        // After the log found no room beside a chunk, no more than a frame is held.
+        let mut bytes = match victim.is_memory_short {
+            true => least,
+            false => left.min(CHUNK_BYTES.max(frame_bytes)),
+        };
         victim.chunk = Chunk::Missing(frame_bytes);
         // Memory may be short, or a part of a standard frame block all that is left.
         let block = loop {
