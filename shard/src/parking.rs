@@ -112,6 +112,11 @@ impl Parking {
         self.unissued.pop_front()
     }
 
+    /// Whether a read waits for a block.
+    pub(crate) fn has_unissued(&self) -> bool {
+        !self.unissued.is_empty()
+    }
+
     pub(crate) fn not_issued(&mut self, read: (IoToken, Place)) {
         if !is_planted(Bug::DropUnissuedRead) {
             self.unissued.push_front(read);

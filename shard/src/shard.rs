@@ -453,7 +453,8 @@ impl<P: Blocks> Shard<P> {
             .cleaning_deadline_us()
             .filter(|_| !self.is_stopping);
         let scrub = self.store.scrub_deadline_us().filter(|_| !self.is_stopping);
-        let waits = !self.postponed.is_empty() || !self.paused.is_empty();
+        let waits =
+            !self.postponed.is_empty() || !self.paused.is_empty() || self.parking.has_unissued();
         let retry = (self.has_progress && waits).then_some(now.us);
         [log, sweep, cleaning, scrub, retry]
             .into_iter()
