@@ -93,6 +93,10 @@ struct Core {
 impl Core {
     /// Whether the store's time went on as it should since it was looked at last.
     fn judge_time(&mut self, now: Now) -> Step {
+        // One that has met its end looks at no clock any more.
+        if self.outbox.fatal.is_some() {
+            return Ok(());
+        }
         let time_ms = self.shard.store().time_ms();
         if let Some((seen_us, seen_ms)) = self.seen {
             let passed_ms = (now.us - seen_us) / 1_000;
