@@ -221,11 +221,19 @@ fn no(context: Context<'_>, status: Status, key: &Key<'_>, out: &mut Vec<u8>) ->
 }
 
 #[cold]
-fn full(context: Context<'_>, out: &mut Vec<u8>) -> Ran {
-    let message = "the disk is full: no segment can be made ready for new records";
-    context
-        .head(Status::Full, Version::default())
-        .write_message(out, &message);
+fn full<P: Blocks>(store: &Store<P>, context: Context<'_>, out: &mut Vec<u8>) -> Ran {
+    let head = context.head(Status::Full, Version::default());
+    let log = store.log();
+    if log.has_most_segments() {
+        let (count, most) = (log.sealed_segments().len(), log.segments_max());
+        head.write_message(
+            out,
+            &format_args!("the log has {count} segments of {most}, and what is in them counts"),
+        );
+    } else {
+        let message = "the disk is full: no segment can be made ready for new records";
+        head.write_message(out, &message);
+    }
     Ran::Answered {
         gate: Lsn(0),
         status: Status::Full,
@@ -316,7 +324,7 @@ fn set<P: Blocks>(
     ) {
         Room::Yes => {}
         Room::Wait => return Ran::Postponed,
-        Room::Full => return full(context, out),
+        Room::Full => return full(store, context, out),
     }
     let id = match key.cell {
         Some(id) => {
@@ -348,7 +356,7 @@ fn del<P: Blocks>(
     match store.room(Purpose::Keep, key.bytes.len(), 0, false) {
         Room::Yes => {}
         Room::Wait => return Ran::Postponed,
-        Room::Full => return full(context, out),
+        Room::Full => return full(store, context, out),
     }
     let id = key
         .cell
@@ -595,7 +603,7 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
     out.truncate(from);
     let status = match stop {
         None if room == Room::Wait => return Ran::Postponed,
-        None => return full(context, out),
+        None => return full(store, context, out),
         Some(Stop::Refused(refusal)) => {
             context
                 .head(refusal.status(), first.version)

@@ -585,7 +585,9 @@ impl<P: Blocks> Store<P> {
             0 => u64::MAX,
             most => most.saturating_sub(4 * segment_bytes),
         };
-        let is_tight = is_low || total_bytes >= bound_bytes;
+        // Many starts leave many short segments.
+        let are_many = segments.len() > self.log().segments_max() / 2;
+        let is_tight = is_low || total_bytes >= bound_bytes || self.log().has_most_segments();
         // Some segments of slack: a short log is not worth cleaning.
         let is_wasteful = total_bytes > wanted_bytes + 2 * segment_bytes;
         let rate = if is_tight {
@@ -595,8 +597,6 @@ impl<P: Blocks> Store<P> {
             let percent = excess * 100 / wanted_bytes.max(segment_bytes).max(1);
             Rate::Bytes(config.bytes_per_s * (1 + percent.min(100)))
         };
-        // Many starts leave many short segments.
-        let are_many = segments.len() > self.log().segments_max() / 2;
         if !is_wasteful && !is_tight && !are_many {
             return (rate, None);
         }

@@ -721,6 +721,14 @@ impl<P: Blocks> Log<P> {
             .min(SEGMENTS_MAX)
     }
 
+    /// Whether the log has as many segments as it may have but for those that cleaning needs to make
+    /// fewer of them.
+    #[must_use]
+    pub fn has_most_segments(&self) -> bool {
+        let most = self.segments_max();
+        self.history.segments.len() >= most - most / 8
+    }
+
     /// Bytes that may still be appended to the open segment, about.
     #[must_use]
     pub fn open_segment_bytes_left(&self) -> u64 {
@@ -849,6 +857,12 @@ impl<P: Blocks> Log<P> {
             if self.spares.len() < needed {
                 return self.no_room(purpose);
             }
+            if self.has_most_segments() && purpose != Purpose::Clean && self.keeps_reserve {
+                return match self.relief_comes || self.is_releasing() {
+                    true => Room::Wait,
+                    false => Room::Full,
+                };
+            }
             let room = self.rotate();
             if room != Room::Yes {
                 return room;
@@ -872,7 +886,10 @@ impl<P: Blocks> Log<P> {
     fn rotate(&mut self) -> Room {
         assert!(!self.spares.is_empty(), "a spare is asked for before");
         if self.history.segments.len() >= self.segments_max() {
-            return Room::Full;
+            return match self.keeps_reserve {
+                true => Room::Wait,
+                false => Room::Full,
+            };
         }
         let Some(mut block) = self.blocks.take(BLOCK_BYTES) else {
             return Room::Wait;
