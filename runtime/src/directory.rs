@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fmt, process};
 
+use penstock_storage::index::FILES_MAX;
 use penstock_storage::io::{BLOCK_BYTES, FileId, SegmentSource};
 
 use crate::backup::staging::Staging;
@@ -283,6 +284,9 @@ impl Segments {
             for entry in fs::read_dir(&self.folder)? {
                 let entry = entry?;
                 if let Some(file) = file_id(&entry.file_name()) {
+                    if file.0 >= FILES_MAX {
+                        return Err(numbers_over(file));
+                    }
                     files.push((file, entry.metadata()?.len()));
                 }
             }
@@ -373,6 +377,15 @@ pub(crate) fn open_for_device(path: &Path, direct: bool) -> io::Result<File> {
 
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
+}
+
+/// There is no segment of this number.
+pub(crate) fn numbers_over(file: FileId) -> io::Error {
+    io::Error::other(format!(
+        "segment number {} is too high: they end at {}",
+        file.0,
+        FILES_MAX - 1
+    ))
 }
 
 /// The number of a segment file by its name: eight digits or more, no other spelling.

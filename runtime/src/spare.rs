@@ -17,10 +17,11 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use penstock_storage::index::FILES_MAX;
 use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, FileId};
 
 use crate::block::{Arena, ArenaLayout};
-use crate::directory::{Segments, open_for_device};
+use crate::directory::{Segments, numbers_over, open_for_device};
 use crate::system;
 
 /// The size of one write of zeros, in bytes.
@@ -212,6 +213,9 @@ impl Helper {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let file = FileId(self.next_file);
+        if file.0 >= FILES_MAX {
+            return Err(numbers_over(file));
+        }
         let path = self.segments.path(file);
         let tmp = path.with_extension("tmp");
         let write = || {

@@ -54,7 +54,8 @@ pub(crate) enum Ran {
 /// A read that an operation needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cold {
-    /// The hash of the key that is looked for.
+    /// The slot and hash of the key that is looked for.
+    pub(crate) slot: u16,
     pub(crate) hash: u32,
     pub(crate) place: Place,
 }
@@ -89,9 +90,10 @@ pub(crate) fn run<P: Blocks>(
     out: &mut Vec<u8>,
 ) -> Ran {
     let hash = context.hash.of(request.key);
-    let found = store.find(hash, request.key);
+    let found = store.find(context.slot, hash, request.key);
     if let Found::Cold(place) = found {
-        return Ran::Cold(Cold { hash, place });
+        let slot = context.slot;
+        return Ran::Cold(Cold { slot, hash, place });
     }
     let key = Key::new(store, hash, request.key, found);
     match request.verb {
@@ -331,7 +333,12 @@ fn set<P: Blocks>(
             store.set_value(id, request.value, expiry_ms);
             id
         }
-        None => store.insert(key.hash, key.bytes, request.value, expiry_ms),
+        None => store.insert(
+            (context.slot, key.hash),
+            key.bytes,
+            request.value,
+            expiry_ms,
+        ),
     };
     let (gate, version) = commit(store, context, &[id]);
     context.head(Status::Ok, version).write(out, &[]);
@@ -409,9 +416,9 @@ fn update_if_on_two<'a, P: Blocks>(
         return refused(context, refusal, out);
     }
     let hash = context.hash.of(second);
-    let found = store.find(hash, second);
+    let found = store.find(slot, hash, second);
     if let Found::Cold(place) = found {
-        return Ran::Cold(Cold { hash, place });
+        return Ran::Cold(Cold { slot, hash, place });
     }
     let second = Key::new(store, hash, second, found);
     update_if::<2, P>(store, context, request, [first, second], undo, out)
@@ -452,7 +459,7 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
                 store.set_value(id, request.value, None);
                 id
             }
-            None => store.insert(first.hash, first.bytes, request.value, None),
+            None => store.insert((context.slot, first.hash), first.bytes, request.value, None),
         };
         // The same key named twice is one key.
         for which in 0..KEYS {

@@ -24,7 +24,7 @@ use penstock_net::request::{Request, Verb, Version, likely_key};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig, Damaged};
-use penstock_storage::io::{Blocks, Completion, FileId, Io};
+use penstock_storage::io::{Block, Blocks, Completion, FileId, Io, IoFailure};
 use penstock_storage::log::{LOG_TOKEN_BIT, Lsn, Poisoned};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::recovery::Corruption;
@@ -757,13 +757,14 @@ impl<P: Blocks> Shard<P> {
         if count < 4 {
             return;
         }
-        let mut hashes = [0; LOOK_AHEAD];
-        for (number, hash) in hashes[..count].iter_mut().enumerate() {
-            *hash = likely_key(batch.item(next + number)).map_or(0, |key| self.hash.of(key));
+        let mut keys = [(0, 0); LOOK_AHEAD];
+        for (number, place) in keys[..count].iter_mut().enumerate() {
+            *place = likely_key(batch.item(next + number))
+                .map_or((0, 0), |key| (slot_of(key), self.hash.of(key)));
         }
         // One hot key is in the processor's cache already.
-        if hashes[..count].iter().any(|&hash| hash != hashes[0]) {
-            self.store.look_ahead(&hashes[..count]);
+        if keys[..count].iter().any(|&place| place != keys[0]) {
+            self.store.look_ahead(&keys[..count]);
         }
     }
 
@@ -1137,12 +1138,19 @@ impl<P: Blocks> Shard<P> {
             self.store.scrub_read(now.us, completion);
             return;
         }
-        let (Cold { hash, place }, waiters) = self.parking.finished(completion.token);
-        let admitted = match (&completion.result, &completion.block) {
-            (Ok(()), Some(block)) => {
+        let (Cold { slot, hash, place }, waiters) = self.parking.finished(completion.token);
+        let read = completion.block.as_ref().map_or(&[][..], Block::bytes);
+        let read = match completion.result {
+            Ok(()) => Ok(read),
+            // More was asked for than the part needs; the file may end behind it.
+            Err(IoFailure::Short { moved }) if moved > 0 => Ok(&read[..moved as usize]),
+            Err(failure) => Err(failure),
+        };
+        let admitted = match read {
+            Ok(read) => {
                 let key_hash = &self.hash;
                 self.store
-                    .admit(hash, place, block, |key| key_hash.of(key))
+                    .admit((slot, hash), place, read, |key| key_hash.of(key))
                     .map_err(|AdmitError::Corrupt| {
                         (
                             Status::Corrupt,
@@ -1153,10 +1161,10 @@ impl<P: Blocks> Shard<P> {
                         )
                     })
             }
-            (result, _) => Err((
+            Err(failure) => Err((
                 Status::Io,
                 format!(
-                    "{:08}.seg at offset {} could not be read: {result:?}",
+                    "{:08}.seg at offset {} could not be read: {failure:?}",
                     place.file.0, place.offset
                 ),
             )),

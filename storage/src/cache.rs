@@ -6,7 +6,7 @@
 //! [`INLINE_BYTES`], so that a counter costs no heap block. Cells leave by second chance (CLOCK: one hand, one reference bit): an entry whose
 //! last change is not durable yet never leaves, so a read from disk always finds what it looks for.
 
-use crate::index::CellId;
+use crate::index::{CellId, PackedPlace};
 use crate::log::Lsn;
 
 /// Key, value and expiry of together at most this many bytes are kept inside the cell.
@@ -17,7 +17,9 @@ const EXPIRY_BYTES: usize = size_of::<u64>();
 /// One cached key.
 #[derive(Debug)]
 pub struct Cell {
-    /// Hash of the key, with which its index entry is found again.
+    /// Slot of the key, with which its index entry is found again.
+    pub slot: u16,
+    /// Hash of the key, likewise.
     pub hash: u32,
     /// Epoch of the last change.
     pub epoch: u32,
@@ -25,6 +27,8 @@ pub struct Cell {
     pub sequence: u64,
     /// Log position of the last change; replies that show it wait until it is durable.
     pub lsn: Lsn,
+    /// Where the last change stands in the log.
+    pub place: PackedPlace,
     key_len: u16,
     state: State,
     /// Read or written since the hand last passed.
@@ -171,6 +175,11 @@ impl Cache {
         }
     }
 
+    /// Records where the last change stands now; the key is not in use for that.
+    pub(crate) fn set_place(&mut self, id: CellId, place: PackedPlace) {
+        self.cells[id.0 as usize].place = place;
+    }
+
     /// Notes that the cell was read.
     #[inline]
     pub fn touch(&mut self, id: CellId) {
@@ -211,16 +220,18 @@ impl Cache {
     /// A new cell with this key, value and expiry and no version yet.
     pub fn insert(
         &mut self,
-        hash: u32,
+        (slot, hash): (u16, u32),
         key: &[u8],
         value: &[u8],
         expiry_ms: Option<u64>,
     ) -> CellId {
         let cell = Cell {
+            slot,
             hash,
             epoch: 0,
             sequence: 0,
             lsn: Lsn::default(),
+            place: PackedPlace::default(),
             key_len: u16::try_from(key.len()).expect("keys have at most 1 KiB"),
             state: state_of(expiry_ms),
             referenced: true,
@@ -383,7 +394,7 @@ mod tests {
     #[test]
     fn a_value_may_change_its_length_across_the_inline_border_and_back() {
         let mut cache = Cache::new(1 << 20);
-        let id = cache.insert(7, b"key", b"", None);
+        let id = cache.insert((0, 7), b"key", b"", None);
         let mut seen = Vec::new();
         for len in [0usize, 1, 36, 37, 100, 64, 63, 40, 36, 0, 5_000, 2, 36] {
             let value = vec![u8::try_from(len % 251).unwrap(); len];
@@ -403,8 +414,8 @@ mod tests {
     #[test]
     fn a_cell_leaves_only_when_durable_and_after_a_second_chance() {
         let mut cache = Cache::new(0);
-        let first = cache.insert(1, b"a", b"1", None);
-        let second = cache.insert(2, b"b", b"2", Some(1));
+        let first = cache.insert((0, 1), b"a", b"1", None);
+        let second = cache.insert((0, 2), b"b", b"2", Some(1));
         for (id, lsn) in [(first, 5), (second, 9)] {
             cache.cell_mut(id).lsn = Lsn(lsn);
             cache.cell_mut(id).sequence = 1;
@@ -422,7 +433,7 @@ mod tests {
     #[test]
     fn an_expiry_comes_and_goes_beside_values_of_all_lengths() {
         let mut cache = Cache::new(1 << 20);
-        let id = cache.insert(7, b"key", b"", None);
+        let id = cache.insert((0, 7), b"key", b"", None);
         let bare = cache.used_bytes();
         for len in [0usize, 1, 27, 28, 29, 35, 36, 37, 100, 64, 28, 5_000, 2] {
             let value = vec![u8::try_from(len % 251).unwrap(); len];
@@ -462,9 +473,9 @@ mod tests {
 
     #[test]
     fn an_expiry_makes_no_cell_larger() {
-        assert_eq!(size_of::<Cell>(), 72);
+        assert_eq!(size_of::<Cell>(), 88);
         let mut cache = Cache::new(1 << 20);
-        let id = cache.insert(7, b"stock:0123456789", &[0; 8], Some(1));
+        let id = cache.insert((0, 7), b"stock:0123456789", &[0; 8], Some(1));
         assert_eq!(
             cache.cell(id).heap_bytes(),
             0,

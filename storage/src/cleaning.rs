@@ -23,12 +23,12 @@ use std::collections::VecDeque;
 
 use crate::contents::SealedSegment;
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind};
-use crate::index::Candidate;
+use crate::index::{Candidate, FILES_MAX, Home, PackedPlace};
 use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoToken};
 use crate::log::{Lsn, Place, Purpose, Room};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PartKind, PartView, part_bytes};
-use crate::store::Store;
+use crate::store::{Store, place_of, point_to};
 
 /// Tokens of reads for cleaning have this bit; those of other reads and of the log do not.
 pub const CLEAN_TOKEN_BIT: u64 = 1 << 61;
@@ -96,9 +96,6 @@ struct FileBytes {
     /// Of deletions that may still be needed.
     tombstones: u64,
 }
-
-/// File numbers are below this; the index has no more bits for them.
-pub const FILES_MAX: u32 = 1 << 20;
 
 impl Live {
     #[inline]
@@ -211,6 +208,7 @@ enum Chunk<B> {
 #[derive(Clone, Copy, Debug)]
 struct Move {
     lsn: Lsn,
+    slot: u16,
     hash: u32,
     sequence: u64,
     kind: PartKind,
@@ -427,7 +425,7 @@ impl<P: Blocks> Store<P> {
         let hash = hash_of(part.key());
         match part.kind() {
             PartKind::Put => {
-                if self.pointer_to(hash, place).is_none() {
+                if self.pointer_to(part.slot(), hash, place).is_none() {
                     return Fate::Dead;
                 }
                 if !self.is_expired(part.expiry_ms()) {
@@ -442,10 +440,10 @@ impl<P: Blocks> Store<P> {
             }
             PartKind::Tombstone => {
                 // What was there before it is gone with its segments; what came after it is newer.
-                let is_over = self.index.candidates(hash).any(|candidate| {
-                    candidate
-                        .cell
-                        .is_some_and(|id| self.cache.cell(id).key() == part.key())
+                let mut candidates = self.index.candidates(part.slot(), hash);
+                let is_over = candidates.any(|candidate| match candidate.home {
+                    Home::Memory(id) => self.cache.cell(id).key() == part.key(),
+                    Home::Disk(_) => false,
                 });
                 if is_oldest || is_over || is_planted(Bug::DropTombstone) {
                     Fate::Dead
@@ -457,22 +455,20 @@ impl<P: Blocks> Store<P> {
     }
 
     /// The entry that points to this place.
-    fn pointer_to(&self, hash: u32, place: Place) -> Option<Candidate> {
-        self.index.candidates(hash).find(|candidate| {
-            self.index
-                .place(candidate.position)
-                .is_some_and(|at| at.file == place.file && at.offset == place.offset)
-        })
+    fn pointer_to(&self, slot: u16, hash: u32, place: Place) -> Option<Candidate> {
+        self.index
+            .candidates(slot, hash)
+            .find(|candidate| place_of(&self.cache, candidate.home) == Some(place))
     }
 
     /// Takes the entry that points to this place, and its cell, out.
-    fn forget(&mut self, hash: u32, place: Place) {
-        let Some(candidate) = self.pointer_to(hash, place) else {
+    fn forget(&mut self, slot: u16, hash: u32, place: Place) {
+        let Some(candidate) = self.pointer_to(slot, hash, place) else {
             return;
         };
         self.live.loses(place);
         self.index.remove(candidate.position);
-        if let Some(id) = candidate.cell {
+        if let Home::Memory(id) = candidate.home {
             self.cache.remove(id);
         }
     }
@@ -491,14 +487,15 @@ impl<P: Blocks> Store<P> {
             match moved.kind {
                 PartKind::Tombstone => {
                     // Of a value that had expired, unless the key has changed since.
-                    self.forget(moved.hash, moved.from);
+                    self.forget(moved.slot, moved.hash, moved.from);
                     self.live.gains_tombstone(moved.to);
                 }
                 PartKind::Put => {
                     // Unless the key has changed since.
-                    if let Some(candidate) = self.pointer_to(moved.hash, moved.from) {
-                        self.index
-                            .set_place(candidate.position, moved.to, moved.sequence);
+                    if let Some(candidate) = self.pointer_to(moved.slot, moved.hash, moved.from) {
+                        let packed = PackedPlace::new(moved.to, moved.sequence);
+                        let Candidate { position, home } = candidate;
+                        point_to(&mut self.index, &mut self.cache, position, home, packed);
                         self.live.loses(moved.from);
                         self.live.gains(moved.to);
                     }
@@ -737,11 +734,8 @@ impl<P: Blocks> Store<P> {
         // Behind the parts of a repair stand zeros, which are no part.
         while let Ok(part) = PartView::read(&body[at..]) {
             let bytes = part.bytes().len();
-            let place = Place {
-                file: victim.segment.file,
-                offset: victim.offset + (FRAME_HEADER_BYTES + at) as u64,
-                bytes: u32::try_from(bytes).expect("a part is shorter than its frame"),
-            };
+            let offset = victim.offset + (FRAME_HEADER_BYTES + at) as u64;
+            let place = Place::new(victim.segment.file, offset, bytes);
             if step.parts == 0 {
                 return (at, JudgeEnd::StepDone);
             }
@@ -758,7 +752,7 @@ impl<P: Blocks> Store<P> {
                         u64::from(part.kind() == PartKind::Tombstone);
                 }
                 Fate::Expired => {
-                    self.forget(hash_of(part.key()), place);
+                    self.forget(part.slot(), hash_of(part.key()), place);
                     self.cleaner.counters.expired_dropped += 1;
                 }
                 Fate::Copied(_) if is_planted(Bug::ForgetOneMove) && bytes % 7 == 5 => {}
@@ -778,6 +772,7 @@ impl<P: Blocks> Store<P> {
                     self.cleaner.budget_bytes -= i64::from(to.bytes);
                     self.cleaner.moves.push_back(Move {
                         lsn,
+                        slot: part.slot(),
                         hash: hash_of(part.key()),
                         sequence: part.sequence(),
                         kind,

@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 
 use crate::contents::{History, SEGMENTS_MAX, SealedSegment, SegmentEnd};
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind, padded_bytes};
+use crate::index::{FILES_MAX, rounded_bytes};
 use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PARTS_MAX, PartKind, PartView, RecordSpec};
@@ -38,8 +39,23 @@ pub struct Place {
     pub file: FileId,
     /// Offset of the part in the file, a multiple of 8.
     pub offset: u64,
-    /// Bytes of the part, a multiple of 8.
+    /// Bytes from there on that hold the part, a multiple of 8: its length as
+    /// [`rounded_bytes`] tells it. The file may end before.
     pub bytes: u32,
+}
+
+impl Place {
+    /// The place of a part of `part_bytes`.
+    #[inline]
+    #[must_use]
+    pub fn new(file: FileId, offset: u64, part_bytes: usize) -> Self {
+        let bytes = u32::try_from(part_bytes).expect("a part is bounded by the record limits");
+        Place {
+            file,
+            offset,
+            bytes: rounded_bytes(bytes),
+        }
+    }
 }
 
 /// How a frame is made durable.
@@ -423,12 +439,7 @@ impl<P: Blocks> Log<P> {
         for (ordinal, place) in places.iter_mut().enumerate().take(record.parts.len()) {
             let bytes = record.encode_part(ordinal, &mut body[open.body_bytes..]);
             let offset = segment.end_offset + (FRAME_HEADER_BYTES + open.body_bytes) as u64;
-            let part_bytes = u32::try_from(bytes).expect("a part is bounded by the record limits");
-            *place = Place {
-                file: segment.file,
-                offset,
-                bytes: part_bytes,
-            };
+            *place = Place::new(segment.file, offset, bytes);
             open.body_bytes += bytes;
             let tombstone = record.parts[ordinal].kind == PartKind::Tombstone;
             let last = &mut self.history.sequences[partition_of(record.slot)];
@@ -472,11 +483,8 @@ impl<P: Blocks> Log<P> {
             self.interval_end_us = now_us + self.config.interval_us;
         }
         let bytes = part.encode_moved(kind, &mut body[open.body_bytes..]);
-        let place = Place {
-            file: segment.file,
-            offset: segment.end_offset + (FRAME_HEADER_BYTES + open.body_bytes) as u64,
-            bytes: u32::try_from(bytes).expect("a part is bounded by the record limits"),
-        };
+        let offset = segment.end_offset + (FRAME_HEADER_BYTES + open.body_bytes) as u64;
+        let place = Place::new(segment.file, offset, bytes);
         let is_tombstone = kind == PartKind::Tombstone;
         let (slot, epoch, sequence) = (part.slot(), part.epoch(), part.sequence());
         segment
@@ -632,7 +640,12 @@ impl<P: Blocks> Log<P> {
     /// A zero-written file is ready; its length `bytes` is [`LogConfig::segment_bytes_min`] to
     /// [`SEGMENT_BYTES_MAX`], its `salt` was never used before.
     pub fn add_spare(&mut self, file: FileId, salt: u64, bytes: u64) {
-        assert!(file.0 != 0, "file numbers start at 1");
+        assert!(
+            (1..FILES_MAX).contains(&file.0),
+            "file number {} is not 1 to {}",
+            file.0,
+            FILES_MAX - 1
+        );
         assert!(
             (self.config.segment_bytes_min()..=SEGMENT_BYTES_MAX).contains(&bytes),
             "a segment of {bytes} bytes"

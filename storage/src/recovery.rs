@@ -904,11 +904,8 @@ impl<S: SegmentSource> Replay<'_, S> {
         let mut start = 0;
         while let Ok(part) = PartView::read(&body[start..]) {
             let bytes = part.bytes().len();
-            let place = Place {
-                file: segment.file,
-                offset: frame.offset + (FRAME_HEADER_BYTES + start) as u64,
-                bytes: u32::try_from(bytes).expect("a part is shorter than its frame"),
-            };
+            let offset = frame.offset + (FRAME_HEADER_BYTES + start) as u64;
+            let place = Place::new(segment.file, offset, bytes);
             let history = &mut self.found.history;
             let last = &mut history.sequences[partition_of(part.slot())];
             *last = (*last).max(part.sequence());

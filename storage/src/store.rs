@@ -6,7 +6,7 @@
 //!
 //! What must hold:
 //! - every cached key has an index entry, and every index entry has a cell or a place in the log;
-//! - the place in an index entry is that of the key's newest part;
+//! - the place in a cell or a cold index entry is that of the key's newest part;
 //! - a cell whose last change is not durable stays in memory, so the place of a cold entry can be
 //!   read from the disk at any time.
 
@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 use crate::cache::{Cache, Cell};
 use crate::cleaning::{Cleaner, Live};
 use crate::clock::Clock;
-use crate::index::{CellId, Index, Position};
-use crate::io::{BLOCK_BYTES, Block, Blocks, Io, IoToken};
+use crate::index::{CellId, Home, Index, PackedPlace, Position};
+use crate::io::{BLOCK_BYTES, Blocks, Io, IoToken};
 use crate::log::{Log, Lsn, Place, Purpose, Room};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec, part_bytes};
@@ -86,7 +86,7 @@ pub struct Store<P: Blocks> {
 /// How far the cache hand moves in one turn, at most.
 const EVICTION_STEPS_MAX: usize = 4096;
 
-/// Hashes that [`Store::look_ahead`] takes at a time: about what a processor keeps in flight.
+/// Keys that [`Store::look_ahead`] takes at a time: about what a processor keeps in flight.
 pub const LOOK_AHEAD: usize = 16;
 
 impl<P: Blocks> Store<P> {
@@ -151,20 +151,20 @@ impl<P: Blocks> Store<P> {
         &mut self.log
     }
 
-    /// Looks `key` up; `hash` is its hash with the shard's seed.
+    /// Looks `key` of `slot` up; `hash` is its hash with the shard's seed.
     #[inline(always)]
-    pub fn find(&self, hash: u32, key: &[u8]) -> Found {
-        find(&self.index, &self.cache, hash, key)
+    pub fn find(&self, slot: u16, hash: u32, key: &[u8]) -> Found {
+        find(&self.index, &self.cache, slot, hash, key)
     }
 
-    /// Loads what look-ups of these hashes will need, all of them at the same time: each stage's
+    /// Loads what look-ups of these slots and hashes will need, all of them at the same time: each stage's
     /// loads do not depend on one another, so the processor overlaps their cache misses. Changes
     /// nothing.
     #[inline]
-    pub fn look_ahead(&self, hashes: &[u32]) {
+    pub fn look_ahead(&self, keys: &[(u16, u32)]) {
         let mut cells = [None; LOOK_AHEAD];
-        for (cell, &hash) in cells.iter_mut().zip(hashes) {
-            *cell = self.index.likely_cell(hash);
+        for (cell, &(slot, hash)) in cells.iter_mut().zip(keys) {
+            *cell = self.index.likely_cell(slot, hash);
         }
         let cells = || cells.into_iter().flatten();
         std::hint::black_box(cells().map(|id| self.cache.load(id)).sum::<usize>());
@@ -225,17 +225,17 @@ impl<P: Blocks> Store<P> {
         self.blocks.take(bytes)
     }
 
-    /// Adds a cell for a key that was found absent. It must be committed or discarded before
-    /// anything else runs.
+    /// Adds a cell for a key of this slot and hash that was found absent. It must be committed or
+    /// discarded before anything else runs.
     pub fn insert(
         &mut self,
-        hash: u32,
+        (slot, hash): (u16, u32),
         key: &[u8],
         value: &[u8],
         expiry_ms: Option<u64>,
     ) -> CellId {
-        let cell = self.cache.insert(hash, key, value, expiry_ms);
-        self.index.insert(hash, cell);
+        let cell = self.cache.insert((slot, hash), key, value, expiry_ms);
+        self.index.insert(slot, hash, cell);
         cell
     }
 
@@ -245,8 +245,7 @@ impl<P: Blocks> Store<P> {
             self.cache.cell(id).sequence == 0,
             "only a key that was never logged is discarded"
         );
-        self.index
-            .remove(self.index.position_of(self.cache.cell(id).hash, id));
+        self.index.remove(position_of(&self.index, &self.cache, id));
         self.cache.remove(id);
     }
 
@@ -306,14 +305,14 @@ impl<P: Blocks> Store<P> {
         for (&place, &id) in self.places.iter().zip(cells) {
             let cell = self.cache.cell_mut(id);
             (cell.epoch, cell.sequence, cell.lsn) = (version.epoch, version.sequence, lsn);
-            let position = self.index.position_of(cell.hash, id);
-            if let Some(old) = self.index.place(position) {
+            assert!(cell.slot == slot, "a key stays in its slot");
+            if let Some(old) = cell.place.place() {
                 self.live.loses(old);
             }
             // A deletion counts like a value until it is durable and its entry leaves.
             self.live.gains(place);
             if id == cells[0] || !is_planted(Bug::PlaceOfFirstKey) {
-                self.index.set_place(position, place, version.sequence);
+                cell.place = PackedPlace::new(place, version.sequence);
             }
             if cell.is_deleted() {
                 self.deletions.push_back((lsn, id));
@@ -336,12 +335,11 @@ impl<P: Blocks> Store<P> {
             let cell = self.cache.cell(id);
             // A key that was set again since lives on; a later deletion has its own entry here.
             if cell.is_deleted() && cell.lsn == lsn {
-                let position = self.index.position_of(cell.hash, id);
-                if let Some(place) = self.index.place(position) {
+                if let Some(place) = cell.place.place() {
                     self.live.loses(place);
                     self.live.gains_tombstone(place);
                 }
-                self.index.remove(position);
+                self.index.remove(position_of(&self.index, &self.cache, id));
                 self.cache.remove(id);
             }
         }
@@ -365,50 +363,58 @@ impl<P: Blocks> Store<P> {
         })
     }
 
-    /// Takes the block that was read for `place` into the cache, if an entry for `hash` still points
-    /// there: the index may have moved on while the read was under way.
+    /// Takes the key that stands at `place` into the cache, if an entry for `slot` and `hash` still
+    /// points there: the index may have moved on while the read was under way. `read` is what
+    /// [`Store::read`] asked for, or less at the end of the file.
     ///
     /// # Errors
     /// [`AdmitError::Corrupt`] if the entry points there and what stands there is not its part.
     /// Nothing is cached then.
     pub fn admit(
         &mut self,
-        hash: u32,
+        (slot, hash): (u16, u32),
         place: Place,
-        block: &P::Block,
+        read: &[u8],
         hash_of: impl Fn(&[u8]) -> u32,
     ) -> Result<(), AdmitError> {
-        let current = self
-            .index
-            .candidates(hash)
-            .find(|candidate| self.index.place(candidate.position) == Some(place));
-        let Some(current) = current.filter(|candidate| candidate.cell.is_none()) else {
+        let current =
+            self.index
+                .candidates(slot, hash)
+                .find_map(|candidate| match candidate.home {
+                    Home::Disk(packed) if packed.place() == Some(place) => {
+                        Some((candidate.position, packed))
+                    }
+                    _ => None,
+                });
+        let Some((position, packed)) = current else {
             return Ok(());
         };
         let start = usize::try_from(place.offset % BLOCK_BYTES as u64).expect("less than a block");
-        let part = block
-            .bytes()
-            .get(start..start + place.bytes as usize)
+        let part = read
+            .get(start..)
             .and_then(|bytes| PartView::read(bytes).ok())
             .filter(|part| {
                 part.kind() == PartKind::Put
+                    && part.slot() == slot
                     && hash_of(part.key()) == hash
-                    && (self.index.is_sequence(current.position, part.sequence())
-                        || is_planted(Bug::BelieveAnyRead))
+                    && (packed.is_sequence(part.sequence()) || is_planted(Bug::BelieveAnyRead))
             })
             .ok_or(AdmitError::Corrupt)?;
         let expiry_ms = match is_planted(Bug::AdmitWithoutExpiry) {
             true => None,
             false => part.expiry_ms(),
         };
-        let id = self.cache.insert(hash, part.key(), part.value(), expiry_ms);
+        let id = self
+            .cache
+            .insert((slot, hash), part.key(), part.value(), expiry_ms);
         let cell = self.cache.cell_mut(id);
         (cell.epoch, cell.sequence) = (part.epoch(), part.sequence());
+        cell.place = packed;
         if is_planted(Bug::AdmitWithOwnEpoch) {
             cell.epoch = self.epoch;
         }
         // Parts on disk are durable: the cell would still be in memory otherwise.
-        self.index.set_cell(current.position, Some(id));
+        self.index.set_cell(position, id);
         Ok(())
     }
 
@@ -487,25 +493,23 @@ impl Memory {
             true => None,
             false => part.expiry_ms(),
         };
-        let mut same: Option<(Position, Option<CellId>, Version)> = None;
-        for candidate in self.index.candidates(hash) {
-            match candidate.cell {
-                Some(id) => {
+        let slot = part.slot();
+        let mut same: Option<(Position, Home, Version)> = None;
+        for candidate in self.index.candidates(slot, hash) {
+            match candidate.home {
+                Home::Memory(id) => {
                     let cell = self.cache.cell(id);
                     if cell.key() == part.key() {
                         let version = Version {
                             epoch: cell.epoch,
                             sequence: cell.sequence,
                         };
-                        same = Some((candidate.position, Some(id), version));
+                        same = Some((candidate.position, candidate.home, version));
                         break;
                     }
                 }
-                None => {
-                    let cold = self
-                        .index
-                        .place(candidate.position)
-                        .expect("a cold entry has a place");
+                Home::Disk(packed) => {
+                    let cold = packed.place().expect("a cold entry has a place");
                     let mut version = None;
                     key_at(cold, &mut |old| {
                         if old.key() == part.key() {
@@ -516,7 +520,7 @@ impl Memory {
                         }
                     })?;
                     if let Some(version) = version {
-                        same = Some((candidate.position, None, version));
+                        same = Some((candidate.position, candidate.home, version));
                         break;
                     }
                 }
@@ -525,33 +529,27 @@ impl Memory {
         match same {
             Some((_, _, old)) if old > new => {}
             // A copy that cleaning made. The segment that it was made from is about to be released.
-            Some((position, _, old)) if old == new && part.kind() == PartKind::Put => {
-                if let Some(old) = self.index.place(position) {
-                    self.live.loses(old);
-                }
-                self.live.gains(place);
-                self.index.set_place(position, place, new.sequence);
+            Some((position, home, old)) if old == new && part.kind() == PartKind::Put => {
+                let packed = PackedPlace::new(place, new.sequence);
+                self.points_elsewhere(position, home, packed);
             }
-            Some((position, cell, _))
+            Some((position, home, _))
                 if part.kind() == PartKind::Tombstone
-                    && (cell.is_some() || !is_planted(Bug::KeepColdTombstone)) =>
+                    && (matches!(home, Home::Memory(_)) || !is_planted(Bug::KeepColdTombstone)) =>
             {
-                if let Some(old) = self.index.place(position) {
+                if let Some(old) = place_of(&self.cache, home) {
                     self.live.loses(old);
                 }
                 self.live.gains_tombstone(place);
                 self.index.remove(position);
-                if let Some(id) = cell {
+                if let Home::Memory(id) = home {
                     self.cache.remove(id);
                 }
             }
-            Some((position, cell, _)) => {
-                if let Some(old) = self.index.place(position) {
-                    self.live.loses(old);
-                }
-                self.live.gains(place);
-                self.index.set_place(position, place, new.sequence);
-                if let Some(id) = cell {
+            Some((position, home, _)) => {
+                let packed = PackedPlace::new(place, new.sequence);
+                self.points_elsewhere(position, home, packed);
+                if let Home::Memory(id) = home {
                     self.cache.set_value(id, part.value(), expiry_ms);
                     let cell = self.cache.cell_mut(id);
                     (cell.epoch, cell.sequence) = (new.epoch, new.sequence);
@@ -561,15 +559,28 @@ impl Memory {
             None => {
                 self.live.gains(place);
                 evict(&mut self.index, &mut self.cache, Lsn::default());
-                let id = self.cache.insert(hash, part.key(), part.value(), expiry_ms);
+                let id = self
+                    .cache
+                    .insert((slot, hash), part.key(), part.value(), expiry_ms);
                 let cell = self.cache.cell_mut(id);
                 (cell.epoch, cell.sequence) = (new.epoch, new.sequence);
-                self.index.insert(hash, id);
-                let position = self.index.position_of(hash, id);
-                self.index.set_place(position, place, new.sequence);
+                cell.place = PackedPlace::new(place, new.sequence);
+                self.index.insert(slot, hash, id);
             }
         }
         Ok(())
+    }
+}
+
+impl Memory {
+    fn points_elsewhere(&mut self, position: Position, home: Home, packed: PackedPlace) {
+        if let Some(old) = place_of(&self.cache, home) {
+            self.live.loses(old);
+        }
+        if let Some(new) = packed.place() {
+            self.live.gains(new);
+        }
+        point_to(&mut self.index, &mut self.cache, position, home, packed);
     }
 }
 
@@ -590,13 +601,13 @@ fn part_of(cell: &Cell) -> PartSpec<'_> {
 }
 
 #[inline(always)]
-fn find(index: &Index, cache: &Cache, hash: u32, key: &[u8]) -> Found {
+fn find(index: &Index, cache: &Cache, slot: u16, hash: u32, key: &[u8]) -> Found {
     let mut cold = None;
-    for candidate in index.candidates(hash) {
-        match candidate.cell {
-            Some(id) if is_same(cache.cell(id).key(), key) => return Found::Cached(id),
-            Some(_) => {}
-            None => cold = cold.or_else(|| index.place(candidate.position)),
+    for candidate in index.candidates(slot, hash) {
+        match candidate.home {
+            Home::Memory(id) if is_same(cache.cell(id).key(), key) => return Found::Cached(id),
+            Home::Memory(_) => {}
+            Home::Disk(packed) => cold = cold.or_else(|| packed.place()),
         }
     }
     cold.map_or(Found::Absent, Found::Cold)
@@ -620,10 +631,37 @@ fn evict(index: &mut Index, cache: &mut Cache, durable: Lsn) {
     while cache.is_over_budget()
         && let Some(id) = cache.victim(durable, &mut steps)
     {
-        let position = index.position_of(cache.cell(id).hash, id);
-        index.set_cell(position, None);
+        index.set_cold(position_of(index, cache, id), cache.cell(id).place);
         cache.remove(id);
     }
+}
+
+/// Where the newest part of a key stands, if it was logged.
+pub(crate) fn place_of(cache: &Cache, home: Home) -> Option<Place> {
+    match home {
+        Home::Memory(id) => cache.cell(id).place.place(),
+        Home::Disk(packed) => packed.place(),
+    }
+}
+
+/// Records that the newest part of a key stands at `packed` now.
+pub(crate) fn point_to(
+    index: &mut Index,
+    cache: &mut Cache,
+    position: Position,
+    home: Home,
+    packed: PackedPlace,
+) {
+    match home {
+        Home::Memory(id) => cache.set_place(id, packed),
+        Home::Disk(_) => index.set_cold(position, packed),
+    }
+}
+
+/// The index entry of a cell.
+fn position_of(index: &Index, cache: &Cache, id: CellId) -> Position {
+    let cell = cache.cell(id);
+    index.position_of(cell.slot, cell.hash, id)
 }
 
 /// The aligned span of a file that covers a part: offset and length.

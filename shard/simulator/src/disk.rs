@@ -472,7 +472,7 @@ impl Disk {
             .iter()
             .any(|&(at, place)| at == file && (offset..offset + len).contains(&place));
         let image = self.files.get(&file).map(|file| &file.image);
-        let bytes = image.and_then(|image| image.get(offset..offset + len));
+        let bytes = image.and_then(|image| image.get(offset..image.len().min(offset + len)));
         let result = match (way, bytes) {
             (Way::Fail(failure), _) => {
                 self.hit(Fault::ReadError);
@@ -481,8 +481,11 @@ impl Disk {
             (_, None) => Err(IoFailure::Device(EIO)),
             _ if is_unreadable => Err(IoFailure::Device(EIO)),
             (_, Some(bytes)) => {
-                block.bytes_mut()[..len].copy_from_slice(bytes);
-                Ok(())
+                block.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+                match u32::try_from(bytes.len()).expect("small files") {
+                    moved if bytes.len() < len => Err(IoFailure::Short { moved }),
+                    _ => Ok(()),
+                }
             }
         };
         if result.is_ok() && self.random.chance(self.faults.bad_read) {

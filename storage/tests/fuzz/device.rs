@@ -97,7 +97,8 @@ impl Device {
                     bytes[write.offset..][..write.bytes.len()].copy_from_slice(&write.bytes);
                 }
                 let len = len as usize;
-                block.bytes_mut()[..len].copy_from_slice(&bytes[offset..offset + len]);
+                let bytes = &bytes[offset..bytes.len().min(offset + len)];
+                block.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
                 (token, Some(block))
             }
         };

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use penstock_storage::index::CellId;
-use penstock_storage::io::{Io, IoToken, SegmentSource};
+use penstock_storage::io::{Block, Io, IoToken, SegmentSource};
 use penstock_storage::log::{LOG_TOKEN_BIT, Log, LogStart, Place, Room, SyncMethod};
 use penstock_storage::record::{PartView, part_bytes};
 use penstock_storage::recovery::{recover, survey};
@@ -47,6 +47,8 @@ struct World {
     reads: BTreeMap<u64, (u8, Place)>,
     next_read: u64,
 }
+
+const SLOT: u16 = 64;
 
 fn key(number: u8) -> Vec<u8> {
     vec![b'k'; 1 + usize::from(number)]
@@ -159,7 +161,7 @@ impl World {
         let (number, place) = read.expect("it was asked");
         let block = completion.block.expect("a read has a block");
         self.store
-            .admit(hash(&key(number)), place, &block, hash)
+            .admit((SLOT, hash(&key(number))), place, block.bytes(), hash)
             .expect("what was written");
     }
 
@@ -230,7 +232,8 @@ impl World {
             .zip(found)
             .map(|((number, value), id)| {
                 let key = key(*number);
-                let id = id.unwrap_or_else(|| self.store.insert(hash(&key), &key, &[], None));
+                let id =
+                    id.unwrap_or_else(|| self.store.insert((SLOT, hash(&key)), &key, &[], None));
                 match value {
                     Some(value) => self.store.set_value(id, value, None),
                     None => self.store.delete(id),
@@ -238,7 +241,7 @@ impl World {
                 id
             })
             .collect();
-        let (lsn, version) = self.store.commit(self.now_us, 64, &cells);
+        let (lsn, version) = self.store.commit(self.now_us, SLOT, &cells);
         if version.sequence % 3 != 0 {
             self.store.log_mut().want_durable(lsn);
         }
@@ -250,7 +253,7 @@ impl World {
     /// What the store knows of a key; a cold one is asked of the disk.
     fn look(&mut self, number: u8) -> Found {
         let key = key(number);
-        let found = self.store.find(hash(&key), &key);
+        let found = self.store.find(SLOT, hash(&key), &key);
         let expected = self.state.get(&number);
         match found {
             Found::Cached(id) => {

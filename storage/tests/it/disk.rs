@@ -159,7 +159,8 @@ impl Disk {
                     bytes[write.offset..write.offset + write.bytes.len()]
                         .copy_from_slice(&write.bytes);
                 }
-                block.bytes_mut()[..len].copy_from_slice(&bytes[offset..offset + len]);
+                let bytes = &bytes[offset..bytes.len().min(offset + len)];
+                block.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
                 Completion {
                     token,
                     block: Some(block),

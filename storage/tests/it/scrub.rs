@@ -59,7 +59,7 @@ impl Shelf {
         }
         let cell = self
             .store
-            .insert(number, &number.to_le_bytes(), value, None);
+            .insert((64, number), &number.to_le_bytes(), value, None);
         let (lsn, _) = self.store.commit(self.now_us, 64, &[cell]);
         self.store.log_mut().want_durable(lsn);
         self.turn();

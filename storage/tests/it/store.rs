@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use penstock_storage::index::CellId;
-use penstock_storage::io::{FileId, Io, IoToken, SegmentSource};
+use penstock_storage::io::{Block, FileId, Io, IoToken, SegmentSource};
 use penstock_storage::log::{Log, LogConfig, LogStart, Place, Room, SyncMethod};
 use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec, part_bytes};
 use penstock_storage::recovery::{recover, survey};
@@ -32,6 +32,11 @@ struct Shop {
 
 fn key(slot: usize, number: usize) -> Vec<u8> {
     format!("{slot}/{number}").into_bytes()
+}
+
+/// The slot that a key's name begins with.
+fn slot_of(key: &[u8]) -> u16 {
+    u16::from(key[0] - b'0') * 64
 }
 
 /// Few distinct values, so that several keys share each.
@@ -99,13 +104,13 @@ impl Shop {
         'again: for _ in 0..1_000 {
             let mut found = Vec::new();
             for key in keys {
-                match self.store.find(hash(key), key) {
+                match self.store.find(slot_of(key), hash(key), key) {
                     Found::Cached(id) => {
                         found.push((!self.store.cell(id).is_deleted()).then_some(id))
                     }
                     Found::Absent => found.push(None),
                     Found::Cold(place) => {
-                        self.read(hash(key), place);
+                        self.read((slot_of(key), hash(key)), place);
                         continue 'again;
                     }
                 }
@@ -115,7 +120,7 @@ impl Shop {
         panic!("a cold key never becomes warm");
     }
 
-    fn read(&mut self, hash_wanted: u32, place: Place) {
+    fn read(&mut self, wanted: (u16, u32), place: Place) {
         let request = self
             .store
             .read(IoToken(1), place)
@@ -124,9 +129,9 @@ impl Shop {
         let completion = self.disk.complete(self.disk.under_way() - 1);
         self.store
             .admit(
-                hash_wanted,
+                wanted,
                 place,
-                &completion.block.expect("a read has a block"),
+                completion.block.expect("a read has a block").bytes(),
                 hash,
             )
             .expect("what was written");
@@ -150,7 +155,7 @@ impl Shop {
         // Deleted keys that are still in memory have a cell too.
         let found: Vec<Option<CellId>> = keys
             .iter()
-            .map(|key| match self.store.find(hash(key), key) {
+            .map(|key| match self.store.find(slot_of(key), hash(key), key) {
                 Found::Cached(id) => Some(id),
                 Found::Absent => None,
                 Found::Cold(_) => panic!("read above"),
@@ -158,7 +163,8 @@ impl Shop {
             .collect();
         let mut cells = Vec::new();
         for ((key, value), id) in change.iter().zip(found) {
-            let id = id.unwrap_or_else(|| self.store.insert(hash(key), key, &[], None));
+            let id =
+                id.unwrap_or_else(|| self.store.insert((slot_of(key), hash(key)), key, &[], None));
             match value {
                 Some(value) => self.store.set_value(id, value, None),
                 None => self.store.delete(id),
@@ -176,7 +182,7 @@ impl Shop {
     /// What the store knows of a key of slot 0.
     fn found(&self, number: usize) -> Found {
         let key = key(0, number);
-        self.store.find(hash(&key), &key)
+        self.store.find(slot_of(&key), hash(&key), &key)
     }
 
     fn check(&mut self, slot: usize, number: usize) {
@@ -333,12 +339,14 @@ fn a_cell_that_was_found_stays_until_the_change_is_committed() {
     shop.fill();
     for number in 0..KEYS_PER_SLOT {
         let known = key(0, number);
-        let Found::Cached(id) = shop.store.find(hash(&known), &known) else {
+        let Found::Cached(id) = shop.store.find(slot_of(&known), hash(&known), &known) else {
             continue;
         };
         for missing in 0..KEYS_PER_SLOT {
             let missing = key(1, missing);
-            let new = shop.store.insert(hash(&missing), &missing, b"new", None);
+            let new =
+                shop.store
+                    .insert((slot_of(&missing), hash(&missing)), &missing, b"new", None);
             assert_eq!(shop.store.cell(id).key(), known);
             shop.store.discard(new);
         }
@@ -352,15 +360,17 @@ fn a_misdirected_read_is_refused_and_not_cached() {
     shop.fill();
     let cold: Vec<(Vec<u8>, Place)> = (0..KEYS_PER_SLOT)
         .map(|number| key(0, number))
-        .filter_map(|key| match shop.store.find(hash(&key), &key) {
-            Found::Cold(place) => Some((key, place)),
-            _ => None,
-        })
+        .filter_map(
+            |key| match shop.store.find(slot_of(&key), hash(&key), &key) {
+                Found::Cold(place) => Some((key, place)),
+                _ => None,
+            },
+        )
         .collect();
     let [(first_key, first), (_, second), ..] = &cold[..] else {
         panic!("few cold keys")
     };
-    assert_eq!((first.bytes, first.file), (second.bytes, FileId(1)));
+    assert_eq!(first.bytes, second.bytes);
     // The same position within its block, so that a valid part of another key stands there.
     let mut bytes = vec![0; second.bytes as usize];
     shop.disk
@@ -379,11 +389,17 @@ fn a_misdirected_read_is_refused_and_not_cached() {
     let block = shop.disk.complete(0).block.expect("a read has a block");
     assert!(
         shop.store
-            .admit(hash(first_key), *first, &block, hash)
+            .admit(
+                (slot_of(first_key), hash(first_key)),
+                *first,
+                block.bytes(),
+                hash
+            )
             .is_err()
     );
     assert_eq!(
-        shop.store.find(hash(first_key), first_key),
+        shop.store
+            .find(slot_of(first_key), hash(first_key), first_key),
         Found::Cold(*first)
     );
 }
@@ -418,7 +434,7 @@ fn an_older_part_of_the_same_key_at_the_place_is_refused() {
     let block = shop.disk.complete(0).block.expect("a read has a block");
     assert!(
         shop.store
-            .admit(hash(&key(0, number)), new, &block, hash)
+            .admit((0, hash(&key(0, number))), new, block.bytes(), hash)
             .is_err()
     );
 }
@@ -499,7 +515,7 @@ fn replay_keeps_the_newer_version_wherever_it_stands() {
             [0; 256],
             memory,
         );
-        let Found::Cached(id) = store.find(5, b"key") else {
+        let Found::Cached(id) = store.find(0, 5, b"key") else {
             panic!("not in memory")
         };
         assert_eq!(store.cell(id).value(), b"newest", "{order:?}");

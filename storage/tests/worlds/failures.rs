@@ -256,9 +256,9 @@ impl Shop {
         }
         let mut cells = Vec::new();
         for (key, value) in change {
-            let id = match self.store.find(hash(key), key) {
+            let id = match self.store.find(SLOT, hash(key), key) {
                 Found::Cached(id) => id,
-                Found::Absent => self.store.insert(hash(key), key, &[], None),
+                Found::Absent => self.store.insert((SLOT, hash(key)), key, &[], None),
                 Found::Cold(_) => return Err(Stop::Wrong("a warm key went cold".into())),
             };
             match value {
@@ -297,7 +297,7 @@ impl Shop {
     /// The cell of a key, read if it is cold; after a read that fails, once more.
     fn warm(&mut self, key: &[u8]) -> Result<Option<CellId>, Stop> {
         for _ in 0..10 {
-            let place = match self.store.find(hash(key), key) {
+            let place = match self.store.find(SLOT, hash(key), key) {
                 Found::Cached(id) => {
                     return Ok((!self.store.cell(id).is_deleted()).then_some(id));
                 }
@@ -310,7 +310,10 @@ impl Shop {
             let completion = self.end(self.device.under_way().len() - 1, Some(place));
             let block = completion.block.expect("a read has a block");
             let admitted = match completion.result {
-                Ok(()) => self.store.admit(hash(key), place, &block, hash).is_ok(),
+                Ok(()) => self
+                    .store
+                    .admit((SLOT, hash(key)), place, block.bytes(), hash)
+                    .is_ok(),
                 Err(_) => false,
             };
             self.noticed += usize::from(!admitted);
