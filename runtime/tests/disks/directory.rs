@@ -270,7 +270,7 @@ fn segment_files_are_found_by_their_exact_names_and_leftovers_are_removed() {
     drop(Directory::open(&path, options()).expect("open"));
     let files = [
         ("00000007.seg", 4096),
-        ("123456789.seg", 10),
+        ("01048574.seg", 10),
         ("0000001.seg", 1),
         ("+0000002.seg", 1),
         ("00000003.seg.bak", 1),
@@ -282,15 +282,28 @@ fn segment_files_are_found_by_their_exact_names_and_leftovers_are_removed() {
     let directory = Directory::open(&path, options()).expect("open");
     let mut found = directory.segments().list().expect("list");
     found.sort_unstable();
-    assert_eq!(found, [(FileId(7), 4096), (FileId(123_456_789), 10)]);
+    assert_eq!(found, [(FileId(7), 4096), (FileId(1_048_574), 10)]);
     assert_eq!(
         directory.segments().next_file().expect("list"),
-        FileId(123_456_790)
+        FileId(1_048_575)
     );
     assert!(!path.join("segments/00000004.tmp").exists());
     assert!(
         path.join("segments/00000003.seg.bak").exists(),
         "not ours to remove"
+    );
+}
+
+#[test]
+fn a_segment_number_that_no_index_entry_can_hold_is_refused_by_name() {
+    let folder = Folder::new("numbers");
+    let directory = folder.data();
+    fs::write(directory.segments().path(FileId(1 << 20)), [0; 4096]).expect("write");
+    let refusal = directory.segments().list().expect_err("too high");
+    let text = refusal.to_string();
+    assert!(
+        text.ends_with("segment number 1048576 is too high: they end at 1048575"),
+        "{text}"
     );
 }
 
