@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use penstock_shard::{Event, Now, Outbox, Shard};
-use penstock_storage::io::Completion;
+use penstock_storage::io::{BLOCK_BYTES, Completion};
 
 use crate::block::{Arena, ArenaBlock};
 use crate::disk::Disk;
@@ -33,6 +33,7 @@ pub(crate) struct Engine {
     completions: Vec<Completion<ArenaBlock>>,
     number: u16,
     segment_bytes: u64,
+    short_segment_bytes: u64,
     spares: SpareHandle,
     deliver_spare: DeliverSpare,
     is_lack_told: bool,
@@ -80,6 +81,7 @@ impl Engine {
             config.segment_bytes,
             std::process::id()
         );
+        let short_bytes = shard.store().log().config().segment_bytes_min();
         Engine {
             shard,
             disk,
@@ -89,6 +91,7 @@ impl Engine {
             completions: Vec::new(),
             number: start.shard,
             segment_bytes: config.segment_bytes,
+            short_segment_bytes: short_bytes.next_multiple_of(BLOCK_BYTES as u64),
             spares: start.spares.clone(),
             deliver_spare,
             is_lack_told: false,
@@ -147,6 +150,8 @@ impl Engine {
         } else {
             self.step(now, Event::SpareRefused);
         }
+        let is_starved = self.shard.store().log().is_starved();
+        self.spares.set_starved(is_starved);
         text
     }
 
@@ -186,6 +191,7 @@ impl Engine {
             let deliver = Arc::clone(&self.deliver_spare);
             self.spares.request(
                 self.segment_bytes,
+                self.short_segment_bytes,
                 Box::new(move |outcome| deliver(outcome)),
             );
         }

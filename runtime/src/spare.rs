@@ -14,6 +14,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -64,8 +66,16 @@ pub enum SpareOutcome {
 /// Called by the helper thread, so it must only pass the outcome on.
 pub type Deliver = Box<dyn Fn(SpareOutcome) + Send>;
 
+/// A file that a shard waits for.
+struct Wanted {
+    bytes: u64,
+    least_bytes: u64,
+    is_starved: Arc<AtomicBool>,
+    deliver: Deliver,
+}
+
 enum Order {
-    Make { bytes: u64, deliver: Deliver },
+    Make(Wanted),
     Release(FileId),
     Stop,
 }
@@ -108,6 +118,7 @@ impl Spares {
     pub fn handle(&self) -> SpareHandle {
         SpareHandle {
             orders: self.orders.clone(),
+            is_starved: Arc::default(),
         }
     }
 }
@@ -125,17 +136,30 @@ impl Drop for Spares {
 #[derive(Clone, Debug)]
 pub struct SpareHandle {
     orders: flume::Sender<Order>,
+    is_starved: Arc<AtomicBool>,
 }
 
 impl SpareHandle {
-    /// Asks for one file of `bytes`, a multiple of the block. `deliver` gets the outcome, on the
-    /// helper's thread.
-    pub fn request(&self, bytes: u64, deliver: Deliver) {
+    /// Asks for one file of `bytes`, or, while the shard is starved and there is no room for that, of
+    /// `least_bytes`; both are multiples of the block. `deliver` gets the outcome, on the helper's
+    /// thread.
+    pub fn request(&self, bytes: u64, least_bytes: u64, deliver: Deliver) {
+        let is_length = |bytes: u64| bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES as u64);
         assert!(
-            bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES as u64),
-            "{bytes} bytes of segment"
+            is_length(bytes) && is_length(least_bytes) && least_bytes <= bytes,
+            "{bytes} bytes of segment, at least {least_bytes}"
         );
-        self.send(Order::Make { bytes, deliver });
+        self.send(Order::Make(Wanted {
+            bytes,
+            least_bytes,
+            is_starved: Arc::clone(&self.is_starved),
+            deliver,
+        }));
+    }
+
+    /// Whether the shard cannot even tell a release for want of a segment.
+    pub fn set_starved(&self, is_starved: bool) {
+        self.is_starved.store(is_starved, Ordering::Relaxed);
     }
 
     /// Gives back a file that nothing refers to any more and that no disk writes to.
@@ -155,7 +179,7 @@ struct Helper {
     segments: Segments,
     bytes_max: u64,
     next_file: u32,
-    wanted: VecDeque<(u64, Deliver)>,
+    wanted: VecDeque<Wanted>,
 }
 
 impl Helper {
@@ -170,7 +194,7 @@ impl Helper {
                 inbox.recv_deadline(retry_at.unwrap_or_else(Instant::now))
             };
             match order {
-                Ok(Order::Make { bytes, deliver }) => self.wanted.push_back((bytes, deliver)),
+                Ok(Order::Make(wanted)) => self.wanted.push_back(wanted),
                 // One that cannot be removed stays: recovery knows from the log that it is over.
                 Ok(Order::Release(file)) => drop(self.segments.remove(file)),
                 Ok(Order::Stop) | Err(flume::RecvTimeoutError::Disconnected) => return,
@@ -180,18 +204,31 @@ impl Helper {
         }
     }
 
-    /// Serves the request that waits longest; when to try again if the disk is full.
+    /// Serves the request of a starved shard or, if there is none, the one that waits longest; when
+    /// to try again if the disk is full.
     fn serve_first(&mut self) -> Option<Instant> {
-        let bytes = self.wanted.front()?.0;
-        match self.make(bytes) {
+        let is_starved = |wanted: &Wanted| wanted.is_starved.load(Ordering::Relaxed);
+        let starved = self.wanted.iter().position(is_starved);
+        let first = starved.unwrap_or(0);
+        let (bytes, least_bytes) = {
+            let wanted = self.wanted.get(first)?;
+            (wanted.bytes, wanted.least_bytes)
+        };
+        let made = match self.make(bytes) {
+            Err(error) if starved.is_some() && is_full(&error) => self.make(least_bytes),
+            made => made,
+        };
+        match made {
             Ok(spare) => {
-                let (_, deliver) = self.wanted.pop_front().expect("it was the first");
-                deliver(SpareOutcome::Ready(spare));
+                let wanted = self.wanted.remove(first).expect("it was found above");
+                // Until the shard has it and says so again, it is to get no second one.
+                wanted.is_starved.store(false, Ordering::Relaxed);
+                (wanted.deliver)(SpareOutcome::Ready(spare));
                 None
             }
             Err(error) => {
-                for (_, deliver) in &self.wanted {
-                    deliver(self.refusal(&error));
+                for wanted in &self.wanted {
+                    (wanted.deliver)(self.refusal(&error));
                 }
                 Some(Instant::now() + RETRY_AFTER)
             }
@@ -199,11 +236,11 @@ impl Helper {
     }
 
     fn refusal(&self, error: &io::Error) -> SpareOutcome {
-        match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => SpareOutcome::Refused {
-                free_bytes: system::free_bytes(self.segments.folder()).unwrap_or(0),
-            },
-            kind => SpareOutcome::Failed(io::Error::new(kind, error.to_string())),
+        if is_full(error) {
+            let free_bytes = system::free_bytes(self.segments.folder()).unwrap_or(0);
+            SpareOutcome::Refused { free_bytes }
+        } else {
+            SpareOutcome::Failed(io::Error::new(error.kind(), error.to_string()))
         }
     }
 
@@ -241,6 +278,13 @@ impl Helper {
             }
         }
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 /// Writes a file of zeros and flushes it. The write of the zeros itself, not only the reservation

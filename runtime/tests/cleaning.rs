@@ -23,6 +23,9 @@ impl Drop for Server {
     }
 }
 
+/// One server at a time: each has a core of its own and both disks are the same.
+static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 const DISK_BYTES_MAX: u64 = 24 << 20;
 
 impl Server {
@@ -101,6 +104,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn overwritten_for_ever(io: &str) {
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let data = folder(&format!("cleaning-{io}"));
     let server = Server::start(&data, io);
     let client = server.client();
@@ -154,6 +158,7 @@ fn overwriting_goes_on_for_ever_in_a_bounded_directory_with_threads() {
 
 #[test]
 fn what_grows_is_refused_when_full_and_deleting_makes_room_again() {
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let data = folder("cleaning-full");
     let server = Server::start(&data, "auto");
     let client = server.client();

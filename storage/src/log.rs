@@ -401,7 +401,9 @@ impl<P: Blocks> Log<P> {
     /// What to say when there is none: wait while room may come. What would grow is refused at once
     /// when the disk is full; what makes room, or takes none, when cleaning cannot help either.
     fn no_room(&self, purpose: Purpose) -> Room {
-        let comes = self.relief_comes || self.is_releasing() || self.room_returns;
+        // A release can be told in a segment only.
+        let tells = self.is_releasing() && (self.segment.is_some() || !self.spares.is_empty());
+        let comes = self.relief_comes || tells || self.room_returns;
         match purpose {
             _ if !self.spare_refused => Room::Wait,
             Purpose::Grow => Room::Full,
@@ -767,6 +769,19 @@ impl<P: Blocks> Log<P> {
     #[must_use]
     pub fn is_low(&self) -> bool {
         self.spare_refused && self.spares.len() < SPARES_READY
+    }
+
+    /// Whether it has no spare at all and none of the usual length can be had: even a short one, of
+    /// [`LogConfig::segment_bytes_min`], is welcome then, because it takes what tells a release.
+    #[must_use]
+    pub fn is_starved(&self) -> bool {
+        self.spare_refused && self.spares.is_empty()
+    }
+
+    /// Its fixed properties.
+    #[must_use]
+    pub fn config(&self) -> &LogConfig {
+        &self.config
     }
 
     /// Nothing in this sealed segment counts any more: whatever of it was still needed is appended

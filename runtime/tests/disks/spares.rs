@@ -16,6 +16,7 @@ pub(crate) fn ask(spares: &SpareHandle, bytes: u64) -> flume::Receiver<SpareOutc
     let (outcome, inbox) = flume::unbounded();
     spares.request(
         bytes,
+        bytes,
         Box::new(move |came| outcome.send(came).expect("the test waits")),
     );
     inbox
@@ -113,6 +114,39 @@ fn stopping_leaves_nothing_half_made_behind() {
     assert_eq!(directory.segments().list().expect("list").len(), made);
     shard.request(
         1 << 20,
+        1 << 20,
         Box::new(|_| panic!("nobody is there to serve this")),
     );
+}
+
+#[test]
+fn a_full_directory_gives_a_starved_shard_one_short_file_and_others_none() {
+    let folder = Folder::new("starved");
+    let directory = folder.data();
+    let spares = Spares::start(directory.segments(), 5 << 19).expect("start");
+    let (shard, other) = (spares.handle(), spares.handle());
+    for _ in 0..2 {
+        ready(&ask(&other, 1 << 20));
+    }
+    let request = |handle: &SpareHandle| {
+        let (outcome, inbox) = flume::unbounded();
+        let deliver = Box::new(move |came| outcome.send(came).expect("the test waits"));
+        handle.request(1 << 20, 1 << 18, deliver);
+        inbox
+    };
+    let is_refused = |inbox: &flume::Receiver<SpareOutcome>| {
+        let outcome = inbox.recv_timeout(LONG).expect("an outcome comes");
+        matches!(outcome, SpareOutcome::Refused { .. })
+    };
+    let behind = request(&other);
+    assert!(is_refused(&behind));
+    shard.set_starved(true);
+    let short = request(&shard);
+    assert_eq!(ready(&short).bytes, 1 << 18);
+    let second = request(&shard);
+    assert!(
+        is_refused(&second),
+        "it has not said that it is starved again"
+    );
+    assert!(is_refused(&behind));
 }

@@ -178,8 +178,8 @@ pub struct Disk {
     pub read_us: u64,
     /// No file can be made.
     pub is_full: bool,
-    /// Whole segment files that there is room for; 0 for any number.
-    pub files_max: usize,
+    /// Bytes that all files may take; 0 for any number.
+    pub bytes_max: usize,
     /// Changes of files by a start until it is cut off.
     pub changes_left: Option<u64>,
     /// The next reads by a start that fail.
@@ -208,7 +208,7 @@ impl Disk {
             write_us: 90,
             read_us: 70,
             is_full: false,
-            files_max: 0,
+            bytes_max: 0,
             changes_left: None,
             start_read_errors: 0,
             random,
@@ -226,7 +226,7 @@ impl Disk {
     pub fn create(&mut self, bytes: u64) -> Option<FileId> {
         let used: usize = self.files.values().map(|file| file.image.len()).sum();
         let more = usize::try_from(bytes).expect("small files");
-        let is_crowded = self.files_max > 0 && used + more > self.files_max * more;
+        let is_crowded = self.bytes_max > 0 && used + more > self.bytes_max;
         if self.is_full || is_crowded {
             self.hit(Fault::NoSpace);
             return None;

@@ -275,7 +275,6 @@ impl World {
         let plan = Plan::new(seed);
         let coverage = Rc::new(RefCell::new(Coverage::default()));
         let mut disk = Disk::new(Random::new(seed, 2), Rc::clone(&coverage));
-        disk.files_max = plan.files_max;
         disk.faults = plan.disk;
         (disk.write_us, disk.read_us) = plan.disk_us;
         let mut oracle = Oracle::new(plan.keys.clone());
@@ -295,7 +294,7 @@ impl World {
             .collect();
         let shards = plan.shards;
         let first_frame_crash = plan.first_frame_crashes;
-        World {
+        let world = World {
             plan,
             now_us: 1_000_000,
             unix_offset_ms: 1_800_000_000_000,
@@ -330,7 +329,10 @@ impl World {
             network: Random::new(seed, 4),
             workload: Random::new(seed, 5),
             failure: None,
-        }
+        };
+        let segment_bytes = usize::try_from(world.segment_bytes()).expect("small files");
+        world.disk.borrow_mut().bytes_max = world.plan.files_max * segment_bytes;
+        world
     }
 
     fn hit(&self, fault: Fault) {
@@ -843,10 +845,19 @@ impl World {
         if !self.is_run(run) {
             return;
         }
-        let bytes = self.segment_bytes();
-        let file = self.disk.borrow_mut().create(bytes);
-        match file {
-            Some(file) => {
+        let made = |bytes: u64| {
+            let file = self.disk.borrow_mut().create(bytes);
+            file.map(|file| (file, bytes))
+        };
+        let is_starved = self.node.as_ref().is_some_and(|node| {
+            let log = node.cores[shard].shard.store().log();
+            log.is_starved()
+        });
+        let short_bytes = self.log_config(0).segment_bytes_min();
+        let short_bytes = short_bytes.next_multiple_of(4096);
+        let short = || is_starved.then(|| made(short_bytes)).flatten();
+        match made(self.segment_bytes()).or_else(short) {
+            Some((file, bytes)) => {
                 let salt = self.chance.bits();
                 self.step(shard, ShardEvent::Spare { file, salt, bytes });
             }
@@ -1793,7 +1804,7 @@ impl World {
         {
             let mut disk = self.disk.borrow_mut();
             disk.faults = DiskFaults::default();
-            disk.files_max = 0;
+            disk.bytes_max = 0;
             disk.is_full = false;
         }
         self.plan.slow_network = 0;
