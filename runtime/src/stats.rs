@@ -12,7 +12,7 @@ use penstock_storage::store::Usage;
 use crate::disk::DiskCounters;
 
 /// The names of the numbers, in the order of [`Sample::values`].
-const NAMES: [&str; 43] = [
+const NAMES: [&str; 44] = [
     "ops",
     "gets",
     "sets",
@@ -26,6 +26,7 @@ const NAMES: [&str; 43] = [
     "parked",
     "reads",
     "read_bytes",
+    "reads_retried",
     "connections_opened",
     "connections",
     "pauses",
@@ -97,6 +98,7 @@ impl Sample {
             shard.parked,
             shard.reads,
             shard.read_bytes,
+            shard.reads_retried,
             shard.sessions_opened,
             shard.sessions,
             shard.pauses,

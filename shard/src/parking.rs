@@ -1,12 +1,17 @@
 //! Operations that wait for a read: one queue per place in the log, so that a burst on one cold key
 //! costs one read, and later operations of the same connection on the same slot stay behind.
+//!
+//! A read that fails, or brings something else than what was written, is done once more block by
+//! block: what a device cannot deliver in one piece, or delivered wrong once, it may deliver so. One
+//! block at a time, so that a failing disk gets no more requests than a good one.
 
 use std::collections::{HashMap, VecDeque};
 
 use penstock_net::level::AckLevel;
-use penstock_storage::io::{FileId, IoToken};
+use penstock_storage::io::{BLOCK_BYTES, FileId, IoToken};
 use penstock_storage::log::Place;
 use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::store::aligned_span;
 
 use crate::execute::Cold;
 use crate::mail::ReplyAddress;
@@ -36,6 +41,8 @@ pub(crate) enum Origin {
 struct Read {
     cold: Cold,
     waiters: VecDeque<Parked>,
+    /// The blocks that a second attempt has brought so far.
+    again: Option<Vec<u8>>,
 }
 
 /// All operations that wait for reads, and the order that they must keep.
@@ -93,6 +100,7 @@ impl Parking {
                 Read {
                     cold,
                     waiters: VecDeque::new(),
+                    again: None,
                 },
             );
             token
@@ -123,8 +131,46 @@ impl Parking {
         }
     }
 
-    /// What a read was for and the operations that waited for it, which are parked no more.
-    pub(crate) fn finished(&mut self, token: IoToken) -> (Cold, VecDeque<Parked>) {
+    /// What a read is for.
+    pub(crate) fn cold(&self, token: IoToken) -> Cold {
+        self.waiting[&token].cold
+    }
+
+    /// The bytes that a second attempt has, or `None` in the first.
+    pub(crate) fn again(&self, token: IoToken) -> Option<&[u8]> {
+        self.waiting[&token].again.as_deref()
+    }
+
+    /// Begins the second attempt.
+    pub(crate) fn read_again(&mut self, token: IoToken) {
+        let read = self.waiting.get_mut(&token).expect("a read under way");
+        assert!(read.again.is_none(), "there is no third attempt");
+        read.again = Some(Vec::new());
+        self.unissued.push_back((token, read.cold.place));
+    }
+
+    /// Takes in the next block of a second attempt, less at the end of the file, and tells whether it
+    /// was the last: otherwise the next one is to be read.
+    pub(crate) fn add_block(&mut self, token: IoToken, block: &[u8]) -> bool {
+        let read = self.waiting.get_mut(&token).expect("a read under way");
+        let again = read.again.as_mut().expect("the second attempt");
+        again.extend_from_slice(&block[..BLOCK_BYTES.min(block.len())]);
+        let (_, len) = aligned_span(read.cold.place);
+        if again.len() == len as usize || block.len() < BLOCK_BYTES {
+            return true;
+        }
+        self.unissued.push_back((token, read.cold.place));
+        false
+    }
+
+    /// All that a whole second attempt brought.
+    pub(crate) fn take_again(&mut self, token: IoToken) -> Vec<u8> {
+        let read = self.waiting.get_mut(&token).expect("a read under way");
+        std::mem::take(read.again.as_mut().expect("the second attempt"))
+    }
+
+    /// The operations that waited for a read, which are parked no more.
+    pub(crate) fn finished(&mut self, token: IoToken) -> VecDeque<Parked> {
         let read = self.waiting.remove(&token).expect("a read completes once");
         self.reads.remove(&read.cold.place);
         self.parked -= read.waiters.len();
@@ -136,7 +182,7 @@ impl Parking {
                 self.order.remove(&key);
             }
         }
-        (read.cold, read.waiters)
+        read.waiters
     }
 }
 

@@ -24,7 +24,7 @@ use penstock_net::request::{Request, Verb, Version, likely_key};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig, Damaged};
-use penstock_storage::io::{Block, Blocks, Completion, FileId, Io, IoFailure};
+use penstock_storage::io::{Block, Blocks, Completion, FileId, Io, IoFailure, IoToken};
 use penstock_storage::log::{LOG_TOKEN_BIT, Lsn, Poisoned};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::recovery::Corruption;
@@ -224,6 +224,8 @@ pub struct Counters {
     pub reads: u64,
     /// Bytes of those reads.
     pub read_bytes: u64,
+    /// Reads that failed, or brought what was not written, and were done again block by block.
+    pub reads_retried: u64,
     /// Connections opened.
     pub sessions_opened: u64,
     /// Connections open now.
@@ -1138,28 +1140,15 @@ impl<P: Blocks> Shard<P> {
             self.store.scrub_read(now.us, completion);
             return;
         }
-        let (Cold { slot, hash, place }, waiters) = self.parking.finished(completion.token);
+        let token = completion.token;
+        let Cold { place, .. } = self.parking.cold(token);
+        let brought = self.parking.again(token).map(<[u8]>::len);
         let read = completion.block.as_ref().map_or(&[][..], Block::bytes);
         let read = match completion.result {
             Ok(()) => Ok(read),
             // More was asked for than the part needs; the file may end behind it.
-            Err(IoFailure::Short { moved }) if moved > 0 => Ok(&read[..moved as usize]),
-            Err(failure) => Err(failure),
-        };
-        let admitted = match read {
-            Ok(read) => {
-                let key_hash = &self.hash;
-                self.store
-                    .admit((slot, hash), place, read, |key| key_hash.of(key))
-                    .map_err(|AdmitError::Corrupt| {
-                        (
-                            Status::Corrupt,
-                            format!(
-                                "{:08}.seg at offset {} does not hold what was written",
-                                place.file.0, place.offset
-                            ),
-                        )
-                    })
+            Err(IoFailure::Short { moved }) if moved > 0 || brought > Some(0) => {
+                Ok(&read[..moved as usize])
             }
             Err(failure) => Err((
                 Status::Io,
@@ -1169,6 +1158,21 @@ impl<P: Blocks> Shard<P> {
                 ),
             )),
         };
+        let admitted = match read {
+            Ok(bytes) if brought.is_none() => self.admit_read(token, bytes),
+            Ok(block) if self.parking.add_block(token, block) => {
+                let bytes = self.parking.take_again(token);
+                self.admit_read(token, &bytes)
+            }
+            Ok(_) => return,
+            Err(failure) => Err(failure),
+        };
+        if admitted.is_err() && brought.is_none() {
+            self.counters.reads_retried += 1;
+            self.parking.read_again(token);
+            return;
+        }
+        let waiters = self.parking.finished(token);
         // They are older than what was postponed: parked before it, or taken from its front. So
         // those that find no room go to its front, in their order.
         let mut kept = 0;
@@ -1195,6 +1199,23 @@ impl<P: Blocks> Shard<P> {
                 kept += 1;
             }
         }
+    }
+
+    /// Takes what was read into the cache, or tells why it cannot be answered.
+    fn admit_read(&mut self, token: IoToken, bytes: &[u8]) -> Result<(), (Status, String)> {
+        let Cold { slot, hash, place } = self.parking.cold(token);
+        let key_hash = &self.hash;
+        self.store
+            .admit((slot, hash), place, bytes, |key| key_hash.of(key))
+            .map_err(|AdmitError::Corrupt| {
+                (
+                    Status::Corrupt,
+                    format!(
+                        "{:08}.seg at offset {} does not hold what was written",
+                        place.file.0, place.offset
+                    ),
+                )
+            })
     }
 
     /// Lets every reply leave that waited for no more than what is durable now.
@@ -1242,7 +1263,11 @@ impl<P: Blocks> Shard<P> {
             }
         }
         while let Some((token, place)) = self.parking.next_read() {
-            match self.store.read(token, place) {
+            let io = match self.parking.again(token).map(<[u8]>::len) {
+                None => self.store.read(token, place),
+                Some(start) => self.store.read_piece(token, place, start),
+            };
+            match io {
                 Some(io) => {
                     self.counters.reads += 1;
                     if let Io::Read { len, .. } = &io {

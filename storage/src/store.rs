@@ -363,6 +363,32 @@ impl<P: Blocks> Store<P> {
         })
     }
 
+    /// The read of one block of `place`'s aligned span, `start` bytes behind its beginning; `None` if
+    /// no block is free now.
+    ///
+    /// # Panics
+    /// If no block of the span begins there.
+    pub fn read_piece(
+        &mut self,
+        token: IoToken,
+        place: Place,
+        start: usize,
+    ) -> Option<Io<P::Block>> {
+        let (offset, len) = aligned_span(place);
+        assert!(
+            start < len as usize && start.is_multiple_of(BLOCK_BYTES),
+            "the span has no block at {start}"
+        );
+        let block = self.blocks.take(BLOCK_BYTES)?;
+        Some(Io::Read {
+            token,
+            file: place.file,
+            offset: offset + start as u64,
+            block,
+            len: u32::try_from(BLOCK_BYTES).expect("a block is small"),
+        })
+    }
+
     /// Takes the key that stands at `place` into the cache, if an entry for `slot` and `hash` still
     /// points there: the index may have moved on while the read was under way. `read` is what
     /// [`Store::read`] asked for, or less at the end of the file.
@@ -665,7 +691,8 @@ fn position_of(index: &Index, cache: &Cache, id: CellId) -> Position {
 }
 
 /// The aligned span of a file that covers a part: offset and length.
-fn aligned_span(place: Place) -> (u64, u32) {
+#[must_use]
+pub fn aligned_span(place: Place) -> (u64, u32) {
     let unit = BLOCK_BYTES as u64;
     let start = place.offset / unit * unit;
     let end = (place.offset + u64::from(place.bytes)).next_multiple_of(unit);

@@ -44,7 +44,7 @@ fn key(number: usize) -> Vec<u8> {
 
 /// The value that the operation at `place` sets: its place, and what makes keys go cold.
 fn value(place: usize) -> Vec<u8> {
-    let mut value = vec![0xA5; 200 + place * 97 % 900];
+    let mut value = vec![0xA5; 200 + place * 97 % 1_800];
     value[..8].copy_from_slice(&(place as u64).to_le_bytes());
     value
 }
@@ -237,7 +237,7 @@ fn failures(asked: Asked, number: usize) -> Vec<Failure> {
             let mut random = Random::new(number as u64);
             let flips = (0..4).map(|_| Failure::Flipped(random.below(8 * 4096)));
             let mut failures: Vec<Failure> = flips.collect();
-            failures.extend([device(0), Failure::Zeros]);
+            failures.extend([device(0), Failure::Zeros, Failure::Unreadable]);
             failures
         }
         Asked::Spare => vec![Failure::NoSpare],
@@ -261,6 +261,18 @@ fn fail(
     if !is_final && server.replies.len() != operations.len() {
         return Err(format!("{} replies", server.replies.len()));
     }
+    let is_read = |number: usize| server.asked.get(number) == Some(&Asked::Read);
+    if failing.is_some_and(|(number, how)| is_read(number) && how != Failure::Unreadable)
+        && let Some((place, reply)) = server
+            .replies
+            .iter()
+            .find(|(_, reply)| matches!(reply.status, Status::Io | Status::Corrupt))
+    {
+        return Err(format!(
+            "one read failed once, and operation {place} is answered with {:?}",
+            reply.status
+        ));
+    }
     check_power_cuts(&server, sync, operations)?;
     Ok(server)
 }
@@ -273,6 +285,7 @@ fn no_failure_of_any_request_lets_a_reply_promise_what_is_lost() {
         let calm = fail(sync, &operations, None).expect("nothing fails");
         let count = |asked| calm.asked.iter().filter(|&&other| other == asked).count();
         assert!(count(Asked::Write) > 10 && count(Asked::Read) > 10 && count(Asked::Spare) > 2);
+        assert!(calm.wide_reads > 0, "no part stands in two blocks");
         for (number, &asked) in calm.asked.iter().enumerate() {
             for failure in failures(asked, number) {
                 match fail(sync, &operations, Some((number, failure))) {

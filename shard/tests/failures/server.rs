@@ -25,7 +25,7 @@ const OWNER: Owner = Owner {
     cluster_id: [1; 16],
     node_id: [2; 16],
 };
-const SEGMENT_BYTES: usize = 40 << 10;
+const SEGMENT_BYTES: usize = 52 << 10;
 const CACHE_BYTES: usize = 2_500;
 const HELLO_ID: u64 = u64::MAX;
 /// Turns in which everything that was begun must end.
@@ -40,6 +40,8 @@ pub enum Failure {
     Flipped(usize),
     /// Well, with zeros.
     Zeros,
+    /// With an error, as does every read that comes after it.
+    Unreadable,
     /// The disk is full: no spare segment this time.
     NoSpare,
 }
@@ -73,8 +75,11 @@ pub struct Server {
     pub replies: BTreeMap<usize, Reply>,
     /// Everything that was asked of the disk.
     pub asked: Vec<Asked>,
+    /// Reads of more than one block.
+    pub wide_reads: usize,
     failing: Option<(usize, Failure)>,
-    doomed: Option<(IoToken, Failure)>,
+    /// Requests under way that are to fail.
+    doomed: Vec<(IoToken, Failure)>,
     pub is_fatal: bool,
     salt: u64,
 }
@@ -125,7 +130,8 @@ impl Server {
             owner: OWNER,
             incarnation,
             log_id: 1,
-            frame_bytes: BLOCK_BYTES,
+            // Of two blocks, so that some parts stand in both.
+            frame_bytes: 2 * BLOCK_BYTES,
             record_bytes_max: BLOCK_BYTES - 64,
             frames_in_flight_max: 2,
             frames_sealed_max: 3,
@@ -163,8 +169,9 @@ impl Server {
             inbox: Vec::new(),
             replies: BTreeMap::new(),
             asked: Vec::new(),
+            wide_reads: 0,
             failing,
-            doomed: None,
+            doomed: Vec::new(),
             is_fatal: false,
             salt,
         };
@@ -218,13 +225,16 @@ impl Server {
         self.is_fatal |= outbox.fatal.is_some();
         let mut requests = outbox.io;
         for request in &requests {
+            if let Io::Read { len, .. } = request {
+                self.wide_reads += usize::from(*len as usize > BLOCK_BYTES);
+            }
             let (asked, token) = match request {
                 Io::Write { token, .. } => (Asked::Write, *token),
                 Io::Sync { token, .. } => (Asked::Sync, *token),
                 Io::Read { token, .. } => (Asked::Read, *token),
             };
             if let Some(failure) = self.ask(asked) {
-                self.doomed = Some((token, failure));
+                self.doomed.push((token, failure));
             }
         }
         assert!(
@@ -263,7 +273,10 @@ impl Server {
         self.asked.push(asked);
         let this = self.asked.len() - 1;
         self.failing
-            .filter(|(number, _)| *number == this)
+            .filter(|&(number, failure)| {
+                let is_later = failure == Failure::Unreadable && asked == Asked::Read;
+                number == this || is_later && number < this
+            })
             .map(|(_, failure)| failure)
     }
 
@@ -310,9 +323,11 @@ impl Server {
         let index = index.min(last);
         let (Io::Write { token, .. } | Io::Sync { token, .. } | Io::Read { token, .. }) =
             self.device.under_way()[index];
-        let doomed = self.doomed.take_if(|(doomed, _)| *doomed == token);
+        let doomed = self.doomed.iter().position(|(doomed, _)| *doomed == token);
+        let doomed = doomed.map(|place| self.doomed.swap_remove(place));
         let completion = match doomed.map(|(_, failure)| failure) {
             None | Some(Failure::NoSpare) => self.device.complete(index),
+            Some(Failure::Unreadable) => self.device.fail(index, IoFailure::Device(crate::EIO), 0),
             Some(Failure::Ends(failure, sectors)) => self.device.fail(index, failure, sectors),
             Some(wrong @ (Failure::Flipped(_) | Failure::Zeros)) => {
                 let mut completion = self.device.complete(index);
