@@ -156,7 +156,10 @@ impl Parking {
         let again = read.again.as_mut().expect("the second attempt");
         again.extend_from_slice(&block[..BLOCK_BYTES.min(block.len())]);
         let (_, len) = aligned_span(read.cold.place);
-        if again.len() == len as usize || block.len() < BLOCK_BYTES {
+        if again.len() == len as usize
+            || block.len() < BLOCK_BYTES
+            || is_planted(Bug::ReadOneBlockAgain)
+        {
             return true;
         }
         self.unissued.push_back((token, read.cold.place));

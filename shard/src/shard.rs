@@ -1167,7 +1167,7 @@ impl<P: Blocks> Shard<P> {
             Ok(_) => return,
             Err(failure) => Err(failure),
         };
-        if admitted.is_err() && brought.is_none() {
+        if admitted.is_err() && brought.is_none() && !is_planted(Bug::ReadOnce) {
             self.counters.reads_retried += 1;
             self.parking.read_again(token);
             return;

@@ -189,6 +189,13 @@ bugs! {
     ReplayReleased = "replay-released",
     /// A released file is removed while a read of it is under way.
     RemoveUnderRead = "remove-under-read",
+
+    // Planted with reads that are done again.
+
+    /// A read that failed is told at once.
+    ReadOnce = "read-once",
+    /// The second attempt at a read takes only its first block.
+    ReadOneBlockAgain = "read-one-block-again",
 }
 
 #[cfg(feature = "planted")]

@@ -47,6 +47,8 @@ kinds! {
     ReadError,
     /// A read gives other bytes.
     BadRead,
+    /// A read fails or gives other bytes, and no read of these blocks does so again.
+    PassingReadError,
     /// A read of a start fails.
     StartReadError,
     /// No segment can be made.

@@ -8,7 +8,7 @@
 //! with a good copy would.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::rc::Rc;
 
@@ -106,6 +106,8 @@ pub struct DiskFaults {
     pub read_error: u32,
     /// A read gives other bytes once.
     pub bad_read: u32,
+    /// Blocks whose read failed, or gave other bytes, do so no more.
+    pub is_passing: bool,
     /// A write or sync takes a thousand times longer, up to [`STALL_US_MAX`].
     pub stall: u32,
     /// A write that completes was never done.
@@ -182,6 +184,8 @@ pub struct Disk {
     pub bytes_max: usize,
     /// Changes of files by a start until it is cut off.
     pub changes_left: Option<u64>,
+    /// Blocks that were met by a fault that passes: file and number.
+    struck: BTreeSet<(FileId, usize)>,
     /// The next reads by a start that fail.
     pub start_read_errors: u64,
     random: Random,
@@ -210,6 +214,7 @@ impl Disk {
             is_full: false,
             bytes_max: 0,
             changes_left: None,
+            struck: BTreeSet::new(),
             start_read_errors: 0,
             random,
             coverage,
@@ -220,6 +225,13 @@ impl Disk {
 
     fn hit(&self, fault: Fault) {
         self.coverage.borrow_mut().fault(fault);
+    }
+
+    fn hit_read(&self, fault: Fault) {
+        self.hit(fault);
+        if self.faults.is_passing {
+            self.hit(Fault::PassingReadError);
+        }
     }
 
     /// A new segment file of zeros, or `None` if the disk is full.
@@ -280,7 +292,13 @@ impl Disk {
                 Way::Lie
             }
             Io::Sync { .. } if random.chance(faults.sync_error) => device,
-            Io::Read { .. } if random.chance(faults.read_error) => device,
+            Io::Read {
+                file, offset, len, ..
+            } if random.chance(faults.read_error)
+                && strikes(&mut self.struck, faults, *file, *offset, *len as usize) =>
+            {
+                device
+            }
             _ => Way::Good,
         };
         if !matches!(io, Io::Read { .. }) && random.chance(faults.stall) {
@@ -475,7 +493,7 @@ impl Disk {
         let bytes = image.and_then(|image| image.get(offset..image.len().min(offset + len)));
         let result = match (way, bytes) {
             (Way::Fail(failure), _) => {
-                self.hit(Fault::ReadError);
+                self.hit_read(Fault::ReadError);
                 Err(*failure)
             }
             (_, None) => Err(IoFailure::Device(EIO)),
@@ -488,8 +506,11 @@ impl Disk {
                 }
             }
         };
-        if result.is_ok() && self.random.chance(self.faults.bad_read) {
-            self.hit(Fault::BadRead);
+        if result.is_ok()
+            && self.random.chance(self.faults.bad_read)
+            && strikes(&mut self.struck, self.faults, file, offset as u64, len)
+        {
+            self.hit_read(Fault::BadRead);
             match self.random.below(2) {
                 0 => {
                     let at = self.random.index(len);
@@ -833,6 +854,26 @@ impl SegmentSource for Files {
         into[..len].copy_from_slice(&image[start..start + len]);
         Ok(len)
     }
+}
+
+/// Whether a fault may meet a read; of those that pass none meets a block twice.
+fn strikes(
+    struck: &mut BTreeSet<(FileId, usize)>,
+    faults: DiskFaults,
+    file: FileId,
+    offset: u64,
+    len: usize,
+) -> bool {
+    if !faults.is_passing {
+        return true;
+    }
+    let first = usize::try_from(offset).expect("small files") / BLOCK_BYTES;
+    let blocks = (first..first + len / BLOCK_BYTES).map(|block| (file, block));
+    if blocks.clone().any(|block| struck.contains(&block)) {
+        return false;
+    }
+    struck.extend(blocks);
+    true
 }
 
 /// Writes what `bytes` at `offset` cover of `under`, which stands at `under_offset`.

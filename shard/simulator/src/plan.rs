@@ -258,6 +258,7 @@ impl Plan {
             sync_error: rate(random, 700),
             read_error: rate(random, 10_000),
             bad_read: rate(random, 10_000),
+            is_passing: random.chance(600_000),
             stall: rate(random, 1_500),
             ..DiskFaults::default()
         };

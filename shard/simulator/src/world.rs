@@ -278,8 +278,9 @@ impl World {
         disk.faults = plan.disk;
         (disk.write_us, disk.read_us) = plan.disk_us;
         let mut oracle = Oracle::new(plan.keys.clone());
-        oracle.may_fail_to_read =
-            plan.budget == Budget::Detectable || plan.disk.read_error + plan.disk.bad_read > 0;
+        // What fails once is read again, and the client sees none of it.
+        oracle.may_fail_to_read = plan.budget == Budget::Detectable
+            || (plan.disk.read_error + plan.disk.bad_read > 0 && !plan.disk.is_passing);
         oracle.may_be_full = plan.files_max > 0
             || plan
                 .blows
