@@ -32,6 +32,12 @@ impl KeyHash {
         }
     }
 
+    /// The slot and hash of a key.
+    #[inline]
+    pub(crate) fn home_of(&self, key: &[u8]) -> (u16, u32) {
+        (slot_of(key), self.of(key))
+    }
+
     #[inline]
     pub(crate) fn of(&self, key: &[u8]) -> u32 {
         let [a, b, c, d, ..] =
@@ -125,12 +131,12 @@ impl<'a> Key<'a> {
     fn new<P: Blocks>(store: &Store<P>, hash: u32, bytes: &'a [u8], found: Found) -> Self {
         match found {
             Found::Cached(id) => {
-                let cell = store.cell(id);
                 let exists = store.exists(id);
                 let version = if exists {
+                    let version = store.version(id);
                     Version {
-                        epoch: cell.epoch,
-                        sequence: cell.sequence,
+                        epoch: version.epoch,
+                        sequence: version.sequence,
                     }
                 } else {
                     Version::default()
@@ -140,7 +146,7 @@ impl<'a> Key<'a> {
                     hash,
                     cell: Some(id),
                     exists,
-                    lsn: cell.lsn,
+                    lsn: store.lsn(id),
                     version,
                 }
             }
@@ -247,7 +253,7 @@ fn full<P: Blocks>(store: &Store<P>, context: Context<'_>, out: &mut Vec<u8>) ->
 fn commit<P: Blocks>(
     store: &mut Store<P>,
     context: Context<'_>,
-    cells: &[CellId],
+    cells: &[(u32, CellId)],
 ) -> (Lsn, Version) {
     let (lsn, version) = store.commit(context.now_us, context.slot, cells);
     (
@@ -328,19 +334,12 @@ fn set<P: Blocks>(
         Room::Wait => return Ran::Postponed,
         Room::Full => return full(store, context, out),
     }
+    let home = (context.slot, key.hash);
     let id = match key.cell {
-        Some(id) => {
-            store.set_value(id, request.value, expiry_ms);
-            id
-        }
-        None => store.insert(
-            (context.slot, key.hash),
-            key.bytes,
-            request.value,
-            expiry_ms,
-        ),
+        Some(id) => store.set_value(home, id, request.value, expiry_ms),
+        None => store.insert(home, key.bytes, request.value, expiry_ms),
     };
-    let (gate, version) = commit(store, context, &[id]);
+    let (gate, version) = commit(store, context, &[(key.hash, id)]);
     context.head(Status::Ok, version).write(out, &[]);
     Ran::Answered {
         gate,
@@ -369,7 +368,7 @@ fn del<P: Blocks>(
         .cell
         .expect("a key that exists and is not cold has a cell");
     store.delete(id);
-    let (gate, version) = commit(store, context, &[id]);
+    let (gate, version) = commit(store, context, &[(key.hash, id)]);
     context.head(Status::Ok, version).write(out, &[]);
     Ran::Answered {
         gate,
@@ -435,6 +434,7 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
     out: &mut Vec<u8>,
 ) -> Ran {
     let first = keys[0];
+    let home = (context.slot, first.hash);
     let seen = keys.iter().fold(Lsn(0), |seen, key| seen.max(key.lsn));
     let starts = request.has_start && !first.exists;
     if request.expiry != Expiry::Keep && !first.exists && !starts {
@@ -455,11 +455,8 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
     let mut is_there = keys.map(|key| key.exists);
     if starts {
         let id = match first.cell {
-            Some(id) => {
-                store.set_value(id, request.value, None);
-                id
-            }
-            None => store.insert((context.slot, first.hash), first.bytes, request.value, None),
+            Some(id) => store.set_value(home, id, request.value, None),
+            None => store.insert(home, first.bytes, request.value, None),
         };
         // The same key named twice is one key.
         for which in 0..KEYS {
@@ -535,15 +532,15 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
             status: Status::Ok,
         };
     }
-    let mut logged = [CellId(0); KEYS];
+    let mut logged = [(0, CellId(0)); KEYS];
     let mut count = 0;
     let mut bytes = 0;
     for which in 0..KEYS {
         let id = cells[which].filter(|_| changed[which]);
         if let Some(id) = id
-            && !logged[..count].contains(&id)
+            && !logged[..count].iter().any(|&(_, other)| other == id)
         {
-            logged[count] = id;
+            logged[count] = (keys[which].hash, id);
             count += 1;
             if count == 1 || !is_planted(Bug::RoomForOnePart) {
                 let cell = store.cell(id);
@@ -565,16 +562,21 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
         Room::Yes
     };
     if stop.is_none() && room == Room::Yes {
-        if changes_expiry {
-            store.set_expiry(cells[0].expect("it exists or starts"), expiry_ms);
-        } else if is_planted(Bug::EditForgetsExpiry) && first.exists {
-            store.set_expiry(cells[0].expect("it exists"), None);
+        if changes_expiry || (is_planted(Bug::EditForgetsExpiry) && first.exists) {
+            let id = cells[0].expect("it exists or starts");
+            let expiry_ms = expiry_ms.filter(|_| changes_expiry);
+            let now = store.set_expiry(home, id, expiry_ms);
+            cells[0] = Some(now);
+            for (_, logged) in &mut logged[..count] {
+                if *logged == id {
+                    *logged = now;
+                }
+            }
         }
         let (gate, version) = commit(store, context, &logged[..count]);
         // A change of the second key alone leaves the first one's version.
-        let version = if cells[0].is_some_and(|id| logged[..count].contains(&id))
-            || is_planted(Bug::VersionOfOtherKey)
-        {
+        let is_logged = |id| logged[..count].iter().any(|&(_, logged)| logged == id);
+        let version = if cells[0].is_some_and(is_logged) || is_planted(Bug::VersionOfOtherKey) {
             version
         } else {
             first.version
@@ -600,11 +602,13 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
         match (first.cell, held_ms) {
             // Nobody reads the value of an expired key again.
             (Some(_), Some(_)) if is_planted(Bug::StartRevivesExpired) => {
-                store.set_value(id, &[], None)
+                store.set_value(home, id, &[], None);
             }
-            (Some(_), Some(_)) => store.set_value(id, &[], held_ms),
+            (Some(_), Some(_)) => {
+                store.set_value(home, id, &[], held_ms);
+            }
             (Some(_), None) => store.delete(id),
-            (None, _) => store.discard(id),
+            (None, _) => store.discard(home, id),
         }
     }
     out.truncate(from);

@@ -198,7 +198,7 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
     let epoch = term << (u32::BITS - TERM_BITS);
 
     let segments = survey.logs.get(&log.log_id).map_or(&[][..], Vec::as_slice);
-    let hash = Shard::<P>::key_hash(shard.hash_seed);
+    let home_of = Shard::<P>::home_of(shard.hash_seed);
     let mut memory = Memory::new(cache_bytes);
     let mut source = files.reader();
     let mut random_access = files.reader();
@@ -215,7 +215,7 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
         Ok(())
     };
     let recovered = recover(&mut source, segments, &mut |part, place| {
-        memory.replay(hash(part.key()), part, place, &mut key_at)
+        memory.replay(&home_of, part, place, &mut key_at)
     })
     .map_err(OpeningError::Recovery)?;
     memory.carry_time(recovered.time_ms);

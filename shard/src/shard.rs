@@ -311,10 +311,10 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// The hash with which recovery must fill the index of a shard with this seed.
-    pub fn key_hash(seed: u64) -> impl Fn(&[u8]) -> u32 + Clone {
+    /// The slot and hash with which recovery must fill the index of a shard with this seed.
+    pub fn home_of(seed: u64) -> impl Fn(&[u8]) -> (u16, u32) + Clone {
         let hash = KeyHash::new(seed);
-        move |key| hash.of(key)
+        move |key| hash.home_of(key)
     }
 
     /// A connection was accepted.
@@ -1206,7 +1206,7 @@ impl<P: Blocks> Shard<P> {
         let Cold { slot, hash, place } = self.parking.cold(token);
         let key_hash = &self.hash;
         self.store
-            .admit((slot, hash), place, bytes, |key| key_hash.of(key))
+            .admit((slot, hash), place, bytes, |key| key_hash.home_of(key))
             .map_err(|AdmitError::Corrupt| {
                 (
                     Status::Corrupt,
@@ -1284,7 +1284,8 @@ impl<P: Blocks> Shard<P> {
         if self.is_stopping && self.parking.is_empty() && self.postponed.is_empty() {
             self.store.log_mut().close();
         }
-        self.store.settle();
+        let hash = &self.hash;
+        self.store.settle(&|key| hash.home_of(key));
         self.clean(now, outbox);
         if !self.is_stopping {
             self.store.scrub(now.us, &mut outbox.io);

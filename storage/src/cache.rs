@@ -1,93 +1,161 @@
-//! The values in memory: cells that hold a key, its value, its version and the log position of its
-//! last change, within a budget of bytes.
+//! The values in memory: cells that hold a key, its value, its version and the place of its last
+//! change, within a budget of bytes.
 //!
-//! A cell is edited in place; whoever answers a request copies the bytes out first. Key and value
-//! stand in one run of bytes, and behind them the expiry of a key that has one, inside the cell up to
-//! [`INLINE_BYTES`], so that a counter costs no heap block. Cells leave by second chance (CLOCK: one hand, one reference bit): an entry whose
-//! last change is not durable yet never leaves, so a read from disk always finds what it looks for.
+//! A cell is edited in place; whoever answers a request copies the bytes out first. It is a run of
+//! bytes: a head of [`HEAD_BYTES`], the key, the value, and the expiry of a key that has one. Runs of
+//! about the same length stand side by side in pages, so a counter of 8 bytes under a key of 16 takes
+//! 42 bytes and no heap block; only what is longer than [`SMALL_BYTES_MAX`] has one of its own. A head
+//! holds nothing that can be had otherwise: slot and hash follow from the key, the low bits of the
+//! sequence stand in the place, epochs are numbers of a short table.
+//!
+//! Cells leave by second chance (CLOCK: one hand, one reference bit): an entry whose last change is
+//! not durable yet never leaves, so a read from disk always finds what it looks for. Pages that have
+//! become thin are emptied, a few cells at a time, and given back.
 
+use std::collections::BTreeMap;
+
+use crate::generation::{DURABLE, Generations};
 use crate::index::{CellId, PackedPlace};
 use crate::log::Lsn;
+use crate::record::KEY_BYTES_MAX;
+use crate::store::Version;
 
-/// Key, value and expiry of together at most this many bytes are kept inside the cell.
-pub const INLINE_BYTES: usize = 39;
+/// Bytes of a cell before its key.
+pub const HEAD_BYTES: usize = 18;
+/// A cell of more bytes has a heap block of its own.
+pub const SMALL_BYTES_MAX: usize = 2048;
 /// Bytes of an expiry behind the value.
 const EXPIRY_BYTES: usize = size_of::<u64>();
 
+/// A page and what the allocator keeps before it fill whole pages of the system.
+const PAGE_BYTES: usize = (1 << 18) - 64;
+const SLOT_BITS: u32 = 14;
+const LARGE_BIT: u32 = 1 << 31;
+const PAGES_MAX: usize = 1 << (31 - SLOT_BITS);
+/// Budgets beyond this are taken for this: cell numbers have no more bits.
+pub const BUDGET_BYTES_MAX: usize = PAGES_MAX / 8 * 7 * PAGE_BYTES;
+/// A heap block takes about so many bytes more than were asked for.
+const HEAP_BLOCK_BYTES: usize = 16;
+
+const _: () = assert!(PAGE_BYTES / class_bytes(0) <= 1 << SLOT_BITS);
+const _: () = assert!(class_bytes(CLASSES - 1) == SMALL_BYTES_MAX);
+
+/// Lengths of cells, which fill them to nine tenths at least, but for the shortest.
+const CLASSES: usize = 104;
+
+const fn class_bytes(class: usize) -> usize {
+    match class {
+        0..=23 => 18 + class * 2,
+        24..=39 => 64 + (class - 23) * 4,
+        40..=55 => 128 + (class - 39) * 8,
+        56..=71 => 256 + (class - 55) * 16,
+        72..=87 => 512 + (class - 71) * 32,
+        _ => 1024 + (class - 87) * 64,
+    }
+}
+
+/// The shortest class that holds `bytes`, at most [`SMALL_BYTES_MAX`].
+#[inline]
+const fn class_of(bytes: usize) -> usize {
+    match bytes {
+        0..=64 => bytes.saturating_sub(17) / 2,
+        65..=128 => (bytes - 65) / 4 + 24,
+        129..=256 => (bytes - 129) / 8 + 40,
+        257..=512 => (bytes - 257) / 16 + 56,
+        513..=1024 => (bytes - 513) / 32 + 72,
+        _ => (bytes - 1025) / 64 + 88,
+    }
+}
+
+/// Bytes of memory that a key of `key_bytes` and a value of `value_bytes` take in the cache.
+#[must_use]
+pub fn cell_bytes(key_bytes: usize, value_bytes: usize, expires: bool) -> usize {
+    let bytes = HEAD_BYTES + key_bytes + value_bytes + if expires { EXPIRY_BYTES } else { 0 };
+    match bytes <= SMALL_BYTES_MAX {
+        true => class_bytes(class_of(bytes)),
+        false => size_of::<Large>() + bytes - HEAD_BYTES + HEAP_BLOCK_BYTES,
+    }
+}
+
+/// What stands before the key of every cell: the place (8 bytes), the sequence without its low 8 bits
+/// (5), the number of the epoch (1), the generation of the last change (1), flags and the length of the
+/// key, and of a value in a page (3).
+type Head = [u8; HEAD_BYTES];
+
+const PLACE_AT: usize = 0;
+const SEQUENCE_AT: usize = 8;
+const EPOCH_AT: usize = 13;
+const GENERATION_AT: usize = 14;
+const LENGTHS_AT: usize = 15;
+/// Of the 24 bits of the lengths: the value's 11, then those of the key less one, then the flags.
+const KEY_SHIFT: u32 = 11;
+const EXPIRING: u32 = 1 << 21;
+const DELETED: u32 = 1 << 22;
+const REFERENCED: u32 = 1 << 23;
+/// A deletion does not expire: a cell that says so is free.
+const FREE: u32 = EXPIRING | DELETED;
+/// The epoch of a cell whose version stands in [`Cache::versions`].
+const EPOCH_ELSEWHERE: u8 = u8::MAX;
+
+const _: () = assert!(SMALL_BYTES_MAX <= 1 << KEY_SHIFT && KEY_BYTES_MAX <= 1 << 10);
+
+#[inline]
+fn lengths(head: &Head) -> u32 {
+    u32::from_le_bytes([
+        head[LENGTHS_AT],
+        head[LENGTHS_AT + 1],
+        head[LENGTHS_AT + 2],
+        0,
+    ])
+}
+
+#[inline]
+fn set_lengths(head: &mut Head, lengths: u32) {
+    head[LENGTHS_AT..].copy_from_slice(&lengths.to_le_bytes()[..3]);
+}
+
+#[inline]
+fn key_len(head: &Head) -> usize {
+    (lengths(head) >> KEY_SHIFT & 0x3FF) as usize + 1
+}
+
+#[inline]
+fn is_free(head: &Head) -> bool {
+    lengths(head) & FREE == FREE
+}
+
 /// One cached key.
-#[derive(Debug)]
-pub struct Cell {
-    /// Slot of the key, with which its index entry is found again.
-    pub slot: u16,
-    /// Hash of the key, likewise.
-    pub hash: u32,
-    /// Epoch of the last change.
-    pub epoch: u32,
-    /// Sequence of the last change within its partition; 0 for a cell not logged yet.
-    pub sequence: u64,
-    /// Log position of the last change; replies that show it wait until it is durable.
-    pub lsn: Lsn,
-    /// Where the last change stands in the log.
-    pub place: PackedPlace,
-    key_len: u16,
-    state: State,
-    /// Read or written since the hand last passed.
-    referenced: bool,
-    value_len: u32,
-    body: Body,
+#[derive(Clone, Copy, Debug)]
+pub struct Cell<'a> {
+    head: &'a Head,
+    value_len: usize,
+    /// Key, value, expiry.
+    bytes: &'a [u8],
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Free,
-    Live,
-    /// Live, with an expiry behind the value.
-    Expiring,
-    Deleted,
-}
-
-#[derive(Debug)]
-enum Body {
-    Inline([u8; INLINE_BYTES]),
-    Heap(Vec<u8>),
-}
-
-impl Cell {
+impl<'a> Cell<'a> {
     /// The key.
     #[inline]
     #[must_use]
-    pub fn key(&self) -> &[u8] {
-        &self.bytes()[..usize::from(self.key_len)]
+    pub fn key(&self) -> &'a [u8] {
+        &self.bytes[..key_len(self.head)]
     }
 
     /// The value; empty for a deleted key.
     #[inline]
     #[must_use]
-    pub fn value(&self) -> &[u8] {
-        let key_len = usize::from(self.key_len);
-        &self.bytes()[key_len..key_len + self.value_len as usize]
-    }
-
-    /// The value, to be edited in place at its length.
-    #[inline]
-    pub fn value_mut(&mut self) -> &mut [u8] {
-        let key_len = usize::from(self.key_len);
-        let end = key_len + self.value_len as usize;
-        match &mut self.body {
-            Body::Inline(bytes) => &mut bytes[key_len..end],
-            Body::Heap(bytes) => &mut bytes[key_len..end],
-        }
+    pub fn value(&self) -> &'a [u8] {
+        &self.bytes[key_len(self.head)..][..self.value_len]
     }
 
     /// Unix milliseconds from which on the key is gone.
     #[inline]
     #[must_use]
     pub fn expiry_ms(&self) -> Option<u64> {
-        if self.state != State::Expiring {
+        if lengths(self.head) & EXPIRING == 0 {
             return None;
         }
-        let start = usize::from(self.key_len) + self.value_len as usize;
-        self.bytes()[start..]
+        self.bytes[key_len(self.head) + self.value_len..]
             .first_chunk()
             .map(|bytes| u64::from_le_bytes(*bytes))
     }
@@ -96,330 +164,915 @@ impl Cell {
     #[inline]
     #[must_use]
     pub fn is_deleted(&self) -> bool {
-        self.state == State::Deleted
+        lengths(self.head) & DELETED != 0
+    }
+
+    /// Where the last change stands in the log.
+    #[inline]
+    #[must_use]
+    pub fn place(&self) -> PackedPlace {
+        let bytes = self.head.first_chunk().expect("a head is longer");
+        PackedPlace::from_bits(u64::from_le_bytes(*bytes))
+    }
+}
+
+/// Cells of one length.
+#[derive(Debug, Default)]
+struct Page {
+    bytes: Box<[u8]>,
+    class: u8,
+    /// The page is in the list of its class.
+    has_room: bool,
+    /// Cells in use.
+    used: u16,
+    /// From here on cells were never used.
+    fresh: u16,
+    /// The first of the free cells before, which are linked; [`NONE`] if there is none.
+    free: u16,
+}
+
+const NONE: u16 = u16::MAX;
+
+impl Page {
+    fn cell_bytes(&self) -> usize {
+        class_bytes(usize::from(self.class))
+    }
+
+    fn capacity(&self) -> u16 {
+        u16::try_from(PAGE_BYTES / self.cell_bytes()).expect("few cells")
+    }
+
+    fn is_full(&self) -> bool {
+        self.free == NONE && self.fresh == self.capacity()
     }
 
     #[inline]
-    fn bytes(&self) -> &[u8] {
-        match &self.body {
-            Body::Inline(bytes) => bytes,
-            Body::Heap(bytes) => bytes,
-        }
+    fn cell(&self, slot: usize) -> (&Head, &[u8]) {
+        let bytes = self.cell_bytes();
+        self.bytes[slot * bytes..][..bytes]
+            .split_first_chunk()
+            .expect("a cell has a head")
     }
 
-    fn heap_bytes(&self) -> usize {
-        match &self.body {
-            Body::Inline(_) => 0,
-            Body::Heap(bytes) => bytes.capacity(),
-        }
+    #[inline]
+    fn cell_mut(&mut self, slot: usize) -> (&mut Head, &mut [u8]) {
+        let bytes = self.cell_bytes();
+        self.bytes[slot * bytes..][..bytes]
+            .split_first_chunk_mut()
+            .expect("a cell has a head")
     }
+}
+
+/// A cell with a heap block.
+#[derive(Debug)]
+struct Large {
+    head: Head,
+    value_len: u32,
+    bytes: Vec<u8>,
 }
 
 /// The cells of one shard.
 #[derive(Debug)]
 pub struct Cache {
-    cells: Vec<Cell>,
-    free: Vec<CellId>,
-    /// Heap bytes and cells in use, in bytes.
-    used_bytes: usize,
+    pages: Vec<Page>,
+    free_pages: Vec<u32>,
+    /// Of each class, the pages that have room.
+    roomy: Vec<Vec<u32>>,
+    large: Vec<Large>,
+    free_large: Vec<u32>,
+    /// The page that is emptied, and its cells that were not looked at yet.
+    thin: Option<(u32, u16)>,
+    /// Turns until a thin page is looked for.
+    look_in: u32,
+    generations: Generations,
+    /// The epoch of this run: number 0.
+    own_epoch: Option<u32>,
+    /// The epochs of other versions: numbers from 1 on.
+    epochs: Vec<u32>,
+    /// By cell, versions that fit in no head: of one epoch too many, or of a sequence too great.
+    versions: BTreeMap<u32, Version>,
+    /// Cells in use.
+    len: usize,
+    /// Cells of pages that were ever used, their bytes, and the bytes of those in use.
+    fresh_cells: usize,
+    fresh_bytes: usize,
+    page_bytes: usize,
+    /// Heap blocks of large cells.
+    heap_bytes: usize,
     budget_bytes: usize,
-    hand: usize,
+    hand: Hand,
 }
+
+/// The cell that is looked at next.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hand {
+    /// A page or, beyond all pages, a large cell.
+    at: usize,
+    slot: u16,
+}
+
+/// Bytes of free cells beside a sixteenth of all, above which pages are emptied.
+const SPARE_BYTES: usize = 4 * PAGE_BYTES;
+/// Cells of a thin page that are looked at in a turn, and of them moved.
+const LOOKS_MAX: u32 = 1024;
+const MOVES_MAX: u32 = 64;
+/// Turns between two looks for a thin page, and pages of a class that are compared.
+const LOOK_TURNS: u32 = 64;
+const COMPARED_MAX: usize = 32;
 
 impl Cache {
     /// An empty cache that keeps about `budget_bytes`.
     #[must_use]
     pub fn new(budget_bytes: usize) -> Self {
         Cache {
-            cells: Vec::new(),
-            free: Vec::new(),
-            used_bytes: 0,
-            budget_bytes,
-            hand: 0,
+            pages: Vec::new(),
+            free_pages: Vec::new(),
+            roomy: vec![Vec::new(); CLASSES],
+            large: Vec::new(),
+            free_large: Vec::new(),
+            thin: None,
+            look_in: LOOK_TURNS,
+            generations: Generations::new(),
+            own_epoch: None,
+            epochs: Vec::new(),
+            versions: BTreeMap::new(),
+            len: 0,
+            fresh_cells: 0,
+            fresh_bytes: 0,
+            page_bytes: 0,
+            heap_bytes: 0,
+            budget_bytes: budget_bytes.min(BUDGET_BYTES_MAX),
+            hand: Hand::default(),
         }
     }
+
+    /// Keeps about so many bytes from now on.
+    pub fn set_budget(&mut self, budget_bytes: usize) {
+        self.budget_bytes = budget_bytes.min(BUDGET_BYTES_MAX);
+    }
+
+    /// The epoch of the versions that this run gives out: it always has a number.
+    pub(crate) fn set_epoch(&mut self, epoch: u32) {
+        assert!(self.own_epoch.is_none(), "a run has one epoch");
+        self.own_epoch = Some(epoch);
+    }
+
+    // ---- one cell ----
 
     /// The cell.
     #[inline]
     #[must_use]
-    pub fn cell(&self, id: CellId) -> &Cell {
-        &self.cells[id.0 as usize]
-    }
-
-    /// The cell, to be changed; marks it as in use.
-    #[inline]
-    pub fn cell_mut(&mut self, id: CellId) -> &mut Cell {
-        let cell = &mut self.cells[id.0 as usize];
-        cell.referenced = true;
-        cell
-    }
-
-    /// Loads the start of the cell: a number that depends on it and means nothing.
-    #[inline]
-    #[must_use]
-    pub(crate) fn load(&self, id: CellId) -> usize {
-        usize::from(self.cells[id.0 as usize].key_len)
-    }
-
-    /// Loads the start of the cell's bytes: a number that depends on them and means nothing.
-    #[inline]
-    #[must_use]
-    pub(crate) fn load_bytes(&self, id: CellId) -> usize {
-        match &self.cells[id.0 as usize].body {
-            Body::Inline(_) => 0,
-            // Key and value of a usual size span two cache lines.
-            Body::Heap(bytes) => {
-                bytes.first().map_or(0, |&b| usize::from(b))
-                    + bytes.last().map_or(0, |&b| usize::from(b))
-            }
+    pub fn cell(&self, id: CellId) -> Cell<'_> {
+        if let Some(number) = large_number(id) {
+            let large = &self.large[number];
+            return Cell {
+                head: &large.head,
+                value_len: large.value_len as usize,
+                bytes: &large.bytes,
+            };
+        }
+        let (page, slot) = page_and_slot(id);
+        let (head, bytes) = self.pages[page].cell(slot);
+        Cell {
+            head,
+            value_len: small_value_len(head),
+            bytes,
         }
     }
 
-    /// Records where the last change stands now; the key is not in use for that.
-    pub(crate) fn set_place(&mut self, id: CellId, place: PackedPlace) {
-        self.cells[id.0 as usize].place = place;
+    /// The value, to be edited in place at its length; marks the cell as in use.
+    #[inline]
+    pub fn value_mut(&mut self, id: CellId) -> &mut [u8] {
+        if let Some(number) = large_number(id) {
+            let large = &mut self.large[number];
+            set_flags(&mut large.head, REFERENCED);
+            let key_len = key_len(&large.head);
+            return &mut large.bytes[key_len..][..large.value_len as usize];
+        }
+        let (page, slot) = page_and_slot(id);
+        let (head, bytes) = self.pages[page].cell_mut(slot);
+        set_flags(head, REFERENCED);
+        &mut bytes[key_len(head)..][..small_value_len(head)]
+    }
+
+    /// Loads the start and the end of the cell: a number that depends on them and means nothing.
+    #[inline]
+    #[must_use]
+    pub(crate) fn load(&self, id: CellId) -> usize {
+        if let Some(number) = large_number(id) {
+            return self.large[number].value_len as usize;
+        }
+        let (page, slot) = page_and_slot(id);
+        let (head, bytes) = self.pages[page].cell(slot);
+        usize::from(head[0]) + bytes.last().map_or(0, |&byte| usize::from(byte))
+    }
+
+    /// Loads the start of the heap block of a large cell: likewise.
+    #[inline]
+    #[must_use]
+    pub(crate) fn load_bytes(&self, id: CellId) -> usize {
+        large_number(id).map_or(0, |number| usize::from(self.large[number].bytes[0]))
+    }
+
+    /// The version of the last change; zero for a cell not logged yet.
+    #[inline]
+    #[must_use]
+    pub fn version(&self, id: CellId) -> Version {
+        let head = self.cell(id).head;
+        if head[EPOCH_AT] == EPOCH_ELSEWHERE {
+            return self.versions[&id.0];
+        }
+        let mut sequence = [0; 8];
+        sequence[0] = head[PLACE_AT];
+        sequence[1..6].copy_from_slice(&head[SEQUENCE_AT..EPOCH_AT]);
+        let epoch = match head[EPOCH_AT] {
+            0 => self.own_epoch.unwrap_or_default(),
+            number => self.epochs[usize::from(number) - 1],
+        };
+        Version {
+            epoch,
+            sequence: u64::from_le_bytes(sequence),
+        }
+    }
+
+    /// Up to where the log must be durable before the last change of the cell is.
+    #[inline]
+    #[must_use]
+    pub fn lsn(&self, id: CellId) -> Lsn {
+        self.generations.end(self.cell(id).head[GENERATION_AT])
     }
 
     /// Notes that the cell was read.
     #[inline]
     pub fn touch(&mut self, id: CellId) {
-        self.cells[id.0 as usize].referenced = true;
+        set_flags(self.head_mut(id), REFERENCED);
     }
 
-    /// Bytes in use.
+    /// Records the last change: its version, where it stands, and its log position if it is not durable.
+    #[inline]
+    pub(crate) fn set_change(
+        &mut self,
+        id: CellId,
+        version: Version,
+        place: PackedPlace,
+        lsn: Option<Lsn>,
+    ) {
+        let generation = lsn.map_or(DURABLE, |lsn| self.generations.of_change(lsn));
+        let [low, rest @ .., over, far_over] = version.sequence.to_le_bytes();
+        let is_elsewhere = [over, far_over] != [0, 0] || place.bits().to_le_bytes()[0] != low;
+        let epoch = match is_elsewhere {
+            true => EPOCH_ELSEWHERE,
+            false => self.number_of_epoch(version.epoch),
+        };
+        let head = self.head_mut(id);
+        let was_elsewhere = head[EPOCH_AT] == EPOCH_ELSEWHERE;
+        head[PLACE_AT..SEQUENCE_AT].copy_from_slice(&place.bits().to_le_bytes());
+        head[SEQUENCE_AT..EPOCH_AT].copy_from_slice(&rest);
+        head[EPOCH_AT] = epoch;
+        head[GENERATION_AT] = generation;
+        set_flags(head, REFERENCED);
+        if epoch == EPOCH_ELSEWHERE {
+            self.versions.insert(id.0, version);
+        } else if was_elsewhere {
+            self.versions.remove(&id.0);
+        }
+    }
+
+    /// Records where the last change stands now; the key is not in use for that.
+    pub(crate) fn set_place(&mut self, id: CellId, place: PackedPlace) {
+        self.head_mut(id)[PLACE_AT..SEQUENCE_AT].copy_from_slice(&place.bits().to_le_bytes());
+    }
+
+    /// A new cell with this key, value and expiry and no version yet.
+    pub fn insert(&mut self, key: &[u8], value: &[u8], expiry_ms: Option<u64>) -> CellId {
+        let key_bits = u32::try_from(key.len() - 1).expect("keys have at most 1 KiB");
+        assert!(
+            key_bits < 1 << 10 && u32::try_from(value.len()).is_ok(),
+            "keys have 1 to 1024 bytes, and values at most 16 MiB"
+        );
+        let expiry = expiry_ms.map(u64::to_le_bytes);
+        let expiry = expiry.as_ref().map_or(&[][..], |bytes| &bytes[..]);
+        let len = key.len() + value.len() + expiry.len();
+        let mut head = [0; HEAD_BYTES];
+        set_lengths(&mut head, key_bits << KEY_SHIFT);
+        if expiry_ms.is_some() {
+            set_flags(&mut head, EXPIRING);
+        }
+        self.len += 1;
+        if HEAD_BYTES + len > SMALL_BYTES_MAX {
+            return self.insert_large(Large {
+                head,
+                value_len: u32::try_from(value.len()).expect("looked above"),
+                bytes: [key, value, expiry].concat(),
+            });
+        }
+        set_small_value_len(&mut head, value.len());
+        let id = self.place_for(class_of(HEAD_BYTES + len));
+        let (page, slot) = page_and_slot(id);
+        let (cell_head, bytes) = self.pages[page].cell_mut(slot);
+        *cell_head = head;
+        bytes[..key.len()].copy_from_slice(key);
+        bytes[key.len()..][..value.len()].copy_from_slice(value);
+        bytes[key.len() + value.len()..][..expiry.len()].copy_from_slice(expiry);
+        id
+    }
+
+    /// Gives the cell another value and expiry; a deleted key lives again. The cell may have to
+    /// become another one, which is the answer: the index is to be told.
+    pub fn set_value(&mut self, id: CellId, value: &[u8], expiry_ms: Option<u64>) -> CellId {
+        let cell = self.cell(id);
+        let (key_len, held) = (key_len(cell.head), HEAD_BYTES + cell.bytes.len());
+        let len = key_len + value.len() + expiry_ms.map_or(0, |_| EXPIRY_BYTES);
+        let needed = HEAD_BYTES + len;
+        let room = match large_number(id) {
+            // A block more than twice too large is given back.
+            Some(number) if needed > SMALL_BYTES_MAX => {
+                let large = &mut self.large[number];
+                let held = large.bytes.capacity();
+                if held < len || held > 2 * len {
+                    let mut bytes = Vec::with_capacity(len);
+                    bytes.extend_from_slice(&large.bytes[..key_len]);
+                    large.bytes = bytes;
+                }
+                large.bytes.resize(len, 0);
+                large.value_len = u32::try_from(value.len()).expect("values have at most 16 MiB");
+                self.heap_bytes = self.heap_bytes - held + large.bytes.capacity();
+                true
+            }
+            Some(_) => false,
+            None => needed <= held && held <= 2 * needed,
+        };
+        if room {
+            let (head, bytes) = self.parts_mut(id);
+            let flags = REFERENCED | expiry_ms.map_or(0, |_| EXPIRING);
+            set_lengths(head, lengths(head) & !FREE | flags);
+            if id.0 & LARGE_BIT == 0 {
+                set_small_value_len(head, value.len());
+            }
+            put(&mut bytes[key_len..], value, expiry_ms);
+            return id;
+        }
+        let mut key = [0; KEY_BYTES_MAX];
+        let cell = self.cell(id);
+        key[..key_len].copy_from_slice(cell.key());
+        let head = *cell.head;
+        let version = self.versions.remove(&id.0);
+        let moved = self.insert(&key[..key_len], value, expiry_ms);
+        let moved_head = self.head_mut(moved);
+        moved_head[..LENGTHS_AT].copy_from_slice(&head[..LENGTHS_AT]);
+        set_flags(moved_head, REFERENCED);
+        if let Some(version) = version {
+            self.versions.insert(moved.0, version);
+        }
+        self.remove(id);
+        moved
+    }
+
+    /// Gives the cell of a live key another expiry and leaves its value. The cell may have to become
+    /// another one, as with [`Cache::set_value`].
+    pub fn set_expiry(&mut self, id: CellId, expiry_ms: Option<u64>) -> CellId {
+        let cell = self.cell(id);
+        assert!(!cell.is_deleted(), "only a live key can expire");
+        let end = key_len(cell.head) + cell.value_len;
+        let Some(expiry_ms) = expiry_ms else {
+            let head = self.head_mut(id);
+            set_lengths(head, lengths(head) & !EXPIRING);
+            return id;
+        };
+        if let Some(number) = large_number(id) {
+            let bytes = &mut self.large[number].bytes;
+            let held = bytes.capacity();
+            bytes.resize(end + EXPIRY_BYTES, 0);
+            self.heap_bytes = self.heap_bytes - held + bytes.capacity();
+        } else if cell.bytes.len() < end + EXPIRY_BYTES {
+            let value = cell.value().to_vec();
+            return self.set_value(id, &value, Some(expiry_ms));
+        }
+        let (head, bytes) = self.parts_mut(id);
+        set_flags(head, EXPIRING);
+        put(&mut bytes[end..], &[], Some(expiry_ms));
+        id
+    }
+
+    /// Marks the key as deleted; the cell stays until [`Cache::remove`], because readers must not
+    /// be told of the deletion before it is durable.
+    pub fn mark_deleted(&mut self, id: CellId) {
+        if let Some(number) = large_number(id) {
+            self.large[number].value_len = 0;
+        } else {
+            set_small_value_len(self.head_mut(id), 0);
+        }
+        let head = self.head_mut(id);
+        set_lengths(head, lengths(head) & !FREE | DELETED | REFERENCED);
+    }
+
+    /// Frees the cell.
+    pub fn remove(&mut self, id: CellId) {
+        let head = self.head_mut(id);
+        assert!(!is_free(head), "a cell is freed once");
+        if head[EPOCH_AT] == EPOCH_ELSEWHERE {
+            self.versions.remove(&id.0);
+        }
+        self.len -= 1;
+        let Some(number) = large_number(id) else {
+            return self.free(id);
+        };
+        let large = &mut self.large[number];
+        set_flags(&mut large.head, FREE);
+        let bytes = std::mem::take(&mut large.bytes);
+        self.heap_bytes -= bytes.capacity() + HEAP_BLOCK_BYTES;
+        self.free_large.push(id.0 & !LARGE_BIT);
+    }
+
+    // ---- all cells ----
+
+    /// Bytes of the cells in use.
     #[must_use]
     pub fn used_bytes(&self) -> usize {
-        self.used_bytes
+        let large = self.large.len() - self.free_large.len();
+        self.page_bytes + self.heap_bytes + large * size_of::<Large>()
     }
 
-    /// Cells in use and free.
+    /// Bytes of memory that the cache takes, unused room included.
     #[must_use]
-    pub fn slots(&self) -> usize {
-        self.cells.len()
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.fresh_bytes
+            + self.heap_bytes
+            + self.pages.capacity() * size_of::<Page>()
+            + self.large.capacity() * size_of::<Large>()
+            + self.free_large.capacity() * size_of::<u32>()
+            + self.versions.len() * 2 * size_of::<(u32, Version)>()
+    }
+
+    /// Steps of the hand in one round.
+    #[must_use]
+    pub fn round(&self) -> usize {
+        self.fresh_cells + self.pages.len() + self.large.len() + 1
     }
 
     /// Cells in use.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.cells.len() - self.free.len()
+        self.len
     }
 
     /// Whether no cell is in use.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len == 0
     }
 
     /// Whether cells should leave before more come.
     #[inline]
     #[must_use]
     pub fn is_over_budget(&self) -> bool {
-        self.used_bytes > self.budget_bytes
-    }
-
-    /// A new cell with this key, value and expiry and no version yet.
-    pub fn insert(
-        &mut self,
-        (slot, hash): (u16, u32),
-        key: &[u8],
-        value: &[u8],
-        expiry_ms: Option<u64>,
-    ) -> CellId {
-        let cell = Cell {
-            slot,
-            hash,
-            epoch: 0,
-            sequence: 0,
-            lsn: Lsn::default(),
-            place: PackedPlace::default(),
-            key_len: u16::try_from(key.len()).expect("keys have at most 1 KiB"),
-            state: state_of(expiry_ms),
-            referenced: true,
-            value_len: u32::try_from(value.len()).expect("values have at most 16 MiB"),
-            body: body_of(key, value, expiry_ms),
-        };
-        self.used_bytes += size_of::<Cell>() + cell.heap_bytes();
-        match self.free.pop() {
-            Some(id) => {
-                self.cells[id.0 as usize] = cell;
-                id
-            }
-            None => {
-                self.cells.push(cell);
-                CellId(
-                    u32::try_from(self.cells.len() - 1)
-                        .expect("fewer than 2^32 cells fit in memory"),
-                )
-            }
-        }
-    }
-
-    /// Gives the cell another value and expiry; a deleted key lives again.
-    pub fn set_value(&mut self, id: CellId, value: &[u8], expiry_ms: Option<u64>) {
-        let cell = &mut self.cells[id.0 as usize];
-        let was_plain = cell.state != State::Expiring;
-        cell.state = state_of(expiry_ms);
-        cell.referenced = true;
-        if value.len() == cell.value_len as usize && was_plain && expiry_ms.is_none() {
-            cell.value_mut().copy_from_slice(value);
-            return;
-        }
-        self.used_bytes -= cell.heap_bytes();
-        let key_len = usize::from(cell.key_len);
-        let len = key_len + value.len() + expiry_ms.map_or(0, |_| EXPIRY_BYTES);
-        let fits = match &mut cell.body {
-            Body::Inline(bytes) if len <= INLINE_BYTES => {
-                put(&mut bytes[key_len..], value, expiry_ms);
-                true
-            }
-            // A block more than twice too large is given back.
-            Body::Heap(bytes) if len > INLINE_BYTES && bytes.capacity() < 2 * len => {
-                bytes.resize(len, 0);
-                put(&mut bytes[key_len..], value, expiry_ms);
-                true
-            }
-            _ => false,
-        };
-        if !fits {
-            cell.body = body_of(cell.key(), value, expiry_ms);
-        }
-        cell.value_len = u32::try_from(value.len()).expect("values have at most 16 MiB");
-        self.used_bytes += cell.heap_bytes();
-    }
-
-    /// Gives the cell of a live key another expiry and leaves its value.
-    pub fn set_expiry(&mut self, id: CellId, expiry_ms: Option<u64>) {
-        let cell = &mut self.cells[id.0 as usize];
-        assert!(
-            matches!(cell.state, State::Live | State::Expiring),
-            "only a live key can expire"
-        );
-        let end = usize::from(cell.key_len) + cell.value_len as usize;
-        self.used_bytes -= cell.heap_bytes();
-        match (&mut cell.body, expiry_ms) {
-            (_, None) => {}
-            (Body::Inline(bytes), Some(_)) if end + EXPIRY_BYTES <= INLINE_BYTES => {
-                put(&mut bytes[end..], &[], expiry_ms);
-            }
-            (Body::Heap(bytes), Some(expiry_ms)) => {
-                bytes.truncate(end);
-                bytes.extend_from_slice(&expiry_ms.to_le_bytes());
-            }
-            (Body::Inline(_), Some(_)) => cell.body = body_of(cell.key(), cell.value(), expiry_ms),
-        }
-        cell.state = state_of(expiry_ms);
-        self.used_bytes += cell.heap_bytes();
-    }
-
-    /// Marks the key as deleted; the cell stays until [`Cache::remove`], because readers must not
-    /// be told of the deletion before it is durable.
-    pub fn mark_deleted(&mut self, id: CellId) {
-        self.set_value(id, &[], None);
-        self.cells[id.0 as usize].state = State::Deleted;
-    }
-
-    /// Frees the cell.
-    pub fn remove(&mut self, id: CellId) {
-        let cell = &mut self.cells[id.0 as usize];
-        assert!(cell.state != State::Free, "a cell is freed once");
-        self.used_bytes -= size_of::<Cell>() + cell.heap_bytes();
-        cell.state = State::Free;
-        cell.body = Body::Inline([0; INLINE_BYTES]);
-        self.free.push(id);
+        self.used_bytes() > self.budget_bytes
     }
 
     /// Moves the hand to a cell that may leave: live, durable up to `durable`, not used since the
     /// hand last passed. Every cell that it passes is one of `steps`; `None` when they are used up.
     pub fn victim(&mut self, durable: Lsn, steps: &mut usize) -> Option<CellId> {
-        while *steps > 0 && !self.cells.is_empty() {
+        while *steps > 0 && self.len > 0 {
             *steps -= 1;
-            self.hand = if self.hand + 1 < self.cells.len() {
-                self.hand + 1
-            } else {
-                0
+            let Some(id) = self.advance() else {
+                continue;
             };
-            let cell = &mut self.cells[self.hand];
-            let is_live = matches!(cell.state, State::Live | State::Expiring);
-            if !is_live || cell.lsn > durable || cell.sequence == 0 {
+            let end = self.lsn(id);
+            let head = self.head_mut(id);
+            let flags = lengths(head);
+            if flags & DELETED != 0 || end > durable || head[..SEQUENCE_AT] == [0; SEQUENCE_AT] {
                 continue;
             }
-            if std::mem::take(&mut cell.referenced) {
+            head[GENERATION_AT] = DURABLE;
+            if flags & REFERENCED != 0 {
+                set_lengths(head, flags & !REFERENCED);
                 continue;
             }
-            return Some(CellId(
-                u32::try_from(self.hand).expect("cell numbers are 32 bits"),
-            ));
+            return Some(id);
         }
         None
     }
+
+    /// The next cell of the round, or `None` between two pages.
+    fn advance(&mut self) -> Option<CellId> {
+        if let Some(page) = self.pages.get(self.hand.at) {
+            if self.hand.slot < page.fresh {
+                let slot = self.hand.slot;
+                self.hand.slot += 1;
+                return Some(small_id(self.hand.at, slot));
+            }
+            self.hand = Hand {
+                at: self.hand.at + 1,
+                slot: 0,
+            };
+            return None;
+        }
+        let number = self.hand.at - self.pages.len();
+        if number < self.large.len() {
+            self.hand.at += 1;
+            return Some(large_id(number));
+        }
+        self.hand = Hand::default();
+        None
+    }
+
+    /// Once in each turn: learns what is durable and, if too much of the pages is free, moves some
+    /// cells out of a thin one. `moved` is told of each, old number and new, so that the index can
+    /// follow.
+    pub fn settle(&mut self, durable: Lsn, mut moved: impl FnMut(&Cache, CellId, CellId)) {
+        self.generations.settle(durable);
+        if self.thin.is_none() {
+            self.look_in -= 1;
+            if self.look_in > 0 {
+                return;
+            }
+            self.look_in = LOOK_TURNS;
+            if self.fresh_bytes - self.page_bytes <= SPARE_BYTES + self.fresh_bytes / 16 {
+                return;
+            }
+            let Some(number) = self.thinnest() else {
+                return;
+            };
+            self.close(number);
+            self.thin = Some((number, self.pages[number as usize].fresh));
+        }
+        let (mut looks, mut moves) = (LOOKS_MAX, MOVES_MAX);
+        while looks > 0
+            && moves > 0
+            && let Some((number, left)) = self.thin
+        {
+            // The last cell that is moved, or freed otherwise, gives the page back.
+            let slot = left.checked_sub(1).expect("a thin page has cells in use");
+            self.thin = Some((number, slot));
+            looks -= 1;
+            let from = small_id(number as usize, slot);
+            if !is_free(self.head_mut(from)) {
+                moves -= 1;
+                let to = self.relocate(from);
+                moved(self, from, to);
+            }
+        }
+    }
+
+    // ---- pages ----
+
+    /// Makes another cell of a page hold what this one holds, and frees it.
+    fn relocate(&mut self, from: CellId) -> CellId {
+        let (page, slot) = page_and_slot(from);
+        let class = usize::from(self.pages[page].class);
+        let bytes = class_bytes(class);
+        let to = self.place_for(class);
+        let (to_page, to_slot) = page_and_slot(to);
+        let [source, target] = self
+            .pages
+            .get_disjoint_mut([page, to_page])
+            .expect("no cell is moved within its page");
+        target.bytes[to_slot * bytes..][..bytes]
+            .copy_from_slice(&source.bytes[slot * bytes..][..bytes]);
+        if let Some(version) = self.versions.remove(&from.0) {
+            self.versions.insert(to.0, version);
+        }
+        self.free(from);
+        to
+    }
+
+    /// Takes a cell of a class; what it holds is old.
+    fn place_for(&mut self, class: usize) -> CellId {
+        let number = match self.roomy[class].last() {
+            Some(&number) => number,
+            None => self.open(class),
+        };
+        let page = &mut self.pages[number as usize];
+        page.used += 1;
+        let slot = if page.free == NONE {
+            page.fresh += 1;
+            self.fresh_cells += 1;
+            self.fresh_bytes += class_bytes(class);
+            page.fresh - 1
+        } else {
+            let slot = page.free;
+            let (head, _) = page.cell(usize::from(slot));
+            page.free = u16::from_le_bytes([head[0], head[1]]);
+            slot
+        };
+        if page.is_full() {
+            page.has_room = false;
+            self.roomy[class].pop();
+        }
+        self.page_bytes += class_bytes(class);
+        small_id(number as usize, slot)
+    }
+
+    /// Gives a cell back to its page, and a page without cells to the system.
+    fn free(&mut self, id: CellId) {
+        let (number, slot) = page_and_slot(id);
+        let page = &mut self.pages[number];
+        let next = page.free.to_le_bytes();
+        let (head, _) = page.cell_mut(slot);
+        set_flags(head, FREE);
+        head[..2].copy_from_slice(&next);
+        page.free = u16::try_from(slot).expect("14 bits");
+        page.used -= 1;
+        self.page_bytes -= page.cell_bytes();
+        let is_empty = page.used == 0;
+        let number = u32::try_from(number).expect("17 bits");
+        let is_thin = self.thin.is_some_and(|(thin, _)| thin == number);
+        if is_empty {
+            self.close(number);
+            let page = std::mem::take(&mut self.pages[number as usize]);
+            self.fresh_cells -= usize::from(page.fresh);
+            self.fresh_bytes -= usize::from(page.fresh) * page.cell_bytes();
+            self.free_pages.push(number);
+            if is_thin {
+                self.thin = None;
+            }
+        } else if !page.has_room && !is_thin {
+            page.has_room = true;
+            self.roomy[usize::from(page.class)].push(number);
+        }
+    }
+
+    /// A new page for a class.
+    fn open(&mut self, class: usize) -> u32 {
+        let number = self.free_pages.pop().unwrap_or_else(|| {
+            assert!(self.pages.len() < PAGES_MAX, "the budget keeps pages below");
+            self.pages.push(Page::default());
+            u32::try_from(self.pages.len() - 1).expect("17 bits")
+        });
+        self.pages[number as usize] = Page {
+            // Zeros of the system: what is not used takes no memory.
+            bytes: vec![0; PAGE_BYTES].into_boxed_slice(),
+            class: u8::try_from(class).expect("few classes"),
+            has_room: true,
+            free: NONE,
+            ..Page::default()
+        };
+        self.roomy[class].push(number);
+        number
+    }
+
+    /// Takes no more cells of a page.
+    fn close(&mut self, number: u32) {
+        let page = &mut self.pages[number as usize];
+        if std::mem::take(&mut page.has_room) {
+            let roomy = &mut self.roomy[usize::from(page.class)];
+            let at = roomy.iter().position(|&roomy| roomy == number);
+            roomy.swap_remove(at.expect("a page that has room is listed"));
+        }
+    }
+
+    /// The page with the smallest share in use, of those whose cells other pages have room for.
+    fn thinnest(&self) -> Option<u32> {
+        let pages = self.roomy.iter().flat_map(|roomy| {
+            let compared = &roomy[..roomy.len().min(COMPARED_MAX)];
+            let room: usize = compared.iter().map(|&number| self.room(number)).sum();
+            compared.iter().copied().filter(move |&number| {
+                room - self.room(number) >= usize::from(self.pages[number as usize].used)
+            })
+        });
+        pages.min_by_key(|&number| {
+            let page = &self.pages[number as usize];
+            usize::from(page.used) * page.cell_bytes()
+        })
+    }
+
+    fn room(&self, number: u32) -> usize {
+        let page = &self.pages[number as usize];
+        usize::from(page.capacity() - page.used)
+    }
+
+    fn insert_large(&mut self, large: Large) -> CellId {
+        self.heap_bytes += large.bytes.capacity() + HEAP_BLOCK_BYTES;
+        match self.free_large.pop() {
+            Some(number) => {
+                self.large[number as usize] = large;
+                CellId(number | LARGE_BIT)
+            }
+            None => {
+                self.large.push(large);
+                large_id(self.large.len() - 1)
+            }
+        }
+    }
+
+    fn head_mut(&mut self, id: CellId) -> &mut Head {
+        self.parts_mut(id).0
+    }
+
+    fn parts_mut(&mut self, id: CellId) -> (&mut Head, &mut [u8]) {
+        if let Some(number) = large_number(id) {
+            let large = &mut self.large[number];
+            return (&mut large.head, &mut large.bytes);
+        }
+        let (page, slot) = page_and_slot(id);
+        self.pages[page].cell_mut(slot)
+    }
+
+    #[inline]
+    fn number_of_epoch(&mut self, epoch: u32) -> u8 {
+        if self.own_epoch == Some(epoch) {
+            return 0;
+        }
+        let at = self.epochs.iter().rposition(|&known| known == epoch);
+        let at = at.unwrap_or_else(|| {
+            if self.epochs.len() < usize::from(EPOCH_ELSEWHERE) - 1 {
+                self.epochs.push(epoch);
+                return self.epochs.len() - 1;
+            }
+            usize::from(EPOCH_ELSEWHERE) - 1
+        });
+        u8::try_from(at + 1).expect("at most 255")
+    }
 }
 
-fn state_of(expiry_ms: Option<u64>) -> State {
-    match expiry_ms {
-        None => State::Live,
-        Some(_) => State::Expiring,
-    }
+#[inline]
+fn large_number(id: CellId) -> Option<usize> {
+    (id.0 & LARGE_BIT != 0).then_some((id.0 & !LARGE_BIT) as usize)
+}
+
+#[inline]
+fn page_and_slot(id: CellId) -> (usize, usize) {
+    let slot = id.0 & ((1 << SLOT_BITS) - 1);
+    ((id.0 >> SLOT_BITS) as usize, slot as usize)
+}
+
+#[inline]
+fn small_id(page: usize, slot: u16) -> CellId {
+    let page = u32::try_from(page).expect("17 bits");
+    CellId(page << SLOT_BITS | u32::from(slot))
+}
+
+#[inline]
+fn large_id(number: usize) -> CellId {
+    CellId(u32::try_from(number).expect("fewer than 2^31 cells of 2 KiB fit in memory") | LARGE_BIT)
+}
+
+#[inline]
+fn set_flags(head: &mut Head, flags: u32) {
+    set_lengths(head, lengths(head) | flags);
+}
+
+#[inline]
+fn small_value_len(head: &Head) -> usize {
+    (lengths(head) & ((1 << KEY_SHIFT) - 1)) as usize
+}
+
+#[inline]
+fn set_small_value_len(head: &mut Head, len: usize) {
+    let len = u32::try_from(len).expect("small");
+    set_lengths(head, lengths(head) >> KEY_SHIFT << KEY_SHIFT | len);
 }
 
 /// Writes a value and the expiry behind it to the start of `into`.
 fn put(into: &mut [u8], value: &[u8], expiry_ms: Option<u64>) {
     into[..value.len()].copy_from_slice(value);
     if let Some(expiry_ms) = expiry_ms {
-        into[value.len()..value.len() + EXPIRY_BYTES].copy_from_slice(&expiry_ms.to_le_bytes());
-    }
-}
-
-fn body_of(key: &[u8], value: &[u8], expiry_ms: Option<u64>) -> Body {
-    let len = key.len() + value.len() + expiry_ms.map_or(0, |_| EXPIRY_BYTES);
-    if len <= INLINE_BYTES {
-        let mut bytes = [0; INLINE_BYTES];
-        bytes[..key.len()].copy_from_slice(key);
-        put(&mut bytes[key.len()..], value, expiry_ms);
-        Body::Inline(bytes)
-    } else {
-        let mut bytes = Vec::with_capacity(len);
-        bytes.extend_from_slice(key);
-        bytes.extend_from_slice(value);
-        if let Some(expiry_ms) = expiry_ms {
-            bytes.extend_from_slice(&expiry_ms.to_le_bytes());
-        }
-        Body::Heap(bytes)
+        into[value.len()..][..EXPIRY_BYTES].copy_from_slice(&expiry_ms.to_le_bytes());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::rounded_bytes;
+    use crate::io::FileId;
+    use crate::log::Place;
 
-    #[test]
-    fn a_value_may_change_its_length_across_the_inline_border_and_back() {
-        let mut cache = Cache::new(1 << 20);
-        let id = cache.insert((0, 7), b"key", b"", None);
-        let mut seen = Vec::new();
-        for len in [0usize, 1, 36, 37, 100, 64, 63, 40, 36, 0, 5_000, 2, 36] {
-            let value = vec![u8::try_from(len % 251).unwrap(); len];
-            cache.set_value(id, &value, None);
-            assert_eq!(cache.cell(id).key(), b"key");
-            assert_eq!(cache.cell(id).value(), value);
-            seen.push(cache.used_bytes());
-        }
-        assert_eq!(
-            seen[0], seen[12],
-            "the same value costs the same bytes again"
-        );
-        cache.remove(id);
-        assert_eq!((cache.used_bytes(), cache.len()), (0, 0));
+    fn packed(number: u64) -> PackedPlace {
+        let place = Place {
+            file: FileId(1),
+            offset: 4096 + 8 * (number % 1_000),
+            bytes: rounded_bytes(64),
+        };
+        PackedPlace::new(place, number)
+    }
+
+    fn version(epoch: u32, sequence: u64) -> Version {
+        Version { epoch, sequence }
+    }
+
+    fn durable(cache: &mut Cache, id: CellId) {
+        cache.set_change(id, version(1, 1), packed(1), None);
+    }
+
+    fn value_of(len: usize) -> Vec<u8> {
+        vec![u8::try_from(len % 251).expect("small"); len]
     }
 
     #[test]
-    fn a_cell_leaves_only_when_durable_and_after_a_second_chance() {
-        let mut cache = Cache::new(0);
-        let first = cache.insert((0, 1), b"a", b"1", None);
-        let second = cache.insert((0, 2), b"b", b"2", Some(1));
-        for (id, lsn) in [(first, 5), (second, 9)] {
-            cache.cell_mut(id).lsn = Lsn(lsn);
-            cache.cell_mut(id).sequence = 1;
+    fn every_length_has_the_shortest_class_that_holds_it() {
+        for bytes in HEAD_BYTES + 1..=SMALL_BYTES_MAX {
+            let class = class_of(bytes);
+            assert!(
+                class_bytes(class) >= bytes && class_bytes(class - 1) < bytes,
+                "{bytes}"
+            );
+            assert!(class_bytes(class) - bytes <= 1.max(bytes / 16), "{bytes}");
         }
+    }
+
+    #[test]
+    fn a_counter_takes_42_bytes_and_no_short_value_a_heap_block() {
+        let mut cache = Cache::new(1 << 20);
+        cache.insert(&[7; 16], &[0; 8], None);
+        assert_eq!(cache.used_bytes(), 42);
+        cache.insert(&[8; KEY_BYTES_MAX], &[0; 20], Some(1));
+        assert_eq!((cache.heap_bytes, cache.large.len()), (0, 0));
+        for (key, value) in [(16, 8), (16, 20), (64, 20), (3, 1024), (16, 65_536)] {
+            let before = cache.used_bytes();
+            let key_bytes = vec![9; key];
+            let id = cache.insert(&key_bytes, &vec![0; value], None);
+            assert_eq!(cache.used_bytes() - before, cell_bytes(key, value, false));
+            cache.remove(id);
+            assert_eq!(cache.used_bytes(), before);
+        }
+    }
+
+    #[test]
+    fn values_and_expiries_of_all_lengths_come_and_go() {
+        let mut cache = Cache::new(1 << 20);
+        let mut id = cache.insert(b"key", b"", None);
+        durable(&mut cache, id);
+        let lens = [
+            0usize, 1, 27, 28, 29, 35, 100, 64, 28, 2_018, 2_020, 2_027, 2_028, 5_000, 2, 900,
+        ];
+        for len in lens.into_iter().chain(lens.into_iter().rev()) {
+            let value = value_of(len);
+            for (number, expiry) in [Some(5), None, Some(6), Some(7), None]
+                .into_iter()
+                .enumerate()
+            {
+                id = match number {
+                    0 => cache.set_value(id, &value, expiry),
+                    _ => cache.set_expiry(id, expiry),
+                };
+                let cell = cache.cell(id);
+                assert_eq!((cell.key(), cell.value()), (&b"key"[..], &value[..]));
+                assert_eq!(cell.expiry_ms(), expiry, "{len} bytes");
+                assert_eq!((cache.version(id), cache.len()), (version(1, 1), 1));
+                assert!(cache.used_bytes() <= 2 * cell_bytes(3, len, true));
+            }
+            assert_eq!(cache.value_mut(id), value);
+        }
+        id = cache.set_value(id, b"value", Some(4));
+        cache.mark_deleted(id);
+        let cell = cache.cell(id);
+        assert!(cell.is_deleted() && cell.value().is_empty());
+        assert_eq!(cell.expiry_ms(), None, "a deletion does not expire");
+        id = cache.set_value(id, b"", None);
+        assert!(!cache.cell(id).is_deleted());
+        cache.remove(id);
+        assert_eq!((cache.used_bytes(), cache.len()), (0, 0));
+        assert_eq!(
+            (cache.fresh_bytes, cache.heap_bytes),
+            (0, 0),
+            "pages are given back"
+        );
+    }
+
+    #[test]
+    fn versions_of_any_epoch_and_sequence_are_kept() {
+        let mut cache = Cache::new(1 << 20);
+        cache.set_epoch(77);
+        let mut kept = Vec::new();
+        for number in 0..600u64 {
+            let mut id = cache.insert(&number.to_le_bytes(), b"value", None);
+            let epoch = u32::try_from(number / 2).expect("few") << 8;
+            let version = match number % 2 {
+                0 => version(epoch, number + 1),
+                _ => version(77, (1 << 40) * number + number),
+            };
+            cache.set_change(id, version, packed(version.sequence), None);
+            if number % 3 == 0 {
+                id = cache.set_value(id, &value_of(300), None);
+            }
+            kept.push((id, version));
+        }
+        assert!(cache.versions.len() > 20, "{}", cache.versions.len());
+        for &(id, version) in &kept {
+            assert_eq!(cache.version(id), version);
+        }
+        for (id, _) in kept {
+            cache.set_change(id, version(77, 5), packed(5), None);
+            assert_eq!(cache.version(id), version(77, 5));
+        }
+        assert!(cache.versions.is_empty());
+    }
+
+    #[test]
+    fn a_cell_leaves_only_when_durable_and_not_deleted_and_after_a_second_chance() {
+        let mut cache = Cache::new(0);
+        let first = cache.insert(b"a", b"1", None);
+        let second = cache.insert(b"b", &value_of(5_000), Some(1));
+        let deleted = cache.insert(b"c", b"3", None);
+        let unlogged = cache.insert(b"d", b"4", None);
+        cache.set_change(first, version(1, 1), packed(1), Some(Lsn(5)));
+        cache.settle(Lsn(0), |_, _, _| {});
+        cache.set_change(second, version(1, 2), packed(2), Some(Lsn(9)));
+        durable(&mut cache, deleted);
+        cache.mark_deleted(deleted);
+        assert_eq!((cache.lsn(first), cache.lsn(second)), (Lsn(5), Lsn(9)));
         assert_eq!(
             cache.victim(Lsn(4), &mut 100),
             None,
@@ -428,58 +1081,82 @@ mod tests {
         assert_eq!(cache.victim(Lsn(5), &mut 100), Some(first));
         cache.touch(first);
         assert_eq!(cache.victim(Lsn(9), &mut 100), Some(second));
+        cache.remove(first);
+        cache.remove(second);
+        assert_eq!(cache.victim(Lsn(9), &mut 100), None);
+        assert_eq!(cache.cell(unlogged).key(), b"d");
     }
 
+    /// What is kept is compared with a model, while lengths change and cells leave, and the memory
+    /// of pages must follow what is in use.
     #[test]
-    fn an_expiry_comes_and_goes_beside_values_of_all_lengths() {
-        let mut cache = Cache::new(1 << 20);
-        let id = cache.insert((0, 7), b"key", b"", None);
-        let bare = cache.used_bytes();
-        for len in [0usize, 1, 27, 28, 29, 35, 36, 37, 100, 64, 28, 5_000, 2] {
-            let value = vec![u8::try_from(len % 251).unwrap(); len];
-            for (number, expiry) in [Some(5), None, Some(6), Some(7), None]
-                .into_iter()
-                .enumerate()
-            {
-                match number {
-                    0 => cache.set_value(id, &value, expiry),
-                    _ => cache.set_expiry(id, expiry),
+    fn thin_pages_are_emptied_and_nothing_is_lost() {
+        let mut cache = Cache::new(1 << 30);
+        let mut model: BTreeMap<u32, (CellId, usize)> = BTreeMap::new();
+        let mut seed = 1u64;
+        let mut random = move |below: u64| {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        let mut moves = 0;
+        for phase in 0..4 {
+            for number in 0..60_000u32 {
+                let len = 20 + usize::try_from(random(80)).expect("small") + 100 * phase;
+                let key = number.to_le_bytes();
+                let id = match model.get(&number) {
+                    Some(&(id, _)) => cache.set_value(id, &value_of(len), None),
+                    None => cache.insert(&key, &value_of(len), None),
+                };
+                durable(&mut cache, id);
+                model.insert(number, (id, len));
+                if number % 8 == 0 {
+                    cache.settle(Lsn(0), |cache, from, to| {
+                        let key = cache.cell(to).key().try_into().expect("four bytes");
+                        let entry = model.get_mut(&u32::from_le_bytes(key)).expect("it is kept");
+                        assert_eq!(entry.0, from);
+                        entry.0 = to;
+                        moves += 1;
+                    });
                 }
-                let cell = cache.cell(id);
-                assert_eq!((cell.key(), cell.value()), (&b"key"[..], &value[..]));
-                assert_eq!(cell.expiry_ms(), expiry, "{len} bytes");
             }
-            cache.set_value(id, &value, Some(9));
-            cache.set_value(id, &value, None);
-            assert_eq!(
-                (cache.cell(id).value(), cache.cell(id).expiry_ms()),
-                (&value[..], None)
+            // Every third leaves.
+            model.retain(|number, &mut (id, _)| {
+                let leaves = number % 3 == 0;
+                if leaves {
+                    cache.remove(id);
+                }
+                !leaves
+            });
+            for _ in 0..40_000 {
+                cache.settle(Lsn(0), |cache, _, to| {
+                    let key = cache.cell(to).key().try_into().expect("four bytes");
+                    model
+                        .get_mut(&u32::from_le_bytes(key))
+                        .expect("it is kept")
+                        .0 = to;
+                    moves += 1;
+                });
+            }
+            let (used, held) = (cache.used_bytes(), cache.memory_bytes());
+            assert!(
+                held <= used + used / 8 + 2 * SPARE_BYTES,
+                "{held} bytes for {used}"
             );
+            let expected: usize = model
+                .values()
+                .map(|&(_, len)| cell_bytes(4, len, false))
+                .sum();
+            assert!(used <= expected * 2 && cache.len() == model.len());
+            for (number, &(id, len)) in &model {
+                let cell = cache.cell(id);
+                assert_eq!(
+                    (cell.key(), cell.value()),
+                    (&number.to_le_bytes()[..], &value_of(len)[..])
+                );
+            }
         }
-        cache.set_value(id, b"", Some(4));
-        cache.mark_deleted(id);
-        assert_eq!(
-            cache.cell(id).expiry_ms(),
-            None,
-            "a deletion does not expire"
-        );
-        cache.set_value(id, b"", None);
-        assert_eq!(
-            cache.used_bytes(),
-            bare,
-            "the same value costs the same bytes again"
-        );
-    }
-
-    #[test]
-    fn an_expiry_makes_no_cell_larger() {
-        assert_eq!(size_of::<Cell>(), 88);
-        let mut cache = Cache::new(1 << 20);
-        let id = cache.insert((0, 7), b"stock:0123456789", &[0; 8], Some(1));
-        assert_eq!(
-            cache.cell(id).heap_bytes(),
-            0,
-            "a counter that expires costs no heap block"
-        );
+        assert!(moves > 1_000, "{moves} cells were moved");
     }
 }

@@ -79,6 +79,18 @@ impl PackedPlace {
         })
     }
 
+    /// All of it; the lowest byte is that of the sequence.
+    #[inline]
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// What [`PackedPlace::bits`] gave.
+    #[inline]
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        PackedPlace(bits)
+    }
+
     /// Whether the low bits of `sequence` are those of the part.
     #[must_use]
     pub fn is_sequence(self, sequence: u64) -> bool {

@@ -16,6 +16,7 @@ pub mod cleaning;
 pub mod clock;
 pub mod contents;
 pub mod frame;
+mod generation;
 pub mod index;
 pub mod inspect;
 pub mod io;

@@ -78,8 +78,8 @@ pub struct Store<P: Blocks> {
     epoch: u32,
     sequences: Box<Sequences>,
     clock: Clock,
-    /// Deletions in log order that leave the index once they are durable.
-    deletions: VecDeque<(Lsn, CellId)>,
+    /// Deletions in log order, by slot and hash, that leave the index once they are durable.
+    deletions: VecDeque<(Lsn, u16, u32)>,
     places: [Place; PARTS_MAX],
 }
 
@@ -91,7 +91,14 @@ pub const LOOK_AHEAD: usize = 16;
 
 impl<P: Blocks> Store<P> {
     /// A store over `log` that writes with `epoch`, filled from what recovery replayed.
-    pub fn new(log: Log<P>, blocks: P, epoch: u32, sequences: Sequences, memory: Memory) -> Self {
+    pub fn new(
+        log: Log<P>,
+        blocks: P,
+        epoch: u32,
+        sequences: Sequences,
+        mut memory: Memory,
+    ) -> Self {
+        memory.cache.set_epoch(epoch);
         Store {
             log,
             blocks,
@@ -174,14 +181,14 @@ impl<P: Blocks> Store<P> {
     /// A cached key.
     #[inline]
     #[must_use]
-    pub fn cell(&self, id: CellId) -> &Cell {
+    pub fn cell(&self, id: CellId) -> Cell<'_> {
         self.cache.cell(id)
     }
 
     /// The value of a cached key, to be edited in place before a commit.
     #[inline]
     pub fn value_mut(&mut self, id: CellId) -> &mut [u8] {
-        self.cache.cell_mut(id).value_mut()
+        self.cache.value_mut(id)
     }
 
     /// Notes that a cached key was read.
@@ -194,11 +201,14 @@ impl<P: Blocks> Store<P> {
     #[inline]
     #[must_use]
     pub fn version(&self, id: CellId) -> Version {
-        let cell = self.cache.cell(id);
-        Version {
-            epoch: cell.epoch,
-            sequence: cell.sequence,
-        }
+        self.cache.version(id)
+    }
+
+    /// Up to where the log must be durable before what a cached key shows is.
+    #[inline]
+    #[must_use]
+    pub fn lsn(&self, id: CellId) -> Lsn {
+        self.cache.lsn(id)
     }
 
     /// Whether a record with one part for a key and value of these lengths can be logged now.
@@ -234,30 +244,46 @@ impl<P: Blocks> Store<P> {
         value: &[u8],
         expiry_ms: Option<u64>,
     ) -> CellId {
-        let cell = self.cache.insert((slot, hash), key, value, expiry_ms);
+        let cell = self.cache.insert(key, value, expiry_ms);
         self.index.insert(slot, hash, cell);
         cell
     }
 
     /// Takes back an [`Store::insert`] that is not to be committed.
-    pub fn discard(&mut self, id: CellId) {
+    pub fn discard(&mut self, (slot, hash): (u16, u32), id: CellId) {
         assert!(
-            self.cache.cell(id).sequence == 0,
+            self.cache.cell(id).place() == PackedPlace::default(),
             "only a key that was never logged is discarded"
         );
-        self.index.remove(position_of(&self.index, &self.cache, id));
+        self.index.remove(self.index.position_of(slot, hash, id));
         self.cache.remove(id);
     }
 
-    /// Gives a cached key another value and expiry before a commit.
+    /// Gives a cached key of this slot and hash another value and expiry before a commit. It may have
+    /// another cell then, which is the answer.
     #[inline]
-    pub fn set_value(&mut self, id: CellId, value: &[u8], expiry_ms: Option<u64>) {
-        self.cache.set_value(id, value, expiry_ms);
+    pub fn set_value(
+        &mut self,
+        home: (u16, u32),
+        id: CellId,
+        value: &[u8],
+        expiry_ms: Option<u64>,
+    ) -> CellId {
+        let now = self.cache.set_value(id, value, expiry_ms);
+        if now != id {
+            moved(&mut self.index, home, id, now);
+        }
+        now
     }
 
-    /// Gives a cached key that exists another expiry before a commit.
-    pub fn set_expiry(&mut self, id: CellId, expiry_ms: Option<u64>) {
-        self.cache.set_expiry(id, expiry_ms);
+    /// Gives a cached key that exists another expiry before a commit. It may have another cell then,
+    /// which is the answer.
+    pub fn set_expiry(&mut self, home: (u16, u32), id: CellId, expiry_ms: Option<u64>) -> CellId {
+        let now = self.cache.set_expiry(id, expiry_ms);
+        if now != id {
+            moved(&mut self.index, home, id, now);
+        }
+        now
     }
 
     /// Marks a cached key as deleted before a commit.
@@ -265,10 +291,10 @@ impl<P: Blocks> Store<P> {
         self.cache.mark_deleted(id);
     }
 
-    /// Logs the present contents of `cells`, keys of one `slot`, as one record: all of them or
-    /// none survive a crash. [`Store::room_for`] must have said yes.
+    /// Logs the present contents of `cells`, keys of one `slot` with their hashes, as one record: all
+    /// of them or none survive a crash. [`Store::room_for`] must have said yes.
     #[inline]
-    pub fn commit(&mut self, now_us: u64, slot: u16, cells: &[CellId]) -> (Lsn, Version) {
+    pub fn commit(&mut self, now_us: u64, slot: u16, cells: &[(u32, CellId)]) -> (Lsn, Version) {
         let sequence = &mut self.sequences[partition_of(slot)];
         *sequence += 1;
         let version = Version {
@@ -287,14 +313,14 @@ impl<P: Blocks> Store<P> {
         let cache = &self.cache;
         let lsn = match *cells {
             // Nearly every commit; eight parts would cost it more to lay out than to encode.
-            [id] => self.log.append(
+            [(_, id)] => self.log.append(
                 now_us,
                 &record(&[part_of(cache.cell(id))]),
                 &mut self.places,
             ),
             _ => {
-                let mut parts = [part_of(cache.cell(cells[0])); PARTS_MAX];
-                for (part, &id) in parts.iter_mut().zip(cells) {
+                let mut parts = [part_of(cache.cell(cells[0].1)); PARTS_MAX];
+                for (part, &(_, id)) in parts.iter_mut().zip(cells) {
                     *part = part_of(cache.cell(id));
                 }
                 self.log
@@ -302,21 +328,21 @@ impl<P: Blocks> Store<P> {
             }
         };
         self.cleaner.must_look = true;
-        for (&place, &id) in self.places.iter().zip(cells) {
-            let cell = self.cache.cell_mut(id);
-            (cell.epoch, cell.sequence, cell.lsn) = (version.epoch, version.sequence, lsn);
-            assert!(cell.slot == slot, "a key stays in its slot");
-            if let Some(old) = cell.place.place() {
+        for (&place, &(hash, id)) in self.places.iter().zip(cells) {
+            let cell = self.cache.cell(id);
+            let mut packed = PackedPlace::new(place, version.sequence);
+            if let Some(old) = cell.place().place() {
                 self.live.loses(old);
             }
             // A deletion counts like a value until it is durable and its entry leaves.
             self.live.gains(place);
-            if id == cells[0] || !is_planted(Bug::PlaceOfFirstKey) {
-                cell.place = PackedPlace::new(place, version.sequence);
+            if id != cells[0].1 && is_planted(Bug::PlaceOfFirstKey) {
+                packed = cell.place();
             }
             if cell.is_deleted() {
-                self.deletions.push_back((lsn, id));
+                self.deletions.push_back((lsn, slot, hash));
             }
+            self.cache.set_change(id, version, packed, Some(lsn));
         }
         (lsn, version)
     }
@@ -325,29 +351,46 @@ impl<P: Blocks> Store<P> {
     /// lets cells leave while the cache is over its budget. At no other time does a cell leave, so
     /// the cells that a change has found stay until it is committed, and of several cold keys the
     /// first does not leave because the second comes.
-    pub fn settle(&mut self) {
+    ///
+    /// `home_of` tells slot and hash of a key.
+    pub fn settle(&mut self, home_of: &impl Fn(&[u8]) -> (u16, u32)) {
         let durable = self.log.durable();
-        while let Some(&(lsn, id)) = self.deletions.front() {
-            if lsn > durable && !is_planted(Bug::ForgetDeletionEarly) {
-                break;
-            }
-            self.deletions.pop_front();
-            let cell = self.cache.cell(id);
+        let is_over = |lsn| lsn <= durable || is_planted(Bug::ForgetDeletionEarly);
+        while let Some(&(lsn, slot, hash)) = self.deletions.front()
+            && is_over(lsn)
+        {
             // A key that was set again since lives on; a later deletion has its own entry here.
-            if cell.is_deleted() && cell.lsn == lsn {
-                if let Some(place) = cell.place.place() {
+            let deleted =
+                self.index
+                    .candidates(slot, hash)
+                    .find_map(|candidate| match candidate.home {
+                        Home::Memory(id) if self.cache.cell(id).is_deleted() => {
+                            Some((candidate.position, id))
+                        }
+                        _ => None,
+                    });
+            if let Some((position, id)) = deleted {
+                if !is_over(self.cache.lsn(id)) {
+                    break;
+                }
+                if let Some(place) = self.cache.cell(id).place().place() {
                     self.live.loses(place);
                     self.live.gains_tombstone(place);
                 }
-                self.index.remove(position_of(&self.index, &self.cache, id));
+                self.index.remove(position);
                 self.cache.remove(id);
             }
+            self.deletions.pop_front();
         }
         let may_leave = match is_planted(Bug::EvictUnflushed) {
             true => self.log.appended(),
             false => durable,
         };
-        evict(&mut self.index, &mut self.cache, may_leave);
+        evict(&mut self.index, &mut self.cache, may_leave, home_of);
+        let index = &mut self.index;
+        self.cache.settle(durable, |cache, from, to| {
+            moved(index, home_of(cache.cell(to).key()), from, to);
+        });
     }
 
     /// The one aligned read that brings `place` into memory, or `None` if no block is free now.
@@ -401,7 +444,7 @@ impl<P: Blocks> Store<P> {
         (slot, hash): (u16, u32),
         place: Place,
         read: &[u8],
-        hash_of: impl Fn(&[u8]) -> u32,
+        home_of: impl Fn(&[u8]) -> (u16, u32),
     ) -> Result<(), AdmitError> {
         let current =
             self.index
@@ -422,7 +465,7 @@ impl<P: Blocks> Store<P> {
             .filter(|part| {
                 part.kind() == PartKind::Put
                     && part.slot() == slot
-                    && hash_of(part.key()) == hash
+                    && home_of(part.key()) == (slot, hash)
                     && (packed.is_sequence(part.sequence()) || is_planted(Bug::BelieveAnyRead))
             })
             .ok_or(AdmitError::Corrupt)?;
@@ -430,16 +473,16 @@ impl<P: Blocks> Store<P> {
             true => None,
             false => part.expiry_ms(),
         };
-        let id = self
-            .cache
-            .insert((slot, hash), part.key(), part.value(), expiry_ms);
-        let cell = self.cache.cell_mut(id);
-        (cell.epoch, cell.sequence) = (part.epoch(), part.sequence());
-        cell.place = packed;
-        if is_planted(Bug::AdmitWithOwnEpoch) {
-            cell.epoch = self.epoch;
-        }
+        let id = self.cache.insert(part.key(), part.value(), expiry_ms);
+        let version = Version {
+            epoch: match is_planted(Bug::AdmitWithOwnEpoch) {
+                true => self.epoch,
+                false => part.epoch(),
+            },
+            sequence: part.sequence(),
+        };
         // Parts on disk are durable: the cell would still be in memory otherwise.
+        self.cache.set_change(id, version, packed, None);
         self.index.set_cell(position, id);
         Ok(())
     }
@@ -505,7 +548,7 @@ impl Memory {
     /// Whatever `key_at` fails with.
     pub fn replay<E>(
         &mut self,
-        hash: u32,
+        home_of: &impl Fn(&[u8]) -> (u16, u32),
         part: &PartView<'_>,
         place: Place,
         mut key_at: impl FnMut(Place, &mut dyn FnMut(&PartView<'_>)) -> Result<(), E>,
@@ -519,17 +562,13 @@ impl Memory {
             true => None,
             false => part.expiry_ms(),
         };
-        let slot = part.slot();
+        let (slot, hash) = home_of(part.key());
         let mut same: Option<(Position, Home, Version)> = None;
         for candidate in self.index.candidates(slot, hash) {
             match candidate.home {
                 Home::Memory(id) => {
-                    let cell = self.cache.cell(id);
-                    if cell.key() == part.key() {
-                        let version = Version {
-                            epoch: cell.epoch,
-                            sequence: cell.sequence,
-                        };
+                    if self.cache.cell(id).key() == part.key() {
+                        let version = self.cache.version(id);
                         same = Some((candidate.position, candidate.home, version));
                         break;
                     }
@@ -576,21 +615,20 @@ impl Memory {
                 let packed = PackedPlace::new(place, new.sequence);
                 self.points_elsewhere(position, home, packed);
                 if let Home::Memory(id) = home {
-                    self.cache.set_value(id, part.value(), expiry_ms);
-                    let cell = self.cache.cell_mut(id);
-                    (cell.epoch, cell.sequence) = (new.epoch, new.sequence);
+                    let now = self.cache.set_value(id, part.value(), expiry_ms);
+                    if now != id {
+                        self.index.set_cell(position, now);
+                    }
+                    self.cache.set_change(now, new, packed, None);
                 }
             }
             None if part.kind() == PartKind::Tombstone => self.live.gains_tombstone(place),
             None => {
                 self.live.gains(place);
-                evict(&mut self.index, &mut self.cache, Lsn::default());
-                let id = self
-                    .cache
-                    .insert((slot, hash), part.key(), part.value(), expiry_ms);
-                let cell = self.cache.cell_mut(id);
-                (cell.epoch, cell.sequence) = (new.epoch, new.sequence);
-                cell.place = PackedPlace::new(place, new.sequence);
+                evict(&mut self.index, &mut self.cache, Lsn::default(), home_of);
+                let id = self.cache.insert(part.key(), part.value(), expiry_ms);
+                let packed = PackedPlace::new(place, new.sequence);
+                self.cache.set_change(id, new, packed, None);
                 self.index.insert(slot, hash, id);
             }
         }
@@ -612,7 +650,7 @@ impl Memory {
 
 /// The present contents of a cell as the log keeps them.
 #[inline]
-fn part_of(cell: &Cell) -> PartSpec<'_> {
+fn part_of(cell: Cell<'_>) -> PartSpec<'_> {
     PartSpec {
         kind: if cell.is_deleted() {
             PartKind::Tombstone
@@ -652,12 +690,22 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
 }
 
 /// Lets cells leave until the cache is within its budget, within one round of its hand.
-fn evict(index: &mut Index, cache: &mut Cache, durable: Lsn) {
-    let mut steps = EVICTION_STEPS_MAX.min(cache.slots());
+fn evict(
+    index: &mut Index,
+    cache: &mut Cache,
+    durable: Lsn,
+    home_of: &impl Fn(&[u8]) -> (u16, u32),
+) {
+    if !cache.is_over_budget() {
+        return;
+    }
+    let mut steps = EVICTION_STEPS_MAX.min(cache.round());
     while cache.is_over_budget()
         && let Some(id) = cache.victim(durable, &mut steps)
     {
-        index.set_cold(position_of(index, cache, id), cache.cell(id).place);
+        let cell = cache.cell(id);
+        let (slot, hash) = home_of(cell.key());
+        index.set_cold(index.position_of(slot, hash, id), cell.place());
         cache.remove(id);
     }
 }
@@ -665,7 +713,7 @@ fn evict(index: &mut Index, cache: &mut Cache, durable: Lsn) {
 /// Where the newest part of a key stands, if it was logged.
 pub(crate) fn place_of(cache: &Cache, home: Home) -> Option<Place> {
     match home {
-        Home::Memory(id) => cache.cell(id).place.place(),
+        Home::Memory(id) => cache.cell(id).place().place(),
         Home::Disk(packed) => packed.place(),
     }
 }
@@ -684,10 +732,9 @@ pub(crate) fn point_to(
     }
 }
 
-/// The index entry of a cell.
-fn position_of(index: &Index, cache: &Cache, id: CellId) -> Position {
-    let cell = cache.cell(id);
-    index.position_of(cell.slot, cell.hash, id)
+/// A key has another cell now.
+fn moved(index: &mut Index, (slot, hash): (u16, u32), from: CellId, to: CellId) {
+    index.set_cell(index.position_of(slot, hash, from), to);
 }
 
 /// The aligned span of a file that covers a part: offset and length.

@@ -110,7 +110,7 @@ impl Node {
                 interval_us: 1_000,
                 idle_mark_us: 5_000,
             };
-            let hash = Shard::<Heap>::key_hash(HASH_SEED);
+            let home_of = Shard::<Heap>::home_of(HASH_SEED);
             let survey = survey(&mut device, OWNER).expect("a power cut is no damage");
             for file in &survey.torn_activations {
                 device.files.remove(file);
@@ -121,7 +121,7 @@ impl Node {
                 let mut cold = Device::default();
                 cold.files = device.files.clone();
                 let found = recover(&mut device, segments, &mut |part, place| {
-                    memory.replay(hash(part.key()), part, place, |place, tell| {
+                    memory.replay(&home_of, part, place, |place, tell| {
                         let mut bytes = vec![0; place.bytes as usize];
                         cold.read_at(place.file, place.offset, &mut bytes)?;
                         tell(&PartView::read(&bytes).expect("what was replayed"));

@@ -55,6 +55,10 @@ fn key(number: u8) -> Vec<u8> {
 }
 
 /// Three values, so that every key has others of its hash.
+fn home_of(key: &[u8]) -> (u16, u32) {
+    (SLOT, hash(key))
+}
+
 fn hash(key: &[u8]) -> u32 {
     u32::try_from(key.len() % 3).expect("below 3") << 30
 }
@@ -115,7 +119,7 @@ impl World {
                 let number = choices.byte() % KEYS;
                 self.look(number);
             }
-            4 => self.store.settle(),
+            4 => self.store.settle(&home_of),
             5 | 6 => self.pump(),
             7 | 8 => {
                 if self.device.under_way() > 0 {
@@ -142,7 +146,7 @@ impl World {
             let log = self.store.log_mut();
             log.add_spare(file, self.salt, SEGMENT_BYTES as u64);
         }
-        self.store.settle();
+        self.store.settle(&home_of);
         self.store.log_mut().pump(self.now_us, &mut self.requests);
         self.device.submit(&mut self.requests);
         assert!(self.device.under_way() <= 3 + self.reads.len());
@@ -161,7 +165,7 @@ impl World {
         let (number, place) = read.expect("it was asked");
         let block = completion.block.expect("a read has a block");
         self.store
-            .admit((SLOT, hash(&key(number))), place, block.bytes(), hash)
+            .admit((SLOT, hash(&key(number))), place, block.bytes(), home_of)
             .expect("what was written");
     }
 
@@ -227,18 +231,18 @@ impl World {
         {
             return;
         }
-        let cells: Vec<CellId> = change
+        let cells: Vec<(u32, CellId)> = change
             .iter()
             .zip(found)
             .map(|((number, value), id)| {
                 let key = key(*number);
-                let id =
-                    id.unwrap_or_else(|| self.store.insert((SLOT, hash(&key)), &key, &[], None));
+                let home = home_of(&key);
+                let mut id = id.unwrap_or_else(|| self.store.insert(home, &key, &[], None));
                 match value {
-                    Some(value) => self.store.set_value(id, value, None),
+                    Some(value) => id = self.store.set_value(home, id, value, None),
                     None => self.store.delete(id),
                 }
-                id
+                (home.1, id)
             })
             .collect();
         let (lsn, version) = self.store.commit(self.now_us, SLOT, &cells);
@@ -314,7 +318,7 @@ impl World {
             let mut cold = Device::default();
             cold.files = self.device.files.clone();
             let found = recover(&mut self.device, segments, &mut |part, place| {
-                memory.replay(hash(part.key()), part, place, |place, tell| {
+                memory.replay(&home_of, part, place, |place, tell| {
                     read_part(&mut cold, place, tell)
                 })
             })

@@ -60,7 +60,7 @@ impl Shelf {
         let cell = self
             .store
             .insert((64, number), &number.to_le_bytes(), value, None);
-        let (lsn, _) = self.store.commit(self.now_us, 64, &[cell]);
+        let (lsn, _) = self.store.commit(self.now_us, 64, &[(number, cell)]);
         self.store.log_mut().want_durable(lsn);
         self.turn();
     }
@@ -81,7 +81,8 @@ impl Shelf {
             log.completed(self.now_us, completion)
                 .expect("a sound disk");
         }
-        self.store.settle();
+        let number = |key: &[u8]| u32::from_le_bytes(key.try_into().expect("four bytes"));
+        self.store.settle(&|key: &[u8]| (64, number(key)));
     }
 
     /// Waits for the next read and has `spoil` change what came of it.

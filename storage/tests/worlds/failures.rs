@@ -177,6 +177,10 @@ struct Shop {
     salts: Random,
 }
 
+fn home_of(key: &[u8]) -> (u16, u32) {
+    (SLOT, hash(key))
+}
+
 fn hash(key: &[u8]) -> u32 {
     key.iter().fold(7u32, |hash, &byte| {
         hash.wrapping_mul(31).wrapping_add(u32::from(byte))
@@ -256,14 +260,14 @@ impl Shop {
         }
         let mut cells = Vec::new();
         for (key, value) in change {
-            let id = match self.store.find(SLOT, hash(key), key) {
+            let mut id = match self.store.find(SLOT, hash(key), key) {
                 Found::Cached(id) => id,
                 Found::Absent => self.store.insert((SLOT, hash(key)), key, &[], None),
                 Found::Cold(_) => return Err(Stop::Wrong("a warm key went cold".into())),
             };
             match value {
                 Some(value) => {
-                    self.store.set_value(id, value, None);
+                    id = self.store.set_value(home_of(key), id, value, None);
                     self.model.insert(key.clone(), value.clone());
                 }
                 None => {
@@ -271,7 +275,7 @@ impl Shop {
                     self.model.remove(key);
                 }
             }
-            cells.push(id);
+            cells.push((hash(key), id));
         }
         let (lsn, _) = self.store.commit(self.now_us, SLOT, &cells);
         self.store.log_mut().want_durable(lsn);
@@ -283,7 +287,7 @@ impl Shop {
     }
 
     fn check(&mut self, number: usize) -> Result<(), Stop> {
-        self.store.settle();
+        self.store.settle(&home_of);
         let key = filled(number, 0).remove(0).0;
         let found = self.warm(&key)?;
         let value = found.map(|id| self.store.cell(id).value().to_vec());
@@ -312,7 +316,7 @@ impl Shop {
             let admitted = match completion.result {
                 Ok(()) => self
                     .store
-                    .admit((SLOT, hash(key)), place, block.bytes(), hash)
+                    .admit((SLOT, hash(key)), place, block.bytes(), home_of)
                     .is_ok(),
                 Err(_) => false,
             };
@@ -363,7 +367,7 @@ impl Shop {
         }
         let completion = self.end(index, None);
         let ended = self.store.log_mut().completed(self.now_us, completion);
-        self.store.settle();
+        self.store.settle(&home_of);
         ended.map_err(Stop::Poisoned)
     }
 
