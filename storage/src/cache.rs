@@ -29,6 +29,8 @@ const EXPIRY_BYTES: usize = size_of::<u64>();
 
 /// A page and what the allocator keeps before it fill whole pages of the system.
 const PAGE_BYTES: usize = (1 << 18) - 64;
+/// The first page of a class is smaller: many stores have few cells of most lengths.
+const FIRST_PAGE_BYTES: usize = (1 << 14) - 64;
 const SLOT_BITS: u32 = 14;
 const LARGE_BIT: u32 = 1 << 31;
 const PAGES_MAX: usize = 1 << (31 - SLOT_BITS);
@@ -199,7 +201,7 @@ impl Page {
     }
 
     fn capacity(&self) -> u16 {
-        u16::try_from(PAGE_BYTES / self.cell_bytes()).expect("few cells")
+        u16::try_from(self.bytes.len() / self.cell_bytes()).expect("few cells")
     }
 
     fn is_full(&self) -> bool {
@@ -236,7 +238,8 @@ struct Large {
 pub struct Cache {
     pages: Vec<Page>,
     free_pages: Vec<u32>,
-    /// Of each class, the pages that have room.
+    /// Of each class, how many pages there are, and those that have room.
+    opened: [u32; CLASSES],
     roomy: Vec<Vec<u32>>,
     large: Vec<Large>,
     free_large: Vec<u32>,
@@ -287,6 +290,7 @@ impl Cache {
         Cache {
             pages: Vec::new(),
             free_pages: Vec::new(),
+            opened: [0; CLASSES],
             roomy: vec![Vec::new(); CLASSES],
             large: Vec::new(),
             free_large: Vec::new(),
@@ -783,6 +787,7 @@ impl Cache {
             let page = std::mem::take(&mut self.pages[number as usize]);
             self.fresh_cells -= usize::from(page.fresh);
             self.fresh_bytes -= usize::from(page.fresh) * page.cell_bytes();
+            self.opened[usize::from(page.class)] -= 1;
             self.free_pages.push(number);
             if is_thin {
                 self.thin = None;
@@ -800,9 +805,14 @@ impl Cache {
             self.pages.push(Page::default());
             u32::try_from(self.pages.len() - 1).expect("17 bits")
         });
+        let bytes = match self.opened[class] {
+            0 => FIRST_PAGE_BYTES,
+            _ => PAGE_BYTES,
+        };
+        self.opened[class] += 1;
         self.pages[number as usize] = Page {
             // Zeros of the system: what is not used takes no memory.
-            bytes: vec![0; PAGE_BYTES].into_boxed_slice(),
+            bytes: vec![0; bytes].into_boxed_slice(),
             class: u8::try_from(class).expect("few classes"),
             has_room: true,
             free: NONE,

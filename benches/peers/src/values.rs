@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use clap::Args;
-use penstock_storage::cache::Cache;
+use penstock_storage::cache::{Cache, HEAD_BYTES, SMALL_BYTES_MAX};
 
 use crate::Outcome;
 use crate::report::{Cell, Report, Table};
@@ -54,7 +54,7 @@ pub fn run(options: &Options) -> Outcome<Report> {
     let mut report = Report::default();
     report.tables.push(table);
     report.note(format!(
-        "Penstock's column is a whole entry of its cache, so the key of {KEY_BYTES} B (not counted), hash, version, expiry and place in the queue of eviction are in it; the others are the bare value in a Vec"
+        "Penstock's column is a whole entry of its cache, so the key of {KEY_BYTES} B (not counted), version, expiry and place in the log are in it, and the room of its pages; the others are the bare value in a Vec"
     ));
     report.note("malloc's block is glibc's: 8 bytes more, in steps of 16, 32 at least; 4 KiB steps from 128 KiB on");
     Ok(report)
@@ -79,44 +79,22 @@ fn cost<T>(count: usize, size: usize, slot: usize, make: impl Fn() -> T) -> Cell
     shown(count, size, slot as f64, bytes, taken, number)
 }
 
-/// The same of the cells of a cache: its slots are what its vectors take.
+/// The same of the cells of a cache, by its own account: most share the pages of their length.
 fn cost_of_cells(count: usize, value: &[u8]) -> Cell {
-    let mut blocks: Vec<(i64, i64)> = Vec::with_capacity(count);
-    let mut cache = None;
-    let all = allocation_counter::measure(|| {
-        cache = Some(Cache::new(usize::MAX / 2));
-    });
-    let (mut slots, mut bytes, mut taken, mut number) = (all.bytes_current, 0, 0, 0);
-    let cache = cache.as_mut().expect("made above");
+    let mut cache = Cache::new(usize::MAX);
     let mut key = Vec::new();
     for index in 0..count as u64 {
         workload::key_into(&mut key, index, KEY_BYTES, workload::Order::Random);
-        let info = allocation_counter::measure(|| {
-            black_box(cache.insert(index as _, &key, value, None));
-        });
-        blocks.push((info.count_current, info.bytes_current));
+        black_box(cache.insert(&key, value, None));
     }
-    // Growth of the cache's vectors is far larger than a cell's own block; it takes the place of the old.
-    let own_max = (KEY_BYTES + value.len() + 256) as i64;
-    for (count, size) in blocks {
-        if size > own_max || size < 0 {
-            slots += size;
-        } else if count > 0 {
-            bytes += size;
-            taken += block_bytes(size);
-            number += count;
-        } else {
-            slots += size;
-        }
-    }
-    black_box(&cache);
+    let has_block = HEAD_BYTES + KEY_BYTES + value.len() > SMALL_BYTES_MAX;
     shown(
         count,
         value.len() + KEY_BYTES,
-        slots as f64 / count as f64,
-        bytes,
-        taken,
-        number,
+        cache.memory_bytes() as f64 / count as f64,
+        0,
+        0,
+        if has_block { count as i64 } else { 0 },
     )
 }
 

@@ -223,8 +223,9 @@ impl Node {
         let used = allocation_counter::measure(|| {
             consumed = member.shard.step(self.now, received, &mut member.outbox);
         });
-        // Replies while the buffer grows, one frame more than may wait, and what a store keeps.
-        let bound = 64 * inbox.len() + 4 * OUTPUT_BYTES_MAX + (256 << 10);
+        // Replies while the buffer grows, one frame more than may wait, and what a store keeps: a
+        // first page of cells of each length among it.
+        let bound = 64 * inbox.len() + 4 * OUTPUT_BYTES_MAX + (2 << 20);
         assert!(
             used.bytes_max <= bound as u64,
             "{used:?} for {}",
