@@ -7,6 +7,8 @@
 //!   segments/00000007.seg    FileId(7); for life
 //!   segments/*.tmp           being made; removed at the next start
 //!   segments/staging/        second names of files while a backup copies them, see `backup.rs`
+//!   snapshots/3-00000009.idx of the index of log 3, see `snapshot.rs`
+//!   snapshots/*.tmp          being made; removed at the next start
 //!   lostfound/0001/          what a repair replaced, see `repair.rs`
 //! ```
 
@@ -16,6 +18,8 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fmt, process};
 
@@ -24,12 +28,14 @@ use penstock_storage::io::{BLOCK_BYTES, FileId, SegmentSource};
 
 use crate::backup::staging::Staging;
 use crate::identity::{FORMAT_VERSION, Identity, IdentityError};
+use crate::snapshot::SnapshotFolder;
 use crate::system;
 
 const LOCK: &str = "LOCK";
 const IDENTITY: &str = "IDENTITY";
 const IDENTITY_TMP: &str = "IDENTITY.tmp";
 pub(crate) const SEGMENTS: &str = "segments";
+const SNAPSHOTS: &str = "snapshots";
 
 /// What a server wants of its directory.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +54,7 @@ pub struct Directory {
     path: PathBuf,
     identity: Identity,
     segments: Segments,
+    snapshots: SnapshotFolder,
     made_now: bool,
     /// None for a directory that is only looked at and was never locked.
     lock: Option<File>,
@@ -84,9 +91,14 @@ impl Directory {
                         asked: options.shards.unwrap_or(found.log_count),
                     });
                 }
+                let hash_seed = match found.hash_seed {
+                    0 => new_hash_seed().map_err(at("choose a hash for"))?,
+                    seed => seed,
+                };
                 Identity {
                     incarnation: found.incarnation + 1,
                     segment_bytes: options.segment_bytes,
+                    hash_seed,
                     ..found
                 }
             }
@@ -101,10 +113,15 @@ impl Directory {
         }
         write_identity(path, &identity).map_err(at("write IDENTITY in"))?;
         let segments = Segments::open(folder)?;
+        let snapshots = snapshots_of(path);
+        snapshots
+            .prepare()
+            .map_err(|error| DirectoryError::io(snapshots.path(), "prepare", error))?;
         Ok(Self {
             path: path.into(),
             identity,
             segments,
+            snapshots,
             made_now,
             lock: Some(lock),
         })
@@ -153,11 +170,13 @@ impl Directory {
         let segments = Segments {
             folder: path.join(SEGMENTS),
             direct: false,
+            progress: Arc::default(),
         };
         Ok(Self {
             path: path.into(),
             identity,
             segments,
+            snapshots: snapshots_of(path),
             made_now: false,
             lock,
         })
@@ -182,6 +201,11 @@ impl Directory {
     pub fn segments(&self) -> &Segments {
         &self.segments
     }
+
+    /// Its snapshots of the index; a clone may go to another thread.
+    pub fn snapshots(&self) -> &SnapshotFolder {
+        &self.snapshots
+    }
 }
 
 /// The folder of segment files.
@@ -189,6 +213,7 @@ impl Directory {
 pub struct Segments {
     folder: PathBuf,
     direct: bool,
+    progress: Arc<Progress>,
 }
 
 impl Segments {
@@ -213,12 +238,21 @@ impl Segments {
             Err(error) => return Err(DirectoryError::io(&probe, "open", error)),
         };
         fs::remove_file(&probe).map_err(at("clean"))?;
-        Ok(Self { folder, direct })
+        Ok(Self {
+            folder,
+            direct,
+            progress: Arc::default(),
+        })
     }
 
     /// The folder itself.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// How far those who read have come.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     /// Whether files are opened past the page cache (O_DIRECT). If not, the file system refused.
@@ -334,6 +368,31 @@ pub struct SegmentReader {
     synced: HashSet<FileId>,
 }
 
+/// How much of what a start has to read was read, in bytes. Shared by all shards.
+#[derive(Debug, Default)]
+pub struct Progress {
+    expected: AtomicU64,
+    read: AtomicU64,
+}
+
+impl Progress {
+    /// So many more bytes are to be read.
+    pub fn expect(&self, bytes: u64) {
+        self.expected.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So many were.
+    pub fn read(&self, bytes: u64) {
+        self.read.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// How far it is, 0 to 99: nothing is done before all is said.
+    pub fn percent(&self) -> u64 {
+        let expected = self.expected.load(Ordering::Relaxed).max(1);
+        (self.read.load(Ordering::Relaxed) * 100 / expected).min(99)
+    }
+}
+
 impl SegmentSource for SegmentReader {
     fn files(&mut self) -> io::Result<Vec<(FileId, u64)>> {
         self.segments.list()
@@ -361,6 +420,7 @@ impl SegmentSource for SegmentReader {
                 Err(error) => return Err(named(&path, &error)),
             }
         }
+        self.segments.progress.read(filled as u64);
         Ok(filled)
     }
 }
@@ -398,6 +458,10 @@ fn file_id(name: &std::ffi::OsStr) -> Option<FileId> {
 /// The error with the name of what it is about.
 pub(crate) fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn snapshots_of(path: &Path) -> SnapshotFolder {
+    SnapshotFolder::at(path.join(SNAPSHOTS))
 }
 
 /// Makes the directory and those above it; whether it did.
@@ -448,9 +512,9 @@ fn refuse_foreign(path: &Path) -> Result<(), DirectoryError> {
         return Ok(());
     }
     for name in names {
-        let ours = if name == SEGMENTS {
-            let inside = list(&path.join(SEGMENTS))
-                .map_err(|error| DirectoryError::io(&path.join(SEGMENTS), "list", error))?;
+        let ours = if name == SEGMENTS || name == SNAPSHOTS {
+            let inside = list(&path.join(&name))
+                .map_err(|error| DirectoryError::io(&path.join(&name), "list", error))?;
             inside.is_empty()
         } else {
             name == LOCK || name == IDENTITY_TMP || name == "lost+found"
@@ -549,7 +613,13 @@ fn new_identity(options: DirectoryOptions) -> io::Result<Identity> {
         log_count: options.shards.unwrap_or(options.shards_of_new),
         segment_bytes: options.segment_bytes,
         created_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
+        hash_seed: new_hash_seed()?,
     })
+}
+
+/// Zero would say that there is none yet.
+fn new_hash_seed() -> io::Result<u64> {
+    Ok(system::random_u64()?.max(1))
 }
 
 /// Replaces the file as a whole: after a power cut it is the old one or the new one.

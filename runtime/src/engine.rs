@@ -14,6 +14,7 @@ use penstock_storage::io::{BLOCK_BYTES, Completion};
 use crate::block::{Arena, ArenaBlock};
 use crate::disk::Disk;
 use crate::node::ShardStart;
+use crate::snapshot::{SnapshotHandle, SnapshotOutcome};
 use crate::spare::{SpareHandle, SpareOutcome};
 use crate::stats::{Sample, Stats};
 
@@ -35,6 +36,7 @@ pub(crate) struct Engine {
     segment_bytes: u64,
     short_segment_bytes: u64,
     spares: SpareHandle,
+    snapshot_writer: SnapshotHandle,
     deliver_spare: DeliverSpare,
     is_lack_told: bool,
     stats: Arc<Stats>,
@@ -93,6 +95,7 @@ impl Engine {
             segment_bytes: config.segment_bytes,
             short_segment_bytes: short_bytes.next_multiple_of(BLOCK_BYTES as u64),
             spares: start.spares.clone(),
+            snapshot_writer: start.snapshot_writer.clone(),
             deliver_spare,
             is_lack_told: false,
             stats: Arc::clone(&start.stats),
@@ -162,6 +165,9 @@ impl Engine {
         }
         self.turns += 1;
         self.reap(now);
+        if self.shard.is_writing_snapshot() {
+            self.take_snapshot_outcomes(now);
+        }
         self.step(now, Event::TurnEnds);
         if let Some(fatal) = self.outbox.fatal {
             self.is_dead = true;
@@ -201,6 +207,9 @@ impl Engine {
                 self.number
             );
         }
+        for write in self.outbox.snapshots.drain(..) {
+            self.snapshot_writer.write(write);
+        }
         let is_stopped = self.outbox.is_stopped;
         let asked = std::mem::take(&mut self.outbox.info);
         if now.us >= self.published_us + PUBLISH_US || !asked.is_empty() || is_stopped {
@@ -233,6 +242,18 @@ impl Engine {
         }
     }
 
+    fn take_snapshot_outcomes(&mut self, now: Now) {
+        while let Some(SnapshotOutcome { name, result }) = self.snapshot_writer.outcome() {
+            if let Err(error) = &result {
+                eprintln!(
+                    "penstock: snapshot {name} could not be written: {error}; the next start reads more of the log"
+                );
+            }
+            let is_good = result.is_ok();
+            self.step(now, Event::SnapshotWritten { name, is_good });
+        }
+    }
+
     fn publish(&mut self, now: Now) {
         self.published_us = now.us;
         let sample = Sample {
@@ -242,6 +263,7 @@ impl Engine {
             disk: self.disk.counters(),
             usage: self.shard.usage(),
             scrub: self.shard.store().scrub_counters(),
+            snapshots: self.shard.snapshot_counters(),
             turns: self.turns,
             received_bytes: self.received_bytes,
             sent_bytes: self.sent_bytes,

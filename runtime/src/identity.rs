@@ -10,7 +10,8 @@
 //! | 48 | incarnation | u64, one more at each start |
 //! | 56 | segment bytes | u64, the size of new segments |
 //! | 64 | created | u64, unix milliseconds |
-//! | 72 | reserved | zero |
+//! | 72 | hash seed | u64, random: the secret of the key hash; zero in a directory that has none yet |
+//! | 80 | reserved | zero |
 //! | 4092 | CRC | u32, CRC-32 of all before |
 //!
 //! All numbers are little-endian.
@@ -30,7 +31,8 @@ const NODE_AT: usize = CLUSTER_AT + 16;
 const INCARNATION_AT: usize = NODE_AT + 16;
 const SEGMENT_BYTES_AT: usize = INCARNATION_AT + 8;
 const CREATED_AT: usize = SEGMENT_BYTES_AT + 8;
-const RESERVED_AT: usize = CREATED_AT + 8;
+const HASH_SEED_AT: usize = CREATED_AT + 8;
+const RESERVED_AT: usize = HASH_SEED_AT + 8;
 const CRC_AT: usize = BLOCK_BYTES - 4;
 
 /// Whose data a directory holds.
@@ -48,6 +50,9 @@ pub struct Identity {
     pub segment_bytes: u64,
     /// Unix milliseconds.
     pub created_ms: u64,
+    /// The secret of the key hash: chosen at random and the same for life, because snapshots of the
+    /// index hold hashes.
+    pub hash_seed: u64,
 }
 
 /// Why a block is no identity.
@@ -76,6 +81,7 @@ impl Identity {
         put(INCARNATION_AT, &self.incarnation.to_le_bytes());
         put(SEGMENT_BYTES_AT, &self.segment_bytes.to_le_bytes());
         put(CREATED_AT, &self.created_ms.to_le_bytes());
+        put(HASH_SEED_AT, &self.hash_seed.to_le_bytes());
         let crc = crc32fast::hash(&block[..CRC_AT]);
         block[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         block
@@ -107,6 +113,7 @@ impl Identity {
             log_count: u32::from_le_bytes(field(block, LOG_COUNT_AT)),
             segment_bytes: u64::from_le_bytes(field(block, SEGMENT_BYTES_AT)),
             created_ms: u64::from_le_bytes(field(block, CREATED_AT)),
+            hash_seed: u64::from_le_bytes(field(block, HASH_SEED_AT)),
         })
     }
 }
@@ -129,6 +136,7 @@ mod tests {
             log_count: 2,
             segment_bytes: 64 << 20,
             created_ms: 1_760_000_000_000,
+            hash_seed: 0x5eed,
         }
     }
 

@@ -43,6 +43,7 @@ pub mod identity;
 mod node;
 pub mod repair;
 pub mod server;
+pub mod snapshot;
 pub mod spare;
 mod stats;
 mod system;

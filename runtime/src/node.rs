@@ -10,12 +10,13 @@ use core_affinity::CoreId;
 use penstock_net::hello::{AUTH_NONE, FEATURE_EXPIRY, ServerHello};
 use penstock_net::limits::Limits;
 use penstock_shard::opening::{self, Inventory, OpeningError, SegmentFiles, take_inventory};
-use penstock_shard::{Event, Now, Outbox, ShardConfig, Topology};
+use penstock_shard::{Event, Now, Outbox, ShardConfig, SnapshotPolicy, Topology};
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::FileId;
 use penstock_storage::log::{LogConfig, SyncMethod};
 use penstock_storage::recovery::Survey;
 use penstock_storage::segment::Owner;
+use penstock_storage::snapshot::SnapshotName;
 
 use crate::block::{Arena, ArenaLayout};
 use crate::calibrate::calibrate;
@@ -24,6 +25,7 @@ use crate::config::{Config, FRAME_BYTES, IoMode};
 use crate::directory::{Directory, DirectoryError, DirectoryOptions, SegmentReader, Segments};
 use crate::disk::{self, Disk, DiskOptions};
 use crate::engine::{DeliverSpare, Engine};
+use crate::snapshot::{self, SnapshotFolder, SnapshotHandle, SnapshotWriters};
 use crate::spare::{SpareHandle, Spares};
 use crate::stats::Stats;
 use crate::wall::unix_ms;
@@ -85,6 +87,9 @@ pub(crate) fn system(action: &'static str) -> impl Fn(io::Error) -> OpenError {
     move |error| OpenError::System { action, error }
 }
 
+/// How long a clean stop may wait for a snapshot of an index, in microseconds.
+const SNAPSHOT_STOP_US_MAX: u64 = 3_000_000;
+
 /// Takes a line for people.
 pub(crate) type Say = fn(fmt::Arguments<'_>);
 
@@ -99,6 +104,7 @@ pub(crate) struct Node {
     owner: Owner,
     survey: Arc<Survey>,
     spares: Spares,
+    snapshot_writers: SnapshotWriters,
     spares_left: Vec<FileId>,
     disk_mode: disk::IoMode,
     sync: SyncMethod,
@@ -153,13 +159,15 @@ impl Node {
             survey,
             spares: spares_left,
         } = take_inventory(
-            &mut directory.segments().clone(),
+            &mut NodeFiles::new(directory.segments(), directory.snapshots()),
             owner,
             shards,
             config.segment_bytes,
         )?;
         let spares = Spares::start(directory.segments(), config.disk_bytes_max)
             .map_err(system("start the thread that prepares segments"))?;
+        let snapshot_writers = SnapshotWriters::start(directory.snapshots().clone())
+            .map_err(system("start the thread that writes snapshots"))?;
         Ok(Node {
             directory,
             topology: Topology::new(shards),
@@ -169,6 +177,7 @@ impl Node {
             owner,
             survey: Arc::new(survey),
             spares,
+            snapshot_writers,
             spares_left,
             disk_mode,
             sync,
@@ -216,11 +225,15 @@ impl Node {
             write_stall_us_max: u64::from(config.write_stall_timeout_ms) * 1000,
             idle_us_max: u64::from(config.idle_timeout_s) * 1_000_000,
             mailed_items_max: 64 * 1024,
-            hash_seed: crate::system::random_u64().map_err(system("get random bytes"))?,
+            hash_seed: identity.hash_seed,
             cleaning: CleaningConfig {
                 space_percent_max: config.space_percent_max,
                 bytes_per_s: config.cleaning_bytes_per_s,
                 log_bytes_max: config.disk_bytes_max / u64::from(self.shards()),
+            },
+            snapshots: SnapshotPolicy {
+                log_bytes: config.snapshot_bytes,
+                stop_us_max: SNAPSHOT_STOP_US_MAX,
             },
         };
         Ok(ShardStart {
@@ -232,6 +245,8 @@ impl Node {
             survey: Arc::clone(&self.survey),
             segments: self.directory.segments().clone(),
             spares: self.spares.handle(),
+            snapshots: self.directory.snapshots().clone(),
+            snapshot_writer: self.snapshot_writers.handle(),
             spares_left: self
                 .spares_left
                 .iter()
@@ -258,6 +273,8 @@ pub(crate) struct ShardStart {
     pub(crate) survey: Arc<Survey>,
     pub(crate) segments: Segments,
     pub(crate) spares: SpareHandle,
+    pub(crate) snapshots: SnapshotFolder,
+    pub(crate) snapshot_writer: SnapshotHandle,
     /// Spare segments that an earlier run left, for this shard.
     pub(crate) spares_left: Vec<FileId>,
     pub(crate) disk_mode: disk::IoMode,
@@ -299,8 +316,10 @@ impl ShardStart {
             mut shard,
             recovered,
             files,
+            snapshot,
+            snapshots_refused,
         } = opening::open_shard(
-            &mut self.segments.clone(),
+            &mut NodeFiles::new(&self.segments, &self.snapshots),
             &self.survey,
             self.shard_config.clone(),
             log,
@@ -330,8 +349,15 @@ impl ShardStart {
         let torn = recovered.torn.map_or(String::new(), |torn| {
             format!("; {:08}.seg was torn at offset {} by a crash, nothing acknowledged as durable was there", torn.file.0, torn.offset)
         });
+        let from = snapshot.map_or(String::new(), |(name, entries)| {
+            format!("{entries} entries of {name} and ")
+        });
+        let refused: String = snapshots_refused
+            .iter()
+            .map(|(name, error)| format!("; {name} was not used: it {error}"))
+            .collect();
         let text = format!(
-            "core {}, {} keys from {} records in {recovery_ms} ms{torn}",
+            "core {}, {} keys from {from}{} records in {recovery_ms} ms{torn}{refused}",
             self.core.map_or("any".into(), |core| core.id.to_string()),
             shard.usage().keys,
             recovered.records
@@ -341,23 +367,65 @@ impl ShardStart {
     }
 }
 
-impl SegmentFiles for Segments {
+/// The files that a start reads and changes.
+struct NodeFiles<'a> {
+    segments: &'a Segments,
+    snapshots: &'a SnapshotFolder,
+    /// The snapshot that is read.
+    open: Option<(SnapshotName, File)>,
+}
+
+impl<'a> NodeFiles<'a> {
+    fn new(segments: &'a Segments, snapshots: &'a SnapshotFolder) -> Self {
+        NodeFiles {
+            segments,
+            snapshots,
+            open: None,
+        }
+    }
+}
+
+impl SegmentFiles for NodeFiles<'_> {
     type Reader = SegmentReader;
 
     fn reader(&self) -> SegmentReader {
-        Segments::reader(self)
+        self.segments.reader()
     }
 
     fn truncate(&mut self, file: FileId, bytes: u64) -> io::Result<()> {
-        Segments::truncate(self, file, bytes)
+        self.segments.truncate(file, bytes)
     }
 
     fn remove(&mut self, file: FileId) -> io::Result<()> {
-        Segments::remove(self, file)
+        self.segments.remove(file)
     }
 
     fn sync(&mut self, file: FileId) -> io::Result<()> {
-        File::from(self.open_file(file)?).sync_all()
+        File::from(self.segments.open_file(file)?).sync_all()
+    }
+
+    fn snapshots(&mut self) -> io::Result<Vec<(SnapshotName, u64)>> {
+        self.snapshots.list()
+    }
+
+    fn read_snapshot(
+        &mut self,
+        name: SnapshotName,
+        offset: u64,
+        into: &mut [u8],
+    ) -> io::Result<usize> {
+        let file = match self.open.take() {
+            Some((open, file)) if open == name => file,
+            _ => self.snapshots.open(name)?,
+        };
+        let read = snapshot::read_at(&file, offset, into)?;
+        self.segments.progress().read(read as u64);
+        self.open = Some((name, file));
+        Ok(read)
+    }
+
+    fn expect_bytes(&mut self, bytes: u64) {
+        self.segments.progress().expect(bytes);
     }
 }
 

@@ -39,6 +39,8 @@ pub fn carry_out(directory: &Directory, plan: &Plan) -> io::Result<PathBuf> {
         put_by(&path, &kept).map_err(|error| named(&path, &error))?;
     }
     write_manifest(&folder, plan).map_err(|error| named(&folder, &error))?;
+    // They tell where things stood before.
+    directory.snapshots().remove_all()?;
     for rebuild in &plan.rebuilds {
         replace(segments, rebuild)?;
     }

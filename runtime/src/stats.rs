@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use penstock_shard::Counters;
+use penstock_shard::{Counters, SnapshotCounters};
 use penstock_storage::cleaning::CleaningCounters;
 use penstock_storage::log::LogCounters;
 use penstock_storage::scrub::ScrubCounters;
@@ -12,7 +12,7 @@ use penstock_storage::store::Usage;
 use crate::disk::DiskCounters;
 
 /// The names of the numbers, in the order of [`Sample::values`].
-const NAMES: [&str; 44] = [
+const NAMES: [&str; 47] = [
     "ops",
     "gets",
     "sets",
@@ -57,6 +57,9 @@ const NAMES: [&str; 44] = [
     "scrubbed_bytes",
     "scrub_passes",
     "scrub_damaged",
+    "snapshots",
+    "snapshots_void",
+    "snapshot_bytes",
 ];
 
 /// One core's numbers at a moment.
@@ -68,6 +71,7 @@ pub(crate) struct Sample {
     pub(crate) disk: DiskCounters,
     pub(crate) usage: Usage,
     pub(crate) scrub: ScrubCounters,
+    pub(crate) snapshots: SnapshotCounters,
     pub(crate) turns: u64,
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
@@ -82,6 +86,7 @@ impl Sample {
             disk,
             usage,
             scrub,
+            snapshots,
             ..
         } = self;
         [
@@ -129,6 +134,9 @@ impl Sample {
             scrub.bytes,
             scrub.passes,
             scrub.damaged,
+            snapshots.snapshots,
+            snapshots.snapshots_void,
+            snapshots.snapshot_bytes,
         ]
     }
 }

@@ -105,6 +105,7 @@ impl World {
             mailed_items_max: 1024,
             hash_seed: 7,
             cleaning: penstock_storage::cleaning::CleaningConfig::default(),
+            snapshots: penstock_shard::SnapshotPolicy::default(),
         };
         let mut shard = Shard::new(config, store);
         let now = Now { us: 1, unix_ms: 1 };

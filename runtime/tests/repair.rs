@@ -270,6 +270,8 @@ fn what_was_damaged_is_served_again_without_what_was_given_up() {
     let directory = sound.with_file_name("repair-case");
     let damaged = |damage: &dyn Fn(&[PathBuf])| {
         copy(&sound, &directory);
+        // With one a start reads only what stands behind it.
+        let _ = fs::remove_dir_all(directory.join("snapshots"));
         damage(&segments(&directory));
     };
 

@@ -13,6 +13,8 @@ struct Server {
     address: String,
     /// Ports that one shard alone listens on.
     shard_ports: Vec<u16>,
+    /// What it printed until it was ready.
+    said: String,
 }
 
 impl Server {
@@ -33,9 +35,11 @@ impl Server {
             process,
             address: String::new(),
             shard_ports: Vec::new(),
+            said: String::new(),
         };
         let mut line = String::new();
         while banner.read_line(&mut line).unwrap() > 0 {
+            server.said += &line;
             if let Some(rest) = line.trim().strip_prefix("listening") {
                 server.address = rest.split_whitespace().next().unwrap().to_string();
                 server.shard_ports = rest
@@ -423,4 +427,60 @@ fn a_server_that_cannot_serve_says_why_in_one_line_with_exit_code_2() {
         "1 shard",
     );
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// The files of snapshots in a data directory.
+fn snapshots(directory: &Path) -> Vec<PathBuf> {
+    let found = std::fs::read_dir(directory.join("snapshots")).unwrap();
+    found.map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn a_start_reads_a_snapshot_and_does_without_a_damaged_one() {
+    let directory = fresh("snapshot");
+    let flags = ["--shards", "1"];
+    let server = Server::start(&directory, &flags);
+    server.told(0, &["set", "stock:42", "u32:2"]);
+    server.told(0, &["bench", "set", "--requests", "4000", "--keys", "500"]);
+    server.told(0, &["set", "stock:42", "u32:1"]);
+    server.told(0, &["set", "stock:43", "u32:1"]);
+    server.told(0, &["del", "stock:43"]);
+    assert_eq!(server.stop(), Some(0));
+    assert!(!snapshots(&directory).is_empty());
+    let looked = command(&["inspect"]).arg(&directory).output().unwrap();
+    assert!(text_of(&looked).contains(".idx: "), "{}", text_of(&looked));
+    assert!(
+        !text_of(&looked).contains("not usable"),
+        "{}",
+        text_of(&looked)
+    );
+
+    let holds = |server: &Server| {
+        assert_eq!(server.told(0, &["get", "stock:42", "--as", "u32@0"]), "1\n");
+        server.told(1, &["get", "stock:43"]);
+    };
+    let server = Server::start(&directory, &flags);
+    assert!(
+        server.said.contains(" entries of 1-0000"),
+        "{}",
+        server.said
+    );
+    holds(&server);
+    // Killed.
+    drop(server);
+    for path in snapshots(&directory) {
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let server = Server::start(&directory, &flags);
+    assert!(
+        server.said.contains(" was not used: it is damaged at"),
+        "{}",
+        server.said
+    );
+    assert!(!server.said.contains(" entries of "), "{}", server.said);
+    holds(&server);
+    assert_eq!(server.stop(), Some(0));
 }

@@ -38,6 +38,11 @@ impl KeyHash {
         (slot_of(key), self.of(key))
     }
 
+    /// What it makes of constants: another for another seed.
+    pub(crate) fn check(&self) -> u64 {
+        (u64::from(self.of(b"penstock")) << 32) | u64::from(self.of(b"snapshot"))
+    }
+
     #[inline]
     pub(crate) fn of(&self, key: &[u8]) -> u32 {
         let [a, b, c, d, ..] =

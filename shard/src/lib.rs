@@ -18,8 +18,10 @@ pub mod opening;
 mod parking;
 mod session;
 pub mod shard;
+pub mod snapshots;
 pub mod topology;
 
 pub use mail::{Mail, SessionId};
 pub use shard::{Counters, Event, Fatal, Now, Outbox, Shard, ShardConfig};
+pub use snapshots::{SnapshotCounters, SnapshotPolicy, SnapshotWrite, WriteStep};
 pub use topology::Topology;

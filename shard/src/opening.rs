@@ -4,6 +4,7 @@
 //! whole verdict is acted on, file by file, in an order in which every step may be the last before
 //! a crash; then the shard goes on in a new segment, with a new term.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::io;
 
@@ -11,11 +12,16 @@ use penstock_storage::io::{Blocks, FileId, SegmentSource};
 use penstock_storage::log::{Log, LogConfig, Place, SPARES_READY};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::PartView;
-use penstock_storage::recovery::{Recovered, RecoveryError, Survey, recover, survey};
+use penstock_storage::recovery::{
+    Recovered, RecoveryError, Segment, Survey, recover, recover_behind, survey,
+};
 use penstock_storage::segment::Owner;
+use penstock_storage::snapshot::{Coverage, SnapshotError, SnapshotName, SnapshotReader, load};
 use penstock_storage::store::{Memory, Store};
 
-use crate::shard::{Shard, ShardConfig};
+use crate::execute::KeyHash;
+use crate::shard::{Shard, ShardConfig, hash_check};
+use crate::snapshots::SnapshotStart;
 
 /// The segment files of a data directory. Each change is durable when it returns.
 pub trait SegmentFiles {
@@ -29,6 +35,17 @@ pub trait SegmentFiles {
     fn remove(&mut self, file: FileId) -> io::Result<()>;
     /// Makes durable what can be read of a file.
     fn sync(&mut self, file: FileId) -> io::Result<()>;
+    /// The finished snapshots of all logs, in no particular order, with their lengths in bytes.
+    fn snapshots(&mut self) -> io::Result<Vec<(SnapshotName, u64)>>;
+    /// Fills `into` from `offset` of a snapshot; returns how many bytes it had.
+    fn read_snapshot(
+        &mut self,
+        name: SnapshotName,
+        offset: u64,
+        into: &mut [u8],
+    ) -> io::Result<usize>;
+    /// About so many more bytes are going to be read, to tell people how far a start has come.
+    fn expect_bytes(&mut self, bytes: u64);
 }
 
 /// Why shards could not be opened.
@@ -163,6 +180,10 @@ pub struct Opened<P: Blocks> {
     pub recovered: Recovered,
     /// The segments of its log, which the disk is to know.
     pub files: Vec<FileId>,
+    /// The snapshot that was used, and how many entries it has.
+    pub snapshot: Option<(SnapshotName, u64)>,
+    /// Newer snapshots that were not used, and why.
+    pub snapshots_refused: Vec<(SnapshotName, SnapshotError)>,
 }
 
 const TERM_BITS: u32 = 24;
@@ -198,26 +219,13 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
     let epoch = term << (u32::BITS - TERM_BITS);
 
     let segments = survey.logs.get(&log.log_id).map_or(&[][..], Vec::as_slice);
-    let home_of = Shard::<P>::home_of(shard.hash_seed);
-    let mut memory = Memory::new(cache_bytes);
-    let mut source = files.reader();
-    let mut random_access = files.reader();
-    let mut key_at = |place: Place, see: &mut dyn FnMut(&PartView<'_>)| -> io::Result<()> {
-        let mut bytes = vec![0; place.bytes as usize];
-        let read = random_access.read_at(place.file, place.offset, &mut bytes)?;
-        let part = PartView::read(&bytes[..read]).map_err(|error| {
-            io::Error::other(format!(
-                "{:08}.seg at offset {}: {error:?}",
-                place.file.0, place.offset
-            ))
-        })?;
-        see(&part);
-        Ok(())
-    };
-    let recovered = recover(&mut source, segments, &mut |part, place| {
-        memory.replay(&home_of, part, place, &mut key_at)
-    })
-    .map_err(OpeningError::Recovery)?;
+    let Replayed {
+        mut memory,
+        recovered,
+        snapshot,
+        snapshots_refused,
+        start,
+    } = replay_log(files, segments, &shard, &log, cache_bytes)?;
     memory.carry_time(recovered.time_ms);
     if recovered.history.epoch_max >= epoch {
         return Err(OpeningError::TermUsed {
@@ -273,8 +281,150 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
         memory,
     );
     Ok(Opened {
-        shard: Shard::new(shard, store),
+        shard: Shard::after(shard, store, start),
         recovered,
         files: names,
+        snapshot,
+        snapshots_refused,
     })
+}
+
+struct Replayed {
+    memory: Memory,
+    recovered: Recovered,
+    snapshot: Option<(SnapshotName, u64)>,
+    snapshots_refused: Vec<(SnapshotName, SnapshotError)>,
+    start: SnapshotStart,
+}
+
+/// Fills a memory: from the newest snapshot that can be used and the log behind it, or from all of
+/// the log.
+fn replay_log(
+    files: &mut impl SegmentFiles,
+    segments: &[Segment],
+    shard: &ShardConfig,
+    log: &LogConfig,
+    cache_bytes: usize,
+) -> Result<Replayed, OpeningError> {
+    // A list that cannot be read is none: the log alone gives the same.
+    let mut names = files.snapshots().unwrap_or_default();
+    names.retain(|(name, _)| name.log_id == log.log_id);
+    names.sort_unstable_by(|a, b| b.cmp(a));
+    let mut start = SnapshotStart {
+        next_number: names.first().map_or(1, |(name, _)| name.number + 1),
+        ..SnapshotStart::default()
+    };
+    let mut snapshots_refused = Vec::new();
+    for (name, bytes) in names {
+        match replay_behind(files, segments, shard, log, cache_bytes, (name, bytes)) {
+            Ok((memory, recovered, entries, log_bytes_behind)) => {
+                start.log_bytes_behind = log_bytes_behind;
+                start.snapshot_bytes = bytes;
+                return Ok(Replayed {
+                    memory,
+                    recovered,
+                    snapshot: Some((name, entries)),
+                    snapshots_refused,
+                    start,
+                });
+            }
+            Err(error) => snapshots_refused.push((name, error)),
+        }
+    }
+    files.expect_bytes(segments.iter().map(|segment| segment.file_bytes).sum());
+    let (memory, recovered) = replay_all(files, segments, shard.hash_seed, cache_bytes)
+        .map_err(OpeningError::Recovery)?;
+    let ends = recovered.history.segments.iter().map(|segment| segment.end);
+    start.log_bytes_behind = ends.map(|end| end.end_offset).sum();
+    Ok(Replayed {
+        memory,
+        recovered,
+        snapshot: None,
+        snapshots_refused,
+        start,
+    })
+}
+
+/// Fills a memory from all of a log, without a snapshot. Changes no file.
+///
+/// # Errors
+/// As for [`recover`].
+pub fn replay_all(
+    files: &impl SegmentFiles,
+    segments: &[Segment],
+    hash_seed: u64,
+    cache_bytes: usize,
+) -> Result<(Memory, Recovered), RecoveryError> {
+    let mut memory = Memory::new(cache_bytes);
+    let mut replay = replay_into(files, hash_seed, &mut memory);
+    let recovered = recover(&mut files.reader(), segments, &mut replay)?;
+    drop(replay);
+    memory.carry_time(recovered.time_ms);
+    Ok((memory, recovered))
+}
+
+/// Fills a memory from one snapshot and the log behind it. Also: its entries, and the bytes of log
+/// behind it. What is damaged in the log is not judged here: the replay of all of it does that.
+fn replay_behind(
+    files: &mut impl SegmentFiles,
+    segments: &[Segment],
+    shard: &ShardConfig,
+    log: &LogConfig,
+    cache_bytes: usize,
+    (name, bytes): (SnapshotName, u64),
+) -> Result<(Memory, Recovered, u64, u64), SnapshotError> {
+    let hash_check = hash_check(shard.hash_seed);
+    let read_at = |offset: u64, into: &mut [u8]| files.read_snapshot(name, offset, into);
+    let reader = SnapshotReader::open(read_at, bytes)?;
+    let coverage = Coverage::of(reader.header(), log.owner, name, hash_check, segments)?;
+    let header = reader.header().clone();
+    let position = header.position();
+    let unread_bytes = |sequence: u64, end_offset: u64| match sequence.cmp(&position.sequence) {
+        Ordering::Less => 0,
+        Ordering::Equal => end_offset.saturating_sub(position.offset),
+        Ordering::Greater => end_offset,
+    };
+    let unread = segments
+        .iter()
+        .map(|segment| unread_bytes(segment.header.sequence, segment.file_bytes));
+    let footer = *reader.footer();
+    let mut memory = load(reader, &coverage, cache_bytes)?;
+    files.expect_bytes(unread.sum());
+    let mut replay = replay_into(files, shard.hash_seed, &mut memory);
+    let mut reader = files.reader();
+    let recovered = recover_behind(&mut reader, segments, (&header, &footer), &mut replay)
+        .map_err(|_| SnapshotError::Stranger("does not lead to the end of the log"))?
+        .ok_or(SnapshotError::Stranger(
+            "tells of records that the log does not hold",
+        ))?;
+    drop(replay);
+    let ends = recovered.history.segments.iter().map(|segment| segment.end);
+    let behind_bytes = ends
+        .map(|end| unread_bytes(end.sequence, end.end_offset))
+        .sum();
+    Ok((memory, recovered, footer.entries, behind_bytes))
+}
+
+/// Takes replayed parts into `memory`.
+fn replay_into(
+    files: &impl SegmentFiles,
+    hash_seed: u64,
+    memory: &mut Memory,
+) -> impl FnMut(&PartView<'_>, Place) -> io::Result<()> {
+    let hash = KeyHash::new(hash_seed);
+    let home_of = move |key: &[u8]| hash.home_of(key);
+    let mut random_access = files.reader();
+    let mut key_at = move |place: Place, see: &mut dyn FnMut(&PartView<'_>)| -> io::Result<()> {
+        let mut bytes = vec![0; place.bytes as usize];
+        let read = random_access.read_at(place.file, place.offset, &mut bytes)?;
+        let part = PartView::read(&bytes[..read]).map_err(|error| {
+            io::Error::other(format!(
+                "{:08}.seg at offset {}: {error:?}",
+                place.file.0, place.offset
+            ))
+        })?;
+        see(&part);
+        Ok(())
+    };
+    move |part, place| memory.replay(&home_of, part, place, &mut key_at)
 }

@@ -29,6 +29,7 @@ use penstock_storage::log::{LOG_TOKEN_BIT, Lsn, Poisoned};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::recovery::Corruption;
 use penstock_storage::scrub::SCRUB_TOKEN_BIT;
+use penstock_storage::snapshot::SnapshotName;
 use penstock_storage::store::{AdmitError, LOOK_AHEAD, Store, Usage};
 
 use crate::execute::{Cold, Context, KeyHash, Ran, Undo, run};
@@ -37,6 +38,7 @@ use crate::mail::{
 };
 use crate::parking::{Origin, Parked, Parking};
 use crate::session::Session;
+use crate::snapshots::{SnapshotCounters, SnapshotPolicy, SnapshotStart, SnapshotWrite, Snapshots};
 use crate::topology::Topology;
 
 /// The time of one step.
@@ -73,6 +75,14 @@ pub struct ShardConfig {
     pub hash_seed: u64,
     /// When and how fast to clean the log.
     pub cleaning: CleaningConfig,
+    /// When to take snapshots of the index.
+    pub snapshots: SnapshotPolicy,
+}
+
+/// What the key hash of a seed makes of constants: a snapshot of the index tells it.
+#[must_use]
+pub fn hash_check(seed: u64) -> u64 {
+    KeyHash::new(seed).check()
 }
 
 /// Everything that can happen to a shard.
@@ -114,6 +124,14 @@ pub enum Event<'a, B> {
         /// UTF-8 JSON.
         text: &'a str,
     },
+    /// A piece of a snapshot's file was written, or it cannot be; then nothing of the snapshot is to
+    /// be used.
+    SnapshotWritten {
+        /// Which snapshot.
+        name: SnapshotName,
+        /// Whether it was written.
+        is_good: bool,
+    },
     /// All that was ready has been handed over: emit what is to be done.
     TurnEnds,
     /// Make all that was executed durable without waiting for the interval.
@@ -145,6 +163,8 @@ pub struct Outbox<B> {
     pub damaged: Vec<Damaged>,
     /// What looking through sealed segments found damaged, to be told to people.
     pub rotten: Vec<Corruption>,
+    /// The next bytes of a snapshot's file. They come one at a time: [`Event::SnapshotWritten`].
+    pub snapshots: Vec<SnapshotWrite>,
     /// The clean stop is complete.
     pub is_stopped: bool,
     /// Nothing may be acknowledged any more: the process is to end, loudly.
@@ -164,6 +184,7 @@ impl<B> Default for Outbox<B> {
             removals: Vec::new(),
             damaged: Vec::new(),
             rotten: Vec::new(),
+            snapshots: Vec::new(),
             is_stopped: false,
             fatal: None,
         }
@@ -269,6 +290,9 @@ pub struct Shard<P: Blocks> {
     spares_requested: usize,
     /// Files of released segments that reads under way still refer to.
     leaving: Vec<FileId>,
+    snapshots: Snapshots,
+    /// Items run until the last turn.
+    items_before: u64,
     next_sweep_us: u64,
     is_stopping: bool,
     fatal: Option<Fatal>,
@@ -282,7 +306,16 @@ const SWEEP_US: u64 = 100_000;
 
 impl<P: Blocks> Shard<P> {
     /// A shard over a recovered store.
-    pub fn new(config: ShardConfig, mut store: Store<P>) -> Self {
+    pub fn new(config: ShardConfig, store: Store<P>) -> Self {
+        Self::after(config, store, SnapshotStart::default())
+    }
+
+    /// A shard over a recovered store, with what was found of its snapshots.
+    pub(crate) fn after(
+        config: ShardConfig,
+        mut store: Store<P>,
+        snapshots: SnapshotStart,
+    ) -> Self {
         store.set_cleaning(config.cleaning);
         let peers = (0..config.topology.shards())
             .map(|_| Peer::default())
@@ -301,6 +334,8 @@ impl<P: Blocks> Shard<P> {
             peers,
             spares_requested: 0,
             leaving: Vec::new(),
+            snapshots: Snapshots::new(config.snapshots, hash_check(config.hash_seed), snapshots),
+            items_before: 0,
             next_sweep_us: 0,
             is_stopping: false,
             fatal: None,
@@ -385,6 +420,10 @@ impl<P: Blocks> Shard<P> {
                     self.note(session, Lsn(0), outbox);
                 }
             }
+            Event::SnapshotWritten { name, is_good } => {
+                let record_bytes = self.store.log().counters().record_bytes;
+                self.snapshots.written(name, is_good, record_bytes);
+            }
             Event::TurnEnds => self.turn_ends(now, outbox),
             Event::Sync => {
                 let log = self.store.log_mut();
@@ -458,7 +497,8 @@ impl<P: Blocks> Shard<P> {
         let waits =
             !self.postponed.is_empty() || !self.paused.is_empty() || self.parking.has_unissued();
         let retry = (self.has_progress && waits).then_some(now.us);
-        [log, sweep, cleaning, scrub, retry]
+        let snapshot = self.snapshots.deadline_us(now, &self.store);
+        [log, sweep, cleaning, scrub, retry, snapshot]
             .into_iter()
             .flatten()
             .min()
@@ -479,6 +519,18 @@ impl<P: Blocks> Shard<P> {
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.store.usage()
+    }
+
+    /// What its snapshots did.
+    #[must_use]
+    pub fn snapshot_counters(&self) -> SnapshotCounters {
+        self.snapshots.counters()
+    }
+
+    /// Whether a piece of a snapshot was given out and not answered.
+    #[must_use]
+    pub fn is_writing_snapshot(&self) -> bool {
+        self.snapshots.is_writing()
     }
 
     /// The store, for what the owner reports of it.
@@ -1281,9 +1333,6 @@ impl<P: Blocks> Shard<P> {
                 }
             }
         }
-        if self.is_stopping && self.parking.is_empty() && self.postponed.is_empty() {
-            self.store.log_mut().close();
-        }
         let hash = &self.hash;
         self.store.settle(&|key| hash.home_of(key));
         self.clean(now, outbox);
@@ -1292,6 +1341,18 @@ impl<P: Blocks> Shard<P> {
         }
         while let Some(rotten) = self.store.take_rotten() {
             outbox.rotten.push(rotten);
+        }
+        let counters = &self.counters;
+        let items = counters.gets + counters.sets + counters.dels + counters.updates;
+        let is_idle = std::mem::replace(&mut self.items_before, items) == items;
+        self.snapshots
+            .step(now, &mut self.store, is_idle, &mut outbox.snapshots);
+        if self.is_stopping
+            && self.parking.is_empty()
+            && self.postponed.is_empty()
+            && self.snapshots.may_stop(now, &mut self.store)
+        {
+            self.store.log_mut().close();
         }
         self.store.log_mut().pump(now.us, &mut outbox.io);
         self.send_mail(now, outbox);

@@ -125,7 +125,17 @@ impl Live {
 
     /// A durable deletion stands there.
     pub(crate) fn gains_tombstone(&mut self, place: Place) {
-        self.file(place.file).tombstones += u64::from(place.bytes);
+        self.gains_tombstones(place.file, u64::from(place.bytes));
+    }
+
+    /// Durable deletions of so many bytes stand there.
+    pub(crate) fn gains_tombstones(&mut self, file: FileId, bytes: u64) {
+        self.file(file).tombstones += bytes;
+    }
+
+    /// Bytes of deletions in a file that may still be needed.
+    pub(crate) fn tombstones(&self, file: FileId) -> u64 {
+        self.of(file).tombstones
     }
 
     fn of(&self, file: FileId) -> FileBytes {
@@ -473,8 +483,17 @@ impl<P: Blocks> Store<P> {
         }
     }
 
+    /// Whether a part that is copied shares its hash with another key in the index. What the index does
+    /// not point to is a deletion: for all that its hash tells, any entry may be another key's.
+    fn is_crowded(&self, slot: u16, hash: u32, place: Place) -> bool {
+        match self.pointer_to(slot, hash, place) {
+            Some(_) => self.index.is_crowded(slot, hash),
+            None => self.index.candidates(slot, hash).next().is_some(),
+        }
+    }
+
     /// Lets the index point to the copies that are durable by now.
-    fn apply_moves(&mut self) {
+    pub(crate) fn apply_moves(&mut self) {
         let durable = match is_planted(Bug::MoveBeforeDurable) {
             true => self.log().appended(),
             false => self.log().durable(),
@@ -767,7 +786,8 @@ impl<P: Blocks> Store<P> {
                     if self.log_mut().room(Purpose::Clean, copy_bytes) != Room::Yes {
                         return (at, JudgeEnd::NoRoom);
                     }
-                    let (lsn, to) = self.log_mut().append_moved(now_us, &part, kind);
+                    let is_crowded = self.is_crowded(part.slot(), hash_of(part.key()), place);
+                    let (lsn, to) = self.log_mut().append_moved(now_us, &part, kind, is_crowded);
                     step.bytes = step.bytes.saturating_sub(copy_bytes);
                     self.cleaner.budget_bytes -= i64::from(to.bytes);
                     self.cleaner.moves.push_back(Move {

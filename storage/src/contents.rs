@@ -8,7 +8,7 @@
 //! partitions have gone. Byte layout in `FORMAT.md`.
 
 use crate::io::FileId;
-use crate::log::Lsn;
+use crate::log::{LogPosition, Lsn};
 use crate::record::{read_u32, read_u64};
 use crate::store::{PARTITIONS, Sequences};
 
@@ -49,6 +49,8 @@ pub struct History {
     pub segments: Vec<SealedSegment>,
     /// Whether a segment was ever released, so that the log is not dense from 1.
     pub has_released: bool,
+    /// Where its last record's frame ends, or a later one of the same segment. None if it has no record.
+    pub position: Option<LogPosition>,
     /// The last sequence of each partition.
     pub sequences: Box<Sequences>,
     /// The highest epoch of any part.
@@ -60,6 +62,7 @@ impl Default for History {
         History {
             segments: Vec::new(),
             has_released: false,
+            position: None,
             sequences: Box::new([0; PARTITIONS]),
             epoch_max: 0,
         }

@@ -81,7 +81,8 @@ impl PackedPlace {
 
     /// All of it; the lowest byte is that of the sequence.
     #[inline]
-    pub(crate) fn bits(self) -> u64 {
+    #[must_use]
+    pub fn bits(self) -> u64 {
         self.0
     }
 
@@ -89,6 +90,14 @@ impl PackedPlace {
     #[inline]
     pub(crate) fn from_bits(bits: u64) -> Self {
         PackedPlace(bits)
+    }
+
+    /// What stands in a snapshot, as `FORMAT.md` describes it; `None` if no part can stand there.
+    #[must_use]
+    pub fn read(bits: u64) -> Option<Self> {
+        let code = u32::try_from(bits >> SEQUENCE_BITS & ((1 << BYTES_BITS) - 1)).expect("9 bits");
+        let has_file = bits >> FILE_SHIFT != 0;
+        (has_file && (1..=CODE_MAX).contains(&code)).then_some(PackedPlace(bits))
     }
 
     /// Whether the low bits of `sequence` are those of the part.
@@ -111,8 +120,11 @@ pub fn rounded_bytes(bytes: u32) -> u32 {
     bytes_of(code_of(bytes))
 }
 
+/// Of a part that fills the largest segment.
+const CODE_MAX: u32 = code_of(1 << 30);
+
 #[inline]
-fn code_of(bytes: u32) -> u32 {
+const fn code_of(bytes: u32) -> u32 {
     let units = bytes.div_ceil(8);
     if units < 32 {
         return units;
@@ -120,7 +132,7 @@ fn code_of(bytes: u32) -> u32 {
     let shift = units.ilog2() - 4;
     // Rounding up may carry into the next power of two, whose code is the next one as well.
     let code = shift * 16 + units.div_ceil(1 << shift);
-    assert!(code < 1 << BYTES_BITS, "a part of {bytes} bytes");
+    assert!(code < 1 << BYTES_BITS, "a part is shorter than a segment");
     code
 }
 
@@ -271,6 +283,13 @@ impl Index {
             hash,
             at: group.first_not_less(hash, local),
         }
+    }
+
+    /// Whether several keys have this slot and hash.
+    #[inline]
+    #[must_use]
+    pub fn is_crowded(&self, slot: u16, hash: u32) -> bool {
+        self.candidates(slot, hash).nth(1).is_some()
     }
 
     /// The cell that a key with this hash is most likely in: a hint that looks at one entry only.

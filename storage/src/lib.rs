@@ -27,5 +27,6 @@ pub mod recovery;
 pub mod repair;
 pub mod scrub;
 pub mod segment;
+pub mod snapshot;
 pub mod store;
 pub mod summary;

@@ -136,6 +136,25 @@ pub struct DurableEnd {
     pub end_offset: u64,
 }
 
+/// The end of a frame up to which a log is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogPosition {
+    /// Sequence of its segment, which holds a record up to here.
+    pub sequence: u64,
+    /// The file of that segment.
+    pub file: FileId,
+    /// The salt of that segment.
+    pub salt: u64,
+    /// Where the frame ends.
+    pub offset: u64,
+    /// The last record up to here.
+    pub lsn: Lsn,
+    /// The frame does not tell that record durable.
+    pub is_unproven: bool,
+    /// The log told by then that it had released a segment.
+    pub has_released: bool,
+}
+
 /// Whether a record can be appended now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
@@ -247,6 +266,8 @@ struct Write<B> {
     last_lsn: Lsn,
     /// The segment of a frame and its kind; a segment header has none.
     frame: Option<(FrameHome, FrameKind)>,
+    /// What its frame tells durable; set when it goes to the disk.
+    told: Lsn,
     /// Files that nothing counts in any more once this write is durable.
     releases: Vec<FileId>,
 }
@@ -298,6 +319,10 @@ pub struct Log<P: Blocks> {
     durable: Lsn,
     /// Segment and end of the last durable frame.
     durable_end: (u64, u64),
+    /// Where the last durable frame ends.
+    position: Option<LogPosition>,
+    /// A durable frame tells a release.
+    tells_released: bool,
     written: Lsn,
     sealed: Lsn,
     appended: Lsn,
@@ -337,6 +362,7 @@ impl<P: Blocks> Log<P> {
     pub fn with_history(config: LogConfig, start: LogStart, history: History, blocks: P) -> Self {
         assert!(config.frame_bytes.is_multiple_of(BLOCK_BYTES) && config.frame_bytes > 0);
         assert!(config.frames_in_flight_max > 0 && config.frames_sealed_max > 0);
+        let (position, tells_released) = (history.position, history.has_released);
         Log {
             config,
             blocks,
@@ -358,6 +384,8 @@ impl<P: Blocks> Log<P> {
             sync_under_way: false,
             durable: start.last_lsn,
             durable_end: (start.last_sequence, start.end_offset),
+            position,
+            tells_released,
             written: start.last_lsn,
             sealed: start.last_lsn,
             appended: start.last_lsn,
@@ -467,12 +495,13 @@ impl<P: Blocks> Log<P> {
 
     /// Appends a copy of a part that stands in a sealed segment, as a record of its own with the
     /// version it has. [`Log::room`] must have said yes to its length for [`Purpose::Clean`]. `kind`
-    /// may make a tombstone of a put that has expired.
+    /// may make a tombstone of a put that has expired; `is_crowded` as for [`PartView::encode_moved`].
     pub fn append_moved(
         &mut self,
         now_us: u64,
         part: &PartView<'_>,
         kind: PartKind,
+        is_crowded: bool,
     ) -> (Lsn, Place) {
         let open = self.open.as_mut().expect("room() opened a frame");
         let segment = self
@@ -484,7 +513,7 @@ impl<P: Blocks> Log<P> {
         if open.record_count == 0 {
             self.interval_end_us = now_us + self.config.interval_us;
         }
-        let bytes = part.encode_moved(kind, &mut body[open.body_bytes..]);
+        let bytes = part.encode_moved(kind, is_crowded, &mut body[open.body_bytes..]);
         let offset = segment.end_offset + (FRAME_HEADER_BYTES + open.body_bytes) as u64;
         let place = Place::new(segment.file, offset, bytes);
         let is_tombstone = kind == PartKind::Tombstone;
@@ -525,6 +554,18 @@ impl<P: Blocks> Log<P> {
             segment_sequence,
             end_offset,
         }
+    }
+
+    /// Where the frame of the last durable record ends, or a later one of its segment.
+    #[must_use]
+    pub fn position(&self) -> Option<LogPosition> {
+        self.position
+    }
+
+    /// What it holds before its open segment, and how far versions have gone.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.history
     }
 
     /// The last record appended.
@@ -752,6 +793,12 @@ impl<P: Blocks> Log<P> {
             let open = self.open.as_ref().map_or(0, |open| open.body_bytes as u64);
             segment.header.segment_bytes.saturating_sub(taken + open)
         })
+    }
+
+    /// The newest time that this run has stamped on a record, or carried.
+    #[must_use]
+    pub fn time_ms(&self) -> u64 {
+        self.time_ms
     }
 
     /// Something is about to be left out of the log because of the time: what tells so carries this
@@ -1062,6 +1109,7 @@ impl<P: Blocks> Log<P> {
             block: Some(block),
             last_lsn: self.sealed,
             frame,
+            told: Lsn(0),
             releases: Vec::new(),
         });
     }
@@ -1122,6 +1170,7 @@ impl<P: Blocks> Log<P> {
                     false => self.durable,
                 };
                 FrameHeader::tell_durable(home, block.bytes_mut(), told);
+                write.told = told;
                 self.recorded_durable = self.durable;
             }
             write.progress = Progress::UnderWay;
@@ -1221,6 +1270,23 @@ impl<P: Blocks> Log<P> {
             if let Some((home, _)) = write.frame {
                 let end_offset = write.offset + u64::from(write.len);
                 self.durable_end = (home.segment_sequence, end_offset);
+            }
+            self.tells_released |= matches!(write.frame, Some((_, FrameKind::Contents)));
+            if let Some((home, _)) = write.frame
+                && self.position.is_none_or(|position| {
+                    // A segment counts from its first record on: without one its file may go.
+                    position.sequence == home.segment_sequence || position.lsn < write.last_lsn
+                })
+            {
+                self.position = Some(LogPosition {
+                    sequence: home.segment_sequence,
+                    file: write.file,
+                    salt: home.salt,
+                    offset: write.offset + u64::from(write.len),
+                    lsn: write.last_lsn,
+                    is_unproven: write.told < write.last_lsn,
+                    has_released: self.tells_released,
+                });
             }
             self.removable.extend_from_slice(&write.releases);
             self.writes.pop_front();

@@ -165,6 +165,21 @@ bugs! {
     /// The time of a store steps with the wall clock.
     FollowWallClock = "follow-wall-clock",
 
+    // Planted with the snapshots of the index.
+
+    /// A snapshot is finished before what its walk has seen is durable.
+    FinishUndurable = "finish-undurable",
+    /// A snapshot that was never finished is used.
+    UseUnfinished = "use-unfinished",
+    /// Behind a snapshot the log is replayed from its end on, not from its begin.
+    ReplayFromTo = "replay-from-to",
+    /// Behind a snapshot deletions are not replayed.
+    SkipTailTombstones = "skip-tail-tombstones",
+    /// A snapshot of another key hash is used.
+    UseOtherHash = "use-other-hash",
+    /// Entries of a snapshot that point into released segments are kept.
+    KeepReleased = "keep-released",
+
     // Planted with cleaning.
 
     /// The frame that tells a release may be durable before what the release relies on.

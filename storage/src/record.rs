@@ -20,7 +20,8 @@ pub const VALUE_BYTES_MAX: usize = 16 << 20;
 const FLAG_EXPIRY: u8 = 1;
 const FLAG_EXTENSION: u8 = 2;
 const FLAG_CLEANED: u8 = 4;
-const FLAGS_KNOWN: u8 = FLAG_EXPIRY | FLAG_EXTENSION | FLAG_CLEANED;
+const FLAG_CROWDED: u8 = 8;
+const FLAGS_KNOWN: u8 = FLAG_EXPIRY | FLAG_EXTENSION | FLAG_CLEANED | FLAG_CROWDED;
 const TIME_BITS: u32 = 48;
 
 /// What a part says of its key.
@@ -45,6 +46,9 @@ pub struct PartSpec<'a> {
     pub expiry_ms: Option<u64>,
     /// The layout of the value; 0 is opaque bytes.
     pub layout: u16,
+    /// Another key of the same hash may be in the index: to know which one the part belongs to, its
+    /// key must be compared.
+    pub is_crowded: bool,
 }
 
 /// One record to be written.
@@ -141,6 +145,9 @@ impl RecordSpec<'_> {
         }
         if !extension.is_empty() {
             flags |= FLAG_EXTENSION;
+        }
+        if part.is_crowded {
+            flags |= FLAG_CROWDED;
         }
         let kind = match part.kind {
             PartKind::Put => 1,
@@ -310,11 +317,12 @@ impl<'a> PartView<'a> {
     }
 
     /// Encodes a copy of the part as a record of its own, with the same version and time, to the start
-    /// of `into`, and returns its size. As a tombstone it has neither value nor expiry.
+    /// of `into`, and returns its size. As a tombstone it has neither value nor expiry. `is_crowded`
+    /// as for [`PartSpec`], but for a tombstone also if the key itself is in the index.
     ///
     /// # Panics
     /// If `into` is too short.
-    pub fn encode_moved(&self, kind: PartKind, into: &mut [u8]) -> usize {
+    pub fn encode_moved(&self, kind: PartKind, is_crowded: bool, into: &mut [u8]) -> usize {
         let len = if kind == self.kind {
             into[..self.bytes.len()].copy_from_slice(self.bytes);
             self.bytes.len()
@@ -326,6 +334,7 @@ impl<'a> PartView<'a> {
                 value: &[],
                 expiry_ms: None,
                 layout: 0,
+                is_crowded: false,
             };
             let record = RecordSpec {
                 slot: self.slot(),
@@ -338,11 +347,20 @@ impl<'a> PartView<'a> {
             record.encode_part(0, into)
         };
         let into = &mut into[..len];
-        into[9] |= FLAG_CLEANED;
+        into[9] = (into[9] & !FLAG_CROWDED) | FLAG_CLEANED;
+        if is_crowded {
+            into[9] |= FLAG_CROWDED;
+        }
         into[10] = 1 << 4;
         let crc = crc32(&into[8..]);
         into[4..8].copy_from_slice(&crc.to_le_bytes());
         len
+    }
+
+    /// Whether another key of the same hash may have been in the index when the part was appended.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.bytes[9] & FLAG_CROWDED != 0
     }
 
     /// Position of the part in its record.
@@ -450,6 +468,7 @@ mod tests {
                 value: &[9, 8, 7],
                 expiry_ms,
                 layout: 513,
+                is_crowded: false,
             },
             PartSpec {
                 kind: PartKind::Tombstone,
@@ -457,6 +476,7 @@ mod tests {
                 value: &[],
                 expiry_ms: None,
                 layout: 0,
+                is_crowded: false,
             },
         ];
         let record = RecordSpec {

@@ -16,10 +16,11 @@ use std::io;
 use crate::contents::{Contents, History, SealedSegment, SegmentEnd};
 use crate::frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, FrameHome, FrameKind};
 use crate::io::{BLOCK_BYTES, FileId, SegmentSource};
-use crate::log::{LogStart, Lsn, Place};
+use crate::log::{LogPosition, LogStart, Lsn, Place};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PartError, PartKind, PartView};
 use crate::segment::{FirstBlock, Owner, SegmentHeader};
+use crate::snapshot::{SnapshotFooter, SnapshotHeader};
 use crate::store::partition_of;
 use crate::summary::Summary;
 
@@ -502,6 +503,38 @@ pub fn recover(
     })
 }
 
+/// Replays one log behind the position of a snapshot that fits it, as [`recover`] does all of it. What
+/// stands before is not read: of those segments only headers and lengths are compared. None if the
+/// log ends before the last record that the snapshot may have seen.
+///
+/// # Errors
+/// As for [`recover`].
+pub fn recover_behind(
+    source: &mut impl SegmentSource,
+    segments: &[Segment],
+    (header, footer): (&SnapshotHeader, &SnapshotFooter),
+    visit: &mut dyn FnMut(&PartView<'_>, Place) -> io::Result<()>,
+) -> Result<Option<Recovered>, RecoveryError> {
+    let mut is_left_out = false;
+    let snapshot = Some((header, footer));
+    let to = footer.to;
+    let recovered = replay_behind(source, segments, snapshot, &mut |event| match event {
+        Event::Part(part, _)
+            if is_planted(Bug::SkipTailTombstones) && part.kind() == PartKind::Tombstone =>
+        {
+            Ok(())
+        }
+        Event::Part(..) if is_left_out => Ok(()),
+        Event::Part(part, place) => visit(&part, place),
+        Event::Frame(_, frame) => {
+            is_left_out = is_planted(Bug::ReplayFromTo) && frame.end_lsn() <= Lsn(to.0 + 1);
+            Ok(())
+        }
+        Event::Segment(_) => Ok(()),
+    })?;
+    Ok((recovered.start.last_lsn >= to).then_some(recovered))
+}
+
 /// What replay comes upon, in log order.
 #[derive(Debug)]
 pub enum Event<'a> {
@@ -519,12 +552,29 @@ pub(crate) fn replay(
     segments: &[Segment],
     visit: &mut dyn FnMut(Event<'_>) -> io::Result<()>,
 ) -> Result<Recovered, RecoveryError> {
+    replay_behind(source, segments, None, visit)
+}
+
+fn replay_behind(
+    source: &mut impl SegmentSource,
+    segments: &[Segment],
+    snapshot: Option<(&SnapshotHeader, &SnapshotFooter)>,
+    visit: &mut dyn FnMut(Event<'_>) -> io::Result<()>,
+) -> Result<Recovered, RecoveryError> {
+    let mut found = Recovered::default();
+    if let Some((header, footer)) = snapshot {
+        found.history.sequences.clone_from(&header.sequences);
+        found.history.epoch_max = header.epoch_max;
+        found.history.has_released = header.has_released;
+        found.time_ms = footer.time_ms;
+    }
     let mut replay = Replay {
         source,
         visit,
         buffer: Vec::new(),
         has_contents: false,
-        found: Recovered::default(),
+        position: snapshot.map(|(header, _)| header.position()),
+        found,
     };
     for (index, segment) in segments.iter().enumerate() {
         let before = replay.found.start;
@@ -595,6 +645,8 @@ struct Replay<'a, S> {
     buffer: Vec<u8>,
     /// The segment replayed last holds a contents frame.
     has_contents: bool,
+    /// What stands before is not read.
+    position: Option<LogPosition>,
     found: Recovered,
 }
 
@@ -618,6 +670,23 @@ impl<S: SegmentSource> Replay<'_, S> {
                 &self.found,
                 "the file is shorter than the next segment says",
             ));
+        }
+        let is_covered = self
+            .position
+            .is_some_and(|position| segment.header.sequence < position.sequence);
+        if is_covered {
+            self.follow(segment)?;
+            self.found.start = LogStart {
+                last_sequence: told.sequence,
+                end_offset: told.end_offset,
+                last_lsn: told.last_lsn,
+                is_unproven: false,
+            };
+            self.found.rows.insert(Row::EarlierCovered);
+            if segment.file_bytes > told.end_offset {
+                self.found.truncate.push((segment.file, told.end_offset));
+            }
+            return Ok(());
         }
         if let Some(cause) = self.frames(segment, told.end_offset)? {
             return Err(lost(Row::EarlierDamaged, &self.found, cause));
@@ -686,14 +755,8 @@ impl<S: SegmentSource> Replay<'_, S> {
         Ok(())
     }
 
-    /// Replays the frames of a segment up to `limit` or the first that is not good, and tells what
-    /// is wrong with that one.
-    fn frames(
-        &mut self,
-        segment: &Segment,
-        limit: u64,
-    ) -> Result<Option<&'static str>, RecoveryError> {
-        let home = segment.header.home();
+    /// Checks that a segment follows those found so far.
+    fn follow(&mut self, segment: &Segment) -> Result<(), RecoveryError> {
         let start = &mut self.found.start;
         let header = &segment.header;
         if header.previous_sequence > start.last_sequence
@@ -724,6 +787,19 @@ impl<S: SegmentSource> Replay<'_, S> {
                 "its header does not follow the segment before it",
             ));
         }
+        Ok(())
+    }
+
+    /// Replays the frames of a segment up to `limit` or the first that is not good, and tells what
+    /// is wrong with that one.
+    fn frames(
+        &mut self,
+        segment: &Segment,
+        limit: u64,
+    ) -> Result<Option<&'static str>, RecoveryError> {
+        let home = segment.header.home();
+        let header = &segment.header;
+        self.follow(segment)?;
         self.visit(segment, Event::Segment(segment))?;
         let mut offset = BLOCK_BYTES as u64;
         self.found.start = LogStart {
@@ -732,14 +808,23 @@ impl<S: SegmentSource> Replay<'_, S> {
             is_unproven: false,
             ..self.found.start
         };
+        // A repair leaves the summary as it was, so there is nothing to compare it with any more.
+        let mut summary = Some(Summary::new());
+        if let Some(position) = self.position
+            && position.sequence == header.sequence
+        {
+            offset = position.offset;
+            self.found.start.end_offset = offset;
+            self.found.start.last_lsn = position.lsn;
+            self.found.start.is_unproven = position.is_unproven;
+            summary = None;
+        }
         let mut window = Window {
             file: segment.file,
             start: 0,
             filled: 0,
         };
         let mut buffer = std::mem::take(&mut self.buffer);
-        // A repair leaves the summary as it was, so there is nothing to compare it with any more.
-        let mut summary = Some(Summary::new());
         let mut bad = None;
         while offset < limit {
             let Some(block) = window.bytes(self.source, &mut buffer, offset, BLOCK_BYTES)? else {
@@ -812,6 +897,23 @@ impl<S: SegmentSource> Replay<'_, S> {
             }
         }
         self.buffer = buffer;
+        let LogStart {
+            end_offset,
+            last_lsn,
+            is_unproven,
+            ..
+        } = self.found.start;
+        if last_lsn >= header.first_lsn {
+            self.found.history.position = Some(LogPosition {
+                sequence: header.sequence,
+                file: segment.file,
+                salt: header.salt,
+                offset: end_offset,
+                lsn: last_lsn,
+                is_unproven,
+                has_released: self.found.history.has_released,
+            });
+        }
         Ok(bad)
     }
 

@@ -15,12 +15,13 @@ use std::collections::VecDeque;
 use crate::cache::{Cache, Cell};
 use crate::cleaning::{Cleaner, Live};
 use crate::clock::Clock;
-use crate::index::{CellId, Home, Index, PackedPlace, Position};
+use crate::index::{Candidate, CellId, Cursor, Home, Index, PackedPlace, Position};
 use crate::io::{BLOCK_BYTES, Blocks, Io, IoToken};
 use crate::log::{Log, Lsn, Place, Purpose, Room};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec, part_bytes};
 use crate::scrub::Scrub;
+use crate::snapshot::{Coverage, CoveredSegment, SnapshotEntry, SnapshotFooter, SnapshotHeader};
 
 /// Contiguous groups of slots; a sequence is dense within one of them.
 pub const PARTITIONS: usize = 256;
@@ -78,6 +79,8 @@ pub struct Store<P: Blocks> {
     epoch: u32,
     sequences: Box<Sequences>,
     clock: Clock,
+    /// The newest time that the log carried when it was opened.
+    found_ms: u64,
     /// Deletions in log order, by slot and hash, that leave the index once they are durable.
     deletions: VecDeque<(Lsn, u16, u32)>,
     places: [Place; PARTS_MAX],
@@ -110,6 +113,7 @@ impl<P: Blocks> Store<P> {
             epoch,
             sequences: Box::new(sequences),
             clock: Clock::new(memory.time_ms),
+            found_ms: memory.time_ms,
             deletions: VecDeque::new(),
             places: [Place::default(); PARTS_MAX],
         }
@@ -146,6 +150,12 @@ impl<P: Blocks> Store<P> {
     pub fn exists(&self, id: CellId) -> bool {
         let cell = self.cache.cell(id);
         !cell.is_deleted() && !self.is_expired(cell.expiry_ms())
+    }
+
+    /// The newest time that the log carries, in unix milliseconds.
+    #[must_use]
+    pub fn carried_ms(&self) -> u64 {
+        self.found_ms.max(self.log.time_ms())
     }
 
     /// The log, to be driven: completions, spares, pumping.
@@ -310,18 +320,17 @@ impl<P: Blocks> Store<P> {
             parts,
             extension: &[],
         };
-        let cache = &self.cache;
+        let (cache, index) = (&self.cache, &self.index);
+        let part = |(hash, id)| part_of(cache.cell(id), index.is_crowded(slot, hash));
         let lsn = match *cells {
             // Nearly every commit; eight parts would cost it more to lay out than to encode.
-            [(_, id)] => self.log.append(
-                now_us,
-                &record(&[part_of(cache.cell(id))]),
-                &mut self.places,
-            ),
+            [cell] => self
+                .log
+                .append(now_us, &record(&[part(cell)]), &mut self.places),
             _ => {
-                let mut parts = [part_of(cache.cell(cells[0].1)); PARTS_MAX];
-                for (part, &(_, id)) in parts.iter_mut().zip(cells) {
-                    *part = part_of(cache.cell(id));
+                let mut parts = [part(cells[0]); PARTS_MAX];
+                for (into, &cell) in parts.iter_mut().zip(cells) {
+                    *into = part(cell);
                 }
                 self.log
                     .append(now_us, &record(&parts[..cells.len()]), &mut self.places)
@@ -487,6 +496,18 @@ impl<P: Blocks> Store<P> {
         Ok(())
     }
 
+    /// Visits where the newest parts of keys stand, from `from` on in the order of slots and hashes, at
+    /// least `entries` of them unless they end before. Returns where to go on, or `None` at the end. A
+    /// deletion is no entry: it is durable and about to leave, or a replay finds it.
+    pub fn newest_parts(
+        &self,
+        from: Cursor,
+        entries: usize,
+        visit: &mut impl FnMut(SnapshotEntry),
+    ) -> Option<Cursor> {
+        newest_parts(&self.index, &self.cache, from, entries, visit)
+    }
+
     /// Keys, cells in memory, their bytes, bytes of the index.
     #[must_use]
     pub fn usage(&self) -> Usage {
@@ -519,6 +540,8 @@ pub struct Memory {
     cache: Cache,
     live: Live,
     time_ms: u64,
+    /// What is replayed stands behind the position of a snapshot that was taken in.
+    is_behind_snapshot: bool,
 }
 
 impl Memory {
@@ -530,6 +553,7 @@ impl Memory {
             cache: Cache::new(cache_bytes),
             live: Live::default(),
             time_ms: 0,
+            is_behind_snapshot: false,
         }
     }
 
@@ -539,10 +563,61 @@ impl Memory {
         self.time_ms = self.time_ms.max(time_ms);
     }
 
+    /// What stands around the entries of a snapshot; they are to be taken in, then the log behind
+    /// its position is to be replayed.
+    #[must_use]
+    pub fn behind_snapshot(
+        cache_bytes: usize,
+        header: &SnapshotHeader,
+        footer: &SnapshotFooter,
+        coverage: &Coverage,
+    ) -> Self {
+        let mut live = Live::default();
+        let there = |segment: &&CoveredSegment| coverage.is_there(segment);
+        for segment in header.segments.iter().filter(there) {
+            live.gains_tombstones(segment.file, u64::from(segment.tombstone_bytes));
+        }
+        Memory {
+            index: Index::new(),
+            cache: Cache::new(cache_bytes),
+            live,
+            time_ms: footer.time_ms,
+            is_behind_snapshot: true,
+        }
+    }
+
+    /// Takes an entry of a snapshot in.
+    pub fn take_in(&mut self, entry: &SnapshotEntry) {
+        let Cursor { slot, hash } = entry.key;
+        self.index.insert_cold(slot, hash, entry.part);
+        self.live.gains(entry.place());
+    }
+
+    /// The newest time that it was told.
+    #[must_use]
+    pub fn time_ms(&self) -> u64 {
+        self.time_ms
+    }
+
+    /// As [`Store::newest_parts`].
+    pub fn newest_parts(
+        &self,
+        from: Cursor,
+        entries: usize,
+        visit: &mut impl FnMut(SnapshotEntry),
+    ) -> Option<Cursor> {
+        newest_parts(&self.index, &self.cache, from, entries, visit)
+    }
+
     /// Takes in one replayed part. The newest version of a key wins, wherever it stands.
     ///
     /// `key_at` reads the key and version of a part that left the cache already; it is called
     /// only when an entry with the same hash is cold.
+    ///
+    /// Behind a snapshot even such a read is rare. A part that is not crowded was appended when no
+    /// other key of its slot and hash was in the index. So a cold entry of that hash, which came from
+    /// the snapshot or from an earlier part, is of the same key and not newer, or of a key that had
+    /// been deleted by then, and may go either way.
     ///
     /// # Errors
     /// Whatever `key_at` fails with.
@@ -563,42 +638,22 @@ impl Memory {
             false => part.expiry_ms(),
         };
         let (slot, hash) = home_of(part.key());
-        let mut same: Option<(Position, Home, Version)> = None;
-        for candidate in self.index.candidates(slot, hash) {
-            match candidate.home {
-                Home::Memory(id) => {
-                    if self.cache.cell(id).key() == part.key() {
-                        let version = self.cache.version(id);
-                        same = Some((candidate.position, candidate.home, version));
-                        break;
-                    }
-                }
-                Home::Disk(packed) => {
-                    let cold = packed.place().expect("a cold entry has a place");
-                    let mut version = None;
-                    key_at(cold, &mut |old| {
-                        if old.key() == part.key() {
-                            version = Some(Version {
-                                epoch: old.epoch(),
-                                sequence: old.sequence(),
-                            });
-                        }
-                    })?;
-                    if let Some(version) = version {
-                        same = Some((candidate.position, candidate.home, version));
-                        break;
-                    }
-                }
-            }
-        }
+        let same = match self.guess_entry(slot, hash, part) {
+            Some(guessed) => Some(guessed),
+            None => self.entry_of(slot, hash, part.key(), &mut key_at)?,
+        };
         match same {
-            Some((_, _, old)) if old > new => {}
+            Some(same) if same.version > new => {}
             // A copy that cleaning made. The segment that it was made from is about to be released.
-            Some((position, home, old)) if old == new && part.kind() == PartKind::Put => {
+            Some(Entry {
+                position,
+                home,
+                version,
+            }) if version == new && part.kind() == PartKind::Put => {
                 let packed = PackedPlace::new(place, new.sequence);
                 self.points_elsewhere(position, home, packed);
             }
-            Some((position, home, _))
+            Some(Entry { position, home, .. })
                 if part.kind() == PartKind::Tombstone
                     && (matches!(home, Home::Memory(_)) || !is_planted(Bug::KeepColdTombstone)) =>
             {
@@ -611,7 +666,7 @@ impl Memory {
                     self.cache.remove(id);
                 }
             }
-            Some((position, home, _)) => {
+            Some(Entry { position, home, .. }) => {
                 let packed = PackedPlace::new(place, new.sequence);
                 self.points_elsewhere(position, home, packed);
                 if let Home::Memory(id) = home {
@@ -634,9 +689,63 @@ impl Memory {
         }
         Ok(())
     }
-}
 
-impl Memory {
+    /// The entry that a part behind a snapshot belongs to, if that is known without a read.
+    fn guess_entry(&self, slot: u16, hash: u32, part: &PartView<'_>) -> Option<Entry> {
+        if !self.is_behind_snapshot || part.is_crowded() {
+            return None;
+        }
+        let mut candidates = self.index.candidates(slot, hash);
+        let candidate = candidates.next()?;
+        if matches!(candidate.home, Home::Memory(_)) || candidates.next().is_some() {
+            return None;
+        }
+        Some(Entry {
+            position: candidate.position,
+            home: candidate.home,
+            version: Version::default(),
+        })
+    }
+
+    /// The entry of a key.
+    fn entry_of<E>(
+        &self,
+        slot: u16,
+        hash: u32,
+        key: &[u8],
+        key_at: &mut impl FnMut(Place, &mut dyn FnMut(&PartView<'_>)) -> Result<(), E>,
+    ) -> Result<Option<Entry>, E> {
+        for Candidate { position, home } in self.index.candidates(slot, hash) {
+            let mut found = None;
+            match home {
+                Home::Memory(id) => {
+                    if self.cache.cell(id).key() == key {
+                        found = Some(self.cache.version(id));
+                    }
+                }
+                Home::Disk(packed) => {
+                    let cold = packed.place().expect("a cold entry has a place");
+                    key_at(cold, &mut |old| {
+                        if old.key() == key {
+                            found = Some(Version {
+                                epoch: old.epoch(),
+                                sequence: old.sequence(),
+                            });
+                        }
+                    })?;
+                }
+            }
+            if let Some(version) = found {
+                return Ok(Some(Entry {
+                    position,
+                    home,
+                    version,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
     fn points_elsewhere(&mut self, position: Position, home: Home, packed: PackedPlace) {
         if let Some(old) = place_of(&self.cache, home) {
             self.live.loses(old);
@@ -648,9 +757,17 @@ impl Memory {
     }
 }
 
+/// What the index knows of the key of a replayed part.
+struct Entry {
+    position: Position,
+    home: Home,
+    /// The default is older than all others.
+    version: Version,
+}
+
 /// The present contents of a cell as the log keeps them.
 #[inline]
-fn part_of(cell: Cell<'_>) -> PartSpec<'_> {
+fn part_of(cell: Cell<'_>, is_crowded: bool) -> PartSpec<'_> {
     PartSpec {
         kind: if cell.is_deleted() {
             PartKind::Tombstone
@@ -661,6 +778,7 @@ fn part_of(cell: Cell<'_>) -> PartSpec<'_> {
         value: cell.value(),
         expiry_ms: cell.expiry_ms(),
         layout: 0,
+        is_crowded,
     }
 }
 
@@ -687,6 +805,28 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
             .zip(b_eights)
             .all(|(a, b)| u64::from_le_bytes(*a) == u64::from_le_bytes(*b))
         && a_rest.iter().zip(b_rest).all(|(a, b)| a == b)
+}
+
+fn newest_parts(
+    index: &Index,
+    cache: &Cache,
+    from: Cursor,
+    entries: usize,
+    visit: &mut impl FnMut(SnapshotEntry),
+) -> Option<Cursor> {
+    index.walk(from, entries, &mut |key, found| {
+        let part = match found.home {
+            Home::Disk(part) => part,
+            Home::Memory(id) => {
+                let cell = cache.cell(id);
+                if cell.is_deleted() || cell.place() == PackedPlace::default() {
+                    return;
+                }
+                cell.place()
+            }
+        };
+        visit(SnapshotEntry { key, part });
+    })
 }
 
 /// Lets cells leave until the cache is within its budget, within one round of its hand.

@@ -67,6 +67,8 @@ pub fn restore(
         log_count: manifest.log_count,
         segment_bytes: manifest.segment_bytes,
         created_ms: now_ms,
+        // The first start chooses it: no snapshot comes along.
+        hash_seed: 0,
     };
     let made_now = !to.exists();
     let _lock = claim_empty(to)?;

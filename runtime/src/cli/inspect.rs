@@ -7,11 +7,17 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use penstock_runtime::directory::{Directory, DirectoryError};
 use penstock_runtime::repair::{carry_out, lost_text};
+use penstock_runtime::snapshot::read_at;
+use penstock_shard::shard::hash_check;
 use penstock_storage::inspect::{LogReport, Report, inspect};
+use penstock_storage::log::Lsn;
 use penstock_storage::record::PartKind;
-use penstock_storage::recovery::Event;
+use penstock_storage::recovery::{Event, Segment, survey};
 use penstock_storage::repair::plan;
 use penstock_storage::segment::Owner;
+use penstock_storage::snapshot::{
+    Coverage, SnapshotError, SnapshotFooter, SnapshotName, SnapshotReader,
+};
 
 use super::output::{Output, count, hex};
 use super::{EXIT_CODES, Failure};
@@ -164,6 +170,7 @@ fn report(directory: &Directory, dump: bool) -> Result<(), Failure> {
             Err(error) => out.line(format_args!("what a repair would find is unknown: {error}")),
         }
     }
+    show_snapshots(&mut out, directory);
     out.finish()?;
     match report.damage.len() {
         0 => Ok(()),
@@ -256,6 +263,59 @@ fn show(out: &mut Output<impl Write>, event: &Event<'_>) {
             ));
         }
     }
+}
+
+/// Each snapshot of the index, and whether a start would use it.
+fn show_snapshots(out: &mut Output<impl Write>, directory: &Directory) {
+    let folder = directory.snapshots();
+    let mut names = match folder.list() {
+        Ok(names) => names,
+        Err(error) => {
+            out.line(format_args!("snapshots cannot be listed: {error}"));
+            return;
+        }
+    };
+    names.sort_unstable();
+    let survey = survey(&mut directory.segments().reader(), owner_of(directory));
+    for (name, bytes) in names {
+        let segments = survey
+            .as_ref()
+            .ok()
+            .and_then(|survey| survey.logs.get(&name.log_id))
+            .map_or(&[][..], Vec::as_slice);
+        match read_snapshot(directory, name, bytes, segments) {
+            Ok((from, footer)) => out.line(format_args!(
+                "snapshot {name}: {} entries, {bytes} bytes; the log is replayed from LSN {}, it was taken up to {}",
+                footer.entries,
+                from.0 + 1,
+                footer.to.0
+            )),
+            Err(error) => out.line(format_args!("snapshot {name}: not usable: it {error}")),
+        }
+    }
+}
+
+/// Reads all of a snapshot, and holds it against its log.
+fn read_snapshot(
+    directory: &Directory,
+    name: SnapshotName,
+    bytes: u64,
+    segments: &[Segment],
+) -> Result<(Lsn, SnapshotFooter), SnapshotError> {
+    let file = directory
+        .snapshots()
+        .open(name)
+        .map_err(SnapshotError::Read)?;
+    let reader = SnapshotReader::open(
+        |offset, into: &mut [u8]| read_at(&file, offset, into),
+        bytes,
+    )?;
+    let hash_check = hash_check(directory.identity().hash_seed);
+    let header = reader.header();
+    let coverage = Coverage::of(header, owner_of(directory), name, hash_check, segments)?;
+    let from = header.from;
+    let footer = reader.entries(|entry| coverage.admits(entry).map(|_| ()))?;
+    Ok((from, footer))
 }
 
 fn summarize(out: &mut Output<impl Write>, report: &Report) {

@@ -11,12 +11,14 @@ mod core;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use std::{fmt, io};
 
 use penstock_shard::Mail;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::config::{Config, IoMode};
+use crate::directory::Progress;
 use crate::node::{Node, OpenError, ShardStart};
 use crate::spare::SpareOutcome;
 use crate::{checks, disk};
@@ -170,6 +172,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
         shared_address,
         &own_ports,
         &config,
+        node.directory.segments().progress(),
     );
     signal_handle.close();
     let _ = watcher.join();
@@ -181,6 +184,9 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     outcome
 }
 
+/// How often a start tells how far it has come.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
 /// Follows the cores through their life.
 fn conduct(
     shards: u16,
@@ -189,13 +195,21 @@ fn conduct(
     shared: SocketAddr,
     own_ports: &[u16],
     config: &Config,
+    progress: &Progress,
 ) -> Result<(), ServeError> {
     let (mut ready, mut stopped, mut gone) = (0, 0, 0);
     let mut is_stopping = false;
     let tell = |letter: fn() -> Letter| cores.iter().for_each(|core| drop(core.send(letter())));
     loop {
-        let Ok(report) = reports.recv() else {
-            return Ok(());
+        let report = match reports.recv_timeout(PROGRESS_EVERY) {
+            Ok(report) => report,
+            Err(flume::RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(flume::RecvTimeoutError::Timeout) => {
+                if ready < shards {
+                    eprintln!("penstock: startup {} %", progress.percent());
+                }
+                continue;
+            }
         };
         match report {
             Report::Ready { shard, text } => {

@@ -5,6 +5,7 @@ mod directory;
 mod disk;
 mod full_disk;
 mod machine;
+mod snapshots;
 mod spares;
 
 use std::fs;

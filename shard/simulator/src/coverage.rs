@@ -101,6 +101,16 @@ kinds! {
     Released,
     /// A bit rots in a sealed segment under a running node, which finds and tells it.
     RotTold,
+    /// A start uses a snapshot of the index.
+    SnapshotUsed,
+    /// A snapshot is not used, because it is damaged or does not fit.
+    SnapshotRefused,
+    /// A piece of a snapshot cannot be written.
+    SnapshotError,
+    /// A bit of a snapshot rots, or its end is gone.
+    SnapshotRot,
+    /// The newest snapshot is gone.
+    SnapshotLost,
 }
 
 kinds! {

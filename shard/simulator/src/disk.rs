@@ -13,11 +13,13 @@ use std::io;
 use std::rc::Rc;
 
 use penstock_shard::opening::SegmentFiles;
+use penstock_shard::{SnapshotWrite, WriteStep};
 use penstock_storage::io::{
     BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken, SegmentSource,
 };
 
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
+use penstock_storage::snapshot::SnapshotName;
 
 use crate::coverage::{Coverage, Fault};
 use crate::random::Random;
@@ -188,6 +190,10 @@ pub struct Disk {
     struck: BTreeSet<(FileId, usize)>,
     /// The next reads by a start that fail.
     pub start_read_errors: u64,
+    /// Finished snapshots.
+    pub snapshots: BTreeMap<SnapshotName, Vec<u8>>,
+    /// Snapshots that are written, by log.
+    growing: BTreeMap<u64, (SnapshotName, Vec<u8>)>,
     random: Random,
     coverage: Rc<RefCell<Coverage>>,
     next_file: u32,
@@ -216,6 +222,8 @@ impl Disk {
             changes_left: None,
             struck: BTreeSet::new(),
             start_read_errors: 0,
+            snapshots: BTreeMap::new(),
+            growing: BTreeMap::new(),
             random,
             coverage,
             next_file: 1,
@@ -561,8 +569,43 @@ impl Disk {
         });
     }
 
+    /// Writes a piece of a snapshot; whether it could be.
+    pub fn write_snapshot(&mut self, write: SnapshotWrite) -> bool {
+        let SnapshotWrite { name, step, bytes } = write;
+        if step == WriteStep::First {
+            self.growing.insert(name.log_id, (name, Vec::new()));
+        }
+        let Some((_, grown)) = self.growing.get_mut(&name.log_id) else {
+            return false;
+        };
+        grown.extend_from_slice(&bytes);
+        if step == WriteStep::Last {
+            let (_, whole) = self.growing.remove(&name.log_id).expect("it grew");
+            self.snapshots.insert(name, whole);
+            let of_log = |kept: &&SnapshotName| kept.log_id == name.log_id;
+            let void: Vec<SnapshotName> = self
+                .snapshots
+                .keys()
+                .filter(of_log)
+                .rev()
+                .skip(2)
+                .copied()
+                .collect();
+            for name in void {
+                self.snapshots.remove(&name);
+            }
+        }
+        true
+    }
+
+    /// A snapshot cannot be written on.
+    pub fn give_up_snapshot(&mut self, log_id: u64) {
+        self.growing.remove(&log_id);
+    }
+
     /// The process ends: what is under way arrives or not, what has completed stays.
     pub fn process_ends(&mut self) {
+        self.growing.clear();
         for (_, UnderWay { io, .. }) in std::mem::take(&mut self.under_way) {
             if let Io::Write {
                 file,
@@ -818,6 +861,30 @@ impl SegmentFiles for Files {
             .expect("a good sync does not fail");
         Ok(())
     }
+
+    fn snapshots(&mut self) -> io::Result<Vec<(SnapshotName, u64)>> {
+        let disk = self.0.borrow();
+        let found = disk.snapshots.iter();
+        Ok(found
+            .map(|(&name, bytes)| (name, bytes.len() as u64))
+            .collect())
+    }
+
+    fn read_snapshot(
+        &mut self,
+        name: SnapshotName,
+        offset: u64,
+        into: &mut [u8],
+    ) -> io::Result<usize> {
+        let disk = self.0.borrow();
+        let bytes = &disk.snapshots[&name];
+        let start = usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));
+        let moved = into.len().min(bytes.len() - start);
+        into[..moved].copy_from_slice(&bytes[start..start + moved]);
+        Ok(moved)
+    }
+
+    fn expect_bytes(&mut self, _: u64) {}
 }
 
 impl SegmentSource for Files {

@@ -81,6 +81,8 @@ pub struct Plan {
     pub segment_bytes_more: u64,
     /// When and how fast to clean.
     pub cleaning: CleaningConfig,
+    /// Bytes of new log after which a shard takes a snapshot; 0 for none.
+    pub snapshot_bytes: u64,
     /// Segment files that the disk has room for; 0 for any number.
     pub files_max: usize,
     /// Bytes of the value cache of each shard.
@@ -222,6 +224,7 @@ impl Plan {
                 bytes_per_s: random.pick(&[4_096, 1 << 20, 32 << 20]),
                 log_bytes_max: 0,
             },
+            snapshot_bytes: Random::new(seed, 6).pick(&[0, 4 << 10, 16 << 10, 64 << 10, 1 << 20]),
             files_max: random.pick(&[0, 0, 0, 5, 8, 14]) * usize::from(shards),
             cache_bytes: random.pick(&[0, 2_000, 8_000, 32_000, 1 << 20]),
             pool_bytes: random.pick(&[0, 16 << 10, 192 << 10, 4 << 20]),

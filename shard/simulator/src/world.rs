@@ -20,13 +20,17 @@ use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted};
 use penstock_net::status::Status;
 use penstock_shard::opening::{self, OpeningError, open_shard, take_inventory};
 use penstock_shard::{
-    Event as ShardEvent, Mail, Now, Outbox, SessionId, Shard, ShardConfig, Topology,
+    Event as ShardEvent, Mail, Now, Outbox, SessionId, Shard, ShardConfig, SnapshotPolicy,
+    SnapshotWrite, Topology,
 };
-use penstock_storage::io::{FileId, Io};
+use penstock_storage::index::{Cursor, PackedPlace};
+use penstock_storage::io::{FileId, Io, SegmentSource};
 use penstock_storage::log::{LogConfig, Lsn};
-use penstock_storage::record::part_bytes;
-use penstock_storage::recovery::{Corruption, RecoveryError};
+use penstock_storage::record::{PartView, part_bytes};
+use penstock_storage::recovery::{Corruption, Recovered, RecoveryError, Survey};
 use penstock_storage::segment::Owner;
+use penstock_storage::snapshot::{SnapshotEntry, SnapshotName};
+use penstock_storage::store::Memory;
 use penstock_storage::summary::SUMMARY_BYTES_MAX;
 
 use crate::coverage::{Coverage, Fault, Operation};
@@ -61,22 +65,64 @@ pub struct Report {
 
 enum Event {
     Start,
-    Turn { run: u64, shard: usize },
-    DiskDone { run: u64, shard: usize, ticket: u64 },
-    Mail { run: u64, to: usize, mail: Mail },
-    Spare { run: u64, shard: usize },
-    Remove { run: u64, file: FileId },
-    Exit { run: u64 },
-    Connect { link: usize },
-    ToServer { link: usize, bytes: Vec<u8> },
-    Sent { link: usize },
-    ToClient { link: usize, bytes: Vec<u8> },
-    Closed { link: usize },
-    Client { client: usize },
+    Turn {
+        run: u64,
+        shard: usize,
+    },
+    DiskDone {
+        run: u64,
+        shard: usize,
+        ticket: u64,
+    },
+    Mail {
+        run: u64,
+        to: usize,
+        mail: Mail,
+    },
+    Spare {
+        run: u64,
+        shard: usize,
+    },
+    Remove {
+        run: u64,
+        file: FileId,
+    },
+    Snapshot {
+        run: u64,
+        shard: usize,
+        write: SnapshotWrite,
+    },
+    Exit {
+        run: u64,
+    },
+    Connect {
+        link: usize,
+    },
+    ToServer {
+        link: usize,
+        bytes: Vec<u8>,
+    },
+    Sent {
+        link: usize,
+    },
+    ToClient {
+        link: usize,
+        bytes: Vec<u8>,
+    },
+    Closed {
+        link: usize,
+    },
+    Client {
+        client: usize,
+    },
     SpaceIsBack,
     RunsAgain,
-    EarlyCrash { run: u64 },
-    ReadsAgain { link: usize },
+    EarlyCrash {
+        run: u64,
+    },
+    ReadsAgain {
+        link: usize,
+    },
 }
 
 struct Core {
@@ -233,6 +279,9 @@ pub struct World {
     chance: Random,
     network: Random,
     workload: Random,
+    /// Chance of everything about snapshots.
+    snapshots: Random,
+    hash_seed: u64,
     failure: Option<String>,
 }
 
@@ -329,6 +378,8 @@ impl World {
             chance: Random::new(seed, 3),
             network: Random::new(seed, 4),
             workload: Random::new(seed, 5),
+            hash_seed: Random::new(seed, 7).bits(),
+            snapshots: Random::new(seed, 8),
             failure: None,
         };
         let segment_bytes = usize::try_from(world.segment_bytes()).expect("small files");
@@ -406,6 +457,12 @@ impl World {
             Event::Remove { run, file } => {
                 if self.is_run(run) {
                     self.disk.borrow_mut().unlink(file);
+                }
+                Ok(())
+            }
+            Event::Snapshot { run, shard, write } => {
+                if self.is_run(run) {
+                    self.write_snapshot(shard, write);
                 }
                 Ok(())
             }
@@ -518,10 +575,13 @@ impl World {
         if self.node.is_some() {
             return Ok(());
         }
+        self.spoil_snapshots();
         let expected = {
             let disk = self.disk.borrow();
             disk.is_damaged().then(|| damage::expected(&disk))
         };
+        // What stands before a snapshot's position is not read: this is about the log.
+        let put_by = std::mem::take(&mut self.disk.borrow_mut().snapshots);
         match expected {
             Some(Expected::Hole) => {
                 self.hit(Fault::Hole);
@@ -554,6 +614,7 @@ impl World {
             }
             Some(Expected::Harmless) | None => {}
         }
+        self.disk.borrow_mut().snapshots = put_by;
         let mut is_cut_off = false;
         if self.phase == Phase::Traffic && self.chance.chance(self.plan.bad_starts) {
             let mut disk = self.disk.borrow_mut();
@@ -692,7 +753,11 @@ impl World {
                 write_stall_us_max: 5_000_000,
                 idle_us_max: 60_000_000,
                 mailed_items_max: self.plan.mailed_items_max,
-                hash_seed: self.chance.bits(),
+                hash_seed: self.hash_seed,
+                snapshots: SnapshotPolicy {
+                    log_bytes: self.plan.snapshot_bytes,
+                    stop_us_max: 3_000_000,
+                },
                 cleaning: self.plan.cleaning,
             };
             let log = self.log_config(shard);
@@ -703,10 +768,13 @@ impl World {
                     + SUMMARY_BYTES_MAX
                     + self.plan.pool_bytes,
             );
+            let alone = self.replay_alone(&inventory.survey, shard);
             let opening::Opened {
                 shard: mut opened,
                 recovered,
                 files: _,
+                snapshot,
+                snapshots_refused,
             } = open_shard(
                 &mut files,
                 &inventory.survey,
@@ -716,6 +784,16 @@ impl World {
                 self.plan.cache_bytes,
                 pool,
             )?;
+            if let Some((name, _)) = snapshot {
+                self.hit(Fault::SnapshotUsed);
+                let alone = alone.expect("there were snapshots");
+                if let Err(difference) = compare_starts(alone, &opened, &recovered, &mut files) {
+                    self.failure = Some(format!("with {name} a start differs: {difference}"));
+                }
+            }
+            if !snapshots_refused.is_empty() {
+                self.hit(Fault::SnapshotRefused);
+            }
             for row in recovered.rows.iter() {
                 self.coverage.borrow_mut().row(row);
             }
@@ -753,6 +831,26 @@ impl World {
             shard.step(now, ShardEvent::Spare { file, salt, bytes }, outbox);
         }
         Ok(cores)
+    }
+
+    /// What a start would make of a log without its snapshots; nothing if it has none.
+    fn replay_alone(
+        &mut self,
+        survey: &Survey,
+        shard: u16,
+    ) -> Option<Result<(Memory, Recovered), RecoveryError>> {
+        let log_id = u64::from(shard) + 1;
+        let mut disk = self.disk.borrow_mut();
+        if disk.snapshots.keys().all(|name| name.log_id != log_id) {
+            return None;
+        }
+        let read_errors = std::mem::take(&mut disk.start_read_errors);
+        drop(disk);
+        let segments = survey.logs.get(&log_id).map_or(&[][..], Vec::as_slice);
+        let files = Files(Rc::clone(&self.disk));
+        let replayed = opening::replay_all(&files, segments, self.hash_seed, self.plan.cache_bytes);
+        self.disk.borrow_mut().start_read_errors = read_errors;
+        Some(replayed)
     }
 
     fn serve(&mut self, cores: Vec<Core>) {
@@ -874,6 +972,57 @@ impl World {
         }
     }
 
+    fn write_snapshot(&mut self, shard: usize, write: SnapshotWrite) {
+        let name = write.name;
+        let mut disk = self.disk.borrow_mut();
+        let is_good = !disk.is_full && !self.snapshots.chance(10_000) && disk.write_snapshot(write);
+        if !is_good {
+            disk.give_up_snapshot(name.log_id);
+        }
+        drop(disk);
+        if !is_good {
+            self.hit(Fault::SnapshotError);
+        }
+        self.step(shard, ShardEvent::SnapshotWritten { name, is_good });
+    }
+
+    /// Snapshots rot and get lost like everything else; the log gives the same without them.
+    fn spoil_snapshots(&mut self) {
+        let mut disk = self.disk.borrow_mut();
+        let mut hits = Vec::new();
+        let random = &mut self.snapshots;
+        let names: Vec<SnapshotName> = disk.snapshots.keys().copied().collect();
+        for name in names {
+            let bytes = disk.snapshots.get_mut(&name).expect("it is there");
+            if bytes.is_empty() {
+                continue;
+            }
+            match random.below(16) {
+                0 => {
+                    let at = random.index(bytes.len());
+                    bytes[at] ^= 1 << random.below(8);
+                    hits.push(Fault::SnapshotRot);
+                }
+                1 => {
+                    let len = random.index(bytes.len());
+                    bytes.truncate(len);
+                    hits.push(Fault::SnapshotRot);
+                }
+                2 | 3 => {
+                    disk.snapshots.remove(&name);
+                    hits.push(Fault::SnapshotLost);
+                }
+                _ => {}
+            }
+        }
+        drop(disk);
+        hits.into_iter().for_each(|fault| self.hit(fault));
+        // With another secret no snapshot is of use.
+        if self.snapshots.chance(30_000) {
+            self.hash_seed = self.snapshots.bits();
+        }
+    }
+
     // ---- one core ----
 
     fn step(&mut self, shard: usize, event: ShardEvent<'_, PoolBlock>) -> usize {
@@ -977,6 +1126,10 @@ impl World {
         }
         for rotten in outbox.rotten.drain(..) {
             self.judge_rotten(&rotten)?;
+        }
+        for write in outbox.snapshots.drain(..) {
+            let when_us = now.us + self.snapshots.latency(300);
+            self.at(when_us, Event::Snapshot { run, shard, write });
         }
         for _ in 0..outbox.spares {
             let when_us = now.us + self.chance.latency(5_000);
@@ -1976,6 +2129,71 @@ impl World {
 }
 
 /// Whether an event needs the node's process to run.
+fn part_of(entry: &SnapshotEntry) -> (Cursor, u64) {
+    (entry.key, entry.part.bits())
+}
+
+/// Whether a start with a snapshot came to the same as one without, but for what had expired.
+fn compare_starts(
+    alone: Result<(Memory, Recovered), RecoveryError>,
+    shard: &Shard<Pool>,
+    recovered: &Recovered,
+    files: &mut impl SegmentSource,
+) -> Result<(), String> {
+    let (memory, other) =
+        alone.map_err(|refusal| format!("the log alone is refused: {refusal}"))?;
+    let store = shard.store();
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    let start = Cursor::default();
+    store.newest_parts(start, usize::MAX, &mut |entry| with.push(part_of(&entry)));
+    memory.newest_parts(start, usize::MAX, &mut |entry| {
+        without.push(part_of(&entry))
+    });
+    with.sort_unstable();
+    without.sort_unstable();
+    let only = |these: &[(Cursor, u64)], those: &[(Cursor, u64)]| {
+        let is_only = |part: &&(Cursor, u64)| those.binary_search(part).is_err();
+        these.iter().filter(is_only).copied().collect::<Vec<_>>()
+    };
+    if let Some(part) = only(&with, &without).first() {
+        return Err(format!("{part:?} is there that is not there without it"));
+    }
+    for (cursor, bits) in only(&without, &with) {
+        let place = PackedPlace::read(bits).and_then(PackedPlace::place);
+        let place = place.expect("it is one of an index");
+        let mut bytes = vec![0; place.bytes as usize];
+        let read = files.read_at(place.file, place.offset, &mut bytes);
+        let part = PartView::read(&bytes[..read.expect("it was just replayed")]);
+        let expiry_ms = part.expect("it was just replayed").expiry_ms();
+        // Cleaning had taken it out, and its segment was not released yet.
+        if expiry_ms.is_none_or(|expiry_ms| expiry_ms > store.carried_ms()) {
+            return Err(format!("{cursor:?} at {place:?} is missing"));
+        }
+    }
+    let (history, other_history) = (&recovered.history, &other.history);
+    let is_same = [
+        ("start", recovered.start == other.start),
+        ("torn end", recovered.torn == other.torn),
+        ("last file", recovered.last_file == other.last_file),
+        ("truncation", recovered.truncate == other.truncate),
+        ("release", recovered.release == other.release),
+        ("segments", history.segments == other_history.segments),
+        (
+            "releases",
+            history.has_released == other_history.has_released,
+        ),
+        ("sequences", history.sequences == other_history.sequences),
+        ("epoch", history.epoch_max == other_history.epoch_max),
+    ];
+    if let Some((what, _)) = is_same.iter().find(|(_, is_same)| !is_same) {
+        return Err(format!("another {what}"));
+    }
+    if store.carried_ms() < memory.time_ms() {
+        return Err("an earlier time".into());
+    }
+    Ok(())
+}
+
 fn is_of_node(event: &Event) -> bool {
     matches!(
         event,
@@ -1984,6 +2202,7 @@ fn is_of_node(event: &Event) -> bool {
             | Event::Mail { .. }
             | Event::Spare { .. }
             | Event::Remove { .. }
+            | Event::Snapshot { .. }
             | Event::Connect { .. }
             | Event::ToServer { .. }
             | Event::Sent { .. }
@@ -1999,6 +2218,7 @@ fn code_of(event: &Event) -> u64 {
         Event::Mail { to, .. } => 4 + 64 * (*to as u64),
         Event::Spare { shard, .. } => 5 + 64 * (*shard as u64),
         Event::Exit { .. } => 6,
+        Event::Snapshot { shard, .. } => 18 + 64 * (*shard as u64),
         Event::Remove { file, .. } => 17 + 64 * u64::from(file.0),
         Event::Connect { link } => 7 + 64 * (*link as u64),
         Event::ToServer { link, .. } => 8 + 64 * (*link as u64),

@@ -16,6 +16,7 @@ use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, Topology
 use penstock_storage::io::{BLOCK_BYTES, Block, FileId, Io, IoFailure, IoToken};
 use penstock_storage::log::{LogConfig, SyncMethod};
 use penstock_storage::segment::Owner;
+use penstock_storage::snapshot::SnapshotName;
 
 use crate::device::Device;
 use crate::heap::{Heap, HeapBlock};
@@ -105,6 +106,16 @@ impl SegmentFiles for Image {
     fn sync(&mut self, _: FileId) -> io::Result<()> {
         Ok(())
     }
+
+    fn snapshots(&mut self) -> io::Result<Vec<(SnapshotName, u64)>> {
+        Ok(Vec::new())
+    }
+
+    fn read_snapshot(&mut self, _: SnapshotName, _: u64, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn expect_bytes(&mut self, _: u64) {}
 }
 
 impl Server {
@@ -397,5 +408,6 @@ fn shard_config() -> ShardConfig {
         mailed_items_max: 64,
         hash_seed: 7,
         cleaning: penstock_storage::cleaning::CleaningConfig::default(),
+        snapshots: penstock_shard::SnapshotPolicy::default(),
     }
 }

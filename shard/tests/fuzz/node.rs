@@ -408,6 +408,7 @@ fn shard_config(shard: u16, topology: Topology) -> ShardConfig {
         mailed_items_max: 4096,
         hash_seed: HASH_SEED,
         cleaning: penstock_storage::cleaning::CleaningConfig::default(),
+        snapshots: penstock_shard::SnapshotPolicy::default(),
     }
 }
 

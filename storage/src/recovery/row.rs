@@ -96,6 +96,9 @@ rows! {
     EarlierIntact = "earlier-intact", Serve,
         "a segment with a successor replays to exactly the offset and LSN that the successor tells",
         "replayed; what stands behind is no part of the log";
+    EarlierCovered = "earlier-covered", Serve,
+        "a segment before the position of the snapshot that is used, as long as its successor tells",
+        "not read";
     EarlierCutShort = "earlier-cut-short", Refuse,
         "a segment with a successor is shorter than the successor tells",
         "damage: all of it was durable";

@@ -93,6 +93,7 @@ fn part(bytes: &[u8]) {
         value: part.value(),
         expiry_ms: part.expiry_ms(),
         layout: part.layout(),
+        is_crowded: part.is_crowded(),
     };
     let record = RecordSpec {
         slot: part.slot(),
@@ -197,6 +198,7 @@ fn what_the_log_writes_is_kept() {
             value: &[9, 8, 7],
             expiry_ms: Some(5),
             layout: 513,
+            is_crowded: false,
         };
         let record = RecordSpec {
             slot: 2748,

@@ -142,6 +142,7 @@ fn append(device: &mut Device, log: &mut Log<Heap>, before: usize, parts: &Parts
             value: value.as_deref().unwrap_or_default(),
             expiry_ms: None,
             layout: 0,
+            is_crowded: false,
         })
         .collect();
     let sequence = before as u64 + 1;

@@ -17,12 +17,18 @@ const OWNER: Owner = Owner {
     node_id: [0xD2; 16],
 };
 
-/// The bytes that the document shows: lines `offset: hex  # meaning` in its `hex` block, all other
+/// The bytes that the document shows of a segment: lines `offset: hex  # meaning` in its `hex` block, all other
 /// bytes are zero.
 fn documented() -> BTreeMap<usize, u8> {
-    let (_, block) = FORMAT
-        .split_once("```hex\n")
+    let (_, example) = FORMAT
+        .split_once("## Example\n")
         .expect("the document has an example");
+    hex_block(example)
+}
+
+/// The first `hex` block of a text.
+pub fn hex_block(text: &str) -> BTreeMap<usize, u8> {
+    let (_, block) = text.split_once("```hex\n").expect("there is a block");
     let (block, _) = block.split_once("```").expect("the example ends");
     let mut bytes = BTreeMap::new();
     for line in block.lines().filter(|line| !line.is_empty()) {
@@ -61,6 +67,7 @@ fn written() -> Vec<u8> {
         value: &7u64.to_le_bytes(),
         expiry_ms: None,
         layout: 0,
+        is_crowded: false,
     };
     let record = RecordSpec {
         slot: 0x0ABC,

@@ -87,6 +87,7 @@ impl Journal {
                 value: value.as_deref().unwrap_or(&[]),
                 expiry_ms: None,
                 layout: 0,
+                is_crowded: false,
             })
             .collect();
         let sequence = self.appended.len() as u64 + 1;

@@ -15,5 +15,6 @@ mod journal;
 mod random;
 mod repair;
 mod scrub;
+mod snapshot;
 mod store;
 mod table;

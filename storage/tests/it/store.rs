@@ -7,17 +7,20 @@ use penstock_storage::index::CellId;
 use penstock_storage::io::{Block, FileId, Io, IoToken, SegmentSource};
 use penstock_storage::log::{Log, LogConfig, LogStart, Place, Room, SyncMethod};
 use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec, part_bytes};
-use penstock_storage::recovery::{recover, survey};
+use penstock_storage::recovery::{Recovered, Segment, recover, recover_behind, survey};
+use penstock_storage::snapshot::{Coverage, SnapshotName, Taken, Taking, load};
 use penstock_storage::store::{Found, Memory, Store};
 
 use crate::disk::{Disk, Heap, HeapBlock, Random, Seed, seeds};
 use crate::journal::{OWNER, SEGMENT_BYTES, config};
+use crate::snapshot;
 
 /// Keys and their new values; none is a deletion. All of one slot.
 type Change = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 const CACHE_BYTES: usize = 2_000;
 const SLOTS_USED: usize = 3;
+const HASH_CHECK: u64 = 97;
 const KEYS_PER_SLOT: usize = 60;
 
 struct Shop {
@@ -28,6 +31,12 @@ struct Shop {
     /// What was committed, in order.
     history: Vec<Change>,
     random: Random,
+    /// The snapshot that is being taken, with its bytes so far.
+    taking: Option<(Taking, Vec<u8>)>,
+    /// Finished snapshots.
+    snapshots: Vec<(SnapshotName, Vec<u8>)>,
+    /// Snapshots that were begun.
+    begun: u64,
 }
 
 fn key(slot: usize, number: usize) -> Vec<u8> {
@@ -80,6 +89,28 @@ impl Shop {
             now_us: 0,
             history: Vec::new(),
             random,
+            taking: None,
+            snapshots: Vec::new(),
+            begun: 0,
+        }
+    }
+
+    /// Goes on with a snapshot, or begins one.
+    fn snapshot(&mut self) {
+        let Some((taking, bytes)) = &mut self.taking else {
+            self.begun += 1;
+            self.taking = self.store.begin_snapshot(self.begun, HASH_CHECK);
+            return;
+        };
+        match self.store.step_snapshot(taking, 1 + self.random.below(900)) {
+            Taken::Nothing => {}
+            Taken::Chunk(chunk) => bytes.extend(chunk),
+            Taken::Last(last) => {
+                bytes.extend(last);
+                let name = taking.name();
+                let (_, bytes) = self.taking.take().expect("it is being taken");
+                self.snapshots.push((name, bytes));
+            }
         }
     }
 
@@ -231,45 +262,93 @@ impl Shop {
 
     fn crash_and_restart(&mut self, incarnation: u64) {
         let durable = usize::try_from(self.store.log().durable().0).expect("small");
+        self.taking = None;
         self.disk.crash(&mut self.random);
-        let mut cold_reads = Disk::holding(self.disk.files.clone());
         let survey = survey(&mut self.disk, OWNER).expect("a power cut is no damage");
-        for file in &survey.torn_activations {
+        for file in survey
+            .torn_activations
+            .iter()
+            .chain(survey.released.values().flatten())
+        {
             self.disk.files.remove(file);
         }
-        let mut memory = Memory::new(CACHE_BYTES);
-        let (mut start, mut sequences, mut records) = (LogStart::default(), [0; 256], 0);
-        if let Some(segments) = survey.logs.values().next() {
-            let recovered = recover(&mut self.disk, segments, &mut |part, place| {
-                memory.replay(&home_of, part, place, |place, tell| {
-                    read_part(&mut cold_reads, place, tell)
-                })
-            })
-            .expect("a power cut is no damage");
-            if let Some(file) = recovered.release {
-                self.disk.files.remove(&file);
-            }
-            (start, sequences, records) = (
-                recovered.start,
-                *recovered.history.sequences,
-                recovered.records,
-            );
-        }
-        let records = usize::try_from(records).expect("small");
+        let segments = survey.logs.values().next().map_or(&[][..], Vec::as_slice);
+        let (mut opened, recovered) = self.replayed(segments, incarnation, None);
+        let records = usize::try_from(recovered.start.last_lsn.0).expect("small");
         assert!(records >= durable);
         self.history.truncate(records);
-        self.store = Store::new(
-            Log::new(log_config(incarnation), start, Heap),
-            Heap,
-            256,
-            sequences,
-            memory,
-        );
+        // With each snapshot it must come out the same.
+        for number in 0..self.snapshots.len() {
+            let (store, behind) = self.replayed(segments, incarnation, Some(number));
+            assert_eq!(behind.start, recovered.start);
+            assert_eq!(behind.history.segments, recovered.history.segments);
+            assert_eq!(behind.history.sequences, recovered.history.sequences);
+            assert_eq!(behind.history.epoch_max, recovered.history.epoch_max);
+            assert_eq!(
+                (behind.last_file, &behind.truncate, behind.release),
+                (recovered.last_file, &recovered.truncate, recovered.release)
+            );
+            assert_eq!(store.usage().keys, opened.usage().keys);
+            assert_eq!(store.carried_ms(), opened.carried_ms());
+            if self.random.once_in(2) {
+                self.store = store;
+                self.check_all();
+            } else {
+                opened = store;
+            }
+        }
+        if let Some(file) = recovered.release {
+            self.disk.files.remove(&file);
+        }
+        self.store = opened;
         for (file, bytes) in survey.spares {
             self.store
                 .log_mut()
                 .add_spare(file, self.random.next(), bytes);
         }
+    }
+
+    /// The store that a start makes of the log, all of it or what is behind a snapshot.
+    fn replayed(
+        &mut self,
+        segments: &[Segment],
+        incarnation: u64,
+        snapshot: Option<usize>,
+    ) -> (Store<Heap>, Recovered) {
+        let mut cold_reads = Disk::holding(self.disk.files.clone());
+        let mut memory = Memory::new(CACHE_BYTES);
+        let mut header = None;
+        if let Some((name, bytes)) = snapshot.map(|number| &self.snapshots[number]) {
+            let reader = snapshot::open(bytes).expect("it was finished");
+            let coverage = Coverage::of(reader.header(), OWNER, *name, HASH_CHECK, segments);
+            let coverage = coverage.expect("it is of this log");
+            header = Some((reader.header().clone(), *reader.footer()));
+            memory = load(reader, &coverage, CACHE_BYTES).expect("it was finished");
+        }
+        let mut reads = 0;
+        let mut replay = |part: &PartView<'_>, place| {
+            memory.replay(&home_of, part, place, |place, tell| {
+                reads += 1;
+                read_part(&mut cold_reads, place, tell)
+            })
+        };
+        let recovered = match &header {
+            Some((header, footer)) => {
+                recover_behind(&mut self.disk, segments, (header, footer), &mut replay)
+            }
+            None => recover(&mut self.disk, segments, &mut replay).map(Some),
+        };
+        let recovered = recovered.expect("a power cut is no damage");
+        let recovered = recovered.expect("it was finished when the log was durable so far");
+        let log = Log::with_history(
+            log_config(incarnation),
+            recovered.start,
+            recovered.history.clone(),
+            Heap,
+        );
+        let sequences = *recovered.history.sequences.clone();
+        let store = Store::new(log, Heap, 256, sequences, memory);
+        (store, recovered)
     }
 }
 
@@ -291,6 +370,9 @@ fn run(seed: u64) {
     for life in 2..5 {
         for _ in 0..random.below(600) {
             let slot = random.below(SLOTS_USED);
+            if random.once_in(4) {
+                shop.snapshot();
+            }
             match random.below(10) {
                 0..4 => {
                     let mut change = Change::new();
@@ -471,6 +553,7 @@ fn replay_keeps_the_newer_version_wherever_it_stands() {
             value,
             expiry_ms: None,
             layout: 0,
+            is_crowded: false,
         }];
         let record = RecordSpec {
             slot: 0,

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use penstock_storage::frame::FRAME_HEADER_BYTES;
 use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::log::{LogStart, Lsn, SyncMethod};
-use penstock_storage::recovery::{RecoveryError, Row, Verdict};
+use penstock_storage::recovery::{RecoveryError, Row, Segment, Verdict, recover_behind, survey};
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
+use penstock_storage::snapshot::{CoveredSegment, SnapshotFooter, SnapshotHeader, SnapshotName};
 
 use crate::damage::reseal;
 use crate::disk::Disk;
-use crate::journal::{Journal, SEGMENT_BYTES, read_back};
+use crate::journal::{Journal, OWNER, SEGMENT_BYTES, read_back};
 
 type Files = BTreeMap<FileId, Vec<u8>>;
 
@@ -249,6 +250,51 @@ table! {
         let end_offset = 4 * BLOCK_BYTES as u64;
         let expected = LogStart { last_sequence: 2, end_offset, last_lsn: Lsn(5), is_unproven: false };
         assert_eq!(start, expected);
+    }
+
+    EarlierCovered: fn what_stands_before_the_position_of_a_snapshot_is_not_read() {
+        let mut files = two_segments();
+        block(&mut files, FIRST, 2)[100] ^= 1;
+        let mut disk = Disk::holding(files);
+        let survey = survey(&mut disk, OWNER).expect("headers check");
+        let segments = survey.logs.values().next().expect("a log");
+        let [first, second] = [&segments[0], &segments[1]];
+        let covered = |segment: &Segment, end_offset| CoveredSegment {
+            sequence: segment.header.sequence,
+            salt: segment.header.salt,
+            end_offset,
+            file: segment.file,
+            tombstone_bytes: 0,
+        };
+        let snapshot = SnapshotHeader {
+            owner: OWNER,
+            name: SnapshotName { log_id: 3, number: 1 },
+            incarnation: 1,
+            hash_check: 0,
+            from: Lsn(4),
+            epoch_max: 257,
+            is_unproven: true,
+            has_released: false,
+            sequences: Box::new([4; 256]),
+            segments: vec![
+                covered(first, second.header.previous_end_offset),
+                covered(second, 2 * BLOCK_BYTES as u64),
+            ],
+        };
+        let mut replayed = 0;
+        let mut recovered_to = |to| {
+            let footer = SnapshotFooter { chunks: 0, entries: 0, to: Lsn(to), time_ms: 0, chunks_crc: 0 };
+            recover_behind(&mut disk, segments, (&snapshot, &footer), &mut |_, _| {
+                replayed += 1;
+                Ok(())
+            })
+            .expect("nothing that is read is damaged")
+        };
+        assert!(recovered_to(6).is_none(), "the log ends before");
+        let recovered = recovered_to(5).expect("the log reaches that far");
+        assert!(recovered.rows.iter().eq([Row::EarlierCovered, Row::LastMarked]));
+        assert_eq!((replayed, recovered.start.last_lsn), (2, Lsn(5)));
+        assert_eq!(recovered.truncate, [(FIRST, second.header.previous_end_offset)]);
     }
 
     EarlierCutShort: fn an_earlier_segment_that_lost_its_end_is_damage() {

@@ -146,6 +146,7 @@ impl Life {
                 value: value.as_deref().unwrap_or(&[]),
                 expiry_ms: None,
                 layout: 0,
+                is_crowded: false,
             })
             .collect();
         let sequence = self.appended.len() as u64 + 1;

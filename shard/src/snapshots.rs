@@ -1,0 +1,266 @@
+//! When a shard takes snapshots of its index, and how fast.
+//!
+//! One is taken after so much new log that replaying it would take too long, when requests have ceased
+//! for a while, and at a clean stop. A step of it is a short look at the index in each turn; its bytes
+//! go to a file one piece at a time, so that a slow disk slows the snapshot and nothing else. One that
+//! fails is told by whoever writes it and does no harm: the one before it still serves.
+
+use penstock_storage::io::Blocks;
+use penstock_storage::snapshot::{SnapshotName, Taken, Taking};
+use penstock_storage::store::Store;
+
+use crate::shard::Now;
+
+/// When a shard takes snapshots of its index. None by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotPolicy {
+    /// Bytes of new log after which one is taken; none ever if 0. A large index is not written
+    /// again before four times its size of log.
+    pub log_bytes: u64,
+    /// How long a clean stop may wait for one.
+    pub stop_us_max: u64,
+}
+
+/// Bytes for the file of a snapshot.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SnapshotWrite {
+    /// Which snapshot.
+    pub name: SnapshotName,
+    /// What to do with `bytes`.
+    pub step: WriteStep,
+    /// What follows in the file.
+    pub bytes: Vec<u8>,
+}
+
+/// What is to be done with the file of a snapshot. Each of these is answered, once, before the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteStep {
+    /// Begin it. Another one of its log that was not finished is void.
+    First,
+    /// Write on.
+    Next,
+    /// Write the end, make it durable and give it its name. Older ones but the newest are removed.
+    Last,
+}
+
+/// What a shard's snapshots did since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotCounters {
+    /// Finished.
+    pub snapshots: u64,
+    /// Begun and not finished, because the file could not be written.
+    pub snapshots_void: u64,
+    /// Bytes of the last one that was finished.
+    pub snapshot_bytes: u64,
+}
+
+/// What a start found of snapshots.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SnapshotStart {
+    /// No snapshot has this number or a higher one.
+    pub(crate) next_number: u64,
+    /// Bytes of the log behind the one that was used; all if none was.
+    pub(crate) log_bytes_behind: u64,
+    /// Bytes of the one that was used.
+    pub(crate) snapshot_bytes: u64,
+}
+
+/// The snapshots of one shard.
+pub(crate) struct Snapshots {
+    policy: SnapshotPolicy,
+    hash_check: u64,
+    next_number: u64,
+    taking: Option<Taking>,
+    /// Bytes of the file so far.
+    taking_bytes: u64,
+    /// A piece is on its way to the file.
+    is_writing: bool,
+    /// The last piece is.
+    is_last: bool,
+    /// Bytes of log behind the snapshot that a start would use, when `record_bytes` were logged.
+    behind_bytes: u64,
+    record_bytes: u64,
+    /// Since when there were no requests.
+    quiet_since_us: u64,
+    stop_until_us: Option<u64>,
+    counters: SnapshotCounters,
+}
+
+/// Entries of the index that a turn looks at: when it has requests, when it has none, and at a stop.
+const ENTRIES_BUSY: usize = 256;
+const ENTRIES_IDLE: usize = 4 << 10;
+const ENTRIES_STOPPING: usize = 64 << 10;
+/// A stop takes no snapshot for so little log.
+const STOP_BYTES_MIN: u64 = 64 << 10;
+/// Nor does a shard that has no requests, for so long.
+const QUIET_BYTES_MIN: u64 = 1 << 20;
+const QUIET_US: u64 = 1_000_000;
+/// How often to look whether a piece was written, in microseconds.
+const LOOK_US: u64 = 1_000;
+
+impl Snapshots {
+    pub(crate) fn new(policy: SnapshotPolicy, hash_check: u64, start: SnapshotStart) -> Self {
+        Snapshots {
+            policy,
+            hash_check,
+            next_number: start.next_number.max(1),
+            taking: None,
+            taking_bytes: 0,
+            is_writing: false,
+            is_last: false,
+            behind_bytes: start.log_bytes_behind,
+            record_bytes: 0,
+            quiet_since_us: 0,
+            stop_until_us: None,
+            counters: SnapshotCounters {
+                snapshot_bytes: start.snapshot_bytes,
+                ..SnapshotCounters::default()
+            },
+        }
+    }
+
+    pub(crate) fn counters(&self) -> SnapshotCounters {
+        self.counters
+    }
+
+    /// Goes on, once in each turn, between two changes.
+    pub(crate) fn step<P: Blocks>(
+        &mut self,
+        now: Now,
+        store: &mut Store<P>,
+        is_idle: bool,
+        into: &mut Vec<SnapshotWrite>,
+    ) {
+        if !is_idle {
+            self.quiet_since_us = now.us;
+        }
+        if self.policy.log_bytes == 0 || self.is_writing {
+            return;
+        }
+        let is_stopping = self.stop_until_us.is_some();
+        let Some(taking) = &mut self.taking else {
+            if self.is_due(now, store) {
+                self.begin(store, into);
+            }
+            return;
+        };
+        let entries = match (is_stopping, is_idle) {
+            (true, _) => ENTRIES_STOPPING,
+            (false, true) => ENTRIES_IDLE,
+            (false, false) => ENTRIES_BUSY,
+        };
+        let (step, bytes) = match store.step_snapshot(taking, entries) {
+            Taken::Nothing => return,
+            Taken::Chunk(bytes) => (WriteStep::Next, bytes),
+            Taken::Last(bytes) => (WriteStep::Last, bytes),
+        };
+        let name = taking.name();
+        self.write(name, step, bytes, into);
+    }
+
+    /// The last piece was written, or cannot be.
+    pub(crate) fn written(&mut self, name: SnapshotName, is_good: bool, record_bytes: u64) {
+        let Some(taking) = self.taking.take_if(|taking| taking.name() == name) else {
+            return;
+        };
+        self.is_writing = false;
+        if !is_good {
+            self.counters.snapshots_void += 1;
+            // Not at once again: what fails once fails often.
+            self.behind_bytes = 0;
+            self.record_bytes = record_bytes;
+        } else if self.is_last {
+            self.counters.snapshots += 1;
+            self.counters.snapshot_bytes = self.taking_bytes;
+        } else {
+            self.taking = Some(taking);
+        }
+    }
+
+    /// Whether a clean stop need not wait for a snapshot any more. Everything should be durable then,
+    /// so that little is left to be replayed.
+    pub(crate) fn may_stop<P: Blocks>(&mut self, now: Now, store: &mut Store<P>) -> bool {
+        if self.policy.log_bytes == 0 {
+            return true;
+        }
+        let until_us = *self
+            .stop_until_us
+            .get_or_insert(now.us + self.policy.stop_us_max);
+        if now.us >= until_us {
+            self.taking = None;
+            return true;
+        }
+        let appended = store.log().appended();
+        store.log_mut().want_durable(appended);
+        self.taking.is_none() && self.behind(store) < STOP_BYTES_MIN
+    }
+
+    /// When the next step is due, if nothing else happens.
+    pub(crate) fn deadline_us<P: Blocks>(&self, now: Now, store: &Store<P>) -> Option<u64> {
+        let stop_us = self.stop_until_us.filter(|&until_us| until_us > now.us);
+        let taking = self.taking.as_ref();
+        let step_us = taking.and_then(|taking| {
+            if self.is_writing {
+                Some(now.us + LOOK_US)
+            } else {
+                let waits = taking
+                    .waits_for()
+                    .is_some_and(|to| to > store.log().durable());
+                (!waits).then_some(now.us)
+            }
+        });
+        let quiet = taking.is_none()
+            && self.policy.log_bytes > 0
+            && self.behind(store) >= QUIET_BYTES_MIN
+            && now.us < self.quiet_since_us + QUIET_US;
+        let quiet_us = quiet.then_some(self.quiet_since_us + QUIET_US);
+        step_us.or(stop_us).or(quiet_us)
+    }
+
+    /// Whether a piece is on its way to the file.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.is_writing
+    }
+
+    fn behind<P: Blocks>(&self, store: &Store<P>) -> u64 {
+        self.behind_bytes + store.log().counters().record_bytes - self.record_bytes
+    }
+
+    fn is_due<P: Blocks>(&self, now: Now, store: &Store<P>) -> bool {
+        let behind_bytes = self.behind(store);
+        if self.stop_until_us.is_some() {
+            let log = store.log();
+            return log.durable() == log.appended() && behind_bytes >= STOP_BYTES_MIN;
+        }
+        let is_quiet = now.us >= self.quiet_since_us + QUIET_US;
+        (is_quiet && behind_bytes >= QUIET_BYTES_MIN)
+            || behind_bytes >= self.policy.log_bytes.max(4 * self.counters.snapshot_bytes)
+    }
+
+    fn begin<P: Blocks>(&mut self, store: &mut Store<P>, into: &mut Vec<SnapshotWrite>) {
+        let Some((taking, bytes)) = store.begin_snapshot(self.next_number, self.hash_check) else {
+            return;
+        };
+        self.next_number += 1;
+        self.behind_bytes = 0;
+        self.record_bytes = store.log().counters().record_bytes;
+        self.taking_bytes = 0;
+        self.is_last = false;
+        let name = taking.name();
+        self.taking = Some(taking);
+        self.write(name, WriteStep::First, bytes, into);
+    }
+
+    fn write(
+        &mut self,
+        name: SnapshotName,
+        step: WriteStep,
+        bytes: Vec<u8>,
+        into: &mut Vec<SnapshotWrite>,
+    ) {
+        self.is_writing = true;
+        self.is_last = step == WriteStep::Last;
+        self.taking_bytes += bytes.len() as u64;
+        into.push(SnapshotWrite { name, step, bytes });
+    }
+}
