@@ -17,6 +17,7 @@ use penstock_storage::log::segment_bytes_min;
 
 pub use option::{ConfigOption, ENVIRONMENT_PREFIX, Group, Kind};
 pub use quantity::Unit;
+pub(crate) use quantity::size_text;
 pub use settings::{ConfigError, Origin, Settings, Sources};
 
 use option::Value;
@@ -96,6 +97,8 @@ options! {
     frame_bytes_max: u32 = "2MiB", Kind::Size(32 * KIB, 32 * MIB), Limits;
     /// Most that the segment files may take, all shards together. 0 for all that the file system has. Near it what grows is refused with FULL.
     disk_bytes_max: u64 = "0B", Kind::Size(0, 1 << 50), Limits;
+    /// Most memory that the process takes: index, values and all else. 0 takes three quarters of what the machine or its control group has. When the index fills it, new keys are refused with FULL.
+    memory_max: u64 = "0B", Kind::Size(0, 1 << 50), Limits;
     /// Connections of the whole process. A further one is answered BUSY and closed.
     connections_max: u32 = "10000", Kind::Count(1, 1_000_000), Limits;
     /// Replies that may wait for one slow reader before its requests are no longer read.
@@ -106,7 +109,7 @@ options! {
     partial_frame_timeout_ms: u32 = "5s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
     /// A peer that takes no byte of its replies for so long is cut off.
     write_stall_timeout_ms: u32 = "5s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
-    /// Memory for values, all shards together.
+    /// Memory for values, all shards together, as far as memory_max leaves it.
     cache_bytes: u64 = "1GiB", Kind::Size(MIB, 1 << 44), Tuning;
     /// Size of one segment file of the log. It must hold four of the largest records, and 1044KiB at least.
     segment_bytes: u64 = "64MiB", Kind::Size(1044 * KIB, GIB), Tuning;

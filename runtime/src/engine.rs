@@ -13,6 +13,7 @@ use penstock_storage::io::{BLOCK_BYTES, Completion};
 
 use crate::block::{Arena, ArenaBlock};
 use crate::disk::Disk;
+use crate::memory::{MemoryBound, resident_bytes};
 use crate::node::ShardStart;
 use crate::snapshot::{SnapshotHandle, SnapshotOutcome};
 use crate::spare::{SpareHandle, SpareOutcome};
@@ -40,6 +41,7 @@ pub(crate) struct Engine {
     deliver_spare: DeliverSpare,
     is_lack_told: bool,
     stats: Arc<Stats>,
+    memory: Option<Arc<MemoryBound>>,
     info_head: String,
     turns: u64,
     published_us: u64,
@@ -99,6 +101,7 @@ impl Engine {
             deliver_spare,
             is_lack_told: false,
             stats: Arc::clone(&start.stats),
+            memory: start.memory.clone(),
             info_head,
             turns: 0,
             published_us: 0,
@@ -168,6 +171,10 @@ impl Engine {
         if self.shard.is_writing_snapshot() {
             self.take_snapshot_outcomes(now);
         }
+        if let Some(bound) = &self.memory {
+            self.shard.set_memory_bytes_max(bound.share());
+            bound.tell(self.number, self.shard.usage().memory_bytes);
+        }
         self.step(now, Event::TurnEnds);
         if let Some(fatal) = self.outbox.fatal {
             self.is_dead = true;
@@ -218,8 +225,10 @@ impl Engine {
         for &(session, request_id) in &asked {
             let end = self.shard.store().log().durable_end();
             let head = format!(
-                "{},\"uptime_ms\":{},\"log\":{{\"shard\":{},\"id\":{},\"durable_lsn\":{},\"segment\":{},\"end_offset\":{}}}",
+                "{},\"memory_max\":{},\"resident_bytes\":{},\"uptime_ms\":{},\"log\":{{\"shard\":{},\"id\":{},\"durable_lsn\":{},\"segment\":{},\"end_offset\":{}}}",
                 self.info_head,
+                self.memory.as_ref().map_or(0, |bound| bound.max()),
+                resident_bytes().unwrap_or(0),
                 now.us / 1000,
                 self.number,
                 end.log_id,

@@ -40,6 +40,7 @@ pub mod embedded;
 mod engine;
 pub mod expression;
 pub mod identity;
+mod memory;
 mod node;
 pub mod repair;
 pub mod server;

@@ -11,6 +11,7 @@ use penstock_net::hello::{AUTH_NONE, FEATURE_EXPIRY, ServerHello};
 use penstock_net::limits::Limits;
 use penstock_shard::opening::{self, Inventory, OpeningError, SegmentFiles, take_inventory};
 use penstock_shard::{Event, Now, Outbox, ShardConfig, SnapshotPolicy, Topology};
+use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::FileId;
 use penstock_storage::log::{LogConfig, SyncMethod};
@@ -21,13 +22,15 @@ use penstock_storage::snapshot::SnapshotName;
 use crate::block::{Arena, ArenaLayout};
 use crate::calibrate::calibrate;
 use crate::checks::{self, Demand, Problem};
-use crate::config::{Config, FRAME_BYTES, IoMode};
+use crate::config::{Config, FRAME_BYTES, IoMode, size_text};
 use crate::directory::{Directory, DirectoryError, DirectoryOptions, SegmentReader, Segments};
 use crate::disk::{self, Disk, DiskOptions};
 use crate::engine::{DeliverSpare, Engine};
+use crate::memory::{self, MemoryBound, Watch};
 use crate::snapshot::{self, SnapshotFolder, SnapshotHandle, SnapshotWriters};
 use crate::spare::{SpareHandle, Spares};
 use crate::stats::Stats;
+use crate::system as process;
 use crate::wall::unix_ms;
 
 /// Why a data directory cannot be served.
@@ -93,6 +96,14 @@ const SNAPSHOT_STOP_US_MAX: u64 = 3_000_000;
 /// Takes a line for people.
 pub(crate) type Say = fn(fmt::Arguments<'_>);
 
+/// The least that index and values of a shard need: an index without keys, and values on their way to
+/// the disk.
+const SHARE_BYTES_MIN: usize = 8 << 20;
+/// Beside the mapping of a shard's disk at least so much can be had, and the largest record.
+const OVERFLOW_BYTES_MIN: usize = 2 << 20;
+/// Blocks of this size go back to the system when they are freed: pages of cells are larger.
+const MAPPED_BLOCK_BYTES: u32 = 192 << 10;
+
 /// What all shards of a data directory start from. Holds the directory's lock and the thread that
 /// makes segment files, so it is to outlive the shards.
 pub(crate) struct Node {
@@ -110,6 +121,7 @@ pub(crate) struct Node {
     sync: SyncMethod,
     clock: Instant,
     unix_ms_at_start: u64,
+    memory: Option<Arc<MemoryBound>>,
 }
 
 impl Node {
@@ -183,7 +195,66 @@ impl Node {
             sync,
             clock: Instant::now(),
             unix_ms_at_start: unix_ms(),
+            memory: None,
         })
+    }
+
+    /// Bounds the memory of the process, before any shard is opened; the bound holds while what is
+    /// returned lives. For a process whose memory is all ours.
+    ///
+    /// # Errors
+    /// [`OpenError::Option`] if so little is left that no shard can work.
+    pub(crate) fn bound_memory(&mut self, say: Say) -> Result<Watch, OpenError> {
+        let max = match self.config.memory_max {
+            0 => memory::default_bytes(),
+            max => max,
+        };
+        process::map_blocks_from(MAPPED_BLOCK_BYTES);
+        let layout = self.arena_layout(Some(max));
+        let buffer_bytes = layout.bytes() + layout.overflow_bytes_max;
+        let bound = MemoryBound::new(max, self.shards(), buffer_bytes as u64)
+            .map_err(system("read how much memory the process takes"))?;
+        if bound.share() < SHARE_BYTES_MIN {
+            return Err(OpenError::Option(format!(
+                "--memory-max {max} leaves each of {} shards {} bytes for index and values, and {SHARE_BYTES_MIN} are the least: raise it, or lower --value-bytes-max",
+                self.shards(),
+                bound.share()
+            )));
+        }
+        say(format_args!(
+            "memory       at most {}{}, of which {} for index and values",
+            size_text(max),
+            match self.config.memory_max {
+                0 => " (three quarters of what there is)",
+                _ => "",
+            },
+            size_text(bound.share() as u64 * u64::from(self.shards()))
+        ));
+        let bound = Arc::new(bound);
+        self.memory = Some(Arc::clone(&bound));
+        bound
+            .watch()
+            .map_err(system("start the thread that watches the memory"))
+    }
+
+    /// The memory of a shard's disk: within a bound on all, what comes beside the mapping is less.
+    fn arena_layout(&self, memory_max: Option<u64>) -> ArenaLayout {
+        let usual = ArenaLayout::default();
+        let Some(max) = memory_max else {
+            return usual;
+        };
+        // The largest record needs a block, and cleaning a chunk beside it.
+        let least = usize::try_from(self.config.record_bytes_max()).unwrap_or(usize::MAX / 4);
+        let share = usize::try_from(max / 32 / u64::from(self.shards())).unwrap_or(usize::MAX);
+        ArenaLayout {
+            overflow_bytes_max: share
+                .clamp(
+                    OVERFLOW_BYTES_MIN,
+                    usual.overflow_bytes_max.max(OVERFLOW_BYTES_MIN),
+                )
+                .max(least + OVERFLOW_BYTES_MIN),
+            ..usual
+        }
     }
 
     /// How many shards there are.
@@ -225,6 +296,7 @@ impl Node {
             write_stall_us_max: u64::from(config.write_stall_timeout_ms) * 1000,
             idle_us_max: u64::from(config.idle_timeout_s) * 1_000_000,
             mailed_items_max: 64 * 1024,
+            memory_max: self.memory.as_ref().map_or(0, |bound| bound.max()),
             hash_seed: identity.hash_seed,
             cleaning: CleaningConfig {
                 space_percent_max: config.space_percent_max,
@@ -257,6 +329,8 @@ impl Node {
             disk_mode: self.disk_mode,
             sync: self.sync,
             stats: Arc::clone(&self.stats),
+            memory: self.memory.clone(),
+            arena: self.arena_layout(self.memory.as_ref().map(|bound| bound.max())),
             clock: self.clock,
             unix_ms_at_start: self.unix_ms_at_start,
         })
@@ -280,6 +354,8 @@ pub(crate) struct ShardStart {
     pub(crate) disk_mode: disk::IoMode,
     pub(crate) sync: SyncMethod,
     pub(crate) stats: Arc<Stats>,
+    pub(crate) memory: Option<Arc<MemoryBound>>,
+    pub(crate) arena: ArenaLayout,
     pub(crate) clock: Instant,
     pub(crate) unix_ms_at_start: u64,
 }
@@ -288,8 +364,7 @@ impl ShardStart {
     /// Opens the disk on the calling thread, which is to run the shard, and replays the log.
     /// Segment files that the shard asks for go to `deliver_spare`.
     pub(crate) fn open(&self, deliver_spare: DeliverSpare) -> Result<Opened, OpenError> {
-        let arena = Arena::new(ArenaLayout::default())
-            .map_err(system("map the memory of a shard's disk"))?;
+        let arena = Arena::new(self.arena).map_err(system("map the memory of a shard's disk"))?;
         let options = DiskOptions {
             mode: self.disk_mode,
             ..DiskOptions::default()
@@ -324,7 +399,10 @@ impl ShardStart {
             self.shard_config.clone(),
             log,
             self.config.segment_bytes,
-            usize::try_from(cache_bytes).unwrap_or(usize::MAX),
+            Budget {
+                cache_bytes_max: usize::try_from(cache_bytes).unwrap_or(usize::MAX),
+                memory_bytes_max: self.memory.as_ref().map_or(usize::MAX, |it| it.share()),
+            },
             arena,
         )?;
         shard.scrub_within(u64::from(self.config.scrub_period_s) * 1_000_000);

@@ -12,7 +12,7 @@ use penstock_storage::store::Usage;
 use crate::disk::DiskCounters;
 
 /// The names of the numbers, in the order of [`Sample::values`].
-const NAMES: [&str; 47] = [
+const NAMES: [&str; 49] = [
     "ops",
     "gets",
     "sets",
@@ -54,6 +54,8 @@ const NAMES: [&str; 47] = [
     "cached_keys",
     "cache_bytes",
     "index_bytes",
+    "memory_bytes",
+    "memory_bytes_max",
     "scrubbed_bytes",
     "scrub_passes",
     "scrub_damaged",
@@ -131,6 +133,8 @@ impl Sample {
             usage.cells as u64,
             usage.cache_bytes as u64,
             usage.index_bytes as u64,
+            usage.memory_bytes as u64,
+            usage.memory_bytes_max as u64,
             scrub.bytes,
             scrub.passes,
             scrub.damaged,

@@ -266,6 +266,34 @@ fn c_path(path: &Path) -> io::Result<CString> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path holds a zero byte"))
 }
 
+/// Bytes of a page of memory.
+pub(crate) fn page_bytes() -> u64 {
+    // SAFETY: the call takes and gives a number only.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// Lets the allocator serve blocks of `bytes` and more by mappings of their own, so that they go back to
+/// the system when they are freed.
+pub(crate) fn map_blocks_from(bytes: u32) {
+    #[cfg(target_env = "gnu")]
+    {
+        let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+        // SAFETY: the call takes numbers only and changes how later blocks are made, not any that is there.
+        unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, bytes) };
+    }
+    #[cfg(not(target_env = "gnu"))]
+    let _ = bytes;
+}
+
+/// Lets the allocator give the free pages that it keeps back to the system.
+pub(crate) fn give_back_free_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call touches free memory of the allocator only, under its own locks.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Ends a connection in both directions, so that whoever waits for it is woken. An error means that
 /// it has ended already.
 pub(crate) fn shut_down_socket(descriptor: std::os::fd::RawFd) {

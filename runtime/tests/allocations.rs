@@ -103,6 +103,7 @@ impl World {
             write_stall_us_max: u64::MAX >> 1,
             idle_us_max: 0,
             mailed_items_max: 1024,
+            memory_max: 0,
             hash_seed: 7,
             cleaning: penstock_storage::cleaning::CleaningConfig::default(),
             snapshots: penstock_shard::SnapshotPolicy::default(),

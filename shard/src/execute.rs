@@ -82,6 +82,8 @@ pub(crate) struct Context<'a> {
     pub(crate) item: u16,
     /// The level that the reply reaches.
     pub(crate) level: AckLevel,
+    /// The bound on the memory of the process, for messages.
+    pub(crate) memory_max: u64,
 }
 
 impl Context<'_> {
@@ -253,6 +255,41 @@ fn full<P: Blocks>(store: &Store<P>, context: Context<'_>, out: &mut Vec<u8>) ->
     }
 }
 
+/// Whether the value of a key may grow, or the key come to be. Without room for it the answer is
+/// `Some`: postponed while others leave, refused when there is no memory for more keys.
+#[inline]
+fn lacks_memory<P: Blocks>(
+    store: &Store<P>,
+    context: Context<'_>,
+    key: &Key<'_>,
+    out: &mut Vec<u8>,
+) -> Option<Ran> {
+    if key.cell.is_none() && !store.has_room_for_key((context.slot, key.hash)) {
+        return Some(no_memory(store, context, out));
+    }
+    store.is_memory_short().then_some(Ran::Postponed)
+}
+
+#[cold]
+fn no_memory<P: Blocks>(store: &Store<P>, context: Context<'_>, out: &mut Vec<u8>) -> Ran {
+    let usage = store.usage();
+    let message = format!(
+        "no memory for another key: memory_max = {} leaves this shard {} bytes, and the index of its {} keys takes {} of at most {}",
+        context.memory_max,
+        store.budget().memory_bytes_max,
+        usage.keys,
+        usage.index_bytes,
+        store.budget().index_bytes_max(),
+    );
+    context
+        .head(Status::Full, Version::default())
+        .write_message(out, &message);
+    Ran::Answered {
+        gate: Lsn(0),
+        status: Status::Full,
+    }
+}
+
 /// Logs the cells and writes the head of the reply over the placeholder at `from`.
 #[inline]
 fn commit<P: Blocks>(
@@ -323,6 +360,9 @@ fn set<P: Blocks>(
         Ok(expiry_ms) => expiry_ms,
         Err(refusal) => return refused(context, refusal, out),
     };
+    if let Some(ran) = lacks_memory(store, context, key, out) {
+        return ran;
+    }
     let purpose = match key.cell.filter(|_| key.exists) {
         Some(id) if request.value.len() <= store.cell(id).value().len().next_multiple_of(8) => {
             Purpose::Keep
@@ -456,6 +496,9 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
         Expiry::Never => held_ms.is_some(),
         Expiry::At(_) | Expiry::In(_) => true,
     };
+    if starts && let Some(ran) = lacks_memory(store, context, &first, out) {
+        return ran;
+    }
     let mut cells = keys.map(|key| key.cell);
     let mut is_there = keys.map(|key| key.exists);
     if starts {

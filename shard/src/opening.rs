@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::io;
 
+use penstock_storage::budget::Budget;
 use penstock_storage::io::{Blocks, FileId, SegmentSource};
 use penstock_storage::log::{Log, LogConfig, Place, SPARES_READY};
 use penstock_storage::planted::{Bug, is_planted};
@@ -198,7 +199,7 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
     shard: ShardConfig,
     log: LogConfig,
     segment_bytes: u64,
-    cache_bytes: usize,
+    budget: Budget,
     blocks: P,
 ) -> Result<Opened<P>, OpeningError> {
     let needed = log.segment_bytes_min();
@@ -225,7 +226,7 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
         snapshot,
         snapshots_refused,
         start,
-    } = replay_log(files, segments, &shard, &log, cache_bytes)?;
+    } = replay_log(files, segments, &shard, &log, budget)?;
     memory.carry_time(recovered.time_ms);
     if recovered.history.epoch_max >= epoch {
         return Err(OpeningError::TermUsed {
@@ -304,7 +305,7 @@ fn replay_log(
     segments: &[Segment],
     shard: &ShardConfig,
     log: &LogConfig,
-    cache_bytes: usize,
+    budget: Budget,
 ) -> Result<Replayed, OpeningError> {
     // A list that cannot be read is none: the log alone gives the same.
     let mut names = files.snapshots().unwrap_or_default();
@@ -316,7 +317,7 @@ fn replay_log(
     };
     let mut snapshots_refused = Vec::new();
     for (name, bytes) in names {
-        match replay_behind(files, segments, shard, log, cache_bytes, (name, bytes)) {
+        match replay_behind(files, segments, shard, log, budget, (name, bytes)) {
             Ok((memory, recovered, entries, log_bytes_behind)) => {
                 start.log_bytes_behind = log_bytes_behind;
                 start.snapshot_bytes = bytes;
@@ -332,8 +333,8 @@ fn replay_log(
         }
     }
     files.expect_bytes(segments.iter().map(|segment| segment.file_bytes).sum());
-    let (memory, recovered) = replay_all(files, segments, shard.hash_seed, cache_bytes)
-        .map_err(OpeningError::Recovery)?;
+    let (memory, recovered) =
+        replay_all(files, segments, shard.hash_seed, budget).map_err(OpeningError::Recovery)?;
     let ends = recovered.history.segments.iter().map(|segment| segment.end);
     start.log_bytes_behind = ends.map(|end| end.end_offset).sum();
     Ok(Replayed {
@@ -353,9 +354,9 @@ pub fn replay_all(
     files: &impl SegmentFiles,
     segments: &[Segment],
     hash_seed: u64,
-    cache_bytes: usize,
+    budget: Budget,
 ) -> Result<(Memory, Recovered), RecoveryError> {
-    let mut memory = Memory::new(cache_bytes);
+    let mut memory = Memory::within(budget);
     let mut replay = replay_into(files, hash_seed, &mut memory);
     let recovered = recover(&mut files.reader(), segments, &mut replay)?;
     drop(replay);
@@ -370,7 +371,7 @@ fn replay_behind(
     segments: &[Segment],
     shard: &ShardConfig,
     log: &LogConfig,
-    cache_bytes: usize,
+    budget: Budget,
     (name, bytes): (SnapshotName, u64),
 ) -> Result<(Memory, Recovered, u64, u64), SnapshotError> {
     let hash_check = hash_check(shard.hash_seed);
@@ -388,7 +389,7 @@ fn replay_behind(
         .iter()
         .map(|segment| unread_bytes(segment.header.sequence, segment.file_bytes));
     let footer = *reader.footer();
-    let mut memory = load(reader, &coverage, cache_bytes)?;
+    let mut memory = load(reader, &coverage, budget)?;
     files.expect_bytes(unread.sum());
     let mut replay = replay_into(files, shard.hash_seed, &mut memory);
     let mut reader = files.reader();

@@ -23,6 +23,7 @@ use penstock_net::reply::{BatchReply, ReplyHead, write_error, write_info_reply, 
 use penstock_net::request::{Request, Verb, Version, likely_key};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
+use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig, Damaged};
 use penstock_storage::io::{Block, Blocks, Completion, FileId, Io, IoFailure, IoToken};
 use penstock_storage::log::{LOG_TOKEN_BIT, Lsn, Poisoned};
@@ -71,6 +72,9 @@ pub struct ShardConfig {
     pub idle_us_max: u64,
     /// Items on their way to one other shard, at most.
     pub mailed_items_max: usize,
+    /// The bound on the memory of the process in bytes, which what is refused for lack of memory
+    /// names; 0 for none. What it leaves to this shard: [`Shard::set_memory_bytes_max`].
+    pub memory_max: u64,
     /// Secret of the key hash.
     pub hash_seed: u64,
     /// When and how fast to clean the log.
@@ -282,6 +286,8 @@ pub struct Shard<P: Blocks> {
     paused: Vec<SessionId>,
     /// Something ended since the last turn, so that a paused connection may go on.
     has_progress: bool,
+    /// After the last turn values were not to grow.
+    waits_for_memory: bool,
     parking: Parking,
     /// Operations out of their frame that found no room in the log, in order; while there are any,
     /// nothing else that writes may pass them.
@@ -329,6 +335,7 @@ impl<P: Blocks> Shard<P> {
             gated: Vec::new(),
             paused: Vec::new(),
             has_progress: false,
+            waits_for_memory: false,
             parking: Parking::default(),
             postponed: VecDeque::new(),
             peers,
@@ -502,6 +509,15 @@ impl<P: Blocks> Shard<P> {
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// Keeps index and values within so many bytes from now on.
+    pub fn set_memory_bytes_max(&mut self, memory_bytes_max: usize) {
+        let budget = Budget {
+            memory_bytes_max,
+            ..self.store.budget()
+        };
+        self.store.set_budget(budget);
     }
 
     /// Looks through all sealed segments once within each `period_us`; 0, as at first, is never.
@@ -882,6 +898,7 @@ impl<P: Blocks> Shard<P> {
             slot,
             item: address.item,
             level,
+            memory_max: self.config.memory_max,
         };
         let ran = run(&mut self.store, context, &request, &mut self.undo, out);
         match ran {
@@ -1335,6 +1352,9 @@ impl<P: Blocks> Shard<P> {
         }
         let hash = &self.hash;
         self.store.settle(&|key| hash.home_of(key));
+        // Who waits for memory goes on when cells have left.
+        self.has_progress |= self.store.is_memory_short() || self.waits_for_memory;
+        self.waits_for_memory = self.store.is_memory_short();
         self.clean(now, outbox);
         if !self.is_stopping {
             self.store.scrub(now.us, &mut outbox.io);

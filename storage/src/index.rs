@@ -304,6 +304,13 @@ impl Index {
         }
     }
 
+    /// Whether a key with this hash finds room without growth, as far as the number of keys goes.
+    #[must_use]
+    pub fn has_free_entry(&self, slot: u16, hash: u32) -> bool {
+        let (_, group, _) = self.slots[usize::from(slot)].group_of(hash);
+        !group.is_full()
+    }
+
     /// Adds an entry for a key that has no entry, known to be in `cell`.
     pub fn insert(&mut self, slot: u16, hash: u32, cell: CellId) {
         self.insert_entry(slot, Entry::cached(hash, cell));
@@ -609,6 +616,12 @@ impl Group {
         size_of_val(&*self.entries)
     }
 
+    /// Whether one entry more would fill it over nine tenths.
+    #[inline]
+    fn is_full(&self) -> bool {
+        (self.used + 1) * 10 > self.homes * 9
+    }
+
     /// Where an entry stands if its place is free; `local` is its hash without the bits that all in
     /// the group share.
     #[inline]
@@ -630,7 +643,7 @@ impl Group {
     }
 
     fn insert(&mut self, bits: u32, entry: Entry) {
-        if (self.used + 1) * 10 > self.homes * 9 {
+        if self.is_full() {
             self.lay_out_with(bits, entry, 0);
             return;
         }

@@ -10,6 +10,7 @@
 //! It does not know: connections, requests, slots' meaning, other shards or nodes.
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod cache;
 mod checksum;
 pub mod cleaning;

@@ -17,6 +17,7 @@ use std::io;
 
 use crc32fast::Hasher;
 
+use crate::budget::Budget;
 use crate::index::{Cursor, PackedPlace};
 use crate::io::{BLOCK_BYTES, Blocks, FileId};
 use crate::log::{LogPosition, Lsn, Place};
@@ -898,10 +899,9 @@ impl<P: Blocks> Store<P> {
 pub fn load<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
     reader: SnapshotReader<R>,
     coverage: &Coverage,
-    cache_bytes: usize,
+    budget: Budget,
 ) -> Result<Memory, SnapshotError> {
-    let mut memory =
-        Memory::behind_snapshot(cache_bytes, reader.header(), reader.footer(), coverage);
+    let mut memory = Memory::behind_snapshot(budget, reader.header(), reader.footer(), coverage);
     reader.entries(|entry| {
         if coverage.admits(entry)? {
             memory.take_in(entry);

@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 
+use crate::budget::Budget;
 use crate::cache::{Cache, Cell};
 use crate::cleaning::{Cleaner, Live};
 use crate::clock::Clock;
@@ -73,6 +74,7 @@ pub struct Store<P: Blocks> {
     blocks: P,
     pub(crate) index: Index,
     pub(crate) cache: Cache,
+    budget: Budget,
     pub(crate) live: Live,
     pub(crate) cleaner: Cleaner<P::Block>,
     pub(crate) scrub: Scrub,
@@ -107,6 +109,7 @@ impl<P: Blocks> Store<P> {
             blocks,
             index: memory.index,
             cache: memory.cache,
+            budget: memory.budget,
             live: memory.live,
             cleaner: Cleaner::new(),
             scrub: Scrub::default(),
@@ -239,6 +242,40 @@ impl<P: Blocks> Store<P> {
     #[inline]
     pub fn room_for(&mut self, purpose: Purpose, bytes: usize) -> Room {
         self.log.room(purpose, bytes)
+    }
+
+    /// Keeps index and values within this from now on, as cells leave.
+    #[inline]
+    pub fn set_budget(&mut self, budget: Budget) {
+        self.budget = budget;
+    }
+
+    /// The bounds of index and values.
+    #[must_use]
+    pub fn budget(&self) -> Budget {
+        self.budget
+    }
+
+    /// Whether the index may grow for more keys. If not, nothing but deletions mends it.
+    #[inline]
+    #[must_use]
+    pub fn has_room_for_keys(&self) -> bool {
+        self.index.memory_bytes() <= self.budget.index_bytes_max()
+    }
+
+    /// Whether the index may take a key of this slot and hash: it may grow, or need not.
+    #[inline]
+    #[must_use]
+    pub fn has_room_for_key(&self, (slot, hash): (u16, u32)) -> bool {
+        self.has_room_for_keys() || self.index.has_free_entry(slot, hash)
+    }
+
+    /// Whether so many cells are to leave that values must not grow before some have: in the next
+    /// turns, or when more of the log is durable.
+    #[inline]
+    #[must_use]
+    pub fn is_memory_short(&self) -> bool {
+        self.cache.used_bytes() > self.budget.cells_in_a_turn(self.index.memory_bytes())
     }
 
     pub(crate) fn take_block(&mut self, bytes: usize) -> Option<P::Block> {
@@ -395,6 +432,8 @@ impl<P: Blocks> Store<P> {
             true => self.log.appended(),
             false => durable,
         };
+        let cells = self.budget.cells(self.index.memory_bytes());
+        self.cache.set_budget(cells);
         evict(&mut self.index, &mut self.cache, may_leave, home_of);
         let index = &mut self.index;
         self.cache.settle(durable, |cache, from, to| {
@@ -516,6 +555,11 @@ impl<P: Blocks> Store<P> {
             cells: self.cache.len(),
             cache_bytes: self.cache.used_bytes(),
             index_bytes: self.index.memory_bytes(),
+            memory_bytes: self.index.memory_bytes() + self.cache.memory_bytes(),
+            memory_bytes_max: match self.budget.memory_bytes_max {
+                usize::MAX => 0,
+                max => max,
+            },
         }
     }
 }
@@ -531,6 +575,10 @@ pub struct Usage {
     pub cache_bytes: usize,
     /// Bytes of the index.
     pub index_bytes: usize,
+    /// Bytes of memory of index and cells, unused room included.
+    pub memory_bytes: usize,
+    /// Most that they may take; 0 if nothing bounds them together.
+    pub memory_bytes_max: usize,
 }
 
 /// Index and cache while a log is replayed into them.
@@ -538,6 +586,7 @@ pub struct Usage {
 pub struct Memory {
     index: Index,
     cache: Cache,
+    budget: Budget,
     live: Live,
     time_ms: u64,
     /// What is replayed stands behind the position of a snapshot that was taken in.
@@ -548,9 +597,16 @@ impl Memory {
     /// Nothing, with a cache of about `cache_bytes`.
     #[must_use]
     pub fn new(cache_bytes: usize) -> Self {
+        Memory::within(Budget::of_cache(cache_bytes))
+    }
+
+    /// Nothing, to be kept within a budget.
+    #[must_use]
+    pub fn within(budget: Budget) -> Self {
         Memory {
             index: Index::new(),
-            cache: Cache::new(cache_bytes),
+            cache: Cache::new(budget.cache_bytes_max),
+            budget,
             live: Live::default(),
             time_ms: 0,
             is_behind_snapshot: false,
@@ -567,7 +623,7 @@ impl Memory {
     /// its position is to be replayed.
     #[must_use]
     pub fn behind_snapshot(
-        cache_bytes: usize,
+        budget: Budget,
         header: &SnapshotHeader,
         footer: &SnapshotFooter,
         coverage: &Coverage,
@@ -578,11 +634,10 @@ impl Memory {
             live.gains_tombstones(segment.file, u64::from(segment.tombstone_bytes));
         }
         Memory {
-            index: Index::new(),
-            cache: Cache::new(cache_bytes),
             live,
             time_ms: footer.time_ms,
             is_behind_snapshot: true,
+            ..Memory::within(budget)
         }
     }
 
@@ -680,6 +735,8 @@ impl Memory {
             None if part.kind() == PartKind::Tombstone => self.live.gains_tombstone(place),
             None => {
                 self.live.gains(place);
+                let cells = self.budget.cells(self.index.memory_bytes());
+                self.cache.set_budget(cells);
                 evict(&mut self.index, &mut self.cache, Lsn::default(), home_of);
                 let id = self.cache.insert(part.key(), part.value(), expiry_ms);
                 let packed = PackedPlace::new(place, new.sequence);

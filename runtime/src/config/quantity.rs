@@ -79,7 +79,7 @@ pub(super) fn parse_duration(text: &str, unit: Unit) -> Option<u64> {
     (total % unit.microseconds() == 0).then(|| total / unit.microseconds())
 }
 
-pub(super) fn size_text(bytes: u64) -> String {
+pub(crate) fn size_text(bytes: u64) -> String {
     let units = [(GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")];
     match units
         .iter()

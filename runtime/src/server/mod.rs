@@ -119,7 +119,8 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     let has_uring = disk::probe().is_ok() && config.io != IoMode::Threads;
     let cpus = checks::allowed_cores().len().clamp(1, 256);
     let shards_of_new = u32::try_from(cpus).expect("at most 256");
-    let node = Node::open(config, shards_of_new, |line| println!("{line}"))?;
+    let mut node = Node::open(config, shards_of_new, |line| println!("{line}"))?;
+    let _memory = node.bound_memory(|line| println!("{line}"))?;
     let config = Arc::clone(&node.config);
     let shards = node.shards();
 

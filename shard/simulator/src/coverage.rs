@@ -53,6 +53,8 @@ kinds! {
     StartReadError,
     /// No segment can be made.
     NoSpace,
+    /// The index may take no more keys.
+    NoMemory,
     /// A write takes very long.
     SlowDisk,
     /// Frames of an earlier segment show behind those of its successor.

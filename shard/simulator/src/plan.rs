@@ -87,6 +87,8 @@ pub struct Plan {
     pub files_max: usize,
     /// Bytes of the value cache of each shard.
     pub cache_bytes: usize,
+    /// Bytes of index and values of each shard, at most.
+    pub memory_bytes_max: usize,
     /// Bytes of memory for the device of each shard.
     pub pool_bytes: usize,
     /// The least level of the server.
@@ -227,6 +229,11 @@ impl Plan {
             snapshot_bytes: Random::new(seed, 6).pick(&[0, 4 << 10, 16 << 10, 64 << 10, 1 << 20]),
             files_max: random.pick(&[0, 0, 0, 5, 8, 14]) * usize::from(shards),
             cache_bytes: random.pick(&[0, 2_000, 8_000, 32_000, 1 << 20]),
+            // Index without keys and what is kept for values, and room for some keys more.
+            memory_bytes_max: match random.chance(150_000) {
+                true => (2 << 20 | 524_400) * 8 / 7 + random.index(6_000),
+                false => usize::MAX,
+            },
             pool_bytes: random.pick(&[0, 16 << 10, 192 << 10, 4 << 20]),
             level_min: random.pick(&[
                 AckLevel::None,

@@ -23,6 +23,7 @@ use penstock_shard::{
     Event as ShardEvent, Mail, Now, Outbox, SessionId, Shard, ShardConfig, SnapshotPolicy,
     SnapshotWrite, Topology,
 };
+use penstock_storage::budget::Budget as MemoryBudget;
 use penstock_storage::index::{Cursor, PackedPlace};
 use penstock_storage::io::{FileId, Io, SegmentSource};
 use penstock_storage::log::{LogConfig, Lsn};
@@ -331,6 +332,7 @@ impl World {
         oracle.may_fail_to_read = plan.budget == Budget::Detectable
             || (plan.disk.read_error + plan.disk.bad_read > 0 && !plan.disk.is_passing);
         oracle.may_be_full = plan.files_max > 0
+            || plan.memory_bytes_max < usize::MAX
             || plan
                 .blows
                 .iter()
@@ -753,6 +755,7 @@ impl World {
                 write_stall_us_max: 5_000_000,
                 idle_us_max: 60_000_000,
                 mailed_items_max: self.plan.mailed_items_max,
+                memory_max: 0,
                 hash_seed: self.hash_seed,
                 snapshots: SnapshotPolicy {
                     log_bytes: self.plan.snapshot_bytes,
@@ -781,7 +784,7 @@ impl World {
                 config,
                 log,
                 segment_bytes,
-                self.plan.cache_bytes,
+                self.budget(),
                 pool,
             )?;
             if let Some((name, _)) = snapshot {
@@ -848,9 +851,16 @@ impl World {
         drop(disk);
         let segments = survey.logs.get(&log_id).map_or(&[][..], Vec::as_slice);
         let files = Files(Rc::clone(&self.disk));
-        let replayed = opening::replay_all(&files, segments, self.hash_seed, self.plan.cache_bytes);
+        let replayed = opening::replay_all(&files, segments, self.hash_seed, self.budget());
         self.disk.borrow_mut().start_read_errors = read_errors;
         Some(replayed)
+    }
+
+    fn budget(&self) -> MemoryBudget {
+        MemoryBudget {
+            cache_bytes_max: self.plan.cache_bytes,
+            memory_bytes_max: self.plan.memory_bytes_max,
+        }
     }
 
     fn serve(&mut self, cores: Vec<Core>) {
@@ -1068,6 +1078,9 @@ impl World {
         }
         core.turn_us = None;
         core.shard.step(now, ShardEvent::TurnEnds, &mut core.outbox);
+        if !core.shard.store().has_room_for_keys() {
+            self.coverage.borrow_mut().fault(Fault::NoMemory);
+        }
         let timely = core.judge_time(now);
         let mut outbox = std::mem::take(&mut core.outbox);
         core.is_stopped |= outbox.is_stopped;
@@ -1960,6 +1973,10 @@ impl World {
             disk.faults = DiskFaults::default();
             disk.bytes_max = 0;
             disk.is_full = false;
+        }
+        self.plan.memory_bytes_max = usize::MAX;
+        for core in self.node.iter_mut().flat_map(|node| &mut node.cores) {
+            core.shard.set_memory_bytes_max(usize::MAX);
         }
         self.plan.slow_network = 0;
         if self.paused_until_us > self.now_us {

@@ -159,7 +159,7 @@ impl Server {
             shard_config(),
             log,
             bytes,
-            CACHE_BYTES,
+            penstock_storage::budget::Budget::of_cache(CACHE_BYTES),
             Heap,
         );
         let mut shard = opened.map_err(|error| error.to_string())?.shard;
@@ -406,6 +406,7 @@ fn shard_config() -> ShardConfig {
         write_stall_us_max: 1_000_000_000,
         idle_us_max: 0,
         mailed_items_max: 64,
+        memory_max: 0,
         hash_seed: 7,
         cleaning: penstock_storage::cleaning::CleaningConfig::default(),
         snapshots: penstock_shard::SnapshotPolicy::default(),

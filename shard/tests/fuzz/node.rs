@@ -406,6 +406,7 @@ fn shard_config(shard: u16, topology: Topology) -> ShardConfig {
         write_stall_us_max: 1_000_000,
         idle_us_max: 10_000_000,
         mailed_items_max: 4096,
+        memory_max: 0,
         hash_seed: HASH_SEED,
         cleaning: penstock_storage::cleaning::CleaningConfig::default(),
         snapshots: penstock_shard::SnapshotPolicy::default(),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use penstock_storage::budget::Budget;
 use penstock_storage::index::CellId;
 use penstock_storage::io::{Block, FileId, Io, IoToken, SegmentSource};
 use penstock_storage::log::{Log, LogConfig, LogStart, Place, Room, SyncMethod};
@@ -323,7 +324,8 @@ impl Shop {
             let coverage = Coverage::of(reader.header(), OWNER, *name, HASH_CHECK, segments);
             let coverage = coverage.expect("it is of this log");
             header = Some((reader.header().clone(), *reader.footer()));
-            memory = load(reader, &coverage, CACHE_BYTES).expect("it was finished");
+            memory =
+                load(reader, &coverage, Budget::of_cache(CACHE_BYTES)).expect("it was finished");
         }
         let mut reads = 0;
         let mut replay = |part: &PartView<'_>, place| {
