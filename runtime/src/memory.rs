@@ -130,7 +130,7 @@ impl MemoryBound {
     }
 
     fn leave(&self, others: u64) {
-        let data_max = self.max.saturating_sub(self.slack() + others);
+        let data_max = self.max.saturating_sub(self.slack()).saturating_sub(others);
         self.data_max.store(data_max, Ordering::Relaxed);
     }
 
