@@ -13,7 +13,7 @@ use penstock_shard::opening::{self, Inventory, OpeningError, SegmentFiles, take_
 use penstock_shard::{Event, Now, Outbox, ShardConfig, SnapshotPolicy, Topology};
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
-use penstock_storage::io::FileId;
+use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::log::{LogConfig, SyncMethod};
 use penstock_storage::recovery::Survey;
 use penstock_storage::segment::Owner;
@@ -176,7 +176,11 @@ impl Node {
             shards,
             config.segment_bytes,
         )?;
-        let spares = Spares::start(directory.segments(), config.disk_bytes_max)
+        let short_bytes = config
+            .segment_bytes_min()
+            .next_multiple_of(BLOCK_BYTES as u64);
+        let kept_bytes = u64::from(shards) * short_bytes;
+        let spares = Spares::start(directory.segments(), config.disk_bytes_max, kept_bytes)
             .map_err(system("start the thread that prepares segments"))?;
         let snapshot_writers = SnapshotWriters::start(directory.snapshots().clone())
             .map_err(system("start the thread that writes snapshots"))?;

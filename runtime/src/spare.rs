@@ -89,11 +89,12 @@ pub struct Spares {
 
 impl Spares {
     /// Starts the helper. New files get numbers above those of all files that are there. All segment
-    /// files together take at most `bytes_max`, if that is not 0.
+    /// files together take at most `bytes_max`, if that is not 0. The last `short_bytes` of it, or of
+    /// what is free on the disk, are left to short files for starved shards.
     ///
     /// # Errors
     /// The folder cannot be listed, or no thread can be started.
-    pub fn start(segments: &Segments, bytes_max: u64) -> io::Result<Self> {
+    pub fn start(segments: &Segments, bytes_max: u64, short_bytes: u64) -> io::Result<Self> {
         let (orders, inbox) = flume::bounded(ORDERS_MAX);
         let next_file = segments.next_file()?.0;
         let segments = segments.clone();
@@ -103,6 +104,7 @@ impl Spares {
                 Helper {
                     segments,
                     bytes_max,
+                    short_bytes,
                     next_file,
                     wanted: VecDeque::new(),
                 }
@@ -178,6 +180,7 @@ impl SpareHandle {
 struct Helper {
     segments: Segments,
     bytes_max: u64,
+    short_bytes: u64,
     next_file: u32,
     wanted: VecDeque<Wanted>,
 }
@@ -214,8 +217,8 @@ impl Helper {
             let wanted = self.wanted.get(first)?;
             (wanted.bytes, wanted.least_bytes)
         };
-        let made = match self.make(bytes) {
-            Err(error) if starved.is_some() && is_full(&error) => self.make(least_bytes),
+        let made = match self.make(bytes, self.short_bytes) {
+            Err(error) if starved.is_some() && is_full(&error) => self.make(least_bytes, 0),
             made => made,
         };
         match made {
@@ -244,9 +247,14 @@ impl Helper {
         }
     }
 
-    /// A new file of zeros, complete and durable before it gets its name.
-    fn make(&mut self, bytes: u64) -> io::Result<Spare> {
-        if self.bytes_max > 0 && self.segments.bytes()? + bytes > self.bytes_max {
+    /// A new file of zeros, complete and durable before it gets its name, beside which `kept_bytes`
+    /// stay free.
+    fn make(&mut self, bytes: u64, kept_bytes: u64) -> io::Result<Spare> {
+        let wanted_bytes = bytes + kept_bytes;
+        let free_bytes = system::free_bytes(self.segments.folder())?;
+        let is_beyond =
+            self.bytes_max > 0 && self.segments.bytes()? + wanted_bytes > self.bytes_max;
+        if is_beyond || free_bytes < wanted_bytes {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let file = FileId(self.next_file);

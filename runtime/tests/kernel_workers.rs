@@ -35,7 +35,7 @@ fn durable_writes_into_a_spare_segment_need_no_helper_thread_of_the_kernel() {
         }
     };
     let (outcome, inbox) = flume::unbounded();
-    let spares = Spares::start(directory.segments(), 0).expect("start");
+    let spares = Spares::start(directory.segments(), 0, 0).expect("start");
     let deliver = move |came| outcome.send(came).expect("the test waits");
     spares.handle().request(4 << 20, 4 << 20, Box::new(deliver));
     let SpareOutcome::Ready(spare) = inbox.recv_timeout(LONG).expect("a spare comes") else {

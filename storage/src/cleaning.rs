@@ -393,7 +393,14 @@ impl<P: Blocks> Store<P> {
         }
         let cleaner = &self.cleaner;
         let is_busy = cleaner.victim.is_some() || !cleaner.moves.is_empty();
-        let relief_comes = is_busy || !cleaner.is_hopeless;
+        // Without a place for its copies it gives nothing back, until a segment can be had again.
+        let is_blocked = self.log().is_starved()
+            && cleaner.moves.is_empty()
+            && cleaner
+                .victim
+                .as_ref()
+                .is_some_and(|victim| victim.is_memory_short || victim.blocked_since_us.is_some());
+        let relief_comes = (is_busy || !cleaner.is_hopeless) && !is_blocked;
         self.log_mut().expect_relief(relief_comes);
         held_block && !self.cleaner.holds_block()
     }

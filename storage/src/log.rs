@@ -915,12 +915,18 @@ impl<P: Blocks> Log<P> {
             self.seal_open();
         }
         let block_bytes = padded_bytes(bytes).max(self.config.frame_bytes);
+        // With no other segment behind it, this one must take what tells a release.
+        let telling_bytes = match self.spares.is_empty() && self.keeps_reserve {
+            true => padded_bytes(self.history.body_bytes()) as u64,
+            false => 0,
+        };
         let fits = |segment: &OpenSegment| {
             let tail_bytes = match is_planted(Bug::SegmentEndOffByOne) {
                 true => 0,
                 false => SEGMENT_TAIL_BYTES,
             };
-            segment.end_offset + block_bytes as u64 + tail_bytes <= segment.header.segment_bytes
+            let taken = segment.end_offset + block_bytes as u64 + tail_bytes;
+            taken + telling_bytes <= segment.header.segment_bytes
         };
         if !self.segment.as_ref().is_some_and(fits) {
             let needed = match purpose {

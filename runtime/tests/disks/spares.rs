@@ -49,7 +49,7 @@ fn a_spare_is_whole_zero_and_under_its_name_before_it_is_handed_out() {
     let directory = folder.data();
     let segments = directory.segments();
     fs::write(segments.path(FileId(41)), "an earlier segment").expect("write");
-    let spares = Spares::start(segments, 0).expect("start");
+    let spares = Spares::start(segments, 0, 0).expect("start");
     // Not a multiple of the size of one write.
     let bytes = (3 << 20) + 4096;
     let spare = ready(&ask(&spares.handle(), bytes));
@@ -64,7 +64,7 @@ fn a_spare_is_whole_zero_and_under_its_name_before_it_is_handed_out() {
 fn two_shards_that_ask_together_get_files_and_salts_of_their_own() {
     let folder = Folder::new("two_shards");
     let directory = folder.data();
-    let spares = Spares::start(directory.segments(), 0).expect("start");
+    let spares = Spares::start(directory.segments(), 0, 0).expect("start");
     let handles = [spares.handle(), spares.handle()];
     let asked: Vec<_> = (0..6)
         .map(|turn| ask(&handles[turn % 2], 1 << 20))
@@ -91,7 +91,7 @@ fn two_shards_that_ask_together_get_files_and_salts_of_their_own() {
 fn a_released_file_is_removed_and_its_number_is_not_used_again() {
     let folder = Folder::new("removed");
     let directory = folder.data();
-    let spares = Spares::start(directory.segments(), 0).expect("start");
+    let spares = Spares::start(directory.segments(), 0, 0).expect("start");
     let shard = spares.handle();
     let first = ready(&ask(&shard, 1 << 20));
     shard.release(first.file);
@@ -105,7 +105,7 @@ fn a_released_file_is_removed_and_its_number_is_not_used_again() {
 fn stopping_leaves_nothing_half_made_behind() {
     let folder = Folder::new("stopped");
     let directory = folder.data();
-    let spares = Spares::start(directory.segments(), 0).expect("start");
+    let spares = Spares::start(directory.segments(), 0, 0).expect("start");
     let shard = spares.handle();
     let asked: Vec<_> = (0..20).map(|_| ask(&shard, 1 << 20)).collect();
     drop(spares);
@@ -123,7 +123,8 @@ fn stopping_leaves_nothing_half_made_behind() {
 fn a_full_directory_gives_a_starved_shard_one_short_file_and_others_none() {
     let folder = Folder::new("starved");
     let directory = folder.data();
-    let spares = Spares::start(directory.segments(), 5 << 19).expect("start");
+    let spares =
+        Spares::start(directory.segments(), (9 << 18) + (1 << 19), 1 << 18).expect("start");
     let (shard, other) = (spares.handle(), spares.handle());
     for _ in 0..2 {
         ready(&ask(&other, 1 << 20));

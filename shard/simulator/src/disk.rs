@@ -242,10 +242,10 @@ impl Disk {
         }
     }
 
-    /// A new segment file of zeros, or `None` if the disk is full.
-    pub fn create(&mut self, bytes: u64) -> Option<FileId> {
+    /// A new segment file of zeros, or `None` if the disk would have less than `kept_bytes` free.
+    pub fn create(&mut self, bytes: u64, kept_bytes: u64) -> Option<FileId> {
         let used: usize = self.files.values().map(|file| file.image.len()).sum();
-        let more = usize::try_from(bytes).expect("small files");
+        let more = usize::try_from(bytes + kept_bytes).expect("small files");
         let is_crowded = self.bytes_max > 0 && used + more > self.bytes_max;
         if self.is_full || is_crowded {
             self.hit(Fault::NoSpace);

@@ -954,8 +954,8 @@ impl World {
         if !self.is_run(run) {
             return;
         }
-        let made = |bytes: u64| {
-            let file = self.disk.borrow_mut().create(bytes);
+        let made = |bytes: u64, kept_bytes: u64| {
+            let file = self.disk.borrow_mut().create(bytes, kept_bytes);
             file.map(|file| (file, bytes))
         };
         let is_starved = self.node.as_ref().is_some_and(|node| {
@@ -964,8 +964,9 @@ impl World {
         });
         let short_bytes = self.log_config(0).segment_bytes_min();
         let short_bytes = short_bytes.next_multiple_of(4096);
-        let short = || is_starved.then(|| made(short_bytes)).flatten();
-        match made(self.segment_bytes()).or_else(short) {
+        let kept_bytes = u64::from(self.plan.shards) * short_bytes;
+        let short = || is_starved.then(|| made(short_bytes, 0)).flatten();
+        match made(self.segment_bytes(), kept_bytes).or_else(short) {
             Some((file, bytes)) => {
                 let salt = self.chance.bits();
                 self.step(shard, ShardEvent::Spare { file, salt, bytes });
