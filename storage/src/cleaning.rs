@@ -459,8 +459,15 @@ impl<P: Blocks> Store<P> {
                 // What was there before it is gone with its segments; what came after it is newer.
                 let mut candidates = self.index.candidates(part.slot(), hash);
                 let is_over = candidates.any(|candidate| match candidate.home {
-                    Home::Memory(id) => self.cache.cell(id).key() == part.key(),
-                    Home::Disk(_) => false,
+                    Home::Memory(id) if self.cache.cell(id).key() == part.key() => {
+                        let version = self.version(id);
+                        assert!(
+                            (version.epoch, version.sequence) > (part.epoch(), part.sequence()),
+                            "a deletion that is durable has left the index"
+                        );
+                        true
+                    }
+                    _ => false,
                 });
                 if is_oldest || is_over || is_planted(Bug::DropTombstone) {
                     Fate::Dead

@@ -83,8 +83,8 @@ pub struct Store<P: Blocks> {
     clock: Clock,
     /// The newest time that the log carried when it was opened.
     found_ms: u64,
-    /// Deletions in log order, by slot and hash, that leave the index once they are durable.
-    deletions: VecDeque<(Lsn, u16, u32)>,
+    /// Deletions in log order, by slot, hash and sequence, that leave the index once they are durable.
+    deletions: VecDeque<(Lsn, u16, u32, u64)>,
     places: [Place; PARTS_MAX],
 }
 
@@ -386,7 +386,8 @@ impl<P: Blocks> Store<P> {
                 packed = cell.place();
             }
             if cell.is_deleted() {
-                self.deletions.push_back((lsn, slot, hash));
+                self.deletions
+                    .push_back((lsn, slot, hash, version.sequence));
             }
             self.cache.set_change(id, version, packed, Some(lsn));
         }
@@ -402,23 +403,24 @@ impl<P: Blocks> Store<P> {
     pub fn settle(&mut self, home_of: &impl Fn(&[u8]) -> (u16, u32)) {
         let durable = self.log.durable();
         let is_over = |lsn| lsn <= durable || is_planted(Bug::ForgetDeletionEarly);
-        while let Some(&(lsn, slot, hash)) = self.deletions.front()
+        while let Some(&(lsn, slot, hash, sequence)) = self.deletions.front()
             && is_over(lsn)
         {
-            // A key that was set again since lives on; a later deletion has its own entry here.
+            // A key that was set again since lives on; a later deletion has its own entry here. None
+            // that is durable may stay: cleaning would take it for something newer than itself.
             let deleted =
                 self.index
                     .candidates(slot, hash)
                     .find_map(|candidate| match candidate.home {
-                        Home::Memory(id) if self.cache.cell(id).is_deleted() => {
+                        Home::Memory(id)
+                            if self.cache.cell(id).is_deleted()
+                                && self.version(id).sequence == sequence =>
+                        {
                             Some((candidate.position, id))
                         }
                         _ => None,
                     });
             if let Some((position, id)) = deleted {
-                if !is_over(self.cache.lsn(id)) {
-                    break;
-                }
                 if let Some(place) = self.cache.cell(id).place().place() {
                     self.live.loses(place);
                     self.live.gains_tombstone(place);
