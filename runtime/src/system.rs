@@ -112,6 +112,18 @@ pub(crate) fn allocate(file: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     check(unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes) })
 }
 
+/// Has the kernel begin to read all of a file from `offset` on.
+pub(crate) fn read_ahead(file: BorrowedFd<'_>, offset: u64) -> io::Result<()> {
+    let offset = i64::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+    // SAFETY: the descriptor is open; no memory is involved.
+    let error =
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, 0, libc::POSIX_FADV_WILLNEED) };
+    match error {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
 /// Eight bytes that nobody can foresee.
 pub(crate) fn random_u64() -> io::Result<u64> {
     let mut bytes = [0; 8];

@@ -110,4 +110,6 @@ pub trait SegmentSource {
     /// Fills `into` from `offset`; `into` may be of any length and alignment. Returns how many
     /// bytes the file had (short only at its end).
     fn read_at(&mut self, file: FileId, offset: u64, into: &mut [u8]) -> std::io::Result<usize>;
+    /// All of the file is going to be read from `offset` on, in order.
+    fn will_read(&mut self, _file: FileId, _offset: u64) {}
 }

@@ -677,7 +677,11 @@ impl<P: Blocks> Log<P> {
     /// Spare segments that somebody should prepare now.
     #[must_use]
     pub fn spares_wanted(&self) -> usize {
-        SPARES_READY.saturating_sub(self.spares.len())
+        // The first one before the others: another log may have none yet.
+        match self.segment.is_none() && self.spares.is_empty() {
+            true => 1,
+            false => SPARES_READY.saturating_sub(self.spares.len()),
+        }
     }
 
     /// A zero-written file is ready; its length `bytes` is [`LogConfig::segment_bytes_min`] to

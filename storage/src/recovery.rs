@@ -277,6 +277,7 @@ const LOOK_BYTES: usize = 64 << 10;
 fn is_used(source: &mut impl SegmentSource, file: FileId, end: u64) -> Result<bool, RecoveryError> {
     let mut chunk = vec![0; LOOK_BYTES];
     let mut at = BLOCK_BYTES as u64;
+    source.will_read(file, at);
     while at < end {
         let read = read_at(source, file, at, &mut chunk)?;
         if !chunk[..read].chunks(BLOCK_BYTES).all(is_zero) {
@@ -819,6 +820,7 @@ impl<S: SegmentSource> Replay<'_, S> {
             self.found.start.is_unproven = position.is_unproven;
             summary = None;
         }
+        self.source.will_read(segment.file, offset);
         let mut window = Window {
             file: segment.file,
             start: 0,
