@@ -2,11 +2,15 @@
 //!
 //! A device with power-loss protection takes a write with RWF_DSYNC as fast as any other, while a
 //! sync costs it a round trip; a device without it may take four times as long for a forced write
-//! as for a write and a flush. No table tells them apart, thirty-two writes do.
+//! as for a write and a flush. No table tells them apart, thirty-two writes do. They take their
+//! time, so what was measured is kept in the file `CALIBRATION` of the data directory, with what it
+//! was measured on, and a start on the same takes it from there.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use penstock_storage::io::{
@@ -57,6 +61,58 @@ pub fn calibrate(disk: &mut Disk, arena: &Arena, segments: &Segments) -> io::Res
     let measured = measure(disk, &mut arena.clone());
     disk.detach(SCRATCH);
     measured
+}
+
+/// What [`keep`] kept in the data directory `data`, if it was measured on this `device`.
+#[must_use]
+pub fn kept(data: &Path, device: &str) -> Option<Calibration> {
+    read(&fs::read_to_string(data.join(FILE)).ok()?, device)
+}
+
+/// Keeps what was measured on `device`, a line of text. It is not made durable: if it is lost, the
+/// next start measures again.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn keep(data: &Path, device: &str, found: &Calibration) -> io::Result<()> {
+    let tmp = data.join(FILE).with_extension("tmp");
+    fs::write(&tmp, text(device, found))?;
+    fs::rename(tmp, data.join(FILE))
+}
+
+const FILE: &str = "CALIBRATION";
+const NAMES: [&str; 3] = ["durable_write_us", "write_then_sync_us", "read_us"];
+
+fn text(device: &str, found: &Calibration) -> String {
+    let times = [
+        found.durable_write_us,
+        found.write_then_sync_us,
+        found.read_us,
+    ];
+    let mut text = format!("device = {device}\n");
+    for (name, time) in NAMES.iter().zip(times) {
+        let _ = writeln!(text, "{name} = {time}");
+    }
+    text
+}
+
+/// Reads [`text`], in no other spelling.
+fn read(kept: &str, device: &str) -> Option<Calibration> {
+    let mut lines = kept.lines();
+    lines.next().filter(|line| line.starts_with("device = "))?;
+    let mut times = [0; NAMES.len()];
+    for (name, time) in NAMES.iter().zip(&mut times) {
+        let number = lines.next()?.strip_prefix(name)?.strip_prefix(" = ")?;
+        *time = number.parse().ok()?;
+    }
+    let [durable_write_us, write_then_sync_us, read_us] = times;
+    let found = Calibration {
+        durable_write_us,
+        write_then_sync_us,
+        read_us,
+        method: choose(durable_write_us, write_then_sync_us),
+    };
+    (text(device, &found) == kept).then_some(found)
 }
 
 fn measure(disk: &mut Disk, arena: &mut Arena) -> io::Result<Calibration> {
@@ -187,6 +243,26 @@ mod tests {
         assert_eq!(choose(100, 90), SyncMethod::DurableWrite);
         assert_eq!(choose(100, 89), SyncMethod::WriteThenSync);
         assert_eq!(choose(4018, 1700), SyncMethod::WriteThenSync);
+    }
+
+    #[test]
+    fn what_was_measured_is_taken_for_the_same_device_only() {
+        let found = Calibration {
+            durable_write_us: 4_018,
+            write_then_sync_us: 1_700,
+            read_us: 82,
+            method: SyncMethod::WriteThenSync,
+        };
+        let kept = text("a disk", &found);
+        assert_eq!(read(&kept, "a disk"), Some(found));
+        assert_eq!(read(&kept, "another disk"), None);
+        for len in 0..kept.len() {
+            assert_eq!(read(&kept[..len], "a disk"), None, "cut to {len}");
+        }
+        for other in ["durable_write_us = ", "+", "read_us", "\n"] {
+            let spoiled = kept.replacen(other, "x", 1);
+            assert!(spoiled == kept || read(&spoiled, "a disk").is_none());
+        }
     }
 
     #[test]

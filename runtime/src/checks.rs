@@ -379,6 +379,33 @@ fn block_device(folder: &Path) -> Check {
     )
 }
 
+/// What tells the device of a folder from another one, in one line: its numbers, and of its disk the
+/// name, size, model, serial number and what of its queue decides about durable writes.
+pub(crate) fn device_identity(folder: &Path) -> String {
+    let number = fs::metadata(folder).map_or(0, |found| found.dev());
+    let mut identity = format!("{}:{}", libc::major(number), libc::minor(number));
+    if let Ok(magic) = system::file_system_magic(folder) {
+        identity += &format!(", file system {magic:#x}");
+    }
+    let Some(device) = device_folder(folder) else {
+        return identity;
+    };
+    for attribute in [
+        "size",
+        "device/model",
+        "device/serial",
+        "serial",
+        "queue/write_cache",
+        "queue/fua",
+        "queue/scheduler",
+    ] {
+        let text = fs::read_to_string(device.join(attribute)).unwrap_or_default();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        identity += &format!(", {text}");
+    }
+    identity
+}
+
 /// Where sysfs describes the whole disk that a folder is on; none for file systems without one.
 fn device_folder(folder: &Path) -> Option<PathBuf> {
     let number = fs::metadata(folder).ok()?.dev();

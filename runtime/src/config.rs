@@ -125,6 +125,8 @@ options! {
     scrub_period_s: u32 = "168h", Kind::Duration(Unit::Seconds, 0, 31_536_000), Tuning;
     /// How long a shard with nothing to do watches for work before it sleeps. 0 sleeps at once.
     spin_us: u32 = "200us", Kind::Duration(Unit::Microseconds, 0, 10_000), Tuning;
+    /// Time the disk at this start, though an earlier one timed the same device.
+    calibrate: bool = "false", Kind::Switch, Tuning;
 }
 
 impl Config {

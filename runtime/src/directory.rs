@@ -9,13 +9,14 @@
 //!   segments/staging/        second names of files while a backup copies them, see `backup.rs`
 //!   snapshots/3-00000009.idx of the index of log 3, see `snapshot.rs`
 //!   snapshots/*.tmp          being made; removed at the next start
+//!   CALIBRATION              how fast the disk was, see `calibrate.rs`; may be deleted
 //!   lostfound/0001/          what a repair replaced, see `repair.rs`
 //! ```
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -376,6 +377,12 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// From here on it counts.
+    pub fn begin(&self) {
+        self.expected.store(0, Ordering::Relaxed);
+        self.read.store(0, Ordering::Relaxed);
+    }
+
     /// So many more bytes are to be read.
     pub fn expect(&self, bytes: u64) {
         self.expected.fetch_add(bytes, Ordering::Relaxed);
@@ -393,16 +400,12 @@ impl Progress {
     }
 }
 
-impl SegmentSource for SegmentReader {
-    fn files(&mut self) -> io::Result<Vec<(FileId, u64)>> {
-        self.segments.list()
-    }
-
-    fn read_at(&mut self, id: FileId, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let path = self.segments.path(id);
+impl SegmentReader {
+    fn file(&mut self, id: FileId) -> io::Result<&File> {
         let file = match self.open.take() {
             Some((open, file)) if open == id => file,
             _ => {
+                let path = self.segments.path(id);
                 let file = File::open(&path).map_err(|error| named(&path, &error))?;
                 if self.synced.insert(id) {
                     file.sync_all().map_err(|error| named(&path, &error))?;
@@ -410,7 +413,25 @@ impl SegmentSource for SegmentReader {
                 file
             }
         };
-        let (_, file) = self.open.insert((id, file));
+        Ok(&self.open.insert((id, file)).1)
+    }
+}
+
+impl SegmentSource for SegmentReader {
+    fn files(&mut self) -> io::Result<Vec<(FileId, u64)>> {
+        self.segments.list()
+    }
+
+    fn will_read(&mut self, id: FileId, offset: u64) {
+        // Without it reading is slower, no more. Whatever fails is told by the read.
+        if let Ok(file) = self.file(id) {
+            let _ = system::read_ahead(file.as_fd(), offset);
+        }
+    }
+
+    fn read_at(&mut self, id: FileId, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let path = self.segments.path(id);
+        let file = self.file(id)?;
         let mut filled = 0;
         while filled < into.len() {
             match file.read_at(&mut into[filled..], offset + filled as u64) {

@@ -20,7 +20,7 @@ use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::SnapshotName;
 
 use crate::block::{Arena, ArenaLayout};
-use crate::calibrate::calibrate;
+use crate::calibrate::{self, calibrate};
 use crate::checks::{self, Demand, Problem};
 use crate::config::{Config, FRAME_BYTES, IoMode, size_text};
 use crate::directory::{Directory, DirectoryError, DirectoryOptions, SegmentReader, Segments};
@@ -159,8 +159,9 @@ impl Node {
         banner(&config, &directory, shards, say);
         // On a thread of its own: the kernel keeps the workers that a sync needed for as long as the
         // thread lives, and the shards are to show none.
+        let is_anew = config.calibrate;
         let sync = std::thread::scope(|scope| {
-            let timed = scope.spawn(|| calibrate_disk(&directory, disk_mode, say));
+            let timed = scope.spawn(|| calibrate_disk(&directory, disk_mode, is_anew, say));
             timed.join().expect("calibration does not panic")
         })?;
         let owner = Owner {
@@ -176,6 +177,7 @@ impl Node {
             shards,
             config.segment_bytes,
         )?;
+        directory.segments().progress().begin();
         let short_bytes = config
             .segment_bytes_min()
             .next_multiple_of(BLOCK_BYTES as u64);
@@ -517,10 +519,12 @@ pub(crate) struct Opened {
     pub(crate) text: String,
 }
 
-/// Times the disk once, before the shards share it, and says which way of syncing it is best at.
+/// Times the disk once, before the shards share it, unless an earlier start did and it is not to be
+/// done anew, and says which way of syncing it is best at.
 fn calibrate_disk(
     directory: &Directory,
     mode: disk::IoMode,
+    is_anew: bool,
     say: Say,
 ) -> Result<SyncMethod, OpenError> {
     let arena = Arena::new(ArenaLayout::default()).map_err(system("map the memory of a disk"))?;
@@ -534,23 +538,46 @@ fn calibrate_disk(
     disk.problems()
         .iter()
         .for_each(|problem| tell_problem(problem, say));
-    let calibration = match calibrate(&mut disk, &arena, directory.segments()) {
-        // What is on a full disk can still be read.
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-            say(format_args!(
-                "sync method  durable writes: not timed, because the disk is full"
-            ));
-            return Ok(SyncMethod::DurableWrite);
-        }
-        timed => timed.map_err(system("time the disk"))?,
+    let segments = directory.segments();
+    let device = format!(
+        "{}, direct {}, {}",
+        checks::device_identity(segments.folder()),
+        segments.is_direct(),
+        disk.describe()
+    );
+    let kept = calibrate::kept(directory.path(), &device).filter(|_| !is_anew);
+    let calibration = match kept {
+        Some(kept) => kept,
+        None => match calibrate(&mut disk, &arena, segments) {
+            // What is on a full disk can still be read.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                say(format_args!(
+                    "sync method  durable writes: not timed, because the disk is full"
+                ));
+                return Ok(SyncMethod::DurableWrite);
+            }
+            timed => {
+                let timed = timed.map_err(system("time the disk"))?;
+                // If it cannot be kept, the next start times it again.
+                let _ = calibrate::keep(directory.path(), &device, &timed);
+                timed
+            }
+        },
     };
     let method = match calibration.method {
         SyncMethod::DurableWrite => "durable writes",
         SyncMethod::WriteThenSync => "write, then fdatasync",
     };
     say(format_args!(
-        "sync method  {method}: 4 KiB durable in {} us by durable writes, {} us by write and fdatasync; read in {} us",
-        calibration.durable_write_us, calibration.write_then_sync_us, calibration.read_us
+        "sync method  {method}: 4 KiB durable in {} us by durable writes, {} us by write and fdatasync; read in {} us{}",
+        calibration.durable_write_us,
+        calibration.write_then_sync_us,
+        calibration.read_us,
+        if kept.is_some() {
+            ", as an earlier start timed it (--calibrate times it anew)"
+        } else {
+            ""
+        }
     ));
     Ok(calibration.method)
 }

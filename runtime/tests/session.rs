@@ -465,6 +465,7 @@ fn a_start_reads_a_snapshot_and_does_without_a_damaged_one() {
         "{}",
         server.said
     );
+    assert!(server.said.contains(", as an earlier start timed it"));
     holds(&server);
     // Killed.
     drop(server);
