@@ -116,6 +116,7 @@ fn check_quantity(name: &str, text: &str, flags: &[(&'static str, String)], sett
         "segment_bytes" => config.segment_bytes.into(),
         "snapshot_bytes" => config.snapshot_bytes.into(),
         "disk_bytes_max" => config.disk_bytes_max.into(),
+        "memory_max" => config.memory_max.into(),
         "cleaning_bytes_per_s" => config.cleaning_bytes_per_s.into(),
         "scrub_period_s" => config.scrub_period_s.into(),
         "spin_us" => config.spin_us.into(),
