@@ -12,7 +12,7 @@ use penstock_storage::store::Usage;
 use crate::disk::DiskCounters;
 
 /// The names of the numbers, in the order of [`Sample::values`].
-const NAMES: [&str; 49] = [
+const NAMES: [&str; 50] = [
     "ops",
     "gets",
     "sets",
@@ -27,6 +27,7 @@ const NAMES: [&str; 49] = [
     "reads",
     "read_bytes",
     "reads_retried",
+    "reads_coalesced",
     "connections_opened",
     "connections",
     "pauses",
@@ -106,6 +107,7 @@ impl Sample {
             shard.reads,
             shard.read_bytes,
             shard.reads_retried,
+            shard.reads_coalesced,
             shard.sessions_opened,
             shard.sessions,
             shard.pauses,

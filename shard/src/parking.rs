@@ -1,5 +1,6 @@
-//! Operations that wait for a read: one queue per place in the log, so that a burst on one cold key
-//! costs one read, and later operations of the same connection on the same slot stay behind.
+//! Operations that wait for a read: one queue per run of blocks in the log, so that a burst on one cold
+//! key, or on keys that stand together, costs one read, and later operations of the same connection on
+//! the same slot stay behind. Their keys are read meanwhile.
 //!
 //! A read that fails, or brings something else than what was written, is done once more block by
 //! block: what a device cannot deliver in one piece, or delivered wrong once, it may deliver so. One
@@ -8,7 +9,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use penstock_net::level::AckLevel;
-use penstock_storage::io::{BLOCK_BYTES, FileId, IoToken};
+use penstock_storage::io::{BLOCK_BYTES, FileId, IoFailure, IoToken};
 use penstock_storage::log::Place;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::aligned_span;
@@ -37,25 +38,43 @@ pub(crate) enum Origin {
     Shard(u16),
 }
 
+/// What keeps its order: one connection, by index and generation, on one slot.
+type Lane = (Origin, u32, u32, u16);
+
 #[derive(Debug)]
 struct Read {
-    cold: Cold,
-    waiters: VecDeque<Parked>,
-    /// The blocks that a second attempt has brought so far.
-    again: Option<Vec<u8>>,
+    /// The keys that are looked for in it; the parts of all begin in its first block.
+    colds: Vec<Cold>,
+    /// The place among them that ends last.
+    widest: Place,
+    is_issued: bool,
+    /// In order, each with the number of the key that it waits for.
+    waiters: VecDeque<(usize, Parked)>,
+    again: Option<Again>,
+}
+
+/// What a second attempt has brought so far.
+#[derive(Debug, Default)]
+struct Again {
+    bytes: Vec<u8>,
+    /// Where blocks that could not be read begin, and why; their bytes are zeros.
+    bad: Vec<(usize, IoFailure)>,
 }
 
 /// All operations that wait for reads, and the order that they must keep.
 #[derive(Debug, Default)]
 pub(crate) struct Parking {
-    reads: HashMap<Place, IoToken>,
+    /// By the first block, the newest read that begins there and is not in its second attempt.
+    reads: HashMap<(FileId, u64), IoToken>,
     waiting: HashMap<IoToken, Read>,
     /// Reads that were not emitted yet for lack of a block.
-    unissued: VecDeque<(IoToken, Place)>,
-    /// The read behind which the operations of a connection on a slot queue, and how many do.
-    order: HashMap<(Origin, u32, u32, u16), (IoToken, usize)>,
+    unissued: VecDeque<IoToken>,
+    /// The read behind which the operations of a connection on a slot queue, the number of the key in
+    /// it, and how many do.
+    order: HashMap<Lane, (IoToken, usize, usize)>,
     next_token: u64,
     parked: usize,
+    coalesced: u64,
 }
 
 /// Operations parked at a time, at most.
@@ -71,125 +90,188 @@ impl Parking {
         self.parked
     }
 
+    /// Keys that were looked for in a read that was there already.
+    pub(crate) fn coalesced(&self) -> u64 {
+        self.coalesced
+    }
+
     /// Whether a read of this file is under way or waits.
     pub(crate) fn reads_file(&self, file: FileId) -> bool {
-        self.reads.keys().any(|place| place.file == file)
+        self.waiting.values().any(|read| read.widest.file == file)
     }
 
     pub(crate) fn is_full(&self) -> bool {
         self.parked >= PARKED_MAX
     }
 
-    /// The read that an operation of this connection on this slot must queue behind.
+    /// The key that an operation of this connection on this slot must queue behind.
     pub(crate) fn behind(&self, origin: Origin, address: &ReplyAddress, slot: u16) -> Option<Cold> {
         if self.parked == 0 || is_planted(Bug::PassParked) {
             return None;
         }
-        let (token, _) = self.order.get(&order_key(origin, address, slot))?;
-        Some(self.waiting[token].cold)
+        let (token, number, _) = self.order.get(&order_key(origin, address, slot))?;
+        Some(self.waiting[token].colds[*number])
     }
 
-    /// Queues an operation behind the read of `place`, which is started if it is not under way.
+    /// Begins the read that brings a key, unless one that does is waiting or under way: several keys
+    /// that stand in the same blocks share one.
+    pub(crate) fn fetch(&mut self, cold: Cold) -> (IoToken, usize) {
+        let (start, len) = aligned_span(cold.place);
+        if let Some(&token) = self.reads.get(&(cold.place.file, start)) {
+            let read = self.waiting.get_mut(&token).expect("it is under way");
+            if let Some(number) = read.colds.iter().position(|other| *other == cold) {
+                return (token, number);
+            }
+            let is_covered = len <= aligned_span(read.widest).1;
+            if is_covered || !read.is_issued {
+                if !is_covered && !is_planted(Bug::ForgetWiderRead) {
+                    read.widest = cold.place;
+                }
+                read.colds.push(cold);
+                self.coalesced += 1;
+                return (token, read.colds.len() - 1);
+            }
+        }
+        self.next_token += 1;
+        let token = IoToken(self.next_token);
+        self.unissued.push_back(token);
+        self.reads.insert((cold.place.file, start), token);
+        self.waiting.insert(
+            token,
+            Read {
+                colds: vec![cold],
+                widest: cold.place,
+                is_issued: false,
+                waiters: VecDeque::new(),
+                again: None,
+            },
+        );
+        (token, 0)
+    }
+
+    /// Queues an operation behind the read of a key, which is started if it is not under way.
     pub(crate) fn park(&mut self, cold: Cold, parked: Parked) {
-        let token = *self.reads.entry(cold.place).or_insert_with(|| {
-            self.next_token += 1;
-            let token = IoToken(self.next_token);
-            self.unissued.push_back((token, cold.place));
-            self.waiting.insert(
-                token,
-                Read {
-                    cold,
-                    waiters: VecDeque::new(),
-                    again: None,
-                },
-            );
-            token
-        });
         let key = order_key(parked.origin, &parked.address, parked.slot);
-        self.order.entry(key).or_insert((token, 0)).1 += 1;
+        // What queues behind another operation stays in its read, whatever reads were begun since.
+        let behind = self
+            .order
+            .get(&key)
+            .map(|&(token, number, _)| (token, number));
+        let (token, number) = match behind {
+            Some((token, number)) if self.waiting[&token].colds[number] == cold => (token, number),
+            _ => self.fetch(cold),
+        };
+        self.order.entry(key).or_insert((token, number, 0)).2 += 1;
         self.waiting
             .get_mut(&token)
             .expect("made above")
             .waiters
-            .push_back(parked);
+            .push_back((number, parked));
         self.parked += 1;
     }
 
-    /// The next read to emit; given back with [`Parking::not_issued`] if it cannot be now.
-    pub(crate) fn next_read(&mut self) -> Option<(IoToken, Place)> {
-        self.unissued.pop_front()
+    /// The next read to emit, and from where on if it is a second attempt; given back with
+    /// [`Parking::not_issued`] if it cannot be now.
+    pub(crate) fn next_read(&mut self) -> Option<(IoToken, Place, Option<usize>)> {
+        let token = self.unissued.pop_front()?;
+        let read = self.waiting.get_mut(&token).expect("it waits");
+        read.is_issued = true;
+        Some((token, read.widest, self.again(token)))
     }
 
-    /// Whether a read waits for a block.
+    /// Whether reads wait for a block.
     pub(crate) fn has_unissued(&self) -> bool {
         !self.unissued.is_empty()
     }
 
-    pub(crate) fn not_issued(&mut self, read: (IoToken, Place)) {
+    pub(crate) fn not_issued(&mut self, token: IoToken) {
+        let read = self.waiting.get_mut(&token).expect("it waits");
+        read.is_issued = read.again.is_some();
         if !is_planted(Bug::DropUnissuedRead) {
-            self.unissued.push_front(read);
+            self.unissued.push_front(token);
         }
     }
 
-    /// What a read is for.
-    pub(crate) fn cold(&self, token: IoToken) -> Cold {
-        self.waiting[&token].cold
+    /// The keys that are looked for in a read.
+    pub(crate) fn colds(&self, token: IoToken) -> &[Cold] {
+        &self.waiting[&token].colds
     }
 
     /// The bytes that a second attempt has, or `None` in the first.
-    pub(crate) fn again(&self, token: IoToken) -> Option<&[u8]> {
-        self.waiting[&token].again.as_deref()
+    pub(crate) fn again(&self, token: IoToken) -> Option<usize> {
+        let again = self.waiting[&token].again.as_ref()?;
+        Some(again.bytes.len())
     }
 
     /// Begins the second attempt.
     pub(crate) fn read_again(&mut self, token: IoToken) {
+        self.close(token);
         let read = self.waiting.get_mut(&token).expect("a read under way");
         assert!(read.again.is_none(), "there is no third attempt");
-        read.again = Some(Vec::new());
-        self.unissued.push_back((token, read.cold.place));
+        read.again = Some(Again::default());
+        self.unissued.push_back(token);
     }
 
-    /// Takes in the next block of a second attempt, less at the end of the file, and tells whether it
-    /// was the last: otherwise the next one is to be read.
-    pub(crate) fn add_block(&mut self, token: IoToken, block: &[u8]) -> bool {
+    /// Takes in the next block of a second attempt, less at the end of the file, or why it could not be
+    /// read, and tells whether it was the last: otherwise the next one is to be read.
+    pub(crate) fn add_block(&mut self, token: IoToken, block: Result<&[u8], IoFailure>) -> bool {
         let read = self.waiting.get_mut(&token).expect("a read under way");
+        let (_, len) = aligned_span(read.widest);
         let again = read.again.as_mut().expect("the second attempt");
-        again.extend_from_slice(&block[..BLOCK_BYTES.min(block.len())]);
-        let (_, len) = aligned_span(read.cold.place);
-        if again.len() == len as usize
-            || block.len() < BLOCK_BYTES
-            || is_planted(Bug::ReadOneBlockAgain)
-        {
+        let mut is_end = false;
+        match block {
+            Ok(block) => {
+                is_end = block.len() < BLOCK_BYTES;
+                let bytes = &block[..BLOCK_BYTES.min(block.len())];
+                again.bytes.extend_from_slice(bytes);
+            }
+            Err(failure) => {
+                again.bad.push((again.bytes.len(), failure));
+                again.bytes.resize(again.bytes.len() + BLOCK_BYTES, 0);
+            }
+        }
+        if is_end || again.bytes.len() >= len as usize || is_planted(Bug::ReadOneBlockAgain) {
             return true;
         }
-        self.unissued.push_back((token, read.cold.place));
+        self.unissued.push_back(token);
         false
     }
 
-    /// All that a whole second attempt brought.
-    pub(crate) fn take_again(&mut self, token: IoToken) -> Vec<u8> {
+    /// All that a whole second attempt brought, and which blocks it did not.
+    pub(crate) fn take_again(&mut self, token: IoToken) -> (Vec<u8>, Vec<(usize, IoFailure)>) {
         let read = self.waiting.get_mut(&token).expect("a read under way");
-        std::mem::take(read.again.as_mut().expect("the second attempt"))
+        let again = std::mem::take(read.again.as_mut().expect("the second attempt"));
+        (again.bytes, again.bad)
     }
 
-    /// The operations that waited for a read, which are parked no more.
-    pub(crate) fn finished(&mut self, token: IoToken) -> VecDeque<Parked> {
+    /// The operations that waited for a read, which are parked no more, each with the number of the key
+    /// that it waited for.
+    pub(crate) fn finished(&mut self, token: IoToken) -> VecDeque<(usize, Parked)> {
+        self.close(token);
         let read = self.waiting.remove(&token).expect("a read completes once");
-        self.reads.remove(&read.cold.place);
         self.parked -= read.waiters.len();
-        for parked in &read.waiters {
+        for (_, parked) in &read.waiters {
             let key = order_key(parked.origin, &parked.address, parked.slot);
             let entry = self.order.get_mut(&key).expect("counted when parked");
-            entry.1 -= 1;
-            if entry.1 == 0 {
+            entry.2 -= 1;
+            if entry.2 == 0 {
                 self.order.remove(&key);
             }
         }
         read.waiters
     }
+
+    /// Lets no more keys into a read.
+    fn close(&mut self, token: IoToken) {
+        let widest = self.waiting[&token].widest;
+        let first = (widest.file, aligned_span(widest).0);
+        if self.reads.get(&first) == Some(&token) {
+            self.reads.remove(&first);
+        }
+    }
 }
 
-fn order_key(origin: Origin, address: &ReplyAddress, slot: u16) -> (Origin, u32, u32, u16) {
+fn order_key(origin: Origin, address: &ReplyAddress, slot: u16) -> Lane {
     (
         origin,
         address.session.index,

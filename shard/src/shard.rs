@@ -31,7 +31,7 @@ use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::recovery::Corruption;
 use penstock_storage::scrub::SCRUB_TOKEN_BIT;
 use penstock_storage::snapshot::SnapshotName;
-use penstock_storage::store::{AdmitError, LOOK_AHEAD, Store, Usage};
+use penstock_storage::store::{AdmitError, Found, LOOK_AHEAD, Store, Usage, aligned_span};
 
 use crate::execute::{Cold, Context, KeyHash, Ran, Undo, run};
 use crate::mail::{
@@ -251,6 +251,8 @@ pub struct Counters {
     pub read_bytes: u64,
     /// Reads that failed, or brought what was not written, and were done again block by block.
     pub reads_retried: u64,
+    /// Keys that were looked for in a read that another key had begun.
+    pub reads_coalesced: u64,
     /// Connections opened.
     pub sessions_opened: u64,
     /// Connections open now.
@@ -528,7 +530,10 @@ impl<P: Blocks> Shard<P> {
     /// What was done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.counters
+        Counters {
+            reads_coalesced: self.parking.coalesced(),
+            ..self.counters
+        }
     }
 
     /// What is held.
@@ -884,6 +889,13 @@ impl<P: Blocks> Shard<P> {
         if !self.parking.is_empty()
             && let Some(cold) = self.parking.behind(origin, &address, slot)
         {
+            // It runs later, and its key is read meanwhile.
+            let hash = self.hash.of(request.key);
+            if let Found::Cold(place) = self.store.find(slot, hash, request.key)
+                && !self.parking.is_full()
+            {
+                self.parking.fetch(Cold { slot, hash, place });
+            }
             return self.park(cold, origin, operation, slot, item, out);
         }
         match request.verb {
@@ -1210,8 +1222,7 @@ impl<P: Blocks> Shard<P> {
             return;
         }
         let token = completion.token;
-        let Cold { place, .. } = self.parking.cold(token);
-        let brought = self.parking.again(token).map(<[u8]>::len);
+        let brought = self.parking.again(token);
         let read = completion.block.as_ref().map_or(&[][..], Block::bytes);
         let read = match completion.result {
             Ok(()) => Ok(read),
@@ -1219,24 +1230,19 @@ impl<P: Blocks> Shard<P> {
             Err(IoFailure::Short { moved }) if moved > 0 || brought > Some(0) => {
                 Ok(&read[..moved as usize])
             }
-            Err(failure) => Err((
-                Status::Io,
-                format!(
-                    "{:08}.seg at offset {} could not be read: {failure:?}",
-                    place.file.0, place.offset
-                ),
-            )),
-        };
-        let admitted = match read {
-            Ok(bytes) if brought.is_none() => self.admit_read(token, bytes),
-            Ok(block) if self.parking.add_block(token, block) => {
-                let bytes = self.parking.take_again(token);
-                self.admit_read(token, &bytes)
-            }
-            Ok(_) => return,
             Err(failure) => Err(failure),
         };
-        if admitted.is_err() && brought.is_none() && !is_planted(Bug::ReadOnce) {
+        let admitted = if brought.is_none() {
+            let bad = read.err().map(|failure| (0, failure));
+            self.admit_read(token, read.unwrap_or_default(), bad.as_slice())
+        } else if self.parking.add_block(token, read) {
+            let (bytes, bad) = self.parking.take_again(token);
+            self.admit_read(token, &bytes, &bad)
+        } else {
+            return;
+        };
+        let has_failed = admitted.iter().any(Result::is_err);
+        if has_failed && brought.is_none() && !is_planted(Bug::ReadOnce) {
             self.counters.reads_retried += 1;
             self.parking.read_again(token);
             return;
@@ -1245,8 +1251,8 @@ impl<P: Blocks> Shard<P> {
         // They are older than what was postponed: parked before it, or taken from its front. So
         // those that find no room go to its front, in their order.
         let mut kept = 0;
-        for parked in waiters {
-            if let Err((status, message)) = &admitted {
+        for (number, parked) in waiters {
+            if let Err((status, message)) = &admitted[number] {
                 let mut out = Vec::new();
                 ReplyHead::new(
                     *status,
@@ -1270,21 +1276,35 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// Takes what was read into the cache, or tells why it cannot be answered.
-    fn admit_read(&mut self, token: IoToken, bytes: &[u8]) -> Result<(), (Status, String)> {
-        let Cold { slot, hash, place } = self.parking.cold(token);
-        let key_hash = &self.hash;
-        self.store
-            .admit((slot, hash), place, bytes, |key| key_hash.home_of(key))
-            .map_err(|AdmitError::Corrupt| {
-                (
-                    Status::Corrupt,
-                    format!(
+    /// Takes the keys of a read into the cache or tells, of each, why it cannot be answered. `bad` are
+    /// the blocks that could not be read, by where they begin.
+    fn admit_read(
+        &mut self,
+        token: IoToken,
+        bytes: &[u8],
+        bad: &[(usize, IoFailure)],
+    ) -> Vec<Result<(), (Status, String)>> {
+        let (store, key_hash) = (&mut self.store, &self.hash);
+        let admit = |&Cold { slot, hash, place }: &Cold| {
+            let (_, len) = aligned_span(place);
+            if let Some((_, failure)) = bad.iter().find(|(start, _)| *start < len as usize) {
+                let message = format!(
+                    "{:08}.seg at offset {} could not be read: {failure:?}",
+                    place.file.0, place.offset
+                );
+                return Err((Status::Io, message));
+            }
+            store
+                .admit((slot, hash), place, bytes, |key| key_hash.home_of(key))
+                .map_err(|AdmitError::Corrupt| {
+                    let message = format!(
                         "{:08}.seg at offset {} does not hold what was written",
                         place.file.0, place.offset
-                    ),
-                )
-            })
+                    );
+                    (Status::Corrupt, message)
+                })
+        };
+        self.parking.colds(token).iter().map(admit).collect()
     }
 
     /// Lets every reply leave that waited for no more than what is durable now.
@@ -1331,8 +1351,8 @@ impl<P: Blocks> Shard<P> {
                 }
             }
         }
-        while let Some((token, place)) = self.parking.next_read() {
-            let io = match self.parking.again(token).map(<[u8]>::len) {
+        while let Some((token, place, start)) = self.parking.next_read() {
+            let io = match start {
                 None => self.store.read(token, place),
                 Some(start) => self.store.read_piece(token, place, start),
             };
@@ -1345,7 +1365,7 @@ impl<P: Blocks> Shard<P> {
                     outbox.io.push(io);
                 }
                 None => {
-                    self.parking.not_issued((token, place));
+                    self.parking.not_issued(token);
                     break;
                 }
             }

@@ -211,6 +211,8 @@ bugs! {
     ReadOnce = "read-once",
     /// The second attempt at a read takes only its first block.
     ReadOneBlockAgain = "read-one-block-again",
+    /// A key that joins a read does not make it longer.
+    ForgetWiderRead = "forget-wider-read",
 }
 
 #[cfg(feature = "planted")]

@@ -3,6 +3,7 @@
 //! while time passes: keys that are gone by themselves.
 #![forbid(unsafe_code)]
 
+mod cold;
 #[path = "../../../storage/tests/worlds/device.rs"]
 mod device;
 mod expiry;

@@ -197,6 +197,10 @@ impl Server {
         Ok(server)
     }
 
+    pub fn counters(&self) -> penstock_shard::Counters {
+        self.shard.counters()
+    }
+
     pub fn get(&mut self, id: usize, key: &[u8]) {
         self.send(id, |batch, out| batch.get(out, key));
     }
