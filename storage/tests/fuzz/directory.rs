@@ -164,7 +164,7 @@ fn append(device: &mut Device, log: &mut Log<Heap>, before: usize, parts: &Parts
 fn flush(device: &mut Device, log: &mut Log<Heap>, now_us: u64) {
     let mut requests = Vec::new();
     loop {
-        for _ in 0..log.spares_wanted() {
+        while log.spares_wanted() > 0 {
             let file = device.create(SEGMENT_BYTES);
             log.add_spare(file, 0x5A17 * u64::from(file.0), SEGMENT_BYTES as u64);
         }

@@ -140,7 +140,7 @@ impl World {
     }
 
     fn pump(&mut self) {
-        for _ in 0..self.store.log().spares_wanted() {
+        while self.store.log().spares_wanted() > 0 {
             let file = self.device.create(SEGMENT_BYTES);
             self.salt += 0x9E37;
             let log = self.store.log_mut();

@@ -66,7 +66,7 @@ impl Journal {
 
     /// Gives the log the spares that it wants.
     pub fn add_spares(&mut self) {
-        for _ in 0..self.log.spares_wanted() {
+        while self.log.spares_wanted() > 0 {
             let file = self.disk.create(SEGMENT_BYTES);
             self.log
                 .add_spare(file, self.random.next(), SEGMENT_BYTES as u64);

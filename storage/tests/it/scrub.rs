@@ -66,7 +66,7 @@ impl Shelf {
     }
 
     fn turn(&mut self) {
-        for _ in 0..self.store.log().spares_wanted() {
+        while self.store.log().spares_wanted() > 0 {
             let file = self.disk.create(self.segment_bytes);
             let bytes = self.segment_bytes as u64;
             self.store

@@ -116,7 +116,7 @@ impl Shop {
     }
 
     fn pump(&mut self) {
-        for _ in 0..self.store.log().spares_wanted() {
+        while self.store.log().spares_wanted() > 0 {
             let file = self.disk.create(SEGMENT_BYTES);
             self.store
                 .log_mut()

@@ -326,7 +326,7 @@ impl Shop {
     }
 
     fn pump(&mut self) {
-        for _ in 0..self.store.log().spares_wanted() {
+        while self.store.log().spares_wanted() > 0 {
             self.asked.push(Asked::Spare);
             let is_refused = self.failing == Some((self.asked.len() - 1, Failure::NoSpare));
             if is_refused {

@@ -123,7 +123,7 @@ impl Life {
 
     /// Gives the log the spares that it wants, of the usual length.
     pub fn add_spares(&mut self) {
-        for _ in 0..self.log.spares_wanted() {
+        while self.log.spares_wanted() > 0 {
             self.add_spare(self.shape.segment_bytes);
         }
     }
