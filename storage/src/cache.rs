@@ -11,6 +11,10 @@
 //! Cells leave by second chance (CLOCK: one hand, one reference bit): an entry whose last change is
 //! not durable yet never leaves, so a read from disk always finds what it looks for. Pages that have
 //! become thin are emptied, a few cells at a time, and given back.
+//!
+//! `examples/policies.rs` compares in the same memory, hits in per cent of this one, SIEVE and S3-FIFO
+//! (8 bytes more for each cell): zipf 0.99 over ten times as many keys as cells 72.9, 76.3, 76.7; zipf 0.8
+//! 46.3, 52.3, 53.0; uniform 10.0, 8.4, 8.4; zipf 0.99 with scans 59.2, 63.6, 64.0.
 
 use std::collections::BTreeMap;
 
