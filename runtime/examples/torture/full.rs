@@ -2,19 +2,28 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use penstock_net::level::AckLevel;
+use penstock_net::request::{BatchRequest, Condition};
+use penstock_net::status::Status;
 
 use crate::kill::PATIENT;
 use crate::options::Setting;
 use crate::server::Server;
 use crate::volume::{FileSystem, Volume};
+use crate::wire::{ANSWER_MAX, Wire};
 use crate::world::World;
 use crate::{Done, Kind, Turn, process};
 
 /// How long until the disk is full, and until an answer of a kind must have come.
 const FULL_MAX: Duration = Duration::from_secs(300);
 const PROGRESS_MAX: Duration = Duration::from_secs(60);
+/// Keys that must be refused before the disk counts as full, and the bytes of their values.
+const REFUSALS: u64 = 200;
+const BALLAST_BYTES: usize = 16 << 10;
 
 pub struct Full {
     folder: PathBuf,
@@ -65,6 +74,8 @@ impl Kind for Full {
         write_filler(&reserve, 8 << 20)?;
 
         let mut server = Server::start(binary, &data, setting)?;
+        // What only grows: cleaning makes room for everything else for ever.
+        let mut ballast = Vec::new();
         let (refused, went_on) = world.load(
             &mut server,
             random,
@@ -75,9 +86,7 @@ impl Kind for Full {
                         .then_some(())
                         .ok_or(format!("{what} within {at_most:?}"))
                 };
-                until("the disk did not get full", FULL_MAX, &|| {
-                    load.full.get() > 1000
-                })?;
+                grow(server.address, &mut ballast)?;
                 if takes_the_rest {
                     write_filler(&rest, u64::MAX)?;
                 }
@@ -99,7 +108,7 @@ impl Kind for Full {
                 }
                 load.strike();
                 server.kill()?;
-                Ok((load.full.get(), gives_room))
+                Ok((REFUSALS + load.full.get(), gives_room))
             },
         )?;
         self.refused += refused;
@@ -133,6 +142,7 @@ impl Kind for Full {
             Err(refusal) => return Err(refusal.into()),
         };
         world.settle(server.address)?;
+        is_there(server.address, &ballast)?;
         // With room again it takes writes, and they last.
         let _ = fs::remove_file(&rest);
         let _ = fs::remove_file(&filler);
@@ -154,6 +164,7 @@ impl Kind for Full {
         world.inspect(binary, &data)?;
         let mut server = Server::start(binary, &data, setting)?;
         world.settle(server.address)?;
+        is_there(server.address, &ballast)?;
         server.stop()?;
         volume.unmount()?;
         Ok(Done {
@@ -173,6 +184,53 @@ impl Kind for Full {
             self.refused, self.went_on, self.served, self.declined
         )
     }
+}
+
+/// Adds keys until so many were refused; `ballast` are those that were acknowledged.
+fn grow(address: SocketAddr, ballast: &mut Vec<u64>) -> Result<(), String> {
+    let mut wire = Wire::connect(address, ANSWER_MAX)?;
+    let began = Instant::now();
+    let mut refused = 0;
+    for number in 0.. {
+        if began.elapsed() > FULL_MAX {
+            return Err(format!("the disk did not get full within {FULL_MAX:?}"));
+        }
+        let mut frame = Vec::new();
+        let mut batch = BatchRequest::begin(&mut frame, 1, AckLevel::Disk, 0, 1);
+        let (key, value) = (ballast_key(number), ballast_value(number));
+        batch.set(&mut frame, &key, &value, Condition::Always);
+        batch.finish(&mut frame);
+        match wire.ask(&frame, 1)?[0].status {
+            Status::Ok => ballast.push(number),
+            Status::Full => refused += 1,
+            other => return Err(format!("a new key was answered {}", other.name())),
+        }
+        if refused == REFUSALS {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn is_there(address: SocketAddr, ballast: &[u64]) -> Result<(), String> {
+    let mut wire = Wire::connect(address, ANSWER_MAX)?;
+    for &number in ballast {
+        let shown = wire.get(&[ballast_key(number)])?.remove(0);
+        if shown.as_deref() != Some(&ballast_value(number)[..]) {
+            return Err(format!(
+                "key {number} of those that filled the disk is gone"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn ballast_key(number: u64) -> Vec<u8> {
+    format!("ballast:{number}").into_bytes()
+}
+
+fn ballast_value(number: u64) -> Vec<u8> {
+    number.to_le_bytes().repeat(BALLAST_BYTES / 8)
 }
 
 fn is_about_room(text: &str) -> bool {
