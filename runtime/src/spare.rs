@@ -247,6 +247,21 @@ impl Helper {
         }
     }
 
+    /// The next number that no file has. After the highest one they begin again, so that none is used
+    /// again soon.
+    fn unused_number(&self) -> io::Result<FileId> {
+        let numbers = 1..FILES_MAX;
+        let from = match numbers.contains(&self.next_file) {
+            true => self.next_file,
+            false => numbers.start,
+        };
+        (from..numbers.end)
+            .chain(numbers.start..from)
+            .map(FileId)
+            .find(|&file| !self.segments.path(file).exists())
+            .ok_or_else(|| numbers_over(FileId(FILES_MAX)))
+    }
+
     /// A new file of zeros, complete and durable before it gets its name, beside which `kept_bytes`
     /// stay free.
     fn make(&mut self, bytes: u64, kept_bytes: u64) -> io::Result<Spare> {
@@ -257,10 +272,7 @@ impl Helper {
         if is_beyond || free_bytes < wanted_bytes {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let file = FileId(self.next_file);
-        if file.0 >= FILES_MAX {
-            return Err(numbers_over(file));
-        }
+        let file = self.unused_number()?;
         let path = self.segments.path(file);
         let tmp = path.with_extension("tmp");
         let write = || {
@@ -271,7 +283,7 @@ impl Helper {
         };
         match write() {
             Ok(made) => {
-                self.next_file += 1;
+                self.next_file = file.0 + 1;
                 Ok(Spare {
                     file,
                     fd: made.into(),
