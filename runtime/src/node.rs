@@ -249,7 +249,7 @@ impl Node {
         let Some(max) = memory_max else {
             return usual;
         };
-        // The largest record needs a block, and cleaning a chunk beside it.
+        // The largest record needs a block, and cleaning a chunk as large beside it.
         let least = usize::try_from(self.config.record_bytes_max()).unwrap_or(usize::MAX / 4);
         let share = usize::try_from(max / 32 / u64::from(self.shards())).unwrap_or(usize::MAX);
         ArenaLayout {
@@ -258,7 +258,7 @@ impl Node {
                     OVERFLOW_BYTES_MIN,
                     usual.overflow_bytes_max.max(OVERFLOW_BYTES_MIN),
                 )
-                .max(least + OVERFLOW_BYTES_MIN),
+                .max(2 * least + OVERFLOW_BYTES_MIN),
             ..usual
         }
     }
