@@ -422,7 +422,8 @@ impl World {
             if events > EVENTS_MAX {
                 return Err(format!("no end after {EVENTS_MAX} events"));
             }
-            if self.now_us < self.paused_until_us && is_of_node(&event) {
+            let is_paused = self.now_us < self.paused_until_us || !self.frozen.is_empty();
+            if is_paused && is_of_node(&event) {
                 self.frozen.push_back(event);
                 continue;
             }
@@ -544,11 +545,12 @@ impl World {
                 Ok(())
             }
             Event::RunsAgain => {
-                // In the order in which it came while nobody looked.
-                if self.now_us >= self.paused_until_us {
-                    while let Some(event) = self.frozen.pop_front() {
-                        self.at(self.now_us, event);
-                    }
+                // In the order in which it came while nobody looked, before all that comes now.
+                while self.now_us >= self.paused_until_us
+                    && let Some(event) = self.frozen.pop_front()
+                {
+                    self.trace.fold(&[self.now_us, code_of(&event)]);
+                    self.take(event)?;
                 }
                 Ok(())
             }
