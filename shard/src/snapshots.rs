@@ -232,6 +232,10 @@ impl Snapshots {
             let log = store.log();
             return log.durable() == log.appended() && behind_bytes >= STOP_BYTES_MIN;
         }
+        if store.log().is_low() {
+            // The last room of the disk belongs to what makes room.
+            return false;
+        }
         let is_quiet = now.us >= self.quiet_since_us + QUIET_US;
         (is_quiet && behind_bytes >= QUIET_BYTES_MIN)
             || behind_bytes >= self.policy.log_bytes.max(4 * self.counters.snapshot_bytes)
