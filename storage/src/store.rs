@@ -694,6 +694,10 @@ impl Memory {
             true => None,
             false => part.expiry_ms(),
         };
+        // Before anything is looked up: what is held may leave here.
+        let cells = self.budget.cells(self.index.memory_bytes());
+        self.cache.set_budget(cells);
+        evict(&mut self.index, &mut self.cache, Lsn::default(), home_of);
         let (slot, hash) = home_of(part.key());
         let same = match self.guess_entry(slot, hash, part) {
             Some(guessed) => Some(guessed),
@@ -737,9 +741,6 @@ impl Memory {
             None if part.kind() == PartKind::Tombstone => self.live.gains_tombstone(place),
             None => {
                 self.live.gains(place);
-                let cells = self.budget.cells(self.index.memory_bytes());
-                self.cache.set_budget(cells);
-                evict(&mut self.index, &mut self.cache, Lsn::default(), home_of);
                 let id = self.cache.insert(part.key(), part.value(), expiry_ms);
                 let packed = PackedPlace::new(place, new.sequence);
                 self.cache.set_change(id, new, packed, None);
