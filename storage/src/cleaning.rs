@@ -198,6 +198,10 @@ struct Victim<B> {
     resume_us: u64,
     /// The log had no room while a chunk was held.
     is_memory_short: bool,
+    /// The frame whose body was checked as it stands in the chunk.
+    intact_offset: Option<u64>,
+    /// The last read failed.
+    has_failed: bool,
     /// Bytes of the last read.
     chunk_bytes: usize,
     chunk: Chunk<B>,
@@ -419,11 +423,18 @@ impl<P: Blocks> Store<P> {
                 let start = victim.offset;
                 let end = victim.segment.end.end_offset;
                 let bytes = victim.chunk_bytes.min(in_memory(end - start));
+                victim.intact_offset = None;
+                victim.has_failed = false;
                 victim.chunk = Chunk::Read {
                     start,
                     bytes,
                     block,
                 };
+            }
+            // Once more, as for everybody else who reads.
+            _ if !victim.has_failed => {
+                victim.has_failed = true;
+                victim.chunk = Chunk::Missing(victim.chunk_bytes);
             }
             _ => self.give_up(),
         }
@@ -546,6 +557,9 @@ impl<P: Blocks> Store<P> {
             .iter()
             .map(|s| s.file_bytes)
             .sum();
+        let segments = self.log().sealed_segments().iter();
+        let segment_bytes_max = segments.map(|s| s.file_bytes).max().unwrap_or(0);
+        let has_refused = self.log_mut().take_refused();
         let cleaner = &mut self.cleaner;
         let mut earned_bytes = (commit_bytes - cleaner.credited_bytes) * CREDIT_FACTOR;
         if !std::mem::replace(&mut cleaner.has_looked, true) {
@@ -553,14 +567,21 @@ impl<P: Blocks> Store<P> {
             earned_bytes += 2 * sealed_bytes;
         }
         cleaner.credited_bytes = commit_bytes;
+        if has_refused {
+            // What was refused can earn nothing: a segment is gone through on its behalf.
+            earned_bytes += segment_bytes_max;
+        }
         cleaner.credit_bytes =
             (cleaner.credit_bytes + earned_bytes).min(CREDIT_FACTOR * sealed_bytes);
         let (rate, picked) = self.pick();
         self.cleaner.must_look = false;
         self.cleaner.rate = rate;
-        let durable = self.log().durable();
+        let durable_end = self.log().durable_end();
         let newest = self.log().sealed_segments().last();
-        let is_settled = newest.is_none_or(|segment| segment.end.last_lsn <= durable);
+        let is_settled = newest.is_none_or(|segment| {
+            (segment.end.sequence, segment.end.end_offset)
+                <= (durable_end.segment_sequence, durable_end.end_offset)
+        });
         self.cleaner.is_hopeless = picked.is_none() && is_settled && !self.seal_wasted();
         if let Some((segment, is_oldest)) = picked {
             self.cleaner.credit_bytes -= segment.file_bytes;
@@ -573,6 +594,8 @@ impl<P: Blocks> Store<P> {
                 blocked_since_us: None,
                 resume_us: 0,
                 is_memory_short: false,
+                intact_offset: None,
+                has_failed: false,
                 chunk_bytes: 0,
                 chunk: Chunk::Missing(0),
             });
@@ -592,7 +615,8 @@ impl<P: Blocks> Store<P> {
 
     /// How fast to clean, and which segment, if there is one that pays; whether it is the oldest.
     fn pick(&self) -> (Rate, Option<(SealedSegment, bool)>) {
-        let durable = self.log().durable();
+        let durable_end = self.log().durable_end();
+        let durable_end = (durable_end.segment_sequence, durable_end.end_offset);
         let is_low = self.log().is_low();
         let segments = self.log().sealed_segments();
         let credit = self.cleaner.credit_bytes;
@@ -637,9 +661,8 @@ impl<P: Blocks> Store<P> {
         };
         let mut best: Option<(u128, usize)> = None;
         for (at, segment) in segments.iter().enumerate() {
-            if segment.end.last_lsn > durable
-                || self.cleaner.avoided.contains(&segment.end.sequence)
-            {
+            let end = (segment.end.sequence, segment.end.end_offset);
+            if end > durable_end || self.cleaner.avoided.contains(&segment.end.sequence) {
                 continue;
             }
             if segment.file_bytes > credit {
@@ -684,6 +707,11 @@ impl<P: Blocks> Store<P> {
         loop {
             if victim.offset >= victim.segment.end.end_offset {
                 let segment = victim.segment;
+                // Before the point of no return: whatever the index points to was copied.
+                if self.live.of(segment.file).parts != self.moving_bytes(segment.file) {
+                    self.tell_damaged(victim);
+                    return false;
+                }
                 self.log_mut().release(segment.end.sequence);
                 self.cleaner.counters.segments += 1;
                 return false;
@@ -721,9 +749,13 @@ impl<P: Blocks> Store<P> {
                 victim.chunk = Chunk::Missing(padded);
                 continue;
             };
-            if victim.judged_bytes == 0 && !FrameHeader::body_is_intact(victim.home, bytes) {
-                self.tell_damaged(victim);
-                return false;
+            // After each read anew: another read may bring other bytes.
+            if victim.intact_offset != Some(victim.offset) {
+                if !FrameHeader::body_is_intact(victim.home, bytes) {
+                    self.tell_damaged(victim);
+                    return false;
+                }
+                victim.intact_offset = Some(victim.offset);
             }
             if matches!(frame.kind, FrameKind::Commit | FrameKind::Repair) {
                 let body = &bytes[FRAME_HEADER_BYTES..][..frame.body_bytes as usize];
@@ -751,6 +783,19 @@ impl<P: Blocks> Store<P> {
             victim.offset = end;
             victim.judged_bytes = 0;
         }
+    }
+
+    /// Bytes of the parts in a file that the index points to and that are copied already.
+    fn moving_bytes(&self, file: FileId) -> u64 {
+        let moves = self.cleaner.moves.iter();
+        moves
+            .filter(|moved| moved.from.file == file)
+            .filter(|moved| {
+                self.pointer_to(moved.slot, moved.hash, moved.from)
+                    .is_some()
+            })
+            .map(|moved| u64::from(moved.from.bytes))
+            .sum()
     }
 
     /// Judges the parts of one frame and copies those that count. How far it came, and whether that

@@ -294,6 +294,8 @@ pub struct Log<P: Blocks> {
     keeps_reserve: bool,
     /// Cleaning can still give segments back.
     relief_comes: bool,
+    /// What takes no more room than before was refused since it was last asked.
+    has_refused: bool,
     /// A file was removed, and what became of its room is not told yet.
     room_returns: bool,
     /// Where the log ended before `segment`.
@@ -370,6 +372,7 @@ impl<P: Blocks> Log<P> {
             spare_refused: false,
             keeps_reserve: true,
             relief_comes: false,
+            has_refused: false,
             room_returns: false,
             before: start,
             history,
@@ -428,7 +431,7 @@ impl<P: Blocks> Log<P> {
 
     /// What to say when there is none: wait while room may come. What would grow is refused at once
     /// when the disk is full; what makes room, or takes none, when cleaning cannot help either.
-    fn no_room(&self, purpose: Purpose) -> Room {
+    fn no_room(&mut self, purpose: Purpose) -> Room {
         // A release can be told in a segment only.
         let tells = self.is_releasing() && (self.segment.is_some() || !self.spares.is_empty());
         let comes = self.relief_comes || tells || self.room_returns;
@@ -436,7 +439,10 @@ impl<P: Blocks> Log<P> {
             _ if !self.spare_refused => Room::Wait,
             Purpose::Grow => Room::Full,
             Purpose::Keep if comes => Room::Wait,
-            Purpose::Keep => Room::Full,
+            Purpose::Keep => {
+                self.has_refused = true;
+                Room::Full
+            }
             Purpose::Clean => Room::Wait,
         }
     }
@@ -814,6 +820,11 @@ impl<P: Blocks> Log<P> {
     /// Whether cleaning has something to do or to release, so that room comes back by itself.
     pub fn expect_relief(&mut self, relief_comes: bool) {
         self.relief_comes = relief_comes;
+    }
+
+    /// Whether a deletion or an edit was refused as FULL since the last call.
+    pub(crate) fn take_refused(&mut self) -> bool {
+        std::mem::take(&mut self.has_refused)
     }
 
     /// Whether no more spares can be had and the last ones are kept back.
