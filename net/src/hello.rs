@@ -11,6 +11,8 @@ use crate::status::Status;
 
 /// A server's feature: keys may have an expiry.
 pub const FEATURE_EXPIRY: u64 = 1;
+/// A server's feature: SCAN.
+pub const FEATURE_SCAN: u64 = 2;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 const CLIENT_BYTES: usize = 24;

@@ -19,6 +19,7 @@ pub mod receive;
 pub mod refusal;
 pub mod reply;
 pub mod request;
+pub mod scan;
 pub mod slot;
 pub mod status;
 

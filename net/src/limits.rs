@@ -10,6 +10,12 @@ pub const INSTRUCTIONS_MAX: usize = 64;
 pub const VALUE_BYTES_HARD_MAX: usize = 16 << 20;
 /// An expiry in unix milliseconds, or a lifetime in milliseconds, at most: 48 bits, the year 10889.
 pub const EXPIRY_MS_MAX: u64 = (1 << 48) - 1;
+/// Keys of a page of SCAN, at most; at least 1.
+pub const SCAN_ENTRIES_MAX: u32 = 1024;
+/// Bytes of a page of SCAN that may be asked for, at least.
+pub const SCAN_BYTES_MIN: u32 = 4096;
+/// Bytes of a page of SCAN that may be asked for, at most.
+pub const SCAN_BYTES_MAX: u32 = 256 << 10;
 /// Bytes of a client's name, at most.
 pub const CLIENT_NAME_BYTES_MAX: usize = 64;
 /// Bytes of a frame before HELLO was accepted, at most.

@@ -141,6 +141,15 @@ pub enum Refusal {
         width: usize,
         value_len: usize,
     },
+    ScanLimit {
+        name: &'static str,
+        found: u32,
+        min: u32,
+        max: u32,
+    },
+    ScanPage {
+        entry: u32,
+    },
     Replica,
     Status(u16),
 }
@@ -314,6 +323,15 @@ impl fmt::Display for Refusal {
                 f,
                 "instruction {instruction}: a field of {width} bytes at offset {offset} lies outside the value of {value_len} bytes"
             ),
+            Refusal::ScanLimit {
+                name,
+                found,
+                min,
+                max,
+            } => write!(f, "{name} of a scan are {min} to {max}, not {found}"),
+            Refusal::ScanPage { entry } => {
+                write!(f, "entry {entry} of a page does not fit the page")
+            }
             Refusal::Replica => write!(f, "ack level replica needs a sync set; this node has none"),
             Refusal::Status(found) => write!(f, "status {found:#06x} is not known"),
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use std::{fmt, io};
 
 use core_affinity::CoreId;
-use penstock_net::hello::{AUTH_NONE, FEATURE_EXPIRY, ServerHello};
+use penstock_net::hello::{AUTH_NONE, FEATURE_EXPIRY, FEATURE_SCAN, ServerHello};
 use penstock_net::limits::Limits;
 use penstock_shard::opening::{self, Inventory, OpeningError, SegmentFiles, take_inventory};
 use penstock_shard::{Event, Now, Outbox, ShardConfig, SnapshotPolicy, Topology};
@@ -283,7 +283,7 @@ impl Node {
             cluster_id: identity.cluster_id,
             node_id: identity.node_id,
             incarnation: identity.incarnation,
-            features: FEATURE_EXPIRY,
+            features: FEATURE_EXPIRY | FEATURE_SCAN,
             nonce: [0; 32],
             limits: Limits {
                 frame_bytes_max: config.frame_bytes_max,

@@ -12,12 +12,13 @@ use penstock_storage::store::Usage;
 use crate::disk::DiskCounters;
 
 /// The names of the numbers, in the order of [`Sample::values`].
-const NAMES: [&str; 50] = [
+const NAMES: [&str; 51] = [
     "ops",
     "gets",
     "sets",
     "dels",
     "updates",
+    "scans",
     "guards_failed",
     "pings",
     "refused",
@@ -98,6 +99,7 @@ impl Sample {
             shard.sets,
             shard.dels,
             shard.updates,
+            shard.scans,
             shard.guards_failed,
             shard.pings,
             shard.refused,

@@ -16,6 +16,7 @@ mod execute;
 pub mod mail;
 pub mod opening;
 mod parking;
+mod scanning;
 mod session;
 pub mod shard;
 pub mod snapshots;

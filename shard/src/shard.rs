@@ -19,25 +19,35 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::{FRAME_BYTES_BEFORE_HELLO_MAX, Limits};
 use penstock_net::receive::Received;
 use penstock_net::refusal::Refusal;
-use penstock_net::reply::{BatchReply, ReplyHead, write_error, write_info_reply, write_ping_reply};
+use penstock_net::reply::{
+    BatchReply, REPLY_ITEM_BYTES, ReplyHead, write_error, write_info_reply, write_ping_reply,
+};
 use penstock_net::request::{Request, Verb, Version, likely_key};
+use penstock_net::scan::{ScanEntry, ScanPageWriter, ScanRequest, ScanValue};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig, Damaged};
+use penstock_storage::index::{Cursor, Home, PackedPlace};
 use penstock_storage::io::{Block, Blocks, Completion, FileId, Io, IoFailure, IoToken};
-use penstock_storage::log::{LOG_TOKEN_BIT, Lsn, Poisoned};
+use penstock_storage::log::{LOG_TOKEN_BIT, Lsn, Place, Poisoned};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::recovery::Corruption;
 use penstock_storage::scrub::SCRUB_TOKEN_BIT;
 use penstock_storage::snapshot::SnapshotName;
-use penstock_storage::store::{AdmitError, Found, LOOK_AHEAD, Store, Usage, aligned_span};
+use penstock_storage::store::{
+    AdmitError, Found, LOOK_AHEAD, SLOTS, Store, Usage, aligned_span, part_read,
+};
 
 use crate::execute::{Cold, Context, KeyHash, Ran, Undo, run};
 use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId,
 };
 use crate::parking::{Origin, Parked, Parking};
+use crate::scanning::{
+    ColdKey, ENTRIES_A_STEP_MAX, Order, READ_BYTES_A_STEP_MAX, READS_A_STEP_MAX, ROUNDS_MAX,
+    SCAN_TOKEN_BIT, STEPS_A_TURN_MAX, Scan, ScanRead, Scanning, Unread,
+};
 use crate::session::Session;
 use crate::snapshots::{SnapshotCounters, SnapshotPolicy, SnapshotStart, SnapshotWrite, Snapshots};
 use crate::topology::Topology;
@@ -233,6 +243,8 @@ pub struct Counters {
     pub dels: u64,
     /// Items of UPDATE_IF.
     pub updates: u64,
+    /// Steps of scans.
+    pub scans: u64,
     /// Items that changed nothing because a guard or condition failed.
     pub guards_failed: u64,
     /// PING frames.
@@ -291,6 +303,8 @@ pub struct Shard<P: Blocks> {
     /// After the last turn values were not to grow.
     waits_for_memory: bool,
     parking: Parking,
+    scanning: Scanning,
+    order: Order,
     /// Operations out of their frame that found no room in the log, in order; while there are any,
     /// nothing else that writes may pass them.
     postponed: VecDeque<Parked>,
@@ -339,6 +353,8 @@ impl<P: Blocks> Shard<P> {
             has_progress: false,
             waits_for_memory: false,
             parking: Parking::default(),
+            scanning: Scanning::default(),
+            order: Order::new(config.hash_seed),
             postponed: VecDeque::new(),
             peers,
             spares_requested: 0,
@@ -503,9 +519,11 @@ impl<P: Blocks> Shard<P> {
             .cleaning_deadline_us()
             .filter(|_| !self.is_stopping);
         let scrub = self.store.scrub_deadline_us().filter(|_| !self.is_stopping);
-        let waits =
-            !self.postponed.is_empty() || !self.paused.is_empty() || self.parking.has_unissued();
-        let retry = (self.has_progress && waits).then_some(now.us);
+        let waits = !self.postponed.is_empty()
+            || !self.paused.is_empty()
+            || self.parking.has_unissued()
+            || self.scanning.has_unissued();
+        let retry = ((self.has_progress && waits) || self.scanning.has_ready()).then_some(now.us);
         let snapshot = self.snapshots.deadline_us(now, &self.store);
         [log, sweep, cleaning, scrub, retry, snapshot]
             .into_iter()
@@ -861,6 +879,9 @@ impl<P: Blocks> Shard<P> {
             deadline_us,
         } = operation;
         let head = |status| ReplyHead::new(status, address.item, level, Version::default());
+        if ScanRequest::is_scan(item) {
+            return self.begin_scan(now, origin, operation, item, out);
+        }
         let request = match Request::read(item, self.limits.value_bytes_max) {
             Ok(request) => request,
             Err(refusal) => {
@@ -870,14 +891,7 @@ impl<P: Blocks> Shard<P> {
             }
         };
         let slot = slot_of(request.key);
-        let refused = if self.is_stopping {
-            Some((Status::Draining, "the server is stopping"))
-        } else if deadline_us != 0 && now.us > deadline_us {
-            Some((Status::Deadline, "the deadline passed before execution"))
-        } else {
-            None
-        };
-        if let Some((status, message)) = refused {
+        if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
             self.counters.refused += 1;
             head(status).write_message(out, &message);
             return Step::Answered(Lsn(0));
@@ -920,6 +934,18 @@ impl<P: Blocks> Shard<P> {
             }
             Ran::Cold(cold) => self.park(cold, origin, operation, slot, item, out),
             Ran::Postponed => Step::Postponed,
+        }
+    }
+
+    /// Why nothing is executed any more.
+    #[inline]
+    fn comes_too_late(&self, now: Now, deadline_us: u64) -> Option<(Status, &'static str)> {
+        if self.is_stopping {
+            Some((Status::Draining, "the server is stopping"))
+        } else if deadline_us != 0 && now.us > deadline_us {
+            Some((Status::Deadline, "the deadline passed before execution"))
+        } else {
+            None
         }
     }
 
@@ -1115,6 +1141,298 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
+    // ---- scans ----
+
+    /// Takes a step of a scan in, or sends it to the shard whose slots it has come to.
+    #[cold]
+    fn begin_scan(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        operation: Operation,
+        item: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let Operation {
+            address,
+            level,
+            deadline_us,
+        } = operation;
+        let head = |status| ReplyHead::new(status, address.item, level, Version::default());
+        let request = match ScanRequest::read(item) {
+            Ok(request) => request,
+            Err(refusal) => {
+                self.counters.refused += 1;
+                head(refusal.status()).write_message(out, &refusal);
+                return Step::Answered(Lsn(0));
+            }
+        };
+        if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
+            self.counters.refused += 1;
+            head(status).write_message(out, &message);
+            return Step::Answered(Lsn(0));
+        }
+        let slot = self.order.decode(request.cursor).slot;
+        let owner = self.config.topology.owner(slot);
+        if owner != self.config.shard {
+            return self.mail_request(origin, owner, operation, slot, item, out);
+        }
+        if self.scanning.is_full() {
+            self.counters.refused += 1;
+            let message = format!(
+                "{} scans are under way, which is the limit",
+                self.scanning.len()
+            );
+            head(Status::Busy).write_message(out, &message);
+            return Step::Answered(Lsn(0));
+        }
+        self.counters.scans += 1;
+        self.scanning.begin(Parked {
+            origin,
+            address,
+            level,
+            deadline_us,
+            slot,
+            item: item.into(),
+        });
+        Step::Later
+    }
+
+    /// Runs the steps whose turn it is.
+    fn scan(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+        for _ in 0..STEPS_A_TURN_MAX {
+            let Some(scan) = self.scanning.next_ready() else {
+                break;
+            };
+            let Parked {
+                origin,
+                address,
+                level,
+                deadline_us,
+                ..
+            } = scan.parked;
+            if origin == Origin::Here && self.open(address.session).is_none() {
+                continue;
+            }
+            let mut out = std::mem::take(&mut self.scratch);
+            out.clear();
+            let head = |status| ReplyHead::new(status, address.item, level, Version::default());
+            let gate = if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
+                self.counters.refused += 1;
+                head(status).write_message(&mut out, &message);
+                Some(Lsn(0))
+            } else {
+                match self.scan_step(&scan, &mut out) {
+                    Ok(gate) => {
+                        head(Status::Ok).patch(&mut out, 0);
+                        Some(self.gate(level, gate))
+                    }
+                    Err(Halt::Unread(Unread { status, message })) => {
+                        out.clear();
+                        head(status).write_message(&mut out, &message);
+                        Some(Lsn(0))
+                    }
+                    Err(Halt::Reads(wanted)) => {
+                        self.scanning.wait(scan, &wanted);
+                        None
+                    }
+                }
+            };
+            if let Some(gate) = gate {
+                self.answer_detached(origin, address, gate, &out, outbox);
+            }
+            self.scratch = out;
+        }
+    }
+
+    /// Writes a page behind the place of its head; what it shows depends on the record that is returned.
+    fn scan_step(&self, scan: &Scan, out: &mut Vec<u8>) -> Result<Lsn, Halt> {
+        let request = ScanRequest::read(&scan.parked.item).expect("checked when it came");
+        // A page is a part of a frame.
+        let bytes_max = request.bytes_max.min(self.limits.frame_bytes_max / 2) as usize;
+        let last_slot = self.config.topology.last_slot(scan.parked.slot);
+        out.resize(REPLY_ITEM_BYTES, 0);
+        let mut page = ScanPageWriter::begin(out);
+        let mut gate = Lsn(0);
+        let mut seen = 0;
+        let (mut wanted, mut wanted_bytes) = (Vec::new(), 0);
+        // Where the first key stands that a read is needed for.
+        let mut stands: Option<Cursor> = None;
+        let mut group: Vec<(Cursor, Home)> = Vec::new();
+        let mut from = Some(self.order.decode(request.cursor));
+        let next = loop {
+            group.clear();
+            let behind = from.and_then(|from| {
+                self.store
+                    .keys_from(from, &mut |at, home| group.push((at, home)))
+            });
+            let Some(&(at, _)) = group.first().filter(|(at, _)| at.slot <= last_slot) else {
+                break None;
+            };
+            let is_enough = page.entries() >= request.entries_max || seen >= ENTRIES_A_STEP_MAX;
+            if is_enough {
+                break Some(at);
+            }
+            seen += group.len();
+            let unread = |&(at, home): &(Cursor, Home)| match home {
+                Home::Disk(packed) if scan.known(at, packed).is_none() => Some((at, packed)),
+                _ => None,
+            };
+            if group.iter().any(|key| unread(key).is_some()) && !is_planted(Bug::ScanForgetsCold) {
+                stands.get_or_insert(at);
+                for (at, packed) in group.iter().filter_map(unread) {
+                    wanted_bytes += packed.place().unwrap_or_default().bytes as usize;
+                    wanted.push((at, packed));
+                }
+            }
+            if stands.is_some() {
+                let room = match request.wants_values {
+                    true => bytes_max.saturating_sub(page.bytes(out)),
+                    false => READ_BYTES_A_STEP_MAX,
+                };
+                let is_more = wanted.len() < READS_A_STEP_MAX && wanted_bytes < room;
+                if scan.rounds >= ROUNDS_MAX || !is_more {
+                    break stands;
+                }
+            } else {
+                let mut entries = Vec::with_capacity(group.len());
+                for &(at, home) in &group {
+                    match self.scan_entry(scan, &request, at, home, &mut gate) {
+                        Ok(entry) => entries.extend(entry),
+                        // What stands before it is told first.
+                        Err(_) if page.entries() > 0 => {
+                            page.finish(out, self.order.encode(at));
+                            return Ok(gate);
+                        }
+                        Err(unread) => return Err(Halt::Unread(unread)),
+                    }
+                }
+                let bytes: usize = entries.iter().map(ScanEntry::encoded_bytes).sum();
+                if page.bytes(out) + bytes > bytes_max {
+                    if page.entries() > 0 {
+                        break match is_planted(Bug::ScanPassesOne) {
+                            true => behind,
+                            false => Some(at),
+                        };
+                    }
+                    for entry in &mut entries {
+                        entry.value = match entry.value {
+                            ScanValue::Bytes(_) => ScanValue::LeftOut,
+                            other => other,
+                        };
+                    }
+                }
+                for entry in &entries {
+                    page.push(out, entry);
+                }
+            }
+            from = behind;
+            if from.is_none() {
+                break None;
+            }
+        };
+        if !wanted.is_empty() && scan.rounds < ROUNDS_MAX {
+            return Err(Halt::Reads(wanted));
+        }
+        let next = stands.or(next).or_else(|| {
+            let slot = last_slot + 1;
+            let is_end = slot == SLOTS || is_planted(Bug::ScanEndsWithShard);
+            (!is_end).then_some(Cursor { slot, hash: 0 })
+        });
+        page.finish(out, next.map_or(0, |next| self.order.encode(next)));
+        Ok(match is_planted(Bug::ScanUngated) {
+            true => Lsn(0),
+            false => gate,
+        })
+    }
+
+    /// What a page tells of one key, if anything.
+    fn scan_entry<'a>(
+        &'a self,
+        scan: &'a Scan,
+        request: &ScanRequest<'_>,
+        at: Cursor,
+        home: Home,
+        gate: &mut Lsn,
+    ) -> Result<Option<ScanEntry<'a>>, Unread> {
+        let of_cold = |cold: &'a ColdKey| {
+            let value = match &cold.value {
+                Some(value) => ScanValue::Bytes(value),
+                None if request.wants_values => ScanValue::LeftOut,
+                None => ScanValue::NotAsked,
+            };
+            ScanEntry {
+                key: &cold.key,
+                version: cold.version,
+                value,
+            }
+        };
+        let entry = match home {
+            _ if is_planted(Bug::ScanTellsOldRead) && scan.once_known(at).is_some() => {
+                scan.once_known(at).map(of_cold)
+            }
+            Home::Memory(id) => {
+                let cell = self.store.cell(id);
+                // That a key is not told is shown as well.
+                *gate = self.store.lsn(id).max(*gate);
+                let version = self.store.version(id);
+                self.store.exists(id).then(|| ScanEntry {
+                    key: cell.key(),
+                    version: Version {
+                        epoch: version.epoch,
+                        sequence: version.sequence,
+                    },
+                    value: match request.wants_values {
+                        true => ScanValue::Bytes(cell.value()),
+                        false => ScanValue::NotAsked,
+                    },
+                })
+            }
+            Home::Disk(packed) => match scan.known(at, packed) {
+                Some(Ok(cold)) => (!self.store.is_expired(cold.expiry_ms)).then(|| of_cold(cold)),
+                Some(Err(unread)) => return Err(unread.clone()),
+                None => None,
+            },
+        };
+        Ok(entry.filter(|entry| entry.key.starts_with(request.prefix)))
+    }
+
+    /// A read for a scan ended.
+    fn scan_read(&mut self, completion: &Completion<P::Block>) {
+        let (mut read, scan) = self.scanning.finished(completion.token);
+        let request = ScanRequest::read(&scan.parked.item).expect("checked when it came");
+        let place = read.place();
+        let judge = |read: &ScanRead, bytes: &[u8]| {
+            let of = (read.at.slot, read.at.hash);
+            part_read(of, read.packed, bytes, |key| self.hash.home_of(key))
+                .map(|part| ColdKey::of(&part, &request))
+                .map_err(|AdmitError::Corrupt| Unread {
+                    status: Status::Corrupt,
+                    message: not_written(place),
+                })
+        };
+        let brought = read.brought();
+        let key = match bytes_read(completion, brought) {
+            Ok(bytes) => match read.take_in(bytes) {
+                Some(all) => judge(&read, &all),
+                None => {
+                    self.scanning.read_on(completion.token, read);
+                    return;
+                }
+            },
+            Err(failure) => Err(Unread {
+                status: Status::Io,
+                message: not_read(place, failure),
+            }),
+        };
+        if key.is_err() && brought.is_none() && !is_planted(Bug::ReadOnce) {
+            self.counters.reads_retried += 1;
+            self.scanning.read_again(completion.token, read);
+            return;
+        }
+        self.scanning.learn(&read, key);
+    }
+
     // ---- mail ----
 
     fn execute_mail(&mut self, now: Now, mail: &RequestMail) {
@@ -1221,17 +1539,13 @@ impl<P: Blocks> Shard<P> {
             self.store.scrub_read(now.us, completion);
             return;
         }
+        if completion.token.0 & SCAN_TOKEN_BIT != 0 {
+            self.scan_read(&completion);
+            return;
+        }
         let token = completion.token;
         let brought = self.parking.again(token);
-        let read = completion.block.as_ref().map_or(&[][..], Block::bytes);
-        let read = match completion.result {
-            Ok(()) => Ok(read),
-            // More was asked for than the part needs; the file may end behind it.
-            Err(IoFailure::Short { moved }) if moved > 0 || brought > Some(0) => {
-                Ok(&read[..moved as usize])
-            }
-            Err(failure) => Err(failure),
-        };
+        let read = bytes_read(&completion, brought);
         let admitted = if brought.is_none() {
             let bad = read.err().map(|failure| (0, failure));
             self.admit_read(token, read.unwrap_or_default(), bad.as_slice())
@@ -1288,21 +1602,11 @@ impl<P: Blocks> Shard<P> {
         let admit = |&Cold { slot, hash, place }: &Cold| {
             let (_, len) = aligned_span(place);
             if let Some((_, failure)) = bad.iter().find(|(start, _)| *start < len as usize) {
-                let message = format!(
-                    "{:08}.seg at offset {} could not be read: {failure:?}",
-                    place.file.0, place.offset
-                );
-                return Err((Status::Io, message));
+                return Err((Status::Io, not_read(place, *failure)));
             }
             store
                 .admit((slot, hash), place, bytes, |key| key_hash.home_of(key))
-                .map_err(|AdmitError::Corrupt| {
-                    let message = format!(
-                        "{:08}.seg at offset {} does not hold what was written",
-                        place.file.0, place.offset
-                    );
-                    (Status::Corrupt, message)
-                })
+                .map_err(|AdmitError::Corrupt| (Status::Corrupt, not_written(place)))
         };
         self.parking.colds(token).iter().map(admit).collect()
     }
@@ -1351,24 +1655,19 @@ impl<P: Blocks> Shard<P> {
                 }
             }
         }
+        self.scan(now, outbox);
         while let Some((token, place, start)) = self.parking.next_read() {
-            let io = match start {
-                None => self.store.read(token, place),
-                Some(start) => self.store.read_piece(token, place, start),
-            };
-            match io {
-                Some(io) => {
-                    self.counters.reads += 1;
-                    if let Io::Read { len, .. } = &io {
-                        self.counters.read_bytes += u64::from(*len);
-                    }
-                    outbox.io.push(io);
-                }
-                None => {
-                    self.parking.not_issued(token);
-                    break;
-                }
+            if !self.read(token, place, start, outbox) {
+                self.parking.not_issued(token);
+                break;
             }
+        }
+        // Who knows the key that he wants goes first.
+        while !self.parking.has_unissued()
+            && let Some((token, place, brought)) = self.scanning.next_read()
+            && self.read(token, place, brought, outbox)
+        {
+            self.scanning.issued();
         }
         let hash = &self.hash;
         self.store.settle(&|key| hash.home_of(key));
@@ -1390,6 +1689,7 @@ impl<P: Blocks> Shard<P> {
         if self.is_stopping
             && self.parking.is_empty()
             && self.postponed.is_empty()
+            && self.scanning.is_empty()
             && self.snapshots.may_stop(now, &mut self.store)
         {
             self.store.log_mut().close();
@@ -1408,6 +1708,30 @@ impl<P: Blocks> Shard<P> {
         outbox.is_stopped = self.is_stopping && self.store.log().is_closed();
     }
 
+    /// Emits a read, or the next piece of a second attempt that has brought so many bytes; `false` if
+    /// there is no block for it now.
+    fn read(
+        &mut self,
+        token: IoToken,
+        place: Place,
+        brought: Option<usize>,
+        outbox: &mut Outbox<P::Block>,
+    ) -> bool {
+        let io = match brought {
+            None => self.store.read(token, place),
+            Some(start) => self.store.read_piece(token, place, start),
+        };
+        let Some(io) = io else {
+            return false;
+        };
+        self.counters.reads += 1;
+        if let Io::Read { len, .. } = &io {
+            self.counters.read_bytes += u64::from(*len);
+        }
+        outbox.io.push(io);
+        true
+    }
+
     /// A step of cleaning, and what it is done with.
     fn clean(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
         let hash = &self.hash;
@@ -1423,9 +1747,10 @@ impl<P: Blocks> Shard<P> {
         while let Some(file) = self.store.take_removable() {
             self.leaving.push(file);
         }
-        let (parking, store) = (&self.parking, &self.store);
+        let (parking, scanning, store) = (&self.parking, &self.scanning, &self.store);
         self.leaving.retain(|&file| {
-            let is_read = parking.reads_file(file) || store.scrub_reads(file);
+            let is_read =
+                parking.reads_file(file) || scanning.reads_file(file) || store.scrub_reads(file);
             let stays = is_read && !is_planted(Bug::RemoveUnderRead);
             if !stays {
                 outbox.removals.push(file);
@@ -1535,6 +1860,46 @@ enum Step {
     Later,
     /// The log has no room: try again after something completed.
     Postponed,
+}
+
+/// Why a step of a scan is not answered now, or not with a page.
+enum Halt {
+    /// These keys must be read first.
+    Reads(Vec<(Cursor, PackedPlace)>),
+    /// The first key cannot be read.
+    Unread(Unread),
+}
+
+/// What a read gave: all, or less where the file ends, for more was asked for than the part needs. A
+/// second attempt has `brought` so many bytes before it.
+fn bytes_read<B: Block>(
+    completion: &Completion<B>,
+    brought: Option<usize>,
+) -> Result<&[u8], IoFailure> {
+    let bytes = completion.block.as_ref().map_or(&[][..], Block::bytes);
+    match completion.result {
+        Ok(()) => Ok(bytes),
+        Err(IoFailure::Short { moved }) if moved > 0 || brought > Some(0) => {
+            Ok(&bytes[..moved as usize])
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn not_read(place: Place, failure: IoFailure) -> String {
+    let Place { file, offset, .. } = place;
+    format!(
+        "{:08}.seg at offset {offset} could not be read: {failure:?}",
+        file.0
+    )
+}
+
+fn not_written(place: Place) -> String {
+    let Place { file, offset, .. } = place;
+    format!(
+        "{:08}.seg at offset {offset} does not hold what was written",
+        file.0
+    )
 }
 
 fn detached(origin: Origin, request: &MailedRequest, item: &[u8]) -> Parked {

@@ -38,6 +38,18 @@ impl Topology {
         u16::try_from(owner).expect("below the number of shards")
     }
 
+    /// The last of the slots that the owner of `slot` has.
+    #[must_use]
+    pub fn last_slot(&self, slot: u16) -> u16 {
+        let owner = self.owner(slot);
+        let partition_slots = SLOTS / u16::try_from(PARTITIONS).expect("few partitions");
+        let mut last = slot | (partition_slots - 1);
+        while last + 1 < SLOTS && self.owner(last + 1) == owner {
+            last += partition_slots;
+        }
+        last
+    }
+
     /// The slot map, with `port(shard)` as the port of each shard.
     #[must_use]
     pub fn ranges(&self, port: impl Fn(u16) -> u16) -> Vec<SlotRange> {
@@ -74,6 +86,8 @@ mod tests {
             );
             for (shard, range) in (0..).zip(&ranges) {
                 assert_eq!((range.shard, range.port), (shard, 7420 + shard));
+                assert_eq!(topology.last_slot(range.first), range.last);
+                assert_eq!(topology.last_slot(range.last), range.last);
                 assert!(
                     range.last - range.first + 1 >= SLOTS / shards / 2,
                     "{shards} shards: {range:?}"

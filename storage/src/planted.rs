@@ -213,6 +213,21 @@ bugs! {
     ReadOneBlockAgain = "read-one-block-again",
     /// A key that joins a read does not make it longer.
     ForgetWiderRead = "forget-wider-read",
+
+    // Planted with scans.
+
+    /// A scan passes over the keys that are on disk only.
+    ScanForgetsCold = "scan-forgets-cold",
+    /// A scan goes on behind the key that found no room in a page.
+    ScanPassesOne = "scan-passes-one",
+    /// A scan shows what a crash can still take back.
+    ScanUngated = "scan-ungated",
+    /// A scan tells what it read although the key was written meanwhile.
+    ScanTellsOldRead = "scan-tells-old-read",
+    /// A scan goes on after a restart where another order of the keys has its cursor.
+    ScanTrustsOldOrder = "scan-trusts-old-order",
+    /// A scan ends with the keys of one shard.
+    ScanEndsWithShard = "scan-ends-with-shard",
 }
 
 #[cfg(feature = "planted")]

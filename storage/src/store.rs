@@ -508,17 +508,7 @@ impl<P: Blocks> Store<P> {
         let Some((position, packed)) = current else {
             return Ok(());
         };
-        let start = usize::try_from(place.offset % BLOCK_BYTES as u64).expect("less than a block");
-        let part = read
-            .get(start..)
-            .and_then(|bytes| PartView::read(bytes).ok())
-            .filter(|part| {
-                part.kind() == PartKind::Put
-                    && part.slot() == slot
-                    && home_of(part.key()) == (slot, hash)
-                    && (packed.is_sequence(part.sequence()) || is_planted(Bug::BelieveAnyRead))
-            })
-            .ok_or(AdmitError::Corrupt)?;
+        let part = part_read((slot, hash), packed, read, home_of)?;
         let expiry_ms = match is_planted(Bug::AdmitWithoutExpiry) {
             true => None,
             false => part.expiry_ms(),
@@ -549,6 +539,14 @@ impl<P: Blocks> Store<P> {
         newest_parts(&self.index, &self.cache, from, entries, visit)
     }
 
+    /// Visits the keys that have the first slot and hash from `from` on, in the order of both, without
+    /// touching them. Returns where the next ones stand, or `None` at the end. A key that is there from
+    /// the first step to the last is visited.
+    pub fn keys_from(&self, from: Cursor, visit: &mut impl FnMut(Cursor, Home)) -> Option<Cursor> {
+        self.index
+            .walk(from, 1, &mut |at, candidate| visit(at, candidate.home))
+    }
+
     /// Keys, cells in memory, their bytes, bytes of the index.
     #[must_use]
     pub fn usage(&self) -> Usage {
@@ -564,6 +562,30 @@ impl<P: Blocks> Store<P> {
             },
         }
     }
+}
+
+/// The part that a cold entry for `slot` and `hash` points to, in what [`Store::read`] asked for, or
+/// less at the end of the file.
+///
+/// # Errors
+/// [`AdmitError::Corrupt`] if it is not there.
+pub fn part_read(
+    (slot, hash): (u16, u32),
+    packed: PackedPlace,
+    read: &[u8],
+    home_of: impl Fn(&[u8]) -> (u16, u32),
+) -> Result<PartView<'_>, AdmitError> {
+    let offset = packed.place().unwrap_or_default().offset;
+    let start = usize::try_from(offset % BLOCK_BYTES as u64).expect("less than a block");
+    read.get(start..)
+        .and_then(|bytes| PartView::read(bytes).ok())
+        .filter(|part| {
+            part.kind() == PartKind::Put
+                && part.slot() == slot
+                && home_of(part.key()) == (slot, hash)
+                && (packed.is_sequence(part.sequence()) || is_planted(Bug::BelieveAnyRead))
+        })
+        .ok_or(AdmitError::Corrupt)
 }
 
 /// How much a store holds.

@@ -113,18 +113,21 @@ impl Driver {
         ask: Ask<'_>,
         read: fn(Answer) -> Result<T, ClientError>,
     ) -> Pending<T> {
+        self.ask_item(ask.encode(), read)
+    }
+
+    /// Asks for what an encoded request item says.
+    pub(super) fn ask_item<T: Send + 'static>(
+        &self,
+        item: Vec<u8>,
+        read: fn(Answer) -> Result<T, ClientError>,
+    ) -> Pending<T> {
         let promise = Promise::new();
         let done = Box::new(Item {
             promise: Arc::clone(&promise),
             read,
         });
-        self.queue(
-            What::Item {
-                item: ask.encode(),
-                done,
-            },
-            promise,
-        )
+        self.queue(What::Item { item, done }, promise)
     }
 
     pub(super) fn ask_frame<T: Send + 'static>(

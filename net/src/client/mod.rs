@@ -23,6 +23,7 @@ mod connection;
 mod driver;
 mod fields;
 mod operation;
+mod scan;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -33,10 +34,12 @@ use crate::instruction::{FieldType, Instruction, Operation};
 use crate::level::AckLevel;
 use crate::reply::ExpiryTold;
 use crate::request::{Condition, Expiry, Version, Wanted};
+use crate::scan::ScanRequest;
 use crate::status::Status;
 use driver::Driver;
 pub use fields::Fields;
 pub use operation::{Answer, Ask, ClientError, Pending};
+pub use scan::{Entry, Page, Scan};
 
 /// How a client behaves.
 #[derive(Clone, Debug)]
@@ -245,6 +248,22 @@ impl Client {
             |client, bytes, condition| client.set_with(key, bytes, condition, Expiry::Keep).wait(),
             edit,
         )
+    }
+
+    /// Some keys in the order of slots and hashes, from a cursor on: 0, or [`Page::next`].
+    ///
+    /// A key that is there from the first page to the last is told at least once, whatever else
+    /// happens meanwhile, a restart of the server included. Pages see what was answered before they
+    /// were asked for; a pipelined change may come before or behind them.
+    pub fn scan_page(&self, request: &ScanRequest<'_>) -> Pending<Page> {
+        let mut item = Vec::new();
+        request.write(&mut item);
+        self.driver.ask_item(item, Answer::page)
+    }
+
+    /// All keys that begin with `prefix`, with or without their values, page by page; blocks.
+    pub fn scan(&self, prefix: &[u8], wants_values: bool) -> Scan<'_> {
+        Scan::new(self, prefix, wants_values)
     }
 
     /// Sends bytes there and back.

@@ -6,9 +6,10 @@ use std::io::{IsTerminal, Read};
 use clap::{Args, ValueEnum};
 use penstock_net::instruction::{Instruction, Operation};
 use penstock_net::level::AckLevel;
-use penstock_net::limits::{EXPIRY_MS_MAX, VALUE_BYTES_HARD_MAX};
+use penstock_net::limits::{EXPIRY_MS_MAX, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX, VALUE_BYTES_HARD_MAX};
 use penstock_net::reply::ITEM_FLAG_OVERFLOW;
 use penstock_net::request::{Condition, Expiry, Version, Wanted};
+use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
 use penstock_net::status::Status;
 use penstock_runtime::expression::{Field, Literal, parse_instruction};
 
@@ -64,6 +65,16 @@ Examples:
 const PERSIST_EXAMPLES: &str = "\
 Examples:
   penstock persist hold:7";
+
+const SCAN_EXAMPLES: &str = "\
+The order is that of slots and key hashes. A key that is there from the begin to the end is printed at least once. A byte that
+is no text is printed as \\x and two digits, a backslash as two.
+
+Examples:
+  penstock scan
+  penstock scan stock: | wc -l
+  penstock scan sale: --values                         each key, a tab, its value
+  penstock scan --limit 10";
 
 const PING_EXAMPLES: &str = "\
 Examples:
@@ -216,6 +227,23 @@ pub struct PersistArgs {
     /// How durable it must be before the answer
     #[arg(long, default_value = "disk")]
     level: Level,
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+/// Arguments of `penstock scan`.
+#[derive(Args)]
+#[command(after_help = format!("{SCAN_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct ScanArgs {
+    /// Only keys that begin so, at most 1024 bytes
+    #[arg(default_value = "")]
+    prefix: String,
+    /// Print the values as well
+    #[arg(long)]
+    values: bool,
+    /// Keys to print, at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
     #[command(flatten)]
     server: ServerAddress,
 }
@@ -408,6 +436,87 @@ fn set_expiry(
         batch.update_if_with(out, key.as_bytes(), None, &[], None, expiry);
     })?;
     answer.done(key)?.report(connection.hello.interval_ms)
+}
+
+impl ScanArgs {
+    /// Prints the keys, one in a line.
+    pub fn run(self) -> Result<(), Failure> {
+        let mut connection = self.server.connect()?;
+        let mut out = Output::stdout();
+        let mut left = self.limit.unwrap_or(u64::MAX);
+        let mut cursor = 0;
+        while left > 0 && !out.is_broken() {
+            let request = ScanRequest {
+                cursor,
+                prefix: self.prefix.as_bytes(),
+                entries_max: u32::try_from(left)
+                    .map_or(SCAN_ENTRIES_MAX, |left| left.min(SCAN_ENTRIES_MAX)),
+                bytes_max: SCAN_BYTES_MAX,
+                wants_values: self.values,
+            };
+            let answer = connection
+                .call(AckLevel::Disk, Effect::None, |batch, out| {
+                    let mut item = Vec::new();
+                    request.write(&mut item);
+                    batch.raw(out, &item);
+                })?
+                .done(&self.prefix)?;
+            let page = ScanPage::read(&answer.value).map_err(Failure::server)?;
+            // A page ends behind all keys of one hash.
+            for entry in page
+                .entries()
+                .take(usize::try_from(left).unwrap_or(usize::MAX))
+            {
+                left -= 1;
+                let key = printable(entry.key);
+                match entry.value {
+                    ScanValue::NotAsked => out.line(format_args!("{key}")),
+                    ScanValue::Bytes(value) => {
+                        out.line(format_args!("{key}\t{}", printable(value)));
+                    }
+                    ScanValue::LeftOut => {
+                        let answer =
+                            connection.call(AckLevel::Disk, Effect::None, |batch, out| {
+                                batch.get(out, entry.key);
+                            })?;
+                        // It may be gone by now.
+                        if answer.head.status != Status::NotFound {
+                            let value = answer.done(&key)?.value;
+                            out.line(format_args!("{key}\t{}", printable(&value)));
+                        }
+                    }
+                }
+            }
+            cursor = page.cursor;
+            if cursor == 0 {
+                break;
+            }
+        }
+        out.finish()
+    }
+}
+
+/// Text as it is, but for what would not stay in its line and column.
+fn printable(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for char in chunk.valid().chars() {
+            match char {
+                '\\' => text.push_str("\\\\"),
+                _ if char.is_control() => {
+                    let mut utf8 = [0; 4];
+                    for byte in char.encode_utf8(&mut utf8).bytes() {
+                        text.push_str(&format!("\\x{byte:02x}"));
+                    }
+                }
+                _ => text.push(char),
+            }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
 }
 
 impl UpdateIfArgs {

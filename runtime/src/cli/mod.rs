@@ -20,7 +20,8 @@ use penstock_storage::recovery::RecoveryError;
 
 use backup::{BackupArgs, RestoreArgs, VerifyArgs};
 use client::{
-    DelArgs, ExpireArgs, GetArgs, InfoArgs, PersistArgs, PingArgs, SetArgs, TtlArgs, UpdateIfArgs,
+    DelArgs, ExpireArgs, GetArgs, InfoArgs, PersistArgs, PingArgs, ScanArgs, SetArgs, TtlArgs,
+    UpdateIfArgs,
 };
 use inspect::InspectArgs;
 use options::OptionFlags;
@@ -74,6 +75,8 @@ enum Command {
     Persist(PersistArgs),
     /// Change fields of a value if guards hold, in one atomic and durable step
     UpdateIf(UpdateIfArgs),
+    /// Print the keys, or those with a prefix
+    Scan(ScanArgs),
     /// Measure the way to the server and back
     Ping(PingArgs),
     /// Print what the server is doing, as JSON
@@ -210,6 +213,7 @@ impl Command {
             Command::Expire(args) => args.run(),
             Command::Persist(args) => args.run(),
             Command::UpdateIf(args) => args.run(),
+            Command::Scan(args) => args.run(),
             Command::Ping(args) => args.run(),
             Command::Info(args) => args.run(),
             Command::Inspect(args) => args.run(),

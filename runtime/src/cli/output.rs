@@ -36,6 +36,11 @@ impl<W: Write> Output<W> {
         self.attempt(|out| out.write_all(bytes));
     }
 
+    /// Whether nothing more can be printed.
+    pub fn is_broken(&self) -> bool {
+        self.error.is_some()
+    }
+
     /// Prints what is still held back.
     ///
     /// # Errors

@@ -162,6 +162,10 @@ kinds! {
     Ping,
     /// An operation whose answer never came, sent again.
     Retry,
+    /// A page of a scan.
+    Scan,
+    /// A scan that came to its end over a start of the server.
+    ScanOverStart,
 }
 
 /// Counts by kind.

@@ -19,5 +19,6 @@ pub mod linear;
 pub mod oracle;
 pub mod plan;
 pub mod random;
+pub mod scan;
 pub mod trace;
 pub mod world;

@@ -126,6 +126,16 @@ pub struct Record {
     pub after: [u64; 2],
 }
 
+/// What was shown of every key at a moment.
+#[derive(Clone, Debug)]
+pub struct Glimpse {
+    clock: u64,
+    /// By key.
+    shown: Vec<Version>,
+    /// The time of each key's shard.
+    pub times_ms: Vec<u64>,
+}
+
 /// All keys and operations of one run.
 #[derive(Debug)]
 pub struct Oracle {
@@ -134,6 +144,7 @@ pub struct Oracle {
     /// The operations, by number.
     pub records: Vec<Record>,
     by_version: BTreeMap<(usize, Version), usize>,
+    by_name: BTreeMap<Vec<u8>, usize>,
     clock: u64,
     epoch: u32,
     /// The time of the shard that the next operation or answer is about.
@@ -155,6 +166,10 @@ impl Oracle {
     /// No operations yet, on these keys: name, slot, counter, strict.
     #[must_use]
     pub fn new(keys: Vec<(Vec<u8>, u16, bool, bool)>) -> Self {
+        let by_name = (0..)
+            .zip(&keys)
+            .map(|(number, (name, ..))| (name.clone(), number))
+            .collect();
         let keys = keys
             .into_iter()
             .map(|(name, slot, is_counter, is_strict)| Key {
@@ -175,6 +190,7 @@ impl Oracle {
             keys,
             records: Vec::new(),
             by_version: BTreeMap::new(),
+            by_name,
             clock: 0,
             epoch: 0,
             time_ms: 0,
@@ -213,6 +229,78 @@ impl Oracle {
             after: [0; 2],
         });
         number
+    }
+
+    /// The key with this name.
+    #[must_use]
+    pub fn key_named(&self, name: &[u8]) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    /// What is known now; `time_ms` is the time of a key's shard.
+    pub fn glimpse(&mut self, time_ms: impl Fn(usize) -> u64) -> Glimpse {
+        self.clock += 1;
+        Glimpse {
+            clock: self.clock,
+            shown: self.keys.iter().map(|key| key.shown).collect(),
+            times_ms: (0..self.keys.len()).map(time_ms).collect(),
+        }
+    }
+
+    /// Takes in the times of the shards, so that the latest since a glimpse are known; a start may set
+    /// them back.
+    pub fn pass(glimpse: &mut Glimpse, time_ms: impl Fn(usize) -> u64) {
+        for (key, latest_ms) in glimpse.times_ms.iter_mut().enumerate() {
+            *latest_ms = time_ms(key).max(*latest_ms);
+        }
+    }
+
+    /// Takes out of a glimpse what a crash has taken since.
+    pub fn lower(&self, glimpse: &mut Glimpse) {
+        for (shown, key) in glimpse.shown.iter_mut().zip(&self.keys) {
+            *shown = key.shown.min(*shown);
+        }
+    }
+
+    /// Something that was asked for when `asked` was known tells what a key has: a value, a version
+    /// alone, or nothing at all.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn told(
+        &mut self,
+        now_us: u64,
+        asked: &Glimpse,
+        key: usize,
+        level: AckLevel,
+        has_value: bool,
+        item: &ReplyItem<'_>,
+    ) -> Result<(), Violation> {
+        let is_there = item.head.status == Status::Ok;
+        if is_there != (item.head.version.sequence > 0) {
+            return Err(format!("key {key} is told with {:?}", item.head));
+        }
+        let plan = Plan {
+            operation: match has_value {
+                true => Operation::Get,
+                false => Operation::Look,
+            },
+            key,
+            other: None,
+            units: 0,
+            stock: 0,
+            value_bytes: 0,
+            expected: Version::default(),
+            level,
+            expiry: Expiry::Keep,
+        };
+        // It keeps no order with anything else of its connection.
+        let number = self.issue(plan, u64::MAX - self.clock);
+        let record = &mut self.records[number];
+        record.issued = asked.clock;
+        record.issued_ms = asked.times_ms[key];
+        record.floors[0] = asked.shown[key];
+        self.answer(now_us, number, item)
     }
 
     /// The value that a SET writes, or that a counter is made with.
@@ -438,7 +526,10 @@ impl Oracle {
                 matches!(status, Status::Ok | Status::NotFound)
             }
             Operation::Set | Operation::Ping | Operation::Retry => status == Status::Ok,
-            Operation::KeepExpiry | Operation::Expired => false,
+            Operation::KeepExpiry
+            | Operation::Expired
+            | Operation::Scan
+            | Operation::ScanOverStart => false,
             Operation::SetTooLarge => false,
             Operation::SetAbsent => matches!(status, Status::Ok | Status::Exists),
             Operation::SetPresent | Operation::Del => {

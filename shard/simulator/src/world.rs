@@ -41,6 +41,7 @@ use crate::linear;
 use crate::oracle::{self, Oracle, State};
 use crate::plan::{Blow, Budget, Plan};
 use crate::random::Random;
+use crate::scan::Scan;
 use crate::trace::Trace;
 
 /// What one seed showed.
@@ -190,6 +191,8 @@ struct Link {
     is_ready: bool,
     next_request: u64,
     outstanding: BTreeMap<u64, Vec<Option<usize>>>,
+    /// The request for a page that is on its way.
+    page: Option<u64>,
     /// The request that was sent while no other was on its way, and its deadline.
     alone: Option<u64>,
     deadline_ms: u64,
@@ -202,6 +205,8 @@ struct Client {
     link: Option<usize>,
     is_awake: bool,
     retries: VecDeque<oracle::Plan>,
+    /// The scan that it is in, and the run of the server in which that began.
+    scan: Option<(Scan, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -274,6 +279,8 @@ pub struct World {
     filled: usize,
     /// Keys that the last look has reached.
     looked_at: usize,
+    /// The last look is behind a scan of all keys.
+    has_scanned: bool,
     /// The file of a sealed segment in which something rots under the running node.
     rotting: Option<FileId>,
     phase_run: u64,
@@ -342,6 +349,7 @@ impl World {
                 link: None,
                 is_awake: false,
                 retries: VecDeque::new(),
+                scan: None,
             })
             .collect();
         let shards = plan.shards;
@@ -375,6 +383,7 @@ impl World {
             log_ends: vec![Lsn(0); usize::from(shards)],
             filled: 0,
             looked_at: 0,
+            has_scanned: false,
             rotting: None,
             phase_run: 0,
             chance: Random::new(seed, 3),
@@ -923,6 +932,9 @@ impl World {
             ),
         };
         self.oracle.crashed(interval_from_us);
+        for (scan, _) in self.clients.iter_mut().filter_map(|it| it.scan.as_mut()) {
+            scan.crash(&self.oracle);
+        }
         self.cut_all(is_power_cut);
         let again_us = self.now_us + self.chance.within(1_000, 300_000);
         self.at(again_us, Event::Start);
@@ -1320,6 +1332,7 @@ impl World {
             is_ready: false,
             next_request: 1,
             outstanding: BTreeMap::new(),
+            page: None,
             alone: None,
             deadline_ms: 0,
             delivered_us: 0,
@@ -1386,6 +1399,11 @@ impl World {
             self.wake(client, self.plan.think_us);
             return;
         }
+        if self.workload.chance(100_000) {
+            self.send_page(client, link);
+            self.wake(client, self.plan.think_us);
+            return;
+        }
         let level = self.workload.pick(self.plan.levels);
         let count = 1 + self.workload.index(self.plan.batch_max);
         let mut plans = Vec::new();
@@ -1421,6 +1439,68 @@ impl World {
         }
         self.send_batch(link, level, plans);
         self.wake(client, self.plan.think_us);
+    }
+
+    /// Asks for the next page of the client's scan, or for the first of another one.
+    fn send_page(&mut self, client: usize, link: usize) {
+        let is_asked = |(scan, _): &(Scan, u64)| scan.is_asked();
+        if self.clients[client].scan.as_ref().is_some_and(is_asked) {
+            return;
+        }
+        let times_ms: Vec<u64> = (0..self.plan.keys.len())
+            .map(|key| self.time_ms(key))
+            .collect();
+        let now = self.oracle.glimpse(|key| times_ms[key]);
+        let (mut scan, run) = match self.clients[client].scan.take() {
+            Some(scan) => scan,
+            None if self.phase == Phase::Traffic => {
+                // Some keys are only ever used at level disk.
+                let level = match self.plan.levels.contains(&AckLevel::Disk) {
+                    true => AckLevel::Disk,
+                    false => self.workload.pick(self.plan.levels),
+                };
+                let scan = Scan::begin(&mut self.workload, level, now.clone());
+                (scan, self.run)
+            }
+            None => (Scan::last(now.clone()), self.run),
+        };
+        self.coverage.borrow_mut().operation(Operation::Scan);
+        let item = scan.ask(&mut self.workload, now);
+        let request = self.next_request(link);
+        let mut out = Vec::new();
+        let mut batch = BatchRequest::begin(&mut out, request, scan.level(), 0, 1);
+        batch.raw(&mut out, &item);
+        batch.finish(&mut out);
+        self.clients[client].scan = Some((scan, run));
+        let state = &mut self.links[link];
+        state.alone = None;
+        state.page = Some(request);
+        state.outstanding.insert(request, vec![None]);
+        self.send_to_server(link, out);
+    }
+
+    /// A page came.
+    fn page(&mut self, link: usize, item: &ReplyItem<'_>) -> Step {
+        let client = self.links[link].client.expect("a client asked for it");
+        let times_ms: Vec<u64> = (0..self.plan.keys.len())
+            .map(|key| self.time_ms(key))
+            .collect();
+        let (mut scan, run) = self.clients[client].scan.take().expect("it is in a scan");
+        let expired = self.oracle.expired;
+        let is_over = scan.answer(self.now_us, &mut self.oracle, item, |key| times_ms[key])?;
+        if self.oracle.expired > expired {
+            self.coverage.borrow_mut().operation(Operation::Expired);
+        }
+        if !is_over {
+            self.clients[client].scan = Some((scan, run));
+        } else if item.head.status == Status::Ok {
+            self.has_scanned |= scan.is_last;
+            if run < self.run {
+                let mut coverage = self.coverage.borrow_mut();
+                coverage.operation(Operation::ScanOverStart);
+            }
+        }
+        Ok(())
     }
 
     fn next_request(&mut self, link: usize) -> u64 {
@@ -1543,7 +1623,9 @@ impl World {
             | Operation::Ping
             | Operation::Retry
             | Operation::KeepExpiry
-            | Operation::Expired => {
+            | Operation::Expired
+            | Operation::Scan
+            | Operation::ScanOverStart => {
                 let value = match plan.operation {
                     Operation::SetTooLarge => vec![1; plan.value_bytes],
                     _ => value,
@@ -1717,6 +1799,14 @@ impl World {
         let batch = read_batch_reply(body).map_err(|refusal| refusal.to_string())?;
         for place in 0..batch.len() {
             let item = ReplyItem::read(batch.item(place)).map_err(|refusal| refusal.to_string())?;
+            if self.links[link]
+                .page
+                .take_if(|page| *page == request)
+                .is_some()
+            {
+                self.page(link, &item)?;
+                continue;
+            }
             let waiting = self.links[link]
                 .outstanding
                 .get_mut(&request)
@@ -1795,6 +1885,12 @@ impl World {
         state.is_abandoned = true;
         let outstanding = std::mem::take(&mut state.outstanding);
         let client = state.client;
+        if state.page.take().is_some()
+            && let Some(client) = client
+            && let Some((scan, _)) = &mut self.clients[client].scan
+        {
+            scan.lose();
+        }
         for number in outstanding.into_values().flatten().flatten() {
             self.oracle.lost(number);
             if let Some(client) = client
@@ -1883,7 +1979,12 @@ impl World {
             {
                 self.look();
             }
+            Phase::Audit | Phase::Last if is_idle && all_ready && !self.has_scanned => {
+                let link = self.clients[0].link.expect("all are connected");
+                self.send_page(0, link);
+            }
             Phase::Audit if is_idle && all_ready => {
+                self.has_scanned = false;
                 self.looked_at = 0;
                 self.enter(Phase::Last);
                 self.stop();

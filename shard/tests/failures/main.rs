@@ -13,6 +13,7 @@ mod heap;
 mod image;
 #[path = "../../../storage/tests/it/random.rs"]
 mod random;
+mod scan;
 mod server;
 
 use std::collections::{BTreeMap, HashSet};

@@ -17,6 +17,7 @@ use penstock_storage::io::{BLOCK_BYTES, Block, FileId, Io, IoFailure, IoToken};
 use penstock_storage::log::{LogConfig, SyncMethod};
 use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::SnapshotName;
+use penstock_storage::store::Usage;
 
 use crate::device::Device;
 use crate::heap::{Heap, HeapBlock};
@@ -156,7 +157,7 @@ impl Server {
         let opened = open_shard(
             &mut image,
             &inventory.survey,
-            shard_config(),
+            shard_config(incarnation),
             log,
             bytes,
             penstock_storage::budget::Budget::of_cache(CACHE_BYTES),
@@ -199,6 +200,26 @@ impl Server {
 
     pub fn counters(&self) -> penstock_shard::Counters {
         self.shard.counters()
+    }
+
+    /// What the shard holds.
+    pub fn usage(&self) -> Usage {
+        self.shard.usage()
+    }
+
+    /// The request to the disk with this number is to fail.
+    pub fn fail(&mut self, number: usize, failure: Failure) {
+        self.failing = Some((number, failure));
+    }
+
+    /// No request fails any more, and what was on the platter is there again.
+    pub fn heal(&mut self, good: &Image) {
+        self.failing = None;
+        for (file, bytes) in &good.files {
+            if let Some(now) = self.device.image.files.get_mut(file) {
+                now.clone_from(bytes);
+            }
+        }
     }
 
     pub fn get(&mut self, id: usize, key: &[u8]) {
@@ -381,7 +402,8 @@ impl Server {
     }
 }
 
-fn shard_config() -> ShardConfig {
+/// Each run of the server has its keys in another order.
+fn shard_config(incarnation: u64) -> ShardConfig {
     let topology = Topology::new(1);
     let hello = ServerHello {
         protocol: 1,
@@ -411,7 +433,7 @@ fn shard_config() -> ShardConfig {
         idle_us_max: 0,
         mailed_items_max: 64,
         memory_max: 0,
-        hash_seed: 7,
+        hash_seed: 6 + incarnation,
         cleaning: penstock_storage::cleaning::CleaningConfig::default(),
         snapshots: penstock_shard::SnapshotPolicy::default(),
     }

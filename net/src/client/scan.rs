@@ -1,0 +1,124 @@
+//! Scans from the caller's side: a page at a time, or all keys one after the other.
+
+use bytes::Bytes;
+
+use super::operation::{Answer, ClientError};
+use super::{Client, Value};
+use crate::limits::{SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
+use crate::request::Version;
+use crate::scan::{ScanPage, ScanRequest, ScanValue};
+
+/// Some keys, in the order of their slots and hashes, which is none that a reader would know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The cursor of the next page, if there may be more keys.
+    pub next: Option<u64>,
+    /// The keys; there may be none although there is a next page.
+    pub entries: Vec<Entry>,
+}
+
+/// One key of a [`Page`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its bytes.
+    pub key: Bytes,
+    /// Its version.
+    pub version: Version,
+    /// Its value, if it was asked for and has room in a page.
+    pub value: Option<Bytes>,
+}
+
+impl Answer {
+    /// The answer to a step of a scan.
+    ///
+    /// # Errors
+    /// What it means if it is not OK.
+    pub fn page(self) -> Result<Page, ClientError> {
+        let answer = self.ok()?;
+        let page = ScanPage::read(&answer.value)
+            .map_err(|refusal| ClientError::Protocol(refusal.to_string()))?;
+        let entries = page.entries().map(|entry| Entry {
+            key: answer.value.slice_ref(entry.key),
+            version: entry.version,
+            value: match entry.value {
+                ScanValue::Bytes(value) => Some(answer.value.slice_ref(value)),
+                ScanValue::NotAsked | ScanValue::LeftOut => None,
+            },
+        });
+        Ok(Page {
+            next: (page.cursor != 0).then_some(page.cursor),
+            entries: entries.collect(),
+        })
+    }
+}
+
+/// All keys with a prefix, one after the other. It blocks for each page, and ends behind the first
+/// error.
+#[derive(Debug)]
+pub struct Scan<'a> {
+    client: &'a Client,
+    prefix: Vec<u8>,
+    wants_values: bool,
+    next: Option<u64>,
+    page: std::vec::IntoIter<Entry>,
+}
+
+impl<'a> Scan<'a> {
+    pub(super) fn new(client: &'a Client, prefix: &[u8], wants_values: bool) -> Self {
+        Scan {
+            client,
+            prefix: prefix.to_vec(),
+            wants_values,
+            next: Some(0),
+            page: Vec::new().into_iter(),
+        }
+    }
+
+    /// A value that has no room in a page, by itself; `None` if the key is gone meanwhile.
+    fn complete(&self, entry: Entry) -> Result<Option<Entry>, ClientError> {
+        if !self.wants_values || entry.value.is_some() {
+            return Ok(Some(entry));
+        }
+        let value = self.client.get(&entry.key).wait()?;
+        Ok(value.map(|Value { bytes, version }| Entry {
+            key: entry.key,
+            version,
+            value: Some(bytes),
+        }))
+    }
+}
+
+impl Iterator for Scan<'_> {
+    type Item = Result<Entry, ClientError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let outcome = match self.page.next() {
+                Some(entry) => self.complete(entry),
+                None => {
+                    let request = ScanRequest {
+                        cursor: self.next.take()?,
+                        prefix: &self.prefix,
+                        entries_max: SCAN_ENTRIES_MAX,
+                        bytes_max: SCAN_BYTES_MAX,
+                        wants_values: self.wants_values,
+                    };
+                    self.client.scan_page(&request).wait().map(|page| {
+                        self.next = page.next;
+                        self.page = page.entries.into_iter();
+                        None
+                    })
+                }
+            };
+            match outcome {
+                Ok(Some(entry)) => return Some(Ok(entry)),
+                Ok(None) => {}
+                Err(error) => {
+                    self.next = None;
+                    self.page = Vec::new().into_iter();
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
+}

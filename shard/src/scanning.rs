@@ -1,0 +1,335 @@
+//! Scans under way: steps that wait for their turn, and steps that wait for the reads of cold keys.
+//!
+//! A step looks at the index twice. The first look finds which cold keys need a read; once all of
+//! them are read, the second one answers, at one instant, from what the index says then: a part that
+//! was read counts only if it is still the newest of its key. Nothing that a scan reads goes to the
+//! cache.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+
+use penstock_net::request::Version;
+use penstock_net::scan::ScanRequest;
+use penstock_net::status::Status;
+use penstock_storage::index::{Cursor, PackedPlace};
+use penstock_storage::io::{BLOCK_BYTES, FileId, IoToken};
+use penstock_storage::log::Place;
+use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::record::PartView;
+use penstock_storage::store::{SLOTS, aligned_span};
+
+use crate::parking::Parked;
+
+/// Tokens of reads for scans have this bit.
+pub(crate) const SCAN_TOKEN_BIT: u64 = 1 << 59;
+/// Steps that wait at a time, at most; each may hold two pages of what it read.
+pub(crate) const SCANS_MAX: usize = 16;
+/// Steps that are run in one turn, at most.
+pub(crate) const STEPS_A_TURN_MAX: usize = 2;
+/// Index entries that a step looks at, at most, but for those of one hash.
+pub(crate) const ENTRIES_A_STEP_MAX: usize = 512;
+/// Reads that a step asks for at a time, at most, but for those of one hash.
+pub(crate) const READS_A_STEP_MAX: usize = 16;
+/// Bytes of those reads, at most, but for the first; with values, what the page has room for.
+pub(crate) const READ_BYTES_A_STEP_MAX: usize = 256 << 10;
+/// Reads for scans that are at the disk at a time, at most.
+const READS_UNDER_WAY_MAX: usize = 16;
+/// How often a step reads what has moved meanwhile before it answers without it.
+pub(crate) const ROUNDS_MAX: u8 = 4;
+
+/// One step of a scan.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub(crate) parked: Parked,
+    /// Rounds of reads so far.
+    pub(crate) rounds: u8,
+    parts: Vec<Known>,
+    missing: usize,
+}
+
+/// A cold key that was read.
+#[derive(Debug)]
+struct Known {
+    at: Cursor,
+    packed: PackedPlace,
+    /// `None` while the read is under way.
+    read: Option<Result<ColdKey, Unread>>,
+}
+
+/// What a scan keeps of a part.
+#[derive(Debug)]
+pub(crate) struct ColdKey {
+    pub(crate) key: Box<[u8]>,
+    /// `None` if it was not asked for or is too long for a page.
+    pub(crate) value: Option<Box<[u8]>>,
+    pub(crate) version: Version,
+    pub(crate) expiry_ms: Option<u64>,
+}
+
+/// Why a cold key could not be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Unread {
+    pub(crate) status: Status,
+    pub(crate) message: String,
+}
+
+impl ColdKey {
+    /// What the step that `request` asks for needs of a part.
+    pub(crate) fn of(part: &PartView<'_>, request: &ScanRequest<'_>) -> ColdKey {
+        let has_value = request.wants_values && part.value().len() <= request.bytes_max as usize;
+        ColdKey {
+            key: part.key().into(),
+            value: has_value.then(|| part.value().into()),
+            version: Version {
+                epoch: part.epoch(),
+                sequence: part.sequence(),
+            },
+            expiry_ms: part.expiry_ms(),
+        }
+    }
+}
+
+impl Scan {
+    pub(crate) fn new(parked: Parked) -> Self {
+        Scan {
+            parked,
+            rounds: 0,
+            parts: Vec::new(),
+            missing: 0,
+        }
+    }
+
+    /// What was read of the key that the index has there now; `None` if it needs a read.
+    pub(crate) fn known(
+        &self,
+        at: Cursor,
+        packed: PackedPlace,
+    ) -> Option<&Result<ColdKey, Unread>> {
+        self.parts
+            .iter()
+            .find(|known| known.at == at && known.packed == packed)
+            .and_then(|known| known.read.as_ref())
+    }
+
+    /// What was once read at this point, whatever the index has there now.
+    pub(crate) fn once_known(&self, at: Cursor) -> Option<&ColdKey> {
+        let known = self.parts.iter().find(|known| known.at == at)?;
+        known.read.as_ref()?.as_ref().ok()
+    }
+}
+
+/// A read for a scan.
+#[derive(Debug)]
+pub(crate) struct ScanRead {
+    scan: u64,
+    pub(crate) at: Cursor,
+    pub(crate) packed: PackedPlace,
+    /// The blocks that a second attempt has brought so far.
+    again: Option<Vec<u8>>,
+}
+
+impl ScanRead {
+    pub(crate) fn place(&self) -> Place {
+        self.packed.place().expect("a cold key has a place")
+    }
+
+    /// Bytes that a second attempt has, or `None` in the first.
+    pub(crate) fn brought(&self) -> Option<usize> {
+        self.again.as_ref().map(Vec::len)
+    }
+
+    /// Takes in what was read; all of it, unless more is to be read.
+    pub(crate) fn take_in<'a>(&mut self, bytes: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        let place = self.place();
+        match &mut self.again {
+            None => Some(Cow::Borrowed(bytes)),
+            Some(again) => {
+                again.extend_from_slice(&bytes[..BLOCK_BYTES.min(bytes.len())]);
+                let (_, len) = aligned_span(place);
+                let is_last = again.len() >= len as usize
+                    || bytes.len() < BLOCK_BYTES
+                    || is_planted(Bug::ReadOneBlockAgain);
+                is_last.then(|| Cow::Owned(std::mem::take(again)))
+            }
+        }
+    }
+}
+
+/// All scans of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Scanning {
+    ready: VecDeque<Scan>,
+    waiting: HashMap<u64, Scan>,
+    unissued: VecDeque<(IoToken, ScanRead)>,
+    under_way: HashMap<IoToken, ScanRead>,
+    last_number: u64,
+}
+
+impl Scanning {
+    pub(crate) fn len(&self) -> usize {
+        self.ready.len() + self.waiting.len()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() >= SCANS_MAX
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a step waits for nothing but its turn.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Whether a read waits for a block.
+    pub(crate) fn has_unissued(&self) -> bool {
+        !self.unissued.is_empty()
+    }
+
+    /// Whether a read of this file is under way or waits.
+    pub(crate) fn reads_file(&self, file: FileId) -> bool {
+        let unissued = self.unissued.iter().map(|(_, read)| read);
+        let mut all = self.under_way.values().chain(unissued);
+        all.any(|read| read.place().file == file)
+    }
+
+    /// A step waits for its turn.
+    pub(crate) fn begin(&mut self, parked: Parked) {
+        self.ready.push_back(Scan::new(parked));
+    }
+
+    pub(crate) fn next_ready(&mut self) -> Option<Scan> {
+        self.ready.pop_front()
+    }
+
+    /// A step waits for the reads of these keys.
+    pub(crate) fn wait(&mut self, mut scan: Scan, wanted: &[(Cursor, PackedPlace)]) {
+        let number = self.last_number + 1;
+        scan.rounds += 1;
+        scan.missing = wanted.len();
+        for &(at, packed) in wanted {
+            self.last_number += 1;
+            let token = IoToken(SCAN_TOKEN_BIT | self.last_number);
+            let read = ScanRead {
+                scan: number,
+                at,
+                packed,
+                again: None,
+            };
+            self.unissued.push_back((token, read));
+            scan.parts.push(Known {
+                at,
+                packed,
+                read: None,
+            });
+        }
+        self.waiting.insert(number, scan);
+    }
+
+    /// The next read to emit, and the bytes that a second attempt has; told by [`Scanning::issued`] if it
+    /// was.
+    pub(crate) fn next_read(&self) -> Option<(IoToken, Place, Option<usize>)> {
+        if self.under_way.len() >= READS_UNDER_WAY_MAX {
+            return None;
+        }
+        let (token, read) = self.unissued.front()?;
+        Some((*token, read.place(), read.brought()))
+    }
+
+    /// The read that was told last is at the disk.
+    pub(crate) fn issued(&mut self) {
+        let (token, read) = self.unissued.pop_front().expect("it was told");
+        self.under_way.insert(token, read);
+    }
+
+    /// A read ended: what it was for, and the step that wants it.
+    pub(crate) fn finished(&mut self, token: IoToken) -> (ScanRead, &Scan) {
+        let read = self
+            .under_way
+            .remove(&token)
+            .expect("a read completes once");
+        let scan = &self.waiting[&read.scan];
+        (read, scan)
+    }
+
+    /// Begins the second attempt.
+    pub(crate) fn read_again(&mut self, token: IoToken, mut read: ScanRead) {
+        assert!(read.again.is_none(), "there is no third attempt");
+        read.again = Some(Vec::new());
+        self.unissued.push_back((token, read));
+    }
+
+    /// Goes on with the second attempt.
+    pub(crate) fn read_on(&mut self, token: IoToken, read: ScanRead) {
+        self.unissued.push_back((token, read));
+    }
+
+    /// What a read gave; the step goes on when it was the last.
+    pub(crate) fn learn(&mut self, read: &ScanRead, result: Result<ColdKey, Unread>) {
+        let scan = self.waiting.get_mut(&read.scan).expect("it waits for this");
+        let known = scan.parts.iter_mut().find(|known| {
+            known.read.is_none() && (known.at, known.packed) == (read.at, read.packed)
+        });
+        known.expect("it was asked for").read = Some(result);
+        scan.missing -= 1;
+        if scan.missing == 0 {
+            let scan = self.waiting.remove(&read.scan).expect("looked at above");
+            self.ready.push_back(scan);
+        }
+    }
+}
+
+/// The order in which the shard of this start has its keys: the hash of a key depends on a secret,
+/// so a cursor of another secret tells a slot and no place within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Order(u64);
+
+const ORDER_SHIFT: u32 = u32::BITS + 14;
+const _: () = assert!(SLOTS == 1 << 14);
+
+impl Order {
+    pub(crate) fn new(hash_seed: u64) -> Order {
+        // Odd, so that no cursor but the end is 0.
+        Order(hash_seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> ORDER_SHIFT | 1)
+    }
+
+    /// The point on the wire.
+    pub(crate) fn encode(self, at: Cursor) -> u64 {
+        self.0 << ORDER_SHIFT | u64::from(at.slot) << u32::BITS | u64::from(at.hash)
+    }
+
+    /// Where to go on; with another order from the begin of the slot.
+    pub(crate) fn decode(self, cursor: u64) -> Cursor {
+        let [a, b, c, d, low, high, _, _] = cursor.to_le_bytes();
+        let is_known = cursor >> ORDER_SHIFT == self.0 || is_planted(Bug::ScanTrustsOldOrder);
+        Cursor {
+            slot: u16::from_le_bytes([low, high]) & (SLOTS - 1),
+            hash: match is_known {
+                true => u32::from_le_bytes([a, b, c, d]),
+                false => 0,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_comes_back_and_one_of_another_order_begins_its_slot_again() {
+        let (order, other) = (Order::new(1), Order::new(2));
+        for slot in [0, 1, 77, SLOTS - 1] {
+            for hash in [0, 1, u32::MAX] {
+                let at = Cursor { slot, hash };
+                assert_ne!(order.encode(at), 0);
+                assert_eq!(order.decode(order.encode(at)), at);
+                assert_eq!(order.decode(other.encode(at)), Cursor { slot, hash: 0 });
+            }
+        }
+        assert_eq!(order.decode(0), Cursor::default());
+        assert_eq!(order.decode(u64::MAX).slot, SLOTS - 1);
+    }
+}
