@@ -22,6 +22,11 @@ use crate::stats::{Sample, Stats};
 /// How often the numbers are published while the shard is busy.
 const PUBLISH_US: u64 = 10_000;
 
+/// The first segments of a new log are short: its first writes wait until they are full of zeros. A
+/// write needs a spare behind the segment that it goes to, so there are two.
+const FIRST_SEGMENTS: u8 = 2;
+const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
+
 /// Takes what became of a request for a segment file, on the thread that makes them.
 pub(crate) type DeliverSpare = Arc<dyn Fn(SpareOutcome) + Send + Sync>;
 
@@ -36,6 +41,8 @@ pub(crate) struct Engine {
     number: u16,
     segment_bytes: u64,
     short_segment_bytes: u64,
+    /// Segments to ask for yet that are to be ready soon rather than long.
+    first_segments: u8,
     spares: SpareHandle,
     snapshot_writer: SnapshotHandle,
     deliver_spare: DeliverSpare,
@@ -85,7 +92,9 @@ impl Engine {
             config.segment_bytes,
             std::process::id()
         );
-        let short_bytes = shard.store().log().config().segment_bytes_min();
+        let log = shard.store().log();
+        let short_bytes = log.config().segment_bytes_min();
+        let is_new = log.history().segments.is_empty();
         Engine {
             shard,
             disk,
@@ -96,6 +105,7 @@ impl Engine {
             number: start.shard,
             segment_bytes: config.segment_bytes,
             short_segment_bytes: short_bytes.next_multiple_of(BLOCK_BYTES as u64),
+            first_segments: if is_new { FIRST_SEGMENTS } else { 0 },
             spares: start.spares.clone(),
             snapshot_writer: start.snapshot_writer.clone(),
             deliver_spare,
@@ -202,8 +212,14 @@ impl Engine {
         }
         for _ in 0..std::mem::take(&mut self.outbox.spares) {
             let deliver = Arc::clone(&self.deliver_spare);
+            let is_first = self.first_segments > 0;
+            self.first_segments -= u8::from(is_first);
+            let first_bytes = FIRST_SEGMENT_BYTES.max(self.short_segment_bytes);
             self.spares.request(
-                self.segment_bytes,
+                match is_first {
+                    true => first_bytes.min(self.segment_bytes),
+                    false => self.segment_bytes,
+                },
                 self.short_segment_bytes,
                 Box::new(move |outcome| deliver(outcome)),
             );
