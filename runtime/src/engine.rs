@@ -22,8 +22,8 @@ use crate::stats::{Sample, Stats};
 /// How often the numbers are published while the shard is busy.
 const PUBLISH_US: u64 = 10_000;
 
-/// The first segments of a new log are short: its first writes wait until they are full of zeros. A
-/// write needs a spare behind the segment that it goes to, so there are two.
+/// The first segments are short if an earlier run left no spares: the first writes wait until they are
+/// full of zeros. A write needs a spare behind the segment that it goes to, so there are two.
 const FIRST_SEGMENTS: u8 = 2;
 const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
 
@@ -41,8 +41,8 @@ pub(crate) struct Engine {
     number: u16,
     segment_bytes: u64,
     short_segment_bytes: u64,
-    /// Segments to ask for yet that are to be ready soon rather than long.
-    first_segments: u8,
+    /// Segments to ask for yet that are to be ready soon rather than long; unknown before the first is.
+    first_segments: Option<u8>,
     spares: SpareHandle,
     snapshot_writer: SnapshotHandle,
     deliver_spare: DeliverSpare,
@@ -92,9 +92,7 @@ impl Engine {
             config.segment_bytes,
             std::process::id()
         );
-        let log = shard.store().log();
-        let short_bytes = log.config().segment_bytes_min();
-        let is_new = log.history().segments.is_empty();
+        let short_bytes = shard.store().log().config().segment_bytes_min();
         Engine {
             shard,
             disk,
@@ -105,7 +103,7 @@ impl Engine {
             number: start.shard,
             segment_bytes: config.segment_bytes,
             short_segment_bytes: short_bytes.next_multiple_of(BLOCK_BYTES as u64),
-            first_segments: if is_new { FIRST_SEGMENTS } else { 0 },
+            first_segments: None,
             spares: start.spares.clone(),
             snapshot_writer: start.snapshot_writer.clone(),
             deliver_spare,
@@ -161,6 +159,7 @@ impl Engine {
                     file: spare.file,
                     salt: spare.salt,
                     bytes: spare.bytes,
+                    is_reused: spare.is_reused,
                 },
             );
         } else {
@@ -212,14 +211,20 @@ impl Engine {
         }
         for _ in 0..std::mem::take(&mut self.outbox.spares) {
             let deliver = Arc::clone(&self.deliver_spare);
-            let is_first = self.first_segments > 0;
-            self.first_segments -= u8::from(is_first);
-            let first_bytes = FIRST_SEGMENT_BYTES.max(self.short_segment_bytes);
+            let log = self.shard.store().log();
+            let left = self.first_segments.get_or_insert(match log.has_spares() {
+                true => 0,
+                false => FIRST_SEGMENTS,
+            });
+            let bytes = match *left {
+                0 => self.segment_bytes,
+                _ => FIRST_SEGMENT_BYTES
+                    .max(self.short_segment_bytes)
+                    .min(self.segment_bytes),
+            };
+            *left = left.saturating_sub(1);
             self.spares.request(
-                match is_first {
-                    true => first_bytes.min(self.segment_bytes),
-                    false => self.segment_bytes,
-                },
+                bytes,
                 self.short_segment_bytes,
                 Box::new(move |outcome| deliver(outcome)),
             );

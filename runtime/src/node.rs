@@ -182,8 +182,13 @@ impl Node {
             .segment_bytes_min()
             .next_multiple_of(BLOCK_BYTES as u64);
         let kept_bytes = u64::from(shards) * short_bytes;
-        let spares = Spares::start(directory.segments(), config.disk_bytes_max, kept_bytes)
-            .map_err(system("start the thread that prepares segments"))?;
+        let spares = Spares::start(
+            directory.segments(),
+            owner,
+            config.disk_bytes_max,
+            kept_bytes,
+        )
+        .map_err(system("start the thread that prepares segments"))?;
         let snapshot_writers = SnapshotWriters::start(directory.snapshots().clone())
             .map_err(system("start the thread that writes snapshots"))?;
         Ok(Node {
@@ -426,7 +431,12 @@ impl ShardStart {
             let bytes = self.config.segment_bytes;
             shard.step(
                 Now::default(),
-                Event::Spare { file, salt, bytes },
+                Event::Spare {
+                    file,
+                    salt,
+                    bytes,
+                    is_reused: false,
+                },
                 &mut Outbox::default(),
             );
         }

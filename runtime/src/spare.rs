@@ -5,14 +5,15 @@
 //! disk full. So the disk is full here, where nobody waits for an acknowledgement, and the shard
 //! is told while it still has room.
 //!
-//! A segment that a log has done with comes back through [`SpareHandle::release`] and is removed: a
-//! start takes a file for empty only if all of it is zero, so using it again would save nothing.
+//! A segment that a log has done with comes back through [`SpareHandle::release`] and serves again as it
+//! is, behind spare headers of a fresh salt: writing it full of zeros once more would double what the
+//! disk writes for a log that is cleaned all the time.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,13 +22,18 @@ use std::time::{Duration, Instant};
 
 use penstock_storage::index::FILES_MAX;
 use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, FileId};
+use penstock_storage::segment::Owner;
+use penstock_storage::spare::SpareHeader;
 
-use crate::block::{Arena, ArenaLayout};
+use crate::block::{Arena, ArenaBlock, ArenaLayout};
 use crate::directory::{Segments, numbers_over, open_for_device};
 use crate::system;
 
 /// The size of one write of zeros, in bytes.
 const ZEROS_BYTES: usize = 1 << 20;
+
+/// How many files that served before are kept for the next requests, at most.
+const REUSED_MAX: usize = 2;
 
 /// How long a request that found no file waits before it is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -46,6 +52,8 @@ pub struct Spare {
     pub salt: u64,
     /// Its length.
     pub bytes: u64,
+    /// It served before.
+    pub is_reused: bool,
 }
 
 /// What became of a request. One that found no file stays; it is tried again each second and
@@ -90,11 +98,17 @@ pub struct Spares {
 impl Spares {
     /// Starts the helper. New files get numbers above those of all files that are there. All segment
     /// files together take at most `bytes_max`, if that is not 0. The last `short_bytes` of it, or of
-    /// what is free on the disk, are left to short files for starved shards.
+    /// what is free on the disk, are left to short files for starved shards. Files that served before
+    /// get spare headers of `owner`.
     ///
     /// # Errors
     /// The folder cannot be listed, or no thread can be started.
-    pub fn start(segments: &Segments, bytes_max: u64, short_bytes: u64) -> io::Result<Self> {
+    pub fn start(
+        segments: &Segments,
+        owner: Owner,
+        bytes_max: u64,
+        short_bytes: u64,
+    ) -> io::Result<Self> {
         let (orders, inbox) = flume::bounded(ORDERS_MAX);
         let next_file = segments.next_file()?.0;
         let segments = segments.clone();
@@ -103,8 +117,11 @@ impl Spares {
             .spawn(move || {
                 Helper {
                     segments,
+                    owner,
                     bytes_max,
                     short_bytes,
+                    reused: VecDeque::new(),
+                    usual_bytes: 0,
                     next_file,
                     wanted: VecDeque::new(),
                 }
@@ -164,7 +181,8 @@ impl SpareHandle {
         self.is_starved.store(is_starved, Ordering::Relaxed);
     }
 
-    /// Gives back a file that nothing refers to any more and that no disk writes to.
+    /// Gives back a file that nothing refers to any more and that no disk reads or writes. That nothing in it
+    /// counts must be durable.
     pub fn release(&self, file: FileId) {
         self.send(Order::Release(file));
     }
@@ -179,8 +197,13 @@ impl SpareHandle {
 
 struct Helper {
     segments: Segments,
+    owner: Owner,
     bytes_max: u64,
     short_bytes: u64,
+    /// Files that served before and wait to serve again.
+    reused: VecDeque<Spare>,
+    /// The greatest length that was asked for: files of another serve once.
+    usual_bytes: u64,
     next_file: u32,
     wanted: VecDeque<Wanted>,
 }
@@ -197,9 +220,11 @@ impl Helper {
                 inbox.recv_deadline(retry_at.unwrap_or_else(Instant::now))
             };
             match order {
-                Ok(Order::Make(wanted)) => self.wanted.push_back(wanted),
-                // One that cannot be removed stays: recovery knows from the log that it is over.
-                Ok(Order::Release(file)) => drop(self.segments.remove(file)),
+                Ok(Order::Make(wanted)) => {
+                    self.usual_bytes = self.usual_bytes.max(wanted.bytes);
+                    self.wanted.push_back(wanted);
+                }
+                Ok(Order::Release(file)) => self.take_back(file),
                 Ok(Order::Stop) | Err(flume::RecvTimeoutError::Disconnected) => return,
                 Err(flume::RecvTimeoutError::Timeout) => {}
             }
@@ -217,7 +242,11 @@ impl Helper {
             let wanted = self.wanted.get(first)?;
             (wanted.bytes, wanted.least_bytes)
         };
-        let made = match self.make(bytes, self.short_bytes) {
+        let made = match self.reused.pop_front() {
+            Some(spare) => Ok(spare),
+            None => self.make(bytes, self.short_bytes),
+        };
+        let made = match made {
             Err(error) if starved.is_some() && is_full(&error) => self.make(least_bytes, 0),
             made => made,
         };
@@ -236,6 +265,61 @@ impl Helper {
                 Some(Instant::now() + RETRY_AFTER)
             }
         }
+    }
+
+    /// Makes a released file ready to serve again, or removes it. One that cannot be removed stays: recovery
+    /// knows from the log that it is over.
+    fn take_back(&mut self, file: FileId) {
+        if self.reused.len() < REUSED_MAX
+            && let Ok(Some(spare)) = self.reuse(file)
+        {
+            self.reused.push_back(spare);
+        } else {
+            let _ = self.segments.remove(file);
+        }
+    }
+
+    /// The file under a new number, with spare headers; nothing if it is not of the usual length or has
+    /// another name, which a backup gave it to read it in peace.
+    fn reuse(&mut self, file: FileId) -> io::Result<Option<Spare>> {
+        let (path, tmp) = (self.segments.path(file), self.segments.path(file));
+        let tmp = tmp.with_extension("tmp");
+        // Nobody gives it another name from here on: there is none that is known.
+        fs::rename(&path, &tmp)?;
+        let bytes = self.usual_bytes;
+        let write = || {
+            let of = fs::metadata(&tmp)?;
+            if of.len() != bytes || of.nlink() != 1 {
+                fs::remove_file(&tmp)?;
+                return Ok(None);
+            }
+            let salt = system::random_u64()?;
+            let owner = self.owner;
+            let headed = write_spare_headers(
+                &tmp,
+                bytes,
+                self.segments.is_direct(),
+                SpareHeader { owner, salt },
+            )?;
+            let file = self.unused_number()?;
+            fs::rename(&tmp, self.segments.path(file))?;
+            self.segments.sync()?;
+            Ok(Some(Spare {
+                file,
+                fd: headed.into(),
+                salt,
+                bytes,
+                is_reused: true,
+            }))
+        };
+        let made = write();
+        match &made {
+            Ok(Some(spare)) => self.next_file = spare.file.0 + 1,
+            Ok(None) => {}
+            // What it leaves behind is no segment; the next start removes it.
+            Err(_) => drop(fs::remove_file(&tmp)),
+        }
+        made
     }
 
     fn refusal(&self, error: &io::Error) -> SpareOutcome {
@@ -289,6 +373,7 @@ impl Helper {
                     fd: made.into(),
                     salt: system::random_u64()?,
                     bytes,
+                    is_reused: false,
                 })
             }
             Err(error) => {
@@ -307,6 +392,39 @@ fn is_full(error: &io::Error) -> bool {
     )
 }
 
+/// Aligned memory of zeros, for a device.
+fn zeros_of(bytes: usize) -> io::Result<ArenaBlock> {
+    let mut arena = Arena::new(ArenaLayout {
+        frame_blocks: 1,
+        frame_block_bytes: bytes,
+        read_blocks: 0,
+        read_block_bytes: BLOCK_BYTES,
+        overflow_bytes_max: 0,
+    })?;
+    let mut zeros = arena
+        .take(bytes)
+        .expect("the arena has one block of this size");
+    zeros.bytes_mut().fill(0);
+    Ok(zeros)
+}
+
+/// Writes the header into the last block and then, when that is durable, into the first.
+fn write_spare_headers(
+    path: &Path,
+    bytes: u64,
+    direct: bool,
+    header: SpareHeader,
+) -> io::Result<File> {
+    let file = open_for_device(path, direct)?;
+    let mut block = zeros_of(BLOCK_BYTES)?;
+    header.encode(block.bytes_mut().first_chunk_mut().expect("one block"));
+    for offset in [bytes - BLOCK_BYTES as u64, 0] {
+        file.write_all_at(block.bytes(), offset)?;
+        file.sync_data()?;
+    }
+    Ok(file)
+}
+
 /// Writes a file of zeros and flushes it. The write of the zeros itself, not only the reservation
 /// of their place, is what makes later writes change no metadata.
 pub(crate) fn write_zeros(path: &Path, bytes: u64, direct: bool) -> io::Result<File> {
@@ -319,17 +437,7 @@ pub(crate) fn write_zeros(path: &Path, bytes: u64, direct: bool) -> io::Result<F
         }
         _ => {}
     }
-    let mut arena = Arena::new(ArenaLayout {
-        frame_blocks: 1,
-        frame_block_bytes: ZEROS_BYTES,
-        read_blocks: 0,
-        read_block_bytes: BLOCK_BYTES,
-        overflow_bytes_max: 0,
-    })?;
-    let mut zeros = arena
-        .take(ZEROS_BYTES)
-        .expect("the arena has one block of this size");
-    zeros.bytes_mut().fill(0);
+    let zeros = zeros_of(ZEROS_BYTES)?;
     let mut written = 0;
     while written < bytes {
         let step =

@@ -150,6 +150,7 @@ impl World {
                         file: FileId(self.next_file),
                         salt: u64::from(self.next_file),
                         bytes: SEGMENT_BYTES,
+                        is_reused: false,
                     };
                     self.next_file += 1;
                     self.shard.step(self.now, spare, &mut self.outbox);

@@ -118,14 +118,16 @@ pub enum Event<'a, B> {
     Completed(Completion<B>),
     /// Another shard sent a batch.
     Mail(Mail),
-    /// A zero-written segment file is ready.
+    /// A segment file is ready: full of zeros, or one that served before.
     Spare {
         /// The file.
         file: FileId,
-        /// Never used before.
+        /// Never used before; a file that served before has it in its spare headers.
         salt: u64,
         /// Its length.
         bytes: u64,
+        /// It served before.
+        is_reused: bool,
     },
     /// The disk is full.
     SpareRefused,
@@ -425,9 +427,18 @@ impl<P: Blocks> Shard<P> {
             Event::Completed(completion) => self.completed(now, completion, outbox),
             Event::Mail(Mail::Requests(mail)) => self.execute_mail(now, &mail),
             Event::Mail(Mail::Replies(mail)) => self.deliver_mail(&mail, outbox),
-            Event::Spare { file, salt, bytes } => {
+            Event::Spare {
+                file,
+                salt,
+                bytes,
+                is_reused,
+            } => {
                 self.spares_requested = self.spares_requested.saturating_sub(1);
-                self.store.log_mut().add_spare(file, salt, bytes);
+                let log = self.store.log_mut();
+                match is_reused {
+                    true => log.add_reused_spare(file, salt, bytes),
+                    false => log.add_spare(file, salt, bytes),
+                }
                 self.has_progress |= !is_planted(Bug::SpareWakesNobody);
             }
             Event::SpareRefused => {

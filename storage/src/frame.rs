@@ -53,6 +53,16 @@ impl FrameHome {
             salt: bytes_before(&bytes[..60], read_u32(&bytes[60..64])),
         }
     }
+
+    /// The home that a frame header names, under a salt that is known from elsewhere.
+    pub(crate) fn told_by(bytes: &[u8], salt: u64) -> Self {
+        let head = bytes.first_chunk().unwrap_or(&[0; FRAME_HEADER_BYTES]);
+        FrameHome {
+            log_id: read_u64(&head[8..16]),
+            segment_sequence: u64::from(read_u32(&head[16..20])),
+            salt,
+        }
+    }
 }
 
 /// Why bytes are not a frame header.

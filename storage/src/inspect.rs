@@ -85,7 +85,7 @@ pub fn inspect(
     let mut logs: BTreeMap<u64, Vec<Segment>> = BTreeMap::new();
     for (file, file_bytes) in files {
         match classify(source, file, file_bytes, owner) {
-            Ok(FileKind::Spare) => report.spares.push((file, file_bytes)),
+            Ok(FileKind::Spare | FileKind::ReusedSpare) => report.spares.push((file, file_bytes)),
             Ok(FileKind::TornActivation) => report.torn_activations.push(file),
             Ok(FileKind::Segment(segment)) => {
                 logs.entry(segment.header.log_id).or_default().push(segment);

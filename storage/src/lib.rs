@@ -29,5 +29,6 @@ pub mod repair;
 pub mod scrub;
 pub mod segment;
 pub mod snapshot;
+pub mod spare;
 pub mod store;
 pub mod summary;

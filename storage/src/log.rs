@@ -227,6 +227,7 @@ struct Spare {
     file: FileId,
     salt: u64,
     bytes: u64,
+    is_reused: bool,
 }
 
 struct OpenSegment {
@@ -690,9 +691,27 @@ impl<P: Blocks> Log<P> {
         }
     }
 
+    /// Whether a segment could be begun at once.
+    #[must_use]
+    pub fn has_spares(&self) -> bool {
+        !self.spares.is_empty()
+    }
+
     /// A zero-written file is ready; its length `bytes` is [`LogConfig::segment_bytes_min`] to
     /// [`SEGMENT_BYTES_MAX`], its `salt` was never used before.
     pub fn add_spare(&mut self, file: FileId, salt: u64, bytes: u64) {
+        self.add(file, salt, bytes, false);
+    }
+
+    /// Likewise, but a file that served before, with a [`SpareHeader`] of this `salt` in its first and its
+    /// last block.
+    ///
+    /// [`SpareHeader`]: crate::spare::SpareHeader
+    pub fn add_reused_spare(&mut self, file: FileId, salt: u64, bytes: u64) {
+        self.add(file, salt, bytes, true);
+    }
+
+    fn add(&mut self, file: FileId, salt: u64, bytes: u64, is_reused: bool) {
         assert!(
             (1..FILES_MAX).contains(&file.0),
             "file number {} is not 1 to {}",
@@ -703,7 +722,12 @@ impl<P: Blocks> Log<P> {
             (self.config.segment_bytes_min()..=SEGMENT_BYTES_MAX).contains(&bytes),
             "a segment of {bytes} bytes"
         );
-        self.spares.push_back(Spare { file, salt, bytes });
+        self.spares.push_back(Spare {
+            file,
+            salt,
+            bytes,
+            is_reused,
+        });
         self.room_returns = false;
         self.spare_refused &= self.spares.len() < SPARES_READY;
     }
@@ -1009,6 +1033,7 @@ impl<P: Blocks> Log<P> {
             incarnation: self.config.incarnation,
             log_id: self.config.log_id,
             stream: 0,
+            is_reused: spare.is_reused,
             sequence: self.before.last_sequence + 1,
             salt: spare.salt,
             first_lsn: Lsn(self.appended.0 + 1),

@@ -202,6 +202,10 @@ bugs! {
     ReleaseWithContents = "release-with-contents",
     /// Segments that the log has released are replayed if their files are still there.
     ReplayReleased = "replay-released",
+    /// A file that served before serves again under the same salt.
+    ReuseSalt = "reuse-salt",
+    /// A header that does not check is taken for a torn one as long as the file served before.
+    TrustTornReuse = "trust-torn-reuse",
     /// A released file is removed while a read of it is under way.
     RemoveUnderRead = "remove-under-read",
 

@@ -21,6 +21,7 @@ use crate::planted::{Bug, is_planted};
 use crate::record::{PartError, PartKind, PartView};
 use crate::segment::{FirstBlock, Owner, SegmentHeader};
 use crate::snapshot::{SnapshotFooter, SnapshotHeader};
+use crate::spare::{SpareHeader, holds_frame_of};
 use crate::store::partition_of;
 use crate::summary::Summary;
 
@@ -50,8 +51,8 @@ pub struct Survey {
     pub released: BTreeMap<u64, Vec<FileId>>,
     /// Files that hold nothing and may be taken into use, with their lengths.
     pub spares: Vec<(FileId, u64)>,
-    /// Files that were torn when they were about to be taken into use; they hold nothing that was
-    /// ever durable and are to be deleted before the log is written.
+    /// Files that were torn when they were about to be taken into use, and those that served before and
+    /// were to serve again; they hold nothing that counts and are to be deleted before the log is written.
     pub torn_activations: Vec<FileId>,
     /// The rows of the table that the files themselves fell under.
     pub rows: Rows,
@@ -242,6 +243,10 @@ pub fn survey(source: &mut impl SegmentSource, owner: Owner) -> Result<Survey, R
                 survey.rows.insert(Row::Spare);
                 survey.spares.push((file, file_bytes));
             }
+            FileKind::ReusedSpare => {
+                survey.rows.insert(Row::ReusedSpare);
+                survey.torn_activations.push(file);
+            }
             FileKind::TornActivation => {
                 survey.rows.insert(Row::TornActivation);
                 survey.torn_activations.push(file);
@@ -266,6 +271,8 @@ pub fn survey(source: &mut impl SegmentSource, owner: Owner) -> Result<Survey, R
 /// What one file is.
 pub(crate) enum FileKind {
     Spare,
+    /// It served before, and nothing in it counts.
+    ReusedSpare,
     TornActivation,
     Segment(Segment),
 }
@@ -273,14 +280,39 @@ pub(crate) enum FileKind {
 /// Bytes that are looked at together: all of a file is, before it is taken for empty.
 const LOOK_BYTES: usize = 64 << 10;
 
-/// Whether anything but zeros stands between the first block of a file and `end`.
-fn is_used(source: &mut impl SegmentSource, file: FileId, end: u64) -> Result<bool, RecoveryError> {
+/// The salt that the last block of a file tells, if the file served before and its end was not
+/// written since.
+pub(crate) fn told_salt(
+    source: &mut impl SegmentSource,
+    file: FileId,
+    file_bytes: u64,
+) -> Result<Option<u64>, RecoveryError> {
+    let mut last = [0; BLOCK_BYTES];
+    let at = file_bytes.saturating_sub(BLOCK_BYTES as u64);
+    let read = read_at(source, file, at, &mut last)?;
+    let header = SpareHeader::read(&last).filter(|_| read == BLOCK_BYTES);
+    Ok(header.map(|header| header.salt))
+}
+
+/// Whether anything but zeros stands between the first block of a file and `end` or, in a file that
+/// served before, a frame under the `salt` of its next use.
+fn is_used(
+    source: &mut impl SegmentSource,
+    file: FileId,
+    end: u64,
+    salt: Option<u64>,
+) -> Result<bool, RecoveryError> {
+    let is_void = |(offset, block): (u64, &[u8])| match salt {
+        None => is_zero(block),
+        Some(salt) => !holds_frame_of(salt, offset, block),
+    };
     let mut chunk = vec![0; LOOK_BYTES];
     let mut at = BLOCK_BYTES as u64;
     source.will_read(file, at);
     while at < end {
         let read = read_at(source, file, at, &mut chunk)?;
-        if !chunk[..read].chunks(BLOCK_BYTES).all(is_zero) {
+        let offsets = (at..).step_by(BLOCK_BYTES);
+        if !offsets.zip(chunk[..read].chunks(BLOCK_BYTES)).all(is_void) {
             return Ok(true);
         }
         if read < chunk.len() {
@@ -316,17 +348,35 @@ pub(crate) fn classify(
     if read < BLOCK_BYTES {
         return damaged(Row::HeaderCutShort, "the file ends within its header");
     }
+    if let Some(SpareHeader { owner: found, salt }) = SpareHeader::read(&first) {
+        return match is_used(source, file, file_bytes, Some(salt))? {
+            _ if owner.is_some_and(|owner| owner != found) => {
+                Err(RecoveryError::Foreign { file, found })
+            }
+            true => damaged(
+                Row::HeaderGone,
+                "its header is gone and frames stand behind it",
+            ),
+            false => Ok(FileKind::ReusedSpare),
+        };
+    }
     match SegmentHeader::read(&first) {
-        FirstBlock::Spare if is_used(source, file, file_bytes)? => damaged(
+        FirstBlock::Spare if is_used(source, file, file_bytes, None)? => damaged(
             Row::HeaderGone,
             "its header is gone and frames stand behind it",
         ),
         FirstBlock::Spare => Ok(FileKind::Spare),
-        FirstBlock::Damaged if is_used(source, file, file_bytes)? => damaged(
-            Row::HeaderDamaged,
-            "its header does not check and frames stand behind it",
-        ),
-        FirstBlock::Damaged => Ok(FileKind::TornActivation),
+        FirstBlock::Damaged => {
+            let salt = told_salt(source, file, file_bytes)?;
+            let is_trusted = salt.is_some() && is_planted(Bug::TrustTornReuse);
+            match !is_trusted && is_used(source, file, file_bytes, salt)? {
+                true => damaged(
+                    Row::HeaderDamaged,
+                    "its header does not check and frames stand behind it",
+                ),
+                false => Ok(FileKind::TornActivation),
+            }
+        }
         FirstBlock::OtherVersion(version) => Err(RecoveryError::Version {
             file,
             found: format!("segment format version {version} or fields unknown to it"),
@@ -1056,11 +1106,17 @@ impl<S: SegmentSource> Replay<'_, S> {
                 .step_by(BLOCK_BYTES)
                 .zip(self.buffer[..read].chunks(BLOCK_BYTES))
             {
-                if is_zero(block) {
+                let frame = FrameHeader::read(home, position, block);
+                // What an earlier use of the file has left tells nothing, torn frames as little.
+                let is_void = match segment.header.is_reused {
+                    true => frame == Err(FrameError::Absent),
+                    false => is_zero(block),
+                };
+                if is_void {
                     continue;
                 }
                 rest.end_offset = position + block.len() as u64;
-                if let Ok(frame) = FrameHeader::read(home, position, block) {
+                if let Ok(frame) = frame {
                     rest.durable_lsn = rest.durable_lsn.max(frame.durable_lsn);
                     rest.goes_on |=
                         position > end.end_offset && frame.first_lsn.0 == end.last_lsn.0 + 1;
@@ -1076,7 +1132,8 @@ impl<S: SegmentSource> Replay<'_, S> {
 
 /// What stands behind the good frames of a segment.
 struct Rest {
-    /// The end of the last block that is not zero.
+    /// The end of the last block that is not zero or, in a file that served before, that begins with a
+    /// header of a frame.
     end_offset: u64,
     /// The highest LSN that a frame header there knows to have been durable.
     durable_lsn: Lsn,

@@ -24,9 +24,10 @@ use crate::log::{LogStart, Lsn};
 use crate::record::{PART_HEADER_BYTES, PARTS_MAX, PartError, PartView, part_bytes, read_u32};
 use crate::recovery::{
     Corruption, FileKind, RecoveryError, Row, Segment, classify, count_records, is_sound, recover,
-    survey,
+    survey, told_salt,
 };
 use crate::segment::{Owner, SEGMENT_BYTES_MAX, SegmentHeader};
+use crate::spare::holds_frame_of;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Bytes of a repair frame that holds no parts, at most: recovery reads a frame as a whole.
@@ -405,7 +406,7 @@ impl<S: SegmentSource> Planner<'_, S> {
     fn sort(&mut self, file: FileId, file_bytes: u64) {
         let (home, header, first_lsn) =
             match classify(&mut self.source, file, file_bytes, Some(self.owner)) {
-                Ok(FileKind::Spare | FileKind::TornActivation) => return,
+                Ok(FileKind::Spare | FileKind::ReusedSpare | FileKind::TornActivation) => return,
                 Ok(FileKind::Segment(Segment { header, .. })) => {
                     (header.home(), Ok(header), header.first_lsn)
                 }
@@ -441,6 +442,8 @@ impl<S: SegmentSource> Planner<'_, S> {
     fn home_by_frames(&mut self, file: FileId, file_bytes: u64) -> Option<FrameHome> {
         let mut votes: HashMap<(u64, u64, u64), u32> = HashMap::new();
         let mut block = [0; BLOCK_BYTES];
+        // What is left of an earlier use of the file may be more than what stands there of this one.
+        let told = told_salt(&mut self.source, file, file_bytes).ok().flatten();
         let mut at = BLOCK;
         while at + BLOCK <= file_bytes {
             let offset = at;
@@ -450,7 +453,12 @@ impl<S: SegmentSource> Planner<'_, S> {
             {
                 continue;
             }
-            let home = FrameHome::by_frame(&block);
+            let home = match told {
+                Some(salt) if holds_frame_of(salt, offset, &block) => {
+                    FrameHome::told_by(&block, salt)
+                }
+                _ => FrameHome::by_frame(&block),
+            };
             let Ok(frame) = FrameHeader::read(home, offset, &block) else {
                 continue;
             };
@@ -460,8 +468,9 @@ impl<S: SegmentSource> Planner<'_, S> {
                 at = offset + frame.padded_bytes() as u64;
             }
         }
-        let (&(log_id, segment_sequence, salt), _) =
-            votes.iter().max_by_key(|(_, votes)| **votes)?;
+        let (&(log_id, segment_sequence, salt), _) = votes
+            .iter()
+            .max_by_key(|((_, _, salt), votes)| (Some(*salt) == told, **votes))?;
         Some(FrameHome {
             log_id,
             segment_sequence,
@@ -961,6 +970,8 @@ impl Walk {
             incarnation: self.incarnation,
             log_id: home.log_id,
             stream: 0,
+            // Nobody knows any more: zeros behind the frames do no harm.
+            is_reused: true,
             sequence: home.segment_sequence,
             salt: home.salt,
             first_lsn: Lsn(self.end.last_lsn.0 + 1),

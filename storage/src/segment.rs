@@ -37,6 +37,8 @@ pub struct SegmentHeader {
     pub log_id: u64,
     /// 0 for commits, 1 for what cleaning copies.
     pub stream: u32,
+    /// Whether the file served before: behind the frames there may be what is left of that.
+    pub is_reused: bool,
     /// Dense per log and stream, from 1.
     pub sequence: u64,
     /// Fresh for every use of a file.
@@ -90,6 +92,7 @@ impl SegmentHeader {
         block[48..56].copy_from_slice(&self.incarnation.to_le_bytes());
         block[56..64].copy_from_slice(&self.log_id.to_le_bytes());
         block[64..68].copy_from_slice(&self.stream.to_le_bytes());
+        block[68..72].copy_from_slice(&u32::from(self.is_reused).to_le_bytes());
         let words = [
             self.sequence,
             self.salt,
@@ -132,6 +135,7 @@ impl SegmentHeader {
             incarnation: word(48),
             log_id: word(56),
             stream: read_u32(&block[64..68]),
+            is_reused: read_u32(&block[68..72]) == 1,
             sequence: word(72),
             salt: word(80),
             first_lsn: Lsn(word(88)),

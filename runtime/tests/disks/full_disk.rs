@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use penstock_runtime::directory::Directory;
 use penstock_runtime::spare::{SpareOutcome, Spares};
 
-use crate::spares::{LONG, ask};
+use crate::spares::{LONG, OWNER, ask};
 use crate::{Folder, options};
 
 struct Mounted(PathBuf);
@@ -64,7 +64,7 @@ fn a_full_disk_is_told_to_who_asks_and_the_file_comes_when_there_is_room() {
     let filler = mounted.0.join("filler");
     fill(&filler);
 
-    let spares = Spares::start(directory.segments(), 0, 0).expect("start");
+    let spares = Spares::start(directory.segments(), OWNER, 0, 0).expect("start");
     let shard = spares.handle();
     let inbox = ask(&shard, 16 << 20);
     // At least one more try is refused as well before there is room.

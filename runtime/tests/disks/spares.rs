@@ -5,8 +5,15 @@ use std::time::Duration;
 use penstock_runtime::directory::Segments;
 use penstock_runtime::spare::{Spare, SpareHandle, SpareOutcome, Spares};
 use penstock_storage::io::FileId;
+use penstock_storage::segment::Owner;
+use penstock_storage::spare::SpareHeader;
 
 use crate::Folder;
+
+pub(crate) const OWNER: Owner = Owner {
+    cluster_id: [0xC1; 16],
+    node_id: [0xD2; 16],
+};
 
 /// Longer than any device takes; nothing waits for it when all is well.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -49,7 +56,7 @@ fn a_spare_is_whole_zero_and_under_its_name_before_it_is_handed_out() {
     let directory = folder.data();
     let segments = directory.segments();
     fs::write(segments.path(FileId(41)), "an earlier segment").expect("write");
-    let spares = Spares::start(segments, 0, 0).expect("start");
+    let spares = Spares::start(segments, OWNER, 0, 0).expect("start");
     // Not a multiple of the size of one write.
     let bytes = (3 << 20) + 4096;
     let spare = ready(&ask(&spares.handle(), bytes));
@@ -64,7 +71,7 @@ fn a_spare_is_whole_zero_and_under_its_name_before_it_is_handed_out() {
 fn two_shards_that_ask_together_get_files_and_salts_of_their_own() {
     let folder = Folder::new("two_shards");
     let directory = folder.data();
-    let spares = Spares::start(directory.segments(), 0, 0).expect("start");
+    let spares = Spares::start(directory.segments(), OWNER, 0, 0).expect("start");
     let handles = [spares.handle(), spares.handle()];
     let asked: Vec<_> = (0..6)
         .map(|turn| ask(&handles[turn % 2], 1 << 20))
@@ -88,24 +95,61 @@ fn two_shards_that_ask_together_get_files_and_salts_of_their_own() {
 }
 
 #[test]
-fn a_released_file_is_removed_and_its_number_is_not_used_again() {
-    let folder = Folder::new("removed");
+fn a_released_file_serves_again_under_another_number_and_salt_with_what_it_held() {
+    let folder = Folder::new("reused");
     let directory = folder.data();
-    let spares = Spares::start(directory.segments(), 0, 0).expect("start");
+    let segments = directory.segments();
+    let spares = Spares::start(segments, OWNER, 0, 0).expect("start");
     let shard = spares.handle();
     let first = ready(&ask(&shard, 1 << 20));
+    assert!(!first.is_reused);
+    let held = vec![7; 1 << 20];
+    fs::write(segments.path(first.file), &held).expect("write");
     shard.release(first.file);
     let next = ready(&ask(&shard, 1 << 20));
-    assert_ne!(next.file, first.file);
-    let left = directory.segments().list().expect("list");
-    assert_eq!(left, [(next.file, 1 << 20)]);
+    assert!(next.is_reused && next.file != first.file && next.salt != first.salt);
+    assert_eq!(segments.list().expect("list"), [(next.file, 1 << 20)]);
+    let holds = fs::read(segments.path(next.file)).expect("read");
+    let (begin, behind) = holds.split_first_chunk::<4096>().expect("a block");
+    let (between, end) = behind.split_last_chunk::<4096>().expect("a block");
+    let header = SpareHeader {
+        owner: OWNER,
+        salt: next.salt,
+    };
+    assert_eq!(SpareHeader::read(begin), Some(header));
+    assert_eq!(SpareHeader::read(end), Some(header));
+    assert!(between.iter().all(|&byte| byte == 7));
+}
+
+#[test]
+fn a_released_file_that_a_backup_has_linked_or_of_another_length_is_removed() {
+    let folder = Folder::new("removed");
+    let directory = folder.data();
+    let segments = directory.segments();
+    let spares = Spares::start(segments, OWNER, 0, 0).expect("start");
+    let shard = spares.handle();
+    let [linked, short] = [1 << 20, 1 << 18].map(|bytes| ready(&ask(&shard, bytes)));
+    let link = segments.folder().with_file_name("linked");
+    fs::hard_link(segments.path(linked.file), &link).expect("link");
+    let held = fs::read(&link).expect("read");
+    shard.release(linked.file);
+    shard.release(short.file);
+    let next = ready(&ask(&shard, 1 << 20));
+    assert!(!next.is_reused);
+    assert_eq!(segments.list().expect("list"), [(next.file, 1 << 20)]);
+    assert_eq!(
+        fs::read(&link).expect("read"),
+        held,
+        "a reader has it in peace"
+    );
+    assert_eq!(unfinished(segments), 0);
 }
 
 #[test]
 fn stopping_leaves_nothing_half_made_behind() {
     let folder = Folder::new("stopped");
     let directory = folder.data();
-    let spares = Spares::start(directory.segments(), 0, 0).expect("start");
+    let spares = Spares::start(directory.segments(), OWNER, 0, 0).expect("start");
     let shard = spares.handle();
     let asked: Vec<_> = (0..20).map(|_| ask(&shard, 1 << 20)).collect();
     drop(spares);
@@ -124,7 +168,7 @@ fn a_full_directory_gives_a_starved_shard_one_short_file_and_others_none() {
     let folder = Folder::new("starved");
     let directory = folder.data();
     let spares =
-        Spares::start(directory.segments(), (9 << 18) + (1 << 19), 1 << 18).expect("start");
+        Spares::start(directory.segments(), OWNER, (9 << 18) + (1 << 19), 1 << 18).expect("start");
     let (shard, other) = (spares.handle(), spares.handle());
     for _ in 0..2 {
         ready(&ask(&other, 1 << 20));

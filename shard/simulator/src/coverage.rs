@@ -101,6 +101,8 @@ kinds! {
     ClockJump,
     /// A segment is cleaned and released.
     Released,
+    /// A file that served before serves again.
+    Reused,
     /// A bit rots in a sealed segment under a running node, which finds and tells it.
     RotTold,
     /// A start uses a snapshot of the index.

@@ -5,6 +5,7 @@ use penstock_storage::contents::Contents;
 use penstock_storage::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
+use penstock_storage::spare::{SpareHeader, holds_frame_of};
 
 use crate::coverage::Fault;
 use crate::disk::{Disk, SECTOR_BYTES};
@@ -258,10 +259,12 @@ fn is_torn_activation(disk: &Disk, segment: &Segment) -> bool {
     let Some(image) = disk.image(segment.file) else {
         return false;
     };
-    header_of(image).is_none()
-        && image
-            .get(BLOCK_BYTES..2 * BLOCK_BYTES)
-            .is_some_and(|block| block.iter().all(|&byte| byte == 0))
+    let spare = image.last_chunk().and_then(SpareHeader::read);
+    let is_void = |block: &[u8]| match spare {
+        Some(spare) => !holds_frame_of(spare.salt, BLOCK_BYTES as u64, block),
+        None => block.iter().all(|&byte| byte == 0),
+    };
+    header_of(image).is_none() && image.get(BLOCK_BYTES..2 * BLOCK_BYTES).is_some_and(is_void)
 }
 
 fn differs(disk: &Disk, file: FileId, offset: usize, good: &[u8]) -> bool {

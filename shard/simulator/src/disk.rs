@@ -18,11 +18,14 @@ use penstock_storage::io::{
     BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken, SegmentSource,
 };
 
+use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
 use penstock_storage::snapshot::SnapshotName;
+use penstock_storage::spare::SpareHeader;
 
 use crate::coverage::{Coverage, Fault};
 use crate::random::Random;
+use crate::world::OWNER;
 
 /// What a device writes as a whole.
 pub const SECTOR_BYTES: usize = 512;
@@ -242,8 +245,9 @@ impl Disk {
         }
     }
 
-    /// A new segment file of zeros, or `None` if the disk would have less than `kept_bytes` free.
-    pub fn create(&mut self, bytes: u64, kept_bytes: u64) -> Option<FileId> {
+    /// A new segment file, or `None` if the disk would have less than `kept_bytes` free. It is full of
+    /// zeros, or holds what a file that is gone held, with spare headers of `salt`; the second tells which.
+    pub fn create(&mut self, bytes: u64, kept_bytes: u64, salt: u64) -> Option<(FileId, bool)> {
         let used: usize = self.files.values().map(|file| file.image.len()).sum();
         let more = usize::try_from(bytes + kept_bytes).expect("small files");
         let is_crowded = self.bytes_max > 0 && used + more > self.bytes_max;
@@ -251,9 +255,23 @@ impl Disk {
             self.hit(Fault::NoSpace);
             return None;
         }
-        let image = vec![0; usize::try_from(bytes).expect("small files")];
+        let bytes = usize::try_from(bytes).expect("small files");
         let file = FileId(self.next_file);
         self.next_file += 1;
+        let old = self.old.iter().find(|old| old.len() == bytes);
+        let old = old.filter(|_| !file.0.is_multiple_of(4)).cloned();
+        let is_reused = old.is_some();
+        let mut image = old.unwrap_or_else(|| vec![0; bytes]);
+        if is_reused {
+            self.hit(Fault::Reused);
+            let salt = match SegmentHeader::read(image.first_chunk().expect("a block")) {
+                FirstBlock::Segment(header) if is_planted(Bug::ReuseSalt) => header.salt,
+                _ => salt,
+            };
+            let header = SpareHeader { owner: OWNER, salt };
+            header.encode(image.last_chunk_mut().expect("a block"));
+            header.encode(image.first_chunk_mut().expect("a block"));
+        }
         self.files.insert(
             file,
             File {
@@ -261,7 +279,7 @@ impl Disk {
                 unsynced: Vec::new(),
             },
         );
-        Some(file)
+        Some((file, is_reused))
     }
 
     /// Removes a file for good.

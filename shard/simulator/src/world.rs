@@ -295,7 +295,8 @@ pub struct World {
 
 type Step = Result<(), String>;
 
-const OWNER: Owner = Owner {
+/// The node of every world.
+pub(crate) const OWNER: Owner = Owner {
     cluster_id: [0xC1; 16],
     node_id: [0x0D; 16],
 };
@@ -841,8 +842,13 @@ impl World {
             let salt = self.chance.bits();
             let now = self.now();
             let Core { shard, outbox, .. } = &mut cores[core];
-            let bytes = segment_bytes;
-            shard.step(now, ShardEvent::Spare { file, salt, bytes }, outbox);
+            let spare = ShardEvent::Spare {
+                file,
+                salt,
+                bytes: segment_bytes,
+                is_reused: false,
+            };
+            shard.step(now, spare, outbox);
         }
         Ok(cores)
     }
@@ -968,9 +974,10 @@ impl World {
         if !self.is_run(run) {
             return;
         }
+        let salt = self.chance.bits();
         let made = |bytes: u64, kept_bytes: u64| {
-            let file = self.disk.borrow_mut().create(bytes, kept_bytes);
-            file.map(|file| (file, bytes))
+            let file = self.disk.borrow_mut().create(bytes, kept_bytes, salt);
+            file.map(|(file, is_reused)| (file, bytes, is_reused))
         };
         let is_starved = self.node.as_ref().is_some_and(|node| {
             let log = node.cores[shard].shard.store().log();
@@ -981,9 +988,14 @@ impl World {
         let kept_bytes = u64::from(self.plan.shards) * short_bytes;
         let short = || is_starved.then(|| made(short_bytes, 0)).flatten();
         match made(self.segment_bytes(), kept_bytes).or_else(short) {
-            Some((file, bytes)) => {
-                let salt = self.chance.bits();
-                self.step(shard, ShardEvent::Spare { file, salt, bytes });
+            Some((file, bytes, is_reused)) => {
+                let spare = ShardEvent::Spare {
+                    file,
+                    salt,
+                    bytes,
+                    is_reused,
+                };
+                self.step(shard, spare);
             }
             None => {
                 self.step(shard, ShardEvent::SpareRefused);

@@ -169,7 +169,16 @@ impl Server {
         let mut salt = 1_000 * incarnation;
         for file in inventory.spares {
             salt += 1;
-            shard.step(now, Event::Spare { file, salt, bytes }, &mut outbox);
+            shard.step(
+                now,
+                Event::Spare {
+                    file,
+                    salt,
+                    bytes,
+                    is_reused: false,
+                },
+                &mut outbox,
+            );
         }
         let session = shard.open_session(now);
         let mut server = Server {
@@ -287,6 +296,7 @@ impl Server {
                         file: self.device.image.create(SEGMENT_BYTES),
                         salt: self.salt,
                         bytes: SEGMENT_BYTES as u64,
+                        is_reused: false,
                     }
                 }
             };

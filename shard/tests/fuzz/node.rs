@@ -252,6 +252,7 @@ impl Node {
                 file: member.device.create(SEGMENT_BYTES),
                 salt: self.salt,
                 bytes: SEGMENT_BYTES as u64,
+                is_reused: false,
             };
             member.shard.step(now, spare, &mut member.outbox);
         }

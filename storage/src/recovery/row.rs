@@ -63,17 +63,20 @@ rows! {
     Spare = "spare", Serve,
         "all of it is zero",
         "a spare";
+    ReusedSpare = "reused-spare", Serve,
+        "block 0 is a spare header, and no frame behind it checks under its salt",
+        "a spare that served before; it is deleted";
     TornActivation = "torn-activation", Serve,
-        "block 0 is neither zero nor valid, and all behind it is zero",
+        "block 0 is neither zero nor valid, and all behind it is zero or, under the salt of a spare header in the last block, no frame",
         "a header torn by the crash; the file holds nothing and is deleted";
     HeaderCutShort = "header-cut-short", Refuse,
         "a file shorter than one block",
         "damage: files get their name in full length";
     HeaderGone = "header-gone", Refuse,
-        "block 0 is zero, and not all behind it",
+        "block 0 is zero, and not all behind it; or it is a spare header, and a frame behind it checks under its salt",
         "damage: the header was durable";
     HeaderDamaged = "header-damaged", Refuse,
-        "block 0 is neither zero nor valid, and not all behind it is zero",
+        "block 0 is neither zero nor valid, and behind it is more than that",
         "damage: the header was durable";
     Foreign = "foreign", Refuse,
         "another cluster's or node's id in a header that checks",

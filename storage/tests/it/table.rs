@@ -9,6 +9,7 @@ use penstock_storage::log::{LogStart, Lsn, SyncMethod};
 use penstock_storage::recovery::{RecoveryError, Row, Segment, Verdict, recover_behind, survey};
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
 use penstock_storage::snapshot::{CoveredSegment, SnapshotFooter, SnapshotHeader, SnapshotName};
+use penstock_storage::spare::SpareHeader;
 
 use crate::damage::reseal;
 use crate::disk::Disk;
@@ -87,6 +88,38 @@ fn segments(journal: &Journal) -> Files {
         .collect()
 }
 
+const SALT: u64 = 0xFEED_5A17;
+
+/// Makes a spare that is to serve again of what served.
+fn make_spare(file: &mut [u8]) {
+    let header = SpareHeader {
+        owner: OWNER,
+        salt: SALT,
+    };
+    header.encode(file.last_chunk_mut().unwrap());
+    header.encode(file.first_chunk_mut().unwrap());
+}
+
+/// A log of one segment, whose file held `stale` before, and the file.
+fn log_on(stale: &[u8]) -> (Journal, FileId) {
+    let mut journal = Journal::new(SyncMethod::DurableWrite, 1);
+    let file = journal.disk.create(SEGMENT_BYTES);
+    let bytes = journal.disk.files.get_mut(&file).unwrap();
+    bytes.copy_from_slice(stale);
+    make_spare(bytes);
+    journal
+        .log
+        .add_reused_spare(file, SALT, SEGMENT_BYTES as u64);
+    (journal, file)
+}
+
+fn lengths_of(files: &Files) -> Vec<(FileId, usize)> {
+    let mut disk = Disk::holding(files.clone());
+    read_back(&mut disk).unwrap();
+    let left = disk.files.iter().map(|(&file, bytes)| (file, bytes.len()));
+    left.collect()
+}
+
 fn block(files: &mut Files, file: FileId, number: usize) -> &mut [u8] {
     let bytes = files.get_mut(&file).unwrap();
     &mut bytes[number * BLOCK_BYTES..][..BLOCK_BYTES]
@@ -158,6 +191,15 @@ table! {
         files.insert(FIRST, vec![0; SEGMENT_BYTES]);
         files.get_mut(&FIRST).unwrap()[..512].fill(7);
         serves(&files, &[Row::TornActivation], 0, &[]);
+    }
+
+    ReusedSpare: fn a_file_that_was_to_serve_again_is_deleted_whatever_it_held() {
+        let mut files = two_segments();
+        let mut stale = files[&FIRST].clone();
+        make_spare(&mut stale);
+        files.insert(FileId(9), stale);
+        let served = [Row::ReusedSpare, Row::EarlierIntact, Row::LastMarked];
+        serves(&files, &served, 5, &lengths_of(&two_segments()));
     }
 
     HeaderCutShort: fn a_file_shorter_than_a_header_is_damage() {
@@ -391,4 +433,76 @@ table! {
         let lengths = [(FIRST, 5 * BLOCK_BYTES), (SECOND, SEGMENT_BYTES)];
         serves(&disk.files, &rows, 3, &lengths);
     }
+}
+
+/// Files of a log of many full segments: much that an earlier use may leave.
+fn stale() -> Vec<u8> {
+    let journal = log_of(SEGMENT_BYTES as u64 / BLOCK_BYTES as u64 - 8);
+    segments(&journal)[&FIRST].clone()
+}
+
+#[test]
+fn what_an_earlier_use_left_behind_the_frames_is_no_torn_tail() {
+    for puts in 0..4 {
+        let (mut journal, file) = log_on(&stale());
+        for _ in 0..puts {
+            put(&mut journal);
+        }
+        journal.idle();
+        let files = segments(&journal);
+        let mut disk = Disk::holding(files.clone());
+        let restart = read_back(&mut disk).unwrap();
+        assert_eq!(restart.records.len(), puts);
+        assert_eq!(
+            restart.rows.iter().next(),
+            match puts {
+                0 => Some(Row::ReusedSpare),
+                _ => Some(Row::LastMarked),
+            }
+        );
+        assert_eq!(disk.files.contains_key(&file), puts > 0);
+    }
+}
+
+#[test]
+fn a_torn_header_over_a_spare_that_served_before_holds_nothing_unless_a_frame_stands_behind() {
+    for torn in [1, 512, 2_048, 4_095] {
+        let (journal, file) = log_on(&stale());
+        let mut files = journal.disk.files;
+        block(&mut files, file, 0)[..torn].fill(7);
+        serves(&files, &[Row::TornActivation], 0, &[]);
+
+        let (mut journal, file) = log_on(&stale());
+        put(&mut journal);
+        let mut files = segments(&journal);
+        block(&mut files, file, 0)[..torn].fill(7);
+        refuses(&files, Row::HeaderDamaged, (file, 0), (0, None));
+    }
+}
+
+#[test]
+fn a_spare_header_in_front_of_frames_of_its_salt_is_damage() {
+    let (mut journal, file) = log_on(&stale());
+    put(&mut journal);
+    let mut files = segments(&journal);
+    make_spare(files.get_mut(&file).unwrap());
+    refuses(&files, Row::HeaderGone, (file, 0), (0, None));
+}
+
+#[test]
+fn a_torn_tail_in_a_file_that_served_before_is_cut_and_durable_damage_is_not() {
+    let (mut journal, file) = log_on(&stale());
+    (0..3).for_each(|_| put(&mut journal));
+    let mut files = segments(&journal);
+    // The third frame is the last: no later one tells it durable.
+    block(&mut files, file, 3)[100] ^= 1;
+    let mut disk = Disk::holding(files.clone());
+    assert_eq!(read_back(&mut disk).unwrap().records.len(), 2);
+    block(&mut files, file, 2)[100] ^= 1;
+    refuses(
+        &files,
+        Row::LastDamaged,
+        (file, 2 * BLOCK_BYTES),
+        (2, Some(2)),
+    );
 }
