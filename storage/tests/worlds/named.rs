@@ -4,9 +4,10 @@ use penstock_storage::frame::FrameKind;
 use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::log::{LogStart, Lsn, SyncMethod};
 use penstock_storage::recovery::{Corruption, RecoveryError};
+use penstock_storage::spare::SpareHeader;
 
 use crate::image::Image;
-use crate::life::{Life, Shape, filled};
+use crate::life::{Life, OWNER, Shape, filled};
 use crate::map::{Span, What, commits, map};
 use crate::start::{NoStart, Start, start};
 use crate::tally::{Met, Tally};
@@ -58,31 +59,37 @@ fn unmarked(shape: Shape, records: usize) -> Life {
     life
 }
 
-/// A file is taken into use again with all its old frames in it: same log, same segment number, same
-/// offsets, same LSNs. Only the salt differs.
+/// A file serves again with all its old frames in it: same log, same segment number, same offsets, same
+/// LSNs. Only the salt differs. Every sector of a write may have reached the disk alone, the header's too.
 fn stale_frames(tally: &mut Tally) {
+    const SALT: u64 = 0x5EED;
     let shape = TINY(2);
     let mut old = unmarked(shape, 3);
     old.idle();
     let mut image = old.device.image;
     image.files.retain(|&file, _| file == FileId(1));
-    image.at(FileId(1), 0, BLOCK_BYTES).fill(0);
-    let spare = Start {
+    let header = SpareHeader {
+        owner: OWNER,
+        salt: SALT,
+    };
+    let file = image.file(FileId(1));
+    header.encode(file.last_chunk_mut().expect("a block"));
+    header.encode(file.first_chunk_mut().expect("a block"));
+    let empty = Start {
         records: 0,
         torn: None,
         end: LogStart::default(),
         incarnation: 1,
-        spares: vec![(FileId(1), shape.segment_bytes as u64)],
+        spares: Vec::new(),
         actions: Vec::new(),
     };
-    let mut life = Life::after(shape, image, &spare, Vec::new());
+    let mut life = Life::after(shape, image, &empty, Vec::new());
+    let bytes = shape.segment_bytes as u64;
+    life.log.add_reused_spare(FileId(1), SALT, bytes);
     for number in 0..2 {
         life.append(&filled(10 + number, 1_200)).expect("room");
     }
-    life.pump();
-    // The header of the segment; only then anything may stand behind it.
-    life.complete(0);
-    for _ in 0..4 {
+    for _ in 0..5 {
         life.pump();
         let mut image = life.device.image.clone();
         let mut sectors = life.device.unflushed();
