@@ -22,6 +22,9 @@ use crate::stats::{Sample, Stats};
 /// How often the numbers are published while the shard is busy.
 const PUBLISH_US: u64 = 10_000;
 
+/// How long after it was told that no segment can be made ready it is not told again.
+const LACK_TOLD_US: u64 = 60_000_000;
+
 /// The first segments are short if an earlier run left no spares: the first writes wait until they are
 /// full of zeros. A write needs a spare behind the segment that it goes to, so there are two.
 const FIRST_SEGMENTS: u8 = 2;
@@ -47,6 +50,7 @@ pub(crate) struct Engine {
     snapshot_writer: SnapshotHandle,
     deliver_spare: DeliverSpare,
     is_lack_told: bool,
+    lack_tellable_us: u64,
     stats: Arc<Stats>,
     memory: Option<Arc<MemoryBound>>,
     info_head: String,
@@ -108,6 +112,7 @@ impl Engine {
             snapshot_writer: start.snapshot_writer.clone(),
             deliver_spare,
             is_lack_told: false,
+            lack_tellable_us: 0,
             stats: Arc::clone(&start.stats),
             memory: start.memory.clone(),
             info_head,
@@ -139,17 +144,23 @@ impl Engine {
 
     /// Gives the shard what became of a segment file that it asked for. What people should know of
     /// it is returned: the helper tries again each second and tells each time, they are told of
-    /// changes.
+    /// changes, and at most once in a minute. A store that is cleaned at its bound lacks one again and
+    /// again.
     pub(crate) fn take_spare(&mut self, now: Now, outcome: SpareOutcome) -> Option<String> {
         let lack: &dyn Display = match &outcome {
             SpareOutcome::Ready(_) => &"segments can be made ready again",
-            SpareOutcome::Refused { free_bytes } => {
-                &format!("the disk is full ({free_bytes} bytes free), no segment can be made ready")
-            }
+            SpareOutcome::Refused { free_bytes } => &format!(
+                "no segment can be made ready: the disk or disk_bytes_max is used up ({free_bytes} bytes of the disk are free)"
+            ),
             SpareOutcome::Failed(error) => &format!("no segment can be made ready: {error}"),
         };
         let is_lacking = !matches!(outcome, SpareOutcome::Ready(_));
-        let is_news = std::mem::replace(&mut self.is_lack_told, is_lacking) != is_lacking;
+        let is_due = !is_lacking || now.us >= self.lack_tellable_us;
+        let is_news = is_lacking != self.is_lack_told && is_due;
+        if is_news {
+            self.is_lack_told = is_lacking;
+            self.lack_tellable_us = now.us + LACK_TOLD_US;
+        }
         let text = is_news.then(|| format!("shard {}: {lack}", self.number));
         if let SpareOutcome::Ready(spare) = outcome {
             self.disk.attach(spare.file, spare.fd);
