@@ -392,17 +392,17 @@ fn is_full(error: &io::Error) -> bool {
     )
 }
 
-/// Aligned memory of zeros, for a device.
-fn zeros_of(bytes: usize) -> io::Result<ArenaBlock> {
+/// [`ZEROS_BYTES`] of zeros, aligned for a device.
+fn zeros() -> io::Result<ArenaBlock> {
     let mut arena = Arena::new(ArenaLayout {
         frame_blocks: 1,
-        frame_block_bytes: bytes,
+        frame_block_bytes: ZEROS_BYTES,
         read_blocks: 0,
         read_block_bytes: BLOCK_BYTES,
         overflow_bytes_max: 0,
     })?;
     let mut zeros = arena
-        .take(bytes)
+        .take(ZEROS_BYTES)
         .expect("the arena has one block of this size");
     zeros.bytes_mut().fill(0);
     Ok(zeros)
@@ -416,10 +416,14 @@ fn write_spare_headers(
     header: SpareHeader,
 ) -> io::Result<File> {
     let file = open_for_device(path, direct)?;
-    let mut block = zeros_of(BLOCK_BYTES)?;
-    header.encode(block.bytes_mut().first_chunk_mut().expect("one block"));
+    let mut block = zeros()?;
+    let block = block
+        .bytes_mut()
+        .first_chunk_mut::<BLOCK_BYTES>()
+        .expect("a block");
+    header.encode(block);
     for offset in [bytes - BLOCK_BYTES as u64, 0] {
-        file.write_all_at(block.bytes(), offset)?;
+        file.write_all_at(block, offset)?;
         file.sync_data()?;
     }
     Ok(file)
@@ -437,7 +441,7 @@ pub(crate) fn write_zeros(path: &Path, bytes: u64, direct: bool) -> io::Result<F
         }
         _ => {}
     }
-    let zeros = zeros_of(ZEROS_BYTES)?;
+    let zeros = zeros()?;
     let mut written = 0;
     while written < bytes {
         let step =
