@@ -18,6 +18,7 @@ pub mod clock;
 pub mod contents;
 pub mod frame;
 mod generation;
+pub mod histogram;
 pub mod index;
 pub mod inspect;
 pub mod io;

@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 
 use crate::contents::{History, SEGMENTS_MAX, SealedSegment, SegmentEnd};
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind, padded_bytes};
+use crate::histogram::Histogram;
 use crate::index::{FILES_MAX, rounded_bytes};
 use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken};
 use crate::planted::{Bug, is_planted};
@@ -269,6 +270,8 @@ struct Write<B> {
     frame: Option<(FrameHome, FrameKind)>,
     /// What its frame tells durable; set when it goes to the disk.
     told: Lsn,
+    /// When it went there.
+    emitted_us: u64,
     /// Files that nothing counts in any more once this write is durable.
     releases: Vec<FileId>,
 }
@@ -341,6 +344,10 @@ pub struct Log<P: Blocks> {
     closing: bool,
     poisoned: Option<Poisoned>,
     counters: LogCounters,
+    /// Records of each frame that holds a commit.
+    batches: Histogram,
+    /// Microseconds from the emission of each write until the device had it for good.
+    flushes_us: Histogram,
 }
 
 /// Spare segments that are to be ready: two ahead, and one that only cleaning takes.
@@ -401,6 +408,8 @@ impl<P: Blocks> Log<P> {
             closing: false,
             poisoned: None,
             counters: LogCounters::default(),
+            batches: Histogram::default(),
+            flushes_us: Histogram::default(),
         }
     }
 
@@ -590,12 +599,12 @@ impl<P: Blocks> Log<P> {
         if self.is_releasing() && self.is_low() && !self.closing {
             self.release_within();
         }
-        self.emit_waiting(io);
+        self.emit_waiting(now_us, io);
         if self.may_seal() {
             let interval_over = now_us >= self.interval_end_us;
             if self.wanted > self.sealed || interval_over || self.closing {
                 self.seal_open();
-                self.emit_waiting(io);
+                self.emit_waiting(now_us, io);
             }
         } else if self.writes.is_empty() {
             self.rest(now_us, io);
@@ -659,6 +668,8 @@ impl<P: Blocks> Log<P> {
             }) {
                 write.progress = Progress::Durable;
                 self.under_way -= 1;
+                self.flushes_us
+                    .add(now_us.saturating_sub(write.emitted_us), 1);
             }
         } else {
             assert_eq!(write.progress, Progress::UnderWay, "a write completes once");
@@ -666,6 +677,8 @@ impl<P: Blocks> Log<P> {
                 SyncMethod::DurableWrite => {
                     write.progress = Progress::Durable;
                     self.under_way -= 1;
+                    self.flushes_us
+                        .add(now_us.saturating_sub(write.emitted_us), 1);
                     if is_planted(Bug::DurablePastGap) {
                         self.durable = self.durable.max(write.last_lsn);
                     }
@@ -926,6 +939,18 @@ impl<P: Blocks> Log<P> {
         self.counters
     }
 
+    /// How many records the frames hold that hold a commit.
+    #[must_use]
+    pub fn batches(&self) -> &Histogram {
+        &self.batches
+    }
+
+    /// How long writes took until the device had them for good, in microseconds.
+    #[must_use]
+    pub fn flushes_us(&self) -> &Histogram {
+        &self.flushes_us
+    }
+
     /// Writes emitted and not durable, and the sync under way.
     #[must_use]
     pub fn in_flight(&self) -> usize {
@@ -1101,6 +1126,7 @@ impl<P: Blocks> Log<P> {
         }
         self.counters.frames += 1;
         if open.has_commits {
+            self.batches.add(u64::from(open.record_count), 1);
             self.counters.commit_bytes += padded_bytes(open.body_bytes) as u64;
         }
         self.push_frame(
@@ -1156,6 +1182,7 @@ impl<P: Blocks> Log<P> {
             last_lsn: self.sealed,
             frame,
             told: Lsn(0),
+            emitted_us: 0,
             releases: Vec::new(),
         });
     }
@@ -1196,7 +1223,7 @@ impl<P: Blocks> Log<P> {
         }
     }
 
-    fn emit_waiting(&mut self, io: &mut Vec<Io<P::Block>>) {
+    fn emit_waiting(&mut self, now_us: u64, io: &mut Vec<Io<P::Block>>) {
         let durable = self.config.sync == SyncMethod::DurableWrite && !is_planted(Bug::SkipFlush);
         while self.waiting > 0 && self.under_way < self.config.frames_in_flight_max {
             let index = self.writes.len() - self.waiting;
@@ -1220,6 +1247,7 @@ impl<P: Blocks> Log<P> {
                 self.recorded_durable = self.durable;
             }
             write.progress = Progress::UnderWay;
+            write.emitted_us = now_us;
             self.waiting -= 1;
             self.under_way += 1;
             self.counters.flushes += u64::from(durable);
@@ -1271,7 +1299,7 @@ impl<P: Blocks> Log<P> {
             if self.must_prove_start() && self.rotate() != Room::Yes {
                 self.active_us = now_us;
             }
-            self.emit_waiting(io);
+            self.emit_waiting(now_us, io);
             return;
         };
         let idle_long = now_us >= self.active_us + self.config.idle_mark_us;
@@ -1298,7 +1326,7 @@ impl<P: Blocks> Log<P> {
                 None => self.active_us = now_us,
             }
         }
-        self.emit_waiting(io);
+        self.emit_waiting(now_us, io);
     }
 
     /// Whether the next segment is wanted now, for the sake of what its header proves.
