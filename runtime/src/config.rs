@@ -81,6 +81,8 @@ options! {
     listen: SocketAddr = "127.0.0.1:7411", Kind::Address, Main;
     /// Port of shard 0 for clients that know the slot map; shard i listens on this + i. 0 takes free ports.
     shard_ports: u16 = "7420", Kind::Count(0, 65535), Main;
+    /// Address of the admin port: HTTP with /metrics for Prometheus, /livez and /readyz. It tells numbers and changes nothing. If listen has port 0, so has the default.
+    admin_listen: Option<SocketAddr> = "127.0.0.1:7412", Kind::AddressOrOff, Main;
     /// Shards, each on a core of its own. 0 takes the number that the data directory has, or one per allowed CPU if it is new.
     shards: u16 = "0", Kind::Count(0, 256), Main;
     /// Interface to the kernel: io_uring, plain threads, or the better one that works here.
@@ -175,6 +177,7 @@ macro_rules! from_value {
 from_value! {
     PathBuf: Value::Path(path) => path;
     SocketAddr: Value::Address(address) => address;
+    Option<SocketAddr>: Value::MaybeAddress(address) => address;
     bool: Value::Switch(on) => on;
     u16: Value::Number(number) => u16::try_from(number).expect("the table bounds it");
     u32: Value::Number(number) => u32::try_from(number).expect("the table bounds it");

@@ -21,6 +21,10 @@ use crate::stats::{Sample, Stats};
 
 /// How often the numbers are published while the shard is busy.
 const PUBLISH_US: u64 = 10_000;
+/// How old they may become when it is busy no more.
+const STALE_US_MAX: u64 = 100_000;
+/// A loop with nothing to do turns so often, so that one that hangs is told from it.
+const HEARTBEAT_US: u64 = 1_000_000;
 
 /// How long after it was told that no segment can be made ready it is not told again.
 const LACK_TOLD_US: u64 = 60_000_000;
@@ -40,6 +44,7 @@ pub(crate) struct Engine {
     pub(crate) outbox: Outbox<ArenaBlock>,
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
+    pub(crate) connections_refused: u64,
     completions: Vec<Completion<ArenaBlock>>,
     number: u16,
     segment_bytes: u64,
@@ -56,6 +61,8 @@ pub(crate) struct Engine {
     info_head: String,
     turns: u64,
     published_us: u64,
+    /// The turn that was published last.
+    published_turn: u64,
     is_stopped: bool,
     is_dead: bool,
 }
@@ -103,6 +110,7 @@ impl Engine {
             outbox: Outbox::default(),
             received_bytes: 0,
             sent_bytes: 0,
+            connections_refused: 0,
             completions: Vec::new(),
             number: start.shard,
             segment_bytes: config.segment_bytes,
@@ -118,6 +126,7 @@ impl Engine {
             info_head,
             turns: 0,
             published_us: 0,
+            published_turn: 0,
             is_stopped: false,
             is_dead: false,
         }
@@ -283,6 +292,15 @@ impl Engine {
         }
     }
 
+    /// When a turn is due at the latest, for the sake of those who read the numbers.
+    pub(crate) fn publish_deadline_us(&self) -> u64 {
+        let patience_us = match self.published_turn == self.turns {
+            true => HEARTBEAT_US,
+            false => STALE_US_MAX,
+        };
+        self.published_us + patience_us
+    }
+
     fn take_snapshot_outcomes(&mut self, now: Now) {
         while let Some(SnapshotOutcome { name, result }) = self.snapshot_writer.outcome() {
             if let Err(error) = &result {
@@ -297,18 +315,29 @@ impl Engine {
 
     fn publish(&mut self, now: Now) {
         self.published_us = now.us;
+        self.published_turn = self.turns;
+        let store = self.shard.store();
+        let log = store.log();
         let sample = Sample {
             shard: self.shard.counters(),
-            log: self.shard.store().log().counters(),
-            cleaning: self.shard.store().cleaning_counters(),
+            log: log.counters(),
+            cleaning: store.cleaning_counters(),
             disk: self.disk.counters(),
             usage: self.shard.usage(),
-            scrub: self.shard.store().scrub_counters(),
+            scrub: store.scrub_counters(),
             snapshots: self.shard.snapshot_counters(),
             turns: self.turns,
             received_bytes: self.received_bytes,
             sent_bytes: self.sent_bytes,
+            connections_refused: self.connections_refused,
+            segments_held: log.sealed_segments().len() as u64
+                + u64::from(log.open_segment().is_some()),
+            is_disk_full: log.is_low(),
+            is_log_full: log.has_most_segments(),
+            is_memory_full: !store.has_room_for_keys(),
         };
-        self.stats.publish(self.number, &sample);
+        let of_log = (log.flushes_us(), log.batches());
+        self.stats
+            .publish(self.number, now.us, &sample, self.shard.stages(), of_log);
     }
 }

@@ -248,6 +248,21 @@ impl Node {
             .map_err(system("start the thread that watches the memory"))
     }
 
+    /// The bound on the memory of the process, if it has one.
+    pub(crate) fn memory(&self) -> Option<Arc<MemoryBound>> {
+        self.memory.clone()
+    }
+
+    /// What the shards' time counts from.
+    pub(crate) fn clock(&self) -> Instant {
+        self.clock
+    }
+
+    /// The wall clock at that moment, in milliseconds since 1970.
+    pub(crate) fn unix_ms_at_start(&self) -> u64 {
+        self.unix_ms_at_start
+    }
+
     /// The memory of a shard's disk: within a bound on all, what comes beside the mapping is less.
     fn arena_layout(&self, memory_max: Option<u64>) -> ArenaLayout {
         let usual = ArenaLayout::default();

@@ -31,6 +31,7 @@ impl Server {
         let defaults = [
             ("PENSTOCK_LISTEN", "127.0.0.1:0"),
             ("PENSTOCK_SHARD_PORTS", "0"),
+            ("PENSTOCK_ADMIN_LISTEN", "127.0.0.1:0"),
             ("PENSTOCK_SEGMENT_BYTES", "4MiB"),
             ("PENSTOCK_VALUE_BYTES_MAX", "64KiB"),
             ("PENSTOCK_CACHE_BYTES", "16MiB"),

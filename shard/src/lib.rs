@@ -12,6 +12,7 @@
 //! It does not know: sockets, rings, threads, clocks, files.
 #![forbid(unsafe_code)]
 
+pub mod answers;
 mod execute;
 pub mod mail;
 pub mod opening;
@@ -20,6 +21,7 @@ mod scanning;
 mod session;
 pub mod shard;
 pub mod snapshots;
+pub mod stages;
 pub mod topology;
 
 pub use mail::{Mail, SessionId};

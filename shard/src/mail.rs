@@ -48,6 +48,8 @@ pub struct MailedRequest {
     pub level: AckLevel,
     /// Microseconds of the node's clock after which it is not to be executed; 0 is none.
     pub deadline_us: u64,
+    /// When its request arrived, in microseconds of the node's clock.
+    pub came_us: u64,
     /// The slot of its keys.
     pub slot: u16,
     /// End of its bytes; the start is the end of the item before.

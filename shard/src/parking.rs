@@ -24,6 +24,8 @@ pub(crate) struct Parked {
     pub(crate) address: ReplyAddress,
     pub(crate) level: AckLevel,
     pub(crate) deadline_us: u64,
+    /// When its request arrived, in microseconds of the node's clock.
+    pub(crate) came_us: u64,
     pub(crate) slot: u16,
     /// The encoded item.
     pub(crate) item: Box<[u8]>,

@@ -15,8 +15,9 @@ use penstock_storage::planted::{Bug, is_planted};
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,
-    /// Bytes at the front that may leave.
+    /// Bytes at the front that may leave, and how many operations they answer.
     sendable: usize,
+    sendable_operations: u64,
     marks: VecDeque<Mark>,
     /// What was taken so far: turns offsets that never change into offsets in `bytes`.
     taken: u64,
@@ -28,23 +29,34 @@ struct Mark {
     end: u64,
     /// ... may leave when this is durable.
     gate: Lsn,
+    /// Operations that are answered between the mark before and this one.
+    operations: u64,
 }
 
 impl Output {
-    /// Notes that the bytes appended since the last note depend on `gate` (0: on nothing).
+    /// Notes that the bytes appended since the last note answer so many operations and depend on
+    /// `gate` (0: on nothing).
     #[inline]
-    pub(crate) fn note(&mut self, gate: Lsn, durable: Lsn) {
+    pub(crate) fn note(&mut self, gate: Lsn, durable: Lsn, operations: u64) {
         let end = self.taken + self.bytes.len() as u64;
         match self.marks.back_mut() {
             // Order within the connection: what is behind a gated reply waits for it too.
             Some(last) if last.gate >= gate => {
                 last.end = end;
+                last.operations += operations;
                 if is_planted(Bug::LowerGate) {
                     last.gate = gate;
                 }
             }
-            None if gate <= durable => self.sendable = self.bytes.len(),
-            _ => self.marks.push_back(Mark { end, gate }),
+            None if gate <= durable => {
+                self.sendable = self.bytes.len();
+                self.sendable_operations += operations;
+            }
+            _ => self.marks.push_back(Mark {
+                end,
+                gate,
+                operations,
+            }),
         }
     }
 
@@ -57,6 +69,7 @@ impl Output {
             }
             self.sendable =
                 usize::try_from(mark.end - self.taken).expect("offsets of bytes in memory");
+            self.sendable_operations += mark.operations;
             self.marks.pop_front();
         }
         assert!(self.sendable <= self.bytes.len());
@@ -72,9 +85,9 @@ impl Output {
         self.sendable > 0
     }
 
-    /// Moves the sendable bytes to the empty buffer `into`.
+    /// Moves the sendable bytes to the empty buffer `into`; returns how many operations they answer.
     #[inline]
-    pub(crate) fn take(&mut self, into: &mut Vec<u8>) {
+    pub(crate) fn take(&mut self, into: &mut Vec<u8>) -> u64 {
         assert!(into.is_empty());
         self.taken += self.sendable as u64;
         if self.sendable == self.bytes.len() {
@@ -84,6 +97,7 @@ impl Output {
             self.bytes.drain(..self.sendable);
         }
         self.sendable = 0;
+        std::mem::take(&mut self.sendable_operations)
     }
 }
 
@@ -121,6 +135,10 @@ pub(crate) struct Session {
     pub(crate) frame_began_us: Option<u64>,
     /// When replies that may leave last began to wait for the peer.
     pub(crate) stalled_since_us: Option<u64>,
+    /// When the turn ended in which replies came to be sendable that were not taken yet.
+    pub(crate) ready_us: Option<u64>,
+    /// The same of what was taken and is being sent, and how many operations it answers.
+    pub(crate) leaving: Option<(u64, u64)>,
     pub(crate) last_heard_us: u64,
     /// Requests with items that were parked or sent to another shard.
     owed: Vec<Owed>,
@@ -143,6 +161,8 @@ impl Session {
             is_announced: false,
             frame_began_us: None,
             stalled_since_us: None,
+            ready_us: None,
+            leaving: None,
             last_heard_us: 0,
             owed: Vec::new(),
         }
@@ -199,7 +219,7 @@ mod tests {
         let mut sent = Vec::new();
         let put = |output: &mut Output, byte: u8, gate| {
             output.bytes.push(byte);
-            output.note(Lsn(gate), Lsn(10));
+            output.note(Lsn(gate), Lsn(10), u64::from(byte));
         };
         put(&mut output, 1, 0);
         put(&mut output, 2, 12);
@@ -209,7 +229,8 @@ mod tests {
         let mut take = |output: &mut Output, durable| {
             output.release(Lsn(durable));
             let mut into = Vec::new();
-            output.take(&mut into);
+            let operations = output.take(&mut into);
+            assert_eq!(operations, into.iter().copied().map(u64::from).sum());
             sent.extend(into);
             sent.clone()
         };

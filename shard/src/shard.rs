@@ -22,7 +22,7 @@ use penstock_net::refusal::Refusal;
 use penstock_net::reply::{
     BatchReply, REPLY_ITEM_BYTES, ReplyHead, write_error, write_info_reply, write_ping_reply,
 };
-use penstock_net::request::{Request, Verb, Version, likely_key};
+use penstock_net::request::{Request, Version, likely_key};
 use penstock_net::scan::{ScanEntry, ScanPageWriter, ScanRequest, ScanValue};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
@@ -39,6 +39,7 @@ use penstock_storage::store::{
     AdmitError, Found, LOOK_AHEAD, SLOTS, Store, Usage, aligned_span, part_read,
 };
 
+use crate::answers::{Answers, Asked, Statuses};
 use crate::execute::{Cold, Context, KeyHash, Ran, Undo, run};
 use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId,
@@ -50,6 +51,7 @@ use crate::scanning::{
 };
 use crate::session::Session;
 use crate::snapshots::{SnapshotCounters, SnapshotPolicy, SnapshotStart, SnapshotWrite, Snapshots};
+use crate::stages::Stages;
 use crate::topology::Topology;
 
 /// The time of one step.
@@ -237,18 +239,12 @@ impl fmt::Display for Fatal {
 /// What a shard did since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Items of GET.
-    pub gets: u64,
-    /// Items of SET.
-    pub sets: u64,
-    /// Items of DEL.
-    pub dels: u64,
-    /// Items of UPDATE_IF.
-    pub updates: u64,
-    /// Steps of scans.
-    pub scans: u64,
-    /// Items that changed nothing because a guard or condition failed.
-    pub guards_failed: u64,
+    /// Items answered here, by kind and status.
+    pub answers: Answers,
+    /// Error frames, by status: what was no request, or none that this server takes.
+    pub frames_refused: Statuses,
+    /// Items of batches and mail that were answered at once: no read was needed.
+    pub at_once: u64,
     /// PING frames.
     pub pings: u64,
     /// Frames and items that were refused.
@@ -321,6 +317,7 @@ pub struct Shard<P: Blocks> {
     is_stopping: bool,
     fatal: Option<Fatal>,
     counters: Counters,
+    stages: Stages,
     scratch: Vec<u8>,
     undo: Vec<Undo>,
 }
@@ -367,6 +364,7 @@ impl<P: Blocks> Shard<P> {
             is_stopping: false,
             fatal: None,
             counters: Counters::default(),
+            stages: Stages::default(),
             scratch: Vec::new(),
             undo: Vec::new(),
             config,
@@ -419,6 +417,7 @@ impl<P: Blocks> Shard<P> {
             return 0;
         }
         self.store.observe(now.us, now.unix_ms);
+        self.stages.event(now.us);
         match event {
             Event::Received { session, bytes } => {
                 return self.received(now, session, bytes, outbox);
@@ -453,7 +452,7 @@ impl<P: Blocks> Shard<P> {
                 let shard = self.config.shard;
                 if let Some(open) = self.open(session) {
                     write_info_reply(&mut open.output.bytes, request_id, shard, text);
-                    self.note(session, Lsn(0), outbox);
+                    self.note(session, Lsn(0), 0, outbox);
                 }
             }
             Event::SnapshotWritten { name, is_good } => {
@@ -481,9 +480,11 @@ impl<P: Blocks> Shard<P> {
             session.is_announced = false;
             session.stalled_since_us = None;
             let was_over = session.output.bytes.len() > output_bytes_max;
-            session.output.take(into);
+            let operations = session.output.take(into);
+            let ready_us = session.ready_us.take();
             if !into.is_empty() {
                 session.stalled_since_us = Some(now.us);
+                session.leaving = ready_us.map(|ready_us| (ready_us, operations));
             }
             self.has_progress |= was_over;
         }
@@ -498,8 +499,13 @@ impl<P: Blocks> Shard<P> {
 
     /// Everything that was taken has been handed to the network.
     pub fn sent(&mut self, id: SessionId) {
-        if let Some(session) = self.open(id) {
-            session.stalled_since_us = None;
+        let Some(session) = self.open(id) else {
+            return;
+        };
+        // The network took the last of it when it last took some.
+        let last_us = session.stalled_since_us.take();
+        if let (Some(last_us), Some((ready_us, operations))) = (last_us, session.leaving.take()) {
+            self.stages.left(last_us, ready_us, operations);
         }
     }
 
@@ -563,6 +569,12 @@ impl<P: Blocks> Shard<P> {
             reads_coalesced: self.parking.coalesced(),
             ..self.counters
         }
+    }
+
+    /// Where the time of its operations went.
+    #[must_use]
+    pub fn stages(&self) -> &Stages {
+        &self.stages
     }
 
     /// What is held.
@@ -688,6 +700,7 @@ impl<P: Blocks> Shard<P> {
         outbox: &mut Outbox<P::Block>,
     ) {
         self.counters.refused += 1;
+        self.counters.frames_refused.add(refusal.status());
         let shard = self.config.shard;
         let session = &mut self.sessions[id.index()];
         write_error(
@@ -699,7 +712,7 @@ impl<P: Blocks> Shard<P> {
             &refusal,
         );
         session.is_ending |= is_last;
-        self.note(id, Lsn(0), outbox);
+        self.note(id, Lsn(0), 0, outbox);
     }
 
     /// Runs one frame. `false` if it must be given again because the log has no room.
@@ -729,7 +742,7 @@ impl<P: Blocks> Shard<P> {
                     body,
                     shard,
                 );
-                self.note(id, Lsn(0), outbox);
+                self.note(id, Lsn(0), 0, outbox);
                 return true;
             }
             Ok((Opcode::Info, _)) if !body.is_empty() => Refusal::InfoBody { len: body.len() },
@@ -747,7 +760,7 @@ impl<P: Blocks> Shard<P> {
                     self.config
                         .hello
                         .write(&mut session.output.bytes, header.request_id);
-                    self.note(id, Lsn(0), outbox);
+                    self.note(id, Lsn(0), 0, outbox);
                     return true;
                 }
                 Err(refusal) => refusal,
@@ -820,6 +833,7 @@ impl<P: Blocks> Shard<P> {
                 },
                 level,
                 deadline_us,
+                came_us,
             };
             match self.operation(now, Origin::Here, operation, item, &mut out) {
                 Step::Answered(lsn) => {
@@ -841,6 +855,8 @@ impl<P: Blocks> Shard<P> {
             next += 1;
         }
         let answered = reply.len();
+        self.counters.at_once += answered as u64;
+        self.stages.queued(now.us, came_us, answered as u64);
         let session = &mut self.sessions[id.index()];
         if owed > 0 {
             session.owe(header.request_id, owed);
@@ -849,7 +865,7 @@ impl<P: Blocks> Shard<P> {
         let has_reply = reply.finish(&mut out, self.config.shard, more && answered > 0, false);
         self.sessions[id.index()].output.bytes = out;
         if has_reply {
-            self.note(id, gate, outbox);
+            self.note(id, gate, answered, outbox);
         }
         is_whole
     }
@@ -888,6 +904,7 @@ impl<P: Blocks> Shard<P> {
             address,
             level,
             deadline_us,
+            ..
         } = operation;
         let head = |status| ReplyHead::new(status, address.item, level, Version::default());
         if ScanRequest::is_scan(item) {
@@ -897,13 +914,18 @@ impl<P: Blocks> Shard<P> {
             Ok(request) => request,
             Err(refusal) => {
                 self.counters.refused += 1;
+                self.counters
+                    .answers
+                    .add(Asked::Unreadable, refusal.status());
                 head(refusal.status()).write_message(out, &refusal);
                 return Step::Answered(Lsn(0));
             }
         };
+        let asked = Asked::of(request.verb);
         let slot = slot_of(request.key);
         if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
             self.counters.refused += 1;
+            self.counters.answers.add(asked, status);
             head(status).write_message(out, &message);
             return Step::Answered(Lsn(0));
         }
@@ -923,12 +945,6 @@ impl<P: Blocks> Shard<P> {
             }
             return self.park(cold, origin, operation, slot, item, out);
         }
-        match request.verb {
-            Verb::Get => self.counters.gets += 1,
-            Verb::Set => self.counters.sets += 1,
-            Verb::Del => self.counters.dels += 1,
-            Verb::UpdateIf => self.counters.updates += 1,
-        }
         let context = Context {
             now_us: now.us,
             hash: &self.hash,
@@ -940,7 +956,7 @@ impl<P: Blocks> Shard<P> {
         let ran = run(&mut self.store, context, &request, &mut self.undo, out);
         match ran {
             Ran::Answered { gate, status } => {
-                self.counters.guards_failed += u64::from(status != Status::Ok);
+                self.counters.answers.add(asked, status);
                 Step::Answered(self.gate(level, gate))
             }
             Ran::Cold(cold) => self.park(cold, origin, operation, slot, item, out),
@@ -969,6 +985,7 @@ impl<P: Blocks> Shard<P> {
                 return Lsn(0);
             }
             log.want_durable(lsn);
+            self.stages.waits(lsn);
             return lsn;
         }
         // The log makes what nobody waits for durable within its interval by itself.
@@ -988,9 +1005,11 @@ impl<P: Blocks> Shard<P> {
             address,
             level,
             deadline_us,
+            ..
         } = operation;
         if self.parking.is_full() {
             self.counters.refused += 1;
+            self.counters.answers.add(self.asked_by(item), Status::Busy);
             let message = format!(
                 "{} operations wait for reads, which is the limit",
                 self.parking.len()
@@ -1007,11 +1026,22 @@ impl<P: Blocks> Shard<P> {
                 address,
                 level,
                 deadline_us,
+                came_us: operation.came_us,
                 slot,
                 item: item.into(),
             },
         );
         Step::Later
+    }
+
+    /// What an item asks for.
+    #[cold]
+    fn asked_by(&self, item: &[u8]) -> Asked {
+        match Request::read(item, self.limits.value_bytes_max) {
+            _ if ScanRequest::is_scan(item) => Asked::Scan,
+            Ok(request) => Asked::of(request.verb),
+            Err(_) => Asked::Unreadable,
+        }
     }
 
     /// Hands an item over to the shard that owns its slot.
@@ -1028,23 +1058,25 @@ impl<P: Blocks> Shard<P> {
             address,
             level,
             deadline_us,
+            ..
         } = operation;
         assert!(
             origin == Origin::Here,
             "the shards of a node agree on who owns a slot"
         );
-        let peer = &mut self.peers[usize::from(owner)];
-        if peer.outstanding >= self.config.mailed_items_max {
+        if self.peers[usize::from(owner)].outstanding >= self.config.mailed_items_max {
             self.counters.refused += 1;
+            self.counters.answers.add(self.asked_by(item), Status::Busy);
             let message = format!(
                 "{} items are on their way to shard {owner}, which is the limit",
-                peer.outstanding
+                self.peers[usize::from(owner)].outstanding
             );
             ReplyHead::new(Status::Busy, address.item, level, Version::default())
                 .write_message(out, &message);
             return Step::Answered(Lsn(0));
         }
         self.counters.forwarded += 1;
+        let peer = &mut self.peers[usize::from(owner)];
         peer.outstanding += 1;
         peer.request_bytes.extend_from_slice(item);
         let end =
@@ -1053,6 +1085,7 @@ impl<P: Blocks> Shard<P> {
             address,
             level,
             deadline_us,
+            came_us: operation.came_us,
             slot,
             end,
         });
@@ -1068,11 +1101,13 @@ impl<P: Blocks> Shard<P> {
                 true => 0,
                 false => parked.deadline_us,
             },
+            came_us: parked.came_us,
         };
         let mut out = std::mem::take(&mut self.scratch);
         out.clear();
         match self.operation(now, parked.origin, operation, &parked.item, &mut out) {
             Step::Answered(gate) => {
+                self.stages.queued(now.us, parked.came_us, 1);
                 self.answer_detached(parked.origin, parked.address, gate, &out, outbox)
             }
             Step::Later => {}
@@ -1133,15 +1168,16 @@ impl<P: Blocks> Shard<P> {
         let mut reply = BatchReply::begin(out, address.request_id, 1).over(session.medium);
         reply.raw(out, item);
         reply.finish(out, shard, more, is_forwarded);
-        self.note(address.session, gate, outbox);
+        self.note(address.session, gate, 1, outbox);
     }
 
-    /// Something was appended to a connection's output that depends on `gate`.
+    /// The answers of so many operations, or something else, were appended to a connection's output;
+    /// they depend on `gate`.
     #[inline]
-    fn note(&mut self, id: SessionId, gate: Lsn, outbox: &mut Outbox<P::Block>) {
+    fn note(&mut self, id: SessionId, gate: Lsn, operations: usize, outbox: &mut Outbox<P::Block>) {
         let durable = self.store.log().durable();
         let session = &mut self.sessions[id.index()];
-        session.output.note(gate, durable);
+        session.output.note(gate, durable, operations as u64);
         if session.output.is_gated() && !session.is_in_gated {
             session.is_in_gated = true;
             self.gated.push(id);
@@ -1168,18 +1204,21 @@ impl<P: Blocks> Shard<P> {
             address,
             level,
             deadline_us,
+            ..
         } = operation;
         let head = |status| ReplyHead::new(status, address.item, level, Version::default());
         let request = match ScanRequest::read(item) {
             Ok(request) => request,
             Err(refusal) => {
                 self.counters.refused += 1;
+                self.counters.answers.add(Asked::Scan, refusal.status());
                 head(refusal.status()).write_message(out, &refusal);
                 return Step::Answered(Lsn(0));
             }
         };
         if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
             self.counters.refused += 1;
+            self.counters.answers.add(Asked::Scan, status);
             head(status).write_message(out, &message);
             return Step::Answered(Lsn(0));
         }
@@ -1190,6 +1229,7 @@ impl<P: Blocks> Shard<P> {
         }
         if self.scanning.is_full() {
             self.counters.refused += 1;
+            self.counters.answers.add(Asked::Scan, Status::Busy);
             let message = format!(
                 "{} scans are under way, which is the limit",
                 self.scanning.len()
@@ -1197,12 +1237,12 @@ impl<P: Blocks> Shard<P> {
             head(Status::Busy).write_message(out, &message);
             return Step::Answered(Lsn(0));
         }
-        self.counters.scans += 1;
         self.scanning.begin(Parked {
             origin,
             address,
             level,
             deadline_us,
+            came_us: operation.came_us,
             slot,
             item: item.into(),
         });
@@ -1220,6 +1260,7 @@ impl<P: Blocks> Shard<P> {
                 address,
                 level,
                 deadline_us,
+                came_us,
                 ..
             } = scan.parked;
             if origin == Origin::Here && self.open(address.session).is_none() {
@@ -1230,15 +1271,18 @@ impl<P: Blocks> Shard<P> {
             let head = |status| ReplyHead::new(status, address.item, level, Version::default());
             let gate = if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
                 self.counters.refused += 1;
+                self.counters.answers.add(Asked::Scan, status);
                 head(status).write_message(&mut out, &message);
                 Some(Lsn(0))
             } else {
                 match self.scan_step(&scan, &mut out) {
                     Ok(gate) => {
+                        self.counters.answers.add(Asked::Scan, Status::Ok);
                         head(Status::Ok).patch(&mut out, 0);
                         Some(self.gate(level, gate))
                     }
                     Err(Halt::Unread(Unread { status, message })) => {
+                        self.counters.answers.add(Asked::Scan, status);
                         out.clear();
                         head(status).write_message(&mut out, &message);
                         Some(Lsn(0))
@@ -1250,6 +1294,7 @@ impl<P: Blocks> Shard<P> {
                 }
             };
             if let Some(gate) = gate {
+                self.stages.queued(now.us, came_us, 1);
                 self.answer_detached(origin, address, gate, &out, outbox);
             }
             self.scratch = out;
@@ -1459,11 +1504,14 @@ impl<P: Blocks> Shard<P> {
                     address: request.address,
                     level: request.level,
                     deadline_us: request.deadline_us,
+                    came_us: request.came_us,
                 };
                 let mut out = std::mem::take(&mut self.scratch);
                 out.clear();
                 match self.operation(now, origin, operation, item, &mut out) {
                     Step::Answered(gate) => {
+                        self.counters.at_once += 1;
+                        self.stages.queued(now.us, request.came_us, 1);
                         self.answer_detached(origin, request.address, gate, &out, &mut outbox)
                     }
                     Step::Later => {}
@@ -1511,7 +1559,7 @@ impl<P: Blocks> Shard<P> {
                 start = item.end as usize;
             }
             reply.finish(out, shard, more, true);
-            self.note(address.session, Lsn(0), outbox);
+            self.note(address.session, Lsn(0), count, outbox);
         }
         self.has_progress = true;
     }
@@ -1578,6 +1626,9 @@ impl<P: Blocks> Shard<P> {
         let mut kept = 0;
         for (number, parked) in waiters {
             if let Err((status, message)) = &admitted[number] {
+                let asked = self.asked_by(&parked.item);
+                self.counters.answers.add(asked, *status);
+                self.stages.queued(now.us, parked.came_us, 1);
                 let mut out = Vec::new();
                 ReplyHead::new(
                     *status,
@@ -1692,9 +1743,9 @@ impl<P: Blocks> Shard<P> {
         while let Some(rotten) = self.store.take_rotten() {
             outbox.rotten.push(rotten);
         }
-        let counters = &self.counters;
-        let items = counters.gets + counters.sets + counters.dels + counters.updates;
-        let is_idle = std::mem::replace(&mut self.items_before, items) == items;
+        let items = self.counters.answers.total();
+        let ran = items - std::mem::replace(&mut self.items_before, items);
+        let is_idle = ran == 0;
         self.snapshots
             .step(now, &mut self.store, is_idle, &mut outbox.snapshots);
         if self.is_stopping
@@ -1717,6 +1768,12 @@ impl<P: Blocks> Shard<P> {
             self.sweep(now, outbox);
         }
         outbox.is_stopped = self.is_stopping && self.store.log().is_closed();
+        self.stages.turn_ends(now.us, ran);
+        self.stages.durable(now.us, self.store.log().durable());
+        for id in &outbox.sendable {
+            let session = &mut self.sessions[id.index()];
+            session.ready_us = session.ready_us.or(Some(now.us));
+        }
     }
 
     /// Emits a read, or the next piece of a second attempt that has brought so many bytes; `false` if
@@ -1862,6 +1919,8 @@ struct Operation {
     address: ReplyAddress,
     level: AckLevel,
     deadline_us: u64,
+    /// When its request arrived, in microseconds of the node's clock.
+    came_us: u64,
 }
 
 enum Step {
@@ -1919,6 +1978,7 @@ fn detached(origin: Origin, request: &MailedRequest, item: &[u8]) -> Parked {
         address: request.address,
         level: request.level,
         deadline_us: request.deadline_us,
+        came_us: request.came_us,
         slot: request.slot,
         item: item.into(),
     }

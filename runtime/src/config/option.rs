@@ -28,6 +28,8 @@ pub enum Kind {
     Address,
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// As an address, or `off`.
+    AddressOrOff,
     /// `true` or `false`.
     Switch,
     /// A whole number between the two, both included.
@@ -58,6 +60,7 @@ pub struct ConfigOption {
 pub(super) enum Value {
     Path(PathBuf),
     Address(SocketAddr),
+    MaybeAddress(Option<SocketAddr>),
     Word(&'static str),
     Switch(bool),
     Number(u64),
@@ -84,6 +87,7 @@ impl ConfigOption {
         match self.kind {
             Kind::Path => "a path".into(),
             Kind::Address => "IP:PORT, for example 127.0.0.1:7411 or [::1]:0".into(),
+            Kind::AddressOrOff => "IP:PORT, for example 127.0.0.1:7412 or [::1]:0, or off".into(),
             Kind::Choice(words) => match words {
                 [init @ .., last] => format!("{} or {last}", init.join(", ")),
                 [] => String::new(),
@@ -116,6 +120,8 @@ impl ConfigOption {
         match self.kind {
             Kind::Path => (!text.is_empty()).then(|| Value::Path(text.into())),
             Kind::Address => parse_address(text).map(Value::Address),
+            Kind::AddressOrOff if text == "off" => Some(Value::MaybeAddress(None)),
+            Kind::AddressOrOff => parse_address(text).map(|it| Value::MaybeAddress(Some(it))),
             Kind::Choice(words) => words
                 .iter()
                 .find(|word| **word == text)
@@ -132,6 +138,8 @@ impl ConfigOption {
         match (self.kind, value) {
             (_, Value::Path(path)) => path.display().to_string(),
             (_, Value::Address(address)) => address.to_string(),
+            (_, Value::MaybeAddress(Some(address))) => address.to_string(),
+            (_, Value::MaybeAddress(None)) => "off".into(),
             (_, Value::Word(word)) => (*word).to_string(),
             (_, Value::Switch(on)) => on.to_string(),
             (Kind::Size(..), Value::Number(number)) => size_text(*number),
@@ -152,7 +160,9 @@ impl ConfigOption {
     pub(super) fn takes(&self, value: &toml::de::DeValue<'_>) -> bool {
         use toml::de::DeValue;
         match self.kind {
-            Kind::Path | Kind::Address | Kind::Choice(_) => matches!(value, DeValue::String(_)),
+            Kind::Path | Kind::Address | Kind::AddressOrOff | Kind::Choice(_) => {
+                matches!(value, DeValue::String(_))
+            }
             Kind::Switch => matches!(value, DeValue::Boolean(_)),
             Kind::Count(..) => matches!(value, DeValue::Integer(_)),
             Kind::Size(..) | Kind::Duration(..) => {

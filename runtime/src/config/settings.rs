@@ -123,6 +123,16 @@ impl Settings {
             }
         }
 
+        let place = |name| position(name).expect("named in the table");
+        let admin = place("admin_listen");
+        if chosen[admin].0 == Origin::Default
+            && let Value::Address(listen) = values[place("listen")]
+            && let Value::MaybeAddress(Some(address)) = &mut values[admin]
+            && listen.port() == 0
+        {
+            address.set_port(0);
+        }
+
         let shown = OPTIONS
             .iter()
             .zip(&values)
@@ -191,6 +201,15 @@ impl Settings {
                  --allow-unauthenticated if the network is yours",
             );
         }
+        if let Some(admin) = config.admin_listen
+            && admin.port() != 0
+            && admin.port() == config.listen.port()
+        {
+            return self.conflict(
+                "admin_listen",
+                &format!("it has the port of listen = {}", config.listen),
+            );
+        }
         let frame_min = u64::from(config.value_bytes_max) + FRAME_OVERHEAD_BYTES;
         if u64::from(config.frame_bytes_max) < frame_min {
             return self.conflict(
@@ -242,6 +261,17 @@ impl Settings {
                         first,
                         ports.end - 1,
                         config.listen
+                    ),
+                );
+            }
+            let admin_port = config.admin_listen.map_or(0, |admin| admin.port());
+            if ports.contains(&admin_port.into()) {
+                return self.conflict(
+                    "shard_ports",
+                    &format!(
+                        "the ports of the shards, {}..{}, take in that of admin_listen, {admin_port}",
+                        first,
+                        ports.end - 1,
                     ),
                 );
             }
@@ -592,6 +622,26 @@ mod tests {
         for address in ["127.0.0.9:1", "[::1]:1", "localhost:1", "127.0.0.1:0"] {
             resolve(&[("listen", address)], &[], "").unwrap();
         }
+    }
+
+    #[test]
+    fn admin_port_is_an_address_or_off_and_free_where_the_servers_own_is() {
+        let admin = |flags: &[(&'static str, &str)]| {
+            let settings = resolve(flags, &[], "").unwrap();
+            settings.config.admin_listen.map(|it| it.to_string())
+        };
+        assert_eq!(admin(&[]).as_deref(), Some("127.0.0.1:7412"));
+        assert_eq!(admin(&[("admin_listen", "off")]), None);
+        let free = [("listen", "127.0.0.1:0")];
+        assert_eq!(admin(&free).as_deref(), Some("127.0.0.1:0"));
+        let own = [("listen", "127.0.0.1:0"), ("admin_listen", "0.0.0.0:7412")];
+        assert_eq!(admin(&own).as_deref(), Some("0.0.0.0:7412"));
+        let same = refusal(&[("admin_listen", "127.0.0.1:7411")], &[], "");
+        assert!(same.contains("listen = 127.0.0.1:7411"), "{same}");
+        let shards = [("shard_ports", "7412"), ("shards", "2")];
+        assert!(refusal(&shards, &[], "").contains("7412..7413"));
+        let line = refusal(&[("admin_listen", "on")], &[], "");
+        assert!(line.contains("or off"), "{line}");
     }
 
     #[test]

@@ -274,7 +274,9 @@ impl Core {
             // The shards' credits bound what is in a mailbox; a core that is gone needs no mail.
             let _ = self.outboxes[usize::from(to)].send(Letter::Mail(mail));
         }
-        engine.shard.deadline_us(now)
+        let publish_us = engine.publish_deadline_us();
+        let deadline_us = engine.shard.deadline_us(now);
+        Some(deadline_us.map_or(publish_us, |it| it.min(publish_us)))
     }
 }
 
@@ -463,6 +465,8 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
         match listener.accept().await {
             Ok((stream, _)) => {
                 if core.is_leaving.get() || core.open_connections.get() >= connections_max {
+                    core.engine.borrow_mut().connections_refused += 1;
+                    core.turn.set();
                     continue;
                 }
                 let now = core.now();

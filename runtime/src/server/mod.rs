@@ -5,8 +5,11 @@
 //! only when all have succeeded does any of them serve. The order of a stop: every core stops
 //! taking requests and seals its log; when all have, they send what is left and end.
 
+mod admin;
 mod connection;
 mod core;
+mod health;
+mod metrics;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -23,6 +26,9 @@ use crate::node::{Node, OpenError, ShardStart};
 use crate::spare::SpareOutcome;
 use crate::{checks, disk};
 
+use self::admin::Admin;
+use self::health::{Health, Phase, Watched};
+
 /// Why a server did not start or did not end well.
 #[derive(Debug)]
 pub enum ServeError {
@@ -30,6 +36,13 @@ pub enum ServeError {
     Open(OpenError),
     /// An address cannot be listened on.
     Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The admin port cannot be listened on.
+    ListenAdmin {
         /// The address.
         address: SocketAddr,
         /// What the system said.
@@ -52,6 +65,10 @@ impl fmt::Display for ServeError {
             ServeError::Listen { address, error } => {
                 write!(f, "cannot listen on {address}: {error}")
             }
+            ServeError::ListenAdmin { address, error } => write!(
+                f,
+                "cannot listen on {address} for probes and metrics: {error}; choose another address with --admin-listen, or off"
+            ),
             ServeError::Failed(text) => f.write_str(text),
         }
     }
@@ -116,6 +133,13 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])
         .map_err(system("watch for signals"))?;
 
+    let health = Arc::new(Health::new());
+    // It answers while the start goes on, and ends when this function does.
+    let _admin = match config.admin_listen {
+        Some(address) => Some(open_admin(address, &health)?),
+        None => None,
+    };
+
     let has_uring = disk::probe().is_ok() && config.io != IoMode::Threads;
     let cpus = checks::allowed_cores().len().clamp(1, 256);
     let shards_of_new = u32::try_from(cpus).expect("at most 256");
@@ -123,6 +147,14 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     let _memory = node.bound_memory(|line| println!("{line}"))?;
     let config = Arc::clone(&node.config);
     let shards = node.shards();
+
+    health.watch(Watched {
+        stats: Arc::clone(&node.stats),
+        segments: node.directory.segments().clone(),
+        memory: node.memory(),
+        clock: node.clock(),
+        unix_ms_at_start: node.unix_ms_at_start(),
+    });
 
     let (shared, own) = bind(&config, shards)?;
     let own_ports: Vec<u16> = own.iter().map(port_of).collect();
@@ -174,7 +206,11 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
         &own_ports,
         &config,
         node.directory.segments().progress(),
+        &health,
     );
+    if let Err(error) = &outcome {
+        health.enter(Phase::Failed(error.to_string()));
+    }
     signal_handle.close();
     let _ = watcher.join();
     if outcome.is_ok() {
@@ -189,6 +225,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// Follows the cores through their life.
+#[expect(clippy::too_many_arguments, reason = "what a start has made, once")]
 fn conduct(
     shards: u16,
     cores: &[flume::Sender<Letter>],
@@ -197,6 +234,7 @@ fn conduct(
     own_ports: &[u16],
     config: &Config,
     progress: &Progress,
+    health: &Health,
 ) -> Result<(), ServeError> {
     let (mut ready, mut stopped, mut gone) = (0, 0, 0);
     let mut is_stopping = false;
@@ -227,6 +265,7 @@ fn conduct(
                         config.durability.name(),
                         config.interval_ms
                     );
+                    health.enter(Phase::Serving);
                     println!("ready");
                 }
             }
@@ -235,6 +274,7 @@ fn conduct(
             // From the signal watcher before the stop, from the cores during it.
             Report::Stopped if !is_stopping => {
                 is_stopping = true;
+                health.enter(Phase::Stopping);
                 println!("stopping     no more requests; making everything durable");
                 tell(|| Letter::Stop);
             }
@@ -253,6 +293,16 @@ fn conduct(
             }
         }
     }
+}
+
+/// Binds the admin port and starts its thread.
+fn open_admin(address: SocketAddr, health: &Arc<Health>) -> Result<Admin, ServeError> {
+    let refused = |error| ServeError::ListenAdmin { address, error };
+    let listener = TcpListener::bind(address).map_err(refused)?;
+    let local = listener.local_addr().map_err(refused)?;
+    let admin = Admin::start(listener, Arc::clone(health)).map_err(refused)?;
+    println!("admin        http://{local} (/metrics, /livez, /readyz)");
+    Ok(admin)
 }
 
 /// Until clients can authenticate, only this machine may be let in without being asked.

@@ -163,6 +163,7 @@ fn options_of_every_kind_are_kept() {
             Kind::Size(..) => ["64KiB", "1_000_000", "18446744073709551615GiB"],
             Kind::Duration(..) => ["1500us", "2 s", "99999999999999999h"],
             Kind::Address => ["[::1]:0", "localhost:7411", "1.2.3.4"],
+            Kind::AddressOrOff => ["[::1]:0", "off", "on"],
             _ => ["1", "auto", "true"],
         };
         for (which, text) in (0u8..).zip(texts) {

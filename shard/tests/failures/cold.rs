@@ -1,6 +1,7 @@
 //! Keys that are on disk only: how many reads they cost, and that neighbours share one.
 
 use penstock_net::status::Status;
+use penstock_shard::answers::Asked;
 use penstock_storage::log::SyncMethod;
 
 use crate::image::Image;
@@ -86,4 +87,32 @@ fn keys_that_are_asked_for_together_are_read_at_once_and_neighbours_in_one_read(
     );
     let all = after.reads - before.reads;
     assert!(all * 2 <= parked, "{all} reads for {parked} cold keys");
+}
+
+#[test]
+fn an_answer_counts_once_and_passes_each_stage_once_however_long_it_waited() {
+    let mut server = full();
+    let parked = server.counters().parked;
+    for number in 0..KEYS {
+        server.get(KEYS + number, &key(number));
+        server.get(2 * KEYS + number, b"nobody");
+        if number % 3 == 2 {
+            server.settle();
+        }
+    }
+    server.settle();
+    let counters = server.counters();
+    let waited = counters.parked - parked;
+    assert!(waited > KEYS as u64 / 2, "{waited} waited for a read");
+    let keys = KEYS as u64;
+    let gets = counters.answers.of(Asked::Get);
+    assert_eq!(gets.of(Status::Ok), keys);
+    assert_eq!(gets.of(Status::NotFound), keys);
+    assert_eq!(counters.answers.of(Asked::Set).of(Status::Ok), keys);
+    assert_eq!(counters.answers.total(), 3 * keys);
+    // What was read may have left again before its turn came, and then waited once more.
+    let later = 3 * keys - counters.at_once;
+    assert!((keys / 2..=counters.parked).contains(&later), "{later}");
+    // Every SET waited for its record, and none of the others.
+    assert_eq!(server.staged(), [3 * keys, 3 * keys, keys, 3 * keys]);
 }

@@ -211,6 +211,12 @@ impl Server {
         self.shard.counters()
     }
 
+    /// How many operations passed queue, apply, flush and reply.
+    pub fn staged(&self) -> [u64; 4] {
+        let stages = self.shard.stages().all();
+        stages.map(|stage| stage.counts().iter().sum())
+    }
+
     /// What the shard holds.
     pub fn usage(&self) -> Usage {
         self.shard.usage()

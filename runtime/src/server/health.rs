@@ -1,0 +1,236 @@
+//! What probes are told: whether the process works, and whether it wants to be asked.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use crate::directory::Segments;
+use crate::memory::MemoryBound;
+use crate::stats::{Reading, Stats};
+
+/// A loop with nothing to do turns each second all the same; one that has not turned for so long hangs.
+const STANDSTILL_US_MAX: u64 = 5_000_000;
+
+/// How far the life of the process is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It makes itself ready.
+    Starting,
+    /// Every shard serves.
+    Serving,
+    /// It takes no more requests.
+    Stopping,
+    /// A shard has failed: nothing is acknowledged any more, and the process ends.
+    Failed(String),
+}
+
+/// The parts of the node that tell how it is.
+pub(crate) struct Watched {
+    pub(crate) stats: Arc<Stats>,
+    pub(crate) segments: Segments,
+    pub(crate) memory: Option<Arc<MemoryBound>>,
+    /// The clock of the shards.
+    pub(crate) clock: Instant,
+    /// The wall clock when that began.
+    pub(crate) unix_ms_at_start: u64,
+}
+
+/// The state that main thread and admin thread share.
+pub(crate) struct Health {
+    phase: Mutex<Phase>,
+    watched: OnceLock<Watched>,
+}
+
+impl Health {
+    pub(crate) fn new() -> Self {
+        Health {
+            phase: Mutex::new(Phase::Starting),
+            watched: OnceLock::new(),
+        }
+    }
+
+    /// From now on there is more to tell. Once.
+    pub(crate) fn watch(&self, watched: Watched) {
+        assert!(self.watched.set(watched).is_ok(), "a process has one node");
+    }
+
+    pub(crate) fn watched(&self) -> Option<&Watched> {
+        self.watched.get()
+    }
+
+    pub(crate) fn enter(&self, phase: Phase) {
+        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+    }
+
+    fn phase(&self) -> Phase {
+        let phase = self.phase.lock();
+        phase.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How far the start is, in percent.
+    pub(crate) fn start_percent(&self) -> u64 {
+        match (self.phase(), self.watched()) {
+            (Phase::Starting, None) => 0,
+            (Phase::Starting, Some(watched)) => watched.segments.progress().percent(),
+            _ => 100,
+        }
+    }
+
+    /// Whether clients should come, or why not.
+    pub(crate) fn ready(&self) -> Result<(), NotReady> {
+        let readings = self.watched().map(|watched| watched.stats.read());
+        judge_ready(
+            &self.phase(),
+            self.start_percent(),
+            &readings.unwrap_or_default(),
+        )
+    }
+
+    /// Whether every loop turns, or which one does not.
+    pub(crate) fn live(&self) -> Result<(), Standstill> {
+        let Some(watched) = self.watched() else {
+            return Ok(());
+        };
+        let now_us = u64::try_from(watched.clock.elapsed().as_micros()).unwrap_or(u64::MAX);
+        judge_live(&self.phase(), now_us, watched.stats.turned_us())
+    }
+}
+
+/// Why clients should stay away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotReady {
+    Starting { percent: u64 },
+    Stopping,
+    Failed(String),
+    DiskFull { shard: usize },
+    LogFull { shard: usize },
+    MemoryFull { shard: usize },
+}
+
+impl fmt::Display for NotReady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotReady::Starting { percent } => write!(f, "starting, {percent} %"),
+            NotReady::Stopping => f.write_str("stopping: no more requests are taken"),
+            NotReady::Failed(text) => write!(f, "failed: {text}"),
+            NotReady::DiskFull { shard } => write!(
+                f,
+                "FULL: shard {shard} can make no more segments, the disk is full; what grows is refused, the rest goes on"
+            ),
+            NotReady::LogFull { shard } => write!(
+                f,
+                "FULL: the log of shard {shard} has as many segments as it may have; what grows is refused, the rest goes on"
+            ),
+            NotReady::MemoryFull { shard } => write!(
+                f,
+                "FULL: the index of shard {shard} has all the memory that memory_max leaves it; new keys are refused, the rest goes on"
+            ),
+        }
+    }
+}
+
+/// A loop that hangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standstill {
+    shard: usize,
+    us: u64,
+}
+
+impl fmt::Display for Standstill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the loop of shard {} has not turned for {} ms, and {} ms are the limit",
+            self.shard,
+            self.us / 1000,
+            STANDSTILL_US_MAX / 1000
+        )
+    }
+}
+
+fn judge_ready(phase: &Phase, percent: u64, shards: &[Reading]) -> Result<(), NotReady> {
+    match phase {
+        Phase::Starting => return Err(NotReady::Starting { percent }),
+        Phase::Stopping => return Err(NotReady::Stopping),
+        Phase::Failed(text) => return Err(NotReady::Failed(text.clone())),
+        Phase::Serving => {}
+    }
+    for (shard, reading) in shards.iter().enumerate() {
+        if reading.figure("disk_full") > 0 {
+            return Err(NotReady::DiskFull { shard });
+        }
+        if reading.figure("log_full") > 0 {
+            return Err(NotReady::LogFull { shard });
+        }
+        if reading.figure("memory_full") > 0 {
+            return Err(NotReady::MemoryFull { shard });
+        }
+    }
+    Ok(())
+}
+
+/// A start may replay for long, and a stop may wait for the disk: only a loop that serves has to turn.
+fn judge_live(
+    phase: &Phase,
+    now_us: u64,
+    turned_us: impl Iterator<Item = u64>,
+) -> Result<(), Standstill> {
+    if *phase != Phase::Serving {
+        return Ok(());
+    }
+    for (shard, turned_us) in turned_us.enumerate() {
+        let us = now_us.saturating_sub(turned_us);
+        if us > STANDSTILL_US_MAX {
+            return Err(Standstill { shard, us });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::{FIGURES, total};
+
+    fn reading(full: &str) -> Reading {
+        let mut reading = total(&[]);
+        let at = FIGURES.iter().position(|figure| figure.name == full);
+        at.into_iter().for_each(|at| reading.figures[at] = 1);
+        reading
+    }
+
+    #[test]
+    fn only_a_server_that_serves_and_has_room_is_ready() {
+        let sound = [reading(""), reading("")];
+        let judge = |phase: Phase| judge_ready(&phase, 43, &sound);
+        assert_eq!(judge(Phase::Serving), Ok(()));
+        let starting = judge(Phase::Starting).unwrap_err();
+        assert_eq!(starting.to_string(), "starting, 43 %");
+        assert_eq!(judge(Phase::Stopping), Err(NotReady::Stopping));
+        let failed = judge(Phase::Failed("shard 1: EIO".into())).unwrap_err();
+        assert_eq!(failed.to_string(), "failed: shard 1: EIO");
+        let of = |full| judge_ready(&Phase::Serving, 100, &[reading(""), reading(full)]);
+        assert_eq!(of("disk_full"), Err(NotReady::DiskFull { shard: 1 }));
+        assert_eq!(of("log_full"), Err(NotReady::LogFull { shard: 1 }));
+        assert_eq!(of("memory_full"), Err(NotReady::MemoryFull { shard: 1 }));
+    }
+
+    #[test]
+    fn only_a_loop_that_should_turn_and_has_not_is_dead() {
+        let now_us = 60_000_000;
+        let judge = |phase, turned_us: [u64; 2]| judge_live(&phase, now_us, turned_us.into_iter());
+        let late = now_us - STANDSTILL_US_MAX - 1;
+        assert_eq!(judge(Phase::Serving, [now_us, late + 1]), Ok(()));
+        // The clock of the shard may be read later than that of the thread that asks.
+        assert_eq!(judge(Phase::Serving, [now_us, now_us + 9]), Ok(()));
+        let dead = judge(Phase::Serving, [now_us, late]).unwrap_err();
+        assert!(dead.to_string().starts_with("the loop of shard 1 "));
+        for phase in [
+            Phase::Starting,
+            Phase::Stopping,
+            Phase::Failed(String::new()),
+        ] {
+            assert_eq!(judge(phase, [0, 0]), Ok(()));
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The numbers of a node as OpenMetrics text, which Prometheus scrapes.
+
+use std::fmt;
+
+use penstock_net::status::Status;
+use penstock_shard::answers::Asked;
+use penstock_storage::histogram::bound;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use super::health::Health;
+use crate::memory::resident_bytes;
+use crate::stats::{FIGURES, Growth, HISTOGRAMS, Reading, total};
+
+/// What the text is, for the header of the reply.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All numbers of the moment, as text.
+pub(crate) fn exposition(health: &Health) -> String {
+    let watched = health.watched();
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Moment {
+        shards: watched.map_or(Vec::new(), |watched| watched.stats.read()),
+        is_ready: health.ready().is_ok(),
+        start_percent: health.start_percent(),
+        start_ms: watched.map(|watched| watched.unix_ms_at_start),
+        memory_max: watched
+            .and_then(|watched| watched.memory.as_ref())
+            .map_or(0, |memory| memory.max()),
+        resident_bytes: resident_bytes().unwrap_or(0),
+    }));
+    let mut text = String::new();
+    text::encode(&mut text, &registry).expect("writing to memory does not fail");
+    text
+}
+
+/// What is told at once.
+#[derive(Debug)]
+struct Moment {
+    shards: Vec<Reading>,
+    is_ready: bool,
+    start_percent: u64,
+    start_ms: Option<u64>,
+    memory_max: u64,
+    resident_bytes: u64,
+}
+
+/// A histogram that INFO shows in microseconds or in numbers of records.
+struct Family {
+    name: &'static str,
+    help: &'static str,
+    /// Of one bucket's bound.
+    unit: f64,
+    /// The numbers of its histograms in the table, and their label.
+    members: &'static [(usize, Option<&'static str>)],
+}
+
+const SECOND_IN_US: f64 = 1e-6;
+
+const FAMILIES: [Family; 3] = [
+    Family {
+        name: "penstock_stage_seconds",
+        help: "Time of operations in each stage: queue (from arrival to the turn of the loop that ran them), apply (that turn), flush (from its end until durable, if that was waited for), reply (until the network took it).",
+        unit: SECOND_IN_US,
+        members: &[
+            (0, Some("queue")),
+            (1, Some("apply")),
+            (2, Some("flush")),
+            (3, Some("reply")),
+        ],
+    },
+    Family {
+        name: "penstock_log_device_seconds",
+        help: "Time of writes of the log until the device had them for good.",
+        unit: SECOND_IN_US,
+        members: &[(4, None)],
+    },
+    Family {
+        name: "penstock_log_commit_records",
+        help: "Records of a group commit.",
+        unit: 1.0,
+        members: &[(5, None)],
+    },
+];
+
+impl Collector for Moment {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let version = [("version", env!("CARGO_PKG_VERSION"))];
+        encoder
+            .encode_descriptor("penstock_build", "What runs.", None, MetricType::Info)?
+            .encode_info(&version)?;
+        let mut gauge = |name, help, value: f64| {
+            encoder
+                .encode_descriptor(name, help, None, MetricType::Gauge)?
+                .encode_gauge(&value)
+        };
+        gauge(
+            "penstock_ready",
+            "1 while /readyz says so.",
+            f64::from(u8::from(self.is_ready)),
+        )?;
+        gauge(
+            "penstock_start_ratio",
+            "How far the start is, 0 to 1.",
+            self.start_percent as f64 / 100.0,
+        )?;
+        gauge(
+            "penstock_memory_max_bytes",
+            "The bound on the memory of the process.",
+            self.memory_max as f64,
+        )?;
+        gauge(
+            "process_resident_memory_bytes",
+            "Resident memory of the process.",
+            self.resident_bytes as f64,
+        )?;
+        if let Some(start_ms) = self.start_ms {
+            gauge(
+                "process_start_time_seconds",
+                "When the process began to serve this directory, since 1970.",
+                start_ms as f64 / 1000.0,
+            )?;
+        }
+        self.encode_answers(&mut encoder)?;
+        self.encode_figures(&mut encoder)?;
+        self.encode_histograms(&mut encoder)
+    }
+}
+
+impl Moment {
+    fn by_shard(&self) -> impl Iterator<Item = (String, &Reading)> {
+        let numbered = self.shards.iter().enumerate();
+        numbered.map(|(shard, reading)| (shard.to_string(), reading))
+    }
+
+    fn encode_answers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(
+            "penstock_operations",
+            "Operations answered, by what was asked and by the status of the answer.",
+            None,
+            MetricType::Counter,
+        )?;
+        for (shard, reading) in self.by_shard() {
+            for (asked, row) in Asked::ALL.iter().zip(&reading.answers) {
+                for (status, count) in Status::ALL.iter().zip(row) {
+                    // The good ones from the start, so that their rates have a beginning.
+                    if *count == 0 && *status != Status::Ok {
+                        continue;
+                    }
+                    let labels = [
+                        ("shard", shard.as_str()),
+                        ("operation", asked.name()),
+                        ("status", status.name()),
+                    ];
+                    family
+                        .encode_family(&labels)?
+                        .encode_counter::<NoLabelSet, u64, f64>(count, None)?;
+                }
+            }
+        }
+        let mut family = encoder.encode_descriptor(
+            "penstock_frames_refused",
+            "Frames that were no request or none that this server takes, by status.",
+            None,
+            MetricType::Counter,
+        )?;
+        for (shard, reading) in self.by_shard() {
+            for (status, count) in Status::ALL.iter().zip(&reading.frames_refused) {
+                if *count == 0 && *status != Status::Malformed {
+                    continue;
+                }
+                family
+                    .encode_family(&[("shard", shard.as_str()), ("status", status.name())])?
+                    .encode_counter::<NoLabelSet, u64, f64>(count, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_figures(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        for (number, figure) in FIGURES.iter().enumerate() {
+            let Some((name, help)) = figure.metric else {
+                continue;
+            };
+            let kind = match figure.growth {
+                Growth::Counter => MetricType::Counter,
+                Growth::Gauge => MetricType::Gauge,
+            };
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for (shard, reading) in self.by_shard() {
+                let labels = [("shard", shard.as_str())];
+                let mut metric = family.encode_family(&labels)?;
+                let value = reading.figures[number];
+                match figure.growth {
+                    Growth::Counter => {
+                        metric.encode_counter::<NoLabelSet, u64, f64>(&value, None)?;
+                    }
+                    Growth::Gauge => metric.encode_gauge(&value)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All shards together: a histogram has many lines.
+    fn encode_histograms(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let sum = total(&self.shards);
+        for family in &FAMILIES {
+            let kind = MetricType::Histogram;
+            let mut metric = encoder.encode_descriptor(family.name, family.help, None, kind)?;
+            for &(number, stage) in family.members {
+                assert!(stage.is_none_or(|stage| HISTOGRAMS[number] == stage));
+                let counts = sum.histograms[number].iter().enumerate();
+                let buckets: Vec<(f64, u64)> = counts
+                    .map(|(bucket, &count)| {
+                        let bound = bound(bucket).map_or(f64::INFINITY, |it| it as f64);
+                        (bound * family.unit, count)
+                    })
+                    .collect();
+                let all = sum.histograms[number].iter().sum();
+                let of_all = sum.histogram_sums[number] as f64 * family.unit;
+                match stage {
+                    Some(stage) => metric
+                        .encode_family(&[("stage", stage)])?
+                        .encode_histogram::<NoLabelSet>(of_all, all, &buckets, None)?,
+                    None => metric.encode_histogram::<NoLabelSet>(of_all, all, &buckets, None)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,591 @@
+//! The admin port of the real server: what it tells is what clients did, probes say what is so, and nobody
+//! who asks badly or slowly keeps the others from their answers.
+#![expect(
+    unsafe_code,
+    reason = "stopping one thread of a process is a system call that std lacks"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use penstock_net::client::{Client, ClientError, ClientOptions, Field};
+use prometheus_parse::{Scrape, Value};
+
+/// How long something that must come may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server that a failing test takes down with it.
+struct Server {
+    process: Child,
+    banner: BufReader<ChildStdout>,
+    admin: SocketAddr,
+    /// Set when it is ready.
+    address: Option<SocketAddr>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn command(data: &Path, flags: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PENSTOCK_") {
+            command.env_remove(name);
+        }
+    }
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
+        .args(["--value-bytes-max", "16KiB", "--segment-bytes", "2MiB"])
+        .args(flags)
+        .arg("--data")
+        .arg(data)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+impl Server {
+    /// A server that has told its admin port and is not ready yet.
+    fn begin(data: &Path, flags: &[&str]) -> Server {
+        let mut process = command(data, flags).stderr(Stdio::null()).spawn().unwrap();
+        let mut banner = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        banner.read_line(&mut line).unwrap();
+        let url = line.split_whitespace().nth(1);
+        let admin = url.and_then(|url| url.strip_prefix("http://")?.parse().ok());
+        Server {
+            process,
+            banner,
+            admin: admin.unwrap_or_else(|| panic!("no admin port is told first: {line:?}")),
+            address: None,
+        }
+    }
+
+    fn become_ready(mut self) -> Server {
+        loop {
+            let mut line = String::new();
+            let len = self.banner.read_line(&mut line).unwrap();
+            assert!(len > 0, "the server did not start");
+            if let Some(rest) = line.strip_prefix("listening") {
+                let address = rest.split_whitespace().next();
+                self.address = address.map(|it| it.parse().unwrap());
+            }
+            if line.trim() == "ready" {
+                return self;
+            }
+        }
+    }
+
+    fn start(name: &str, flags: &[&str]) -> Server {
+        Server::begin(&folder(name), flags).become_ready()
+    }
+
+    fn client(&self) -> Client {
+        let options = ClientOptions {
+            deadline: PATIENCE,
+            ..ClientOptions::default()
+        };
+        Client::connect(self.address.expect("it is ready"), options).unwrap()
+    }
+
+    /// Status and body of a page.
+    fn get(&self, page: &str) -> (u16, String) {
+        let request = format!("GET {page} HTTP/1.1\r\nHost: penstock\r\n\r\n");
+        ask(self.admin, request.as_bytes())
+    }
+
+    fn scrape(&self) -> Numbers {
+        let (status, body) = self.get("/metrics");
+        assert_eq!(status, 200, "{body}");
+        Numbers::read(&body)
+    }
+
+    /// Asks for a page until it answers so.
+    fn until(&self, page: &str, status: u16, part: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let (found, body) = self.get(page);
+            if found == status && body.contains(part) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{page}: {found} {body}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The thread of that name.
+    fn thread(&self, name: &str) -> i32 {
+        let tasks = format!("/proc/{}/task", self.process.id());
+        let named = fs::read_dir(tasks).unwrap().map(|entry| entry.unwrap());
+        let mut found = named.filter(|entry| {
+            let told = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            told.trim() == name
+        });
+        let found = found.next().unwrap_or_else(|| panic!("no thread {name}"));
+        found.file_name().to_string_lossy().parse().unwrap()
+    }
+}
+
+fn folder(name: &str) -> PathBuf {
+    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("metrics-{name}"));
+    let _ = fs::remove_dir_all(&data);
+    data
+}
+
+/// Sends bytes and reads the reply to its end: status and body.
+fn ask(address: SocketAddr, bytes: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(bytes).unwrap();
+    reply(&mut stream)
+}
+
+fn reply(stream: &mut TcpStream) -> (u16, String) {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    let status = head.strip_prefix("HTTP/1.1 ").expect("a status line");
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("Content-Length: "));
+    assert!(body.is_empty() || length == Some(&body.len().to_string()));
+    (status[..3].parse().unwrap(), body.to_string())
+}
+
+/// What a scrape told.
+struct Numbers {
+    /// Every sample: name and labels in order, value.
+    samples: Vec<(String, BTreeMap<String, String>, f64)>,
+}
+
+impl Numbers {
+    fn read(text: &str) -> Numbers {
+        assert!(text.ends_with("# EOF\n"), "cut off");
+        let lines = text.lines().map(|line| Ok(line.to_string()));
+        let scrape = Scrape::parse(lines).unwrap();
+        let samples: Vec<_> = scrape
+            .samples
+            .iter()
+            .flat_map(|sample| {
+                let labels: BTreeMap<String, String> = sample.labels.clone().into_iter_sorted();
+                match &sample.value {
+                    Value::Counter(value) | Value::Gauge(value) | Value::Untyped(value) => {
+                        vec![(sample.metric.clone(), labels, *value)]
+                    }
+                    Value::Histogram(buckets) => {
+                        assert!(
+                            buckets
+                                .windows(2)
+                                .all(|pair| pair[0].less_than < pair[1].less_than
+                                    && pair[0].count <= pair[1].count)
+                        );
+                        let last = buckets.last().expect("buckets");
+                        assert_eq!(last.less_than, f64::INFINITY);
+                        vec![(format!("{}_bucket", sample.metric), labels, last.count)]
+                    }
+                    Value::Summary(_) => panic!("no summaries are told"),
+                }
+            })
+            .collect();
+        // The parser passes over what it does not understand.
+        let is_sample = |line: &&str| !line.starts_with('#') && !line.contains("_bucket{");
+        let plain = samples
+            .iter()
+            .filter(|(name, ..)| !name.ends_with("_bucket"));
+        assert_eq!(plain.count(), text.lines().filter(is_sample).count());
+        Numbers { samples }
+    }
+
+    /// The sum of the samples of that name with these labels.
+    fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let found: Vec<f64> = self
+            .samples
+            .iter()
+            .filter(|(sample, has, _)| {
+                let matches =
+                    |(label, value): &(&str, &str)| has.get(*label).is_some_and(|it| it == value);
+                sample == name && labels.iter().all(matches)
+            })
+            .map(|(.., value)| *value)
+            .collect();
+        found.iter().sum()
+    }
+
+    fn answered(&self, operation: &str, status: &str) -> f64 {
+        let labels = [("operation", operation), ("status", status)];
+        self.sum("penstock_operations_total", &labels)
+    }
+
+    fn names(&self) -> BTreeSet<&str> {
+        self.samples
+            .iter()
+            .map(|(name, ..)| name.as_str())
+            .collect()
+    }
+}
+
+trait Sorted {
+    fn into_iter_sorted(self) -> BTreeMap<String, String>;
+}
+
+impl Sorted for prometheus_parse::Labels {
+    fn into_iter_sorted(self) -> BTreeMap<String, String> {
+        self.iter()
+            .map(|(label, value)| (label.clone(), value.clone()))
+            .collect()
+    }
+}
+
+#[test]
+fn what_is_scraped_under_load_only_grows_and_is_in_the_end_what_the_client_did() {
+    let server = Server::start("load", &["--shards", "1"]);
+    server.until("/readyz", 200, "ready");
+    server.until("/livez", 200, "live");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let scraper = scope.spawn(|| {
+            let (mut scrapes, mut last) = (0, 0.0);
+            while !is_over.load(Ordering::Relaxed) {
+                let numbers = server.scrape();
+                let now = numbers.sum("penstock_operations_total", &[]);
+                assert!(now >= last, "{now} after {last}");
+                (scrapes, last) = (scrapes + 1, now);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            scrapes
+        });
+        let client = server.client();
+        let stock = Field::u64(0);
+        for round in 0u64..60 {
+            let key = format!("key:{round}");
+            client
+                .set(key.as_bytes(), &round.to_le_bytes())
+                .wait()
+                .unwrap();
+            client
+                .get(key.as_bytes())
+                .wait()
+                .unwrap()
+                .expect("just set");
+            assert!(client.get(b"nobody").wait().unwrap().is_none());
+            let edit = [stock.at_least(30), stock.decrease(1)];
+            match client.update_if(key.as_bytes(), &edit).wait() {
+                Ok(_) => assert!(round >= 30),
+                Err(ClientError::No(_)) => assert!(round < 30),
+                Err(other) => panic!("{other:?}"),
+            }
+            if round % 3 == 0 {
+                assert!(client.del(key.as_bytes()).wait().unwrap());
+                assert!(!client.del(key.as_bytes()).wait().unwrap());
+            }
+        }
+        assert!(client.set(b"large", &[0; 20 << 10]).wait().is_err());
+        assert_eq!(client.scan(b"key:", false).count(), 40);
+        client.ping().wait().unwrap();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(scraper.join().unwrap() > 0);
+    });
+    let expected = [
+        ("set", "OK", 60.0),
+        ("get", "OK", 60.0),
+        ("get", "NOT_FOUND", 60.0),
+        ("update_if", "OK", 30.0),
+        ("update_if", "GUARD_FAILED", 30.0),
+        ("del", "OK", 20.0),
+        ("del", "NOT_FOUND", 20.0),
+        ("unreadable", "TOO_LARGE", 1.0),
+    ];
+    let deadline = Instant::now() + PATIENCE;
+    let numbers = loop {
+        let numbers = server.scrape();
+        let is_there = expected
+            .iter()
+            .all(|(operation, status, count)| numbers.answered(operation, status) == *count);
+        // The last reply is counted when it has left, a turn later.
+        let left = numbers.sum("penstock_stage_seconds_count", &[("stage", "reply")]);
+        let has_left = left == numbers.sum("penstock_operations_total", &[]);
+        if is_there && has_left && numbers.sum("penstock_pings_total", &[]) >= 1.0 {
+            break numbers;
+        }
+        let told = expected.map(|(operation, status, _)| numbers.answered(operation, status));
+        assert!(Instant::now() < deadline, "{told:?}, not {expected:?}");
+    };
+    let scans = numbers.answered("scan", "OK");
+    assert!(scans >= 1.0);
+    let all: f64 = expected.iter().map(|(.., count)| count).sum::<f64>() + scans;
+    assert_eq!(
+        numbers.sum("penstock_operations_total", &[]),
+        all,
+        "and no others"
+    );
+
+    // One connection of one shard: every operation passed these stages.
+    let count = |stage| numbers.sum("penstock_stage_seconds_count", &[("stage", stage)]);
+    assert_eq!(
+        (count("queue"), count("apply"), count("reply")),
+        (all, all, all)
+    );
+    // Each of 110 changes was waited for; a reply that shows what is not durable yet waits as well.
+    assert!(
+        (110.0..=all).contains(&count("flush")),
+        "{}",
+        count("flush")
+    );
+    let frames = numbers.sum("penstock_log_frames_total", &[]);
+    assert_eq!(
+        numbers.sum("penstock_log_commit_records_count", &[]),
+        frames
+    );
+    assert_eq!(numbers.sum("penstock_log_commit_records_sum", &[]), 110.0);
+    assert_eq!(numbers.sum("penstock_log_records_total", &[]), 110.0);
+    assert!(numbers.sum("penstock_log_device_seconds_count", &[]) >= frames);
+    assert!(numbers.sum("penstock_log_written_bytes_total", &[]) >= 4096.0 * frames);
+    assert_eq!(numbers.sum("penstock_cache_hits_total", &[]), all - scans);
+    assert_eq!(numbers.sum("penstock_start_ratio", &[]), 1.0);
+    assert_eq!(numbers.sum("penstock_ready", &[]), 1.0);
+    assert!(numbers.sum("process_resident_memory_bytes", &[]) > 1e6);
+
+    // INFO tells the same.
+    let text = server.client().info().wait().unwrap();
+    let info: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(info["counters"]["ops"], 280);
+    assert_eq!(info["counters"]["gets"], 120);
+    assert_eq!(info["counters"]["guards_failed"], 110);
+    assert_eq!(info["answers"]["get"]["NOT_FOUND"], 60);
+    assert_eq!(info["histograms"]["apply"]["count"].as_f64(), Some(all));
+    assert_eq!(info["counters"]["records"], 110);
+}
+
+#[test]
+fn every_metric_that_the_deployed_files_use_is_told_by_the_server() {
+    let server = Server::start("names", &["--shards", "1"]);
+    let numbers = server.scrape();
+    let told = numbers.names();
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/monitoring");
+    let mut used = BTreeSet::new();
+    let mut files = 0;
+    for entry in fs::read_dir(deploy).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        if path.extension().is_some_and(|it| it == "json") {
+            let _: serde_json::Value = serde_json::from_str(&text).unwrap();
+        }
+        let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let words = text.split(|letter| !is_part(letter));
+        let metrics = words.filter(|word| {
+            let prefixes = ["penstock_", "process_"];
+            prefixes.iter().any(|prefix| word.starts_with(prefix))
+        });
+        used.extend(metrics.map(str::to_string));
+        files += 1;
+    }
+    assert!(files >= 3 && used.len() > 20, "{files} files, {used:?}");
+    let missing: Vec<&String> = used
+        .iter()
+        .filter(|name| !told.contains(name.as_str()))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?} are not among {told:?}");
+}
+
+#[test]
+fn bad_requests_get_clear_errors_and_slow_clients_hold_nobody_up() {
+    let server = Server::start("hostile", &["--shards", "1"]);
+    let admin = server.admin;
+    let refused = |bytes: &[u8], status: u16, part: &str| {
+        let (found, body) = ask(admin, bytes);
+        assert_eq!(found, status, "{body}");
+        assert!(body.contains(part) && body.len() < 1_000, "{body}");
+    };
+    refused(b"POST /metrics HTTP/1.1\r\n\r\n", 405, "GET or HEAD");
+    refused(b"DELETE /livez HTTP/1.1\r\n\r\n", 405, "DELETE");
+    refused(b"GET / HTTP/1.1\r\n\r\n", 404, "/readyz");
+    refused(b"GET /metrics\r\n\r\n", 400, "not an HTTP/1 request");
+    refused(&[0xff; 64], 400, "not an HTTP/1 request");
+    let line = format!("GET /{} HTTP/1.1\r\n", "a".repeat(100_000));
+    refused(line.as_bytes(), 431, "8192 bytes");
+    let headers = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(500));
+    refused(headers.as_bytes(), 431, "64 headers");
+    let (status, body) = ask(admin, b"HEAD /metrics HTTP/1.1\r\n\r\n");
+    assert_eq!((status, body.as_str()), (200, ""));
+
+    // More than there are places for, each a different way of being slow.
+    let connect = || TcpStream::connect(admin).unwrap();
+    let slow: Vec<TcpStream> = (0..200)
+        .map(|number| {
+            let mut stream = connect();
+            let said: &[u8] = match number % 3 {
+                0 => b"",
+                1 => b"GET /metr",
+                // The reply is never read.
+                _ => b"GET /metrics HTTP/1.1\r\n\r\n",
+            };
+            stream.write_all(said).unwrap();
+            stream
+        })
+        .collect();
+    for _ in 0..20 {
+        assert_eq!(server.get("/livez").0, 200);
+        server.scrape();
+    }
+    drop(slow);
+
+    let mut late = connect();
+    late.set_read_timeout(Some(PATIENCE)).unwrap();
+    late.write_all(b"GET /readyz HTTP/1.1\r\nHost:").unwrap();
+    let (status, body) = reply(&mut late);
+    assert_eq!(status, 408);
+    assert!(body.contains("within 5 s"), "{body}");
+    server.client().set(b"alive", b"yes").wait().unwrap();
+}
+
+#[test]
+fn a_full_server_is_live_but_not_ready_until_there_is_room_again() {
+    let flags = ["--shards", "1", "--disk-bytes-max", "16MiB"];
+    let server = Server::start("full", &flags);
+    let client = server.client();
+    let mut keys = 0u64;
+    loop {
+        let key = keys.to_le_bytes();
+        match client.set(&key, &[7; 10_000]).wait() {
+            Ok(_) => keys += 1,
+            Err(ClientError::Busy(text)) if text.starts_with("FULL") => break,
+            Err(other) => panic!("{other:?}"),
+        }
+        assert!(keys < 10_000, "16 MiB take no 100 MB");
+    }
+    server.until("/readyz", 503, "FULL: shard 0 can make no more segments");
+    assert_eq!(server.get("/livez").0, 200);
+    // Each number is told by itself, within a moment.
+    let deadline = Instant::now() + PATIENCE;
+    let numbers = loop {
+        let numbers = server.scrape();
+        if numbers.answered("set", "FULL") >= 1.0 {
+            break numbers;
+        }
+        assert!(Instant::now() < deadline, "no SET was answered FULL");
+    };
+    assert_eq!(numbers.sum("penstock_disk_full", &[]), 1.0);
+    assert_eq!(numbers.sum("penstock_ready", &[]), 0.0);
+    for key in 0..keys {
+        assert!(client.del(&key.to_le_bytes()).wait().unwrap());
+    }
+    server.until("/readyz", 200, "ready");
+}
+
+#[test]
+fn without_an_admin_port_there_is_none_and_a_taken_one_is_named() {
+    let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = holder.local_addr().unwrap().to_string();
+    let data = folder("taken");
+    let output = command(&data, &["--admin-listen", &taken])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(
+        text.contains(&taken) && text.contains("--admin-listen"),
+        "{text}"
+    );
+
+    let mut process = command(&folder("off"), &["--admin-listen", "off", "--shards", "1"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let banner = BufReader::new(process.stdout.take().unwrap());
+    let lines = banner.lines().map_while(Result::ok);
+    let said: Vec<String> = lines.take_while(|line| line != "ready").collect();
+    let tasks = fs::read_dir(format!("/proc/{}/task", process.id())).unwrap();
+    let names: Vec<String> = tasks
+        .map(|entry| fs::read_to_string(entry.unwrap().path().join("comm")).unwrap_or_default())
+        .collect();
+    let _ = process.kill();
+    let _ = process.wait();
+    assert!(
+        said.iter().any(|line| line.starts_with("listening")),
+        "{said:?}"
+    );
+    assert!(
+        !said.iter().any(|line| line.starts_with("admin")),
+        "{said:?}"
+    );
+    assert!(
+        !names.iter().any(|name| name.contains("admin")),
+        "{names:?}"
+    );
+}
+
+/// A thread of another process that stands still while this lives.
+struct Stopped(i32);
+
+impl Stopped {
+    fn stop(thread: i32) -> Stopped {
+        let none = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: SEIZE and INTERRUPT take no memory of this process, only the number of a thread.
+        let sought = unsafe { libc::ptrace(libc::PTRACE_SEIZE, thread, none, none) };
+        assert_eq!(
+            sought, 0,
+            "the system lets nobody stop the threads of a child"
+        );
+        // SAFETY: as above.
+        let stopped = unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, thread, none, none) };
+        assert_eq!(stopped, 0);
+        let mut status = 0;
+        // SAFETY: `status` is a number of ours that outlives the call.
+        let waited = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
+        assert_eq!(waited, thread);
+        assert!(libc::WIFSTOPPED(status));
+        Stopped(thread)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let none = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: DETACH takes no memory of this process, only the number of the thread and no signal.
+        unsafe { libc::ptrace(libc::PTRACE_DETACH, self.0, none, none) };
+    }
+}
+
+#[test]
+fn a_server_that_starts_is_live_and_not_ready_and_tells_how_far_it_is() {
+    let server = Server::begin(&folder("start"), &["--shards", "1"]);
+    let main = i32::try_from(server.process.id()).unwrap();
+    let stopped = Stopped::stop(main);
+    let (status, body) = server.get("/readyz");
+    assert_eq!(status, 503, "{body}");
+    assert!(
+        body.starts_with("starting, ") && body.ends_with(" %\n"),
+        "{body}"
+    );
+    assert_eq!(server.get("/livez").0, 200);
+    let numbers = server.scrape();
+    assert_eq!(numbers.sum("penstock_ready", &[]), 0.0);
+    assert!(numbers.sum("penstock_start_ratio", &[]) < 1.0);
+    drop(stopped);
+    let server = server.become_ready();
+    server.until("/readyz", 200, "ready");
+}
+
+#[test]
+fn a_loop_that_hangs_is_not_live_and_one_that_is_idle_is() {
+    let server = Server::start("hang", &["--shards", "1"]);
+    let stopped = Stopped::stop(server.thread("penstock-0"));
+    server.until("/livez", 503, "the loop of shard 0 has not turned for ");
+    assert_eq!(server.get("/readyz").0, 200, "it may come back");
+    drop(stopped);
+    server.until("/livez", 200, "live");
+    // Idle for longer than a loop may stand still.
+    std::thread::sleep(Duration::from_secs(6));
+    assert_eq!(server.get("/livez").0, 200);
+}
