@@ -78,13 +78,24 @@ pub(crate) fn resident_bytes() -> io::Result<u64> {
         .ok_or_else(|| io::Error::other("/proc/self/statm tells no resident memory"))
 }
 
+/// What one shard is to have whatever its index takes, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fixed {
+    /// Buffers beside its data.
+    pub(crate) buffer_bytes: u64,
+    /// Of its data, what is never given to the index.
+    pub(crate) cells_bytes_min: u64,
+}
+
 /// One bound, shared by all shards.
 #[derive(Debug)]
 pub(crate) struct MemoryBound {
     max: u64,
     /// What all the rest is taken to need at the least.
     others_min: u64,
-    /// What index and values of all shards may take now.
+    /// What the cells of all shards may take in any case.
+    cells_min: u64,
+    /// What index and values of all shards may take now beside that.
     data_max: AtomicU64,
     /// What those of each shard take.
     held: Vec<AtomicU64>,
@@ -92,12 +103,12 @@ pub(crate) struct MemoryBound {
 }
 
 impl MemoryBound {
-    /// A bound of `max` bytes on a process of so many shards, each of which has buffers of `buffer_bytes`
-    /// beside its data.
-    pub(crate) fn new(max: u64, shards: u16, buffer_bytes: u64) -> io::Result<Self> {
+    /// A bound of `max` bytes on a process of so many shards.
+    pub(crate) fn new(max: u64, shards: u16, fixed: Fixed) -> io::Result<Self> {
         let bound = MemoryBound {
             max,
-            others_min: resident_bytes()? + u64::from(shards) * buffer_bytes,
+            others_min: resident_bytes()? + u64::from(shards) * fixed.buffer_bytes,
+            cells_min: u64::from(shards) * fixed.cells_bytes_min,
             data_max: AtomicU64::new(0),
             held: (0..shards).map(|_| AtomicU64::new(0)).collect(),
             is_over: AtomicBool::new(false),
@@ -111,7 +122,7 @@ impl MemoryBound {
         self.max
     }
 
-    /// What index and values of one shard may take.
+    /// What index and values of one shard may take beside its [`Fixed`].
     #[inline]
     pub(crate) fn share(&self) -> usize {
         let data_max = self.data_max.load(Ordering::Relaxed);
@@ -130,7 +141,8 @@ impl MemoryBound {
     }
 
     fn leave(&self, others: u64) {
-        let data_max = self.max.saturating_sub(self.slack()).saturating_sub(others);
+        let fixed = (self.slack() + self.cells_min).saturating_add(others);
+        let data_max = self.max.saturating_sub(fixed);
         self.data_max.store(data_max, Ordering::Relaxed);
     }
 
@@ -199,9 +211,15 @@ mod tests {
 
     #[test]
     fn what_others_take_is_taken_from_index_and_values() {
-        let bound = MemoryBound::new(1 << 40, 2, 1 << 20).unwrap();
+        let fixed = Fixed {
+            buffer_bytes: 1 << 20,
+            cells_bytes_min: 3 << 20,
+        };
+        let bound = MemoryBound::new(1 << 40, 2, fixed).unwrap();
         let before = bound.share();
         let others = bound.others_min;
+        let fixed = bound.slack() + others + 2 * fixed.cells_bytes_min;
+        assert_eq!(before as u64, ((1 << 40) - fixed) / 2);
         bound.tell(0, 3 << 20);
         bound.tell(1, 4 << 20);
         bound.look(others + (7 << 20));

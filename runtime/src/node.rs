@@ -26,7 +26,7 @@ use crate::config::{Config, FRAME_BYTES, IoMode, size_text};
 use crate::directory::{Directory, DirectoryError, DirectoryOptions, SegmentReader, Segments};
 use crate::disk::{self, Disk, DiskOptions};
 use crate::engine::{DeliverSpare, Engine};
-use crate::memory::{self, MemoryBound, Watch};
+use crate::memory::{self, Fixed, MemoryBound, Watch};
 use crate::snapshot::{self, SnapshotFolder, SnapshotHandle, SnapshotWriters};
 use crate::spare::{SpareHandle, Spares};
 use crate::stats::Stats;
@@ -222,8 +222,11 @@ impl Node {
         };
         process::map_blocks_from(MAPPED_BLOCK_BYTES);
         let layout = self.arena_layout(Some(max));
-        let buffer_bytes = layout.bytes() + layout.overflow_bytes_max;
-        let bound = MemoryBound::new(max, self.shards(), buffer_bytes as u64)
+        let fixed = Fixed {
+            buffer_bytes: (layout.bytes() + layout.overflow_bytes_max) as u64,
+            cells_bytes_min: self.cells_bytes_min() as u64,
+        };
+        let bound = MemoryBound::new(max, self.shards(), fixed)
             .map_err(system("read how much memory the process takes"))?;
         if bound.share() < SHARE_BYTES_MIN {
             return Err(OpenError::Option(format!(
@@ -281,6 +284,11 @@ impl Node {
                 .max(2 * least + OVERFLOW_BYTES_MIN),
             ..usual
         }
+    }
+
+    /// What the cells of a shard may take in any case.
+    fn cells_bytes_min(&self) -> usize {
+        Budget::cells_bytes_min(usize::try_from(self.config.value_bytes_max).unwrap_or(usize::MAX / 8))
     }
 
     /// How many shards there are.
@@ -357,6 +365,7 @@ impl Node {
             stats: Arc::clone(&self.stats),
             memory: self.memory.clone(),
             arena: self.arena_layout(self.memory.as_ref().map(|bound| bound.max())),
+            cells_bytes_min: self.cells_bytes_min(),
             clock: self.clock,
             unix_ms_at_start: self.unix_ms_at_start,
         })
@@ -382,6 +391,7 @@ pub(crate) struct ShardStart {
     pub(crate) stats: Arc<Stats>,
     pub(crate) memory: Option<Arc<MemoryBound>>,
     pub(crate) arena: ArenaLayout,
+    pub(crate) cells_bytes_min: usize,
     pub(crate) clock: Instant,
     pub(crate) unix_ms_at_start: u64,
 }
@@ -428,6 +438,7 @@ impl ShardStart {
             Budget {
                 cache_bytes_max: usize::try_from(cache_bytes).unwrap_or(usize::MAX),
                 memory_bytes_max: self.memory.as_ref().map_or(usize::MAX, |it| it.share()),
+                cells_bytes_min: self.cells_bytes_min,
             },
             arena,
         )?;

@@ -58,6 +58,8 @@ pub(crate) enum Ran {
     Answered { gate: Lsn, status: Status },
     /// A key must be read from the disk first. Nothing was written.
     Cold(Cold),
+    /// Likewise the second key, and the first one is in memory.
+    SecondCold(Cold),
     /// The log has no room now. Nothing was written.
     Postponed,
 }
@@ -462,7 +464,11 @@ fn update_if_on_two<'a, P: Blocks>(
     let hash = context.hash.of(second);
     let found = store.find(slot, hash, second);
     if let Found::Cold(place) = found {
-        return Ran::Cold(Cold { slot, hash, place });
+        let cold = Cold { slot, hash, place };
+        return match first.cell {
+            Some(_) => Ran::SecondCold(cold),
+            None => Ran::Cold(cold),
+        };
     }
     let second = Key::new(store, hash, second, found);
     update_if::<2, P>(store, context, request, [first, second], undo, out)

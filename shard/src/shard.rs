@@ -301,6 +301,8 @@ pub struct Shard<P: Blocks> {
     /// After the last turn values were not to grow.
     waits_for_memory: bool,
     parking: Parking,
+    /// The read of a second key, for which the first one is kept in memory.
+    kept_for: Option<IoToken>,
     scanning: Scanning,
     order: Order,
     /// Operations out of their frame that found no room in the log, in order; while there are any,
@@ -352,6 +354,7 @@ impl<P: Blocks> Shard<P> {
             has_progress: false,
             waits_for_memory: false,
             parking: Parking::default(),
+            kept_for: None,
             scanning: Scanning::default(),
             order: Order::new(config.hash_seed),
             postponed: VecDeque::new(),
@@ -960,6 +963,14 @@ impl<P: Blocks> Shard<P> {
                 Step::Answered(self.gate(level, gate))
             }
             Ran::Cold(cold) => self.park(cold, origin, operation, slot, item, out),
+            Ran::SecondCold(cold) => {
+                let step = self.park(cold, origin, operation, slot, item, out);
+                if self.kept_for.is_none() && matches!(step, Step::Later) {
+                    self.kept_for = Some(self.parking.fetch(cold).0);
+                    self.store.keep(Some((slot, self.hash.of(request.key))));
+                }
+                step
+            }
             Ran::Postponed => Step::Postponed,
         }
     }
@@ -1621,6 +1632,11 @@ impl<P: Blocks> Shard<P> {
             return;
         }
         let waiters = self.parking.finished(token);
+        if self.kept_for == Some(token) {
+            // Whoever it was kept for runs before anything leaves.
+            self.kept_for = None;
+            self.store.keep(None);
+        }
         // They are older than what was postponed: parked before it, or taken from its front. So
         // those that find no room go to its front, in their order.
         let mut kept = 0;

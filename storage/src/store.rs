@@ -86,6 +86,8 @@ pub struct Store<P: Blocks> {
     /// Deletions in log order, by slot, hash and sequence, that leave the index once they are durable.
     deletions: VecDeque<(Lsn, u16, u32, u64)>,
     places: [Place; PARTS_MAX],
+    /// The slot and hash of a key that does not leave the cache.
+    kept: Option<(u16, u32)>,
 }
 
 /// How far the cache hand moves in one turn, at most.
@@ -119,6 +121,7 @@ impl<P: Blocks> Store<P> {
             found_ms: memory.time_ms,
             deletions: VecDeque::new(),
             places: [Place::default(); PARTS_MAX],
+            kept: None,
         }
     }
 
@@ -276,6 +279,13 @@ impl<P: Blocks> Store<P> {
     #[must_use]
     pub fn is_memory_short(&self) -> bool {
         self.cache.used_bytes() > self.budget.cells_in_a_turn(self.index.memory_bytes())
+    }
+
+    /// Keeps the value of one key in memory until told otherwise. Two cold keys of one operation could
+    /// push each other out for ever; of all operations that wait for their second key, one that has its
+    /// first one for certain is enough for all to come to an end.
+    pub fn keep(&mut self, home: Option<(u16, u32)>) {
+        self.kept = home;
     }
 
     pub(crate) fn take_block(&mut self, bytes: usize) -> Option<P::Block> {
@@ -436,7 +446,8 @@ impl<P: Blocks> Store<P> {
         };
         let cells = self.budget.cells(self.index.memory_bytes());
         self.cache.set_budget(cells);
-        evict(&mut self.index, &mut self.cache, may_leave, home_of);
+        let kept = self.kept;
+        evict(&mut self.index, &mut self.cache, may_leave, kept, home_of);
         let index = &mut self.index;
         self.cache.settle(durable, |cache, from, to| {
             moved(index, home_of(cache.cell(to).key()), from, to);
@@ -719,7 +730,8 @@ impl Memory {
         // Before anything is looked up: what is held may leave here.
         let cells = self.budget.cells(self.index.memory_bytes());
         self.cache.set_budget(cells);
-        evict(&mut self.index, &mut self.cache, Lsn::default(), home_of);
+        let (index, cache) = (&mut self.index, &mut self.cache);
+        evict(index, cache, Lsn::default(), None, home_of);
         let (slot, hash) = home_of(part.key());
         let same = match self.guess_entry(slot, hash, part) {
             Some(guessed) => Some(guessed),
@@ -911,11 +923,13 @@ fn newest_parts(
     })
 }
 
-/// Lets cells leave until the cache is within its budget, within one round of its hand.
+/// Lets cells leave, but for the one of a key that is kept, until the cache is within its budget,
+/// within one round of its hand.
 fn evict(
     index: &mut Index,
     cache: &mut Cache,
     durable: Lsn,
+    kept: Option<(u16, u32)>,
     home_of: &impl Fn(&[u8]) -> (u16, u32),
 ) {
     if !cache.is_over_budget() {
@@ -927,6 +941,9 @@ fn evict(
     {
         let cell = cache.cell(id);
         let (slot, hash) = home_of(cell.key());
+        if kept == Some((slot, hash)) {
+            continue;
+        }
         index.set_cold(index.position_of(slot, hash, id), cell.place());
         cache.remove(id);
     }

@@ -877,6 +877,7 @@ impl World {
         MemoryBudget {
             cache_bytes_max: self.plan.cache_bytes,
             memory_bytes_max: self.plan.memory_bytes_max,
+            cells_bytes_min: MemoryBudget::cells_bytes_min(self.plan.value_bytes_max),
         }
     }
 

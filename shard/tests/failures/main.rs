@@ -11,6 +11,7 @@ mod expiry;
 mod heap;
 #[path = "../../../storage/tests/worlds/image.rs"]
 mod image;
+mod memory;
 #[path = "../../../storage/tests/it/random.rs"]
 mod random;
 mod scan;

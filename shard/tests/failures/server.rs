@@ -13,6 +13,7 @@ use penstock_net::request::{BatchRequest, Condition};
 use penstock_net::status::Status;
 use penstock_shard::opening::{SegmentFiles, open_shard, take_inventory};
 use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
+use penstock_storage::budget::Budget;
 use penstock_storage::io::{BLOCK_BYTES, Block, FileId, Io, IoFailure, IoToken};
 use penstock_storage::log::{LogConfig, SyncMethod};
 use penstock_storage::segment::Owner;
@@ -134,6 +135,19 @@ impl Server {
     pub fn open_at(
         unix_ms: u64,
         sync: SyncMethod,
+        image: Image,
+        incarnation: u64,
+        failing: Option<(usize, Failure)>,
+    ) -> Result<Self, String> {
+        let budget = Budget::of_cache(CACHE_BYTES);
+        Self::open_within(budget, unix_ms, sync, image, incarnation, failing)
+    }
+
+    /// The same with other bounds on its memory.
+    pub fn open_within(
+        budget: Budget,
+        unix_ms: u64,
+        sync: SyncMethod,
         mut image: Image,
         incarnation: u64,
         failing: Option<(usize, Failure)>,
@@ -160,7 +174,7 @@ impl Server {
             shard_config(incarnation),
             log,
             bytes,
-            penstock_storage::budget::Budget::of_cache(CACHE_BYTES),
+            budget,
             Heap,
         );
         let mut shard = opened.map_err(|error| error.to_string())?.shard;
