@@ -101,6 +101,8 @@ pub(crate) type Say = fn(fmt::Arguments<'_>);
 const SHARE_BYTES_MIN: usize = 8 << 20;
 /// Beside the mapping of a shard's disk at least so much can be had, and the largest record.
 const OVERFLOW_BYTES_MIN: usize = 2 << 20;
+/// Most that the operations of a shard that wait for cold keys hold.
+const PARKED_BYTES_MAX: usize = 64 << 20;
 /// Blocks of this size go back to the system when they are freed: pages of cells are larger.
 const MAPPED_BLOCK_BYTES: u32 = 192 << 10;
 
@@ -223,7 +225,8 @@ impl Node {
         process::map_blocks_from(MAPPED_BLOCK_BYTES);
         let layout = self.arena_layout(Some(max));
         let fixed = Fixed {
-            buffer_bytes: (layout.bytes() + layout.overflow_bytes_max) as u64,
+            buffer_bytes: (layout.bytes() + layout.overflow_bytes_max + self.parked_bytes_max(Some(max)))
+                as u64,
             cells_bytes_min: self.cells_bytes_min() as u64,
         };
         let bound = MemoryBound::new(max, self.shards(), fixed)
@@ -286,6 +289,12 @@ impl Node {
         }
     }
 
+    /// What the operations that wait for cold keys may hold, of one shard.
+    fn parked_bytes_max(&self, memory_max: Option<u64>) -> usize {
+        let share = memory_max.map_or(u64::MAX, |max| max / 32 / u64::from(self.shards()));
+        usize::try_from(share).map_or(PARKED_BYTES_MAX, |share| share.min(PARKED_BYTES_MAX))
+    }
+
     /// What the cells of a shard may take in any case.
     fn cells_bytes_min(&self) -> usize {
         Budget::cells_bytes_min(usize::try_from(self.config.value_bytes_max).unwrap_or(usize::MAX / 8))
@@ -329,6 +338,7 @@ impl Node {
             partial_frame_us_max: u64::from(config.partial_frame_timeout_ms) * 1000,
             write_stall_us_max: u64::from(config.write_stall_timeout_ms) * 1000,
             idle_us_max: u64::from(config.idle_timeout_s) * 1_000_000,
+            parked_bytes_max: self.parked_bytes_max(self.memory.as_ref().map(|bound| bound.max())),
             mailed_items_max: 64 * 1024,
             memory_max: self.memory.as_ref().map_or(0, |bound| bound.max()),
             hash_seed: identity.hash_seed,

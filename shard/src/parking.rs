@@ -76,6 +76,10 @@ pub(crate) struct Parking {
     order: HashMap<Lane, (IoToken, usize, usize)>,
     next_token: u64,
     parked: usize,
+    /// Bytes of their items.
+    parked_bytes: usize,
+    /// Bytes of the reads that were begun and have not ended, second attempts included.
+    bytes_under_way: usize,
     coalesced: u64,
 }
 
@@ -102,8 +106,24 @@ impl Parking {
         self.waiting.values().any(|read| read.widest.file == file)
     }
 
+    /// Whether nothing more is to be read.
     pub(crate) fn is_full(&self) -> bool {
         self.parked >= PARKED_MAX
+    }
+
+    /// Whether an item of so many bytes finds room within `bytes_max`; the first one does.
+    pub(crate) fn has_room(&self, bytes: usize, bytes_max: usize) -> bool {
+        !self.is_full() && (self.is_empty() || self.parked_bytes + bytes <= bytes_max)
+    }
+
+    /// Bytes of the operations that are parked.
+    pub(crate) fn parked_bytes(&self) -> usize {
+        self.parked_bytes
+    }
+
+    /// Bytes that reads will bring.
+    pub(crate) fn bytes_under_way(&self) -> usize {
+        self.bytes_under_way
     }
 
     /// The key that an operation of this connection on this slot must queue behind.
@@ -113,6 +133,17 @@ impl Parking {
         }
         let (token, number, _) = self.order.get(&order_key(origin, address, slot))?;
         Some(self.waiting[token].colds[*number])
+    }
+
+    /// The read that the operations of this connection on this slot wait for.
+    pub(crate) fn read_of(
+        &self,
+        origin: Origin,
+        address: &ReplyAddress,
+        slot: u16,
+    ) -> Option<IoToken> {
+        let (token, _, _) = self.order.get(&order_key(origin, address, slot))?;
+        Some(*token)
     }
 
     /// Begins the read that brings a key, unless one that does is waiting or under way: several keys
@@ -164,6 +195,7 @@ impl Parking {
             _ => self.fetch(cold),
         };
         self.order.entry(key).or_insert((token, number, 0)).2 += 1;
+        self.parked_bytes += parked.item.len();
         self.waiting
             .get_mut(&token)
             .expect("made above")
@@ -172,12 +204,15 @@ impl Parking {
         self.parked += 1;
     }
 
-    /// The next read to emit, and from where on if it is a second attempt; given back with
+    /// The next read to emit, which counts as under way, and from where on if it is a second attempt; given back with
     /// [`Parking::not_issued`] if it cannot be now.
     pub(crate) fn next_read(&mut self) -> Option<(IoToken, Place, Option<usize>)> {
         let token = self.unissued.pop_front()?;
         let read = self.waiting.get_mut(&token).expect("it waits");
-        read.is_issued = true;
+        if !read.is_issued {
+            read.is_issued = true;
+            self.bytes_under_way += aligned_span(read.widest).1 as usize;
+        }
         Some((token, read.widest, self.again(token)))
     }
 
@@ -188,7 +223,10 @@ impl Parking {
 
     pub(crate) fn not_issued(&mut self, token: IoToken) {
         let read = self.waiting.get_mut(&token).expect("it waits");
-        read.is_issued = read.again.is_some();
+        if read.again.is_none() {
+            read.is_issued = false;
+            self.bytes_under_way -= aligned_span(read.widest).1 as usize;
+        }
         if !is_planted(Bug::DropUnissuedRead) {
             self.unissued.push_front(token);
         }
@@ -252,7 +290,9 @@ impl Parking {
         self.close(token);
         let read = self.waiting.remove(&token).expect("a read completes once");
         self.parked -= read.waiters.len();
+        self.bytes_under_way -= aligned_span(read.widest).1 as usize;
         for (_, parked) in &read.waiters {
+            self.parked_bytes -= parked.item.len();
             let key = order_key(parked.origin, &parked.address, parked.slot);
             let entry = self.order.get_mut(&key).expect("counted when parked");
             entry.2 -= 1;

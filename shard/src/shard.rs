@@ -44,7 +44,7 @@ use crate::execute::{Cold, Context, KeyHash, Ran, Undo, run};
 use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId,
 };
-use crate::parking::{Origin, Parked, Parking};
+use crate::parking::{Origin, PARKED_MAX, Parked, Parking};
 use crate::scanning::{
     ColdKey, ENTRIES_A_STEP_MAX, Order, READ_BYTES_A_STEP_MAX, READS_A_STEP_MAX, ROUNDS_MAX,
     SCAN_TOKEN_BIT, STEPS_A_TURN_MAX, Scan, ScanRead, Scanning, Unread,
@@ -82,6 +82,8 @@ pub struct ShardConfig {
     pub write_stall_us_max: u64,
     /// A connection that says nothing for so long is closed; 0 is never.
     pub idle_us_max: u64,
+    /// Bytes of the operations that wait for cold keys, at most, but for one alone.
+    pub parked_bytes_max: usize,
     /// Items on their way to one other shard, at most.
     pub mailed_items_max: usize,
     /// The bound on the memory of the process in bytes, which what is refused for lack of memory
@@ -966,7 +968,7 @@ impl<P: Blocks> Shard<P> {
             Ran::SecondCold(cold) => {
                 let step = self.park(cold, origin, operation, slot, item, out);
                 if self.kept_for.is_none() && matches!(step, Step::Later) {
-                    self.kept_for = Some(self.parking.fetch(cold).0);
+                    self.kept_for = self.parking.read_of(origin, &address, slot);
                     self.store.keep(Some((slot, self.hash.of(request.key))));
                 }
                 step
@@ -1018,12 +1020,14 @@ impl<P: Blocks> Shard<P> {
             deadline_us,
             ..
         } = operation;
-        if self.parking.is_full() {
+        let bytes_max = self.config.parked_bytes_max;
+        if !self.parking.has_room(item.len(), bytes_max) {
             self.counters.refused += 1;
             self.counters.answers.add(self.asked_by(item), Status::Busy);
             let message = format!(
-                "{} operations wait for reads, which is the limit",
-                self.parking.len()
+                "{} operations of {} bytes wait for reads: the limits are {PARKED_MAX} and {bytes_max} bytes",
+                self.parking.len(),
+                self.parking.parked_bytes(),
             );
             ReplyHead::new(Status::Busy, address.item, level, Version::default())
                 .write_message(out, &message);
@@ -1733,25 +1737,29 @@ impl<P: Blocks> Shard<P> {
                 }
             }
         }
+        let hash = &self.hash;
+        self.store.settle(&|key| hash.home_of(key));
         self.scan(now, outbox);
+        let mut waits_for_memory = self.store.is_memory_short();
         while let Some((token, place, start)) = self.parking.next_read() {
-            if !self.read(token, place, start, outbox) {
+            // A second attempt is counted since the first.
+            let has_room =
+                start.is_some() || self.store.has_room_to_read(self.parking.bytes_under_way());
+            if !has_room || !self.read(token, place, start, outbox) {
                 self.parking.not_issued(token);
+                waits_for_memory |= !has_room;
                 break;
             }
         }
         // Who knows the key that he wants goes first.
         while !self.parking.has_unissued()
+            && !waits_for_memory
             && let Some((token, place, brought)) = self.scanning.next_read()
             && self.read(token, place, brought, outbox)
         {
             self.scanning.issued();
         }
-        let hash = &self.hash;
-        self.store.settle(&|key| hash.home_of(key));
-        // Who waits for memory goes on when cells have left.
-        self.has_progress |= self.store.is_memory_short() || self.waits_for_memory;
-        self.waits_for_memory = self.store.is_memory_short();
+        self.mind_memory(waits_for_memory);
         self.clean(now, outbox);
         if !self.is_stopping {
             self.store.scrub(now.us, &mut outbox.io);
@@ -1790,6 +1798,23 @@ impl<P: Blocks> Shard<P> {
             let session = &mut self.sessions[id.index()];
             session.ready_us = session.ready_us.or(Some(now.us));
         }
+    }
+
+    /// Who waits for memory goes on when cells have left. Nothing else can be done for it than to let the
+    /// hand go on and, when it finds nothing more that may leave, to have the log make that durable:
+    /// then the loop rests until the disk has done it.
+    fn mind_memory(&mut self, waits: bool) {
+        let is_short = self.store.is_memory_short();
+        if (waits || is_short) && self.store.is_over_budget() {
+            if self.store.may_shrink() {
+                self.has_progress = true;
+            } else {
+                let log = self.store.log_mut();
+                log.want_durable(log.appended());
+            }
+        }
+        self.has_progress |= self.waits_for_memory && !is_short;
+        self.waits_for_memory = is_short;
     }
 
     /// Emits a read, or the next piece of a second attempt that has brought so many bytes; `false` if

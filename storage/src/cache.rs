@@ -268,6 +268,10 @@ pub struct Cache {
     heap_bytes: usize,
     budget_bytes: usize,
     hand: Hand,
+    /// Steps of the hand since a cell left, more came, or more was durable.
+    vain_steps: usize,
+    /// Up to where the log was durable in the last turn.
+    durable: Lsn,
 }
 
 /// The cell that is looked at next.
@@ -283,6 +287,8 @@ const SPARE_BYTES: usize = 4 * PAGE_BYTES;
 /// Cells of a thin page that are looked at in a turn, and of them moved.
 const LOOKS_MAX: u32 = 1024;
 const MOVES_MAX: u32 = 64;
+/// What was used leaves in the second round.
+const VAIN_ROUNDS_MAX: usize = 3;
 /// Turns between two looks for a thin page, and pages of a class that are compared.
 const LOOK_TURNS: u32 = 64;
 const COMPARED_MAX: usize = 32;
@@ -311,6 +317,8 @@ impl Cache {
             heap_bytes: 0,
             budget_bytes: budget_bytes.min(BUDGET_BYTES_MAX),
             hand: Hand::default(),
+            vain_steps: 0,
+            durable: Lsn::default(),
         }
     }
 
@@ -467,6 +475,7 @@ impl Cache {
             set_flags(&mut head, EXPIRING);
         }
         self.len += 1;
+        self.vain_steps = 0;
         if HEAD_BYTES + len > SMALL_BYTES_MAX {
             return self.insert_large(Large {
                 head,
@@ -582,6 +591,7 @@ impl Cache {
             self.versions.remove(&id.0);
         }
         self.len -= 1;
+        self.vain_steps = 0;
         let Some(number) = large_number(id) else {
             return self.free(id);
         };
@@ -638,11 +648,18 @@ impl Cache {
         self.used_bytes() > self.budget_bytes
     }
 
+    /// Whether the hand may find more that leaves: it has not passed everything in vain.
+    #[must_use]
+    pub fn may_shrink(&self) -> bool {
+        self.vain_steps <= VAIN_ROUNDS_MAX * self.round()
+    }
+
     /// Moves the hand to a cell that may leave: live, durable up to `durable`, not used since the
     /// hand last passed. Every cell that it passes is one of `steps`; `None` when they are used up.
     pub fn victim(&mut self, durable: Lsn, steps: &mut usize) -> Option<CellId> {
         while *steps > 0 && self.len > 0 {
             *steps -= 1;
+            self.vain_steps += 1;
             let Some(id) = self.advance() else {
                 continue;
             };
@@ -690,6 +707,9 @@ impl Cache {
     /// follow.
     pub fn settle(&mut self, durable: Lsn, mut moved: impl FnMut(&Cache, CellId, CellId)) {
         self.generations.settle(durable);
+        if std::mem::replace(&mut self.durable, durable) != durable {
+            self.vain_steps = 0;
+        }
         if self.thin.is_none() {
             self.look_in -= 1;
             if self.look_in > 0 {

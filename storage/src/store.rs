@@ -288,6 +288,28 @@ impl<P: Blocks> Store<P> {
         self.kept = home;
     }
 
+    /// Whether cells should leave before more come.
+    #[must_use]
+    pub fn is_over_budget(&self) -> bool {
+        self.cache.is_over_budget()
+    }
+
+    /// Whether more may leave in the next turns though nothing happens meanwhile.
+    #[must_use]
+    pub fn may_shrink(&self) -> bool {
+        self.cache.may_shrink()
+    }
+
+    /// Whether values of so many bytes may come from the disk, all those that are under way counted: what
+    /// a turn brings stays within the budget. The first one may, whatever its length, once cells that
+    /// are too many have left.
+    #[inline]
+    #[must_use]
+    pub fn has_room_to_read(&self, bytes: usize) -> bool {
+        let cells = self.budget.cells_in_a_turn(self.index.memory_bytes());
+        self.cache.used_bytes().saturating_add(bytes) <= cells
+    }
+
     pub(crate) fn take_block(&mut self, bytes: usize) -> Option<P::Block> {
         self.blocks.take(bytes)
     }

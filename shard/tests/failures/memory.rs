@@ -6,7 +6,7 @@ use penstock_storage::budget::Budget;
 use penstock_storage::log::SyncMethod;
 
 use crate::image::Image;
-use crate::server::Server;
+use crate::server::{PARKED_BYTES_MAX, Server};
 
 fn open(budget: Budget) -> Server {
     let sync = SyncMethod::DurableWrite;
@@ -60,4 +60,102 @@ fn two_cold_keys_of_an_update_do_not_push_each_other_out() {
         let reply = server.replies.get(&(id + pair));
         assert_eq!(reply.map(|reply| reply.status), Some(Status::Ok), "{pair}");
     }
+}
+
+/// What is read comes to stay until the turn ends, so what is under way counts.
+#[test]
+fn cold_reads_wait_for_memory_and_all_are_answered() {
+    const KEYS: usize = 600;
+    let budget = Budget {
+        cache_bytes_max: 1 << 30,
+        memory_bytes_max: 1 << 30,
+        cells_bytes_min: 64 << 10,
+    };
+    let mut server = open(budget);
+    let key = |number: usize| format!("key {number}").into_bytes();
+    let value = |number: usize| vec![u8::try_from(number % 251).expect("small"); 1_900];
+    for number in 0..KEYS {
+        server.set(number, &key(number), &value(number));
+        server.settle();
+    }
+    server.set_memory_bytes_max(0);
+    server.settle();
+    for round in 1..4 {
+        for number in 0..KEYS {
+            server.get(round * KEYS + number, &key(number * 7 % KEYS));
+        }
+        for _ in 0..KEYS * 4 {
+            server.turn();
+            // All that is under way ends within one turn.
+            while !server.device.under_way().is_empty() {
+                server.end(0);
+            }
+            let held = server.usage().cache_bytes;
+            assert!(held <= budget.cells_bytes_min, "{held} bytes of values");
+            server.now.us += 100;
+        }
+        for number in 0..KEYS {
+            let reply = &server.replies[&(round * KEYS + number)];
+            assert_eq!(reply.status, Status::Ok);
+            assert!(reply.value == value(number * 7 % KEYS));
+        }
+    }
+}
+
+#[test]
+fn operations_that_wait_for_reads_are_bounded_by_their_bytes_and_the_rest_is_told_so() {
+    let mut server = open(Budget::of_cache(0));
+    server.set(0, b"cold", b"value");
+    server.settle();
+    server.settle();
+    assert_eq!(server.usage().cells, 0);
+    let large = vec![7; 2_000];
+    let fit = PARKED_BYTES_MAX / 2_200;
+    for id in 1..=2 * fit {
+        server.set(id, b"cold", &large);
+    }
+    server.get(2 * fit + 1, b"another key that is not there");
+    server.settle();
+    let count = |status| {
+        let replies = server.replies.values();
+        replies.filter(|reply| reply.status == status).count()
+    };
+    let (taken, busy) = (count(Status::Ok) - 1, count(Status::Busy));
+    // The refusals fill the output, so the last ones are looked at when there is room again.
+    assert!(taken >= fit && busy >= 10, "{taken} and {busy}");
+    assert_eq!(taken + busy, 2 * fit);
+    let told = server
+        .replies
+        .values()
+        .find(|reply| reply.status == Status::Busy);
+    let message = String::from_utf8_lossy(&told.expect("counted").value).into_owned();
+    assert!(message.contains("262144 bytes"), "{message}");
+}
+
+#[test]
+fn a_loop_that_waits_for_memory_rests_until_the_disk_has_written() {
+    let budget = Budget {
+        cache_bytes_max: 1 << 30,
+        memory_bytes_max: 1 << 30,
+        cells_bytes_min: 6 << 10,
+    };
+    let mut server = open(budget);
+    let key = |number: usize| format!("key {}", number % 12).into_bytes();
+    for number in 0..12 {
+        server.set(number, &key(number), &[6; 100]);
+    }
+    server.settle();
+    server.set_memory_bytes_max(0);
+    for number in 12..24 {
+        server.set(number, &key(number), &[7; 1_000]);
+    }
+    for _ in 0..100 {
+        server.turn();
+    }
+    assert_eq!(server.replies.len(), 12, "nothing more is durable");
+    assert!(server.usage().cache_bytes > budget.cells_bytes_min);
+    assert!(!server.device.under_way().is_empty(), "it is being written");
+    assert!(!server.is_restless(), "there is nothing to do meanwhile");
+    server.settle();
+    assert_eq!(server.replies.len(), 24);
 }

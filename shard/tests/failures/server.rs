@@ -30,6 +30,8 @@ const OWNER: Owner = Owner {
 };
 const SEGMENT_BYTES: usize = 52 << 10;
 const CACHE_BYTES: usize = 2_500;
+/// Bytes of operations that wait for reads, at most.
+pub const PARKED_BYTES_MAX: usize = 256 << 10;
 const HELLO_ID: u64 = u64::MAX;
 /// Turns in which everything that was begun must end.
 const TURNS_MAX: usize = 1_000;
@@ -219,6 +221,17 @@ impl Server {
         hello.write(&mut server.inbox, HELLO_ID);
         server.hand_over();
         Ok(server)
+    }
+
+    /// Leaves so much to index and values from now on.
+    pub fn set_memory_bytes_max(&mut self, bytes: usize) {
+        self.shard.set_memory_bytes_max(bytes);
+    }
+
+    /// Whether the shard wants another turn at once, though nothing has happened.
+    pub fn is_restless(&self) -> bool {
+        let deadline_us = self.shard.deadline_us(self.now);
+        deadline_us.is_some_and(|deadline_us| deadline_us <= self.now.us)
     }
 
     pub fn counters(&self) -> penstock_shard::Counters {
@@ -461,6 +474,7 @@ fn shard_config(incarnation: u64) -> ShardConfig {
         partial_frame_us_max: 1_000_000_000,
         write_stall_us_max: 1_000_000_000,
         idle_us_max: 0,
+        parked_bytes_max: PARKED_BYTES_MAX,
         mailed_items_max: 64,
         memory_max: 0,
         hash_seed: 6 + incarnation,
