@@ -59,14 +59,41 @@ impl Budget {
         self.memory_bytes_max.saturating_sub(reserve)
     }
 
-    /// Cells beyond this are waited for to leave before values grow further.
-    #[inline]
+    /// What holds beside an index of so many bytes, and what leads to the cells.
     #[must_use]
-    pub(crate) fn cells_in_a_turn(&self, index_bytes: usize) -> usize {
+    pub(crate) fn bounds(&self, index_bytes: usize) -> Bounds {
+        if self.memory_bytes_max == usize::MAX {
+            return Bounds::default();
+        }
+        let left = self.memory_bytes_max.saturating_sub(index_bytes) + self.cells_bytes_min;
         let cells = self.cells(index_bytes);
-        match self.memory_bytes_max {
-            usize::MAX => usize::MAX,
-            _ => cells + (cells / 16).max(self.cells_bytes_min / 2),
+        let spare = (cells / 8 + self.cells_bytes_min / 2).min(left.saturating_sub(cells) / 2);
+        Bounds {
+            cells_in_a_turn: cells + (cells / 16).max(self.cells_bytes_min / 2),
+            held: cells + spare,
+            held_in_a_turn: left,
+        }
+    }
+}
+
+/// What cells may take for now, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// Cells beyond this are waited for to leave before values grow further.
+    pub(crate) cells_in_a_turn: usize,
+    /// More than this, free cells of pages included, is not to be held for long.
+    pub(crate) held: usize,
+    /// While more is held, values do not grow.
+    pub(crate) held_in_a_turn: usize,
+}
+
+impl Default for Bounds {
+    /// None.
+    fn default() -> Self {
+        Bounds {
+            cells_in_a_turn: usize::MAX,
+            held: usize::MAX,
+            held_in_a_turn: usize::MAX,
         }
     }
 }
@@ -86,10 +113,13 @@ mod tests {
         assert_eq!(budget.cells(MIB), 40 * MIB);
         let mut before = usize::MAX;
         for index_bytes in (0..=80 * MIB).step_by(MIB / 2) {
-            let (cells, in_a_turn) = (budget.cells(index_bytes), budget.cells_in_a_turn(index_bytes));
-            assert!(cells <= before && cells >= 2 * MIB && in_a_turn >= cells + 2 * MIB);
+            let (cells, bounds) = (budget.cells(index_bytes), budget.bounds(index_bytes));
+            assert!(cells <= before && cells >= 2 * MIB);
+            assert!(bounds.cells_in_a_turn >= cells + 2 * MIB);
+            assert!(bounds.held > cells && bounds.held < bounds.held_in_a_turn);
             // An index that others have left too little to takes nothing from what cells may take in any case.
-            assert!(in_a_turn + index_bytes.min(60 * MIB) <= 64 * MIB);
+            let most = bounds.cells_in_a_turn.max(bounds.held_in_a_turn);
+            assert!(most + index_bytes.min(60 * MIB) <= 64 * MIB);
             before = cells;
         }
         let end = budget.index_bytes_max();
@@ -110,7 +140,7 @@ mod tests {
             assert!(budget.cells(1 << 30) >= 2 * largest);
             // A read comes with the blocks around the part.
             let read = largest.next_multiple_of(4096) + 2 * 4096;
-            assert!(budget.cells_in_a_turn(1 << 30) - budget.cells(1 << 30) >= read);
+            assert!(budget.bounds(1 << 30).cells_in_a_turn - budget.cells(1 << 30) >= read);
         }
     }
 }

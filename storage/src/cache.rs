@@ -249,6 +249,8 @@ pub struct Cache {
     free_large: Vec<u32>,
     /// The page that is emptied, and its cells that were not looked at yet.
     thin: Option<(u32, u16)>,
+    /// The page that could not be emptied last.
+    stuck: Option<u32>,
     /// Turns until a thin page is looked for.
     look_in: u32,
     generations: Generations,
@@ -287,6 +289,8 @@ const SPARE_BYTES: usize = 4 * PAGE_BYTES;
 /// Cells of a thin page that are looked at in a turn, and of them moved.
 const LOOKS_MAX: u32 = 1024;
 const MOVES_MAX: u32 = 64;
+/// So many times as much when pages hold more than they may.
+const TIGHT_TIMES: u32 = 16;
 /// What was used leaves in the second round.
 const VAIN_ROUNDS_MAX: usize = 3;
 /// Turns between two looks for a thin page, and pages of a class that are compared.
@@ -305,6 +309,7 @@ impl Cache {
             large: Vec::new(),
             free_large: Vec::new(),
             thin: None,
+            stuck: None,
             look_in: LOOK_TURNS,
             generations: Generations::new(),
             own_epoch: None,
@@ -663,12 +668,11 @@ impl Cache {
             let Some(id) = self.advance() else {
                 continue;
             };
-            let end = self.lsn(id);
-            let head = self.head_mut(id);
-            let flags = lengths(head);
-            if flags & DELETED != 0 || end > durable || head[..SEQUENCE_AT] == [0; SEQUENCE_AT] {
+            if !self.may_leave(id, durable) {
                 continue;
             }
+            let head = self.head_mut(id);
+            let flags = lengths(head);
             head[GENERATION_AT] = DURABLE;
             if flags & REFERENCED != 0 {
                 set_lengths(head, flags & !REFERENCED);
@@ -702,15 +706,41 @@ impl Cache {
         None
     }
 
+    /// Bytes of memory that cells take, those included that are free in pages.
+    #[inline]
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.used_bytes() + self.fresh_bytes - self.page_bytes
+    }
+
+    /// Bytes of what leads to the cells: it does not shrink when they leave.
+    #[must_use]
+    pub fn table_bytes(&self) -> usize {
+        self.memory_bytes() - self.fresh_bytes - self.heap_bytes
+    }
+
     /// Once in each turn: learns what is durable and, if too much of the pages is free, moves some
-    /// cells out of a thin one. `moved` is told of each, old number and new, so that the index can
+    /// cells out of a thin one. `leaves` is told of each, old number and new, so that the index can
     /// follow.
-    pub fn settle(&mut self, durable: Lsn, mut moved: impl FnMut(&Cache, CellId, CellId)) {
+    ///
+    /// While more than `held_bytes_max` are held, many are moved, and those that no other page has room
+    /// for leave the cache, if they may: they get no new number, and `leaves` tells whether they may.
+    pub fn settle(
+        &mut self,
+        durable: Lsn,
+        held_bytes_max: usize,
+        mut leaves: impl FnMut(&Cache, CellId, Option<CellId>) -> bool,
+    ) {
         self.generations.settle(durable);
         if std::mem::replace(&mut self.durable, durable) != durable {
             self.vain_steps = 0;
         }
-        if self.thin.is_none() {
+        let is_tight = self.held_bytes() > held_bytes_max;
+        let (mut looks, mut moves) = match is_tight {
+            true => (LOOKS_MAX * TIGHT_TIMES, MOVES_MAX * TIGHT_TIMES),
+            false => (LOOKS_MAX, MOVES_MAX),
+        };
+        if self.thin.is_none() && !is_tight {
             self.look_in -= 1;
             if self.look_in > 0 {
                 return;
@@ -719,28 +749,64 @@ impl Cache {
             if self.fresh_bytes - self.page_bytes <= SPARE_BYTES + self.fresh_bytes / 16 {
                 return;
             }
-            let Some(number) = self.thinnest() else {
+            self.thin = self.begin_thin(false);
+        }
+        while looks > 0 && moves > 0 {
+            if self.thin.is_none() && self.held_bytes() > held_bytes_max {
+                self.thin = self.begin_thin(true);
+            }
+            let Some((number, left)) = self.thin else {
                 return;
             };
-            self.close(number);
-            self.thin = Some((number, self.pages[number as usize].fresh));
-        }
-        let (mut looks, mut moves) = (LOOKS_MAX, MOVES_MAX);
-        while looks > 0
-            && moves > 0
-            && let Some((number, left)) = self.thin
-        {
-            // The last cell that is moved, or freed otherwise, gives the page back.
-            let slot = left.checked_sub(1).expect("a thin page has cells in use");
+            // The last cell that leaves, or is freed otherwise, gives the page back.
+            let Some(slot) = left.checked_sub(1) else {
+                // Some may not leave before more is durable.
+                self.reopen(number);
+                return;
+            };
             self.thin = Some((number, slot));
             looks -= 1;
             let from = small_id(number as usize, slot);
-            if !is_free(self.head_mut(from)) {
-                moves -= 1;
+            if is_free(self.head_mut(from)) {
+                continue;
+            }
+            moves -= 1;
+            let class = usize::from(self.pages[number as usize].class);
+            if !is_tight || !self.roomy[class].is_empty() {
                 let to = self.relocate(from);
-                moved(self, from, to);
+                leaves(self, from, Some(to));
+            } else if self.may_leave(from, durable) && leaves(self, from, None) {
+                self.remove(from);
             }
         }
+    }
+
+    /// A page to be emptied, and its cells that were not looked at yet. `of_all` are those too whose
+    /// cells find no room elsewhere.
+    fn begin_thin(&mut self, of_all: bool) -> Option<(u32, u16)> {
+        let number = self.thinnest(of_all)?;
+        self.stuck = None;
+        self.close(number);
+        Some((number, self.pages[number as usize].fresh))
+    }
+
+    /// Goes on with a page that could not be emptied; another one is to be tried before it.
+    fn reopen(&mut self, number: u32) {
+        self.thin = None;
+        self.stuck = Some(number);
+        let page = &mut self.pages[number as usize];
+        self.vain_steps += usize::from(page.fresh);
+        if !page.is_full() {
+            page.has_room = true;
+            self.roomy[usize::from(page.class)].push(number);
+        }
+    }
+
+    /// Whether a cell holds what can be read from the disk.
+    fn may_leave(&mut self, id: CellId, durable: Lsn) -> bool {
+        let end = self.lsn(id);
+        let head = self.head_mut(id);
+        lengths(head) & DELETED == 0 && end <= durable && head[..SEQUENCE_AT] != [0; SEQUENCE_AT]
     }
 
     // ---- pages ----
@@ -748,6 +814,7 @@ impl Cache {
     /// Makes another cell of a page hold what this one holds, and frees it.
     fn relocate(&mut self, from: CellId) -> CellId {
         let (page, slot) = page_and_slot(from);
+        self.vain_steps = 0;
         let class = usize::from(self.pages[page].class);
         let bytes = class_bytes(class);
         let to = self.place_for(class);
@@ -856,13 +923,15 @@ impl Cache {
         }
     }
 
-    /// The page with the smallest share in use, of those whose cells other pages have room for.
-    fn thinnest(&self) -> Option<u32> {
+    /// The page with the smallest share in use, of those whose cells other pages have room for, or of
+    /// all but the one that could not be emptied.
+    fn thinnest(&self, of_all: bool) -> Option<u32> {
         let pages = self.roomy.iter().flat_map(|roomy| {
             let compared = &roomy[..roomy.len().min(COMPARED_MAX)];
             let room: usize = compared.iter().map(|&number| self.room(number)).sum();
             compared.iter().copied().filter(move |&number| {
-                room - self.room(number) >= usize::from(self.pages[number as usize].used)
+                let used = usize::from(self.pages[number as usize].used);
+                (of_all && self.stuck != Some(number)) || room - self.room(number) >= used
             })
         });
         pages.min_by_key(|&number| {
@@ -1102,7 +1171,7 @@ mod tests {
         let deleted = cache.insert(b"c", b"3", None);
         let unlogged = cache.insert(b"d", b"4", None);
         cache.set_change(first, version(1, 1), packed(1), Some(Lsn(5)));
-        cache.settle(Lsn(0), |_, _, _| {});
+        cache.settle(Lsn(0), usize::MAX, |_, _, _| true);
         cache.set_change(second, version(1, 2), packed(2), Some(Lsn(9)));
         durable(&mut cache, deleted);
         cache.mark_deleted(deleted);
@@ -1146,12 +1215,14 @@ mod tests {
                 durable(&mut cache, id);
                 model.insert(number, (id, len));
                 if number % 8 == 0 {
-                    cache.settle(Lsn(0), |cache, from, to| {
+                    cache.settle(Lsn(0), usize::MAX, |cache, from, to| {
+                        let to = to.expect("there is room elsewhere");
                         let key = cache.cell(to).key().try_into().expect("four bytes");
                         let entry = model.get_mut(&u32::from_le_bytes(key)).expect("it is kept");
                         assert_eq!(entry.0, from);
                         entry.0 = to;
                         moves += 1;
+                        true
                     });
                 }
             }
@@ -1164,13 +1235,15 @@ mod tests {
                 !leaves
             });
             for _ in 0..40_000 {
-                cache.settle(Lsn(0), |cache, _, to| {
+                cache.settle(Lsn(0), usize::MAX, |cache, _, to| {
+                    let to = to.expect("there is room elsewhere");
                     let key = cache.cell(to).key().try_into().expect("four bytes");
                     model
                         .get_mut(&u32::from_le_bytes(key))
                         .expect("it is kept")
                         .0 = to;
                     moves += 1;
+                    true
                 });
             }
             let (used, held) = (cache.used_bytes(), cache.memory_bytes());
@@ -1192,5 +1265,62 @@ mod tests {
             }
         }
         assert!(moves > 1_000, "{moves} cells were moved");
+    }
+
+    /// Of each of many lengths a few cells of many are left, spread over all pages.
+    #[test]
+    fn pages_are_held_within_a_bound_by_moving_cells_and_then_by_letting_some_leave() {
+        const HELD_BYTES_MAX: usize = 6 << 20;
+        let mut cache = Cache::new(1 << 30);
+        let mut kept: BTreeMap<Vec<u8>, CellId> = BTreeMap::new();
+        for len in (20..2_000).step_by(60) {
+            let keys = (0..(1 << 20) / (len + 24)).map(|number| format!("{len} {number}").into_bytes());
+            let cells: Vec<_> = keys
+                .map(|key| (cache.insert(&key, &value_of(len), None), key))
+                .collect();
+            for (number, (id, key)) in cells.into_iter().enumerate() {
+                durable(&mut cache, id);
+                match number % 97 {
+                    0 => _ = kept.insert(key, id),
+                    _ => cache.remove(id),
+                }
+            }
+        }
+        let (used, before) = (cache.used_bytes(), kept.len());
+        assert!(cache.held_bytes() > 3 * HELD_BYTES_MAX && used < HELD_BYTES_MAX / 4);
+        // A cell whose change is not durable holds its page, and no other.
+        let undurable = cache.insert(b"undurable", &value_of(1_000), None);
+        cache.set_change(undurable, version(1, 1), packed(1), Some(Lsn(9)));
+        let mut undurable = Some(undurable);
+        let (mut turns, mut moved, mut gone) = (0, 0, 0);
+        while cache.held_bytes() > HELD_BYTES_MAX {
+            turns += 1;
+            assert!(turns < 1_000, "{} bytes are held", cache.held_bytes());
+            cache.settle(Lsn(0), HELD_BYTES_MAX, |cache, from, to| {
+                let key = cache.cell(to.unwrap_or(from)).key();
+                let Some(to) = to else {
+                    assert!(key != b"undurable");
+                    gone += 1;
+                    return kept.remove(key).is_some();
+                };
+                moved += 1;
+                match kept.get_mut(key) {
+                    Some(id) => *id = to,
+                    None => undurable = Some(to),
+                }
+                true
+            });
+        }
+        assert!(moved > 100 && gone < before / 2, "{moved} moved, {gone} of {before} left");
+        assert_eq!(cache.len(), kept.len() + 1);
+        for (key, &id) in &kept {
+            assert_eq!(cache.cell(id).key(), key);
+        }
+        assert_eq!(undurable.map(|id| cache.cell(id).key()), Some(&b"undurable"[..]));
+        // Nothing may leave: that is told, and the loop rests.
+        for _ in 0..1_000 {
+            cache.settle(Lsn(0), 0, |_, _, to| to.is_some());
+        }
+        assert!(!cache.may_shrink());
     }
 }

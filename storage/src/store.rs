@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use crate::budget::Budget;
+use crate::budget::{Bounds, Budget};
 use crate::cache::{Cache, Cell};
 use crate::cleaning::{Cleaner, Live};
 use crate::clock::Clock;
@@ -75,6 +75,8 @@ pub struct Store<P: Blocks> {
     pub(crate) index: Index,
     pub(crate) cache: Cache,
     budget: Budget,
+    /// What the budget says in this turn.
+    bounds: Bounds,
     pub(crate) live: Live,
     pub(crate) cleaner: Cleaner<P::Block>,
     pub(crate) scrub: Scrub,
@@ -112,6 +114,7 @@ impl<P: Blocks> Store<P> {
             index: memory.index,
             cache: memory.cache,
             budget: memory.budget,
+            bounds: Bounds::default(),
             live: memory.live,
             cleaner: Cleaner::new(),
             scrub: Scrub::default(),
@@ -278,7 +281,8 @@ impl<P: Blocks> Store<P> {
     #[inline]
     #[must_use]
     pub fn is_memory_short(&self) -> bool {
-        self.cache.used_bytes() > self.budget.cells_in_a_turn(self.index.memory_bytes())
+        self.cache.used_bytes() > self.bounds.cells_in_a_turn
+            || self.cache.held_bytes() > self.bounds.held_in_a_turn
     }
 
     /// Keeps the value of one key in memory until told otherwise. Two cold keys of one operation could
@@ -291,7 +295,7 @@ impl<P: Blocks> Store<P> {
     /// Whether cells should leave before more come.
     #[must_use]
     pub fn is_over_budget(&self) -> bool {
-        self.cache.is_over_budget()
+        self.cache.is_over_budget() || self.cache.held_bytes() > self.bounds.held
     }
 
     /// Whether more may leave in the next turns though nothing happens meanwhile.
@@ -306,8 +310,8 @@ impl<P: Blocks> Store<P> {
     #[inline]
     #[must_use]
     pub fn has_room_to_read(&self, bytes: usize) -> bool {
-        let cells = self.budget.cells_in_a_turn(self.index.memory_bytes());
-        self.cache.used_bytes().saturating_add(bytes) <= cells
+        // Room that is free in pages does not keep it back: it may be held by what waits for this read.
+        self.cache.used_bytes().saturating_add(bytes) <= self.bounds.cells_in_a_turn
     }
 
     pub(crate) fn take_block(&mut self, bytes: usize) -> Option<P::Block> {
@@ -466,14 +470,13 @@ impl<P: Blocks> Store<P> {
             true => self.log.appended(),
             false => durable,
         };
-        let cells = self.budget.cells(self.index.memory_bytes());
-        self.cache.set_budget(cells);
+        let rigid = self.index.memory_bytes() + self.cache.table_bytes();
+        self.bounds = self.budget.bounds(rigid);
+        self.cache.set_budget(self.budget.cells(rigid));
         let kept = self.kept;
         evict(&mut self.index, &mut self.cache, may_leave, kept, home_of);
-        let index = &mut self.index;
-        self.cache.settle(durable, |cache, from, to| {
-            moved(index, home_of(cache.cell(to).key()), from, to);
-        });
+        let (index, cache) = (&mut self.index, &mut self.cache);
+        tidy(index, cache, durable, self.bounds.held, kept, home_of);
     }
 
     /// The one aligned read that brings `place` into memory, or `None` if no block is free now.
@@ -750,10 +753,14 @@ impl Memory {
             false => part.expiry_ms(),
         };
         // Before anything is looked up: what is held may leave here.
-        let cells = self.budget.cells(self.index.memory_bytes());
-        self.cache.set_budget(cells);
-        let (index, cache) = (&mut self.index, &mut self.cache);
-        evict(index, cache, Lsn::default(), None, home_of);
+        let rigid = self.index.memory_bytes() + self.cache.table_bytes();
+        self.cache.set_budget(self.budget.cells(rigid));
+        let (index, cache, durable) = (&mut self.index, &mut self.cache, Lsn::default());
+        evict(index, cache, durable, None, home_of);
+        let held_bytes_max = self.budget.bounds(rigid).held;
+        if cache.held_bytes() > held_bytes_max {
+            tidy(index, cache, durable, held_bytes_max, None, home_of);
+        }
         let (slot, hash) = home_of(part.key());
         let same = match self.guess_entry(slot, hash, part) {
             Some(guessed) => Some(guessed),
@@ -969,6 +976,27 @@ fn evict(
         index.set_cold(index.position_of(slot, hash, id), cell.place());
         cache.remove(id);
     }
+}
+
+/// Lets the cache empty pages of which it holds too many.
+fn tidy(
+    index: &mut Index,
+    cache: &mut Cache,
+    durable: Lsn,
+    held_bytes_max: usize,
+    kept: Option<(u16, u32)>,
+    home_of: &impl Fn(&[u8]) -> (u16, u32),
+) {
+    cache.settle(durable, held_bytes_max, |cache, from, to| {
+        let cell = cache.cell(to.unwrap_or(from));
+        let home = home_of(cell.key());
+        match to {
+            Some(to) => moved(index, home, from, to),
+            None if kept == Some(home) => return false,
+            None => index.set_cold(index.position_of(home.0, home.1, from), cell.place()),
+        }
+        true
+    });
 }
 
 /// Where the newest part of a key stands, if it was logged.
