@@ -284,9 +284,9 @@ impl Parking {
         (again.bytes, again.bad)
     }
 
-    /// The operations that waited for a read, which are parked no more, each with the number of the key
-    /// that it waited for.
-    pub(crate) fn finished(&mut self, token: IoToken) -> VecDeque<(usize, Parked)> {
+    /// The keys that a read was for, and the operations that waited for it, which are parked no more,
+    /// each with the number of the key that it waited for.
+    pub(crate) fn finished(&mut self, token: IoToken) -> (Vec<Cold>, VecDeque<(usize, Parked)>) {
         self.close(token);
         let read = self.waiting.remove(&token).expect("a read completes once");
         self.parked -= read.waiters.len();
@@ -300,7 +300,7 @@ impl Parking {
                 self.order.remove(&key);
             }
         }
-        read.waiters
+        (read.colds, read.waiters)
     }
 
     /// Lets no more keys into a read.

@@ -1620,7 +1620,7 @@ impl<P: Blocks> Shard<P> {
         let token = completion.token;
         let brought = self.parking.again(token);
         let read = bytes_read(&completion, brought);
-        let admitted = if brought.is_none() {
+        let mut admitted = if brought.is_none() {
             let bad = read.err().map(|failure| (0, failure));
             self.admit_read(token, read.unwrap_or_default(), bad.as_slice())
         } else if self.parking.add_block(token, read) {
@@ -1635,7 +1635,7 @@ impl<P: Blocks> Shard<P> {
             self.parking.read_again(token);
             return;
         }
-        let waiters = self.parking.finished(token);
+        let (colds, waiters) = self.parking.finished(token);
         if self.kept_for == Some(token) {
             // Whoever it was kept for runs before anything leaves.
             self.kept_for = None;
@@ -1665,6 +1665,10 @@ impl<P: Blocks> Shard<P> {
                     self.postponed.rotate_right(1);
                     kept = 1;
                 }
+                if std::mem::replace(&mut admitted[number], Ok(false)) == Ok(true) {
+                    let Cold { slot, hash, .. } = colds[number];
+                    self.store.forget_use((slot, hash));
+                }
             } else {
                 self.postponed.insert(kept, parked);
                 kept += 1;
@@ -1672,14 +1676,14 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// Takes the keys of a read into the cache or tells, of each, why it cannot be answered. `bad` are
-    /// the blocks that could not be read, by where they begin.
+    /// Takes the keys of a read into the cache, where nobody has used them yet, or tells, of each, why it
+    /// cannot be answered. `bad` are the blocks that could not be read, by where they begin.
     fn admit_read(
         &mut self,
         token: IoToken,
         bytes: &[u8],
         bad: &[(usize, IoFailure)],
-    ) -> Vec<Result<(), (Status, String)>> {
+    ) -> Vec<Result<bool, (Status, String)>> {
         let (store, key_hash) = (&mut self.store, &self.hash);
         let admit = |&Cold { slot, hash, place }: &Cold| {
             let (_, len) = aligned_span(place);
@@ -1688,6 +1692,7 @@ impl<P: Blocks> Shard<P> {
             }
             store
                 .admit((slot, hash), place, bytes, |key| key_hash.home_of(key))
+                .map(|()| true)
                 .map_err(|AdmitError::Corrupt| (Status::Corrupt, not_written(place)))
         };
         self.parking.colds(token).iter().map(admit).collect()

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 const KEYS: usize = 200_000;
 const ACCESSES: usize = 2_000_000;
-/// Cells of the policy that needs nothing beside a bit.
+/// Cells of the policies that need nothing beside bits.
 const CELLS: usize = 20_000;
 const CELL_BYTES: usize = 42;
 
@@ -48,6 +48,51 @@ impl Policy for Clock {
                 self.places.insert(key, self.hand);
                 return false;
             }
+        }
+    }
+}
+
+/// One hand over young slots, while they are half of all, and one over the others; a new key takes
+/// the slot of the one that left.
+struct TwoHands {
+    /// Key, used, young.
+    slots: Vec<(u32, bool, bool)>,
+    places: HashMap<u32, usize>,
+    cells: usize,
+    young: usize,
+    hands: [usize; 2],
+}
+
+impl Policy for TwoHands {
+    fn access(&mut self, key: u32) -> bool {
+        if let Some(&place) = self.places.get(&key) {
+            self.slots[place].1 = true;
+            return true;
+        }
+        if self.slots.len() < self.cells {
+            self.places.insert(key, self.slots.len());
+            self.slots.push((key, false, true));
+            self.young += 1;
+            return false;
+        }
+        loop {
+            let of_young = self.young * 2 >= self.cells;
+            let hand = &mut self.hands[usize::from(of_young)];
+            *hand = (*hand + 1) % self.cells;
+            let (old, used, is_young) = &mut self.slots[*hand];
+            if *is_young != of_young {
+                continue;
+            }
+            self.young -= usize::from(of_young);
+            if std::mem::take(used) {
+                *is_young = false;
+                continue;
+            }
+            self.places.remove(old);
+            self.slots[*hand] = (key, false, true);
+            self.young += 1;
+            self.places.insert(key, *hand);
+            return false;
         }
     }
 }
@@ -204,17 +249,27 @@ fn with_scans(trace: Vec<u32>) -> Vec<u32> {
     mixed
 }
 
+/// Every tenth of the trace other keys are the frequent ones.
+fn with_shifts(trace: Vec<u32>) -> Vec<u32> {
+    let keys = u32::try_from(KEYS).expect("few");
+    let chunks = (0u32..).zip(trace.chunks(ACCESSES / 10));
+    chunks
+        .flat_map(|(number, chunk)| chunk.iter().map(move |key| (key + number * 9_973) % keys))
+        .collect()
+}
+
 fn main() {
     let traces = [
         ("zipf 0.99", zipf(0.99)),
         ("zipf 0.8", zipf(0.8)),
         ("uniform", zipf(0.0)),
         ("zipf 0.99 and scans", with_scans(zipf(0.99))),
+        ("zipf 0.99 that shifts", with_shifts(zipf(0.99))),
     ];
     let fewer = |bytes: usize| CELLS * CELL_BYTES / (CELL_BYTES + bytes);
     println!(
-        "{:<20} {:>11} {:>11} {:>7} {:>7}",
-        "hits in %", "CLOCK", "CLOCK new=0", "SIEVE", "S3-FIFO"
+        "{:<21} {:>11} {:>11} {:>7} {:>7} {:>9}",
+        "hits in %", "CLOCK", "CLOCK new=0", "SIEVE", "S3-FIFO", "two hands"
     );
     for (name, trace) in &traces {
         let clock = |is_new_referenced| Clock {
@@ -224,7 +279,7 @@ fn main() {
             hand: 0,
             is_new_referenced,
         };
-        let policies: [Box<dyn Policy>; 4] = [
+        let policies: [Box<dyn Policy>; 5] = [
             Box::new(clock(true)),
             Box::new(clock(false)),
             Box::new(Sieve {
@@ -243,12 +298,19 @@ fn main() {
                 is_ghost: HashSet::new(),
                 cells: fewer(8),
             }),
+            Box::new(TwoHands {
+                slots: Vec::new(),
+                places: HashMap::new(),
+                cells: CELLS,
+                young: 0,
+                hands: [0; 2],
+            }),
         ];
         let ratios = policies.map(|mut policy| {
             let hits = trace.iter().filter(|&&key| policy.access(key)).count();
             hits as f64 * 100.0 / trace.len() as f64
         });
-        let [a, b, c, d] = ratios;
-        println!("{name:<20} {a:>11.2} {b:>11.2} {c:>7.2} {d:>7.2}");
+        let [a, b, c, d, e] = ratios;
+        println!("{name:<21} {a:>11.2} {b:>11.2} {c:>7.2} {d:>7.2} {e:>9.2}");
     }
 }

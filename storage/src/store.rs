@@ -92,8 +92,8 @@ pub struct Store<P: Blocks> {
     kept: Option<(u16, u32)>,
 }
 
-/// How far the cache hand moves in one turn, at most.
-const EVICTION_STEPS_MAX: usize = 4096;
+/// How far the hands of the cache move in one turn, at most.
+const EVICTION_STEPS_MAX: usize = 8192;
 
 /// Keys that [`Store::look_ahead`] takes at a time: about what a processor keeps in flight.
 pub const LOOK_AHEAD: usize = 16;
@@ -214,6 +214,16 @@ impl<P: Blocks> Store<P> {
     #[inline]
     pub fn touch(&mut self, id: CellId) {
         self.cache.touch(id);
+    }
+
+    /// Takes back that the keys of this slot and hash were used, if they have come lately: the operation
+    /// that a key is read for is no sign that there will be another.
+    pub fn forget_use(&mut self, (slot, hash): (u16, u32)) {
+        for candidate in self.index.candidates(slot, hash) {
+            if let Home::Memory(id) = candidate.home {
+                self.cache.forget_use(id);
+            }
+        }
     }
 
     /// The version of a cached key.
@@ -594,7 +604,7 @@ impl<P: Blocks> Store<P> {
             memory_bytes: self.index.memory_bytes() + self.cache.memory_bytes(),
             memory_bytes_max: match self.budget.memory_bytes_max {
                 usize::MAX => 0,
-                max => max,
+                max => max + self.budget.cells_bytes_min,
             },
         }
     }
