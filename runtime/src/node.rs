@@ -225,19 +225,14 @@ impl Node {
         process::map_blocks_from(MAPPED_BLOCK_BYTES);
         let layout = self.arena_layout(Some(max));
         let fixed = Fixed {
-            buffer_bytes: (layout.bytes() + layout.overflow_bytes_max + self.parked_bytes_max(Some(max)))
-                as u64,
+            buffer_bytes: (layout.bytes()
+                + layout.overflow_bytes_max
+                + self.parked_bytes_max(Some(max))) as u64,
             cells_bytes_min: self.cells_bytes_min() as u64,
         };
         let bound = MemoryBound::new(max, self.shards(), fixed)
             .map_err(system("read how much memory the process takes"))?;
-        if bound.share() < SHARE_BYTES_MIN {
-            return Err(OpenError::Option(format!(
-                "--memory-max {max} leaves each of {} shards {} bytes for index and values, and {SHARE_BYTES_MIN} are the least: raise it, or lower --value-bytes-max",
-                self.shards(),
-                bound.share()
-            )));
-        }
+        self.check_share("--memory-max", max, bound.share())?;
         say(format_args!(
             "memory       at most {}{}, of which {} for index and values",
             size_text(max),
@@ -269,6 +264,45 @@ impl Node {
         self.unix_ms_at_start
     }
 
+    /// Bounds index and values of all shards, before any is opened, if `memory_max` says so. For a
+    /// process that does other work besides: of its memory nothing is measured.
+    ///
+    /// # Errors
+    /// As [`Node::bound_memory`].
+    pub(crate) fn bound_data(&self) -> Result<(), OpenError> {
+        match self.config.memory_max {
+            0 => Ok(()),
+            max => self.check_share("memory_max", max, self.data_share()),
+        }
+    }
+
+    /// What index and values of one shard may take beside what its cells may in any case.
+    fn data_share(&self) -> usize {
+        match self.config.memory_max {
+            0 => usize::MAX,
+            max => usize::try_from(max / u64::from(self.shards()))
+                .unwrap_or(usize::MAX)
+                .saturating_sub(self.cells_bytes_min()),
+        }
+    }
+
+    fn check_share(&self, name: &str, max: u64, share: usize) -> Result<(), OpenError> {
+        if share >= SHARE_BYTES_MIN {
+            return Ok(());
+        }
+        Err(OpenError::Option(format!(
+            "{name} {max} leaves each of {} shards {share} bytes for index and values, and {SHARE_BYTES_MIN} are the least: raise it, or lower the largest value, {} bytes",
+            self.shards(),
+            self.config.value_bytes_max
+        )))
+    }
+
+    /// The bound that was asked for, if there is one.
+    fn memory_max(&self) -> Option<u64> {
+        let asked = (self.config.memory_max > 0).then_some(self.config.memory_max);
+        self.memory.as_ref().map(|bound| bound.max()).or(asked)
+    }
+
     /// The memory of a shard's disk: within a bound on all, what comes beside the mapping is less.
     fn arena_layout(&self, memory_max: Option<u64>) -> ArenaLayout {
         let usual = ArenaLayout::default();
@@ -297,7 +331,9 @@ impl Node {
 
     /// What the cells of a shard may take in any case.
     fn cells_bytes_min(&self) -> usize {
-        Budget::cells_bytes_min(usize::try_from(self.config.value_bytes_max).unwrap_or(usize::MAX / 8))
+        Budget::cells_bytes_min(
+            usize::try_from(self.config.value_bytes_max).unwrap_or(usize::MAX / 8),
+        )
     }
 
     /// How many shards there are.
@@ -338,9 +374,9 @@ impl Node {
             partial_frame_us_max: u64::from(config.partial_frame_timeout_ms) * 1000,
             write_stall_us_max: u64::from(config.write_stall_timeout_ms) * 1000,
             idle_us_max: u64::from(config.idle_timeout_s) * 1_000_000,
-            parked_bytes_max: self.parked_bytes_max(self.memory.as_ref().map(|bound| bound.max())),
+            parked_bytes_max: self.parked_bytes_max(self.memory_max()),
             mailed_items_max: 64 * 1024,
-            memory_max: self.memory.as_ref().map_or(0, |bound| bound.max()),
+            memory_max: self.memory_max().unwrap_or(0),
             hash_seed: identity.hash_seed,
             cleaning: CleaningConfig {
                 space_percent_max: config.space_percent_max,
@@ -374,7 +410,8 @@ impl Node {
             sync: self.sync,
             stats: Arc::clone(&self.stats),
             memory: self.memory.clone(),
-            arena: self.arena_layout(self.memory.as_ref().map(|bound| bound.max())),
+            data_share: self.data_share(),
+            arena: self.arena_layout(self.memory_max()),
             cells_bytes_min: self.cells_bytes_min(),
             clock: self.clock,
             unix_ms_at_start: self.unix_ms_at_start,
@@ -400,6 +437,8 @@ pub(crate) struct ShardStart {
     pub(crate) sync: SyncMethod,
     pub(crate) stats: Arc<Stats>,
     pub(crate) memory: Option<Arc<MemoryBound>>,
+    /// What index and values may take if that does not tell.
+    pub(crate) data_share: usize,
     pub(crate) arena: ArenaLayout,
     pub(crate) cells_bytes_min: usize,
     pub(crate) clock: Instant,
@@ -447,7 +486,10 @@ impl ShardStart {
             self.config.segment_bytes,
             Budget {
                 cache_bytes_max: usize::try_from(cache_bytes).unwrap_or(usize::MAX),
-                memory_bytes_max: self.memory.as_ref().map_or(usize::MAX, |it| it.share()),
+                memory_bytes_max: self
+                    .memory
+                    .as_ref()
+                    .map_or(self.data_share, |it| it.share()),
                 cells_bytes_min: self.cells_bytes_min,
             },
             arena,

@@ -98,6 +98,34 @@ fn dropping_the_last_handle_makes_everything_durable_and_frees_the_directory() {
 }
 
 #[test]
+fn when_the_index_fills_memory_max_new_keys_are_refused_and_the_error_names_it() {
+    const MEMORY_MAX: u64 = 11 << 20;
+    let scratch = Scratch::new("memory");
+    let little = Penstock::open_local(&scratch.0, options().memory_max(4 << 20));
+    let text = little.expect_err("nothing would be left").to_string();
+    assert!(text.contains("memory_max 4194304"), "{text}");
+    let options = options().level(AckLevel::None).memory_max(MEMORY_MAX);
+    let mut local = Penstock::open_local(&scratch.0, options).unwrap();
+    let mut keys = 0u64..10_000_000;
+    let refused = keys.find_map(|key| local.set(&key.to_le_bytes(), &key.to_le_bytes()).err());
+    let Some(ClientError::Busy(message)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(
+        message.contains(&format!("memory_max = {MEMORY_MAX}")),
+        "{message}"
+    );
+    for key in (0..keys.start - 1).step_by(997) {
+        let found = local.get(&key.to_le_bytes()).unwrap().expect("it was set");
+        assert_eq!(found.bytes[..], key.to_le_bytes());
+        local
+            .set(&key.to_le_bytes(), &[7; 30])
+            .expect("it is there already");
+    }
+    local.close().unwrap();
+}
+
+#[test]
 fn a_directory_that_is_open_is_refused_and_the_error_says_by_whom() {
     let scratch = Scratch::new("lock");
     let store = Penstock::open(&scratch.0, options()).unwrap();

@@ -721,3 +721,71 @@ fn a_failed_guard_tells_reason_and_actual_value_and_changes_nothing() {
         &5u64.to_le_bytes()[..]
     );
 }
+
+/// What a reader has not taken yet is as it was when it was answered.
+#[test]
+fn a_slow_get_of_64_kib_returns_one_version_during_ten_thousand_edits() {
+    const VALUE_BYTES: usize = 64 << 10;
+    const GETS: u64 = 250;
+    const EDITS_A_GET: u64 = 40;
+    let folder = Folder::new("large");
+    let flags = ["--durability", "none", "--write-stall-timeout-ms", "5m"];
+    let server = Server::start(&folder.0, &flags);
+    let client = Client::connect(
+        server.address,
+        ClientOptions {
+            level: AckLevel::None,
+            deadline: Duration::from_secs(60),
+            ..ClientOptions::default()
+        },
+    )
+    .expect("connected");
+    let key = b"large";
+    let edited = client.set(key, &vec![0; VALUE_BYTES]).wait();
+    edited.expect("it is set");
+    let mut slow = Raw::greeted(server.address);
+    let mut frames = Vec::new();
+    for id in 0..GETS {
+        let mut batch = BatchRequest::begin(&mut frames, id, AckLevel::None, 0, 1);
+        batch.get(&mut frames, key);
+        batch.finish(&mut frames);
+    }
+    slow.say(&frames);
+    let (mut edits, mut newest) = (0, 0);
+    let mut behind = 0;
+    let ends = [0, VALUE_BYTES / 2, VALUE_BYTES - 8].map(|at| u32::try_from(at).expect("small"));
+    for id in 0..GETS {
+        let pending: Vec<_> = (0..EDITS_A_GET)
+            .map(|_| client.update_if(key, &ends.map(|at| Field::u64(at).increase(1))))
+            .collect();
+        for pending in pending {
+            pending.wait().expect("an edit");
+            edits += 1;
+        }
+        let (header, body) = slow.hear().expect("a reply");
+        assert_eq!(header.request_id, id);
+        let reply = Batch::read(&body).expect("a batch");
+        let item = ReplyItem::read(reply.item(0)).expect("an item");
+        assert_eq!(
+            (item.head.status, item.value.len()),
+            (Status::Ok, VALUE_BYTES)
+        );
+        let field = |at: u32| {
+            let bytes = item.value[at as usize..].first_chunk().expect("within");
+            u64::from_le_bytes(*bytes)
+        };
+        let version = field(ends[0]);
+        assert_eq!(ends.map(field), [version; 3], "reply {id}");
+        assert!(
+            version >= newest && version <= edits,
+            "{version} of {edits}"
+        );
+        newest = version;
+        behind += u64::from(version < edits);
+    }
+    assert_eq!(edits, 10_000);
+    assert!(
+        behind >= GETS / 2,
+        "{behind} replies waited for their reader"
+    );
+}

@@ -92,6 +92,7 @@ impl Penstock {
         let config = options.resolve(directory.as_ref())?;
         let frame_bytes_max = usize::try_from(config.frame_bytes_max).unwrap_or(usize::MAX);
         let node = Node::open(config, 1, |_| {})?;
+        node.bound_data()?;
         let (tell, opened) = flume::unbounded();
         let (mut mailboxes, mut threads) = (Vec::new(), Vec::new());
         let mut outcome = Ok(());

@@ -25,6 +25,7 @@ pub struct Options {
     io: IoMode,
     segment_bytes: u64,
     cache_bytes: u64,
+    memory_max: u64,
     value_bytes_max: u32,
     interval: Duration,
     frames_in_flight: u32,
@@ -42,6 +43,7 @@ impl Default for Options {
             io: IoMode::Auto,
             segment_bytes: 64 << 20,
             cache_bytes: 256 << 20,
+            memory_max: 0,
             value_bytes_max: 1 << 20,
             interval: Duration::from_millis(100),
             frames_in_flight: 2,
@@ -106,7 +108,20 @@ impl Options {
         Options { is_pinned, ..self }
     }
 
-    /// Memory for values, all shards together, in bytes; default 256 MiB.
+    /// Most memory that index and values take together, all shards, in bytes; default 0, which bounds
+    /// the values alone. Values give way to the index; when the index fills it, new keys are refused
+    /// with [`ClientError::Busy`](super::ClientError::Busy), which names it. It must leave each shard 10 MiB and
+    /// four of the largest values.
+    ///
+    /// The server's option bounds the process. Here the process is the caller's: buffers of the disk come
+    /// beside this, some 4 MiB and a sixteenth of it, and the replies that the caller holds.
+    #[must_use]
+    pub fn memory_max(self, memory_max: u64) -> Self {
+        Options { memory_max, ..self }
+    }
+
+    /// Memory for values, all shards together, in bytes, as far as `memory_max` leaves it; default
+    /// 256 MiB.
     #[must_use]
     pub fn cache_bytes(self, cache_bytes: u64) -> Self {
         Options {
@@ -170,6 +185,7 @@ impl Options {
             ("frame_bytes_max", frame_bytes.to_string()),
             ("idle_timeout_s", "0s".to_string()),
             ("cache_bytes", self.cache_bytes.to_string()),
+            ("memory_max", self.memory_max.to_string()),
             ("segment_bytes", self.segment_bytes.to_string()),
             ("frames_in_flight", self.frames_in_flight.to_string()),
             ("spin_us", format!("{}us", self.spin.as_micros())),
