@@ -59,7 +59,8 @@ impl Kind for Full {
             folder.join("image"),
             folder.join("mounted"),
         );
-        volume.make((56 << 20) + (random.below(48) << 20))?;
+        // Beside filler and reserve each of two shards finds room for its spares, at least.
+        volume.make((64 << 20) + (random.below(48) << 20))?;
         volume.mount()?;
         let mut world = World::new(setting);
         let data = volume.place().join("data");
