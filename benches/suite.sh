@@ -21,7 +21,7 @@ trap finish EXIT
 "$target/penstock" serve --data "$work/data" --listen 127.0.0.1:0 --shard-ports 0 --shards 1 --durability none >"$work/banner" &
 pids+=($!)
 for _ in $(seq 100); do grep -q '^ready' "$work/banner" && break; sleep 0.1; done
-address=$(grep -om1 '127\.0\.0\.1:[0-9]*' "$work/banner")
+address=$(sed -n 's/^listening *\(127\.0\.0\.1:[0-9]*\).*/\1/p' "$work/banner")
 "$target/examples/bare_echo" 7499 0 >"$work/bare" &
 pids+=($!)
 sleep 0.5
