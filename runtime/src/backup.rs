@@ -33,7 +33,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use penstock_storage::inspect::inspect;
+use penstock_storage::inspect::inspect_laid_out;
 use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::log::DurableEnd;
 use penstock_storage::recovery::Event;
@@ -143,13 +143,30 @@ pub fn take(
         Err(DirectoryError::Locked { .. }) => {
             let directory = Directory::beside(data)?;
             let mut staging = Staging::open(directory.segments())?;
+            refuse_inherited(directory.identity())?;
             let ends = hold(&mut staging, directory.identity(), ask)?;
             let view = view_up_to(&staging, &ends)?;
             // Read after the answer: it counts every start whose records can be among the durable.
-            let identity = *Directory::beside(data)?.identity();
+            let identity = Directory::beside(data)?.identity().clone();
+            if identity.first_log != directory.identity().first_log {
+                return Err(BackupError::Server(
+                    "the number of shards was changed meanwhile; nothing was backed up: try again"
+                        .into(),
+                ));
+            }
             copy(&identity, view, to, keep, now_ms, &ends)
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Logs of an earlier number of shards would have to be copied with the ends that IDENTITY tells.
+fn refuse_inherited(identity: &Identity) -> Result<(), BackupError> {
+    match identity.inherited.len() {
+        0 => Ok(()),
+        logs => Err(BackupError::Server(format!(
+            "{logs} logs of an earlier number of shards are being rewritten; nothing was backed up: wait until `penstock info` tells inherited_bytes 0"
+        ))),
     }
 }
 
@@ -240,6 +257,7 @@ fn copy(
     now_ms: u64,
     ends: &[DurableEnd],
 ) -> Result<Taken, BackupError> {
+    refuse_inherited(identity)?;
     let mut vault = Vault::open(to)?;
     let known = vault.known(identity)?;
     let owner = Owner {
@@ -247,7 +265,10 @@ fn copy(
         node_id: identity.node_id,
     };
     let mut chosen: BTreeMap<u64, Vec<Chosen>> = BTreeMap::new();
-    let report = inspect(&mut view, Some(owner), &mut |event| match event {
+    let layout = identity.layout().ok_or_else(|| {
+        BackupError::Damaged(format!("IDENTITY tells of {} shards", identity.log_count))
+    })?;
+    let report = inspect_laid_out(&mut view, Some(owner), &layout, &mut |event| match event {
         Event::Segment(segment) => {
             let of_log = chosen.entry(segment.header.log_id).or_default();
             of_log.push(Chosen {
@@ -284,12 +305,9 @@ fn copy(
 
     let (mut copied, mut copied_bytes) = (0, 0);
     let mut logs = Vec::new();
-    for log_id in (1..=u64::from(identity.log_count)).chain(
-        chosen
-            .keys()
-            .copied()
-            .filter(|&log_id| log_id > u64::from(identity.log_count)),
-    ) {
+    let others = chosen.keys().copied();
+    let others = others.filter(|log_id| !layout.own().contains(log_id));
+    for log_id in layout.own().chain(others) {
         let mut segments = Vec::new();
         for part in chosen.get(&log_id).into_iter().flatten() {
             let header = &part.header;

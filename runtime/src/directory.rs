@@ -26,9 +26,10 @@ use std::{fmt, process};
 
 use penstock_storage::index::FILES_MAX;
 use penstock_storage::io::{BLOCK_BYTES, FileId, SegmentSource};
+use penstock_storage::layout::Layout;
 
 use crate::backup::staging::Staging;
-use crate::identity::{FORMAT_VERSION, Identity, IdentityError};
+use crate::identity::{FORMAT_VERSION, IDENTITY_BYTES_MAX, Identity, IdentityError};
 use crate::snapshot::SnapshotFolder;
 use crate::system;
 
@@ -41,7 +42,8 @@ const SNAPSHOTS: &str = "snapshots";
 /// What a server wants of its directory.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectoryOptions {
-    /// How many shards are asked for; none takes what the directory was laid out for.
+    /// How many shards a directory that is made now gets, if they are asked for. What another one has
+    /// is changed by [`Directory::change_layout`].
     pub shards: Option<u32>,
     /// How many shards a directory that is made now gets when none are asked for.
     pub shards_of_new: u32,
@@ -85,13 +87,6 @@ impl Directory {
         let lock = lock(path)?;
         let identity = match read_identity(path)? {
             Some(found) => {
-                if options.shards.is_some_and(|asked| asked != found.log_count) {
-                    return Err(DirectoryError::ShardCount {
-                        path: path.into(),
-                        found: found.log_count,
-                        asked: options.shards.unwrap_or(found.log_count),
-                    });
-                }
                 let hash_seed = match found.hash_seed {
                     0 => new_hash_seed().map_err(at("choose a hash for"))?,
                     seed => seed,
@@ -196,6 +191,23 @@ impl Directory {
     /// Whether it was made by this start.
     pub fn is_new(&self) -> bool {
         self.made_now || self.identity.incarnation == 1
+    }
+
+    /// Replaces which logs it consists of, durably and at once.
+    ///
+    /// # Errors
+    /// As the system says; what was there holds then.
+    pub fn change_layout(&mut self, layout: &Layout) -> Result<(), DirectoryError> {
+        let identity = Identity {
+            log_count: u32::from(layout.shards),
+            first_log: layout.first_log,
+            inherited: layout.inherited.clone(),
+            ..self.identity.clone()
+        };
+        write_identity(&self.path, &identity)
+            .map_err(|error| DirectoryError::io(&self.path, "write IDENTITY in", error))?;
+        self.identity = identity;
+        Ok(())
     }
 
     /// Its segment files; a clone may go to another thread.
@@ -604,7 +616,7 @@ pub(crate) fn read_identity(path: &Path) -> Result<Option<Identity>, DirectoryEr
             // One byte more than a whole one, so that a longer file is seen and not loaded.
             let mut block = Vec::with_capacity(BLOCK_BYTES + 1);
             io::Read::read_to_end(
-                &mut io::Read::take(file, BLOCK_BYTES as u64 + 1),
+                &mut io::Read::take(file, IDENTITY_BYTES_MAX as u64 + 1),
                 &mut block,
             )
             .map_err(|error| DirectoryError::io(&path, "read", error))?;
@@ -632,6 +644,8 @@ fn new_identity(options: DirectoryOptions) -> io::Result<Identity> {
         node_id,
         incarnation: 1,
         log_count: options.shards.unwrap_or(options.shards_of_new),
+        first_log: 1,
+        inherited: Vec::new(),
         segment_bytes: options.segment_bytes,
         created_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
         hash_seed: new_hash_seed()?,
@@ -713,15 +727,6 @@ pub enum DirectoryError {
         /// What is wrong with it.
         cause: IdentityError,
     },
-    /// Laid out for another number of shards.
-    ShardCount {
-        /// The directory.
-        path: PathBuf,
-        /// What it was laid out for.
-        found: u32,
-        /// What was asked for.
-        asked: u32,
-    },
     /// Anything else that the system reports.
     Io {
         /// What it is about.
@@ -793,17 +798,17 @@ impl fmt::Display for DirectoryError {
             }
             Self::Version { path, found } => write!(
                 out,
-                "{}: format version {found}, and this build reads version {FORMAT_VERSION}; use \
+                "{}: format version {found}, and this build reads versions up to {FORMAT_VERSION}; use \
                  the build that wrote it",
                 path.display()
             ),
             Self::Damaged { path, cause } => {
                 let cause = match cause {
-                    IdentityError::Length(bytes) if *bytes > BLOCK_BYTES => {
-                        format!("it is longer than {BLOCK_BYTES} bytes")
+                    IdentityError::Length(bytes) if *bytes > IDENTITY_BYTES_MAX => {
+                        format!("it is longer than {IDENTITY_BYTES_MAX} bytes")
                     }
                     IdentityError::Length(bytes) => {
-                        format!("it is {bytes} bytes long instead of {BLOCK_BYTES}")
+                        format!("it is {bytes} bytes long, not as many as its format wants")
                     }
                     IdentityError::Magic => "it does not begin with PENSTOCK".into(),
                     IdentityError::Version(version) => format!("format version {version}"),
@@ -815,12 +820,6 @@ impl fmt::Display for DirectoryError {
                     path.display()
                 )
             }
-            Self::ShardCount { path, found, asked } => write!(
-                out,
-                "{}: laid out for {found} shards, and --shards asks for {asked}; leave --shards \
-                 out or give {found}",
-                path.display()
-            ),
             Self::Io {
                 path,
                 action,

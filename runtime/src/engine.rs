@@ -157,6 +157,12 @@ impl Engine {
     /// again.
     pub(crate) fn take_spare(&mut self, now: Now, outcome: SpareOutcome) -> Option<String> {
         let lack: &dyn Display = match &outcome {
+            SpareOutcome::InheritedGone => {
+                self.step(now, Event::InheritedGone);
+                return (self.number == 0).then(|| {
+                    "the logs of the earlier number of shards are rewritten and gone".into()
+                });
+            }
             SpareOutcome::Ready(_) => &"segments can be made ready again",
             SpareOutcome::Refused { free_bytes } => &format!(
                 "no segment can be made ready: the disk or disk_bytes_max is used up ({free_bytes} bytes of the disk are free)"
@@ -222,6 +228,14 @@ impl Engine {
         for file in self.outbox.removals.drain(..) {
             self.disk.detach(file);
             self.spares.release(file);
+        }
+        for file in self.outbox.forgotten.drain(..) {
+            self.disk.detach(file);
+        }
+        if std::mem::take(&mut self.outbox.has_taken_over) {
+            let deliver = Arc::clone(&self.deliver_spare);
+            self.spares
+                .taken_over(Box::new(move |outcome| deliver(outcome)));
         }
         for damaged in self.outbox.damaged.drain(..) {
             eprintln!(
@@ -324,6 +338,7 @@ impl Engine {
             cleaning: store.cleaning_counters(),
             disk: self.disk.counters(),
             usage: self.shard.usage(),
+            inherited_bytes: store.inherited_bytes(),
             scrub: store.scrub_counters(),
             snapshots: self.shard.snapshot_counters(),
             turns: self.turns,

@@ -1,28 +1,38 @@
-//! The `IDENTITY` file of a data directory: one block that says whose data this is.
+//! The `IDENTITY` file of a data directory: whole blocks, mostly one, that say whose data this is and
+//! which logs it consists of.
 //!
 //! | offset | field | |
 //! |---|---|---|
 //! | 0 | magic | `PENSTOCK` |
-//! | 8 | format version | u32, 1 |
-//! | 12 | log count | u32: how many logs, one a shard, the directory was laid out for |
+//! | 8 | format version | u32: 1, or 2 once the number of shards was changed |
+//! | 12 | log count | u32: how many shards, each with one log, the directory is laid out for |
 //! | 16 | cluster id | 16 bytes, random |
 //! | 32 | node id | 16 bytes, random |
 //! | 48 | incarnation | u64, one more at each start |
 //! | 56 | segment bytes | u64, the size of new segments |
 //! | 64 | created | u64, unix milliseconds |
 //! | 72 | hash seed | u64, random: the secret of the key hash; zero in a directory that has none yet |
-//! | 80 | reserved | zero |
-//! | 4092 | CRC | u32, CRC-32 of all before |
+//! | 80 | first log | u64: the log of the first shard; version 1: zero, which says 1 |
+//! | 88 | inherited | u32: logs of earlier numbers of shards that still count, at most 1024; version 1: zero |
+//! | 92 | reserved | u32, zero |
+//! | 96 | inherited logs | 32 bytes each, ascending: log id, sequence of its last segment, offset where the frames of that end, last LSN, a u64 each |
+//! | | reserved | zero |
+//! | last 4 bytes | CRC | u32, CRC-32 of all before |
 //!
-//! All numbers are little-endian.
+//! Version 1 has one block; version 2 as few as hold the inherited logs. All numbers are little-endian.
 
+use penstock_storage::contents::SegmentEnd;
 use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::layout::{INHERITED_MAX, InheritedEnd, Layout};
+use penstock_storage::log::Lsn;
 
 /// The first eight bytes.
 const MAGIC: [u8; 8] = *b"PENSTOCK";
 
-/// The format version that this build reads and writes.
-pub const FORMAT_VERSION: u32 = 1;
+/// The highest format version that this build reads.
+pub const FORMAT_VERSION: u32 = 2;
+/// The version of a directory whose number of shards was never changed, which older builds read too.
+const FIRST_VERSION: u32 = 1;
 
 const VERSION_AT: usize = MAGIC.len();
 const LOG_COUNT_AT: usize = VERSION_AT + 4;
@@ -32,11 +42,21 @@ const INCARNATION_AT: usize = NODE_AT + 16;
 const SEGMENT_BYTES_AT: usize = INCARNATION_AT + 8;
 const CREATED_AT: usize = SEGMENT_BYTES_AT + 8;
 const HASH_SEED_AT: usize = CREATED_AT + 8;
-const RESERVED_AT: usize = HASH_SEED_AT + 8;
-const CRC_AT: usize = BLOCK_BYTES - 4;
+const FIRST_LOG_AT: usize = HASH_SEED_AT + 8;
+const INHERITED_COUNT_AT: usize = FIRST_LOG_AT + 8;
+const INHERITED_AT: usize = INHERITED_COUNT_AT + 8;
+const INHERITED_BYTES: usize = 32;
+const CRC_BYTES: usize = 4;
+
+/// The longest file of this format, in bytes.
+pub const IDENTITY_BYTES_MAX: usize = file_bytes(INHERITED_MAX);
+
+const fn file_bytes(inherited: usize) -> usize {
+    (INHERITED_AT + inherited * INHERITED_BYTES + CRC_BYTES).next_multiple_of(BLOCK_BYTES)
+}
 
 /// Whose data a directory holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Chosen at random when the directory was made; every segment carries it.
     pub cluster_id: [u8; 16],
@@ -44,8 +64,12 @@ pub struct Identity {
     pub node_id: [u8; 16],
     /// How many times the directory was opened to be served, from 1.
     pub incarnation: u64,
-    /// How many logs the directory was laid out for.
+    /// How many shards the directory is laid out for, each with one log.
     pub log_count: u32,
+    /// The log of the first shard.
+    pub first_log: u64,
+    /// Logs of earlier numbers of shards that still count, ascending.
+    pub inherited: Vec<InheritedEnd>,
     /// The size of new segments in bytes.
     pub segment_bytes: u64,
     /// Unix milliseconds.
@@ -58,7 +82,7 @@ pub struct Identity {
 /// Why a block is no identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdentityError {
-    /// It is not one block long.
+    /// It is not as long as its version wants it.
     Length(usize),
     /// It does not begin with the magic.
     Magic,
@@ -69,12 +93,28 @@ pub enum IdentityError {
 }
 
 impl Identity {
-    /// The block of the file.
-    pub fn encode(&self) -> [u8; BLOCK_BYTES] {
-        let mut block = [0; BLOCK_BYTES];
-        let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
+    /// Which logs there are; `None` if there are more shards than any node has.
+    #[must_use]
+    pub fn layout(&self) -> Option<Layout> {
+        Some(Layout {
+            first_log: self.first_log,
+            shards: u16::try_from(self.log_count).ok()?,
+            inherited: self.inherited.clone(),
+        })
+    }
+
+    /// The bytes of the file.
+    pub fn encode(&self) -> Vec<u8> {
+        let is_first = self.first_log == 1 && self.inherited.is_empty();
+        let (version, first_log) = match is_first {
+            true => (FIRST_VERSION, 0),
+            false => (FORMAT_VERSION, self.first_log),
+        };
+        let count = u32::try_from(self.inherited.len()).expect("inherited logs are bounded");
+        let mut file = vec![0; file_bytes(self.inherited.len())];
+        let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &MAGIC);
-        put(VERSION_AT, &FORMAT_VERSION.to_le_bytes());
+        put(VERSION_AT, &version.to_le_bytes());
         put(LOG_COUNT_AT, &self.log_count.to_le_bytes());
         put(CLUSTER_AT, &self.cluster_id);
         put(NODE_AT, &self.node_id);
@@ -82,43 +122,96 @@ impl Identity {
         put(SEGMENT_BYTES_AT, &self.segment_bytes.to_le_bytes());
         put(CREATED_AT, &self.created_ms.to_le_bytes());
         put(HASH_SEED_AT, &self.hash_seed.to_le_bytes());
-        let crc = crc32fast::hash(&block[..CRC_AT]);
-        block[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
-        block
+        put(FIRST_LOG_AT, &first_log.to_le_bytes());
+        put(INHERITED_COUNT_AT, &count.to_le_bytes());
+        for (number, InheritedEnd { log_id, end }) in self.inherited.iter().enumerate() {
+            let at = INHERITED_AT + number * INHERITED_BYTES;
+            put(at, &log_id.to_le_bytes());
+            put(at + 8, &end.sequence.to_le_bytes());
+            put(at + 16, &end.end_offset.to_le_bytes());
+            put(at + 24, &end.last_lsn.0.to_le_bytes());
+        }
+        let crc_at = file.len() - CRC_BYTES;
+        let crc = crc32fast::hash(&file[..crc_at]);
+        file[crc_at..].copy_from_slice(&crc.to_le_bytes());
+        file
     }
 
-    /// Reads the block of the file, and believes nothing that its CRC does not vouch for.
+    /// Reads the bytes of the file, and believes nothing that its CRC does not vouch for.
     ///
     /// The version is looked at first, since another version may keep its CRC elsewhere.
-    pub fn decode(block: &[u8]) -> Result<Self, IdentityError> {
-        if !block.starts_with(&MAGIC) {
+    pub fn decode(file: &[u8]) -> Result<Self, IdentityError> {
+        if !file.starts_with(&MAGIC) {
             return Err(IdentityError::Magic);
         }
-        let block: &[u8; BLOCK_BYTES] = block
-            .try_into()
-            .map_err(|_| IdentityError::Length(block.len()))?;
-        let version = u32::from_le_bytes(field(block, VERSION_AT));
-        if version != FORMAT_VERSION {
-            return Err(IdentityError::Version(version));
+        if file.len() < BLOCK_BYTES {
+            return Err(IdentityError::Length(file.len()));
         }
-        let crc = u32::from_le_bytes(field(block, CRC_AT));
-        let reserved_is_zero = block[RESERVED_AT..CRC_AT].iter().all(|&byte| byte == 0);
-        if crc != crc32fast::hash(&block[..CRC_AT]) || !reserved_is_zero {
+        let version = u32::from_le_bytes(field(file, VERSION_AT));
+        let bytes_max = match version {
+            FIRST_VERSION => BLOCK_BYTES,
+            FORMAT_VERSION => IDENTITY_BYTES_MAX,
+            _ => return Err(IdentityError::Version(version)),
+        };
+        if file.len() > bytes_max || !file.len().is_multiple_of(BLOCK_BYTES) {
+            return Err(IdentityError::Length(file.len()));
+        }
+        let crc_at = file.len() - CRC_BYTES;
+        let crc = u32::from_le_bytes(field(file, crc_at));
+        if crc != crc32fast::hash(&file[..crc_at]) {
+            return Err(IdentityError::Damaged);
+        }
+        let count = u32::from_le_bytes(field(file, INHERITED_COUNT_AT)) as usize;
+        let first_log = u64::from_le_bytes(field(file, FIRST_LOG_AT));
+        let is_first = version == FIRST_VERSION;
+        if count > INHERITED_MAX
+            || file.len() != file_bytes(count)
+            || is_first != (first_log == 0)
+            || is_first && count > 0
+        {
+            return Err(IdentityError::Damaged);
+        }
+        let (entries, rest) = file[INHERITED_AT..crc_at].split_at(count * INHERITED_BYTES);
+        let is_reserved_zero = file[INHERITED_COUNT_AT + 4..INHERITED_AT]
+            .iter()
+            .chain(rest)
+            .all(|&byte| byte == 0);
+        let first_log = first_log.max(1);
+        let mut inherited: Vec<InheritedEnd> = Vec::with_capacity(count);
+        for entry in entries.chunks_exact(INHERITED_BYTES) {
+            let number = |at| u64::from_le_bytes(field(entry, at));
+            let log_id = number(0);
+            let before = inherited.last().map_or(0, |log| log.log_id);
+            if log_id <= before || log_id >= first_log {
+                return Err(IdentityError::Damaged);
+            }
+            inherited.push(InheritedEnd {
+                log_id,
+                end: SegmentEnd {
+                    sequence: number(8),
+                    end_offset: number(16),
+                    last_lsn: Lsn(number(24)),
+                },
+            });
+        }
+        if !is_reserved_zero {
             return Err(IdentityError::Damaged);
         }
         Ok(Self {
-            cluster_id: field(block, CLUSTER_AT),
-            node_id: field(block, NODE_AT),
-            incarnation: u64::from_le_bytes(field(block, INCARNATION_AT)),
-            log_count: u32::from_le_bytes(field(block, LOG_COUNT_AT)),
-            segment_bytes: u64::from_le_bytes(field(block, SEGMENT_BYTES_AT)),
-            created_ms: u64::from_le_bytes(field(block, CREATED_AT)),
-            hash_seed: u64::from_le_bytes(field(block, HASH_SEED_AT)),
+            cluster_id: field(file, CLUSTER_AT),
+            node_id: field(file, NODE_AT),
+            incarnation: u64::from_le_bytes(field(file, INCARNATION_AT)),
+            log_count: u32::from_le_bytes(field(file, LOG_COUNT_AT)),
+            first_log,
+            inherited,
+            segment_bytes: u64::from_le_bytes(field(file, SEGMENT_BYTES_AT)),
+            created_ms: u64::from_le_bytes(field(file, CREATED_AT)),
+            hash_seed: u64::from_le_bytes(field(file, HASH_SEED_AT)),
         })
     }
 }
 
-fn field<const N: usize>(block: &[u8; BLOCK_BYTES], at: usize) -> [u8; N] {
+fn field<const N: usize>(block: &[u8], at: usize) -> [u8; N] {
     block[at..at + N]
         .try_into()
         .expect("a range of N bytes has N bytes")
@@ -134,45 +227,98 @@ mod tests {
             node_id: [0x0d; 16],
             incarnation: 7,
             log_count: 2,
+            first_log: 1,
+            inherited: Vec::new(),
             segment_bytes: 64 << 20,
             created_ms: 1_760_000_000_000,
             hash_seed: 0x5eed,
         }
     }
 
+    /// With so many inherited logs.
+    fn heir(logs: u64) -> Identity {
+        let inherited = (1..=logs).map(|log_id| InheritedEnd {
+            log_id,
+            end: SegmentEnd {
+                sequence: log_id * 3,
+                end_offset: 4096 * log_id,
+                last_lsn: Lsn(log_id * 100),
+            },
+        });
+        Identity {
+            first_log: logs + 5,
+            inherited: inherited.collect(),
+            ..identity()
+        }
+    }
+
     #[test]
     fn what_was_encoded_is_read_back() {
         assert_eq!(Identity::decode(&identity().encode()), Ok(identity()));
+        for logs in [0, 1, 2, 124, 125, 126, 1024] {
+            let file = heir(logs).encode();
+            assert!(file.len() <= IDENTITY_BYTES_MAX);
+            assert_eq!(Identity::decode(&file), Ok(heir(logs)), "{logs} logs");
+        }
+    }
+
+    #[test]
+    fn a_directory_whose_shards_were_never_changed_is_read_by_older_builds() {
+        let file = identity().encode();
+        assert_eq!((file.len(), file[VERSION_AT]), (BLOCK_BYTES, 1));
+        assert!(
+            file[FIRST_LOG_AT..BLOCK_BYTES - 4]
+                .iter()
+                .all(|&byte| byte == 0)
+        );
+        assert_eq!(heir(0).encode()[VERSION_AT], 2);
     }
 
     #[test]
     fn every_flipped_bit_is_refused() {
-        let block = identity().encode();
-        for bit in 0..block.len() * 8 {
-            let mut damaged = block;
-            damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(Identity::decode(&damaged).is_err(), "bit {bit} went unseen");
+        for file in [identity().encode(), heir(2).encode(), heir(130).encode()] {
+            for bit in 0..file.len() * 8 {
+                let mut damaged = file.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                assert!(Identity::decode(&damaged).is_err(), "bit {bit} went unseen");
+            }
         }
     }
 
     #[test]
     fn every_shorter_or_longer_file_is_refused() {
-        let block = identity().encode();
-        for len in 0..block.len() {
-            assert!(
-                Identity::decode(&block[..len]).is_err(),
-                "{len} bytes were taken"
-            );
+        for file in [identity().encode(), heir(130).encode()] {
+            for len in 0..file.len() {
+                assert!(
+                    Identity::decode(&file[..len]).is_err(),
+                    "{len} bytes were taken"
+                );
+            }
+            let mut longer = file.clone();
+            longer.push(0);
+            let refused = Err(IdentityError::Length(file.len() + 1));
+            assert_eq!(Identity::decode(&longer), refused);
+            longer.resize(file.len() + BLOCK_BYTES, 0);
+            assert!(Identity::decode(&longer).is_err());
         }
-        let mut longer = block.to_vec();
-        longer.push(0);
-        assert_eq!(Identity::decode(&longer), Err(IdentityError::Length(4097)));
+    }
+
+    #[test]
+    fn inherited_logs_that_are_out_of_order_or_not_old_are_refused() {
+        let mut twice = heir(2);
+        twice.inherited[1].log_id = 1;
+        let mut new = heir(2);
+        new.inherited[1].log_id = new.first_log;
+        for identity in [twice, new] {
+            let read = Identity::decode(&identity.encode());
+            assert_eq!(read, Err(IdentityError::Damaged));
+        }
     }
 
     #[test]
     fn another_version_is_named_whatever_else_it_holds() {
         let mut block = identity().encode();
-        block[VERSION_AT] = 2;
-        assert_eq!(Identity::decode(&block), Err(IdentityError::Version(2)));
+        block[VERSION_AT] = 3;
+        assert_eq!(Identity::decode(&block), Err(IdentityError::Version(3)));
     }
 }

@@ -9,13 +9,14 @@ use std::{fmt, io};
 use core_affinity::CoreId;
 use penstock_net::hello::{AUTH_NONE, FEATURE_EXPIRY, FEATURE_SCAN, ServerHello};
 use penstock_net::limits::Limits;
-use penstock_shard::opening::{self, Inventory, OpeningError, SegmentFiles, take_inventory};
+use penstock_shard::opening::{
+    self, Inventory, OpeningError, SegmentFiles, change_shards, take_inventory,
+};
 use penstock_shard::{Event, Now, Outbox, ShardConfig, SnapshotPolicy, Topology};
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::log::{LogConfig, SyncMethod};
-use penstock_storage::recovery::Survey;
 use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::SnapshotName;
 
@@ -23,12 +24,15 @@ use crate::block::{Arena, ArenaLayout};
 use crate::calibrate::{self, calibrate};
 use crate::checks::{self, Demand, Problem};
 use crate::config::{Config, FRAME_BYTES, IoMode, size_text};
-use crate::directory::{Directory, DirectoryError, DirectoryOptions, SegmentReader, Segments};
+use crate::directory::{
+    Directory, DirectoryError, DirectoryOptions, SegmentReader, Segments, write_identity,
+};
 use crate::disk::{self, Disk, DiskOptions};
 use crate::engine::{DeliverSpare, Engine};
+use crate::identity::Identity;
 use crate::memory::{self, Fixed, MemoryBound, Watch};
 use crate::snapshot::{self, SnapshotFolder, SnapshotHandle, SnapshotWriters};
-use crate::spare::{SpareHandle, Spares};
+use crate::spare::{SpareHandle, Spares, TakingOver};
 use crate::stats::Stats;
 use crate::system as process;
 use crate::wall::unix_ms;
@@ -115,10 +119,9 @@ pub(crate) struct Node {
     pub(crate) stats: Arc<Stats>,
     allowed: Vec<CoreId>,
     owner: Owner,
-    survey: Arc<Survey>,
+    inventory: Arc<Inventory>,
     spares: Spares,
     snapshot_writers: SnapshotWriters,
-    spares_left: Vec<FileId>,
     disk_mode: disk::IoMode,
     sync: SyncMethod,
     clock: Instant,
@@ -147,11 +150,16 @@ impl Node {
             shards_of_new,
             segment_bytes: config.segment_bytes,
         };
-        let directory = Directory::open(&config.data, options).map_err(OpenError::Directory)?;
-        let identity = *directory.identity();
-        let shards = u16::try_from(identity.log_count)
-            .map_err(|_| OpenError::Option(format!("{} shards", identity.log_count)))?;
-        too_many(identity.log_count)?;
+        let mut directory = Directory::open(&config.data, options).map_err(OpenError::Directory)?;
+        let identity = directory.identity().clone();
+        let layout = identity
+            .layout()
+            .ok_or_else(|| OpenError::Option(format!("{} shards", identity.log_count)))?;
+        let shards = match config.shards {
+            0 => layout.shards,
+            asked => asked,
+        };
+        too_many(u32::from(shards))?;
 
         let disk_mode = match config.io {
             IoMode::Auto => disk::IoMode::Auto,
@@ -170,15 +178,18 @@ impl Node {
             cluster_id: identity.cluster_id,
             node_id: identity.node_id,
         };
-        let Inventory {
-            survey,
-            spares: spares_left,
-        } = take_inventory(
-            &mut NodeFiles::new(directory.segments(), directory.snapshots()),
-            owner,
-            shards,
-            config.segment_bytes,
-        )?;
+        let (segments, snapshots) = (directory.segments().clone(), directory.snapshots().clone());
+        let mut files = NodeFiles::new(&segments, &snapshots);
+        let mut inventory = take_inventory(&mut files, owner, &layout, config.segment_bytes)?;
+        if shards != layout.shards {
+            let layout = change_shards(&mut files, &inventory, shards, identity.incarnation)?;
+            // They tell of logs that are inherited from now on.
+            snapshots.remove_all().map_err(system("remove snapshots"))?;
+            directory
+                .change_layout(&layout)
+                .map_err(OpenError::Directory)?;
+            inventory = take_inventory(&mut files, owner, &layout, config.segment_bytes)?;
+        }
         directory.segments().progress().begin();
         let short_bytes = config
             .segment_bytes_min()
@@ -191,6 +202,9 @@ impl Node {
             kept_bytes,
         )
         .map_err(system("start the thread that prepares segments"))?;
+        if !inventory.layout.inherited.is_empty() {
+            spares.expect(taking_over(&directory, &inventory, say));
+        }
         let snapshot_writers = SnapshotWriters::start(directory.snapshots().clone())
             .map_err(system("start the thread that writes snapshots"))?;
         Ok(Node {
@@ -200,10 +214,9 @@ impl Node {
             config: Arc::new(config),
             allowed,
             owner,
-            survey: Arc::new(survey),
+            inventory: Arc::new(inventory),
             spares,
             snapshot_writers,
-            spares_left,
             disk_mode,
             sync,
             clock: Instant::now(),
@@ -394,13 +407,14 @@ impl Node {
             config: Arc::clone(config),
             shard_config,
             owner: self.owner,
-            survey: Arc::clone(&self.survey),
+            inventory: Arc::clone(&self.inventory),
             segments: self.directory.segments().clone(),
             spares: self.spares.handle(),
             snapshots: self.directory.snapshots().clone(),
             snapshot_writer: self.snapshot_writers.handle(),
             spares_left: self
-                .spares_left
+                .inventory
+                .spares
                 .iter()
                 .copied()
                 .skip(usize::from(shard))
@@ -426,7 +440,7 @@ pub(crate) struct ShardStart {
     pub(crate) config: Arc<Config>,
     pub(crate) shard_config: ShardConfig,
     pub(crate) owner: Owner,
-    pub(crate) survey: Arc<Survey>,
+    pub(crate) inventory: Arc<Inventory>,
     pub(crate) segments: Segments,
     pub(crate) spares: SpareHandle,
     pub(crate) snapshots: SnapshotFolder,
@@ -461,7 +475,7 @@ impl ShardStart {
         let log = LogConfig {
             owner: self.owner,
             incarnation: self.shard_config.hello.incarnation,
-            log_id: u64::from(self.shard) + 1,
+            log_id: self.inventory.layout.log_of(self.shard),
             frame_bytes: FRAME_BYTES,
             record_bytes_max: usize::try_from(self.config.record_bytes_max()).unwrap_or(usize::MAX),
             frames_in_flight_max: usize::try_from(self.config.frames_in_flight)
@@ -478,9 +492,10 @@ impl ShardStart {
             files,
             snapshot,
             snapshots_refused,
+            inherited_records,
         } = opening::open_shard(
             &mut NodeFiles::new(&self.segments, &self.snapshots),
-            &self.survey,
+            &self.inventory,
             self.shard_config.clone(),
             log,
             self.config.segment_bytes,
@@ -528,8 +543,12 @@ impl ShardStart {
             .iter()
             .map(|(name, error)| format!("; {name} was not used: it {error}"))
             .collect();
+        let inherited = match inherited_records {
+            0 => String::new(),
+            records => format!("{records} inherited records and "),
+        };
         let text = format!(
-            "core {}, {} keys from {from}{} records in {recovery_ms} ms{torn}{refused}",
+            "core {}, {} keys from {from}{inherited}{} records in {recovery_ms} ms{torn}{refused}",
             self.core.map_or("any".into(), |core| core.id.to_string()),
             shard.usage().keys,
             recovered.records
@@ -598,6 +617,31 @@ impl SegmentFiles for NodeFiles<'_> {
 
     fn expect_bytes(&mut self, bytes: u64) {
         self.segments.progress().expect(bytes);
+    }
+}
+
+/// What the helper does when all shards have taken over what they inherited.
+fn taking_over(directory: &Directory, inventory: &Inventory, say: Say) -> TakingOver {
+    let (logs, layout) = (&inventory.survey.logs, &inventory.layout);
+    let inherited = layout.inherited.iter();
+    let segments: Vec<_> = inherited
+        .filter_map(|log| logs.get(&log.log_id))
+        .flatten()
+        .collect();
+    let bytes: u64 = segments.iter().map(|segment| segment.file_bytes).sum();
+    say(format_args!(
+        "inherited    {bytes} bytes in {} logs of an earlier number of shards: rewritten beside the traffic",
+        layout.inherited.len()
+    ));
+    let path = directory.path().to_path_buf();
+    let identity = Identity {
+        inherited: Vec::new(),
+        ..directory.identity().clone()
+    };
+    TakingOver {
+        shards: usize::from(layout.shards),
+        finish: Box::new(move || write_identity(&path, &identity)),
+        files: segments.iter().map(|segment| segment.file).collect(),
     }
 }
 

@@ -69,6 +69,9 @@ pub enum SpareOutcome {
     },
     /// The disk or the system fails.
     Failed(io::Error),
+    /// All shards have taken over what they inherited, and it is durable that the inherited logs are
+    /// void.
+    InheritedGone,
 }
 
 /// Called by the helper thread, so it must only pass the outcome on.
@@ -82,7 +85,19 @@ struct Wanted {
     deliver: Deliver,
 }
 
+/// What is to be done when all shards have taken over what they inherited.
+pub(crate) struct TakingOver {
+    /// How many must have.
+    pub(crate) shards: usize,
+    /// Tells durably that the inherited logs are void. Tried again each second if it fails.
+    pub(crate) finish: Box<dyn FnMut() -> io::Result<()> + Send>,
+    /// The files of those logs, removed then.
+    pub(crate) files: Vec<FileId>,
+}
+
 enum Order {
+    Expect(TakingOver),
+    TakenOver(Deliver),
     Make(Wanted),
     Release(FileId),
     Stop,
@@ -124,6 +139,8 @@ impl Spares {
                     usual_bytes: 0,
                     next_file,
                     wanted: VecDeque::new(),
+                    taking_over: None,
+                    taken_over: Vec::new(),
                 }
                 .run(&inbox);
             })?;
@@ -131,6 +148,11 @@ impl Spares {
             orders,
             helper: Some(helper),
         })
+    }
+
+    /// What to do when all shards have said that they have taken over what they inherited.
+    pub(crate) fn expect(&self, taking_over: TakingOver) {
+        let _ = self.orders.send(Order::Expect(taking_over));
     }
 
     /// A handle for one shard.
@@ -187,6 +209,12 @@ impl SpareHandle {
         self.send(Order::Release(file));
     }
 
+    /// The shard needs inherited logs no more; said once. `deliver` gets
+    /// [`SpareOutcome::InheritedGone`] when all shards have said so and it is durable.
+    pub(crate) fn taken_over(&self, deliver: Deliver) {
+        self.send(Order::TakenOver(deliver));
+    }
+
     fn send(&self, order: Order) {
         // After the helper has ended nobody waits for an answer.
         if let Err(flume::TrySendError::Full(_)) = self.orders.try_send(order) {
@@ -206,13 +234,16 @@ struct Helper {
     usual_bytes: u64,
     next_file: u32,
     wanted: VecDeque<Wanted>,
+    taking_over: Option<TakingOver>,
+    /// Those shards that have.
+    taken_over: Vec<Deliver>,
 }
 
 impl Helper {
     fn run(mut self, inbox: &flume::Receiver<Order>) {
         let mut retry_at = None;
         loop {
-            let order = if self.wanted.is_empty() {
+            let order = if self.wanted.is_empty() && retry_at.is_none() {
                 inbox
                     .recv()
                     .map_err(|_| flume::RecvTimeoutError::Disconnected)
@@ -220,6 +251,8 @@ impl Helper {
                 inbox.recv_deadline(retry_at.unwrap_or_else(Instant::now))
             };
             match order {
+                Ok(Order::Expect(taking_over)) => self.taking_over = Some(taking_over),
+                Ok(Order::TakenOver(deliver)) => self.taken_over.push(deliver),
                 Ok(Order::Make(wanted)) => {
                     self.usual_bytes = self.usual_bytes.max(wanted.bytes);
                     self.wanted.push_back(wanted);
@@ -228,8 +261,30 @@ impl Helper {
                 Ok(Order::Stop) | Err(flume::RecvTimeoutError::Disconnected) => return,
                 Err(flume::RecvTimeoutError::Timeout) => {}
             }
-            retry_at = self.serve_first();
+            let finish_at = self.finish_taking_over();
+            retry_at = [self.serve_first(), finish_at].into_iter().flatten().min();
         }
+    }
+
+    /// Makes the inherited logs void if all shards have taken them over; when to try again.
+    fn finish_taking_over(&mut self) -> Option<Instant> {
+        let taken_over = self.taken_over.len();
+        let mut taking_over = self
+            .taking_over
+            .take_if(|taking_over| taken_over == taking_over.shards)?;
+        if let Err(error) = (taking_over.finish)() {
+            eprintln!("penstock: IDENTITY cannot be written, inherited logs stay for now: {error}");
+            self.taking_over = Some(taking_over);
+            return Some(Instant::now() + RETRY_AFTER);
+        }
+        for deliver in self.taken_over.drain(..) {
+            deliver(SpareOutcome::InheritedGone);
+        }
+        for file in taking_over.files {
+            // One that cannot be removed stays: the next start knows from IDENTITY that it is void.
+            drop(self.segments.remove(file));
+        }
+        None
     }
 
     /// Serves the request of a starved shard or, if there is none, the one that waits longest; when

@@ -24,6 +24,7 @@ pub(crate) struct Sample {
     pub(crate) cleaning: CleaningCounters,
     pub(crate) disk: DiskCounters,
     pub(crate) usage: Usage,
+    pub(crate) inherited_bytes: u64,
     pub(crate) scrub: ScrubCounters,
     pub(crate) snapshots: SnapshotCounters,
     pub(crate) turns: u64,
@@ -376,6 +377,12 @@ pub(crate) const FIGURES: &[Figure] = &[
         "penstock_snapshot_bytes",
         "Bytes of the last snapshot.",
         |it| it.snapshots.snapshot_bytes,
+    ),
+    gauge(
+        "inherited_bytes",
+        "penstock_inherited_bytes",
+        "Bytes in logs of an earlier number of shards that are not rewritten yet.",
+        |it| it.inherited_bytes,
     ),
     gauge(
         "disk_full",

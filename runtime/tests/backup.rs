@@ -573,8 +573,8 @@ fn a_restored_node_is_another_one_and_gives_out_no_version_of_the_original() {
         0,
         &["restore", "--from", text(&vault), "--to", text(&other)],
     );
-    let before = *Directory::inspect(&data).unwrap().identity();
-    let after = *Directory::inspect(&other).unwrap().identity();
+    let before = Directory::inspect(&data).unwrap().identity().clone();
+    let after = Directory::inspect(&other).unwrap().identity().clone();
     assert_eq!(before.cluster_id, after.cluster_id);
     assert_ne!(before.node_id, after.node_id);
     assert_eq!(after.incarnation, before.incarnation + TERMS_SKIPPED);

@@ -9,12 +9,16 @@ use std::fmt;
 use std::io;
 
 use penstock_storage::budget::Budget;
+use penstock_storage::contents::SegmentEnd;
+use penstock_storage::inheritance::InheritedLog;
 use penstock_storage::io::{Blocks, FileId, SegmentSource};
+use penstock_storage::layout::{INHERITED_MAX, InheritedEnd, Layout};
 use penstock_storage::log::{Log, LogConfig, Place, SPARES_READY};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::{
-    Recovered, RecoveryError, Segment, Survey, recover, recover_behind, survey,
+    Recovered, RecoveryError, Segment, Survey, recover, recover_behind, recover_ended,
+    survey_laid_out,
 };
 use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::{Coverage, SnapshotError, SnapshotName, SnapshotReader, load};
@@ -54,12 +58,19 @@ pub trait SegmentFiles {
 pub enum OpeningError {
     /// What stands in the files cannot be served. Nothing was changed.
     Recovery(RecoveryError),
-    /// A log that this number of shards does not have. Nothing was changed.
+    /// A log that the directory was not laid out for. Nothing was changed.
     LogNumber {
         /// Its number.
         log_id: u64,
-        /// The logs that there are: 1 to this.
-        shards: u16,
+        /// The first log that there is.
+        first: u64,
+        /// The last one.
+        last: u64,
+    },
+    /// More logs would be inherited than can be. Nothing was changed.
+    TooManyInherited {
+        /// So many.
+        logs: usize,
     },
     /// The log holds records of a term that this start was to begin. Nothing was changed.
     TermUsed {
@@ -95,9 +106,17 @@ impl fmt::Display for OpeningError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OpeningError::Recovery(error) => error.fmt(f),
-            OpeningError::LogNumber { log_id, shards } => write!(
+            OpeningError::LogNumber {
+                log_id,
+                first,
+                last,
+            } => write!(
                 f,
-                "there is a segment of log {log_id}, but the directory was laid out for {shards} shards"
+                "there is a segment of log {log_id}, but the directory was laid out for logs {first} to {last}: the IDENTITY file is of an older copy of the directory"
+            ),
+            OpeningError::TooManyInherited { logs } => write!(
+                f,
+                "{logs} logs of earlier numbers of shards would be there, and at most {INHERITED_MAX} can be: start with the number of shards of before until they are rewritten"
             ),
             OpeningError::TermUsed { found, epoch } => write!(
                 f,
@@ -134,26 +153,36 @@ pub struct Inventory {
     pub survey: Survey,
     /// Files of the right size that hold nothing, to be given to the shards.
     pub spares: Vec<FileId>,
+    /// Which logs count.
+    pub layout: Layout,
 }
 
-/// Looks at every file of a node with `shards` shards. Removes files that a crash left half taken
-/// into use, and spares of another size than `segment_bytes` or beyond [`SPARES_READY`] for each shard.
+/// Looks at every file of a node whose logs are those of `layout`. Removes files of logs that are void,
+/// files that a crash left half taken into use, and spares of another size than `segment_bytes` or
+/// beyond [`SPARES_READY`] for each shard.
 ///
 /// # Errors
 /// [`OpeningError`].
 pub fn take_inventory(
     files: &mut impl SegmentFiles,
     owner: Owner,
-    shards: u16,
+    layout: &Layout,
     segment_bytes: u64,
 ) -> Result<Inventory, OpeningError> {
-    let survey = survey(&mut files.reader(), owner).map_err(OpeningError::Recovery)?;
-    if let Some(&log_id) = survey
-        .logs
-        .keys()
-        .find(|&&log_id| log_id == 0 || log_id > u64::from(shards))
-    {
-        return Err(OpeningError::LogNumber { log_id, shards });
+    let survey =
+        survey_laid_out(&mut files.reader(), owner, layout).map_err(OpeningError::Recovery)?;
+    let is_known = |log_id: u64| layout.own().contains(&log_id) || layout.end_of(log_id).is_some();
+    if let Some(&log_id) = survey.logs.keys().find(|&&log_id| !is_known(log_id)) {
+        return Err(OpeningError::LogNumber {
+            log_id,
+            first: layout.first_log,
+            last: layout.own().end - 1,
+        });
+    }
+    for &file in &survey.void {
+        files
+            .remove(file)
+            .map_err(system("remove a segment of a log that was rewritten"))?;
     }
     for &file in &survey.torn_activations {
         files.remove(file).map_err(system(
@@ -162,7 +191,7 @@ pub fn take_inventory(
     }
     let mut spares = Vec::new();
     for &(file, bytes) in &survey.spares {
-        if bytes == segment_bytes && spares.len() < SPARES_READY * usize::from(shards) {
+        if bytes == segment_bytes && spares.len() < SPARES_READY * usize::from(layout.shards) {
             spares.push(file);
         } else {
             files
@@ -170,79 +199,85 @@ pub fn take_inventory(
                 .map_err(system("remove a spare segment that is not needed"))?;
         }
     }
-    Ok(Inventory { survey, spares })
+    Ok(Inventory {
+        survey,
+        spares,
+        layout: layout.clone(),
+    })
 }
 
-/// A shard that is ready to serve, without spare segments yet.
-pub struct Opened<P: Blocks> {
-    /// The shard.
-    pub shard: Shard<P>,
-    /// What recovery found.
-    pub recovered: Recovered,
-    /// The segments of its log, which the disk is to know.
-    pub files: Vec<FileId>,
-    /// The snapshot that was used, and how many entries it has.
-    pub snapshot: Option<(SnapshotName, u64)>,
-    /// Newer snapshots that were not used, and why.
-    pub snapshots_refused: Vec<(SnapshotName, SnapshotError)>,
-}
-
-const TERM_BITS: u32 = 24;
-
-/// Replays the log of one shard, acts on the verdict and makes the shard.
+/// Begins a generation of logs for another number of shards: reads the logs of the last one to their
+/// ends and acts on the verdicts. The layout that it returns must be durable before any shard is opened,
+/// with an inventory taken anew.
 ///
 /// # Errors
-/// [`OpeningError`].
-pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
-    files: &mut F,
+/// [`OpeningError`]; the old layout still holds then.
+pub fn change_shards(
+    files: &mut impl SegmentFiles,
+    inventory: &Inventory,
+    shards: u16,
+    incarnation: u64,
+) -> Result<Layout, OpeningError> {
+    let (survey, layout) = (&inventory.survey, &inventory.layout);
+    let epoch = epoch_of(incarnation)?;
+    // A start must be able to read what is inherited already, or a change would hide the damage.
+    for log in &layout.inherited {
+        replay_ended(&mut files.reader(), survey, log, &mut |_, _| Ok(()))?;
+    }
+    let mut found = Vec::new();
+    for log_id in layout.own() {
+        let segments = survey.logs.get(&log_id).map_or(&[][..], Vec::as_slice);
+        files.expect_bytes(segments.iter().map(|segment| segment.file_bytes).sum());
+        let recovered = recover(&mut files.reader(), segments, &mut |_, _| Ok(()))
+            .map_err(OpeningError::Recovery)?;
+        check_term(recovered.history.epoch_max, epoch)?;
+        found.push((log_id, recovered));
+    }
+    let ends = found.iter().map(|(log_id, recovered)| InheritedEnd {
+        log_id: *log_id,
+        end: SegmentEnd {
+            sequence: recovered.start.last_sequence,
+            end_offset: recovered.start.end_offset,
+            last_lsn: recovered.start.last_lsn,
+        },
+    });
+    let changed = layout.changed_to(shards, ends);
+    if changed.inherited.len() > INHERITED_MAX {
+        return Err(OpeningError::TooManyInherited {
+            logs: changed.inherited.len(),
+        });
+    }
+    for (log_id, recovered) in &found {
+        act_on(files, survey, *log_id, recovered)?;
+    }
+    Ok(changed)
+}
+
+/// Replays one inherited log, which must end where the layout tells.
+fn replay_ended(
+    source: &mut impl SegmentSource,
     survey: &Survey,
-    shard: ShardConfig,
-    log: LogConfig,
-    segment_bytes: u64,
-    budget: Budget,
-    blocks: P,
-) -> Result<Opened<P>, OpeningError> {
-    let needed = log.segment_bytes_min();
-    if needed > segment_bytes {
-        return Err(OpeningError::SegmentBytes {
-            bytes: segment_bytes,
-            needed,
-            record_bytes_max: log.record_bytes_max,
-        });
-    }
-    // A start is a new term: no version is ever given out twice, whatever the last run had in
-    // flight.
-    let incarnation = log.incarnation;
-    let term = u32::try_from(incarnation)
-        .ok()
-        .filter(|term| *term < 1 << TERM_BITS)
-        .ok_or(OpeningError::TermsOver { incarnation })?;
-    let epoch = term << (u32::BITS - TERM_BITS);
-
+    log: &InheritedEnd,
+    visit: &mut dyn FnMut(&PartView<'_>, Place) -> io::Result<()>,
+) -> Result<Recovered, OpeningError> {
     let segments = survey.logs.get(&log.log_id).map_or(&[][..], Vec::as_slice);
-    let Replayed {
-        mut memory,
-        recovered,
-        snapshot,
-        snapshots_refused,
-        start,
-    } = replay_log(files, segments, &shard, &log, budget)?;
-    memory.carry_time(recovered.time_ms);
-    if recovered.history.epoch_max >= epoch {
-        return Err(OpeningError::TermUsed {
-            found: recovered.history.epoch_max,
-            epoch,
-        });
-    }
+    recover_ended(source, segments, log.log_id, log.end, visit).map_err(OpeningError::Recovery)
+}
 
-    // Nothing above changed a file. From here on the verdict is acted on.
+/// Changes files as the verdict on a log says.
+fn act_on(
+    files: &mut impl SegmentFiles,
+    survey: &Survey,
+    log_id: u64,
+    recovered: &Recovered,
+) -> Result<(), OpeningError> {
     if let Some(file) = recovered.last_file
         && !is_planted(Bug::ServeUnsynced)
     {
         // What was read may so far be in the system's memory alone, and what follows relies on it.
         files.sync(file).map_err(system("sync the last segment"))?;
     }
-    for &file in survey.released.get(&log.log_id).into_iter().flatten() {
+    for &file in survey.released.get(&log_id).into_iter().flatten() {
         files
             .remove(file)
             .map_err(system("remove a segment that its log has released"))?;
@@ -257,11 +292,94 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
             .remove(file)
             .map_err(system("remove a segment that holds nothing"))?;
     }
-    let names = segments
+    Ok(())
+}
+
+/// A start is a new term: no version is ever given out twice, whatever the last run had in flight.
+fn epoch_of(incarnation: u64) -> Result<u32, OpeningError> {
+    let term = u32::try_from(incarnation)
+        .ok()
+        .filter(|term| *term < 1 << TERM_BITS)
+        .ok_or(OpeningError::TermsOver { incarnation })?;
+    Ok(term << (u32::BITS - TERM_BITS))
+}
+
+fn check_term(found: u32, epoch: u32) -> Result<(), OpeningError> {
+    match found >= epoch {
+        true => Err(OpeningError::TermUsed { found, epoch }),
+        false => Ok(()),
+    }
+}
+
+/// A shard that is ready to serve, without spare segments yet.
+pub struct Opened<P: Blocks> {
+    /// The shard.
+    pub shard: Shard<P>,
+    /// What recovery found.
+    pub recovered: Recovered,
+    /// The segments of its log and of those that it inherits, which the disk is to know.
+    pub files: Vec<FileId>,
+    /// Records replayed of logs that it inherits, those of other shards included.
+    pub inherited_records: u64,
+    /// The snapshot that was used, and how many entries it has.
+    pub snapshot: Option<(SnapshotName, u64)>,
+    /// Newer snapshots that were not used, and why.
+    pub snapshots_refused: Vec<(SnapshotName, SnapshotError)>,
+}
+
+const TERM_BITS: u32 = 24;
+
+/// Replays the log of one shard, acts on the verdict and makes the shard.
+///
+/// # Errors
+/// [`OpeningError`].
+pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
+    files: &mut F,
+    inventory: &Inventory,
+    shard: ShardConfig,
+    log: LogConfig,
+    segment_bytes: u64,
+    budget: Budget,
+    blocks: P,
+) -> Result<Opened<P>, OpeningError> {
+    let needed = log.segment_bytes_min();
+    if needed > segment_bytes {
+        return Err(OpeningError::SegmentBytes {
+            bytes: segment_bytes,
+            needed,
+            record_bytes_max: log.record_bytes_max,
+        });
+    }
+    let epoch = epoch_of(log.incarnation)?;
+    let Inventory { survey, layout, .. } = inventory;
+    let segments = survey.logs.get(&log.log_id).map_or(&[][..], Vec::as_slice);
+    let Replayed {
+        mut memory,
+        recovered,
+        snapshot,
+        snapshots_refused,
+        start,
+        inherited,
+    } = match layout.inherited.is_empty() {
+        true => replay_log(files, segments, &shard, &log, budget)?,
+        false => replay_inheritance(files, inventory, segments, &shard, budget)?,
+    };
+    memory.carry_time(recovered.time_ms);
+    let inherited_epochs = inherited.iter().map(|(log, _)| log.history.epoch_max);
+    let epoch_max = recovered.history.epoch_max;
+    check_term(inherited_epochs.fold(epoch_max, u32::max), epoch)?;
+
+    // Nothing above changed a file. From here on the verdict is acted on.
+    act_on(files, survey, log.log_id, &recovered)?;
+    let own_files = segments
         .iter()
         .map(|segment| segment.file)
-        .filter(|&file| Some(file) != recovered.release)
-        .collect();
+        .filter(|&file| Some(file) != recovered.release);
+    let inherited_files = inherited
+        .iter()
+        .flat_map(|(log, _)| log.history.segments.iter())
+        .map(|segment| segment.file);
+    let names = own_files.chain(inherited_files).collect();
     let epoch = match is_planted(Bug::EpochOfLastRun) {
         true if recovered.history.epoch_max > 0 => recovered.history.epoch_max,
         _ => epoch,
@@ -274,17 +392,21 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
     );
     // Also when all that told it is cleaned before the next record.
     log.carry_time(recovered.time_ms);
-    let store = Store::new(
+    let mut store = Store::new(
         log,
         blocks,
         epoch,
         *recovered.history.sequences.clone(),
         memory,
     );
+    let inherited_records = inherited.iter().map(|(_, records)| records).sum();
+    let inherited: Vec<InheritedLog> = inherited.into_iter().map(|(log, _)| log).collect();
+    store.inherit(&inherited);
     Ok(Opened {
         shard: Shard::after(shard, store, start),
         recovered,
         files: names,
+        inherited_records,
         snapshot,
         snapshots_refused,
     })
@@ -296,6 +418,54 @@ struct Replayed {
     snapshot: Option<(SnapshotName, u64)>,
     snapshots_refused: Vec<(SnapshotName, SnapshotError)>,
     start: SnapshotStart,
+    /// What was replayed before the own log, and how many records of it.
+    inherited: Vec<(InheritedLog, u64)>,
+}
+
+/// Fills a memory from all inherited logs, of which only the shard's own slots concern it, and then from
+/// all of the shard's log. No snapshot tells of what is inherited.
+fn replay_inheritance(
+    files: &mut impl SegmentFiles,
+    inventory: &Inventory,
+    segments: &[Segment],
+    shard: &ShardConfig,
+    budget: Budget,
+) -> Result<Replayed, OpeningError> {
+    let mut memory = Memory::within(budget);
+    let mut inherited = Vec::new();
+    let all_segments = inventory.survey.logs.values().flatten();
+    files.expect_bytes(all_segments.map(|segment| segment.file_bytes).sum());
+    for log in &inventory.layout.inherited {
+        let mut replay = replay_into(files, shard.hash_seed, &mut memory);
+        let mut replay_own =
+            |part: &PartView<'_>, place: Place| match shard.topology.owner(part.slot())
+                == shard.shard
+            {
+                true => replay(part, place),
+                false => Ok(()),
+            };
+        let recovered = replay_ended(&mut files.reader(), &inventory.survey, log, &mut replay_own)?;
+        drop(replay);
+        memory.carry_time(recovered.time_ms);
+        let log = InheritedLog {
+            log_id: log.log_id,
+            history: recovered.history,
+            time_ms: recovered.time_ms,
+        };
+        inherited.push((log, recovered.records));
+    }
+    let mut replay = replay_into(files, shard.hash_seed, &mut memory);
+    let recovered =
+        recover(&mut files.reader(), segments, &mut replay).map_err(OpeningError::Recovery)?;
+    drop(replay);
+    Ok(Replayed {
+        memory,
+        recovered,
+        snapshot: None,
+        snapshots_refused: Vec::new(),
+        start: SnapshotStart::default(),
+        inherited,
+    })
 }
 
 /// Fills a memory: from the newest snapshot that can be used and the log behind it, or from all of
@@ -327,6 +497,7 @@ fn replay_log(
                     snapshot: Some((name, entries)),
                     snapshots_refused,
                     start,
+                    inherited: Vec::new(),
                 });
             }
             Err(error) => snapshots_refused.push((name, error)),
@@ -343,6 +514,7 @@ fn replay_log(
         snapshot: None,
         snapshots_refused,
         start,
+        inherited: Vec::new(),
     })
 }
 

@@ -135,6 +135,8 @@ pub enum Event<'a, B> {
     },
     /// The disk is full.
     SpareRefused,
+    /// All shards have taken over what they inherited, and it is durable that the inherited logs are void.
+    InheritedGone,
     /// The text that an [`Outbox::info`] asked for.
     Info {
         /// The connection.
@@ -179,6 +181,10 @@ pub struct Outbox<B> {
     pub spares: usize,
     /// Files of released segments, to be removed: nothing refers to them any more.
     pub removals: Vec<FileId>,
+    /// This shard needs the inherited logs no more. Told once: the answer is [`Event::InheritedGone`].
+    pub has_taken_over: bool,
+    /// Files of inherited logs, of which the disk is to forget this shard's descriptors.
+    pub forgotten: Vec<FileId>,
     /// Segments that cleaning found damaged, to be told to people.
     pub damaged: Vec<Damaged>,
     /// What looking through sealed segments found damaged, to be told to people.
@@ -202,6 +208,8 @@ impl<B> Default for Outbox<B> {
             info: Vec::new(),
             spares: 0,
             removals: Vec::new(),
+            has_taken_over: false,
+            forgotten: Vec::new(),
             damaged: Vec::new(),
             rotten: Vec::new(),
             snapshots: Vec::new(),
@@ -314,6 +322,7 @@ pub struct Shard<P: Blocks> {
     spares_requested: usize,
     /// Files of released segments that reads under way still refer to.
     leaving: Vec<FileId>,
+    has_told_taken_over: bool,
     snapshots: Snapshots,
     /// Items run until the last turn.
     items_before: u64,
@@ -363,6 +372,7 @@ impl<P: Blocks> Shard<P> {
             peers,
             spares_requested: 0,
             leaving: Vec::new(),
+            has_told_taken_over: false,
             snapshots: Snapshots::new(config.snapshots, hash_check(config.hash_seed), snapshots),
             items_before: 0,
             next_sweep_us: 0,
@@ -449,6 +459,7 @@ impl<P: Blocks> Shard<P> {
                 self.store.log_mut().spare_refused();
                 self.has_progress = true;
             }
+            Event::InheritedGone => outbox.forgotten.extend(self.store.forget_inherited()),
             Event::Info {
                 session,
                 request_id,
@@ -1766,6 +1777,9 @@ impl<P: Blocks> Shard<P> {
         }
         self.mind_memory(waits_for_memory);
         self.clean(now, outbox);
+        if self.store.is_inheriting() {
+            self.take_over(outbox);
+        }
         if !self.is_stopping {
             self.store.scrub(now.us, &mut outbox.io);
         }
@@ -1871,6 +1885,19 @@ impl<P: Blocks> Shard<P> {
             }
             stays
         });
+    }
+
+    /// Tells, once, that nothing refers to the inherited logs any more.
+    fn take_over(&mut self, outbox: &mut Outbox<P::Block>) {
+        if self.has_told_taken_over || self.is_stopping || !self.store.has_taken_over() {
+            return;
+        }
+        let parking = &self.parking;
+        let mut files = self.store.inherited_files();
+        if !files.any(|file| parking.reads_file(file)) {
+            self.has_told_taken_over = true;
+            outbox.has_taken_over = true;
+        }
     }
 
     fn send_mail(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {

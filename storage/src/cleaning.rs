@@ -138,11 +138,16 @@ impl Live {
         self.of(file).tombstones
     }
 
+    /// Bytes of parts in a file that the index points to.
+    pub(crate) fn parts(&self, file: FileId) -> u64 {
+        self.of(file).parts
+    }
+
     fn of(&self, file: FileId) -> FileBytes {
         self.files.get(file.0 as usize).copied().unwrap_or_default()
     }
 
-    fn forget(&mut self, file: FileId) {
+    pub(crate) fn forget(&mut self, file: FileId) {
         *self.file(file) = FileBytes::default();
     }
 }
@@ -171,6 +176,9 @@ pub(crate) struct Cleaner<B> {
     has_looked: bool,
     /// The last look found nothing that could be cleaned.
     is_hopeless: bool,
+    /// The last victim was an inherited segment: an own one goes first.
+    was_inherited: bool,
+    inherited_look_us: u64,
     /// Something changed since the last look.
     pub(crate) must_look: bool,
     tokens: u64,
@@ -184,13 +192,15 @@ enum Rate {
 }
 
 #[derive(Debug)]
-struct Victim<B> {
+pub(crate) struct Victim<B> {
     segment: SealedSegment,
     home: FrameHome,
+    /// It is one of a log that this one continues, and leaves with it.
+    is_inherited: bool,
     /// No segment stood before it when it was picked, and none comes.
     is_oldest: bool,
     /// The frame that is judged next, and how far its body is judged.
-    offset: u64,
+    pub(crate) offset: u64,
     judged_bytes: usize,
     /// Since when the log has had no room for the next copy.
     blocked_since_us: Option<u64>,
@@ -251,11 +261,37 @@ const STEP_PARTS: usize = 2048;
 const BLOCKED_US_MAX: u64 = 10_000;
 /// Between two looks at all segments, in microseconds.
 const LOOK_US: u64 = 10_000;
+/// As long between two looks whether there is room to rewrite what is inherited, in microseconds.
+const INHERITED_LOOK_US: u64 = 100_000;
 /// Bytes of segments that one byte of commits lets cleaning go through, at most. A segment that is
 /// nine tenths full of what counts takes ten of its kind to give back one.
 const CREDIT_FACTOR: u64 = 10;
 /// What may be saved up for one burst, in bytes.
 const BURST_BYTES: i64 = 1 << 20;
+
+impl<B> Victim<B> {
+    fn new(segment: SealedSegment, home: FrameHome, is_oldest: bool) -> Self {
+        Victim {
+            segment,
+            home,
+            is_inherited: false,
+            is_oldest,
+            offset: BLOCK_BYTES as u64,
+            judged_bytes: 0,
+            blocked_since_us: None,
+            resume_us: 0,
+            is_memory_short: false,
+            intact_offset: None,
+            has_failed: false,
+            chunk_bytes: 0,
+            chunk: Chunk::Missing(0),
+        }
+    }
+
+    pub(crate) fn end_offset(&self) -> u64 {
+        self.segment.end.end_offset
+    }
+}
 
 impl<B> Cleaner<B> {
     pub(crate) fn new() -> Self {
@@ -273,6 +309,8 @@ impl<B> Cleaner<B> {
             credited_bytes: 0,
             has_looked: false,
             is_hopeless: false,
+            was_inherited: false,
+            inherited_look_us: 0,
             must_look: true,
             tokens: 0,
             counters: CleaningCounters::default(),
@@ -340,8 +378,17 @@ impl<P: Blocks> Store<P> {
                 _ => Some((cleaner.budget_us + 500).max(victim.resume_us)),
             },
             Some(_) => None,
-            None => cleaner.must_look.then_some(cleaner.next_look_us),
+            None => {
+                let look_us = cleaner.must_look.then_some(cleaner.next_look_us);
+                let inherited_us = self.inheritance.next().map(|_| cleaner.inherited_look_us);
+                look_us.into_iter().chain(inherited_us).min()
+            }
         }
+    }
+
+    /// Whether it is time to look once more if there is room to rewrite what is inherited.
+    fn is_inherited_due(&self, now_us: u64) -> bool {
+        self.inheritance.next().is_some() && now_us >= self.cleaner.inherited_look_us
     }
 
     /// The next file that may be removed, because the log tells durably that it is released.
@@ -378,12 +425,16 @@ impl<P: Blocks> Store<P> {
         self.apply_moves();
         self.cleaner.refill(now_us);
         let is_low = self.log().is_low();
+        if is_low {
+            self.give_way();
+        }
         if self.cleaner.victim.is_none()
-            && (self.cleaner.must_look || is_low)
+            && (self.cleaner.must_look || is_low || self.is_inherited_due(now_us))
             && now_us >= self.cleaner.next_look_us
         {
             self.cleaner.next_look_us = now_us + if is_low { LOOK_US / 10 } else { LOOK_US };
             self.look();
+            self.cleaner.inherited_look_us = now_us + INHERITED_LOOK_US;
         }
         if self.cleaner.budget_bytes >= 0
             && let Some(mut victim) = self.cleaner.victim.take()
@@ -437,6 +488,16 @@ impl<P: Blocks> Store<P> {
                 victim.chunk = Chunk::Missing(victim.chunk_bytes);
             }
             _ => self.give_up(),
+        }
+    }
+
+    /// When the disk is full, own segments give room back and inherited ones only take it.
+    fn give_way(&mut self) {
+        let is_idle = |victim: &mut Victim<P::Block>| {
+            victim.is_inherited && !matches!(victim.chunk, Chunk::Reading(_))
+        };
+        if let Some(victim) = self.cleaner.victim.take_if(is_idle) {
+            self.inheritance.put_back(&victim);
         }
     }
 
@@ -583,23 +644,34 @@ impl<P: Blocks> Store<P> {
                 <= (durable_end.segment_sequence, durable_end.end_offset)
         });
         self.cleaner.is_hopeless = picked.is_none() && is_settled && !self.seal_wasted();
+        let must_make_room = self.log().is_low() || self.log().has_most_segments();
+        let goes_before = picked.is_none() || !self.cleaner.was_inherited;
+        if !must_make_room && goes_before && self.take_inherited() {
+            if rate == Rate::Bytes(0) || rate == Rate::Unbounded {
+                self.cleaner.rate = Rate::Bytes(self.cleaner.config.bytes_per_s);
+            }
+            return;
+        }
+        self.cleaner.was_inherited = false;
         if let Some((segment, is_oldest)) = picked {
             self.cleaner.credit_bytes -= segment.file_bytes;
-            self.cleaner.victim = Some(Victim {
-                segment,
-                home: self.log().home_of(&segment),
-                is_oldest,
-                offset: BLOCK_BYTES as u64,
-                judged_bytes: 0,
-                blocked_since_us: None,
-                resume_us: 0,
-                is_memory_short: false,
-                intact_offset: None,
-                has_failed: false,
-                chunk_bytes: 0,
-                chunk: Chunk::Missing(0),
-            });
+            let home = self.log().home_of(&segment);
+            self.cleaner.victim = Some(Victim::new(segment, home, is_oldest));
         }
+    }
+
+    /// Goes on with the inherited segments, if there are any. Commits need not earn that: each is gone
+    /// through once. They vanish all at once, so an older part of a deleted key never stays behind.
+    fn take_inherited(&mut self) -> bool {
+        let Some((inherited, offset)) = self.inheritance.next() else {
+            return false;
+        };
+        let mut victim = Victim::new(inherited.segment, inherited.home, true);
+        victim.is_inherited = true;
+        victim.offset = offset.max(victim.offset);
+        self.cleaner.victim = Some(victim);
+        self.cleaner.was_inherited = true;
+        true
     }
 
     /// When the disk is full and nothing sealed can be cleaned, what could be may be the open segment
@@ -669,7 +741,7 @@ impl<P: Blocks> Store<P> {
                 continue;
             }
             let live = self.live.of(segment.file);
-            let is_oldest = at == 0;
+            let is_oldest = at == 0 && !self.has_older();
             let kept = live.parts + if is_oldest { 0 } else { live.tombstones };
             let gain = segment.file_bytes.saturating_sub(kept);
             let is_crowded = is_oldest && tombstone_bytes > total_bytes / 8 && !is_low;
@@ -689,7 +761,13 @@ impl<P: Blocks> Store<P> {
                 best = Some((score, at));
             }
         }
-        (rate, best.map(|(_, at)| (segments[at], at == 0)))
+        let picked = best.map(|(_, at)| (segments[at], at == 0 && !self.has_older()));
+        (rate, picked)
+    }
+
+    /// Whether inherited parts stand before the first segment.
+    fn has_older(&self) -> bool {
+        self.is_inheriting() && !is_planted(Bug::OwnTombstoneDropped)
     }
 
     /// Goes on with the segment that is cleaned; `false` when it is released or given up.
@@ -712,7 +790,10 @@ impl<P: Blocks> Store<P> {
                     self.tell_damaged(victim);
                     return false;
                 }
-                self.log_mut().release(segment.end.sequence);
+                match victim.is_inherited {
+                    true => self.inheritance.passed(),
+                    false => self.log_mut().release(segment.end.sequence),
+                }
                 self.cleaner.counters.segments += 1;
                 return false;
             }
@@ -842,7 +923,12 @@ impl<P: Blocks> Store<P> {
                     if step.bytes < copy_bytes && step.bytes < STEP_BYTES {
                         return (at, JudgeEnd::StepDone);
                     }
-                    if self.log_mut().room(Purpose::Clean, copy_bytes) != Room::Yes {
+                    // What leaves no segment nearer to its release has no claim to the last spares.
+                    let purpose = match victim.is_inherited {
+                        true => Purpose::Grow,
+                        false => Purpose::Clean,
+                    };
+                    if self.log_mut().room(purpose, copy_bytes) != Room::Yes {
                         return (at, JudgeEnd::NoRoom);
                     }
                     let is_crowded = self.is_crowded(part.slot(), hash_of(part.key()), place);
@@ -917,8 +1003,16 @@ impl<P: Blocks> Store<P> {
     }
 
     fn tell_damaged(&mut self, victim: &Victim<P::Block>) {
+        if victim.is_inherited {
+            self.inheritance.put_back(victim);
+            self.cleaner.must_look = true;
+            if !self.inheritance.failed() {
+                return;
+            }
+        } else {
+            self.cleaner.avoided.push(victim.segment.end.sequence);
+        }
         self.cleaner.counters.damaged += 1;
-        self.cleaner.avoided.push(victim.segment.end.sequence);
         self.cleaner.damaged.push(Damaged {
             file: victim.segment.file,
             offset: victim.offset,

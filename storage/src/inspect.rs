@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 
 use crate::frame::FrameKind;
 use crate::io::{FileId, SegmentSource};
+use crate::layout::Layout;
 use crate::log::Lsn;
 use crate::record::PartKind;
 use crate::recovery::{
-    Event, FileKind, RecoveryError, Segment, TornTail, classify, replay, settle_contents,
+    Event, FileKind, RecoveryError, Segment, TornTail, classify, replay, replay_ended,
+    settle_contents,
 };
 use crate::segment::Owner;
 
@@ -19,7 +21,7 @@ pub struct Report {
     pub spares: Vec<(FileId, u64)>,
     /// Files that a crash tore when they were about to be taken into use.
     pub torn_activations: Vec<FileId>,
-    /// Files of segments that their log has released; a start removes them.
+    /// Files of segments that their log has released, and of void logs; a start removes them.
     pub released: Vec<FileId>,
     /// The logs by number.
     pub logs: BTreeMap<u64, LogReport>,
@@ -71,6 +73,16 @@ pub fn inspect(
     owner: Option<Owner>,
     show: &mut dyn FnMut(&Event<'_>),
 ) -> Report {
+    inspect_laid_out(source, owner, &Layout::new(u16::MAX), show)
+}
+
+/// As [`inspect`]: inherited logs must end where `layout` tells, and of void ones nothing is read.
+pub fn inspect_laid_out(
+    source: &mut impl SegmentSource,
+    owner: Option<Owner>,
+    layout: &Layout,
+    show: &mut dyn FnMut(&Event<'_>),
+) -> Report {
     let mut report = Report::default();
     let mut files = match source.files() {
         Ok(files) => files,
@@ -87,11 +99,17 @@ pub fn inspect(
         match classify(source, file, file_bytes, owner) {
             Ok(FileKind::Spare | FileKind::ReusedSpare) => report.spares.push((file, file_bytes)),
             Ok(FileKind::TornActivation) => report.torn_activations.push(file),
+            Ok(FileKind::Segment(segment)) if layout.is_void(segment.header.log_id) => {
+                report.released.push(file);
+            }
             Ok(FileKind::Segment(segment)) => {
                 logs.entry(segment.header.log_id).or_default().push(segment);
             }
             Err(error) => report.damage.push(error),
         }
+    }
+    for inherited in &layout.inherited {
+        logs.entry(inherited.log_id).or_default();
     }
     for (log_id, mut segments) in logs {
         let mut log = LogReport {
@@ -111,11 +129,15 @@ pub fn inspect(
                 segments.truncate(good);
             }
         }
-        let found = replay(source, &segments, &mut |event| {
+        let mut see = |event: Event<'_>| {
             log.count(&event);
             show(&event);
             Ok(())
-        });
+        };
+        let found = match layout.end_of(log_id) {
+            Some(end) => replay_ended(source, &segments, log_id, end, &mut see),
+            None => replay(source, &segments, &mut see),
+        };
         match found {
             Ok(found) => log.torn = found.torn,
             Err(error) => report.damage.push(error),

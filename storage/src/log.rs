@@ -329,6 +329,8 @@ pub struct Log<P: Blocks> {
     position: Option<LogPosition>,
     /// A durable frame tells a release.
     tells_released: bool,
+    /// What was taken over from other logs is told by no durable frame of this one.
+    owes_contents: bool,
     written: Lsn,
     sealed: Lsn,
     appended: Lsn,
@@ -397,6 +399,7 @@ impl<P: Blocks> Log<P> {
             durable_end: (start.last_sequence, start.end_offset),
             position,
             tells_released,
+            owes_contents: false,
             written: start.last_lsn,
             sealed: start.last_lsn,
             appended: start.last_lsn,
@@ -411,6 +414,28 @@ impl<P: Blocks> Log<P> {
             batches: Histogram::default(),
             flushes_us: Histogram::default(),
         }
+    }
+
+    /// Goes on behind another log too, which vanishes some day: how far its versions and its time have
+    /// gone is told by a contents frame then, and every segment begins with one from now on.
+    pub fn inherit(&mut self, other: &History, time_ms: u64) {
+        assert!(self.segment.is_none(), "before anything is appended");
+        let own = &mut self.history;
+        let mut is_told = other.epoch_max <= own.epoch_max && time_ms <= self.time_ms;
+        for (last, &found) in own.sequences.iter_mut().zip(other.sequences.iter()) {
+            is_told &= found <= *last;
+            *last = (*last).max(found);
+        }
+        own.epoch_max = own.epoch_max.max(other.epoch_max);
+        own.has_released = true;
+        self.time_ms = self.time_ms.max(time_ms);
+        self.owes_contents |= !is_told;
+    }
+
+    /// Whether what was taken over by [`Log::inherit`] would be forgotten with the other logs.
+    #[must_use]
+    pub fn owes_contents(&self) -> bool {
+        self.owes_contents
     }
 
     /// Whether a record of `bytes`, at most `record_bytes_max`, can be appended now; opens a frame
@@ -1329,9 +1354,10 @@ impl<P: Blocks> Log<P> {
         self.emit_waiting(now_us, io);
     }
 
-    /// Whether the next segment is wanted now, for the sake of what its header proves.
+    /// Whether the next segment is wanted now, for the sake of what its first frames prove.
     fn must_prove_start(&self) -> bool {
-        self.before.is_unproven && !self.spares.is_empty() && !self.closing
+        let has_news = self.before.is_unproven || self.owes_contents;
+        has_news && !self.spares.is_empty() && !self.closing
     }
 
     /// Moves `written` and `durable` over the entries that are done, oldest first.
@@ -1345,7 +1371,10 @@ impl<P: Blocks> Log<P> {
                 let end_offset = write.offset + u64::from(write.len);
                 self.durable_end = (home.segment_sequence, end_offset);
             }
-            self.tells_released |= matches!(write.frame, Some((_, FrameKind::Contents)));
+            if matches!(write.frame, Some((_, FrameKind::Contents))) {
+                self.tells_released = true;
+                self.owes_contents = false;
+            }
             if let Some((home, _)) = write.frame
                 && self.position.is_none_or(|position| {
                     // A segment counts from its first record on: without one its file may go.

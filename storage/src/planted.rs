@@ -232,6 +232,19 @@ bugs! {
     ScanTrustsOldOrder = "scan-trusts-old-order",
     /// A scan ends with the keys of one shard.
     ScanEndsWithShard = "scan-ends-with-shard",
+
+    // Planted with inherited logs.
+
+    /// Inherited logs vanish when the first shard has taken them over.
+    GoneBeforeAll = "gone-before-all",
+    /// Cleaning takes its first own segment for the oldest although inherited ones are there.
+    OwnTombstoneDropped = "own-tombstone-dropped",
+    /// Versions begin anew behind inherited logs.
+    SequencesNotTakenOver = "sequences-not-taken-over",
+    /// Nobody checks where an inherited log ends.
+    InheritedEndUnchecked = "inherited-end-unchecked",
+    /// A shard has taken over although what replaces inherited parts is not durable.
+    TakenOverUndurable = "taken-over-undurable",
 }
 
 #[cfg(feature = "planted")]

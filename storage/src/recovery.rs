@@ -16,6 +16,7 @@ use std::io;
 use crate::contents::{Contents, History, SealedSegment, SegmentEnd};
 use crate::frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, FrameHome, FrameKind};
 use crate::io::{BLOCK_BYTES, FileId, SegmentSource};
+use crate::layout::Layout;
 use crate::log::{LogPosition, LogStart, Lsn, Place};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PartError, PartKind, PartView};
@@ -49,6 +50,8 @@ pub struct Survey {
     /// removed, but not before the file that tells so is synced: what was read of it may only have
     /// been in memory.
     pub released: BTreeMap<u64, Vec<FileId>>,
+    /// Files of logs that are void; they are to be deleted.
+    pub void: Vec<FileId>,
     /// Files that hold nothing and may be taken into use, with their lengths.
     pub spares: Vec<(FileId, u64)>,
     /// Files that were torn when they were about to be taken into use, and those that served before and
@@ -137,6 +140,15 @@ pub enum RecoveryError {
     },
     /// Something that was durable is not what was written.
     Corrupt(Corruption),
+    /// The last segments of an inherited log are missing.
+    EndMissing {
+        /// The log.
+        log_id: u64,
+        /// The first record that may be missing.
+        lsn_from: Lsn,
+        /// Where it must end.
+        end: SegmentEnd,
+    },
 }
 
 /// Damage, with what it puts at risk.
@@ -199,6 +211,15 @@ impl fmt::Display for RecoveryError {
                 file.0
             ),
             RecoveryError::Corrupt(corruption) => corruption.fmt(f),
+            RecoveryError::EndMissing {
+                log_id,
+                lsn_from,
+                end,
+            } => write!(
+                f,
+                "the end of log {log_id} is missing: IDENTITY tells that its last segment is {} and its last record LSN {} (records from LSN {} on)",
+                end.sequence, end.last_lsn.0, lsn_from.0
+            ),
         }
     }
 }
@@ -214,6 +235,7 @@ impl RecoveryError {
             RecoveryError::Foreign { .. } => Some(Row::Foreign),
             RecoveryError::Version { .. } => Some(Row::OtherFormat),
             RecoveryError::Corrupt(corruption) => Some(corruption.row),
+            RecoveryError::EndMissing { .. } => Some(Row::SegmentMissing),
         }
     }
 }
@@ -232,6 +254,18 @@ impl fmt::Display for Hex<'_> {
 /// [`RecoveryError`] for a file that cannot be read, is not of `owner`, has another version, or is
 /// damaged although it must have been durable; and for a gap in a log.
 pub fn survey(source: &mut impl SegmentSource, owner: Owner) -> Result<Survey, RecoveryError> {
+    survey_laid_out(source, owner, &Layout::new(u16::MAX))
+}
+
+/// As [`survey`]; of void logs nothing but the files is told.
+///
+/// # Errors
+/// As for [`survey`].
+pub fn survey_laid_out(
+    source: &mut impl SegmentSource,
+    owner: Owner,
+    layout: &Layout,
+) -> Result<Survey, RecoveryError> {
     let mut files = source
         .files()
         .map_err(|error| RecoveryError::Read { file: None, error })?;
@@ -250,6 +284,9 @@ pub fn survey(source: &mut impl SegmentSource, owner: Owner) -> Result<Survey, R
             FileKind::TornActivation => {
                 survey.rows.insert(Row::TornActivation);
                 survey.torn_activations.push(file);
+            }
+            FileKind::Segment(segment) if layout.is_void(segment.header.log_id) => {
+                survey.void.push(file);
             }
             FileKind::Segment(segment) => survey
                 .logs
@@ -554,6 +591,58 @@ pub fn recover(
     })
 }
 
+/// Replays one log that was proved to end at `end`, as [`recover`] does: also its last segment must
+/// reach exactly that.
+///
+/// # Errors
+/// As for [`recover`].
+pub fn recover_ended(
+    source: &mut impl SegmentSource,
+    segments: &[Segment],
+    log_id: u64,
+    end: SegmentEnd,
+    visit: &mut dyn FnMut(&PartView<'_>, Place) -> io::Result<()>,
+) -> Result<Recovered, RecoveryError> {
+    replay_ended(source, segments, log_id, end, &mut |event| match event {
+        Event::Part(part, place) => visit(&part, place),
+        Event::Segment(_) | Event::Frame(..) => Ok(()),
+    })
+}
+
+/// As [`replay`] for a log whose end is known.
+pub(crate) fn replay_ended(
+    source: &mut impl SegmentSource,
+    segments: &[Segment],
+    log_id: u64,
+    end: SegmentEnd,
+    visit: &mut dyn FnMut(Event<'_>) -> io::Result<()>,
+) -> Result<Recovered, RecoveryError> {
+    if is_planted(Bug::InheritedEndUnchecked) {
+        return replay(source, segments, visit);
+    }
+    let last = segments.last();
+    if last.is_none_or(|last| last.header.sequence < end.sequence) {
+        return Err(RecoveryError::EndMissing {
+            log_id,
+            lsn_from: last.map_or(Lsn(1), |last| last.header.first_lsn),
+            end,
+        });
+    }
+    let is_behind = |segment: &&Segment| segment.header.sequence > end.sequence;
+    if let Some(behind) = segments.iter().find(is_behind) {
+        return Err(RecoveryError::Corrupt(Corruption {
+            row: Row::HeaderContradicts,
+            log_id: Some(log_id),
+            file: behind.file,
+            offset: 0,
+            lsn_from: behind.header.first_lsn,
+            lsn_to: None,
+            cause: "it stands behind the end of its log that IDENTITY tells",
+        }));
+    }
+    replay_behind(source, segments, (None, Some(end)), visit)
+}
+
 /// Replays one log behind the position of a snapshot that fits it, as [`recover`] does all of it. What
 /// stands before is not read: of those segments only headers and lengths are compared. None if the
 /// log ends before the last record that the snapshot may have seen.
@@ -569,20 +658,25 @@ pub fn recover_behind(
     let mut is_left_out = false;
     let snapshot = Some((header, footer));
     let to = footer.to;
-    let recovered = replay_behind(source, segments, snapshot, &mut |event| match event {
-        Event::Part(part, _)
-            if is_planted(Bug::SkipTailTombstones) && part.kind() == PartKind::Tombstone =>
-        {
-            Ok(())
-        }
-        Event::Part(..) if is_left_out => Ok(()),
-        Event::Part(part, place) => visit(&part, place),
-        Event::Frame(_, frame) => {
-            is_left_out = is_planted(Bug::ReplayFromTo) && frame.end_lsn() <= Lsn(to.0 + 1);
-            Ok(())
-        }
-        Event::Segment(_) => Ok(()),
-    })?;
+    let recovered = replay_behind(
+        source,
+        segments,
+        (snapshot, None),
+        &mut |event| match event {
+            Event::Part(part, _)
+                if is_planted(Bug::SkipTailTombstones) && part.kind() == PartKind::Tombstone =>
+            {
+                Ok(())
+            }
+            Event::Part(..) if is_left_out => Ok(()),
+            Event::Part(part, place) => visit(&part, place),
+            Event::Frame(_, frame) => {
+                is_left_out = is_planted(Bug::ReplayFromTo) && frame.end_lsn() <= Lsn(to.0 + 1);
+                Ok(())
+            }
+            Event::Segment(_) => Ok(()),
+        },
+    )?;
     Ok((recovered.start.last_lsn >= to).then_some(recovered))
 }
 
@@ -603,13 +697,16 @@ pub(crate) fn replay(
     segments: &[Segment],
     visit: &mut dyn FnMut(Event<'_>) -> io::Result<()>,
 ) -> Result<Recovered, RecoveryError> {
-    replay_behind(source, segments, None, visit)
+    replay_behind(source, segments, (None, None), visit)
 }
 
 fn replay_behind(
     source: &mut impl SegmentSource,
     segments: &[Segment],
-    snapshot: Option<(&SnapshotHeader, &SnapshotFooter)>,
+    (snapshot, end): (
+        Option<(&SnapshotHeader, &SnapshotFooter)>,
+        Option<SegmentEnd>,
+    ),
     visit: &mut dyn FnMut(Event<'_>) -> io::Result<()>,
 ) -> Result<Recovered, RecoveryError> {
     let mut found = Recovered::default();
@@ -639,7 +736,10 @@ fn replay_behind(
                 });
                 replay.earlier_segment(segment, told)?;
             }
-            None => replay.last_segment(segment)?,
+            None => match end {
+                Some(end) => replay.earlier_segment(segment, end)?,
+                None => replay.last_segment(segment)?,
+            },
         }
         let has_contents = replay.has_contents;
         let found = &mut replay.found;
@@ -648,7 +748,7 @@ fn replay_behind(
         let is_cut = earlier
             .next_back()
             .is_some_and(|last| last.file_bytes < last.header.segment_bytes);
-        if found.start.last_lsn > before.last_lsn {
+        if found.start.last_lsn > before.last_lsn || end.is_some() {
             found.last_file = Some(segment.file);
         } else if index + 1 == segments.len()
             && (before.is_unproven

@@ -15,16 +15,17 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 
-use crate::contents::Contents;
+use crate::contents::{Contents, SegmentEnd};
 use crate::frame::{
     FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, FrameHome, FrameKind, padded_bytes,
 };
 use crate::io::{BLOCK_BYTES, FileId, SegmentSource};
+use crate::layout::{InheritedEnd, Layout};
 use crate::log::{LogStart, Lsn};
 use crate::record::{PART_HEADER_BYTES, PARTS_MAX, PartError, PartView, part_bytes, read_u32};
 use crate::recovery::{
     Corruption, FileKind, RecoveryError, Row, Segment, classify, count_records, is_sound, recover,
-    survey, told_salt,
+    recover_ended, survey_laid_out, told_salt,
 };
 use crate::segment::{Owner, SEGMENT_BYTES_MAX, SegmentHeader};
 use crate::spare::holds_frame_of;
@@ -249,10 +250,22 @@ fn within(start: u64, at: u64) -> usize {
 /// # Errors
 /// The files cannot be listed.
 pub fn plan(source: &mut impl SegmentSource, owner: Owner) -> io::Result<Plan> {
+    plan_laid_out(source, owner, &Layout::new(u16::MAX))
+}
+
+/// As [`plan`]: inherited logs must end where `layout` tells, and void ones need no repair.
+///
+/// # Errors
+/// As for [`plan`].
+pub fn plan_laid_out(
+    source: &mut impl SegmentSource,
+    owner: Owner,
+    layout: &Layout,
+) -> io::Result<Plan> {
     let mut files = source.files()?;
     // What a start serves needs no repair, and what it refuses does: the start decides, not what is
     // looked at below with more or less care.
-    if attempt(source, owner, &Plan::default()).is_ok() {
+    if attempt(source, owner, layout, &Plan::default()).is_ok() {
         return Ok(Plan::default());
     }
     files.sort_unstable();
@@ -267,11 +280,14 @@ pub fn plan(source: &mut impl SegmentSource, owner: Owner) -> io::Result<Plan> {
         planner.sort(file, file_bytes);
     }
     for (log_id, places) in std::mem::take(&mut planner.logs) {
-        planner.log(log_id, places);
+        if !layout.is_void(log_id) {
+            planner.log(log_id, places, layout.end_of(log_id));
+        }
     }
     let mut plan = planner.plan;
     if plan.beyond.is_empty() {
-        plan.beyond.extend(attempt(source, owner, &plan).err());
+        plan.beyond
+            .extend(attempt(source, owner, layout, &plan).err());
     }
     Ok(plan)
 }
@@ -280,12 +296,19 @@ pub fn plan(source: &mut impl SegmentSource, owner: Owner) -> io::Result<Plan> {
 fn attempt(
     source: &mut impl SegmentSource,
     owner: Owner,
+    layout: &Layout,
     plan: &Plan,
 ) -> Result<(), RecoveryError> {
     let mut repaired = Repaired { source, plan };
-    let survey = survey(&mut repaired, owner)?;
-    for segments in survey.logs.values() {
-        recover(&mut repaired, segments, &mut |_, _| Ok(()))?;
+    let survey = survey_laid_out(&mut repaired, owner, layout)?;
+    for (&log_id, segments) in &survey.logs {
+        if layout.end_of(log_id).is_none() {
+            recover(&mut repaired, segments, &mut |_, _| Ok(()))?;
+        }
+    }
+    for &InheritedEnd { log_id, end } in &layout.inherited {
+        let segments = survey.logs.get(&log_id).map_or(&[][..], Vec::as_slice);
+        recover_ended(&mut repaired, segments, log_id, end, &mut |_, _| Ok(()))?;
     }
     Ok(())
 }
@@ -577,7 +600,7 @@ impl<S: SegmentSource> Planner<'_, S> {
     }
 
     /// Walks along a log as recovery would, and mends what stands in its way.
-    fn log(&mut self, log_id: u64, places: BTreeMap<u64, Vec<Claim>>) {
+    fn log(&mut self, log_id: u64, places: BTreeMap<u64, Vec<Claim>>, log_end: Option<SegmentEnd>) {
         let mut claims: BTreeMap<u64, Claim> = BTreeMap::new();
         for (sequence, rivals) in places {
             if let Some(claim) = self.choose(rivals) {
@@ -610,7 +633,13 @@ impl<S: SegmentSource> Planner<'_, S> {
             let sequence = expected.next().expect("sequences do not end");
             let next = sequence.checked_add(1).and_then(|next| claims.get(&next));
             let told = match listed.iter().find(|end| end.sequence == sequence) {
-                _ if sequence == last => Told::Last,
+                _ if sequence == last => match log_end {
+                    Some(end) if end.sequence == sequence => Told::Exactly {
+                        offset: end.end_offset,
+                        lsn: end.last_lsn,
+                    },
+                    _ => Told::Last,
+                },
                 Some(end) => Told::Exactly {
                     offset: end.end_offset,
                     lsn: end.last_lsn,

@@ -17,6 +17,7 @@ use crate::cache::{Cache, Cell};
 use crate::cleaning::{Cleaner, Live};
 use crate::clock::Clock;
 use crate::index::{Candidate, CellId, Cursor, Home, Index, PackedPlace, Position};
+use crate::inheritance::Inheritance;
 use crate::io::{BLOCK_BYTES, Blocks, Io, IoToken};
 use crate::log::{Log, Lsn, Place, Purpose, Room};
 use crate::planted::{Bug, is_planted};
@@ -80,6 +81,7 @@ pub struct Store<P: Blocks> {
     pub(crate) live: Live,
     pub(crate) cleaner: Cleaner<P::Block>,
     pub(crate) scrub: Scrub,
+    pub(crate) inheritance: Inheritance,
     epoch: u32,
     sequences: Box<Sequences>,
     clock: Clock,
@@ -118,6 +120,7 @@ impl<P: Blocks> Store<P> {
             live: memory.live,
             cleaner: Cleaner::new(),
             scrub: Scrub::default(),
+            inheritance: Inheritance::default(),
             epoch,
             sequences: Box::new(sequences),
             clock: Clock::new(memory.time_ms),
@@ -322,6 +325,19 @@ impl<P: Blocks> Store<P> {
     pub fn has_room_to_read(&self, bytes: usize) -> bool {
         // Room that is free in pages does not keep it back: it may be held by what waits for this read.
         self.cache.used_bytes().saturating_add(bytes) <= self.bounds.cells_in_a_turn
+    }
+
+    /// Versions go on behind these.
+    pub(crate) fn raise_sequences(&mut self, found: &Sequences) {
+        for (last, &found) in self.sequences.iter_mut().zip(found) {
+            *last = (*last).max(found);
+        }
+    }
+
+    /// The last sequence given out in each partition.
+    #[must_use]
+    pub fn sequences(&self) -> &Sequences {
+        &self.sequences
     }
 
     pub(crate) fn take_block(&mut self, bytes: usize) -> Option<P::Block> {

@@ -65,6 +65,8 @@ pub fn restore(
         node_id,
         incarnation,
         log_count: manifest.log_count,
+        first_log: manifest.logs.first().map_or(1, |log| log.log_id.max(1)),
+        inherited: Vec::new(),
         segment_bytes: manifest.segment_bytes,
         created_ms: now_ms,
         // The first start chooses it: no snapshot comes along.

@@ -9,11 +9,12 @@ use penstock_runtime::directory::{Directory, DirectoryError};
 use penstock_runtime::repair::{carry_out, lost_text};
 use penstock_runtime::snapshot::read_at;
 use penstock_shard::shard::hash_check;
-use penstock_storage::inspect::{LogReport, Report, inspect};
+use penstock_storage::inspect::{LogReport, Report, inspect_laid_out};
+use penstock_storage::layout::Layout;
 use penstock_storage::log::Lsn;
 use penstock_storage::record::PartKind;
-use penstock_storage::recovery::{Event, Segment, survey};
-use penstock_storage::repair::plan;
+use penstock_storage::recovery::{Event, Segment, survey_laid_out};
+use penstock_storage::repair::plan_laid_out;
 use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::{
     Coverage, SnapshotError, SnapshotFooter, SnapshotName, SnapshotReader,
@@ -66,7 +67,11 @@ impl InspectArgs {
     /// Prints the plan; carries it out if all that it gives up was accepted.
     fn repair(&self, directory: &Directory) -> Result<(), Failure> {
         let failed = |error| Failure::usage(format_args!("cannot repair: {error}"));
-        let planned = || plan(&mut directory.segments().reader(), owner_of(directory));
+        let layout = layout_of(directory)?;
+        let planned = || {
+            let mut source = directory.segments().reader();
+            plan_laid_out(&mut source, owner_of(directory), &layout)
+        };
         let plan = planned().map_err(failed)?;
         let mut out = Output::stdout();
         if !plan.is_needed() {
@@ -149,7 +154,15 @@ fn report(directory: &Directory, dump: bool) -> Result<(), Failure> {
         count(identity.log_count.into(), "log"),
     ));
     let mut source = directory.segments().reader();
-    let report = inspect(&mut source, Some(owner_of(directory)), &mut |event| {
+    let layout = layout_of(directory)?;
+    for log in &layout.inherited {
+        out.line(format_args!(
+            "log {} is inherited from an earlier number of shards and ends with segment {} at offset {}, LSN {}",
+            log.log_id, log.end.sequence, log.end.end_offset, log.end.last_lsn.0
+        ));
+    }
+    let owner = Some(owner_of(directory));
+    let report = inspect_laid_out(&mut source, owner, &layout, &mut |event| {
         if dump {
             show(&mut out, event);
         }
@@ -157,7 +170,7 @@ fn report(directory: &Directory, dump: bool) -> Result<(), Failure> {
     summarize(&mut out, &report);
     if !report.damage.is_empty() {
         // The reading of a log ends at its first damage; a plan to mend it looks behind.
-        match plan(&mut source, owner_of(directory)) {
+        match plan_laid_out(&mut source, owner_of(directory), &layout) {
             Ok(plan) => {
                 out.line(format_args!("all that a repair would find:"));
                 for damage in &plan.damages {
@@ -205,6 +218,17 @@ fn parse_loss(text: &str) -> Result<String, String> {
 
 /// Lost parts that are printed for one damage, at most; the manifest names more.
 const PARTS_SHOWN_MAX: usize = 20;
+
+fn layout_of(directory: &Directory) -> Result<Layout, Failure> {
+    let identity = directory.identity();
+    identity.layout().ok_or_else(|| {
+        Failure::no(format_args!(
+            "{}: IDENTITY tells of {} shards, and no node has so many",
+            directory.path().display(),
+            identity.log_count
+        ))
+    })
+}
 
 fn owner_of(directory: &Directory) -> Owner {
     let identity = directory.identity();
@@ -276,7 +300,11 @@ fn show_snapshots(out: &mut Output<impl Write>, directory: &Directory) {
         }
     };
     names.sort_unstable();
-    let survey = survey(&mut directory.segments().reader(), owner_of(directory));
+    let Ok(layout) = layout_of(directory) else {
+        return;
+    };
+    let mut source = directory.segments().reader();
+    let survey = survey_laid_out(&mut source, owner_of(directory), &layout);
     for (name, bytes) in names {
         let segments = survey
             .as_ref()

@@ -125,7 +125,8 @@ impl Penstock {
         })
     }
 
-    /// Opens a data directory of one shard and runs it on the calling thread. See [`Local`].
+    /// Opens a data directory and runs it on the calling thread, as one shard: one that has more is changed
+    /// to one. See [`Local`].
     ///
     /// # Errors
     /// As for [`Penstock::open`].

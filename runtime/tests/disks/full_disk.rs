@@ -87,6 +87,7 @@ fn a_full_disk_is_told_to_who_asks_and_the_file_comes_when_there_is_room() {
                 break;
             }
             SpareOutcome::Failed(error) => panic!("{error}"),
+            SpareOutcome::InheritedGone => panic!("nothing is inherited"),
         }
     }
 }

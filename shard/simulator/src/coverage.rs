@@ -115,6 +115,14 @@ kinds! {
     SnapshotRot,
     /// The newest snapshot is gone.
     SnapshotLost,
+    /// A start has another number of shards.
+    ShardsChanged,
+    /// A start has another number of shards while logs of an earlier one are still inherited.
+    ShardsChangedAgain,
+    /// All shards have taken over what they inherited.
+    InheritedGone,
+    /// A start finds segments of a log that was rewritten.
+    VoidLog,
 }
 
 kinds! {

@@ -4,6 +4,7 @@
 use penstock_storage::contents::Contents;
 use penstock_storage::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use penstock_storage::io::{BLOCK_BYTES, FileId};
+use penstock_storage::layout::Layout;
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
 use penstock_storage::spare::{SpareHeader, holds_frame_of};
 
@@ -38,7 +39,9 @@ struct Segment {
     end: usize,
 }
 
-fn header_of(image: &[u8]) -> Option<SegmentHeader> {
+/// The header of a segment, if it checks.
+#[must_use]
+pub fn header_of(image: &[u8]) -> Option<SegmentHeader> {
     match SegmentHeader::read(image.first_chunk::<BLOCK_BYTES>()?) {
         FirstBlock::Segment(header) => Some(header),
         _ => None,
@@ -84,7 +87,7 @@ fn read_segment(file: FileId, image: &[u8]) -> Option<Segment> {
 }
 
 /// The segments of all logs as they should be, by log and place in it.
-fn segments(disk: &Disk) -> Vec<Segment> {
+fn segments(disk: &Disk, layout: &Layout) -> Vec<Segment> {
     let mut found: Vec<Segment> = disk
         .images()
         .filter(|(file, _)| !disk.strangers.contains(file))
@@ -112,6 +115,7 @@ fn segments(disk: &Disk) -> Vec<Segment> {
                 .filter_map(|(file, image)| read_segment(*file, image)),
         )
         .collect();
+    found.retain(|segment| !layout.is_void(segment.header.log_id));
     found.sort_by_key(|segment| (segment.header.log_id, segment.header.sequence));
     found
 }
@@ -141,11 +145,11 @@ fn released(all: &[Segment], disk: &Disk) -> Vec<FileId> {
 
 /// What a start must make of the disk as it is.
 #[must_use]
-pub fn expected(disk: &Disk) -> Expected {
+pub fn expected(disk: &Disk, layout: &Layout) -> Expected {
     if !disk.strangers.is_empty() {
         return Expected::Refusal;
     }
-    let all = segments(disk);
+    let all = segments(disk, layout);
     let released = released(&all, disk);
     let mut verdict = Expected::Harmless;
     for (index, segment) in all.iter().enumerate() {
@@ -170,12 +174,14 @@ pub fn expected(disk: &Disk) -> Expected {
             .get(index + 1)
             .filter(|next| next.header.log_id == segment.header.log_id);
         // The newest segment that is there ends the log for all that recovery can see.
-        let is_last = successor.is_none_or(|next| {
-            all[index + 1..]
-                .iter()
-                .filter(|later| later.header.log_id == next.header.log_id)
-                .all(|later| is_missing(later.file) || is_torn_activation(disk, later))
-        });
+        let is_ended = layout.end_of(segment.header.log_id).is_some();
+        let is_last = !is_ended
+            && successor.is_none_or(|next| {
+                all[index + 1..]
+                    .iter()
+                    .filter(|later| later.header.log_id == next.header.log_id)
+                    .all(|later| is_missing(later.file) || is_torn_activation(disk, later))
+            });
         if is_missing(segment.file) {
             verdict = worse(
                 verdict,
@@ -284,8 +290,8 @@ fn worse(a: Expected, b: Expected) -> Expected {
 }
 
 /// Does one kind of damage to a disk at rest. `None` if there is nothing to do it to.
-pub fn inflict(disk: &mut Disk, random: &mut Random) -> Option<Fault> {
-    let all = segments(disk);
+pub fn inflict(disk: &mut Disk, random: &mut Random, layout: &Layout) -> Option<Fault> {
+    let all = segments(disk, layout);
     if all.is_empty() {
         return None;
     }

@@ -833,7 +833,11 @@ impl Disk {
 pub struct Files(pub Rc<RefCell<Disk>>);
 
 impl Files {
-    fn change(&self) -> io::Result<()> {
+    /// A change that lasts, unless the machine stops before.
+    ///
+    /// # Errors
+    /// It did.
+    pub fn change(&self) -> io::Result<()> {
         let mut disk = self.0.borrow_mut();
         if let Some(left) = &mut disk.changes_left {
             if *left == 0 {

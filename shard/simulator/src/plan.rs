@@ -83,6 +83,8 @@ pub struct Plan {
     pub cleaning: CleaningConfig,
     /// Bytes of new log after which a shard takes a snapshot; 0 for none.
     pub snapshot_bytes: u64,
+    /// Parts of a million of starts that ask for another number of shards.
+    pub reshards: u32,
     /// Segment files that the disk has room for; 0 for any number.
     pub files_max: usize,
     /// Bytes of the value cache of each shard.
@@ -227,6 +229,7 @@ impl Plan {
                 log_bytes_max: 0,
             },
             snapshot_bytes: Random::new(seed, 6).pick(&[0, 4 << 10, 16 << 10, 64 << 10, 1 << 20]),
+            reshards: Random::new(seed, 10).pick(&[0, 0, 300_000, 800_000]),
             files_max: random.pick(&[0, 0, 0, 5, 8, 14]) * usize::from(shards),
             cache_bytes: random.pick(&[0, 2_000, 8_000, 32_000, 1 << 20]),
             // Index without keys and what is kept for values, and room for some keys more.

@@ -18,7 +18,7 @@ use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ReplyItem, read_batch_reply, text_of};
 use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted};
 use penstock_net::status::Status;
-use penstock_shard::opening::{self, OpeningError, open_shard, take_inventory};
+use penstock_shard::opening::{self, OpeningError, change_shards, open_shard, take_inventory};
 use penstock_shard::{
     Event as ShardEvent, Mail, Now, Outbox, SessionId, Shard, ShardConfig, SnapshotPolicy,
     SnapshotWrite, Topology,
@@ -26,12 +26,14 @@ use penstock_shard::{
 use penstock_storage::budget::Budget as MemoryBudget;
 use penstock_storage::index::{Cursor, PackedPlace};
 use penstock_storage::io::{FileId, Io, SegmentSource};
+use penstock_storage::layout::Layout;
 use penstock_storage::log::{LogConfig, Lsn};
+use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::{PartView, part_bytes};
 use penstock_storage::recovery::{Corruption, Recovered, RecoveryError, Survey};
 use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::{SnapshotEntry, SnapshotName};
-use penstock_storage::store::Memory;
+use penstock_storage::store::{Memory, PARTITIONS, SLOTS, Sequences, partition_of};
 use penstock_storage::summary::SUMMARY_BYTES_MAX;
 
 use crate::coverage::{Coverage, Fault, Operation};
@@ -93,6 +95,10 @@ enum Event {
         run: u64,
         shard: usize,
         write: SnapshotWrite,
+    },
+    /// IDENTITY is durable without the inherited logs.
+    TakenOver {
+        run: u64,
     },
     Exit {
         run: u64,
@@ -290,6 +296,16 @@ pub struct World {
     /// Chance of everything about snapshots.
     snapshots: Random,
     hash_seed: u64,
+    /// Which logs there are, as IDENTITY tells durably.
+    layout: Layout,
+    /// The shards that the next start asks for.
+    wanted_shards: u16,
+    /// Chance of everything about the number of shards.
+    reshards: Random,
+    /// Shards of this run that have taken over what they inherited.
+    taken_over: usize,
+    /// The last sequences that starts found.
+    sequences: Box<Sequences>,
     failure: Option<String>,
 }
 
@@ -392,6 +408,11 @@ impl World {
             workload: Random::new(seed, 5),
             hash_seed: Random::new(seed, 7).bits(),
             snapshots: Random::new(seed, 8),
+            layout: Layout::new(shards),
+            wanted_shards: shards,
+            reshards: Random::new(seed, 9),
+            taken_over: 0,
+            sequences: Box::new([0; PARTITIONS]),
             failure: None,
         };
         let segment_bytes = usize::try_from(world.segment_bytes()).expect("small files");
@@ -476,6 +497,12 @@ impl World {
             Event::Snapshot { run, shard, write } => {
                 if self.is_run(run) {
                     self.write_snapshot(shard, write);
+                }
+                Ok(())
+            }
+            Event::TakenOver { run } => {
+                if self.is_run(run) {
+                    self.inherited_gone(run);
                 }
                 Ok(())
             }
@@ -590,9 +617,13 @@ impl World {
             return Ok(());
         }
         self.spoil_snapshots();
+        if self.phase == Phase::Traffic && self.reshards.chance(self.plan.reshards) {
+            self.wanted_shards = self.reshards.pick(&[1, 2, 3, 4]);
+        }
         let expected = {
             let disk = self.disk.borrow();
-            disk.is_damaged().then(|| damage::expected(&disk))
+            disk.is_damaged()
+                .then(|| damage::expected(&disk, &self.layout))
         };
         // What stands before a snapshot's position is not read: this is about the log.
         let put_by = std::mem::take(&mut self.disk.borrow_mut().snapshots);
@@ -706,7 +737,7 @@ impl World {
         LogConfig {
             owner: OWNER,
             incarnation: self.incarnation,
-            log_id: u64::from(shard) + 1,
+            log_id: self.layout.log_of(shard),
             frame_bytes: self.plan.frame_bytes,
             record_bytes_max: 2 * part_bytes(1024, self.plan.value_bytes_max, true, 0),
             frames_in_flight_max: self.plan.frames_in_flight_max,
@@ -728,10 +759,30 @@ impl World {
     fn open(&mut self) -> Result<Vec<Core>, OpeningError> {
         // Made durable before anything is read, as the server does with its identity.
         self.incarnation += 1;
-        let shards = self.plan.shards;
         let segment_bytes = self.segment_bytes();
         let mut files = Files(Rc::clone(&self.disk));
-        let inventory = take_inventory(&mut files, OWNER, shards, segment_bytes)?;
+        let mut inventory = take_inventory(&mut files, OWNER, &self.layout, segment_bytes)?;
+        if !inventory.survey.void.is_empty() {
+            self.hit(Fault::VoidLog);
+        }
+        if self.wanted_shards != self.layout.shards {
+            let shards = self.wanted_shards;
+            let layout = change_shards(&mut files, &inventory, shards, self.incarnation)?;
+            files.change().map_err(|error| OpeningError::System {
+                action: "write IDENTITY",
+                error,
+            })?;
+            self.hit(
+                match layout.inherited.len() > usize::from(self.layout.shards) {
+                    true => Fault::ShardsChangedAgain,
+                    false => Fault::ShardsChanged,
+                },
+            );
+            self.layout = layout;
+            self.log_ends = vec![Lsn(0); usize::from(shards)];
+            inventory = take_inventory(&mut files, OWNER, &self.layout, segment_bytes)?;
+        }
+        let shards = self.layout.shards;
         for row in inventory.survey.rows.iter() {
             self.coverage.borrow_mut().row(row);
         }
@@ -791,15 +842,28 @@ impl World {
                 files: _,
                 snapshot,
                 snapshots_refused,
+                inherited_records,
             } = open_shard(
                 &mut files,
-                &inventory.survey,
+                &inventory,
                 config,
                 log,
                 segment_bytes,
                 self.budget(),
                 pool,
             )?;
+            for slot in 0..SLOTS {
+                let partition = partition_of(slot);
+                let found = opened.store().sequences()[partition];
+                let last = &mut self.sequences[partition];
+                if topology.owner(slot) == shard && found < *last {
+                    self.failure = Some(format!(
+                        "partition {partition} had come to sequence {last}, and a start goes on at {found}"
+                    ));
+                } else if topology.owner(slot) == shard {
+                    *last = found;
+                }
+            }
             if let Some((name, _)) = snapshot {
                 self.hit(Fault::SnapshotUsed);
                 let alone = alone.expect("there were snapshots");
@@ -825,6 +889,7 @@ impl World {
                 recovered.records,
                 recovered.frames,
                 recovered.start.last_lsn.0,
+                inherited_records,
             ]);
             ends.push(recovered.start.last_lsn);
             opened.scrub_within(self.plan.scrub_us);
@@ -860,7 +925,7 @@ impl World {
         survey: &Survey,
         shard: u16,
     ) -> Option<Result<(Memory, Recovered), RecoveryError>> {
-        let log_id = u64::from(shard) + 1;
+        let log_id = self.layout.log_of(shard);
         let mut disk = self.disk.borrow_mut();
         if disk.snapshots.keys().all(|name| name.log_id != log_id) {
             return None;
@@ -885,6 +950,7 @@ impl World {
     fn serve(&mut self, cores: Vec<Core>) {
         self.was_clean = false;
         self.run += 1;
+        self.taken_over = 0;
         let epoch = u32::try_from(self.incarnation).expect("few starts") << 8;
         self.oracle.started(epoch);
         if self.run > 1 {
@@ -895,7 +961,7 @@ impl World {
             cores,
             is_stopping: false,
         });
-        for shard in 0..usize::from(self.plan.shards) {
+        for shard in 0..usize::from(self.layout.shards) {
             self.turn_soon(shard);
         }
         if self.first_frame_crash > 0 && self.chance.chance(500_000) {
@@ -922,7 +988,7 @@ impl World {
             && self.chance.chance(400_000)
             && !disk.is_damaged()
         {
-            let inflicted = damage::inflict(&mut disk, &mut self.chance);
+            let inflicted = damage::inflict(&mut disk, &mut self.chance, &self.layout);
             drop(disk);
             if let Some(fault) = inflicted {
                 self.hit(fault);
@@ -1008,6 +1074,29 @@ impl World {
                 };
                 self.at(self.now_us + again_us, Event::Spare { run, shard });
             }
+        }
+    }
+
+    /// The inherited logs are void from now on.
+    fn inherited_gone(&mut self, run: u64) {
+        let ids = std::mem::take(&mut self.layout.inherited);
+        self.hit(Fault::InheritedGone);
+        let files: Vec<FileId> = self
+            .disk
+            .borrow()
+            .images()
+            .filter(|(_, image)| {
+                damage::header_of(image)
+                    .is_some_and(|header| ids.iter().any(|log| log.log_id == header.log_id))
+            })
+            .map(|(file, _)| file)
+            .collect();
+        for shard in 0..usize::from(self.layout.shards) {
+            self.step(shard, ShardEvent::InheritedGone);
+        }
+        for file in files {
+            let when_us = self.now_us + self.reshards.latency(5_000);
+            self.at(when_us, Event::Remove { run, file });
         }
     }
 
@@ -1165,6 +1254,14 @@ impl World {
             self.coverage.borrow_mut().fault(Fault::Released);
             let when_us = now.us + self.chance.latency(5_000);
             self.at(when_us, Event::Remove { run, file });
+        }
+        if std::mem::take(&mut outbox.has_taken_over) {
+            self.taken_over += 1;
+            let shards = usize::from(self.layout.shards);
+            if self.taken_over == shards || is_planted(Bug::GoneBeforeAll) {
+                let when_us = now.us + self.reshards.latency(5_000);
+                self.at(when_us, Event::TakenOver { run });
+            }
         }
         for rotten in outbox.rotten.drain(..) {
             self.judge_rotten(&rotten)?;
@@ -1327,7 +1424,7 @@ impl World {
     }
 
     fn open_link(&mut self, client: Option<usize>) -> usize {
-        let shard = self.workload.index(usize::from(self.plan.shards));
+        let shard = self.workload.index(usize::from(self.layout.shards));
         let link = self.links.len();
         self.links.push(Link {
             client,
@@ -1571,7 +1668,7 @@ impl World {
 
     /// The time of the shard that owns a key; 0 while there is none.
     fn time_ms(&self, key: usize) -> u64 {
-        let owner = Topology::new(self.plan.shards).owner(self.plan.keys[key].1);
+        let owner = Topology::new(self.layout.shards).owner(self.plan.keys[key].1);
         self.node.as_ref().map_or(0, |node| {
             node.cores[usize::from(owner)].shard.store().time_ms()
         })
@@ -1872,7 +1969,7 @@ impl World {
             && self.plan.level_min == AckLevel::None
             && record.plan.operation == Operation::Get
             // What another shard answers waits behind that shard's earlier answers.
-            && usize::from(Topology::new(self.plan.shards).owner(self.plan.keys[record.plan.key].1))
+            && usize::from(Topology::new(self.layout.shards).owner(self.plan.keys[record.plan.key].1))
                 == state.shard
             && matches!(status, Status::Ok | Status::NotFound)
             && took_us > allowed_us + 1_000
@@ -2127,7 +2224,7 @@ impl World {
         };
         node.is_stopping = true;
         let run = node.run;
-        for shard in 0..usize::from(self.plan.shards) {
+        for shard in 0..usize::from(self.layout.shards) {
             self.step(shard, ShardEvent::Stop);
         }
         self.at(self.now_us + CLEAN_STOP_US_MAX, Event::Exit { run });
@@ -2338,6 +2435,7 @@ fn is_of_node(event: &Event) -> bool {
             | Event::Spare { .. }
             | Event::Remove { .. }
             | Event::Snapshot { .. }
+            | Event::TakenOver { .. }
             | Event::Connect { .. }
             | Event::ToServer { .. }
             | Event::Sent { .. }
@@ -2353,6 +2451,7 @@ fn code_of(event: &Event) -> u64 {
         Event::Mail { to, .. } => 4 + 64 * (*to as u64),
         Event::Spare { shard, .. } => 5 + 64 * (*shard as u64),
         Event::Exit { .. } => 6,
+        Event::TakenOver { .. } => 19,
         Event::Snapshot { shard, .. } => 18 + 64 * (*shard as u64),
         Event::Remove { file, .. } => 17 + 64 * u64::from(file.0),
         Event::Connect { link } => 7 + 64 * (*link as u64),

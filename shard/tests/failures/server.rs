@@ -15,6 +15,7 @@ use penstock_shard::opening::{SegmentFiles, open_shard, take_inventory};
 use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
 use penstock_storage::budget::Budget;
 use penstock_storage::io::{BLOCK_BYTES, Block, FileId, Io, IoFailure, IoToken};
+use penstock_storage::layout::Layout;
 use penstock_storage::log::{LogConfig, SyncMethod};
 use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::SnapshotName;
@@ -168,11 +169,11 @@ impl Server {
             idle_mark_us: 5_000,
         };
         let bytes = SEGMENT_BYTES as u64;
-        let inventory =
-            take_inventory(&mut image, OWNER, 1, bytes).map_err(|error| error.to_string())?;
+        let inventory = take_inventory(&mut image, OWNER, &Layout::new(1), bytes)
+            .map_err(|error| error.to_string())?;
         let opened = open_shard(
             &mut image,
-            &inventory.survey,
+            &inventory,
             shard_config(incarnation),
             log,
             bytes,

@@ -1,0 +1,273 @@
+//! The same directory under another number of shards, in the real server: everything that was written
+//! is there after every change, the old logs are rewritten beside the traffic, a kill -9 at any time in
+//! between loses nothing, and in the end no file of an old log is left.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use penstock_net::client::{Client, ClientOptions};
+use penstock_net::request::{Condition, Expiry};
+use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::segment::{FirstBlock, SegmentHeader};
+
+/// A server that a failing test takes down with it.
+struct Server {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Drop for Server {
+    /// As hard as a crash.
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// One server at a time: each has the cores to itself.
+static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn penstock() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PENSTOCK_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+impl Server {
+    /// `cleaning` is the rate of rewriting in bytes a second.
+    fn start(data: &Path, shards: u16, cleaning: &str, cache: &str) -> Server {
+        let mut process = penstock()
+            .args(["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
+            .args(["--shards", &shards.to_string(), "--cache-bytes", cache])
+            .args(["--value-bytes-max", "16KiB", "--segment-bytes", "2MiB"])
+            .args(["--cleaning-bytes-per-s", cleaning, "--data"])
+            .arg(data)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let mut address = None;
+        for line in BufReader::new(process.stdout.take().unwrap())
+            .lines()
+            .map_while(Result::ok)
+        {
+            if let Some(rest) = line.strip_prefix("listening") {
+                address = rest.split_whitespace().next().map(|it| it.parse().unwrap());
+            }
+            if line == "ready" {
+                break;
+            }
+        }
+        Server {
+            process,
+            address: address.expect("it listens"),
+        }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(self.address, ClientOptions::default()).unwrap()
+    }
+}
+
+fn folder(name: &str) -> PathBuf {
+    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&data);
+    data
+}
+
+fn inherited_bytes(client: &Client) -> u64 {
+    let info: serde_json::Value = serde_json::from_str(&client.info().wait().unwrap()).unwrap();
+    info["counters"]["inherited_bytes"].as_u64().unwrap()
+}
+
+/// The logs that segments are there of.
+fn logs(data: &Path) -> BTreeSet<u64> {
+    let mut logs = BTreeSet::new();
+    for entry in fs::read_dir(data.join("segments")).unwrap() {
+        let path = entry.unwrap().path();
+        let Ok(image) = fs::read(&path) else { continue };
+        let first: Option<&[u8; BLOCK_BYTES]> = image.first_chunk();
+        if let Some(FirstBlock::Segment(header)) = first.map(SegmentHeader::read) {
+            logs.insert(header.log_id);
+        }
+    }
+    logs
+}
+
+fn run(data: &Path, arguments: &[&str]) -> Output {
+    penstock().args(arguments).arg(data).output().unwrap()
+}
+
+/// What must be there.
+#[derive(Default)]
+struct Model(HashMap<u64, Vec<u8>>);
+
+const KEYS: u64 = 6_000;
+
+impl Model {
+    /// Sets a third of the keys and deletes a few.
+    fn change(&mut self, client: &Client, round: u64) {
+        let keys: Vec<u64> = (0..KEYS).collect();
+        for some in keys.chunks(200) {
+            let mut sets = Vec::new();
+            let mut deletions = Vec::new();
+            for &key in some {
+                match (key * 7 + round * 5) % 12 {
+                    0..4 => {
+                        let value: Vec<u8> = [key, round]
+                            .iter()
+                            .flat_map(|number| number.to_le_bytes())
+                            .cycle()
+                            .take(usize::try_from(100 + key % 900).unwrap())
+                            .collect();
+                        sets.push(client.set(&key.to_le_bytes(), &value));
+                        self.0.insert(key, value);
+                    }
+                    4 => {
+                        deletions.push(client.del(&key.to_le_bytes()));
+                        self.0.remove(&key);
+                    }
+                    _ => {}
+                }
+            }
+            for pending in sets {
+                pending.wait().expect("set");
+            }
+            for pending in deletions {
+                pending.wait().expect("deleted or not there");
+            }
+        }
+    }
+
+    fn check(&self, client: &Client, when: &str) {
+        let keys: Vec<u64> = (0..KEYS).collect();
+        for some in keys.chunks(200) {
+            let pending: Vec<_> = some
+                .iter()
+                .map(|key| (key, client.get(&key.to_le_bytes())))
+                .collect();
+            for (key, pending) in pending {
+                let found = pending.wait().unwrap().map(|found| found.bytes.to_vec());
+                assert_eq!(found, self.0.get(key).cloned(), "key {key} {when}");
+            }
+        }
+    }
+}
+
+fn wait_until_rewritten(data: &Path, client: &Client, own: std::ops::Range<u64>) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while inherited_bytes(client) > 0 || !logs(data).iter().all(|log| own.contains(log)) {
+        assert!(
+            Instant::now() < deadline,
+            "{} bytes are inherited, and segments of logs {:?} are there",
+            inherited_bytes(client),
+            logs(data)
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+const FAST: &str = "1GiB";
+const SLOW: &str = "64KiB";
+
+fn one_directory_under_many_numbers_of_shards(name: &str, cache: &str) {
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let data = folder(name);
+    let mut model = Model::default();
+    {
+        let server = Server::start(&data, 1, FAST, cache);
+        let client = server.client();
+        for round in 0..5 {
+            model.change(&client, round);
+        }
+        let passing = client.set_with(
+            b"passing",
+            b"soon gone",
+            Condition::Always,
+            Expiry::In(1_000),
+        );
+        passing.wait().unwrap();
+        model.check(&client, "before any change");
+    }
+    {
+        // So slow that it is killed amid the rewriting.
+        let server = Server::start(&data, 2, SLOW, cache);
+        let client = server.client();
+        model.check(&client, "with two shards");
+        assert!(inherited_bytes(&client) > 0);
+        model.change(&client, 5);
+        model.check(&client, "with two shards, after changes");
+    }
+    assert!(logs(&data).contains(&1));
+    let inspected = run(&data, &["inspect"]);
+    let text = String::from_utf8_lossy(&inspected.stdout).into_owned();
+    assert!(inspected.status.success(), "{text}");
+    assert!(text.contains("log 1 is inherited"), "{text}");
+    let vault = folder(&format!("{name}-backup"));
+    let refused = penstock()
+        .args(["backup", "--to"])
+        .arg(&vault)
+        .arg("--data")
+        .arg(&data)
+        .output()
+        .unwrap();
+    assert!(!refused.status.success());
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains("inherited_bytes"), "{text}");
+    {
+        // The next change while the first one is not done: two generations are inherited.
+        let server = Server::start(&data, 1, SLOW, cache);
+        let client = server.client();
+        model.check(&client, "with one shard again");
+        model.change(&client, 6);
+    }
+    assert!(logs(&data).len() >= 3, "{:?}", logs(&data));
+    {
+        let server = Server::start(&data, 1, FAST, cache);
+        let client = server.client();
+        model.check(&client, "after a kill");
+        wait_until_rewritten(&data, &client, 4..5);
+        model.check(&client, "rewritten");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while client.get(b"passing").wait().unwrap().is_some() {
+            assert!(Instant::now() < deadline, "its expiry was lost");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        model.change(&client, 7);
+    }
+    {
+        let server = Server::start(&data, 2, FAST, cache);
+        let client = server.client();
+        wait_until_rewritten(&data, &client, 5..7);
+        model.check(&client, "with two shards, rewritten");
+    }
+    let server = Server::start(&data, 2, FAST, cache);
+    let client = server.client();
+    model.check(&client, "in the end");
+    let passing = client.get(b"passing").wait().unwrap();
+    assert!(passing.is_none(), "it had expired");
+    drop(server);
+    let inspected = run(&data, &["inspect"]);
+    assert!(inspected.status.success());
+    fs::remove_dir_all(&data).unwrap();
+    let _ = fs::remove_dir_all(&vault);
+}
+
+#[test]
+fn a_directory_keeps_all_under_any_number_of_shards_with_values_in_memory() {
+    one_directory_under_many_numbers_of_shards("shards-memory", "64MiB");
+}
+
+#[test]
+fn a_directory_keeps_all_under_any_number_of_shards_with_values_on_disk() {
+    one_directory_under_many_numbers_of_shards("shards-cold", "1MiB");
+}
