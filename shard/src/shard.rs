@@ -1875,16 +1875,22 @@ impl<P: Blocks> Shard<P> {
         while let Some(file) = self.store.take_removable() {
             self.leaving.push(file);
         }
-        let (parking, scanning, store) = (&self.parking, &self.scanning, &self.store);
-        self.leaving.retain(|&file| {
-            let is_read =
-                parking.reads_file(file) || scanning.reads_file(file) || store.scrub_reads(file);
-            let stays = is_read && !is_planted(Bug::RemoveUnderRead);
+        let mut leaving = std::mem::take(&mut self.leaving);
+        leaving.retain(|&file| {
+            let stays = self.reads_file(file) && !is_planted(Bug::RemoveUnderRead);
             if !stays {
                 outbox.removals.push(file);
             }
             stays
         });
+        self.leaving = leaving;
+    }
+
+    /// Whether a read of this file is under way or waits.
+    fn reads_file(&self, file: FileId) -> bool {
+        self.parking.reads_file(file)
+            || self.scanning.reads_file(file)
+            || self.store.scrub_reads(file)
     }
 
     /// Tells, once, that nothing refers to the inherited logs any more.
@@ -1892,9 +1898,8 @@ impl<P: Blocks> Shard<P> {
         if self.has_told_taken_over || self.is_stopping || !self.store.has_taken_over() {
             return;
         }
-        let parking = &self.parking;
         let mut files = self.store.inherited_files();
-        if !files.any(|file| parking.reads_file(file)) {
+        if !files.any(|file| self.reads_file(file)) || is_planted(Bug::TakenOverUnderRead) {
             self.has_told_taken_over = true;
             outbox.has_taken_over = true;
         }

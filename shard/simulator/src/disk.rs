@@ -177,6 +177,8 @@ pub struct Disk {
     pub strangers: Vec<FileId>,
     /// Files that are gone and should not be.
     pub missing: Vec<(FileId, Vec<u8>)>,
+    /// Files that the node has let go of: nothing may be asked of them any more.
+    pub forgotten: BTreeSet<FileId>,
     /// Rates of faults.
     pub faults: DiskFaults,
     /// Typical time of a write in microseconds.
@@ -217,6 +219,7 @@ impl Disk {
             damages: Vec::new(),
             strangers: Vec::new(),
             missing: Vec::new(),
+            forgotten: BTreeSet::new(),
             faults: DiskFaults::default(),
             write_us: 90,
             read_us: 70,

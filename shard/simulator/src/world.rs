@@ -951,6 +951,7 @@ impl World {
         self.was_clean = false;
         self.run += 1;
         self.taken_over = 0;
+        self.disk.borrow_mut().forgotten.clear();
         let epoch = u32::try_from(self.incarnation).expect("few starts") << 8;
         self.oracle.started(epoch);
         if self.run > 1 {
@@ -1224,6 +1225,10 @@ impl World {
                 let when_us = now.us + self.chance.within(1, 400);
                 self.at(when_us, Event::EarlyCrash { run });
             }
+            let (Io::Write { file, .. } | Io::Sync { file, .. } | Io::Read { file, .. }) = &io;
+            if self.disk.borrow().forgotten.contains(file) {
+                return Err(format!("{file:?} is used although it was let go of"));
+            }
             let (ticket, ends_us) = self.disk.borrow_mut().submit(now.us, io);
             self.at(ends_us, Event::DiskDone { run, shard, ticket });
         }
@@ -1252,14 +1257,18 @@ impl World {
         }
         for file in outbox.removals.drain(..) {
             self.coverage.borrow_mut().fault(Fault::Released);
+            self.disk.borrow_mut().forgotten.insert(file);
             let when_us = now.us + self.chance.latency(5_000);
             self.at(when_us, Event::Remove { run, file });
         }
+        let forgotten = outbox.forgotten.drain(..);
+        self.disk.borrow_mut().forgotten.extend(forgotten);
         if std::mem::take(&mut outbox.has_taken_over) {
             self.taken_over += 1;
             let shards = usize::from(self.layout.shards);
             if self.taken_over == shards || is_planted(Bug::GoneBeforeAll) {
-                let when_us = now.us + self.reshards.latency(5_000);
+                let typical_us = self.reshards.pick(&[20, 5_000]);
+                let when_us = now.us + self.reshards.latency(typical_us);
                 self.at(when_us, Event::TakenOver { run });
             }
         }
