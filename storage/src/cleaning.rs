@@ -904,6 +904,9 @@ impl<P: Blocks> Store<P> {
             if is_gone && part.kind() == PartKind::Put && !is_planted(Bug::ExpireWithoutTime) {
                 let time_ms = self.time_ms();
                 self.log_mut().carry_time(time_ms);
+                if victim.is_inherited && !is_planted(Bug::InheritedTimeUntold) {
+                    self.log_mut().owe_contents();
+                }
             }
             match fate {
                 Fate::Dead => {

@@ -274,6 +274,8 @@ struct Write<B> {
     emitted_us: u64,
     /// Files that nothing counts in any more once this write is durable.
     releases: Vec<FileId>,
+    /// A contents frame that tells what was owed.
+    tells_owed: bool,
 }
 
 impl<B> Write<B> {
@@ -329,7 +331,7 @@ pub struct Log<P: Blocks> {
     position: Option<LogPosition>,
     /// A durable frame tells a release.
     tells_released: bool,
-    /// What was taken over from other logs is told by no durable frame of this one.
+    /// What was taken over from other logs is told by no frame of this one yet.
     owes_contents: bool,
     written: Lsn,
     sealed: Lsn,
@@ -432,10 +434,17 @@ impl<P: Blocks> Log<P> {
         self.owes_contents |= !is_told;
     }
 
-    /// Whether what was taken over by [`Log::inherit`] would be forgotten with the other logs.
+    /// A value of another log was left out, because it had expired by the time that the log carries: a
+    /// contents frame is to tell this time, or a start without that log might be before it.
+    pub fn owe_contents(&mut self) {
+        self.owes_contents = true;
+    }
+
+    /// Whether what was taken over by [`Log::inherit`], or the time of what was left out, would be forgotten
+    /// with the other logs.
     #[must_use]
     pub fn owes_contents(&self) -> bool {
-        self.owes_contents
+        self.owes_contents || self.writes.iter().any(|write| write.tells_owed)
     }
 
     /// Whether a record of `bytes`, at most `record_bytes_max`, can be appended now; opens a frame
@@ -650,7 +659,10 @@ impl<P: Blocks> Log<P> {
             let must_rest = self.writes.is_empty()
                 && match self.segment {
                     Some(_) => {
-                        self.closing || self.durable > self.recorded_durable || self.is_releasing()
+                        self.closing
+                            || self.durable > self.recorded_durable
+                            || self.is_releasing()
+                            || self.owes_contents
                     }
                     None => self.must_prove_start(),
                 };
@@ -1209,6 +1221,7 @@ impl<P: Blocks> Log<P> {
             told: Lsn(0),
             emitted_us: 0,
             releases: Vec::new(),
+            tells_owed: false,
         });
     }
 
@@ -1218,7 +1231,9 @@ impl<P: Blocks> Log<P> {
         let body_bytes = self.history.encode(body);
         self.push_frame(FrameKind::Contents, block, body_bytes, 0);
         let releases = std::mem::take(&mut self.releasing);
-        self.writes.back_mut().expect("just pushed").releases = releases;
+        let write = self.writes.back_mut().expect("just pushed");
+        write.releases = releases;
+        write.tells_owed = std::mem::take(&mut self.owes_contents);
     }
 
     /// Tells releases that are not to wait until the log needs another segment.
@@ -1333,7 +1348,7 @@ impl<P: Blocks> Log<P> {
             if !self.seal_segment() {
                 self.active_us = now_us;
             }
-        } else if idle_long && self.is_releasing() {
+        } else if idle_long && (self.is_releasing() || self.owes_contents) {
             self.release_within();
             self.active_us = now_us;
         } else if idle {
@@ -1373,7 +1388,6 @@ impl<P: Blocks> Log<P> {
             }
             if matches!(write.frame, Some((_, FrameKind::Contents))) {
                 self.tells_released = true;
-                self.owes_contents = false;
             }
             if let Some((home, _)) = write.frame
                 && self.position.is_none_or(|position| {

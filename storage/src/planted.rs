@@ -245,6 +245,8 @@ bugs! {
     InheritedEndUnchecked = "inherited-end-unchecked",
     /// A shard has taken over although what replaces inherited parts is not durable.
     TakenOverUndurable = "taken-over-undurable",
+    /// Nothing tells the time by which inherited values had expired.
+    InheritedTimeUntold = "inherited-time-untold",
     /// A shard has taken over although inherited files are still read.
     TakenOverUnderRead = "taken-over-under-read",
 }
