@@ -18,7 +18,7 @@ use std::io;
 use crc32fast::Hasher;
 
 use crate::budget::Budget;
-use crate::index::{Cursor, PackedPlace};
+use crate::index::{Cursor, FILES_MAX, PackedPlace};
 use crate::io::{BLOCK_BYTES, Blocks, FileId};
 use crate::log::{LogPosition, Lsn, Place};
 use crate::planted::{Bug, is_planted};
@@ -289,6 +289,11 @@ impl SnapshotHeader {
         let is_ascending = |pair: &[CoveredSegment]| pair[0].sequence < pair[1].sequence;
         if !header.segments.windows(2).all(is_ascending) {
             return damaged("its segments are not in order");
+        }
+        // What is told of files is kept by their number.
+        let is_file = |segment: &CoveredSegment| (1..FILES_MAX).contains(&segment.file.0);
+        if !header.segments.iter().all(is_file) {
+            return damaged("a segment has a file number that cannot be");
         }
         Ok(header)
     }

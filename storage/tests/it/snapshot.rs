@@ -3,7 +3,7 @@
 
 use std::io;
 
-use penstock_storage::index::{Cursor, PackedPlace};
+use penstock_storage::index::{Cursor, FILES_MAX, PackedPlace};
 use penstock_storage::io::FileId;
 use penstock_storage::log::{Lsn, Place};
 use penstock_storage::recovery::Segment;
@@ -218,6 +218,23 @@ fn a_snapshot_with_a_section_that_is_not_known_is_told() {
     let mut bytes = small();
     bytes[108] = 2;
     assert!(matches!(read(&bytes), Err(SnapshotError::Sections(2))));
+}
+
+#[test]
+fn a_segment_with_a_file_number_that_cannot_be_is_told() {
+    for number in [0, FILES_MAX] {
+        let written = file(
+            &header(vec![covered(1, number, 8192), covered(2, 1, 8192)]),
+            &[],
+        );
+        match open(&written) {
+            Err(SnapshotError::Damaged { .. }) => {}
+            other => panic!(
+                "file {number}: {:?}",
+                other.map(|reader| reader.header().clone())
+            ),
+        }
+    }
 }
 
 #[test]
