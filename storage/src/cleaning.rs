@@ -681,8 +681,14 @@ impl<P: Blocks> Store<P> {
             return false;
         };
         let is_used_up = self.log().open_segment_bytes_left() < bytes / 8;
-        let gain = bytes.saturating_sub(self.live.of(file).parts);
-        is_used_up && gain >= bytes / 4 && self.log_mut().seal_for_cleaning()
+        let live = self.live.of(file);
+        let gain = bytes.saturating_sub(live.parts);
+        // It becomes a sealed segment that the next one, perhaps a short one, must take the rest of;
+        // otherwise the last spare would be gone for nothing.
+        let is_oldest = self.log().sealed_segments().is_empty();
+        let kept = live.parts + if is_oldest { 0 } else { live.tombstones };
+        let fits = kept <= self.log().sure_bytes_of_spare();
+        is_used_up && gain >= bytes / 4 && fits && self.log_mut().seal_for_cleaning()
     }
 
     /// How fast to clean, and which segment, if there is one that pays; whether it is the oldest.

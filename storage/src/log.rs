@@ -810,15 +810,26 @@ impl<P: Blocks> Log<P> {
     #[must_use]
     pub fn sure_bytes(&self) -> u64 {
         let list = padded_bytes(self.history.body_bytes() + CONTENTS_ENTRY_BYTES) as u64;
+        let open = self.open_segment_bytes_left().saturating_sub(list);
+        self.copies_within(open).max(self.sure_bytes_of_spare())
+    }
+
+    /// The same of the next spare alone.
+    #[must_use]
+    pub fn sure_bytes_of_spare(&self) -> u64 {
+        let list = padded_bytes(self.history.body_bytes() + CONTENTS_ENTRY_BYTES) as u64;
         let taken = BLOCK_BYTES as u64 + SEGMENT_TAIL_BYTES + 2 * list;
         let spare = self.spares.front().map_or(0, |spare| spare.bytes);
-        let open = self.open_segment_bytes_left().saturating_sub(list);
-        let most = spare.saturating_sub(taken).max(open);
-        // A part that does not fit any more leaves the rest of its frame empty.
+        self.copies_within(spare.saturating_sub(taken))
+    }
+
+    /// Bytes of copies that so much room takes: a part that does not fit any more leaves the rest of its
+    /// frame empty.
+    fn copies_within(&self, bytes: u64) -> u64 {
         if self.config.frame_bytes >= 64 << 10 {
-            most / 8 * 7
+            bytes / 8 * 7
         } else {
-            most / 2
+            bytes / 2
         }
     }
 

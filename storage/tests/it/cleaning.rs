@@ -1,6 +1,7 @@
 //! Cleaning against a disk that gives wrong bytes: what was read twice is checked twice.
 
 use penstock_storage::cleaning::CleaningConfig;
+use penstock_storage::contents::History;
 use penstock_storage::io::{Block, Io};
 use penstock_storage::log::{Log, LogStart, Purpose, Room, SyncMethod};
 use penstock_storage::store::{Found, Memory, Store};
@@ -19,6 +20,8 @@ struct Yard {
     requests: Vec<Io<HeapBlock>>,
     now_us: u64,
     salts: Random,
+    /// No more spares can be had.
+    is_full: bool,
 }
 
 fn hash(key: &[u8]) -> u32 {
@@ -26,16 +29,21 @@ fn hash(key: &[u8]) -> u32 {
 }
 
 impl Yard {
-    /// A store in whose segments a fourth of all counts.
-    fn wasteful() -> Yard {
-        let log = Log::new(config(SyncMethod::DurableWrite), LogStart::default(), Heap);
-        let mut yard = Yard {
+    fn empty(log: Log<Heap>) -> Yard {
+        Yard {
             disk: Disk::default(),
             store: Store::new(log, Heap, 256, [0; 256], Memory::new(1 << 22)),
             requests: Vec::new(),
             now_us: 0,
             salts: Random::new(1),
-        };
+            is_full: false,
+        }
+    }
+
+    /// A store in whose segments a fourth of all counts.
+    fn wasteful() -> Yard {
+        let log = Log::new(config(SyncMethod::DurableWrite), LogStart::default(), Heap);
+        let mut yard = Yard::empty(log);
         for number in 0..KEYS {
             yard.put(number);
         }
@@ -66,7 +74,7 @@ impl Yard {
 
     /// Begins what the log wants.
     fn pump(&mut self) {
-        while self.store.log().spares_wanted() > 0 {
+        while !self.is_full && self.store.log().spares_wanted() > 0 {
             let file = self.disk.create(SEGMENT_BYTES);
             let salt = self.salts.next();
             self.store
@@ -156,4 +164,37 @@ fn a_frame_that_is_read_again_in_its_middle_is_checked_again() {
         let damaged = yard.store.take_damaged();
         assert!(damaged.is_some(), "nothing is told with {more} more");
     }
+}
+
+/// The disk is full, the last spare is a short one, and nothing but the open segment could be cleaned:
+/// sealing it would take the spare, and what counts in it would not fit in there.
+#[test]
+fn a_short_spare_is_kept_when_what_counts_would_not_fit_in_it() {
+    let config = config(SyncMethod::DurableWrite);
+    let short_bytes = config.segment_bytes_min().next_multiple_of(4096);
+    let log = Log::with_history(config, LogStart::default(), History::default(), Heap);
+    let mut yard = Yard::empty(log);
+    yard.is_full = true;
+    for bytes in [16 * short_bytes, short_bytes] {
+        let file = yard.disk.create(usize::try_from(bytes).unwrap());
+        let salt = yard.salts.next();
+        yard.store.log_mut().add_spare(file, salt, bytes);
+    }
+    // Half of what is written counts.
+    let mut number = 0;
+    while number < 100 || yard.store.log().open_segment_bytes_left() > short_bytes {
+        yard.put(number);
+        yard.put(number & !1);
+        number += 1;
+    }
+    yard.turn();
+    yard.store.log_mut().spare_refused();
+    let segment = yard.store.log().open_segment();
+    for _ in 0..20 {
+        yard.clean(|_| panic!("nothing can be cleaned"));
+        yard.turn();
+    }
+    assert_eq!(yard.store.log().open_segment(), segment);
+    let (keep, bytes) = (Purpose::Keep, VALUE_BYTES);
+    assert_eq!(yard.store.room(keep, 4, bytes, false), Room::Yes);
 }
