@@ -322,6 +322,32 @@ impl Index {
         self.insert_entry(slot, Entry::new(hash, place.0));
     }
 
+    /// Adds entries of one slot for keys that have no entry and are on disk only, given in the order of
+    /// their hashes. An empty slot is laid out at once, which takes a tenth of the time of as many
+    /// insertions.
+    ///
+    /// # Panics
+    /// If the entries are not in order.
+    pub fn insert_sorted(&mut self, slot: u16, sorted: impl Iterator<Item = (u32, PackedPlace)>) {
+        let entries: Vec<Entry> = sorted
+            .map(|(hash, place)| {
+                assert!(place != PackedPlace::default(), "a cold key has a place");
+                Entry::new(hash, place.0)
+            })
+            .collect();
+        assert!(entries.is_sorted_by_key(|entry| entry.hash), "not sorted");
+        let table = &mut self.slots[usize::from(slot)];
+        if table.heap_bytes() == 0 {
+            *table = Slot::laid_out(&entries);
+            self.heap_bytes += table.heap_bytes();
+            self.used += entries.len();
+        } else {
+            entries
+                .into_iter()
+                .for_each(|entry| self.insert_entry(slot, entry));
+        }
+    }
+
     /// The position of the entry of `cell`, whose key has this slot and hash. The entry must exist.
     #[inline]
     #[must_use]
@@ -472,6 +498,38 @@ impl Groups {
 }
 
 impl Slot {
+    /// A slot with these entries, which are sorted.
+    fn laid_out(entries: &[Entry]) -> Slot {
+        if entries.len() <= GROUP_ENTRIES {
+            return Slot {
+                only: Group::laid_out(0, entries.iter(), 0),
+                groups: None,
+            };
+        }
+        let mut groups = Groups {
+            groups: Vec::new(),
+            used: entries.len(),
+            heap_bytes: 0,
+        };
+        let count = entries.len().div_ceil(GROUP_ENTRIES);
+        groups.groups.resize_with(count, Group::default);
+        let mut left = entries;
+        while let Some(first) = left.first() {
+            let (number, bits) = groups.number_of(first.hash);
+            let prefix = first.hash >> (u32::BITS - bits);
+            let end = left.partition_point(|entry| entry.hash >> (u32::BITS - bits) == prefix);
+            let (of_group, rest) = left.split_at(end);
+            groups.change(number, |group| {
+                *group = Group::laid_out(bits, of_group.iter(), 0);
+            });
+            left = rest;
+        }
+        Slot {
+            only: Group::default(),
+            groups: Some(Box::new(groups)),
+        }
+    }
+
     fn heap_bytes(&self) -> usize {
         self.only.heap_bytes()
             + self.groups.as_ref().map_or(0, |groups| {
@@ -896,6 +954,49 @@ mod tests {
             }
             index.check();
             assert_eq!((index.len(), index.heap_bytes), (0, 0), "seed {seed}");
+        }
+    }
+
+    /// However many keys a slot has, and however alike their hashes are, an index that was given them in
+    /// order is the one that insertions make, and goes on as that one does.
+    #[test]
+    fn sorted_entries_make_the_index_that_insertions_make() {
+        for (count, mask) in [0, 1, 3, 500, 2_048, 2_049, 5_000, 70_000]
+            .into_iter()
+            .flat_map(|count| [u32::MAX, 0xFFF0_0000, 0].map(|mask| (count, mask)))
+            .filter(|&(count, mask)| count < 10_000 || mask != 0)
+        {
+            let mut hashes: Vec<u32> = (0..count).map(|number| spread(number) & mask).collect();
+            hashes.sort_unstable();
+            let packed =
+                |number: u64| PackedPlace::new(Place::new(FileId(1), number * 8, 56), number);
+            let places = (0u64..).map(packed);
+            let (mut at_once, mut one_by_one) = (Index::new(), Index::new());
+            at_once.insert_sorted(5, hashes.iter().copied().zip(places.clone()));
+            at_once.check();
+            for (&hash, place) in hashes.iter().zip(places) {
+                one_by_one.insert_cold(5, hash, place);
+            }
+            let all = |index: &Index| {
+                let mut all = Vec::new();
+                index.walk(Cursor::default(), usize::MAX, &mut |at, found| {
+                    all.push((at, found.home));
+                });
+                // Those of one hash may stand in any order.
+                all.sort_unstable_by_key(|&(at, home)| match home {
+                    Home::Disk(place) => (at, place.0),
+                    Home::Memory(_) => panic!("none is in memory"),
+                });
+                all
+            };
+            assert_eq!(all(&at_once), all(&one_by_one), "{count} {mask:x}");
+            // More of them, in order again, and others that come alone.
+            at_once.insert_sorted(5, [(7, packed(900_000)), (9, packed(900_001))].into_iter());
+            for number in 0..3_000 {
+                at_once.insert(5, spread(number ^ 0x8000_0000), CellId(number));
+            }
+            at_once.check();
+            assert_eq!(at_once.len(), count as usize + 3_002);
         }
     }
 

@@ -36,6 +36,10 @@ pub const CHUNK_ENTRIES_MAX: usize = 1 << 14;
 /// Segments that a snapshot may point into, at most.
 pub const COVERED_SEGMENTS_MAX: usize = 1 << 16;
 
+/// Entries of one slot that a start takes into the index at once; those of a slot with more follow one
+/// by one, so that they take no memory twice.
+const SLOT_ENTRIES_MAX: usize = 1 << 16;
+
 const CHUNK_MAGIC: [u8; 4] = *b"PKSC";
 const FOOTER_MAGIC: [u8; 4] = *b"PKSF";
 const SEQUENCES_AT: usize = 112;
@@ -907,11 +911,19 @@ pub fn load<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
     budget: Budget,
 ) -> Result<Memory, SnapshotError> {
     let mut memory = Memory::behind_snapshot(budget, reader.header(), reader.footer(), coverage);
+    let mut slot: Vec<SnapshotEntry> = Vec::new();
     reader.entries(|entry| {
-        if coverage.admits(entry)? {
-            memory.take_in(entry);
+        if !coverage.admits(entry)? {
+            return Ok(());
         }
+        let is_of_slot = |first: &SnapshotEntry| first.key.slot == entry.key.slot;
+        if slot.len() == SLOT_ENTRIES_MAX || !slot.first().is_none_or(is_of_slot) {
+            memory.take_in(&slot);
+            slot.clear();
+        }
+        slot.push(*entry);
         Ok(())
     })?;
+    memory.take_in(&slot);
     Ok(memory)
 }

@@ -727,11 +727,18 @@ impl Memory {
         }
     }
 
-    /// Takes an entry of a snapshot in.
-    pub fn take_in(&mut self, entry: &SnapshotEntry) {
-        let Cursor { slot, hash } = entry.key;
-        self.index.insert_cold(slot, hash, entry.part);
-        self.live.gains(entry.place());
+    /// Takes entries of a snapshot in: of one slot, in its order.
+    pub fn take_in(&mut self, entries: &[SnapshotEntry]) {
+        let Some(first) = entries.first() else { return };
+        assert!(
+            entries.iter().all(|entry| entry.key.slot == first.key.slot),
+            "the entries are of one slot"
+        );
+        let sorted = entries.iter().map(|entry| (entry.key.hash, entry.part));
+        self.index.insert_sorted(first.key.slot, sorted);
+        for entry in entries {
+            self.live.gains(entry.place());
+        }
     }
 
     /// The newest time that it was told.
