@@ -38,8 +38,9 @@ const REUSED_MAX: usize = 2;
 /// How long a request that found no file waits before it is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// How many requests and releases may wait. A shard asks for a few spares at a time.
-const ORDERS_MAX: usize = 1 << 16;
+/// How many requests and releases may wait: one release of every file that there can be, and the few
+/// spares that each of the shards asks for at a time.
+const ORDERS_MAX: usize = FILES_MAX as usize + (1 << 16);
 
 /// A segment file that is ready to be used.
 #[derive(Debug)]

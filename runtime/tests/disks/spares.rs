@@ -146,6 +146,24 @@ fn a_released_file_that_a_backup_has_linked_or_of_another_length_is_removed() {
 }
 
 #[test]
+fn as_many_files_as_there_can_be_may_be_released_while_the_helper_is_busy() {
+    let folder = Folder::new("many_released");
+    let directory = folder.data();
+    let spares = Spares::start(directory.segments(), 0, 0, &[]).expect("start");
+    let shard = spares.handle();
+    let (go_on, waits) = flume::bounded::<()>(0);
+    shard.request(
+        1 << 20,
+        1 << 20,
+        Box::new(move |_| waits.recv().expect("the test goes on")),
+    );
+    for file in 1..100_000 {
+        shard.release(FileId(file));
+    }
+    go_on.send(()).expect("the helper waits");
+}
+
+#[test]
 fn stopping_leaves_nothing_half_made_behind() {
     let folder = Folder::new("stopped");
     let directory = folder.data();
