@@ -371,9 +371,10 @@ impl Segments {
 
 /// Reads segment files in whatever order recovery wants, one open at a time.
 ///
-/// Each file is synced before its first byte is read: what an earlier process wrote and did not
-/// flush may be in the page cache only, and recovery must not build on what a power cut can
-/// still take back.
+/// Each file is synced before a byte behind its first block is read: what an earlier process wrote and
+/// did not flush may be in the page cache only, and recovery must not build on what a power cut can
+/// still take back. Who reads the first block alone builds on nothing else in that file: a header was
+/// durable before anything was written behind it, and that before the header of the next segment.
 #[derive(Debug)]
 pub struct SegmentReader {
     segments: Segments,
@@ -386,6 +387,7 @@ pub struct SegmentReader {
 pub struct Progress {
     expected: AtomicU64,
     read: AtomicU64,
+    all: AtomicU64,
 }
 
 impl Progress {
@@ -403,6 +405,12 @@ impl Progress {
     /// So many were.
     pub fn read(&self, bytes: u64) {
         self.read.fetch_add(bytes, Ordering::Relaxed);
+        self.all.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that were read since the directory was opened.
+    pub fn bytes(&self) -> u64 {
+        self.all.load(Ordering::Relaxed)
     }
 
     /// How far it is, 0 to 99: nothing is done before all is said.
@@ -413,18 +421,22 @@ impl Progress {
 }
 
 impl SegmentReader {
-    fn file(&mut self, id: FileId) -> io::Result<&File> {
+    /// The open file; synced, if more than its first block is going to be read.
+    fn file(&mut self, id: FileId, end: u64) -> io::Result<&File> {
         let file = match self.open.take() {
             Some((open, file)) if open == id => file,
             _ => {
                 let path = self.segments.path(id);
                 let file = File::open(&path).map_err(|error| named(&path, &error))?;
-                if self.synced.insert(id) {
-                    file.sync_all().map_err(|error| named(&path, &error))?;
-                }
+                // What is read beyond what is asked for costs a start time. If this fails, it does.
+                let _ = system::read_as_asked(file.as_fd());
                 file
             }
         };
+        if end > BLOCK_BYTES as u64 && self.synced.insert(id) {
+            let path = self.segments.path(id);
+            file.sync_all().map_err(|error| named(&path, &error))?;
+        }
         Ok(&self.open.insert((id, file)).1)
     }
 }
@@ -436,14 +448,14 @@ impl SegmentSource for SegmentReader {
 
     fn will_read(&mut self, id: FileId, offset: u64) {
         // Without it reading is slower, no more. Whatever fails is told by the read.
-        if let Ok(file) = self.file(id) {
+        if let Ok(file) = self.file(id, u64::MAX) {
             let _ = system::read_ahead(file.as_fd(), offset);
         }
     }
 
     fn read_at(&mut self, id: FileId, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let path = self.segments.path(id);
-        let file = self.file(id)?;
+        let file = self.file(id, offset + into.len() as u64)?;
         let mut filled = 0;
         while filled < into.len() {
             match file.read_at(&mut into[filled..], offset + filled as u64) {

@@ -114,11 +114,19 @@ pub(crate) fn allocate(file: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
 
 /// Has the kernel begin to read all of a file from `offset` on.
 pub(crate) fn read_ahead(file: BorrowedFd<'_>, offset: u64) -> io::Result<()> {
+    advise(file, offset, libc::POSIX_FADV_WILLNEED)
+}
+
+/// Has the kernel read no more of a file than what is asked for.
+pub(crate) fn read_as_asked(file: BorrowedFd<'_>) -> io::Result<()> {
+    advise(file, 0, libc::POSIX_FADV_RANDOM)
+}
+
+/// Tells the kernel how a file is going to be read from `offset` on.
+fn advise(file: BorrowedFd<'_>, offset: u64, advice: libc::c_int) -> io::Result<()> {
     let offset = i64::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
     // SAFETY: the descriptor is open; no memory is involved.
-    let error =
-        unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, 0, libc::POSIX_FADV_WILLNEED) };
-    match error {
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, 0, advice) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
     }

@@ -295,6 +295,11 @@ pub fn survey_laid_out(
                 .push(segment),
         }
     }
+    for segments in survey.logs.values() {
+        // It is read whole before its log is judged, and the others at the same time.
+        let newest = segments.iter().max_by_key(|it| it.header.sequence);
+        newest.inspect(|last| source.will_read(last.file, BLOCK_BYTES as u64));
+    }
     for (&log_id, segments) in &mut survey.logs {
         let released = settle_contents(source, segments)?;
         if !released.is_empty() {

@@ -14,7 +14,7 @@ mod metrics;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use penstock_shard::Mail;
@@ -133,6 +133,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])
         .map_err(system("watch for signals"))?;
 
+    let began = Instant::now();
     let health = Arc::new(Health::new());
     // It answers while the start goes on, and ends when this function does.
     let _admin = match config.admin_listen {
@@ -205,7 +206,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
         shared_address,
         &own_ports,
         &config,
-        node.directory.segments().progress(),
+        (began, node.directory.segments().progress()),
         &health,
     );
     if let Err(error) = &outcome {
@@ -233,7 +234,7 @@ fn conduct(
     shared: SocketAddr,
     own_ports: &[u16],
     config: &Config,
-    progress: &Progress,
+    (began, progress): (Instant, &Progress),
     health: &Health,
 ) -> Result<(), ServeError> {
     let (mut ready, mut stopped, mut gone) = (0, 0, 0);
@@ -255,6 +256,11 @@ fn conduct(
                 println!("shard {shard}     {text}");
                 ready += 1;
                 if ready == shards {
+                    println!(
+                        "start        {} ms, {} bytes of segments and snapshots read",
+                        began.elapsed().as_millis(),
+                        progress.bytes()
+                    );
                     let ports: Vec<String> = own_ports.iter().map(u16::to_string).collect();
                     println!(
                         "listening    {shared} (every shard), ports {} (one each)",

@@ -149,7 +149,7 @@ fn a_released_file_that_a_backup_has_linked_or_of_another_length_is_removed() {
 fn as_many_files_as_there_can_be_may_be_released_while_the_helper_is_busy() {
     let folder = Folder::new("many_released");
     let directory = folder.data();
-    let spares = Spares::start(directory.segments(), 0, 0, &[]).expect("start");
+    let spares = Spares::start(directory.segments(), OWNER, 0, 0).expect("start");
     let shard = spares.handle();
     let (go_on, waits) = flume::bounded::<()>(0);
     shard.request(
