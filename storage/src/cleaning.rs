@@ -371,7 +371,7 @@ impl<P: Blocks> Store<P> {
         let cleaner = &self.cleaner;
         match &cleaner.victim {
             Some(victim) if !matches!(victim.chunk, Chunk::Reading(_)) => match cleaner.rate {
-                Rate::Bytes(rate) if cleaner.budget_bytes < 0 => {
+                Rate::Bytes(rate) if cleaner.budget_bytes < 0 && !cleaner.holds_block() => {
                     let missing = cleaner.budget_bytes.unsigned_abs();
                     Some(cleaner.budget_us + missing * 1_000_000 / rate.max(1) + 100)
                 }
@@ -424,7 +424,7 @@ impl<P: Blocks> Store<P> {
         let held_block = self.cleaner.holds_block();
         self.apply_moves();
         self.cleaner.refill(now_us);
-        let is_low = self.log().is_low();
+        let is_low = self.log().is_low() || self.log().has_most_segments();
         if is_low {
             self.give_way();
         }
@@ -436,7 +436,9 @@ impl<P: Blocks> Store<P> {
             self.look();
             self.cleaner.inherited_look_us = now_us + INHERITED_LOOK_US;
         }
-        if self.cleaner.budget_bytes >= 0
+        // What was read is judged at once: the memory that it takes may be all that a cold read or the scrub
+        // would find. The next read waits until the budget is back.
+        if (self.cleaner.budget_bytes >= 0 || self.cleaner.holds_block())
             && let Some(mut victim) = self.cleaner.victim.take()
         {
             if self.step(now_us, &mut victim, hash_of, io) {
@@ -444,6 +446,8 @@ impl<P: Blocks> Store<P> {
             } else {
                 self.cleaner.next_look_us = now_us;
                 self.cleaner.must_look = true;
+                // What the last look found is long ago.
+                self.cleaner.is_hopeless = false;
             }
         }
         let cleaner = &self.cleaner;
@@ -491,13 +495,16 @@ impl<P: Blocks> Store<P> {
         }
     }
 
-    /// When the disk is full, own segments give room back and inherited ones only take it.
+    /// When the disk is full or the log has most of the segments that it may have, own segments give room
+    /// back and inherited ones only take it.
     fn give_way(&mut self) {
         let is_idle = |victim: &mut Victim<P::Block>| {
             victim.is_inherited && !matches!(victim.chunk, Chunk::Reading(_))
         };
         if let Some(victim) = self.cleaner.victim.take_if(is_idle) {
             self.inheritance.put_back(&victim);
+            self.cleaner.must_look = true;
+            self.cleaner.is_hopeless = false;
         }
     }
 
@@ -805,7 +812,9 @@ impl<P: Blocks> Store<P> {
             }
             let (start, bytes, block) = match &victim.chunk {
                 Chunk::Reading(_) => return true,
-                Chunk::Missing(_) if now_us < victim.resume_us => return true,
+                Chunk::Missing(_) if now_us < victim.resume_us || self.cleaner.budget_bytes < 0 => {
+                    return true;
+                }
                 &Chunk::Missing(frame_bytes) => {
                     self.read_chunk(victim, frame_bytes, io);
                     return true;
