@@ -1,14 +1,15 @@
 //! Backups of a server that serves, and of one that is stopped: what was acknowledged before one
 //! began is in it, it can be started beside the original, and nothing damaged passes for whole.
 
+mod command;
+mod server;
+
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use penstock_net::client::{Client, ClientOptions, Field};
@@ -18,16 +19,8 @@ use penstock_runtime::backup::{BackupError, TERMS_SKIPPED, restore, take, verify
 use penstock_runtime::directory::{Directory, DirectoryOptions};
 use penstock_storage::log::{DurableEnd, Lsn};
 
-fn command(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("PENSTOCK_") {
-            command.env_remove(name);
-        }
-    }
-    command.args(words);
-    command
-}
+use command::command;
+use server::Server;
 
 /// Runs a command that must end with this code; what it printed.
 fn told(code: i32, words: &[&str]) -> String {
@@ -39,15 +32,9 @@ fn told(code: i32, words: &[&str]) -> String {
     text
 }
 
-/// A server that a failing test takes down with it.
-struct Server {
-    process: Child,
-    address: String,
-}
-
-impl Server {
-    fn start(directory: &Path) -> Server {
-        let mut process = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
+fn serve(directory: &Path) -> Server {
+    Server::start(
+        command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
             .args(["--shards", "2", "--cache-bytes", "16MiB", "--spin-us", "0"])
             .args([
                 "--value-bytes-max",
@@ -56,29 +43,13 @@ impl Server {
                 "4MiB",
                 "--data",
             ])
-            .arg(directory)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut banner = BufReader::new(process.stdout.take().unwrap()).lines();
-        let mut address = String::new();
-        for line in banner.by_ref().map_while(Result::ok) {
-            if let Some(rest) = line.strip_prefix("listening") {
-                address = rest.split_whitespace().next().unwrap().to_string();
-            }
-            if line == "ready" {
-                break;
-            }
-        }
-        std::thread::spawn(move || banner.for_each(drop));
-        let server = Server { process, address };
-        assert!(!server.address.is_empty(), "the server did not start");
-        server
-    }
+            .arg(directory),
+    )
+}
 
+impl Server {
     fn client(&self) -> Client {
-        let address: SocketAddr = self.address.parse().unwrap();
-        Client::connect(address, ClientOptions::default()).unwrap()
+        Client::connect(self.address, ClientOptions::default()).unwrap()
     }
 
     fn backup(&self, data: &Path, to: &Path, more: &[&str]) -> String {
@@ -89,7 +60,7 @@ impl Server {
             "--to",
             text(to),
             "--addr",
-            &self.address,
+            &self.address.to_string(),
         ];
         told(0, &[&words[..], more].concat())
     }
@@ -104,13 +75,6 @@ impl Server {
                 .success()
         );
         assert!(self.process.wait().unwrap().success());
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -239,7 +203,7 @@ fn write(client: &Client, writer: usize, account: &Account, is_over: &AtomicBool
 fn a_backup_under_load_holds_what_was_acknowledged_and_nothing_that_was_not_asked() {
     let place = Place::new("load");
     let [data, vault, other] = ["data", "vault", "other"].map(|name| place.join(name));
-    let server = Server::start(&data);
+    let server = serve(&data);
     let accounts: [Account; WRITERS] = Default::default();
     let is_over = AtomicBool::new(false);
     let (mut least, mut most) = ([0; WRITERS], [0; WRITERS]);
@@ -276,7 +240,7 @@ fn a_backup_under_load_holds_what_was_acknowledged_and_nothing_that_was_not_aske
         &["restore", "--from", text(&vault), "--to", text(&other)],
     );
     told(0, &["verify", text(&other)]);
-    let restored = Server::start(&other);
+    let restored = serve(&other);
     let client = restored.client();
     for writer in 0..WRITERS {
         let [left, sold] = keys(writer).map(|key| {
@@ -314,7 +278,7 @@ fn a_backup_under_load_holds_what_was_acknowledged_and_nothing_that_was_not_aske
 fn a_second_backup_copies_only_new_segments_and_old_ones_can_be_dropped() {
     let place = Place::new("incremental");
     let [data, vault] = ["data", "vault"].map(|name| place.join(name));
-    let server = Server::start(&data);
+    let server = serve(&data);
     let client = server.client();
     let fill = |from: u64| {
         for number in from..from + 200 {
@@ -388,7 +352,7 @@ fn a_backup_beside_cleaning_is_whole_although_segments_leave() {
     const VALUE_WORDS: usize = 7_000;
     let place = Place::new("cleaning");
     let [data, vault, other] = ["data", "vault", "other"].map(|name| place.join(name));
-    let server = Server::start(&data);
+    let server = serve(&data);
     let client = server.client();
     let released = || -> u64 {
         let info = client.info().wait().unwrap();
@@ -439,7 +403,7 @@ fn a_backup_beside_cleaning_is_whole_although_segments_leave() {
         &["restore", "--from", text(&vault), "--to", text(&other)],
     );
     told(0, &["verify", text(&other)]);
-    let restored = Server::start(&other);
+    let restored = serve(&other);
     let client = restored.client();
     for key in 0..KEYS {
         let value = client
@@ -462,7 +426,7 @@ fn a_backup_beside_cleaning_is_whole_although_segments_leave() {
 fn small(name: &str) -> (Place, PathBuf, PathBuf) {
     let place = Place::new(name);
     let [data, vault] = ["data", "vault"].map(|name| place.join(name));
-    let server = Server::start(&data);
+    let server = serve(&data);
     let client = server.client();
     for (key, value) in [("one", "1"), ("two", "2"), ("three", "3")] {
         client.set(key.as_bytes(), value.as_bytes()).wait().unwrap();
@@ -580,7 +544,7 @@ fn a_restored_node_is_another_one_and_gives_out_no_version_of_the_original() {
     assert_eq!(after.incarnation, before.incarnation + TERMS_SKIPPED);
 
     // The original goes on as the restored one does, with the same keys.
-    let (original, restored) = (Server::start(&data), Server::start(&other));
+    let (original, restored) = (serve(&data), serve(&other));
     let [a, b] = [&original, &restored].map(|server| {
         let client = server.client();
         let value = client.get(b"one").wait().unwrap().unwrap();
@@ -598,7 +562,7 @@ fn a_restored_node_is_another_one_and_gives_out_no_version_of_the_original() {
             "--to",
             text(&vault),
             "--addr",
-            &restored.address,
+            &restored.address.to_string(),
         ],
     );
     assert!(
@@ -614,7 +578,7 @@ fn a_restored_node_is_another_one_and_gives_out_no_version_of_the_original() {
             "--to",
             text(&vault),
             "--addr",
-            &restored.address,
+            &restored.address.to_string(),
         ],
     );
     assert!(foreign.contains("a backup of another node"), "{foreign}");

@@ -1,69 +1,36 @@
 //! A directory with a bound of its own, in the real server: overwriting goes on for ever, what grows is
 //! refused when it is full, room comes back, and nothing is lost by any of it.
 
+mod command;
+mod server;
+
 use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
 use penstock_net::client::{Client, ClientError, ClientOptions, Field};
 
-/// A server that a failing test takes down with it.
-struct Server {
-    process: Child,
-    address: SocketAddr,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
+use command::command;
+use server::Server;
 
 /// One server at a time: each has a core of its own and both disks are the same.
 static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 const DISK_BYTES_MAX: u64 = 24 << 20;
 
-impl Server {
-    fn start(data: &Path, io: &str) -> Server {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("PENSTOCK_") {
-                command.env_remove(name);
-            }
-        }
-        let mut process = command
-            .args(["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
+fn serve(data: &Path, io: &str) -> Server {
+    Server::start(
+        command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
             .args(["--shards", "1", "--io", io, "--cache-bytes", "1MiB"])
             .args(["--value-bytes-max", "16KiB", "--segment-bytes", "2MiB"])
             .args(["--disk-bytes-max", "24MiB", "--data"])
             .arg(data)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut address = None;
-        for line in BufReader::new(process.stdout.take().unwrap())
-            .lines()
-            .map_while(Result::ok)
-        {
-            if let Some(rest) = line.strip_prefix("listening") {
-                address = rest.split_whitespace().next().map(|it| it.parse().unwrap());
-            }
-            if line == "ready" {
-                break;
-            }
-        }
-        Server {
-            process,
-            address: address.expect("it listens"),
-        }
-    }
+            .stderr(Stdio::null()),
+    )
+}
 
+impl Server {
     fn client(&self) -> Client {
         Client::connect(self.address, ClientOptions::default()).unwrap()
     }
@@ -106,7 +73,7 @@ fn folder(name: &str) -> PathBuf {
 fn overwritten_for_ever(io: &str) {
     let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let data = folder(&format!("cleaning-{io}"));
-    let server = Server::start(&data, io);
+    let server = serve(&data, io);
     let client = server.client();
     // Five times what the disk may hold, of 4 MB that count.
     const KEYS: u64 = 4_000;
@@ -135,7 +102,7 @@ fn overwritten_for_ever(io: &str) {
     );
     drop(server);
 
-    let server = Server::start(&data, io);
+    let server = serve(&data, io);
     let client = server.client();
     for key in 0..KEYS {
         let found = client.get(&key.to_le_bytes()).wait().unwrap();
@@ -160,7 +127,7 @@ fn overwriting_goes_on_for_ever_in_a_bounded_directory_with_threads() {
 fn what_grows_is_refused_when_full_and_deleting_makes_room_again() {
     let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let data = folder("cleaning-full");
-    let server = Server::start(&data, "auto");
+    let server = serve(&data, "auto");
     let client = server.client();
     client
         .set(b"stock", &1_000_000u64.to_le_bytes())
@@ -204,7 +171,7 @@ fn what_grows_is_refused_when_full_and_deleting_makes_room_again() {
     }
     drop(server);
 
-    let server = Server::start(&data, "auto");
+    let server = serve(&data, "auto");
     let client = server.client();
     for key in 0..10_000u64 {
         let found = client.get(&key.to_le_bytes()).wait().unwrap();

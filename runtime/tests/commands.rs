@@ -1,22 +1,19 @@
 //! The `penstock` command as a shell meets it: what it prints where, and its exit codes.
 
+mod command;
+
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use penstock_runtime::config::OPTIONS;
 use penstock_runtime::directory::{Directory, DirectoryOptions};
 
+use command::command;
+
 /// Runs the binary with no `PENSTOCK_...` variable but these.
 fn penstock(words: &[&str], variables: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("PENSTOCK_") {
-            command.env_remove(name);
-        }
-    }
-    command
-        .args(words)
+    command(words)
         .envs(variables.iter().copied())
         .output()
         .unwrap()

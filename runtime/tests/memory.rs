@@ -2,11 +2,11 @@
 //! may take, and all the while its resident memory stays below the bound and every answer is right. When
 //! the index fills it, new keys are refused and nothing else is.
 
+mod command;
+mod server;
+
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -15,20 +15,20 @@ use std::time::Duration;
 use penstock_net::client::{Client, ClientError, ClientOptions};
 use penstock_net::level::AckLevel;
 
-/// A server that a failing test takes down with it.
-struct Server {
-    process: Child,
-    address: SocketAddr,
+use command::command;
+use server::Server;
+
+/// A server whose resident memory is looked at all the time.
+struct Watched {
+    server: Server,
     watcher: Option<JoinHandle<()>>,
     is_over: Arc<AtomicBool>,
     resident_max: Arc<AtomicU64>,
 }
 
-impl Drop for Server {
+impl Drop for Watched {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        let _ = self.process.kill();
-        let _ = self.process.wait();
         if let Some(watcher) = self.watcher.take() {
             let _ = watcher.join();
         }
@@ -40,42 +40,22 @@ static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 const MIB: u64 = 1 << 20;
 
-impl Server {
-    fn start(data: &Path, memory_max: u64) -> Server {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("PENSTOCK_") {
-                command.env_remove(name);
-            }
-        }
-        let mut process = command
-            .args(["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
-            .args(["--shards", "1", "--durability", "none"])
-            .args(["--value-bytes-max", "64KiB", "--frame-bytes-max", "256KiB"])
-            .args(["--segment-bytes", "16MiB", "--memory-max"])
-            .arg(memory_max.to_string())
-            .arg("--data")
-            .arg(data)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut address = None;
-        for line in BufReader::new(process.stdout.take().unwrap())
-            .lines()
-            .map_while(Result::ok)
-        {
-            if let Some(rest) = line.strip_prefix("listening") {
-                address = rest.split_whitespace().next().map(|it| it.parse().unwrap());
-            }
-            if line == "ready" {
-                break;
-            }
-        }
+impl Watched {
+    fn start(data: &Path, memory_max: u64) -> Watched {
+        let server = Server::start(
+            command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
+                .args(["--shards", "1", "--durability", "none"])
+                .args(["--value-bytes-max", "64KiB", "--frame-bytes-max", "256KiB"])
+                .args(["--segment-bytes", "16MiB", "--memory-max"])
+                .arg(memory_max.to_string())
+                .arg("--data")
+                .arg(data),
+        );
         let is_over = Arc::new(AtomicBool::new(false));
         let resident_max = Arc::new(AtomicU64::new(0));
         let watcher = {
             let (is_over, resident_max) = (Arc::clone(&is_over), Arc::clone(&resident_max));
-            let process = process.id();
+            let process = server.process.id();
             std::thread::spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
                     resident_max.fetch_max(resident_bytes(process), Ordering::Relaxed);
@@ -83,9 +63,8 @@ impl Server {
                 }
             })
         };
-        Server {
-            process,
-            address: address.expect("it listens"),
+        Watched {
+            server,
             watcher: Some(watcher),
             is_over,
             resident_max,
@@ -98,7 +77,7 @@ impl Server {
             deadline: Duration::from_secs(60),
             ..ClientOptions::default()
         };
-        Client::connect(self.address, options).unwrap()
+        Client::connect(self.server.address, options).unwrap()
     }
 
     /// The most that was seen so far.
@@ -147,7 +126,7 @@ fn resident_memory_stays_below_memory_max_with_four_times_as_much_data() {
     const MEMORY_MAX: u64 = 96 * MIB;
     const KEYS: u64 = 120_000;
     let data = folder("memory-bound");
-    let server = Server::start(&data, MEMORY_MAX);
+    let server = Watched::start(&data, MEMORY_MAX);
     let client = server.client();
     let check = |what: &str| {
         let seen = server.resident_max();
@@ -212,7 +191,7 @@ fn when_the_index_fills_the_memory_new_keys_are_refused_and_nothing_else() {
     let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     const MEMORY_MAX: u64 = 48 * MIB;
     let data = folder("memory-full");
-    let server = Server::start(&data, MEMORY_MAX);
+    let server = Watched::start(&data, MEMORY_MAX);
     let client = server.client();
     let mut next = 0u64;
     let refused = loop {

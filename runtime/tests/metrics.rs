@@ -5,6 +5,8 @@
     reason = "stopping one thread of a process is a system call that std lacks"
 )]
 
+mod command;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,6 +18,8 @@ use std::time::{Duration, Instant};
 
 use penstock_net::client::{Client, ClientError, ClientOptions, Field};
 use prometheus_parse::{Scrape, Value};
+
+use command::command;
 
 /// How long something that must come may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,15 +40,9 @@ impl Drop for Server {
     }
 }
 
-fn command(data: &Path, flags: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("PENSTOCK_") {
-            command.env_remove(name);
-        }
-    }
+fn serve(data: &Path, flags: &[&str]) -> Command {
+    let mut command = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
     command
-        .args(["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
         .args(["--value-bytes-max", "16KiB", "--segment-bytes", "2MiB"])
         .args(flags)
         .arg("--data")
@@ -57,7 +55,7 @@ fn command(data: &Path, flags: &[&str]) -> Command {
 impl Server {
     /// A server that has told its admin port and is not ready yet.
     fn begin(data: &Path, flags: &[&str]) -> Server {
-        let mut process = command(data, flags).stderr(Stdio::null()).spawn().unwrap();
+        let mut process = serve(data, flags).stderr(Stdio::null()).spawn().unwrap();
         let mut banner = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();
         banner.read_line(&mut line).unwrap();
@@ -488,9 +486,7 @@ fn without_an_admin_port_there_is_none_and_a_taken_one_is_named() {
     let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = holder.local_addr().unwrap().to_string();
     let data = folder("taken");
-    let output = command(&data, &["--admin-listen", &taken])
-        .output()
-        .unwrap();
+    let output = serve(&data, &["--admin-listen", &taken]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(
@@ -498,7 +494,7 @@ fn without_an_admin_port_there_is_none_and_a_taken_one_is_named() {
         "{text}"
     );
 
-    let mut process = command(&folder("off"), &["--admin-listen", "off", "--shards", "1"])
+    let mut process = serve(&folder("off"), &["--admin-listen", "off", "--shards", "1"])
         .stderr(Stdio::null())
         .spawn()
         .unwrap();

@@ -1,16 +1,21 @@
 //! A data directory that is damaged: the server refuses it, `inspect` says why, and a repair that is
 //! agreed to makes it serve again and gives up what it said, nothing else.
 
+mod command;
+mod server;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use penstock_runtime::directory::Directory;
 use penstock_runtime::repair::carry_out;
 use penstock_storage::repair::plan;
 use penstock_storage::segment::Owner;
+
+use command::command;
+use server::Server;
 
 const KEYS: [&str; 8] = [
     "key-one",
@@ -22,17 +27,6 @@ const KEYS: [&str; 8] = [
     "key-seven",
     "key-eight",
 ];
-
-fn command(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("PENSTOCK_") {
-            command.env_remove(name);
-        }
-    }
-    command.args(words);
-    command
-}
 
 fn text_of(output: &Output) -> String {
     [&output.stdout, &output.stderr]
@@ -64,39 +58,15 @@ fn serve(directory: &Path) -> Command {
     command
 }
 
-/// A server that a failing test takes down with it.
-struct Server {
-    process: Child,
-    address: String,
-}
-
 impl Server {
-    fn start(directory: &Path) -> Server {
-        let mut process = serve(directory).stdout(Stdio::piped()).spawn().unwrap();
-        let mut banner = BufReader::new(process.stdout.take().unwrap()).lines();
-        let mut address = String::new();
-        for line in banner.by_ref().map_while(Result::ok) {
-            if let Some(rest) = line.strip_prefix("listening") {
-                address = rest.split_whitespace().next().unwrap().to_string();
-            }
-            if line == "ready" {
-                break;
-            }
-        }
-        std::thread::spawn(move || banner.for_each(drop));
-        let server = Server { process, address };
-        assert!(!server.address.is_empty(), "the server did not start");
-        server
-    }
-
     fn set(&self, key: &str, value: &str) {
-        told(0, &["set", key, value, "--addr", &self.address]);
+        told(0, &["set", key, value, "--addr", &self.address.to_string()]);
     }
 
     /// The values of all keys.
     fn values(&self) -> BTreeMap<&'static str, String> {
         let get = |key| {
-            let output = command(&["get", key, "--addr", &self.address])
+            let output = command(&["get", key, "--addr", &self.address.to_string()])
                 .output()
                 .unwrap();
             let value = String::from_utf8(output.stdout).unwrap().trim().to_string();
@@ -115,13 +85,6 @@ impl Server {
                 .success()
         );
         assert_eq!(self.process.wait().unwrap().code(), Some(0));
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -183,7 +146,7 @@ fn two_runs(name: &str) -> (PathBuf, BTreeMap<&'static str, String>) {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&directory);
     for keys in [&KEYS[..5], &KEYS[5..]] {
-        let server = Server::start(&directory);
+        let server = Server::start(&mut serve(&directory));
         for key in keys {
             server.set(key, &format!("of {key}"));
         }
@@ -192,7 +155,7 @@ fn two_runs(name: &str) -> (PathBuf, BTreeMap<&'static str, String>) {
         }
         server.stop();
     }
-    let server = Server::start(&directory);
+    let server = Server::start(&mut serve(&directory));
     let values = server.values();
     assert_eq!(values.len(), KEYS.len());
     server.stop();
@@ -253,13 +216,13 @@ fn repairs(directory: &Path, losses: &[&str], all: &BTreeMap<&str, String>, gone
     assert!(told(0, &["inspect", path, "--repair"]).contains("nothing to repair"));
     assert!(told(0, &["inspect", path]).contains("no damage"));
 
-    let server = Server::start(directory);
+    let server = Server::start(&mut serve(directory));
     let mut left = all.clone();
     gone.iter().for_each(|key| drop(left.remove(key)));
     assert_eq!(server.values(), left);
     server.set("key-new", "written after");
     server.stop();
-    let server = Server::start(directory);
+    let server = Server::start(&mut serve(directory));
     assert_eq!(server.values(), left);
     server.stop();
 }
@@ -369,7 +332,7 @@ fn a_repair_that_was_interrupted_is_finished_by_the_same_command() {
         done.contains("not given up here: 1:2-2\n") && done.contains("lostfound/0002"),
         "{done}"
     );
-    let server = Server::start(&directory);
+    let server = Server::start(&mut serve(&directory));
     let mut left = all.clone();
     left.remove("key-two");
     left.remove("key-six");
@@ -381,7 +344,7 @@ fn a_repair_that_was_interrupted_is_finished_by_the_same_command() {
 fn a_directory_that_is_served_is_not_repaired() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("repair-served");
     let _ = fs::remove_dir_all(&directory);
-    let server = Server::start(&directory);
+    let server = Server::start(&mut serve(&directory));
     let path = directory.to_str().unwrap();
     for words in [
         &["inspect", path, "--repair"][..],
@@ -402,7 +365,7 @@ fn what_is_beyond_repair_is_said_and_left_alone() {
     let other = directory.with_file_name("repair-other");
     let _ = fs::remove_dir_all(&other);
     for directory in [&directory, &other] {
-        let server = Server::start(directory);
+        let server = Server::start(&mut serve(directory));
         server.set("key-one", "1");
         server.stop();
     }

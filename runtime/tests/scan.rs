@@ -1,69 +1,32 @@
 //! Scans in the real server: by the client and by the command, over both shards, with most keys on
 //! disk only, over a start.
 
+mod command;
+mod server;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use penstock_net::client::{Client, ClientError, ClientOptions};
 use penstock_net::scan::ScanRequest;
 use penstock_net::status::Status;
 
-/// A server that a failing test takes down with it.
-struct Server {
-    process: Child,
-    address: SocketAddr,
-}
+use command::command;
+use server::Server;
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn command(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("PENSTOCK_") {
-            command.env_remove(name);
-        }
-    }
-    command.args(words);
-    command
-}
-
-impl Server {
-    fn start(data: &Path) -> Server {
-        let mut process = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
+fn serve(data: &Path) -> Server {
+    Server::start(
+        command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
             .args(["--shards", "2", "--cache-bytes", "1MiB"])
             .args(["--segment-bytes", "16MiB", "--data"])
             .arg(data)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut address = None;
-        for line in BufReader::new(process.stdout.take().unwrap())
-            .lines()
-            .map_while(Result::ok)
-        {
-            if let Some(rest) = line.strip_prefix("listening") {
-                address = rest.split_whitespace().next().map(|it| it.parse().unwrap());
-            }
-            if line == "ready" {
-                break;
-            }
-        }
-        Server {
-            process,
-            address: address.expect("it listens"),
-        }
-    }
+            .stderr(Stdio::null()),
+    )
+}
 
+impl Server {
     fn client(&self) -> Client {
         Client::connect(self.address, ClientOptions::default()).unwrap()
     }
@@ -91,7 +54,7 @@ fn every_key_is_told_once_with_its_value_whatever_is_in_memory_and_over_a_start(
     let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scan");
     let _ = fs::remove_dir_all(&data);
     let mut model = BTreeMap::new();
-    let server = Server::start(&data);
+    let server = serve(&data);
     let client = server.client();
     for number in 0..4_000 {
         let key = match number % 3 {
@@ -148,7 +111,7 @@ fn every_key_is_told_once_with_its_value_whatever_is_in_memory_and_over_a_start(
     }
     drop(client);
     drop(server);
-    let server = Server::start(&data);
+    let server = serve(&data);
     let client = server.client();
     while let Some(from) = cursor {
         let next = page(&client, from).unwrap();

@@ -1,15 +1,19 @@
 //! A server that serves tells of damage in a sealed segment, and goes on serving.
 
+mod command;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use penstock_net::client::{Client, ClientOptions};
+
+use command::command;
 
 /// A server that a failing test takes down with it.
 struct Server(Child);
@@ -25,22 +29,9 @@ impl Drop for Server {
 fn damage_in_a_sealed_segment_is_told_while_the_server_goes_on() {
     let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scrub");
     let _ = fs::remove_dir_all(&data);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("PENSTOCK_") {
-            command.env_remove(name);
-        }
-    }
+    let mut command = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
     command
-        .args([
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--shard-ports",
-            "0",
-            "--shards",
-            "1",
-        ])
+        .args(["--shards", "1"])
         .args([
             "--cache-bytes",
             "16MiB",

@@ -1,11 +1,13 @@
 //! One server and the commands that a newcomer tries, by both interfaces to the kernel.
 
+mod command;
+
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_penstock");
+use command::command;
 
 /// A server that a failing test takes down with it.
 struct Server {
@@ -102,17 +104,6 @@ impl Drop for Server {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-fn command(words: &[&str]) -> Command {
-    let mut command = Command::new(BINARY);
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("PENSTOCK_") {
-            command.env_remove(name);
-        }
-    }
-    command.args(words);
-    command
 }
 
 fn text_of(output: &Output) -> String {

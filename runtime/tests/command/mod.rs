@@ -1,0 +1,15 @@
+//! Commands of the real binary, run by a test.
+
+use std::process::Command;
+
+/// A command of the binary that knows nothing of the settings of who runs the tests.
+pub fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PENSTOCK_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(words);
+    command
+}
