@@ -202,9 +202,9 @@ struct Link {
     /// The request that was sent while no other was on its way, and its deadline.
     alone: Option<u64>,
     deadline_ms: u64,
-    /// When the server got the last bytes and when it gave the last.
+    /// When the server got the last bytes, and when it first gave some after that.
     delivered_us: u64,
-    output_us: u64,
+    output_us: Option<u64>,
 }
 
 struct Client {
@@ -543,6 +543,7 @@ impl World {
                 if !state.is_closed && state.session.is_some() {
                     state.inbound.extend_from_slice(&bytes);
                     state.delivered_us = self.now_us;
+                    state.output_us = None;
                     self.deliver(link);
                 }
                 Ok(())
@@ -1342,7 +1343,7 @@ impl World {
                 // Nobody takes it: the server notices by its own deadline.
                 return;
             }
-            self.links[link].output_us = now.us;
+            self.links[link].output_us.get_or_insert(now.us);
             let pieces = self.pieces(bytes);
             for piece in pieces {
                 let delay_us = self.delay();
@@ -1456,7 +1457,7 @@ impl World {
             alone: None,
             deadline_ms: 0,
             delivered_us: 0,
-            output_us: 0,
+            output_us: None,
         });
         let delay_us = self.delay();
         self.links[link].server_us += delay_us;
@@ -1970,7 +1971,9 @@ impl World {
         let state = &self.links[link];
         let record = &self.oracle.records[number];
         let is_alone = state.alone == Some(header.request_id) && items == 1;
-        let took_us = state.output_us.saturating_sub(state.delivered_us);
+        let took_us = state
+            .output_us
+            .map_or(0, |output_us| output_us - state.delivered_us);
         let allowed_us = state.deadline_ms * 1000;
         if is_alone
             && allowed_us > 0
