@@ -922,28 +922,25 @@ impl<P: Blocks> Shard<P> {
             deadline_us,
             ..
         } = operation;
-        let head = |status| ReplyHead::new(status, address.item, level, Version::default());
         if ScanRequest::is_scan(item) {
             return self.begin_scan(now, origin, operation, item, out);
         }
         let request = match Request::read(item, self.limits.value_bytes_max) {
             Ok(request) => request,
             Err(refusal) => {
-                self.counters.refused += 1;
-                self.counters
-                    .answers
-                    .add(Asked::Unreadable, refusal.status());
-                head(refusal.status()).write_message(out, &refusal);
-                return Step::Answered(Lsn(0));
+                return self.refuse_item(
+                    Asked::Unreadable,
+                    &operation,
+                    refusal.status(),
+                    &refusal,
+                    out,
+                );
             }
         };
         let asked = Asked::of(request.verb);
         let slot = slot_of(request.key);
         if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
-            self.counters.refused += 1;
-            self.counters.answers.add(asked, status);
-            head(status).write_message(out, &message);
-            return Step::Answered(Lsn(0));
+            return self.refuse_item(asked, &operation, status, &message, out);
         }
         let owner = self.config.topology.owner(slot);
         if owner != self.config.shard {
@@ -986,6 +983,24 @@ impl<P: Blocks> Shard<P> {
             }
             Ran::Postponed => Step::Postponed,
         }
+    }
+
+    /// Answers an item that is not executed, with the reason.
+    #[cold]
+    fn refuse_item(
+        &mut self,
+        asked: Asked,
+        operation: &Operation,
+        status: Status,
+        reason: &dyn fmt::Display,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        self.counters.refused += 1;
+        self.counters.answers.add(asked, status);
+        let item = operation.address.item;
+        ReplyHead::new(status, item, operation.level, Version::default())
+            .write_message(out, reason);
+        Step::Answered(Lsn(0))
     }
 
     /// Why nothing is executed any more.
@@ -1033,16 +1048,13 @@ impl<P: Blocks> Shard<P> {
         } = operation;
         let bytes_max = self.config.parked_bytes_max;
         if !self.parking.has_room(item.len(), bytes_max) {
-            self.counters.refused += 1;
-            self.counters.answers.add(self.asked_by(item), Status::Busy);
             let message = format!(
                 "{} operations of {} bytes wait for reads: the limits are {PARKED_MAX} and {bytes_max} bytes",
                 self.parking.len(),
                 self.parking.parked_bytes(),
             );
-            ReplyHead::new(Status::Busy, address.item, level, Version::default())
-                .write_message(out, &message);
-            return Step::Answered(Lsn(0));
+            let asked = self.asked_by(item);
+            return self.refuse_item(asked, &operation, Status::Busy, &message, out);
         }
         self.counters.parked += 1;
         self.parking.park(
@@ -1091,15 +1103,12 @@ impl<P: Blocks> Shard<P> {
             "the shards of a node agree on who owns a slot"
         );
         if self.peers[usize::from(owner)].outstanding >= self.config.mailed_items_max {
-            self.counters.refused += 1;
-            self.counters.answers.add(self.asked_by(item), Status::Busy);
             let message = format!(
                 "{} items are on their way to shard {owner}, which is the limit",
                 self.peers[usize::from(owner)].outstanding
             );
-            ReplyHead::new(Status::Busy, address.item, level, Version::default())
-                .write_message(out, &message);
-            return Step::Answered(Lsn(0));
+            let asked = self.asked_by(item);
+            return self.refuse_item(asked, &operation, Status::Busy, &message, out);
         }
         self.counters.forwarded += 1;
         let peer = &mut self.peers[usize::from(owner)];
@@ -1232,21 +1241,15 @@ impl<P: Blocks> Shard<P> {
             deadline_us,
             ..
         } = operation;
-        let head = |status| ReplyHead::new(status, address.item, level, Version::default());
         let request = match ScanRequest::read(item) {
             Ok(request) => request,
             Err(refusal) => {
-                self.counters.refused += 1;
-                self.counters.answers.add(Asked::Scan, refusal.status());
-                head(refusal.status()).write_message(out, &refusal);
-                return Step::Answered(Lsn(0));
+                let status = refusal.status();
+                return self.refuse_item(Asked::Scan, &operation, status, &refusal, out);
             }
         };
         if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
-            self.counters.refused += 1;
-            self.counters.answers.add(Asked::Scan, status);
-            head(status).write_message(out, &message);
-            return Step::Answered(Lsn(0));
+            return self.refuse_item(Asked::Scan, &operation, status, &message, out);
         }
         let slot = self.order.decode(request.cursor).slot;
         let owner = self.config.topology.owner(slot);
@@ -1254,14 +1257,11 @@ impl<P: Blocks> Shard<P> {
             return self.mail_request(origin, owner, operation, slot, item, out);
         }
         if self.scanning.is_full() {
-            self.counters.refused += 1;
-            self.counters.answers.add(Asked::Scan, Status::Busy);
             let message = format!(
                 "{} scans are under way, which is the limit",
                 self.scanning.len()
             );
-            head(Status::Busy).write_message(out, &message);
-            return Step::Answered(Lsn(0));
+            return self.refuse_item(Asked::Scan, &operation, Status::Busy, &message, out);
         }
         self.scanning.begin(Parked {
             origin,
