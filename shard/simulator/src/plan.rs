@@ -275,6 +275,11 @@ impl Plan {
             stall: rate(random, 1_500),
             ..DiskFaults::default()
         };
+        if !faults.is_passing {
+            // What is read again fails again so often that a client is told.
+            faults.read_error *= 6;
+            faults.bad_read *= 6;
+        }
         if budget == Budget::Detectable {
             match random.below(4) {
                 0 => faults.lost_write = 1_000,
