@@ -2,8 +2,8 @@
 //! How a target runs and what it keeps: `net/tests/fuzz/target.rs`.
 #![forbid(unsafe_code)]
 
-#[path = "../../../storage/tests/fuzz/device.rs"]
-mod device;
+#[path = "../../../storage/tests/it/disk.rs"]
+mod disk;
 #[path = "../../../storage/tests/it/heap.rs"]
 mod heap;
 mod node;

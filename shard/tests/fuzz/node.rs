@@ -7,14 +7,14 @@ use penstock_net::hello::{AUTH_NONE, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_shard::{Event, Mail, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
-use penstock_storage::io::{BLOCK_BYTES, SegmentSource};
+use penstock_storage::io::{BLOCK_BYTES, IoFailure, SegmentSource};
 use penstock_storage::log::{LOG_TOKEN_BIT, Log, LogConfig, LogStart, SyncMethod};
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::Owner;
 use penstock_storage::store::{Memory, PARTITIONS, Sequences, Store};
 
-use crate::device::Device;
+use crate::disk::Disk;
 use crate::heap::{Heap, HeapBlock};
 use crate::target::Choices;
 
@@ -46,7 +46,7 @@ pub struct Connection {
 struct Member {
     shard: Shard<Heap>,
     outbox: Outbox<HeapBlock>,
-    device: Device,
+    device: Disk,
     mail: VecDeque<Mail>,
     /// The last sequence of each partition when it started.
     sequences: Box<Sequences>,
@@ -78,7 +78,7 @@ impl Node {
             cache_bytes,
             salt: 0,
         };
-        let devices = (0..shards).map(|_| Device::default()).collect();
+        let devices = (0..shards).map(|_| Disk::default()).collect();
         node.start(devices);
         node
     }
@@ -92,7 +92,7 @@ impl Node {
     }
 
     /// Opens every shard over what its device holds.
-    fn start(&mut self, devices: Vec<Device>) {
+    fn start(&mut self, devices: Vec<Disk>) {
         let shards = u16::try_from(devices.len()).expect("few shards");
         let topology = Topology::new(shards);
         for (number, mut device) in (0..shards).zip(devices) {
@@ -118,7 +118,7 @@ impl Node {
             let mut memory = Memory::new(self.cache_bytes);
             let (mut start, mut sequences) = (LogStart::default(), [0; PARTITIONS]);
             if let Some(segments) = survey.logs.get(&log_id) {
-                let mut cold = Device::default();
+                let mut cold = Disk::default();
                 cold.files = device.files.clone();
                 let found = recover(&mut device, segments, &mut |part, place| {
                     memory.replay(&home_of, part, place, |place, tell| {
@@ -168,7 +168,9 @@ impl Node {
         self.connections.clear();
         self.incarnation += 1;
         let devices = members.into_iter().map(|mut member| {
-            member.device.crash(choices);
+            member
+                .device
+                .crash(|| u64::from_le_bytes([choices.byte(); 8]));
             member.device
         });
         let devices = devices.collect();
@@ -308,7 +310,7 @@ impl Node {
     /// One request of a shard's disk ends.
     pub fn complete(&mut self, shard: usize, choices: &mut Choices<'_>) {
         let member = &mut self.members[shard];
-        let under_way = member.device.under_way();
+        let under_way = member.device.under_way().len();
         if under_way > 0 {
             let completion = member.device.complete(choices.below(under_way));
             let completed = Event::Completed(completion);
@@ -319,9 +321,11 @@ impl Node {
     /// One request of a shard's disk fails.
     pub fn fail(&mut self, shard: usize, choices: &mut Choices<'_>) {
         let member = &mut self.members[shard];
-        let under_way = member.device.under_way();
+        let under_way = member.device.under_way().len();
         if under_way > 0 {
-            let completion = member.device.fail(choices.below(under_way));
+            let completion = member
+                .device
+                .fail(choices.below(under_way), IoFailure::Device(5));
             member.is_poisoned |= completion.token.0 & LOG_TOKEN_BIT != 0;
             let completed = Event::Completed(completion);
             member.shard.step(self.now, completed, &mut member.outbox);
@@ -340,14 +344,14 @@ impl Node {
             (0..self.members.len()).for_each(|shard| self.turn(shard));
             let is_quiet = self.members.iter().all(|member| {
                 member.mail.is_empty()
-                    && member.device.under_way() == 0
+                    && member.device.under_way().is_empty()
                     && member.outbox.sendable.is_empty()
             });
             for shard in 0..self.members.len() {
                 while !self.members[shard].mail.is_empty() {
                     self.deliver(shard);
                 }
-                while self.members[shard].device.under_way() > 0 {
+                while !self.members[shard].device.under_way().is_empty() {
                     self.complete(shard, &mut Choices::new(&[]));
                 }
             }

@@ -10,7 +10,7 @@ use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::{FirstBlock, Owner, SegmentHeader};
 
-use crate::device::Device;
+use crate::disk::Disk;
 use crate::heap::Heap;
 
 pub const OWNER: Owner = Owner {
@@ -86,7 +86,7 @@ pub fn all() -> &'static [Directory] {
 
 /// Runs one after the other: log, records, end.
 fn made(runs: &[(u64, usize, End)]) -> Directory {
-    let mut device = Device::default();
+    let mut device = Disk::default();
     let mut directory = Directory::default();
     for (incarnation, &(log_id, records, end)) in (1..).zip(runs) {
         let start = match directory.records.get(&log_id) {
@@ -130,7 +130,7 @@ fn parts(number: usize) -> Parts {
         .collect()
 }
 
-fn append(device: &mut Device, log: &mut Log<Heap>, before: usize, parts: &Parts) {
+fn append(device: &mut Disk, log: &mut Log<Heap>, before: usize, parts: &Parts) {
     let specs: Vec<PartSpec<'_>> = parts
         .iter()
         .map(|(key, value)| PartSpec {
@@ -161,7 +161,7 @@ fn append(device: &mut Device, log: &mut Log<Heap>, before: usize, parts: &Parts
     log.want_durable(lsn);
 }
 
-fn flush(device: &mut Device, log: &mut Log<Heap>, now_us: u64) {
+fn flush(device: &mut Disk, log: &mut Log<Heap>, now_us: u64) {
     let mut requests = Vec::new();
     loop {
         while log.spares_wanted() > 0 {
@@ -170,7 +170,7 @@ fn flush(device: &mut Device, log: &mut Log<Heap>, now_us: u64) {
         }
         log.pump(now_us, &mut requests);
         device.submit(&mut requests);
-        if device.under_way() == 0 {
+        if device.under_way().is_empty() {
             return;
         }
         let completion = device.complete(0);
@@ -205,7 +205,7 @@ fn frames(files: &BTreeMap<FileId, Vec<u8>>) -> Vec<Frame> {
 }
 
 /// Where the next run of a log goes on, after what a start does to the files.
-fn restart(device: &mut Device, log_id: u64) -> LogStart {
+fn restart(device: &mut Disk, log_id: u64) -> LogStart {
     let survey = survey(device, OWNER).expect("the files are good");
     let found = recover(device, &survey.logs[&log_id], &mut |_, _| Ok(()));
     let found = found.expect("the files are good");

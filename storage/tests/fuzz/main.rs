@@ -3,8 +3,9 @@
 #![forbid(unsafe_code)]
 
 mod decoders;
-mod device;
 mod directory;
+#[path = "../it/disk.rs"]
+mod disk;
 #[path = "../it/heap.rs"]
 mod heap;
 mod operations;

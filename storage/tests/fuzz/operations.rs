@@ -9,15 +9,15 @@
 use std::collections::BTreeMap;
 
 use penstock_storage::index::CellId;
-use penstock_storage::io::{Block, Io, IoToken, SegmentSource};
+use penstock_storage::io::{Block, Io, IoFailure, IoToken, SegmentSource};
 use penstock_storage::log::{LOG_TOKEN_BIT, Log, LogStart, Place, Room, SyncMethod};
 use penstock_storage::record::{PartView, part_bytes};
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::store::{Found, Memory, PARTITIONS, Store, Version};
 
 use crate::FOLDER;
-use crate::device::Device;
 use crate::directory::{OWNER, SEGMENT_BYTES, config};
+use crate::disk::Disk;
 use crate::heap::{Heap, HeapBlock};
 use crate::target::{Choices, keep};
 
@@ -33,7 +33,7 @@ type State = BTreeMap<u8, (Version, Vec<u8>)>;
 
 struct World {
     sync: SyncMethod,
-    device: Device,
+    device: Disk,
     store: Store<Heap>,
     requests: Vec<Io<HeapBlock>>,
     now_us: u64,
@@ -86,7 +86,7 @@ impl World {
         let log = Log::new(config(LOG_ID, 1, sync), LogStart::default(), Heap);
         World {
             sync,
-            device: Device::default(),
+            device: Disk::default(),
             store: Store::new(log, Heap, EPOCH, [0; PARTITIONS], Memory::new(CACHE_BYTES)),
             requests: Vec::new(),
             now_us: 0,
@@ -122,8 +122,8 @@ impl World {
             4 => self.store.settle(&home_of),
             5 | 6 => self.pump(),
             7 | 8 => {
-                if self.device.under_way() > 0 {
-                    self.complete(choices.below(self.device.under_way()));
+                if !self.device.under_way().is_empty() {
+                    self.complete(choices.below(self.device.under_way().len()));
                 }
             }
             _ => match choices.byte() % 8 {
@@ -149,7 +149,7 @@ impl World {
         self.store.settle(&home_of);
         self.store.log_mut().pump(self.now_us, &mut self.requests);
         self.device.submit(&mut self.requests);
-        assert!(self.device.under_way() <= 3 + self.reads.len());
+        assert!(self.device.under_way().len() <= 3 + self.reads.len());
     }
 
     fn complete(&mut self, index: usize) {
@@ -171,17 +171,18 @@ impl World {
 
     /// A request fails. After one of the log's nothing more becomes durable, and a start follows.
     fn fail(&mut self, choices: &mut Choices<'_>) {
-        if self.device.under_way() == 0 {
+        if self.device.under_way().is_empty() {
             return;
         }
-        let completion = self.device.fail(choices.below(self.device.under_way()));
+        let chosen = choices.below(self.device.under_way().len());
+        let completion = self.device.fail(chosen, IoFailure::Device(5));
         if self.reads.remove(&completion.token.0).is_some() {
             return;
         }
         let log = self.store.log_mut();
         let durable = log.durable();
         assert!(log.completed(self.now_us, completion).is_err(), "poisoned");
-        while self.device.under_way() > 0 {
+        while !self.device.under_way().is_empty() {
             let completion = self.device.complete(0);
             if self.reads.remove(&completion.token.0).is_none() {
                 let log = self.store.log_mut();
@@ -199,7 +200,7 @@ impl World {
         self.store.log_mut().close();
         for _ in 0..100 {
             self.pump();
-            while self.device.under_way() > 0 {
+            while !self.device.under_way().is_empty() {
                 self.complete(0);
             }
             // The log may rest before it notices that there is nothing to do.
@@ -292,7 +293,7 @@ impl World {
                 if !matches!(self.look(number), Found::Cold(_)) {
                     break;
                 }
-                while self.device.under_way() > 0 {
+                while !self.device.under_way().is_empty() {
                     self.complete(0);
                 }
             }
@@ -306,7 +307,8 @@ impl World {
 
     fn crash(&mut self, choices: &mut Choices<'_>) {
         let durable = usize::try_from(self.store.log().durable().0).expect("few records");
-        self.device.crash(choices);
+        self.device
+            .crash(|| u64::from_le_bytes([choices.byte(); 8]));
         self.reads.clear();
         let survey = survey(&mut self.device, OWNER).expect("a power cut is no damage");
         for file in &survey.torn_activations {
@@ -315,7 +317,7 @@ impl World {
         let mut memory = Memory::new(CACHE_BYTES);
         let (mut start, mut sequences, mut records) = (LogStart::default(), [0; PARTITIONS], 0);
         if let Some(segments) = survey.logs.get(&LOG_ID) {
-            let mut cold = Device::default();
+            let mut cold = Disk::default();
             cold.files = self.device.files.clone();
             let found = recover(&mut self.device, segments, &mut |part, place| {
                 memory.replay(&home_of, part, place, |place, tell| {
@@ -368,7 +370,7 @@ fn state(history: &[(Version, Change)]) -> State {
 }
 
 fn read_part(
-    device: &mut Device,
+    device: &mut Disk,
     place: Place,
     tell: &mut dyn FnMut(&PartView<'_>),
 ) -> std::io::Result<()> {

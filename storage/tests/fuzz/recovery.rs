@@ -15,8 +15,8 @@ use penstock_storage::repair::{Plan, plan};
 use penstock_storage::segment::SEGMENT_MAGIC;
 
 use crate::FOLDER;
-use crate::device::Device;
 use crate::directory::{Directory, OWNER, all, header};
+use crate::disk::Disk;
 use crate::target::{Choices, keep};
 
 const EDITS_MAX: usize = 24;
@@ -25,7 +25,7 @@ pub fn judge(input: &[u8]) {
     let mut choices = Choices::new(input);
     let directories = all();
     let directory = &directories[choices.below(directories.len())];
-    let mut device = Device::default();
+    let mut device = Disk::default();
     device.files = directory.files.clone();
     let mut is_forged = false;
     for _ in 0..EDITS_MAX {
@@ -196,7 +196,7 @@ fn seal_frame(home: FrameHome, bytes: &mut [u8]) {
 }
 
 /// What a start would do, and what an inspection says of the same files; whether both object.
-fn start(directory: &Directory, device: &mut Device, is_forged: bool) -> bool {
+fn start(directory: &Directory, device: &mut Disk, is_forged: bool) -> bool {
     let mut recovered: BTreeMap<u64, Recovered> = BTreeMap::new();
     let mut is_refused = false;
     match survey(device, OWNER) {
@@ -249,14 +249,14 @@ fn check_error(error: &RecoveryError) {
 /// One log of the directory.
 fn log(
     directory: &Directory,
-    device: &mut Device,
+    device: &mut Disk,
     segments: &[Segment],
     is_forged: bool,
 ) -> Result<Recovered, RecoveryError> {
     let log_id = segments[0].header.log_id;
     let written = directory.records.get(&log_id).map(Vec::as_slice);
     let written = written.unwrap_or_default();
-    let mut image = Device::default();
+    let mut image = Disk::default();
     image.files = device.files.clone();
     let (mut record, mut parts) = (0, 0);
     let found = recover(device, segments, &mut |part, place| {
@@ -320,7 +320,7 @@ fn log(
 const REPAIRED_BYTES_MAX: u64 = 4 << 20;
 
 /// A start after the plan serves, and what it serves was written.
-fn repair(directory: &Directory, device: &Device, plan: &Plan, is_forged: bool) {
+fn repair(directory: &Directory, device: &Disk, plan: &Plan, is_forged: bool) {
     for damage in &plan.damages {
         assert!(!damage.to_string().contains('\n'), "{damage}");
         assert!(damage.stretch.start <= damage.stretch.end, "{damage}");
@@ -330,9 +330,9 @@ fn repair(directory: &Directory, device: &Device, plan: &Plan, is_forged: bool) 
     if plan.damages.is_empty() || !plan.beyond.is_empty() || made > REPAIRED_BYTES_MAX {
         return;
     }
-    let mut before = Device::default();
+    let mut before = Disk::default();
     before.files = device.files.clone();
-    let mut after = Device::default();
+    let mut after = Disk::default();
     after.files = device.files.clone();
     after.files.retain(|file, _| !plan.removals.contains(file));
     for rebuild in &plan.rebuilds {

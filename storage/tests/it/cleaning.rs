@@ -6,8 +6,10 @@ use penstock_storage::io::{Block, Io};
 use penstock_storage::log::{Log, LogStart, Purpose, Room, SyncMethod};
 use penstock_storage::store::{Found, Memory, Store};
 
-use crate::disk::{Disk, Heap, HeapBlock, Random};
+use crate::disk::Disk;
+use crate::heap::{Heap, HeapBlock};
 use crate::journal::config;
+use crate::random::Random;
 
 const SEGMENT_BYTES: usize = 128 << 10;
 const VALUE_BYTES: usize = 100;
@@ -88,7 +90,8 @@ impl Yard {
     /// Ends all writes.
     fn turn(&mut self) {
         self.pump();
-        while let Some(index) = (0..self.disk.under_way()).find(|&index| !self.is_read(index)) {
+        while let Some(index) = (0..self.disk.under_way().len()).find(|&index| !self.is_read(index))
+        {
             let completion = self.disk.complete(index);
             let log = self.store.log_mut();
             log.completed(self.now_us, completion)
@@ -99,7 +102,7 @@ impl Yard {
     }
 
     fn is_read(&self, index: usize) -> bool {
-        matches!(self.disk.request(index), Io::Read { .. })
+        matches!(self.disk.under_way()[index], Io::Read { .. })
     }
 
     /// A step of cleaning, whose read gives what `spoil` makes of it. Whether it read.
@@ -107,7 +110,8 @@ impl Yard {
         self.now_us += 1_000;
         self.store.clean(self.now_us, &hash, &mut self.requests);
         self.disk.submit(&mut self.requests);
-        let Some(index) = (0..self.disk.under_way()).find(|&index| self.is_read(index)) else {
+        let Some(index) = (0..self.disk.under_way().len()).find(|&index| self.is_read(index))
+        else {
             return false;
         };
         let mut completion = self.disk.complete(index);

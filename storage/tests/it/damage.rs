@@ -1,5 +1,7 @@
 //! Whatever is not as it was written is refused or told, never taken for the end of the log.
 
+use std::collections::BTreeMap;
+
 use penstock_storage::frame::FRAME_HEADER_BYTES;
 use penstock_storage::inspect::inspect;
 use penstock_storage::io::{BLOCK_BYTES, FileId};
@@ -8,8 +10,10 @@ use penstock_storage::record::part_bytes;
 use penstock_storage::recovery::{RecoveryError, survey};
 use penstock_storage::segment::{FirstBlock, Owner, SegmentHeader};
 
-use crate::disk::{Disk, Random, Seed, seeds};
+use crate::disk::Disk;
 use crate::journal::{Journal, OWNER, Parts, SEGMENT_BYTES, read_back};
+use crate::random::Random;
+use crate::seed::{Seed, seeds};
 
 const FIRST: FileId = FileId(1);
 
@@ -49,7 +53,7 @@ fn used_bytes(file: &[u8]) -> usize {
 }
 
 fn records_of(files: &Disk) -> Result<Vec<Parts>, RecoveryError> {
-    read_back(&mut Disk::holding(files.files.clone())).map(|restart| restart.records)
+    read_back(&mut Disk::from(files.files.clone())).map(|restart| restart.records)
 }
 
 #[test]
@@ -114,7 +118,10 @@ fn the_last_segment_cut_at_any_byte_is_refused() {
         if cut > used_bytes(&journal.disk.files[&FIRST]) && !cut.is_multiple_of(1009) {
             continue;
         }
-        let mut disk = Disk::holding([(FIRST, journal.disk.files[&FIRST][..cut].to_vec())].into());
+        let mut disk = Disk::from(BTreeMap::from([(
+            FIRST,
+            journal.disk.files[&FIRST][..cut].to_vec(),
+        )]));
         assert!(read_back(&mut disk).is_err(), "cut at {cut}");
     }
 }
@@ -124,7 +131,7 @@ fn an_earlier_segment_may_be_cut_to_its_end_and_not_a_byte_more() {
     let journal = long_log();
     let end = used_bytes(&journal.disk.files[&FIRST]);
     for cut in end - 20..end + 20 {
-        let mut disk = Disk::holding(journal.disk.files.clone());
+        let mut disk = Disk::from(journal.disk.files.clone());
         disk.files.get_mut(&FIRST).unwrap().truncate(cut);
         match records_of(&disk) {
             Ok(records) => assert!(cut >= end && records == journal.appended, "cut at {cut}"),
@@ -309,7 +316,7 @@ fn a_segment_that_does_not_follow_the_one_before_it_is_refused() {
         |header| header.previous_end_offset += BLOCK_BYTES as u64,
     ];
     for (number, change) in changes.iter().enumerate() {
-        let mut disk = Disk::holding(journal.disk.files.clone());
+        let mut disk = Disk::from(journal.disk.files.clone());
         let block = disk
             .files
             .get_mut(&FileId(2))
@@ -362,7 +369,7 @@ fn a_frame_that_checks_and_contradicts_itself_is_refused() {
         let mut bytes = sound.clone();
         change(&mut bytes);
         reseal(&mut bytes, block);
-        records_of(&Disk::holding([(FIRST, bytes)].into()))
+        records_of(&Disk::from(BTreeMap::from([(FIRST, bytes)])))
     };
     for block in 1..4 {
         assert_eq!(

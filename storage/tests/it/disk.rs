@@ -1,42 +1,19 @@
-//! A disk in memory: writes are under way until the test completes them, in any order, and a crash
-//! keeps any part of what was not durable yet, sector by sector.
+//! A disk in memory: requests end in any order, and a power cut keeps any part of what was not
+//! durable, sector by sector.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use penstock_storage::io::{Block, Completion, FileId, Io, IoFailure, IoToken, SegmentSource};
 
-pub use crate::heap::{Heap, HeapBlock};
-pub use crate::random::Random;
+use crate::heap::HeapBlock;
 
 /// What a device writes as a whole.
 const SECTOR_BYTES: usize = 512;
 
-/// The seeds of a random test.
-pub fn seeds(count: u64) -> std::ops::RangeInclusive<u64> {
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .map(|text| text.parse::<u64>().expect("a seed is a number"))
-    };
-    match number("PENSTOCK_SEED") {
-        Some(seed) => seed..=seed,
-        None => 1..=number("PENSTOCK_SEEDS").unwrap_or(count),
-    }
-}
-
-/// Names the seed of a random test that fails.
-pub struct Seed(pub u64);
-
-impl Drop for Seed {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("failed with PENSTOCK_SEED={}", self.0);
-        }
-    }
-}
-
-/// A write that the device has accepted and not made durable.
-struct Pending {
+/// A plain write that ended and that no sync covers yet.
+struct Unsynced {
+    /// The how-manieth write to end.
+    number: u64,
     file: FileId,
     offset: usize,
     bytes: Vec<u8>,
@@ -44,31 +21,21 @@ struct Pending {
 
 #[derive(Default)]
 pub struct Disk {
-    /// What would be there after a power cut that loses everything pending.
+    /// What a power cut leaves of the files for sure.
     pub files: BTreeMap<FileId, Vec<u8>>,
-    under_way: Vec<Io<HeapBlock>>,
-    /// Plain writes that completed and await a sync.
-    unsynced: Vec<Pending>,
-    /// For each sync under way the number of unsynced writes that it covers.
-    covered: Vec<(IoToken, usize)>,
+    under_way: VecDeque<Io<HeapBlock>>,
+    unsynced: Vec<Unsynced>,
+    /// Writes that have ended.
+    ended: u64,
+    /// For each sync under way: the writes that had ended when it was asked for.
+    syncs: Vec<(IoToken, u64)>,
 }
 
 impl Disk {
-    /// A disk with these files and nothing under way.
-    pub fn holding(files: BTreeMap<FileId, Vec<u8>>) -> Self {
-        Disk {
-            files,
-            ..Disk::default()
-        }
-    }
-
-    /// A zero-written file under the next free number.
+    /// A file of zeros under the next number.
     pub fn create(&mut self, bytes: usize) -> FileId {
-        let file = FileId(
-            self.files
-                .last_key_value()
-                .map_or(1, |(file, _)| file.0 + 1),
-        );
+        let last = self.files.last_key_value().map_or(0, |(file, _)| file.0);
+        let file = FileId(last + 1);
         self.files.insert(file, vec![0; bytes]);
         file
     }
@@ -76,24 +43,20 @@ impl Disk {
     pub fn submit(&mut self, requests: &mut Vec<Io<HeapBlock>>) {
         for request in requests.drain(..) {
             if let Io::Sync { token, .. } = request {
-                self.covered.push((token, self.unsynced.len()));
+                self.syncs.push((token, self.ended));
             }
-            self.under_way.push(request);
+            self.under_way.push_back(request);
         }
     }
 
-    pub fn under_way(&self) -> usize {
-        self.under_way.len()
-    }
-
-    /// The request under way at `index`.
-    pub fn request(&self, index: usize) -> &Io<HeapBlock> {
-        &self.under_way[index]
+    pub fn under_way(&self) -> &VecDeque<Io<HeapBlock>> {
+        &self.under_way
     }
 
     /// Ends the request at `index` well.
     pub fn complete(&mut self, index: usize) -> Completion<HeapBlock> {
-        match self.under_way.remove(index) {
+        let request = self.under_way.remove(index).expect("under way");
+        let (token, block) = match request {
             Io::Write {
                 token,
                 file,
@@ -102,48 +65,24 @@ impl Disk {
                 len,
                 durable,
             } => {
-                let offset = usize::try_from(offset).expect("small files");
-                let bytes = block.bytes()[..len as usize].to_vec();
-                let pending = Pending {
-                    file,
-                    offset,
-                    bytes,
-                };
+                let write = self.unsynced(file, offset, &block, len);
+                self.ended += 1;
                 if durable {
-                    self.apply(&pending);
+                    self.apply(&write);
                 } else {
-                    self.unsynced.push(pending);
+                    self.unsynced.push(write);
                 }
-                Completion {
-                    token,
-                    block: Some(block),
-                    result: Ok(()),
-                }
+                (token, Some(block))
             }
             Io::Sync { token, file } => {
-                let at = self
-                    .covered
-                    .iter()
-                    .position(|(covering, _)| *covering == token)
-                    .expect("submitted");
-                let (_, count) = self.covered.remove(at);
-                let (synced, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.unsynced)
+                let at = self.syncs.iter().position(|(other, _)| *other == token);
+                let (_, covered) = self.syncs.swap_remove(at.expect("it was asked for"));
+                let (synced, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.unsynced)
                     .into_iter()
-                    .enumerate()
-                    .partition(|(n, write)| *n < count && write.file == file);
-                // Other syncs under way cover what is left of theirs.
-                for (_, other) in &mut self.covered {
-                    *other -= synced.iter().filter(|(n, _)| n < other).count();
-                }
-                self.unsynced = later.into_iter().map(|(_, write)| write).collect();
-                for (_, write) in &synced {
-                    self.apply(write);
-                }
-                Completion {
-                    token,
-                    block: None,
-                    result: Ok(()),
-                }
+                    .partition(|write| write.file == file && write.number < covered);
+                self.unsynced = rest;
+                synced.iter().for_each(|write| self.apply(write));
+                (token, None)
             }
             Io::Read {
                 token,
@@ -153,42 +92,45 @@ impl Disk {
                 len,
             } => {
                 let offset = usize::try_from(offset).expect("small files");
-                let len = len as usize;
                 let mut bytes = self.files[&file].clone();
                 for write in self.unsynced.iter().filter(|write| write.file == file) {
-                    bytes[write.offset..write.offset + write.bytes.len()]
-                        .copy_from_slice(&write.bytes);
+                    bytes[write.offset..][..write.bytes.len()].copy_from_slice(&write.bytes);
                 }
+                let len = len as usize;
                 let bytes = &bytes[offset..bytes.len().min(offset + len)];
                 block.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-                Completion {
-                    token,
-                    block: Some(block),
-                    result: Ok(()),
-                }
+                (token, Some(block))
             }
+        };
+        Completion {
+            token,
+            block,
+            result: Ok(()),
         }
     }
 
-    /// Ends the request at `index` with a failure; nothing of it reaches the disk.
+    /// Ends the request at `index` with a failure; of a write nothing is there.
     pub fn fail(&mut self, index: usize, failure: IoFailure) -> Completion<HeapBlock> {
-        match self.under_way.remove(index) {
-            Io::Write { token, block, .. } | Io::Read { token, block, .. } => Completion {
-                token,
-                block: Some(block),
-                result: Err(failure),
-            },
-            Io::Sync { token, .. } => Completion {
-                token,
-                block: None,
-                result: Err(failure),
-            },
+        let request = self.under_way.remove(index).expect("under way");
+        let (token, block) = match request {
+            Io::Write { token, block, .. } | Io::Read { token, block, .. } => (token, Some(block)),
+            Io::Sync { token, .. } => {
+                self.syncs.retain(|(other, _)| *other != token);
+                (token, None)
+            }
+        };
+        Completion {
+            token,
+            block,
+            result: Err(failure),
         }
     }
 
-    /// A power cut: of every write that is not durable nothing, everything or some sectors remain.
-    pub fn crash(&mut self, random: &mut Random) {
-        let mut pending = std::mem::take(&mut self.unsynced);
+    /// A power cut: of every write that is not durable those sectors remain of which `keeps` gives the
+    /// bit, the lowest first and again after 64.
+    pub fn crash(&mut self, mut keeps: impl FnMut() -> u64) {
+        let mut writes = std::mem::take(&mut self.unsynced);
+        self.syncs.clear();
         for request in std::mem::take(&mut self.under_way) {
             if let Io::Write {
                 file,
@@ -198,58 +140,61 @@ impl Disk {
                 ..
             } = request
             {
-                let offset = usize::try_from(offset).expect("small files");
-                pending.push(Pending {
-                    file,
-                    offset,
-                    bytes: block.bytes()[..len as usize].to_vec(),
-                });
+                writes.push(self.unsynced(file, offset, &block, len));
             }
         }
-        self.covered.clear();
-        for write in pending {
-            match random.below(4) {
-                0 => {}
-                1 => self.apply(&write),
-                _ => {
-                    for (number, sector) in write.bytes.chunks(SECTOR_BYTES).enumerate() {
-                        if random.once_in(2) {
-                            let offset = write.offset + number * SECTOR_BYTES;
-                            self.apply(&Pending {
-                                file: write.file,
-                                offset,
-                                bytes: sector.to_vec(),
-                            });
-                        }
-                    }
+        for write in writes {
+            let mut kept = keeps();
+            for (number, sector) in write.bytes.chunks(SECTOR_BYTES).enumerate() {
+                if kept & 1 == 1 {
+                    self.apply(&Unsynced {
+                        number: write.number,
+                        file: write.file,
+                        offset: write.offset + number * SECTOR_BYTES,
+                        bytes: sector.to_vec(),
+                    });
                 }
+                kept = kept.rotate_right(1);
             }
         }
     }
 
-    fn apply(&mut self, write: &Pending) {
-        let file = self
-            .files
-            .get_mut(&write.file)
-            .expect("the log writes to files that exist");
-        file[write.offset..write.offset + write.bytes.len()].copy_from_slice(&write.bytes);
+    fn unsynced(&self, file: FileId, offset: u64, block: &HeapBlock, len: u32) -> Unsynced {
+        Unsynced {
+            number: self.ended,
+            file,
+            offset: usize::try_from(offset).expect("small files"),
+            bytes: block.bytes()[..len as usize].to_vec(),
+        }
+    }
+
+    fn apply(&mut self, write: &Unsynced) {
+        let file = self.files.get_mut(&write.file).expect("it was created");
+        file[write.offset..][..write.bytes.len()].copy_from_slice(&write.bytes);
+    }
+}
+
+impl From<BTreeMap<FileId, Vec<u8>>> for Disk {
+    /// These files, and nothing under way.
+    fn from(files: BTreeMap<FileId, Vec<u8>>) -> Self {
+        Disk {
+            files,
+            ..Disk::default()
+        }
     }
 }
 
 impl SegmentSource for Disk {
     fn files(&mut self) -> std::io::Result<Vec<(FileId, u64)>> {
-        Ok(self
-            .files
-            .iter()
+        let files = self.files.iter();
+        Ok(files
             .map(|(&file, bytes)| (file, bytes.len() as u64))
             .collect())
     }
 
     fn read_at(&mut self, file: FileId, offset: u64, into: &mut [u8]) -> std::io::Result<usize> {
         let bytes = &self.files[&file];
-        let start = usize::try_from(offset)
-            .expect("small files")
-            .min(bytes.len());
+        let start = usize::try_from(offset).map_or(bytes.len(), |start| start.min(bytes.len()));
         let len = into.len().min(bytes.len() - start);
         into[..len].copy_from_slice(&bytes[start..start + len]);
         Ok(len)

@@ -24,7 +24,7 @@ fn frames_that_were_sealed_early_prove_what_was_durable_when_they_went_to_the_di
         }
     }
     // Frames 2 and 3 are under way, frame 4 is open; one more seals it.
-    assert_eq!(journal.disk.under_way(), 2);
+    assert_eq!(journal.disk.under_way().len(), 2);
     journal.put(b"stock:4", &value);
     journal.complete(0);
     journal.complete(0);
@@ -34,7 +34,7 @@ fn frames_that_were_sealed_early_prove_what_was_durable_when_they_went_to_the_di
     let at = BLOCK_BYTES + 2 * FRAME_BYTES;
     let mut files = journal.disk.files.clone();
     files.get_mut(&FIRST).unwrap()[at + 100] ^= 1;
-    let Err(RecoveryError::Corrupt(corruption)) = read_back(&mut Disk::holding(files)) else {
+    let Err(RecoveryError::Corrupt(corruption)) = read_back(&mut Disk::from(files)) else {
         panic!("an acknowledged record was cut")
     };
     assert_eq!(corruption.row, Row::LastDamaged);
@@ -72,7 +72,7 @@ fn what_a_start_has_served_is_proven_even_if_nothing_more_is_written() {
         );
         let mut files = journal.disk.files.clone();
         files.get_mut(&FIRST).unwrap()[BLOCK_BYTES + 100] ^= 1;
-        let Err(RecoveryError::Corrupt(corruption)) = read_back(&mut Disk::holding(files)) else {
+        let Err(RecoveryError::Corrupt(corruption)) = read_back(&mut Disk::from(files)) else {
             panic!("a record that was served is cut after {lives} starts")
         };
         assert_eq!(corruption.row, Row::EarlierDamaged);
@@ -137,7 +137,7 @@ fn a_file_is_not_taken_for_empty_by_its_first_blocks_alone() {
         let file = files.get_mut(&FIRST).unwrap();
         file[..2 * BLOCK_BYTES].fill(0);
         file[100] = damage;
-        let Err(error) = read_back(&mut Disk::holding(files.clone())) else {
+        let Err(error) = read_back(&mut Disk::from(files.clone())) else {
             panic!("a segment with records is taken for an empty file")
         };
         assert_eq!(error.row(), Some(row));
@@ -145,7 +145,7 @@ fn a_file_is_not_taken_for_empty_by_its_first_blocks_alone() {
         let file = files.get_mut(&FIRST).unwrap();
         file[..20 * BLOCK_BYTES].fill(0);
         file[100] = damage;
-        let Err(error) = read_back(&mut Disk::holding(files)) else {
+        let Err(error) = read_back(&mut Disk::from(files)) else {
             panic!("the end of a segment is taken for nothing")
         };
         assert_eq!(error.row(), Some(row));
@@ -165,7 +165,7 @@ fn a_damaged_mark_does_not_take_the_record_behind_it_away() {
     assert_eq!(journal.log.durable(), Lsn(2));
     let mut files = journal.disk.files.clone();
     files.get_mut(&FIRST).unwrap()[2 * BLOCK_BYTES + 70] ^= 1;
-    let Err(RecoveryError::Corrupt(corruption)) = read_back(&mut Disk::holding(files)) else {
+    let Err(RecoveryError::Corrupt(corruption)) = read_back(&mut Disk::from(files)) else {
         panic!("an acknowledged record was cut")
     };
     assert_eq!(corruption.row, Row::LastDamaged);
@@ -185,7 +185,7 @@ fn nothing_is_under_way_beside_a_mark() {
         assert_eq!(journal.log.counters().marks, 1);
         journal.put(b"stock:2", b"2");
         journal.pump();
-        assert_eq!(journal.disk.under_way(), 1, "the mark alone");
+        assert_eq!(journal.disk.under_way().len(), 1, "the mark alone");
         journal.flush();
         assert_eq!(journal.log.durable(), Lsn(2));
     }

@@ -8,7 +8,8 @@ use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::Owner;
 
-use crate::disk::{Disk, Heap};
+use crate::disk::Disk;
+use crate::heap::Heap;
 
 const FORMAT: &str = include_str!("../../FORMAT.md");
 const SEGMENT_BYTES: usize = 1 << 20;
@@ -88,7 +89,7 @@ fn written() -> Vec<u8> {
     for now_us in [0, 0, 5_000] {
         log.pump(now_us, &mut requests);
         disk.submit(&mut requests);
-        while disk.under_way() > 0 {
+        while !disk.under_way().is_empty() {
             let completion = disk.complete(0);
             log.completed(now_us, completion)
                 .expect("the disk does not fail");
@@ -117,7 +118,7 @@ fn the_example_in_the_document_is_read_back() {
     for (at, byte) in documented() {
         bytes[at] = byte;
     }
-    let mut disk = Disk::holding([(FileId(1), bytes)].into());
+    let mut disk = Disk::from(BTreeMap::from([(FileId(1), bytes)]));
     let survey = survey(&mut disk, OWNER).expect("the example is sound");
     let mut parts = Vec::new();
     let recovered = recover(&mut disk, &survey.logs[&3], &mut |part, place| {

@@ -23,7 +23,7 @@ fn what_arrives_while_frames_are_under_way_joins_the_next_frame() {
         journal.put(b"key", b"value");
         journal.pump();
     }
-    assert_eq!(journal.disk.under_way(), 2);
+    assert_eq!(journal.disk.under_way().len(), 2);
     journal.flush();
     assert_eq!(journal.log.durable(), Lsn(101));
     assert_eq!(journal.log.counters().frames, 1 + 3);
@@ -36,10 +36,10 @@ fn a_frame_that_ends_before_an_earlier_one_is_durable_only_after_it() {
     journal.pump();
     journal.put(b"third", b"3");
     journal.pump();
-    assert_eq!(journal.disk.under_way(), 2);
+    assert_eq!(journal.disk.under_way().len(), 2);
     journal.complete(1);
     assert_eq!(journal.log.durable(), Lsn(1));
-    let found = read_back(&mut crate::disk::Disk::holding(journal.disk.files.clone())).unwrap();
+    let found = read_back(&mut crate::disk::Disk::from(journal.disk.files.clone())).unwrap();
     assert_eq!(
         found.records.len(),
         1,
@@ -61,7 +61,7 @@ fn with_write_then_sync_nothing_is_durable_before_its_sync() {
     // The sync was emitted before the third record's write ended, so it does not cover it.
     journal.complete(0);
     assert_eq!(journal.log.durable(), Lsn(1));
-    assert!(matches!(journal.disk.request(0), Io::Sync { .. }));
+    assert!(matches!(journal.disk.under_way()[0], Io::Sync { .. }));
     journal.complete(0);
     assert_eq!(journal.log.durable(), Lsn(2));
     journal.flush();
@@ -77,14 +77,14 @@ fn a_segment_header_waits_for_all_before_it_and_all_behind_wait_for_it() {
             journal.add_spares();
             journal.put(b"key", &[1; 2_000]);
             journal.pump();
-            for index in 0..journal.disk.under_way() {
-                if matches!(journal.disk.request(index), Io::Write { offset: 0, .. }) {
-                    assert_eq!(journal.disk.under_way(), 1);
+            for index in 0..journal.disk.under_way().len() {
+                if matches!(journal.disk.under_way()[index], Io::Write { offset: 0, .. }) {
+                    assert_eq!(journal.disk.under_way().len(), 1);
                     assert_eq!(journal.log.in_flight(), 1);
                     headers += 1;
                 }
             }
-            if journal.disk.under_way() == 2 || headers > 0 {
+            if journal.disk.under_way().len() == 2 || headers > 0 {
                 journal.complete(0);
             }
         }
@@ -96,7 +96,7 @@ fn a_record_that_nobody_waits_for_leaves_within_the_interval() {
     let mut journal = ready(SyncMethod::DurableWrite);
     journal.append(&vec![(b"second".to_vec(), None)]).unwrap();
     journal.pump();
-    assert_eq!(journal.disk.under_way(), 0);
+    assert_eq!(journal.disk.under_way().len(), 0);
     assert_eq!(journal.log.deadline_us(), Some(1_000));
     journal.now_us = 1_000;
     journal.flush();
@@ -204,14 +204,14 @@ fn a_failed_write_or_sync_is_final() {
             let poisoned = journal.log.completed(0, completion).unwrap_err();
             assert_eq!(poisoned.failure, failure);
             // What else was under way ends well, and helps nothing any more.
-            while journal.disk.under_way() > 0 {
+            while !journal.disk.under_way().is_empty() {
                 let completion = journal.disk.complete(0);
                 assert_eq!(journal.log.completed(0, completion), Err(poisoned));
             }
             journal.now_us += 1_000_000;
             journal.pump();
             assert_eq!(
-                (journal.disk.under_way(), journal.log.durable()),
+                (journal.disk.under_way().len(), journal.log.durable()),
                 (0, durable)
             );
             assert_eq!(

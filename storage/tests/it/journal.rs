@@ -7,7 +7,9 @@ use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
 use penstock_storage::recovery::{Recovered, RecoveryError, Rows, recover, survey};
 use penstock_storage::segment::Owner;
 
-use crate::disk::{Disk, Heap, HeapBlock, Random};
+use crate::disk::Disk;
+use crate::heap::{Heap, HeapBlock};
+use crate::random::Random;
 
 pub const OWNER: Owner = Owner {
     cluster_id: [7; 16],
@@ -138,7 +140,7 @@ impl Journal {
     /// Turns until nothing is under way and nothing that is wanted waits.
     pub fn flush(&mut self) {
         self.pump();
-        while self.disk.under_way() > 0 {
+        while !self.disk.under_way().is_empty() {
             self.complete(0);
             self.pump();
         }

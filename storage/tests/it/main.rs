@@ -16,6 +16,7 @@ mod journal;
 mod random;
 mod repair;
 mod scrub;
+mod seed;
 mod snapshot;
 mod store;
 mod table;

@@ -9,8 +9,10 @@ use penstock_storage::recovery::Row;
 use penstock_storage::repair::{Loss, Plan, plan};
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
 
-use crate::disk::{Disk, Random, Seed, seeds};
+use crate::disk::Disk;
 use crate::journal::{Journal, OWNER, Parts, read_back};
+use crate::random::Random;
+use crate::seed::{Seed, seeds};
 
 type Files = BTreeMap<FileId, Vec<u8>>;
 
@@ -51,14 +53,14 @@ fn several(journal: &mut Journal) {
 }
 
 fn plan_of(files: &Files) -> Plan {
-    let plan = plan(&mut Disk::holding(files.clone()), OWNER).unwrap();
+    let plan = plan(&mut Disk::from(files.clone()), OWNER).unwrap();
     assert!(plan.beyond.is_empty(), "{:?}", plan.beyond);
     plan
 }
 
 /// The files after the plan.
 fn repaired(files: &Files, plan: &Plan) -> Files {
-    let mut disk = Disk::holding(files.clone());
+    let mut disk = Disk::from(files.clone());
     let mut after = files.clone();
     after.retain(|file, _| !plan.removals.contains(file));
     for rebuild in &plan.rebuilds {
@@ -81,7 +83,7 @@ fn records_after(files: &Files, plan: &Plan) -> Vec<Parts> {
     let again = plan_of(&after);
     assert!(!again.is_needed(), "{:?}", again.damages);
     let mut journal = Journal::new(SyncMethod::DurableWrite, 2);
-    journal.disk = Disk::holding(after);
+    journal.disk = Disk::from(after);
     // The log goes on, and is read back once more.
     let restart = journal.restart(SyncMethod::DurableWrite).unwrap();
     let lost = restart.recovered.unwrap().given_up;
@@ -331,7 +333,7 @@ fn segments_that_contradict_each_other_are_beyond_repair() {
     };
     header.previous_sequence = 9;
     header.encode(block);
-    let plan = plan(&mut Disk::holding(files), OWNER).unwrap();
+    let plan = plan(&mut Disk::from(files), OWNER).unwrap();
     assert_eq!(plan.beyond.len(), 1);
     assert_eq!(plan.beyond[0].row(), Some(Row::HeaderContradicts));
 }
@@ -363,7 +365,7 @@ fn whatever_is_damaged_is_served_after_its_plan_and_lacks_no_more_than_it_says()
             }
         }
         let refused = {
-            let mut disk = Disk::holding(files.clone());
+            let mut disk = Disk::from(files.clone());
             disk.files().unwrap();
             read_back(&mut disk).is_err()
         };
@@ -448,7 +450,7 @@ fn no_number_in_a_header_makes_a_plan_panic_or_grow() {
             set[random.below(set.len())](&mut header, numbers[random.below(numbers.len())]);
             header.encode(block);
         }
-        let plan = plan(&mut Disk::holding(files.clone()), OWNER).unwrap();
+        let plan = plan(&mut Disk::from(files.clone()), OWNER).unwrap();
         if plan.beyond.is_empty() && plan.is_needed() {
             let after = repaired(&files, &plan);
             assert!(!plan_of(&after).is_needed());

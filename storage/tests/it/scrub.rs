@@ -8,8 +8,10 @@ use penstock_storage::log::{Log, LogConfig, LogStart, Lsn, Purpose, Room, SyncMe
 use penstock_storage::recovery::Corruption;
 use penstock_storage::store::{Memory, Store};
 
-use crate::disk::{Disk, Heap, HeapBlock, Random};
+use crate::disk::Disk;
+use crate::heap::{Heap, HeapBlock};
 use crate::journal::config;
+use crate::random::Random;
 
 const PERIOD_US: u64 = 1_000_000_000;
 const SEED: u64 = 5;
@@ -75,7 +77,7 @@ impl Shelf {
         }
         self.store.log_mut().pump(self.now_us, &mut self.requests);
         self.disk.submit(&mut self.requests);
-        while self.disk.under_way() > 0 {
+        while !self.disk.under_way().is_empty() {
             let completion = self.disk.complete(0);
             let log = self.store.log_mut();
             log.completed(self.now_us, completion)
@@ -92,8 +94,8 @@ impl Shelf {
             .max(self.store.scrub_deadline_us().expect("there are segments"));
         self.store.scrub(self.now_us, &mut self.requests);
         self.disk.submit(&mut self.requests);
-        assert!(self.disk.under_way() <= 1);
-        while self.disk.under_way() > 0 {
+        assert!(self.disk.under_way().len() <= 1);
+        while !self.disk.under_way().is_empty() {
             let mut completion = self.disk.complete(0);
             let block = completion.block.as_mut().expect("a read has a block");
             completion.result = spoil(block.bytes_mut());

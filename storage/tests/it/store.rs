@@ -12,8 +12,12 @@ use penstock_storage::recovery::{Recovered, Segment, recover, recover_behind, su
 use penstock_storage::snapshot::{Coverage, SnapshotName, Taken, Taking, load};
 use penstock_storage::store::{Found, Memory, Store};
 
-use crate::disk::{Disk, Heap, HeapBlock, Random, Seed, seeds};
+use crate::crash::sectors_kept;
+use crate::disk::Disk;
+use crate::heap::{Heap, HeapBlock};
 use crate::journal::{OWNER, SEGMENT_BYTES, config};
+use crate::random::Random;
+use crate::seed::{Seed, seeds};
 use crate::snapshot;
 
 /// Keys and their new values; none is a deletion. All of one slot.
@@ -162,7 +166,7 @@ impl Shop {
             .read(IoToken(1), place)
             .expect("the heap has blocks");
         self.disk.submit(&mut vec![request]);
-        let completion = self.disk.complete(self.disk.under_way() - 1);
+        let completion = self.disk.complete(self.disk.under_way().len() - 1);
         self.store
             .admit(
                 wanted,
@@ -246,7 +250,7 @@ impl Shop {
                 self.pump();
             }
             self.pump();
-            while self.disk.under_way() > 0 {
+            while !self.disk.under_way().is_empty() {
                 self.complete(0);
                 self.pump();
             }
@@ -264,7 +268,7 @@ impl Shop {
     fn crash_and_restart(&mut self, incarnation: u64) {
         let durable = usize::try_from(self.store.log().durable().0).expect("small");
         self.taking = None;
-        self.disk.crash(&mut self.random);
+        self.disk.crash(|| sectors_kept(&mut self.random));
         let survey = survey(&mut self.disk, OWNER).expect("a power cut is no damage");
         for file in survey
             .torn_activations
@@ -316,7 +320,7 @@ impl Shop {
         incarnation: u64,
         snapshot: Option<usize>,
     ) -> (Store<Heap>, Recovered) {
-        let mut cold_reads = Disk::holding(self.disk.files.clone());
+        let mut cold_reads = Disk::from(self.disk.files.clone());
         let mut memory = Memory::new(CACHE_BYTES);
         let mut header = None;
         if let Some((name, bytes)) = snapshot.map(|number| &self.snapshots[number]) {
@@ -391,8 +395,8 @@ fn run(seed: u64) {
                 }
                 4..7 => shop.check(slot, random.below(KEYS_PER_SLOT)),
                 7 => shop.pump(),
-                _ if shop.disk.under_way() > 0 => {
-                    shop.complete(random.below(shop.disk.under_way()))
+                _ if !shop.disk.under_way().is_empty() => {
+                    shop.complete(random.below(shop.disk.under_way().len()))
                 }
                 _ => shop.now_us += 1_000,
             }

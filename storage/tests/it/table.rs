@@ -114,7 +114,7 @@ fn log_on(stale: &[u8]) -> (Journal, FileId) {
 }
 
 fn lengths_of(files: &Files) -> Vec<(FileId, usize)> {
-    let mut disk = Disk::holding(files.clone());
+    let mut disk = Disk::from(files.clone());
     read_back(&mut disk).unwrap();
     let left = disk.files.iter().map(|(&file, bytes)| (file, bytes.len()));
     left.collect()
@@ -138,7 +138,7 @@ fn change_header(files: &mut Files, file: FileId, change: impl FnOnce(&mut Segme
 /// The start refuses for that row, names that file, offset and LSN range, and changes nothing.
 fn refuses(files: &Files, row: Row, at: (FileId, usize), lsns: (u64, Option<u64>)) {
     assert_eq!(row.verdict(), Verdict::Refuse);
-    let mut disk = Disk::holding(files.clone());
+    let mut disk = Disk::from(files.clone());
     let error = match read_back(&mut disk) {
         Ok(restart) => panic!("{row} is served: {:?}", restart.rows),
         Err(error) => error,
@@ -158,7 +158,7 @@ fn refuses(files: &Files, row: Row, at: (FileId, usize), lsns: (u64, Option<u64>
 /// The start serves the records from LSN 1 to `last` and met exactly these rows; the lengths of the
 /// files after it are these, and another start finds the same.
 fn serves(files: &Files, rows: &[Row], last: u64, lengths: &[(FileId, usize)]) -> LogStart {
-    let mut disk = Disk::holding(files.clone());
+    let mut disk = Disk::from(files.clone());
     let restart = read_back(&mut disk).unwrap_or_else(|error| panic!("refused: {error}"));
     assert_eq!(restart.rows.iter().collect::<Vec<_>>(), rows);
     assert!(rows.iter().all(|row| row.verdict() == Verdict::Serve));
@@ -223,7 +223,7 @@ table! {
     Foreign: fn a_segment_of_another_cluster_is_refused_by_name() {
         let mut files = segments(&log_of(1));
         change_header(&mut files, FIRST, |header| header.owner.cluster_id[0] ^= 1);
-        let error = read_back(&mut Disk::holding(files)).map(|_| ()).unwrap_err();
+        let error = read_back(&mut Disk::from(files)).map(|_| ()).unwrap_err();
         assert_eq!(error.row(), Some(Row::Foreign));
         assert!(error.to_string().contains("00000001.seg belongs to node 0909"), "{error}");
     }
@@ -233,7 +233,7 @@ table! {
         let refused = |change: &dyn Fn(&mut Files), text: &str| {
             let mut files = sound.clone();
             change(&mut files);
-            let error = read_back(&mut Disk::holding(files)).map(|_| ()).unwrap_err();
+            let error = read_back(&mut Disk::from(files)).map(|_| ()).unwrap_err();
             assert_eq!(error.row(), Some(Row::OtherFormat), "{error}");
             assert!(error.to_string().contains(text), "{error}");
         };
@@ -258,7 +258,7 @@ table! {
         let files = segments(&journal);
         assert!(files.contains_key(&FIRST), "nobody removed it yet");
         let rows = [Row::Released, Row::EarlierIntact, Row::LastMarked];
-        let mut disk = Disk::holding(files);
+        let mut disk = Disk::from(files);
         let restart = read_back(&mut disk).unwrap();
         assert!(restart.rows.iter().eq(rows));
         assert!(!disk.files.contains_key(&FIRST));
@@ -297,7 +297,7 @@ table! {
     EarlierCovered: fn what_stands_before_the_position_of_a_snapshot_is_not_read() {
         let mut files = two_segments();
         block(&mut files, FIRST, 2)[100] ^= 1;
-        let mut disk = Disk::holding(files);
+        let mut disk = Disk::from(files);
         let survey = survey(&mut disk, OWNER).expect("headers check");
         let segments = survey.logs.values().next().expect("a log");
         let [first, second] = [&segments[0], &segments[1]];
@@ -387,7 +387,7 @@ table! {
         let start = serves(&files, &[Row::LastTorn], 2, &[(FIRST, SEGMENT_BYTES)]);
         assert!(start.is_unproven);
         assert_eq!(start.end_offset, 3 * BLOCK_BYTES as u64);
-        let torn = read_back(&mut Disk::holding(files)).unwrap().recovered.unwrap().torn.unwrap();
+        let torn = read_back(&mut Disk::from(files)).unwrap().recovered.unwrap().torn.unwrap();
         assert_eq!((torn.file, torn.offset, torn.lsn), (FIRST, start.end_offset, Lsn(3)));
         assert_eq!(torn.bytes, BLOCK_BYTES as u64);
     }
@@ -427,7 +427,7 @@ table! {
         assert_eq!(start, expected);
 
         // The first start has cut the first segment, so the second must stay whatever is left of it.
-        let mut disk = Disk::holding(two_segments());
+        let mut disk = Disk::from(two_segments());
         read_back(&mut disk).unwrap();
         disk.files.get_mut(&SECOND).unwrap()[BLOCK_BYTES..].fill(0);
         let lengths = [(FIRST, 5 * BLOCK_BYTES), (SECOND, SEGMENT_BYTES)];
@@ -450,7 +450,7 @@ fn what_an_earlier_use_left_behind_the_frames_is_no_torn_tail() {
         }
         journal.idle();
         let files = segments(&journal);
-        let mut disk = Disk::holding(files.clone());
+        let mut disk = Disk::from(files.clone());
         let restart = read_back(&mut disk).unwrap();
         assert_eq!(restart.records.len(), puts);
         assert_eq!(
@@ -496,7 +496,7 @@ fn a_torn_tail_in_a_file_that_served_before_is_cut_and_durable_damage_is_not() {
     let mut files = segments(&journal);
     // The third frame is the last: no later one tells it durable.
     block(&mut files, file, 3)[100] ^= 1;
-    let mut disk = Disk::holding(files.clone());
+    let mut disk = Disk::from(files.clone());
     assert_eq!(read_back(&mut disk).unwrap().records.len(), 2);
     block(&mut files, file, 2)[100] ^= 1;
     refuses(
