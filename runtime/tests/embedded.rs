@@ -386,6 +386,80 @@ fn one_thread_submits_many_operations_and_each_has_its_outcome() {
 }
 
 #[test]
+fn a_read_without_a_frame_shows_what_a_frame_is_answered() {
+    let scratch = Scratch::new("look");
+    // Of 4 MiB of values two stay in memory: some keys are cold, others not.
+    let options = options().cache_bytes(2 << 20);
+    let mut store = Penstock::open_local(&scratch.0, options).unwrap();
+    let seed = std::env::var("PENSTOCK_SEED").map_or(1, |seed| seed.parse().unwrap());
+    println!("PENSTOCK_SEED={seed}");
+    let mut state: u64 = seed;
+    let mut below = move |end: u64| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+        (state >> 33) % end
+    };
+    let mut shown = [0; 2];
+    for round in 0..20_000u32 {
+        let key = format!("key:{}", below(400)).into_bytes();
+        store.set_level([AckLevel::None, AckLevel::Disk][usize::from(below(200) == 0)]);
+        match below(6) {
+            0 | 1 => {
+                let value = vec![round.to_le_bytes()[0]; usize::try_from(below(20_000)).unwrap()];
+                let expiry = match below(4) {
+                    0 => Expiry::At(1 + below(2) * 4_000_000_000_000),
+                    _ => Expiry::Never,
+                };
+                store
+                    .set_with(&key, &value, Condition::Always, expiry)
+                    .unwrap();
+            }
+            2 => drop(store.del(&key).unwrap()),
+            _ => {}
+        }
+        let framed = store.submit(&[Ask::Get {
+            key: &key,
+            wanted: Wanted::Value,
+        }]);
+        let framed = framed.into_iter().next().unwrap().unwrap().found().unwrap();
+        let looked = store.get(&key).unwrap();
+        assert_eq!(looked, framed, "round {round}, key {}", key.escape_ascii());
+        shown[usize::from(looked.is_some())] += 1;
+    }
+    assert!(
+        shown.iter().all(|&times| times > 1000),
+        "{shown:?}: missing and found"
+    );
+    assert!(store.get(b"").is_err());
+    assert!(store.get(&[7; 1025]).is_err());
+    store.set_level(AckLevel::Replica);
+    assert!(store.get(b"key:1").is_err());
+}
+
+#[test]
+fn a_read_at_level_disk_shows_only_what_is_durable() {
+    let scratch = Scratch::new("look-durable");
+    let mut store = Penstock::open_local(&scratch.0, options()).unwrap();
+    let durable_lsn = |store: &mut penstock_runtime::embedded::Local| -> u64 {
+        let info = store.info().unwrap();
+        let (_, rest) = info.split_once("\"durable_lsn\":").unwrap();
+        rest.split(',').next().unwrap().parse().unwrap()
+    };
+    for number in 1..=50u64 {
+        store.set_level(AckLevel::None);
+        let changed = match number % 2 {
+            0 => store.set(b"stock", &number.to_le_bytes()).map(drop),
+            _ => store.del(b"stock").map(drop),
+        };
+        changed.unwrap();
+        store.set_level(AckLevel::Disk);
+        let found = store.get(b"stock").unwrap();
+        assert_eq!(found.is_some(), number % 2 == 0);
+        // The first DEL finds nothing and logs nothing.
+        assert!(durable_lsn(&mut store) >= number - 1, "change {number}");
+    }
+}
+
+#[test]
 fn what_is_dropped_unwaited_still_happens_and_its_room_is_used_again() {
     let scratch = Scratch::new("unwaited");
     let options = options().pending_max(8).level(AckLevel::None);

@@ -122,6 +122,24 @@ pub(crate) fn run<P: Blocks>(
     }
 }
 
+/// What a GET shows of a key that needs no read: its cell if it has a value, the version, and the last
+/// change that this shows. `None` if the key must be read from the disk.
+#[inline]
+pub(crate) fn look<P: Blocks>(
+    store: &Store<P>,
+    hash: u32,
+    slot: u16,
+    key: &[u8],
+) -> Option<(Option<CellId>, Version, Lsn)> {
+    match store.find(slot, hash, key) {
+        Found::Cold(_) => None,
+        found => {
+            let key = Key::new(store, hash, key, found);
+            Some((key.cell.filter(|_| key.exists), key.version, key.lsn))
+        }
+    }
+}
+
 /// A key of the operation, as it was before it.
 #[derive(Clone, Copy)]
 struct Key<'a> {

@@ -16,7 +16,7 @@ use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Medium, Opcode};
 use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
-use penstock_net::limits::{FRAME_BYTES_BEFORE_HELLO_MAX, Limits};
+use penstock_net::limits::{FRAME_BYTES_BEFORE_HELLO_MAX, KEY_BYTES_MAX, Limits};
 use penstock_net::receive::Received;
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{
@@ -40,7 +40,7 @@ use penstock_storage::store::{
 };
 
 use crate::answers::{Answers, Asked, Statuses};
-use crate::execute::{Cold, Context, KeyHash, Ran, Undo, run};
+use crate::execute::{Cold, Context, KeyHash, Ran, Undo, look, run};
 use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId,
 };
@@ -487,6 +487,46 @@ impl<P: Blocks> Shard<P> {
             }
         }
         0
+    }
+
+    /// What a GET of `key` at `level` shows at once, without a frame: the value and its version, or that there
+    /// is none. `None` if it must be asked for like anything else: the key is not in memory or not of this
+    /// shard, what it shows is not as durable as `level` demands, something that came before waits, or the
+    /// answer is a refusal.
+    #[inline]
+    pub fn look(
+        &mut self,
+        now: Now,
+        level: AckLevel,
+        key: &[u8],
+    ) -> Option<Option<(&[u8], Version)>> {
+        let is_idle = self.parking.is_empty() && self.postponed.is_empty();
+        if !is_idle || self.is_stopping || self.fatal.is_some() {
+            return None;
+        }
+        self.store.observe(now.us, now.unix_ms);
+        self.stages.event(now.us);
+        let level = level.max(self.config.level_min);
+        let is_key = (1..=KEY_BYTES_MAX).contains(&key.len());
+        let slot = slot_of(key);
+        if !is_key
+            || level == AckLevel::Replica
+            || self.config.topology.owner(slot) != self.config.shard
+        {
+            return None;
+        }
+        let (cell, version, lsn) = look(&self.store, self.hash.of(key), slot, key)?;
+        if level >= AckLevel::Disk && lsn > self.store.log().durable() {
+            return None;
+        }
+        self.counters.at_once += 1;
+        let Some(id) = cell else {
+            self.counters.answers.add(Asked::Get, Status::NotFound);
+            return Some(None);
+        };
+        self.counters.answers.add(Asked::Get, Status::Ok);
+        self.store.touch(id);
+        Some(Some((self.store.cell(id).value(), version)))
     }
 
     /// Moves what may be sent to `into`, which is empty. More may be announced only after that.

@@ -138,8 +138,10 @@ impl Local {
     /// # Errors
     /// [`ClientError`].
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Value>, ClientError> {
-        let wanted = Wanted::Value;
-        self.ask(Ask::Get { key, wanted })?.found()
+        self.get_with(key, |value, version| Value {
+            bytes: value.to_vec().into(),
+            version,
+        })
     }
 
     /// Asks when a key is gone by itself; `None` if the key is missing.
@@ -151,7 +153,7 @@ impl Local {
         self.ask(Ask::Get { key, wanted })?.expiry()
     }
 
-    /// Reads a value where it stands in the reply, without a copy; `None` if the key is missing.
+    /// Reads a value where it stands, without a copy; `None` if the key is missing.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -161,6 +163,13 @@ impl Local {
         key: &[u8],
         read: impl FnOnce(&[u8], Version) -> R,
     ) -> Result<Option<R>, ClientError> {
+        self.refuse_if_failed()?;
+        let now = self.watch.now();
+        if let Some(found) = self.engine.shard.look(now, self.level, key) {
+            let shown = found.map(|(value, version)| read(value, version));
+            self.call_ends(now);
+            return Ok(shown);
+        }
         let wanted = Wanted::Value;
         self.call_item(Ask::Get { key, wanted })?;
         read_found(&self.reply, read)
@@ -403,12 +412,18 @@ impl Local {
         if !self.take_reply(now) {
             self.call_long(now, is_given)?;
         }
+        self.call_ends(now);
+        Ok(())
+    }
+
+    /// Ends the turn if it is due.
+    #[inline]
+    fn call_ends(&mut self, now: Now) {
         self.calls_in_turn += 1;
         if self.calls_in_turn >= CALLS_PER_TURN_MAX || now.us >= self.turn_began_us + TURN_US_MAX {
             // The reply stands, whatever comes of the turn; the next call tells.
             let _ = self.turn(now);
         }
-        Ok(())
     }
 
     /// The rest of a call that needs the disk or a turn.
