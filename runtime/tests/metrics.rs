@@ -397,6 +397,25 @@ fn every_metric_that_the_deployed_files_use_is_told_by_the_server() {
 }
 
 #[test]
+fn the_runbook_says_what_to_do_for_each_alert_and_for_no_other() {
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
+    let read = |name: &str| fs::read_to_string(deploy.join(name)).unwrap();
+    let alerts: BTreeSet<String> = read("monitoring/alerts.yml")
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- alert: "))
+        .map(str::to_string)
+        .collect();
+    assert!(alerts.len() > 5, "{alerts:?}");
+    let runbook = read("RUNBOOK.md");
+    let words = runbook.split(|letter: char| !letter.is_ascii_alphanumeric());
+    let treated: BTreeSet<String> = words
+        .filter(|word| word.len() > "Penstock".len() && word.starts_with("Penstock"))
+        .map(str::to_string)
+        .collect();
+    assert_eq!(treated, alerts);
+}
+
+#[test]
 fn bad_requests_get_clear_errors_and_slow_clients_hold_nobody_up() {
     let server = Server::start("hostile", &["--shards", "1"]);
     let admin = server.admin;
