@@ -29,6 +29,9 @@ const PART_OVERHEAD_BYTES: u64 = 4 << 10;
 /// A request has at most two keys, so its record has at most two values.
 const PARTS_MAX: u64 = 2;
 
+/// Room that a frame of the protocol needs beside one value.
+const FRAME_ROOM_BYTES: u32 = 64 << 10;
+
 /// Bytes of a group commit of ordinary records, at most.
 pub(crate) const FRAME_BYTES: usize = 256 << 10;
 
@@ -93,7 +96,7 @@ options! {
     interval_ms: u32 = "100ms", Kind::Duration(Unit::Milliseconds, 1, 60_000), Main;
     /// Serve without authentication on an address that other machines can reach.
     allow_unauthenticated: bool = "false", Kind::Switch, Main;
-    /// Largest value. A larger one is refused with TOO_LARGE.
+    /// Largest value. A larger one is refused with TOO_LARGE; what earlier starts accepted stays, and keeps the room that it needs.
     value_bytes_max: u32 = "1MiB", Kind::Size(1, 16 * MIB), Limits;
     /// Largest frame of the protocol, request or reply. It must hold one value of the largest size and 16 KiB beside it.
     frame_bytes_max: u32 = "2MiB", Kind::Size(32 * KIB, 32 * MIB), Limits;
@@ -132,16 +135,43 @@ options! {
 }
 
 impl Config {
-    /// The largest record that a request can ask the log to take, in bytes.
-    pub fn record_bytes_max(&self) -> u64 {
-        PARTS_MAX * (u64::from(self.value_bytes_max) + PART_OVERHEAD_BYTES)
+    /// The smallest segment that a log of these values can use, in bytes.
+    pub fn segment_bytes_min(&self) -> u64 {
+        segment_bytes_for(self.value_bytes_max)
     }
 
-    /// The smallest segment that the log can use, in bytes.
-    pub fn segment_bytes_min(&self) -> u64 {
-        let record_bytes_max = usize::try_from(self.record_bytes_max()).unwrap_or(usize::MAX / 8);
-        segment_bytes_min(FRAME_BYTES, record_bytes_max)
+    /// Makes room in frames for values of `value_bytes`, which an earlier start accepted.
+    pub(crate) fn make_room_for(&mut self, value_bytes: u32) {
+        let frame_bytes = value_bytes.saturating_add(FRAME_ROOM_BYTES);
+        if value_bytes > self.value_bytes_max {
+            self.frame_bytes_max = self.frame_bytes_max.max(frame_bytes);
+            self.output_bytes_max = self.output_bytes_max.max(self.frame_bytes_max);
+        }
     }
+}
+
+/// The largest record of values of `value_bytes` that a request can ask the log to take, in bytes.
+pub(crate) fn record_bytes_for(value_bytes: u32) -> usize {
+    let record_bytes = PARTS_MAX * (u64::from(value_bytes) + PART_OVERHEAD_BYTES);
+    usize::try_from(record_bytes).unwrap_or(usize::MAX / 8)
+}
+
+/// The smallest segment that a log of values of `value_bytes` can use, in bytes.
+pub(crate) fn segment_bytes_for(value_bytes: u32) -> u64 {
+    segment_bytes_min(FRAME_BYTES, record_bytes_for(value_bytes))
+}
+
+/// The largest values, in bytes, with which a log can use segments of `segment_bytes`.
+pub(crate) fn value_bytes_fitting(segment_bytes: u64) -> u32 {
+    let (mut fits, mut beyond) = (1, (16 << 20) + 1);
+    while beyond - fits > 1 {
+        let middle = u32::midpoint(fits, beyond);
+        match segment_bytes_for(middle) <= segment_bytes {
+            true => fits = middle,
+            false => beyond = middle,
+        }
+    }
+    fits
 }
 
 impl Default for Config {
@@ -203,6 +233,16 @@ mod tests {
             file: Some(("p.toml".into(), file.to_string())),
             ..Sources::default()
         })
+    }
+
+    #[test]
+    fn values_that_fit_in_a_segment_are_the_largest_that_do() {
+        for segment_bytes in [1044 << 10, 4 << 20, 64 << 20, 100_000_000] {
+            let fitting = value_bytes_fitting(segment_bytes);
+            assert!(segment_bytes_for(fitting) <= segment_bytes, "{fitting}");
+            assert!(segment_bytes_for(fitting + 1) > segment_bytes, "{fitting}");
+        }
+        assert_eq!(value_bytes_fitting(1 << 30), 16 << 20);
     }
 
     #[test]

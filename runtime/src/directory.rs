@@ -47,6 +47,8 @@ pub struct DirectoryOptions {
     pub shards: Option<u32>,
     /// How many shards a directory that is made now gets when none are asked for.
     pub shards_of_new: u32,
+    /// The largest value that this start accepts, in bytes.
+    pub value_bytes_max: u32,
     /// The size of new segments in bytes.
     pub segment_bytes: u64,
 }
@@ -94,6 +96,7 @@ impl Directory {
                 Identity {
                     incarnation: found.incarnation + 1,
                     segment_bytes: options.segment_bytes,
+                    value_bytes_max: found.value_bytes_held().max(options.value_bytes_max),
                     hash_seed,
                     ..found
                 }
@@ -659,6 +662,7 @@ fn new_identity(options: DirectoryOptions) -> io::Result<Identity> {
         first_log: 1,
         inherited: Vec::new(),
         segment_bytes: options.segment_bytes,
+        value_bytes_max: options.value_bytes_max,
         created_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
         hash_seed: new_hash_seed()?,
     })
@@ -862,6 +866,7 @@ mod tests {
         let options = DirectoryOptions {
             shards: None,
             shards_of_new: 1,
+            value_bytes_max: 1 << 20,
             segment_bytes: 1 << 20,
         };
         let held = Directory::open(&path, options).expect("open");

@@ -4,7 +4,7 @@
 //! | offset | field | |
 //! |---|---|---|
 //! | 0 | magic | `PENSTOCK` |
-//! | 8 | format version | u32: 1, or 2 once the number of shards was changed |
+//! | 8 | format version | u32: 2; 1 of a directory that no build of this version has served |
 //! | 12 | log count | u32: how many shards, each with one log, the directory is laid out for |
 //! | 16 | cluster id | 16 bytes, random |
 //! | 32 | node id | 16 bytes, random |
@@ -14,7 +14,7 @@
 //! | 72 | hash seed | u64, random: the secret of the key hash; zero in a directory that has none yet |
 //! | 80 | first log | u64: the log of the first shard; version 1: zero, which says 1 |
 //! | 88 | inherited | u32: logs of earlier numbers of shards that still count, at most 1024; version 1: zero |
-//! | 92 | reserved | u32, zero |
+//! | 92 | value bytes | u32: the largest value that any start has accepted, at most 16 MiB; zero: not known, as in version 1 |
 //! | 96 | inherited logs | 32 bytes each, ascending: log id, sequence of its last segment, offset where the frames of that end, last LSN, a u64 each |
 //! | | reserved | zero |
 //! | last 4 bytes | CRC | u32, CRC-32 of all before |
@@ -25,13 +25,16 @@ use penstock_storage::contents::SegmentEnd;
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::layout::{INHERITED_MAX, InheritedEnd, Layout};
 use penstock_storage::log::Lsn;
+use penstock_storage::record::VALUE_BYTES_MAX;
+
+use crate::config::value_bytes_fitting;
 
 /// The first eight bytes.
 const MAGIC: [u8; 8] = *b"PENSTOCK";
 
-/// The highest format version that this build reads.
+/// The format version that this build writes, and the highest that it reads.
 pub const FORMAT_VERSION: u32 = 2;
-/// The version of a directory whose number of shards was never changed, which older builds read too.
+/// The version of directories that tell neither of inherited logs nor of values.
 const FIRST_VERSION: u32 = 1;
 
 const VERSION_AT: usize = MAGIC.len();
@@ -44,7 +47,8 @@ const CREATED_AT: usize = SEGMENT_BYTES_AT + 8;
 const HASH_SEED_AT: usize = CREATED_AT + 8;
 const FIRST_LOG_AT: usize = HASH_SEED_AT + 8;
 const INHERITED_COUNT_AT: usize = FIRST_LOG_AT + 8;
-const INHERITED_AT: usize = INHERITED_COUNT_AT + 8;
+const VALUE_BYTES_AT: usize = INHERITED_COUNT_AT + 4;
+const INHERITED_AT: usize = VALUE_BYTES_AT + 4;
 const INHERITED_BYTES: usize = 32;
 const CRC_BYTES: usize = 4;
 
@@ -72,6 +76,9 @@ pub struct Identity {
     pub inherited: Vec<InheritedEnd>,
     /// The size of new segments in bytes.
     pub segment_bytes: u64,
+    /// The largest value that any start has accepted, in bytes; zero if that is not known. Durable
+    /// before any such value is acknowledged.
+    pub value_bytes_max: u32,
     /// Unix milliseconds.
     pub created_ms: u64,
     /// The secret of the key hash: chosen at random and the same for life, because snapshots of the
@@ -103,18 +110,23 @@ impl Identity {
         })
     }
 
+    /// The largest value that its log may hold, in bytes: as far as is known. Otherwise what the last
+    /// start could accept at most, since four of its largest records fit in a segment.
+    #[must_use]
+    pub fn value_bytes_held(&self) -> u32 {
+        match self.value_bytes_max {
+            0 => value_bytes_fitting(self.segment_bytes),
+            max => max,
+        }
+    }
+
     /// The bytes of the file.
     pub fn encode(&self) -> Vec<u8> {
-        let is_first = self.first_log == 1 && self.inherited.is_empty();
-        let (version, first_log) = match is_first {
-            true => (FIRST_VERSION, 0),
-            false => (FORMAT_VERSION, self.first_log),
-        };
         let count = u32::try_from(self.inherited.len()).expect("inherited logs are bounded");
         let mut file = vec![0; file_bytes(self.inherited.len())];
         let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &MAGIC);
-        put(VERSION_AT, &version.to_le_bytes());
+        put(VERSION_AT, &FORMAT_VERSION.to_le_bytes());
         put(LOG_COUNT_AT, &self.log_count.to_le_bytes());
         put(CLUSTER_AT, &self.cluster_id);
         put(NODE_AT, &self.node_id);
@@ -122,8 +134,9 @@ impl Identity {
         put(SEGMENT_BYTES_AT, &self.segment_bytes.to_le_bytes());
         put(CREATED_AT, &self.created_ms.to_le_bytes());
         put(HASH_SEED_AT, &self.hash_seed.to_le_bytes());
-        put(FIRST_LOG_AT, &first_log.to_le_bytes());
+        put(FIRST_LOG_AT, &self.first_log.to_le_bytes());
         put(INHERITED_COUNT_AT, &count.to_le_bytes());
+        put(VALUE_BYTES_AT, &self.value_bytes_max.to_le_bytes());
         for (number, InheritedEnd { log_id, end }) in self.inherited.iter().enumerate() {
             let at = INHERITED_AT + number * INHERITED_BYTES;
             put(at, &log_id.to_le_bytes());
@@ -163,19 +176,17 @@ impl Identity {
         }
         let count = u32::from_le_bytes(field(file, INHERITED_COUNT_AT)) as usize;
         let first_log = u64::from_le_bytes(field(file, FIRST_LOG_AT));
+        let value_bytes_max = u32::from_le_bytes(field(file, VALUE_BYTES_AT));
         let is_first = version == FIRST_VERSION;
         if count > INHERITED_MAX
             || file.len() != file_bytes(count)
             || is_first != (first_log == 0)
-            || is_first && count > 0
+            || is_first && (count > 0 || value_bytes_max > 0)
+            || value_bytes_max as usize > VALUE_BYTES_MAX
         {
             return Err(IdentityError::Damaged);
         }
         let (entries, rest) = file[INHERITED_AT..crc_at].split_at(count * INHERITED_BYTES);
-        let is_reserved_zero = file[INHERITED_COUNT_AT + 4..INHERITED_AT]
-            .iter()
-            .chain(rest)
-            .all(|&byte| byte == 0);
         let first_log = first_log.max(1);
         let mut inherited: Vec<InheritedEnd> = Vec::with_capacity(count);
         for entry in entries.chunks_exact(INHERITED_BYTES) {
@@ -194,7 +205,7 @@ impl Identity {
                 },
             });
         }
-        if !is_reserved_zero {
+        if rest.iter().any(|&byte| byte != 0) {
             return Err(IdentityError::Damaged);
         }
         Ok(Self {
@@ -205,6 +216,7 @@ impl Identity {
             first_log,
             inherited,
             segment_bytes: u64::from_le_bytes(field(file, SEGMENT_BYTES_AT)),
+            value_bytes_max,
             created_ms: u64::from_le_bytes(field(file, CREATED_AT)),
             hash_seed: u64::from_le_bytes(field(file, HASH_SEED_AT)),
         })
@@ -230,6 +242,7 @@ mod tests {
             first_log: 1,
             inherited: Vec::new(),
             segment_bytes: 64 << 20,
+            value_bytes_max: 1 << 20,
             created_ms: 1_760_000_000_000,
             hash_seed: 0x5eed,
         }
@@ -262,21 +275,48 @@ mod tests {
         }
     }
 
+    /// As builds of version 1 wrote it.
+    fn first_version(identity: &Identity) -> Vec<u8> {
+        let mut file = identity.encode();
+        file[VERSION_AT..LOG_COUNT_AT].copy_from_slice(&FIRST_VERSION.to_le_bytes());
+        file[FIRST_LOG_AT..INHERITED_AT].fill(0);
+        seal(&mut file);
+        file
+    }
+
+    fn seal(file: &mut [u8]) {
+        let crc_at = file.len() - CRC_BYTES;
+        let crc = crc32fast::hash(&file[..crc_at]);
+        file[crc_at..].copy_from_slice(&crc.to_le_bytes());
+    }
+
     #[test]
-    fn a_directory_whose_shards_were_never_changed_is_read_by_older_builds() {
-        let file = identity().encode();
-        assert_eq!((file.len(), file[VERSION_AT]), (BLOCK_BYTES, 1));
-        assert!(
-            file[FIRST_LOG_AT..BLOCK_BYTES - 4]
-                .iter()
-                .all(|&byte| byte == 0)
-        );
-        assert_eq!(heir(0).encode()[VERSION_AT], 2);
+    fn a_directory_of_the_first_version_may_hold_what_its_segments_have_room_for() {
+        let read = Identity::decode(&first_version(&identity())).unwrap();
+        let expected = Identity {
+            value_bytes_max: 0,
+            ..identity()
+        };
+        assert_eq!(read, expected);
+        assert!(read.value_bytes_held() > 4 << 20);
+        assert_eq!(identity().value_bytes_held(), 1 << 20);
+    }
+
+    #[test]
+    fn a_value_beyond_the_limit_of_the_format_is_refused() {
+        let mut file = identity().encode();
+        file[VALUE_BYTES_AT..INHERITED_AT].copy_from_slice(&((16 << 20) + 1_u32).to_le_bytes());
+        seal(&mut file);
+        assert_eq!(Identity::decode(&file), Err(IdentityError::Damaged));
     }
 
     #[test]
     fn every_flipped_bit_is_refused() {
-        for file in [identity().encode(), heir(2).encode(), heir(130).encode()] {
+        for file in [
+            first_version(&identity()),
+            heir(2).encode(),
+            heir(130).encode(),
+        ] {
             for bit in 0..file.len() * 8 {
                 let mut damaged = file.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);

@@ -24,7 +24,7 @@ use penstock_storage::snapshot::SnapshotName;
 use crate::block::{Arena, ArenaLayout};
 use crate::calibrate::{self, calibrate};
 use crate::checks::{self, Demand, Problem};
-use crate::config::{Config, FRAME_BYTES, IoMode, size_text};
+use crate::config::{Config, FRAME_BYTES, IoMode, record_bytes_for, segment_bytes_for, size_text};
 use crate::directory::{
     Directory, DirectoryError, DirectoryOptions, SegmentReader, Segments, write_identity,
 };
@@ -136,7 +136,11 @@ impl Node {
     ///
     /// # Errors
     /// [`OpenError`], whose text is one line that names the cause and what to do.
-    pub(crate) fn open(config: Config, shards_of_new: u32, say: Say) -> Result<Node, OpenError> {
+    pub(crate) fn open(
+        mut config: Config,
+        shards_of_new: u32,
+        say: Say,
+    ) -> Result<Node, OpenError> {
         let allowed = checks::allowed_cores();
         let too_many = |shards: u32| match usize::try_from(shards) {
             Ok(wanted) if wanted <= allowed.len() => Ok(()),
@@ -150,6 +154,7 @@ impl Node {
             shards: (config.shards > 0).then_some(u32::from(config.shards)),
             shards_of_new,
             segment_bytes: config.segment_bytes,
+            value_bytes_max: config.value_bytes_max,
         };
         let mut directory = Directory::open(&config.data, options).map_err(OpenError::Directory)?;
         let identity = directory.identity().clone();
@@ -168,6 +173,7 @@ impl Node {
             IoMode::Threads => disk::IoMode::Threads,
         };
         banner(&config, &directory, shards, say);
+        hold_values(&mut config, identity.value_bytes_max, say)?;
         // On a thread of its own: the kernel keeps the workers that a sync needed for as long as the
         // thread lives, and the shards are to show none.
         let is_anew = config.calibrate;
@@ -192,9 +198,8 @@ impl Node {
             inventory = take_inventory(&mut files, owner, &layout, config.segment_bytes)?;
         }
         directory.segments().progress().begin();
-        let short_bytes = config
-            .segment_bytes_min()
-            .next_multiple_of(BLOCK_BYTES as u64);
+        let short_bytes =
+            segment_bytes_for(identity.value_bytes_max).next_multiple_of(BLOCK_BYTES as u64);
         let kept_bytes = u64::from(shards) * short_bytes;
         let spares = Spares::start(
             directory.segments(),
@@ -305,9 +310,9 @@ impl Node {
             return Ok(());
         }
         Err(OpenError::Option(format!(
-            "{name} {max} leaves each of {} shards {share} bytes for index and values, and {SHARE_BYTES_MIN} are the least: raise it, or lower the largest value, {} bytes",
+            "{name} {max} leaves each of {} shards {share} bytes for index and values, and {SHARE_BYTES_MIN} are the least: raise it; values of up to {} bytes may be there",
             self.shards(),
-            self.config.value_bytes_max
+            self.directory.identity().value_bytes_max
         )))
     }
 
@@ -320,19 +325,17 @@ impl Node {
     /// The memory of a shard's disk: within a bound on all, what comes beside the mapping is less.
     fn arena_layout(&self, memory_max: Option<u64>) -> ArenaLayout {
         let usual = ArenaLayout::default();
-        let Some(max) = memory_max else {
-            return usual;
-        };
+        let wanted = memory_max.map_or(usual.overflow_bytes_max, |max| {
+            let share = max / 32 / u64::from(self.shards());
+            usize::try_from(share).unwrap_or(usize::MAX).clamp(
+                OVERFLOW_BYTES_MIN,
+                usual.overflow_bytes_max.max(OVERFLOW_BYTES_MIN),
+            )
+        });
         // The largest record needs a block, and cleaning a chunk as large beside it.
-        let least = usize::try_from(self.config.record_bytes_max()).unwrap_or(usize::MAX / 4);
-        let share = usize::try_from(max / 32 / u64::from(self.shards())).unwrap_or(usize::MAX);
+        let least = 2 * self.record_bytes_max() + OVERFLOW_BYTES_MIN;
         ArenaLayout {
-            overflow_bytes_max: share
-                .clamp(
-                    OVERFLOW_BYTES_MIN,
-                    usual.overflow_bytes_max.max(OVERFLOW_BYTES_MIN),
-                )
-                .max(2 * least + OVERFLOW_BYTES_MIN),
+            overflow_bytes_max: wanted.max(least),
             ..usual
         }
     }
@@ -345,9 +348,13 @@ impl Node {
 
     /// What the cells of a shard may take in any case.
     fn cells_bytes_min(&self) -> usize {
-        Budget::cells_bytes_min(
-            usize::try_from(self.config.value_bytes_max).unwrap_or(usize::MAX / 8),
-        )
+        let value_bytes = self.directory.identity().value_bytes_max;
+        Budget::cells_bytes_min(usize::try_from(value_bytes).unwrap_or(usize::MAX / 8))
+    }
+
+    /// The largest record that the logs may hold or take, in bytes.
+    fn record_bytes_max(&self) -> usize {
+        record_bytes_for(self.directory.identity().value_bytes_max)
     }
 
     /// How many shards there are.
@@ -407,6 +414,7 @@ impl Node {
             core: self.allowed.get(usize::from(shard)).copied(),
             config: Arc::clone(config),
             shard_config,
+            record_bytes_max: self.record_bytes_max(),
             owner: self.owner,
             inventory: Arc::clone(&self.inventory),
             segments: self.directory.segments().clone(),
@@ -440,6 +448,7 @@ pub(crate) struct ShardStart {
     pub(crate) core: Option<CoreId>,
     pub(crate) config: Arc<Config>,
     pub(crate) shard_config: ShardConfig,
+    pub(crate) record_bytes_max: usize,
     pub(crate) owner: Owner,
     pub(crate) inventory: Arc<Inventory>,
     pub(crate) segments: Segments,
@@ -478,7 +487,7 @@ impl ShardStart {
             incarnation: self.shard_config.hello.incarnation,
             log_id: self.inventory.layout.log_of(self.shard),
             frame_bytes: FRAME_BYTES,
-            record_bytes_max: usize::try_from(self.config.record_bytes_max()).unwrap_or(usize::MAX),
+            record_bytes_max: self.record_bytes_max,
             frames_in_flight_max: usize::try_from(self.config.frames_in_flight)
                 .expect("a small number"),
             frames_sealed_max: 8,
@@ -624,6 +633,27 @@ impl SegmentFiles for NodeFiles<'_> {
     fn expect_bytes(&mut self, bytes: u64) {
         self.segments.progress().expect(bytes);
     }
+}
+
+/// Values that earlier starts accepted are still served, edited and cleaned: only new ones are held to
+/// the limit of this start.
+fn hold_values(config: &mut Config, value_bytes: u32, say: Say) -> Result<(), OpenError> {
+    let needed = segment_bytes_for(value_bytes);
+    if config.segment_bytes < needed {
+        return Err(OpenError::Option(format!(
+            "--segment-bytes {} is too small for this directory, which may hold values of up to {value_bytes} bytes from earlier starts: four of the largest records must fit, and these take {needed} bytes",
+            config.segment_bytes
+        )));
+    }
+    if value_bytes > config.value_bytes_max {
+        say(format_args!(
+            "values       up to {} may be there from earlier starts; new ones up to {}",
+            size_text(value_bytes.into()),
+            size_text(config.value_bytes_max.into())
+        ));
+    }
+    config.make_room_for(value_bytes);
+    Ok(())
 }
 
 /// What the helper does when all shards have taken over what they inherited.

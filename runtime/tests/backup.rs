@@ -679,6 +679,7 @@ fn held(data: &Path) -> Directory {
     let options = DirectoryOptions {
         shards: None,
         shards_of_new: 2,
+        value_bytes_max: 1 << 20,
         segment_bytes: 4 << 20,
     };
     Directory::open(data, options).unwrap()

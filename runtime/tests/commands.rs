@@ -46,6 +46,7 @@ fn new_directory(name: &str) -> PathBuf {
     let options = DirectoryOptions {
         shards: Some(2),
         shards_of_new: 2,
+        value_bytes_max: 1 << 20,
         segment_bytes: 1 << 20,
     };
     Directory::open(&path, options).unwrap();

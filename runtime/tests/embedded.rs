@@ -11,7 +11,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::request::{Condition, Expiry, Version, Wanted};
 use penstock_net::status::Status;
 use penstock_runtime::config::IoMode;
-use penstock_runtime::embedded::{Ask, ClientError, Field};
+use penstock_runtime::embedded::{Ask, ClientError, Field, Local};
 use penstock_runtime::{OpenError, Options, Penstock};
 
 /// A directory that is gone when the test has passed.
@@ -343,6 +343,67 @@ fn an_edit_keeps_the_expiry_and_a_read_tells_it() {
     store.set_expiry(b"hold", Expiry::At(1)).unwrap();
     assert_eq!(store.get(b"hold").unwrap(), None);
     assert_eq!(store.expiry(b"hold").unwrap(), None);
+}
+
+/// Bytes that cleaning has copied.
+fn moved_bytes(store: &mut Local) -> u64 {
+    let info = store.info().unwrap();
+    let (_, rest) = info.split_once("\"moved_bytes\":").unwrap();
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap();
+    digits.parse().unwrap()
+}
+
+/// Values of 3 MiB that an earlier start accepted, under a limit of 64 KiB.
+#[test]
+fn values_beyond_a_lowered_limit_are_read_edited_and_cleaned() {
+    let scratch = Scratch::new("lowered");
+    let wide = options().segment_bytes(32 << 20).value_bytes_max(3 << 20);
+    let narrow = options().segment_bytes(32 << 20).cache_bytes(1 << 20);
+    let large = |n: u8| {
+        let mut value = vec![n; 3 << 20];
+        value[..8].copy_from_slice(&7_u64.to_le_bytes());
+        value
+    };
+    let mut store = Penstock::open_local(&scratch.0, wide).unwrap();
+    for n in 0..4 {
+        store.set(&[b'L', n], &large(n)).unwrap();
+    }
+    store.close().unwrap();
+
+    let mut store = Penstock::open_local(&scratch.0, narrow.clone()).unwrap();
+    let refused = store.set(b"new", &large(9)).unwrap_err();
+    assert!(refused.to_string().contains("65536"), "{refused}");
+    for n in 0..4 {
+        assert!(store.get(&[b'L', n]).unwrap().unwrap().bytes[..] == large(n)[..]);
+    }
+    let one_less = [Field::u64(0).at_least(1), Field::u64(0).decrease(1)];
+    store.update_if(&[b'L', 0], &one_less).unwrap();
+    // The rest of the large values' segments is overwritten, so that cleaning has to copy them.
+    store.set_level(AckLevel::None);
+    let mut rounds = 0_u32;
+    while moved_bytes(&mut store) < 3 << 20 {
+        assert!(rounds < 8_000, "nothing was cleaned");
+        for _ in 0..100 {
+            let key = [b'o', rounds.to_le_bytes()[0] % 16];
+            store.set(&key, &[1; 64 << 10]).unwrap();
+            rounds += 1;
+        }
+    }
+    store.close().unwrap();
+
+    let tight = options();
+    let refused = Penstock::open_local(&scratch.0, tight).err().unwrap();
+    assert!(refused.to_string().contains("3145728"), "{refused}");
+    let store = Penstock::open(&scratch.0, narrow).unwrap();
+    for n in 0..4 {
+        let mut expected = large(n);
+        if n == 0 {
+            expected[..8].copy_from_slice(&6_u64.to_le_bytes());
+        }
+        let found = store.get(&[b'L', n]).wait().unwrap().unwrap();
+        assert!(found.bytes[..] == expected[..], "value {n}");
+    }
+    store.close().unwrap();
 }
 
 #[test]

@@ -156,6 +156,7 @@ fn a_directory_keeps_its_logs_until_its_layout_is_changed() {
     let other = DirectoryOptions {
         shards: Some(3),
         shards_of_new: 8,
+        value_bytes_max: 1 << 20,
         ..options()
     };
     let mut directory = Directory::open(&path, other).expect("the logs stay");
