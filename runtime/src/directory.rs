@@ -30,11 +30,12 @@ use penstock_storage::layout::Layout;
 
 use crate::backup::staging::Staging;
 use crate::identity::{FORMAT_VERSION, IDENTITY_BYTES_MAX, Identity, IdentityError};
+use crate::rebuild::{RebuildError, rebuild};
 use crate::snapshot::SnapshotFolder;
 use crate::system;
 
 const LOCK: &str = "LOCK";
-const IDENTITY: &str = "IDENTITY";
+pub(crate) const IDENTITY: &str = "IDENTITY";
 const IDENTITY_TMP: &str = "IDENTITY.tmp";
 pub(crate) const SEGMENTS: &str = "segments";
 const SNAPSHOTS: &str = "snapshots";
@@ -143,6 +144,21 @@ impl Directory {
         Self::look_at(path, |path| lock(path).map(Some))
     }
 
+    /// Opens the directory of a stopped server whose IDENTITY is damaged, with the one that its segments
+    /// prove; it is put in place by [`crate::repair::put_identity`]. Nobody else can come in between.
+    ///
+    /// # Errors
+    /// As for [`Directory::open`], and [`DirectoryError::Unprovable`].
+    pub fn without_identity(path: &Path) -> Result<Self, DirectoryError> {
+        let prove = |segments: &Segments| {
+            rebuild(&mut segments.reader()).map_err(|cause| DirectoryError::Unprovable {
+                path: path.join(IDENTITY),
+                cause,
+            })
+        };
+        Self::look_with(path, |path| lock(path).map(Some), prove)
+    }
+
     /// Looks at the directory of a server that runs: takes no lock. What its files hold changes
     /// meanwhile, and they come and go.
     ///
@@ -156,6 +172,17 @@ impl Directory {
         path: &Path,
         lock: impl FnOnce(&Path) -> Result<Option<File>, DirectoryError>,
     ) -> Result<Self, DirectoryError> {
+        let read = |_: &Segments| {
+            read_identity(path)?.ok_or_else(|| DirectoryError::Empty { path: path.into() })
+        };
+        Self::look_with(path, lock, read)
+    }
+
+    fn look_with(
+        path: &Path,
+        lock: impl FnOnce(&Path) -> Result<Option<File>, DirectoryError>,
+        identify: impl FnOnce(&Segments) -> Result<Identity, DirectoryError>,
+    ) -> Result<Self, DirectoryError> {
         if !path.is_dir() {
             let source = fs::read_dir(path)
                 .err()
@@ -164,13 +191,12 @@ impl Directory {
         }
         refuse_foreign(path)?;
         let lock = lock(path)?;
-        let identity =
-            read_identity(path)?.ok_or_else(|| DirectoryError::Empty { path: path.into() })?;
         let segments = Segments {
             folder: path.join(SEGMENTS),
             direct: false,
             progress: Arc::default(),
         };
+        let identity = identify(&segments)?;
         Ok(Self {
             path: path.into(),
             identity,
@@ -743,6 +769,13 @@ pub enum DirectoryError {
         /// What is wrong with it.
         cause: IdentityError,
     },
+    /// Its identity is damaged, and its segments do not prove what it was.
+    Unprovable {
+        /// The identity file.
+        path: PathBuf,
+        /// What is missing.
+        cause: RebuildError,
+    },
     /// Anything else that the system reports.
     Io {
         /// What it is about.
@@ -832,10 +865,15 @@ impl fmt::Display for DirectoryError {
                 };
                 write!(
                     out,
-                    "{}: damaged: {cause}; restore the file from a backup of this directory",
+                    "{}: damaged: {cause}; `penstock inspect DIR --repair` makes it anew if the segments prove what it said",
                     path.display()
                 )
             }
+            Self::Unprovable { path, cause } => write!(
+                out,
+                "{}: it is damaged and cannot be made anew: {cause}; restore the directory from a backup",
+                path.display()
+            ),
             Self::Io {
                 path,
                 action,

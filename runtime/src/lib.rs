@@ -42,6 +42,7 @@ pub mod expression;
 pub mod identity;
 mod memory;
 mod node;
+pub mod rebuild;
 pub mod repair;
 pub mod server;
 pub mod snapshot;

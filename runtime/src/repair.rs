@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use penstock_storage::repair::{LostPart, Plan, Rebuild};
 
-use crate::directory::{Directory, Segments, sync_directory};
+use crate::directory::{Directory, IDENTITY, Segments, sync_directory, write_identity};
 
 const LOSTFOUND: &str = "lostfound";
 const MANIFEST: &str = "MANIFEST";
@@ -47,6 +47,22 @@ pub fn carry_out(directory: &Directory, plan: &Plan) -> io::Result<PathBuf> {
     for &file in &plan.removals {
         segments.remove(file)?;
     }
+    Ok(folder)
+}
+
+/// Puts the identity file by and writes that of `directory`, which was opened with
+/// [`Directory::without_identity`]. Returns where the old one was put.
+///
+/// # Errors
+/// As the system says; the file is the old one or the new one.
+pub fn put_identity(directory: &Directory) -> io::Result<PathBuf> {
+    let path = directory.path().join(IDENTITY);
+    let folder = new_folder(&directory.path().join(LOSTFOUND))?;
+    put_by(&path, &folder.join(IDENTITY)).map_err(|error| named(&path, &error))?;
+    sync_directory(&folder)?;
+    // The secret of the key hash is another one now.
+    directory.snapshots().remove_all()?;
+    write_identity(directory.path(), directory.identity()).map_err(|error| named(&path, &error))?;
     Ok(folder)
 }
 

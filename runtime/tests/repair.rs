@@ -341,6 +341,70 @@ fn a_repair_that_was_interrupted_is_finished_by_the_same_command() {
 }
 
 #[test]
+fn a_damaged_identity_is_made_anew_as_the_segments_prove_it() {
+    let (directory, all) = two_runs("identity");
+    let path = directory.to_str().unwrap();
+    let identity = directory.join("IDENTITY");
+    let good = fs::read(&identity).unwrap();
+    let mut bad = good.clone();
+    bad[40] ^= 1;
+    fs::write(&identity, &bad).unwrap();
+    let segments_before = contents(&directory.join("segments"));
+    let refused = serve(&directory).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{}", text_of(&refused));
+    assert!(text_of(&refused).contains("--repair"));
+    let planned = told(1, &["inspect", path, "--repair"]);
+    assert!(planned.contains("1 shard from log 1 on"), "{planned}");
+    let wrong = told(2, &["inspect", path, "--repair", "--accept-loss", "none"]);
+    assert!(wrong.contains("nothing was changed"), "{wrong}");
+    assert_eq!(fs::read(&identity).unwrap(), bad);
+    let accepted = ["inspect", path, "--repair", "--accept-loss", "identity"];
+    let done = told(0, &accepted);
+    assert!(done.contains("lostfound/0001"), "{done}");
+    assert_eq!(
+        fs::read(directory.join("lostfound/0001/IDENTITY")).unwrap(),
+        bad
+    );
+    assert!(contents(&directory.join("segments")) == segments_before);
+    let made = fs::read(&identity).unwrap();
+    // Cluster and node, and an incarnation that was never there.
+    assert_eq!(made[16..48], good[16..48]);
+    let incarnation = |file: &[u8]| u64::from_le_bytes(file[48..56].try_into().unwrap());
+    assert!(incarnation(&made) > incarnation(&good) + 1_000);
+
+    let server = Server::start(&directory);
+    assert_eq!(server.values(), all);
+    server.set(KEYS[1], "newest");
+    assert_eq!(server.values()[KEYS[1]], "newest");
+    server.stop();
+    let server = Server::start(&directory);
+    assert_eq!(server.values()[KEYS[1]], "newest");
+}
+
+#[test]
+fn an_identity_that_nothing_proves_is_not_made_up() {
+    let (directory, _) = two_runs("identity-unproven");
+    let path = directory.to_str().unwrap();
+    let identity = directory.join("IDENTITY");
+    let mut bad = fs::read(&identity).unwrap();
+    bad.truncate(100);
+    fs::write(&identity, &bad).unwrap();
+    flip_value_of(&segments(&directory)[0], KEYS[0]);
+    let accepted = ["inspect", path, "--repair", "--accept-loss", "identity"];
+    let refused = told(1, &accepted);
+    assert!(
+        refused.contains("its segments are damaged too"),
+        "{refused}"
+    );
+    for file in segments(&directory) {
+        fs::remove_file(file).unwrap();
+    }
+    let refused = told(1, &accepted);
+    assert!(refused.contains("there is no segment"), "{refused}");
+    assert_eq!(fs::read(&identity).unwrap(), bad);
+}
+
+#[test]
 fn a_directory_that_is_served_is_not_repaired() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("repair-served");
     let _ = fs::remove_dir_all(&directory);

@@ -212,6 +212,13 @@ fn one_directory_under_many_numbers_of_shards(name: &str, cache: &str) {
     let text = String::from_utf8_lossy(&inspected.stdout).into_owned();
     assert!(inspected.status.success(), "{text}");
     assert!(text.contains("log 1 is inherited"), "{text}");
+    // Without IDENTITY nothing tells whether the log of before still counts.
+    let identity = fs::read(data.join("IDENTITY")).unwrap();
+    fs::write(data.join("IDENTITY"), &identity[..100]).unwrap();
+    let refused = run(&data, &["inspect", "--repair", "--accept-loss", "identity"]);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains("different numbers of shards"), "{text}");
+    fs::write(data.join("IDENTITY"), &identity).unwrap();
     let vault = folder(&format!("{name}-backup"));
     let refused = penstock()
         .args(["backup", "--to"])

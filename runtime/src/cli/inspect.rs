@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use penstock_runtime::directory::{Directory, DirectoryError};
-use penstock_runtime::repair::{carry_out, lost_text};
+use penstock_runtime::repair::{carry_out, lost_text, put_identity};
 use penstock_runtime::snapshot::read_at;
 use penstock_shard::shard::hash_check;
 use penstock_storage::inspect::{LogReport, Report, inspect_laid_out};
@@ -43,7 +43,7 @@ pub struct InspectArgs {
     /// Print what is damaged, how it would be mended and what that gives up
     #[arg(long, conflicts_with = "dump")]
     repair: bool,
-    /// Carry the repair out, if what it gives up is among these: LOG:FROM-TO, file:N or none, as
+    /// Carry the repair out, if what it gives up is among these: LOG:FROM-TO, file:N, identity or none, as
     /// --repair prints it. Give it once for each; files as they were go to lostfound/ in DIR
     #[arg(long, value_name = "LOSS", requires = "repair", value_parser = parse_loss)]
     accept_loss: Vec<String>,
@@ -57,11 +57,53 @@ impl InspectArgs {
         } else {
             Directory::repair(&self.directory)
         };
+        if let (true, Err(DirectoryError::Damaged { .. })) = (self.repair, &opened) {
+            return self.repair_identity();
+        }
         let directory = opened.map_err(cannot_open)?;
         if self.repair {
             return self.repair(&directory);
         }
         report(&directory, self.dump)
+    }
+
+    /// Prints what the segments prove of a damaged IDENTITY; writes it if that was accepted.
+    fn repair_identity(&self) -> Result<(), Failure> {
+        let directory = Directory::without_identity(&self.directory).map_err(cannot_open)?;
+        let identity = directory.identity();
+        let mut out = Output::stdout();
+        out.line(format_args!(
+            "IDENTITY is damaged; the segments prove: cluster {}, node {}, {} from log {} on; the next incarnation is {}",
+            hex(&identity.cluster_id),
+            hex(&identity.node_id),
+            count(identity.log_count.into(), "shard"),
+            identity.first_log,
+            identity.incarnation + 1
+        ));
+        if !self.accept_loss.iter().any(|loss| loss == LOSS_OF_IDENTITY) {
+            out.line(format_args!(
+                "gives up: {LOSS_OF_IDENTITY} (when it was made, the snapshots of the index, the highest limit of values)"
+            ));
+            out.line(format_args!("nothing was changed; to carry it out:"));
+            out.line(format_args!(
+                "  penstock inspect {} --repair --accept-loss {LOSS_OF_IDENTITY}",
+                self.directory.display()
+            ));
+            out.finish()?;
+            return Err(match self.accept_loss.is_empty() {
+                true => Failure::no("a repair was planned and not carried out"),
+                false => Failure::usage(format_args!(
+                    "--accept-loss {LOSS_OF_IDENTITY} is not given; nothing was changed"
+                )),
+            });
+        }
+        let folder = put_identity(&directory)
+            .map_err(|error| Failure::usage(format_args!("cannot repair: {error}")))?;
+        out.line(format_args!(
+            "IDENTITY was made anew; the file as it was: {}",
+            folder.display()
+        ));
+        out.finish()
     }
 
     /// Prints the plan; carries it out if all that it gives up was accepted.
@@ -196,7 +238,7 @@ fn report(directory: &Directory, dump: bool) -> Result<(), Failure> {
 
 fn cannot_open(error: DirectoryError) -> Failure {
     match error {
-        DirectoryError::Damaged { .. } => Failure::no(error),
+        DirectoryError::Damaged { .. } | DirectoryError::Unprovable { .. } => Failure::no(error),
         _ => Failure::usage(error),
     }
 }
@@ -210,11 +252,14 @@ fn parse_loss(text: &str) -> Result<String, String> {
         Some(is_number(log) && is_number(from) && (to.is_empty() || is_number(to)))
     };
     let is_file = text.strip_prefix("file:").is_some_and(is_number);
-    match text == "none" || is_file || is_range() == Some(true) {
+    match text == "none" || text == LOSS_OF_IDENTITY || is_file || is_range() == Some(true) {
         true => Ok(text.to_string()),
-        false => Err("allowed is LOG:FROM-TO, LOG:FROM-, file:N or none".to_string()),
+        false => Err("allowed is LOG:FROM-TO, LOG:FROM-, file:N, identity or none".to_string()),
     }
 }
+
+/// What is given up when IDENTITY is made anew.
+const LOSS_OF_IDENTITY: &str = "identity";
 
 /// Lost parts that are printed for one damage, at most; the manifest names more.
 const PARTS_SHOWN_MAX: usize = 20;
