@@ -865,7 +865,7 @@ impl fmt::Display for DirectoryError {
                 };
                 write!(
                     out,
-                    "{}: damaged: {cause}; `penstock inspect DIR --repair` makes it anew if the segments prove what it said",
+                    "{}: damaged: {cause}; `penstock inspect DIR --repair` makes it anew if the segments prove what it said; otherwise restore the directory from a backup",
                     path.display()
                 )
             }

@@ -367,7 +367,12 @@ fn values_beyond_a_lowered_limit_are_read_edited_and_cleaned() {
     let mut store = Penstock::open_local(&scratch.0, wide).unwrap();
     for n in 0..4 {
         store.set(&[b'L', n], &large(n)).unwrap();
+        // Soon dead, so that cleaning has to copy the large values to give that back.
+        for _ in 0..60 {
+            store.set(b"dead", &[1; 64 << 10]).unwrap();
+        }
     }
+    store.del(b"dead").unwrap();
     store.close().unwrap();
 
     let mut store = Penstock::open_local(&scratch.0, narrow.clone()).unwrap();
@@ -378,7 +383,6 @@ fn values_beyond_a_lowered_limit_are_read_edited_and_cleaned() {
     }
     let one_less = [Field::u64(0).at_least(1), Field::u64(0).decrease(1)];
     store.update_if(&[b'L', 0], &one_less).unwrap();
-    // The rest of the large values' segments is overwritten, so that cleaning has to copy them.
     store.set_level(AckLevel::None);
     let mut rounds = 0_u32;
     while moved_bytes(&mut store) < 3 << 20 {
