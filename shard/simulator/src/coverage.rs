@@ -123,6 +123,8 @@ kinds! {
     InheritedGone,
     /// A start finds segments of a log that was rewritten.
     VoidLog,
+    /// A start accepts only shorter values than the one before.
+    ValueLimitLowered,
 }
 
 kinds! {

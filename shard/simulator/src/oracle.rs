@@ -153,6 +153,8 @@ pub struct Oracle {
     pub expired: u64,
     /// Reads of the disk may fail, so IO and CORRUPT are honest answers.
     pub may_fail_to_read: bool,
+    /// The largest value that was accepted, and since when, ascending.
+    value_limits: Vec<(u64, usize)>,
     /// The disk was full, so FULL is an honest answer.
     pub may_be_full: bool,
     /// There are no more faults, and no more than a few operations at a time: all are executed.
@@ -196,6 +198,7 @@ impl Oracle {
             time_ms: 0,
             expired: 0,
             may_fail_to_read: false,
+            value_limits: Vec::new(),
             may_be_full: false,
             must_execute: false,
         }
@@ -435,7 +438,7 @@ impl Oracle {
                         Status::Busy | Status::Deadline | Status::Draining => true,
                         Status::Full => self.may_be_full,
                         Status::Corrupt => self.may_fail_to_read,
-                        Status::TooLarge => plan.operation == Operation::SetTooLarge,
+                        Status::TooLarge => self.may_be_too_large(number),
                         _ => false,
                     };
                 if !is_honest {
@@ -489,6 +492,31 @@ impl Oracle {
         } else {
             self.saw(number, &plan, item, is_durable)
         }
+    }
+
+    /// The server accepts values of so many bytes from now on.
+    pub fn limit_values(&mut self, bytes: usize) {
+        self.clock += 1;
+        self.value_limits.push((self.clock, bytes));
+    }
+
+    /// Whether it was longer than some limit that held between sending and answer.
+    fn may_be_too_large(&self, number: usize) -> bool {
+        let record = &self.records[number];
+        let plan = &record.plan;
+        let has_value = plan.operation.is_set()
+            || matches!(
+                plan.operation,
+                Operation::SetTooLarge
+                    | Operation::TakeOrMake
+                    | Operation::TakeAndFail
+                    | Operation::LookOrMake
+            );
+        let since = self
+            .value_limits
+            .partition_point(|&(from, _)| from <= record.issued);
+        let held = &self.value_limits[since.saturating_sub(1)..];
+        has_value && held.iter().any(|&(_, bytes)| bytes < plan.value_bytes)
     }
 
     /// Whether the time that was told lies between sending and answer.

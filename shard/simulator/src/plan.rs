@@ -85,6 +85,8 @@ pub struct Plan {
     pub snapshot_bytes: u64,
     /// Parts of a million of starts that ask for another number of shards.
     pub reshards: u32,
+    /// Parts of a million of starts that ask for another limit of values, at most `value_bytes_max`.
+    pub limits: u32,
     /// Segment files that the disk has room for; 0 for any number.
     pub files_max: usize,
     /// Bytes of the value cache of each shard.
@@ -230,6 +232,7 @@ impl Plan {
             },
             snapshot_bytes: Random::new(seed, 6).pick(&[0, 4 << 10, 16 << 10, 64 << 10, 1 << 20]),
             reshards: Random::new(seed, 10).pick(&[0, 0, 300_000, 800_000]),
+            limits: Random::new(seed, 11).pick(&[0, 0, 300_000, 800_000]),
             files_max: random.pick(&[0, 0, 0, 5, 8, 14]) * usize::from(shards),
             cache_bytes: random.pick(&[0, 2_000, 8_000, 32_000, 1 << 20]),
             // Index without keys and what is kept for values, and room for some keys more.

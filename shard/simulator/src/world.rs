@@ -302,6 +302,10 @@ pub struct World {
     wanted_shards: u16,
     /// Chance of everything about the number of shards.
     reshards: Random,
+    /// The largest value that this start accepts, in bytes; the log may hold those of the plan's limit.
+    value_bytes_max: usize,
+    /// Chance of everything about that.
+    limits: Random,
     /// Shards of this run that have taken over what they inherited.
     taken_over: usize,
     /// The last sequences that starts found.
@@ -352,6 +356,7 @@ impl World {
         disk.faults = plan.disk;
         (disk.write_us, disk.read_us) = plan.disk_us;
         let mut oracle = Oracle::new(plan.keys.clone());
+        oracle.limit_values(plan.value_bytes_max);
         // What fails once is read again, and the client sees none of it.
         oracle.may_fail_to_read = plan.budget == Budget::Detectable
             || (plan.disk.read_error + plan.disk.bad_read > 0 && !plan.disk.is_passing);
@@ -369,6 +374,7 @@ impl World {
                 scan: None,
             })
             .collect();
+        let value_bytes_max = plan.value_bytes_max;
         let shards = plan.shards;
         let first_frame_crash = plan.first_frame_crashes;
         let world = World {
@@ -411,6 +417,8 @@ impl World {
             layout: Layout::new(shards),
             wanted_shards: shards,
             reshards: Random::new(seed, 9),
+            value_bytes_max,
+            limits: Random::new(seed, 12),
             taken_over: 0,
             sequences: Box::new([0; PARTITIONS]),
             failure: None,
@@ -621,6 +629,14 @@ impl World {
         if self.phase == Phase::Traffic && self.reshards.chance(self.plan.reshards) {
             self.wanted_shards = self.reshards.pick(&[1, 2, 3, 4]);
         }
+        if self.limits.chance(self.plan.limits) {
+            let limits = [self.plan.value_bytes_max, self.plan.value_bytes_max / 3, 64];
+            let before = std::mem::replace(&mut self.value_bytes_max, self.limits.pick(&limits));
+            self.oracle.limit_values(self.value_bytes_max);
+            if self.value_bytes_max < before {
+                self.hit(Fault::ValueLimitLowered);
+            }
+        }
         let expected = {
             let disk = self.disk.borrow();
             disk.is_damaged()
@@ -790,7 +806,7 @@ impl World {
         let topology = Topology::new(shards);
         let limits = Limits {
             frame_bytes_max: 1 << 20,
-            value_bytes_max: u32::try_from(self.plan.value_bytes_max).expect("small values"),
+            value_bytes_max: u32::try_from(self.value_bytes_max).expect("small values"),
         };
         let mut cores = Vec::new();
         let mut ends = Vec::new();
@@ -1656,8 +1672,9 @@ impl World {
             other = Some(random.pick(&twins));
         }
         let value_bytes = match operation {
+            // Of no start.
             Operation::SetTooLarge => self.plan.value_bytes_max + 1 + random.index(100),
-            _ => 8 + random.index(self.plan.value_bytes_max - 7),
+            _ => 8 + random.index(self.value_bytes_max - 7),
         };
         Some(oracle::Plan {
             operation,
