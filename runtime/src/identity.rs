@@ -1,25 +1,5 @@
 //! The `IDENTITY` file of a data directory: whole blocks, mostly one, that say whose data this is and
-//! which logs it consists of.
-//!
-//! | offset | field | |
-//! |---|---|---|
-//! | 0 | magic | `PENSTOCK` |
-//! | 8 | format version | u32: 2; 1 of a directory that no build of this version has served |
-//! | 12 | log count | u32: how many shards, each with one log, the directory is laid out for |
-//! | 16 | cluster id | 16 bytes, random |
-//! | 32 | node id | 16 bytes, random |
-//! | 48 | incarnation | u64, one more at each start |
-//! | 56 | segment bytes | u64, the size of new segments |
-//! | 64 | created | u64, unix milliseconds |
-//! | 72 | hash seed | u64, random: the secret of the key hash; zero in a directory that has none yet |
-//! | 80 | first log | u64: the log of the first shard; version 1: zero, which says 1 |
-//! | 88 | inherited | u32: logs of earlier numbers of shards that still count, at most 1024; version 1: zero |
-//! | 92 | value bytes | u32: the largest value that any start has accepted, at most 16 MiB; zero: not known, as in version 1 |
-//! | 96 | inherited logs | 32 bytes each, ascending: log id, sequence of its last segment, offset where the frames of that end, last LSN, a u64 each |
-//! | | reserved | zero |
-//! | last 4 bytes | CRC | u32, CRC-32 of all before |
-//!
-//! Version 1 has one block; version 2 as few as hold the inherited logs. All numbers are little-endian.
+//! which logs it consists of. Every byte is described in `storage/FORMAT.md`.
 
 use penstock_storage::contents::SegmentEnd;
 use penstock_storage::io::BLOCK_BYTES;
@@ -300,6 +280,44 @@ mod tests {
         assert_eq!(read, expected);
         assert!(read.value_bytes_held() > 4 << 20);
         assert_eq!(identity().value_bytes_held(), 1 << 20);
+    }
+
+    #[test]
+    fn the_document_shows_every_byte() {
+        const FORMAT: &str = include_str!("../../storage/FORMAT.md");
+        let (_, section) = FORMAT.split_once("## Identity\n").expect("it has one");
+        let (_, block) = section.split_once("```hex\n").expect("an example");
+        let (block, _) = block.split_once("```").expect("the example ends");
+        let mut documented = vec![0; BLOCK_BYTES];
+        for line in block.lines() {
+            let (offset, rest) = line.split_once(':').expect("an offset");
+            let at = usize::from_str_radix(offset, 16).expect("an offset in hexadecimal");
+            let (hex, _) = rest.split_once('#').expect("what it means");
+            for (byte, hex) in documented[at..].iter_mut().zip(hex.split_whitespace()) {
+                *byte = u8::from_str_radix(hex, 16).expect("a byte in hexadecimal");
+            }
+        }
+        let shown = Identity {
+            cluster_id: [0xc1; 16],
+            node_id: [0xd2; 16],
+            incarnation: 5,
+            log_count: 2,
+            first_log: 4,
+            inherited: vec![InheritedEnd {
+                log_id: 3,
+                end: SegmentEnd {
+                    sequence: 7,
+                    end_offset: 0x9000,
+                    last_lsn: Lsn(1234),
+                },
+            }],
+            segment_bytes: 64 << 20,
+            value_bytes_max: 1 << 20,
+            created_ms: 1_700_000_000_000,
+            hash_seed: 0x1122_3344_5566_7788,
+        };
+        assert_eq!(Identity::decode(&documented), Ok(shown.clone()));
+        assert!(shown.encode() == documented, "an encoding of its own");
     }
 
     #[test]
