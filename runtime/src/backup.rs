@@ -339,6 +339,7 @@ fn copy(
         incarnation: identity.incarnation,
         log_count: identity.log_count,
         segment_bytes: identity.segment_bytes,
+        value_bytes_max: identity.value_bytes_max,
         logs,
     };
     let name = vault.publish(&mut manifest)?;

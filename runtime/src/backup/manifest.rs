@@ -8,6 +8,7 @@
 //! incarnation 7                                       starts of the node so far
 //! logs 2                                              as the directory was laid out
 //! segment_bytes 67108864                              of new segments
+//! value_bytes_max 1048576                             the largest that any start has accepted; not there if not known
 //! log 1 lsn 1234                                      a log and its last record
 //! segment 17 1122334455667788 8192 <BLAKE3>           its segments: sequence, salt, bytes, hash
 //! log 2 lsn 77
@@ -20,6 +21,7 @@ use std::fmt::Write;
 
 use blake3::Hash;
 use penstock_storage::io::FileId;
+use penstock_storage::record::VALUE_BYTES_MAX;
 use penstock_storage::segment::SEGMENT_BYTES_MAX;
 
 const FIRST_LINE: &str = "penstock backup 1";
@@ -42,6 +44,8 @@ pub struct Manifest {
     pub log_count: u32,
     /// The size of new segments in bytes.
     pub segment_bytes: u64,
+    /// The largest value that any start has accepted, in bytes; zero if that is not known.
+    pub value_bytes_max: u32,
     /// The logs, ascending.
     pub logs: Vec<LogCopy>,
 }
@@ -144,6 +148,9 @@ impl Manifest {
             self.log_count,
             self.segment_bytes
         );
+        if self.value_bytes_max > 0 {
+            let _ = writeln!(text, "value_bytes_max {}", self.value_bytes_max);
+        }
         for log in &self.logs {
             let _ = writeln!(text, "log {} lsn {}", log.log_id, log.lsn);
             for segment in &log.segments {
@@ -198,6 +205,7 @@ impl Manifest {
             log_count: u32::try_from(number(field("logs")?)?)
                 .map_err(|_| ManifestError::Line(6))?,
             segment_bytes: number(field("segment_bytes")?)?,
+            value_bytes_max: 0,
             logs: Vec::new(),
         };
         for (line, text) in lines {
@@ -210,10 +218,16 @@ impl Manifest {
         }
     }
 
-    /// One line about a log or a segment.
+    /// One line about values, a log or a segment.
     fn take(&mut self, line: &str) -> Option<()> {
         let mut words = line.split(' ');
         match words.next()? {
+            "value_bytes_max" => {
+                self.value_bytes_max = words.next()?.parse().ok()?;
+                (1..=VALUE_BYTES_MAX)
+                    .contains(&(self.value_bytes_max as usize))
+                    .then_some(())
+            }
             "log" => {
                 let log_id = words.next()?.parse().ok()?;
                 let is_ascending = self.logs.last().is_none_or(|last| last.log_id < log_id);
@@ -275,6 +289,7 @@ mod tests {
             incarnation: 7,
             log_count: 2,
             segment_bytes: 1 << 20,
+            value_bytes_max: 1 << 18,
             logs: vec![
                 LogCopy {
                     log_id: 1,
@@ -292,10 +307,15 @@ mod tests {
 
     #[test]
     fn what_was_encoded_is_read_back() {
-        assert_eq!(
-            Manifest::decode(manifest().encode().as_bytes()),
-            Ok(manifest())
-        );
+        let not_known = Manifest {
+            value_bytes_max: 0,
+            ..manifest()
+        };
+        assert!(!not_known.encode().contains("value_bytes_max"));
+        for manifest in [manifest(), not_known] {
+            let read = Manifest::decode(manifest.encode().as_bytes());
+            assert_eq!(read, Ok(manifest));
+        }
     }
 
     #[test]
@@ -322,8 +342,10 @@ mod tests {
         for (from, to, error) in [
             ("backup 1", "backup 2", ManifestError::Format),
             ("logs 2", "logs x", ManifestError::Line(6)),
-            ("log 2 lsn 0", "log 1 lsn 0", ManifestError::Line(11)),
-            ("segment 5", "segment 3", ManifestError::Line(10)),
+            ("max 262144", "max 16777217", ManifestError::Line(8)),
+            ("max 262144", "max 0", ManifestError::Line(8)),
+            ("log 2 lsn 0", "log 1 lsn 0", ManifestError::Line(12)),
+            ("segment 5", "segment 3", ManifestError::Line(11)),
             ("lsn 12", "lsn 012", ManifestError::Format),
         ] {
             let text = with_end(&body.replace(from, to));

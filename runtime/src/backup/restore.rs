@@ -68,8 +68,7 @@ pub fn restore(
         first_log: manifest.logs.first().map_or(1, |log| log.log_id.max(1)),
         inherited: Vec::new(),
         segment_bytes: manifest.segment_bytes,
-        // The first start takes what fits in such segments.
-        value_bytes_max: 0,
+        value_bytes_max: manifest.value_bytes_max,
         created_ms: now_ms,
         // The first start chooses it: no snapshot comes along.
         hash_seed: 0,
