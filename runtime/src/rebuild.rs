@@ -77,7 +77,7 @@ pub fn rebuild(source: &mut impl SegmentSource) -> Result<Identity, RebuildError
     let mut logs: BTreeMap<u64, Seen> = BTreeMap::new();
     let mut owner: Option<(Owner, u64)> = None;
     let mut stranger = None;
-    let mut segment_bytes = 0;
+    let (mut segment_bytes, mut value_bytes) = (0, 1);
     let mut log_id = 0;
     let mut report = inspect(source, None, &mut |event| match event {
         Event::Segment(segment) => {
@@ -98,6 +98,7 @@ pub fn rebuild(source: &mut impl SegmentSource) -> Result<Identity, RebuildError
         }
         Event::Frame(..) => {}
         Event::Part(part, _) => {
+            value_bytes = value_bytes.max(part.value().len());
             let seen = logs.get_mut(&log_id).expect("its segment came first");
             let (low, high) = seen.slots.unwrap_or((part.slot(), part.slot()));
             seen.slots = Some((low.min(part.slot()), high.max(part.slot())));
@@ -127,7 +128,8 @@ pub fn rebuild(source: &mut impl SegmentSource) -> Result<Identity, RebuildError
         first_log,
         inherited: Vec::new(),
         segment_bytes,
-        value_bytes_max: 0,
+        // No larger one is there, whatever limit there was.
+        value_bytes_max: u32::try_from(value_bytes).expect("values of the format are shorter"),
         created_ms: 0,
         hash_seed: 0,
     })

@@ -372,12 +372,12 @@ fn a_damaged_identity_is_made_anew_as_the_segments_prove_it() {
     let incarnation = |file: &[u8]| u64::from_le_bytes(file[48..56].try_into().unwrap());
     assert!(incarnation(&made) > incarnation(&good) + 1_000);
 
-    let server = Server::start(&directory);
+    let server = Server::start(&mut serve(&directory));
     assert_eq!(server.values(), all);
     server.set(KEYS[1], "newest");
     assert_eq!(server.values()[KEYS[1]], "newest");
     server.stop();
-    let server = Server::start(&directory);
+    let server = Server::start(&mut serve(&directory));
     assert_eq!(server.values()[KEYS[1]], "newest");
 }
 

@@ -82,7 +82,7 @@ impl InspectArgs {
         ));
         if !self.accept_loss.iter().any(|loss| loss == LOSS_OF_IDENTITY) {
             out.line(format_args!(
-                "gives up: {LOSS_OF_IDENTITY} (when it was made, the snapshots of the index, the highest limit of values)"
+                "gives up: {LOSS_OF_IDENTITY} (when it was made, the snapshots of the index)"
             ));
             out.line(format_args!("nothing was changed; to carry it out:"));
             out.line(format_args!(
