@@ -48,7 +48,8 @@ pub struct DirectoryOptions {
     pub shards: Option<u32>,
     /// How many shards a directory that is made now gets when none are asked for.
     pub shards_of_new: u32,
-    /// The largest value that this start accepts, in bytes.
+    /// The largest value that a directory that is made now is to hold, in bytes; for another one see
+    /// [`Directory::accept_values`].
     pub value_bytes_max: u32,
     /// The size of new segments in bytes.
     pub segment_bytes: u64,
@@ -97,7 +98,7 @@ impl Directory {
                 Identity {
                     incarnation: found.incarnation + 1,
                     segment_bytes: options.segment_bytes,
-                    value_bytes_max: found.value_bytes_held().max(options.value_bytes_max),
+                    value_bytes_max: found.value_bytes_held(),
                     hash_seed,
                     ..found
                 }
@@ -220,6 +221,25 @@ impl Directory {
     /// Whether it was made by this start.
     pub fn is_new(&self) -> bool {
         self.made_now || self.identity.incarnation == 1
+    }
+
+    /// Notes durably that values of up to `value_bytes` are accepted from now on. To be called before any
+    /// is, and not before this start is known to have room for them: no later one may have less.
+    ///
+    /// # Errors
+    /// As the system says; no larger values than before may be accepted then.
+    pub fn accept_values(&mut self, value_bytes: u32) -> Result<(), DirectoryError> {
+        if value_bytes <= self.identity.value_bytes_max {
+            return Ok(());
+        }
+        let identity = Identity {
+            value_bytes_max: value_bytes,
+            ..self.identity.clone()
+        };
+        write_identity(&self.path, &identity)
+            .map_err(|error| DirectoryError::io(&self.path, "write IDENTITY in", error))?;
+        self.identity = identity;
+        Ok(())
     }
 
     /// Replaces which logs it consists of, durably and at once.

@@ -128,6 +128,8 @@ pub(crate) struct Node {
     clock: Instant,
     unix_ms_at_start: u64,
     memory: Option<Arc<MemoryBound>>,
+    /// The largest value that earlier starts accepted or this one accepts, in bytes.
+    value_bytes_held: u32,
 }
 
 impl Node {
@@ -174,6 +176,7 @@ impl Node {
         };
         banner(&config, &directory, shards, say);
         hold_values(&mut config, identity.value_bytes_max, say)?;
+        let value_bytes_held = identity.value_bytes_max.max(config.value_bytes_max);
         // On a thread of its own: the kernel keeps the workers that a sync needed for as long as the
         // thread lives, and the shards are to show none.
         let is_anew = config.calibrate;
@@ -198,8 +201,7 @@ impl Node {
             inventory = take_inventory(&mut files, owner, &layout, config.segment_bytes)?;
         }
         directory.segments().progress().begin();
-        let short_bytes =
-            segment_bytes_for(identity.value_bytes_max).next_multiple_of(BLOCK_BYTES as u64);
+        let short_bytes = segment_bytes_for(value_bytes_held).next_multiple_of(BLOCK_BYTES as u64);
         let kept_bytes = u64::from(shards) * short_bytes;
         let spares = Spares::start(
             directory.segments(),
@@ -228,6 +230,7 @@ impl Node {
             clock: Instant::now(),
             unix_ms_at_start: unix_ms(),
             memory: None,
+            value_bytes_held,
         })
     }
 
@@ -266,6 +269,17 @@ impl Node {
         bound
             .watch()
             .map_err(system("start the thread that watches the memory"))
+    }
+
+    /// Makes it durable that values of this start's limit are accepted, when their room is sure: after
+    /// [`Node::bound_memory`] or [`Node::bound_data`], before any shard.
+    ///
+    /// # Errors
+    /// [`OpenError::Directory`].
+    pub(crate) fn accept_values(&mut self) -> Result<(), OpenError> {
+        self.directory
+            .accept_values(self.value_bytes_held)
+            .map_err(OpenError::Directory)
     }
 
     /// The bound on the memory of the process, if it has one.
@@ -312,7 +326,7 @@ impl Node {
         Err(OpenError::Option(format!(
             "{name} {max} leaves each of {} shards {share} bytes for index and values, and {SHARE_BYTES_MIN} are the least: raise it; values of up to {} bytes may be there",
             self.shards(),
-            self.directory.identity().value_bytes_max
+            self.value_bytes_held
         )))
     }
 
@@ -348,13 +362,12 @@ impl Node {
 
     /// What the cells of a shard may take in any case.
     fn cells_bytes_min(&self) -> usize {
-        let value_bytes = self.directory.identity().value_bytes_max;
-        Budget::cells_bytes_min(usize::try_from(value_bytes).unwrap_or(usize::MAX / 8))
+        Budget::cells_bytes_min(usize::try_from(self.value_bytes_held).unwrap_or(usize::MAX / 8))
     }
 
     /// The largest record that the logs may hold or take, in bytes.
     fn record_bytes_max(&self) -> usize {
-        record_bytes_for(self.directory.identity().value_bytes_max)
+        record_bytes_for(self.value_bytes_held)
     }
 
     /// How many shards there are.
@@ -369,6 +382,10 @@ impl Node {
         port_of: impl Fn(u16) -> u16,
     ) -> Result<ShardStart, OpenError> {
         let (config, identity) = (&self.config, self.directory.identity());
+        assert!(
+            identity.value_bytes_max >= config.value_bytes_max,
+            "a value would be accepted that a later start has no room for"
+        );
         let hello = ServerHello {
             protocol: 1,
             shard,

@@ -383,7 +383,6 @@ fn values_beyond_a_lowered_limit_are_read_edited_and_cleaned() {
     }
     let one_less = [Field::u64(0).at_least(1), Field::u64(0).decrease(1)];
     store.update_if(&[b'L', 0], &one_less).unwrap();
-    store.set_level(AckLevel::None);
     let mut rounds = 0_u32;
     while moved_bytes(&mut store) < 3 << 20 {
         assert!(rounds < 8_000, "nothing was cleaned");

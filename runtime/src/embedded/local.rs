@@ -81,8 +81,9 @@ pub struct Local {
 impl Local {
     pub(super) fn open(directory: &Path, options: Options) -> Result<Local, OpenError> {
         let options = options.shards(1);
-        let node = Node::open(options.resolve(directory)?, 1, |_| {})?;
+        let mut node = Node::open(options.resolve(directory)?, 1, |_| {})?;
         node.bound_data()?;
+        node.accept_values()?;
         let start = node.shard(0, |_| 0)?;
         let doorbell = Arc::new(Doorbell::new().map_err(system("make the doorbell of a shard"))?);
         // Without a bound of its own: the shard asks for a few at a time.

@@ -90,8 +90,9 @@ impl Penstock {
     /// another handle of this one has the directory open.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Penstock, OpenError> {
         let config = options.resolve(directory.as_ref())?;
-        let node = Node::open(config, 1, |_| {})?;
+        let mut node = Node::open(config, 1, |_| {})?;
         node.bound_data()?;
+        node.accept_values()?;
         let frame_bytes_max = usize::try_from(node.config.frame_bytes_max).unwrap_or(usize::MAX);
         let (tell, opened) = flume::unbounded();
         let (mut mailboxes, mut threads) = (Vec::new(), Vec::new());

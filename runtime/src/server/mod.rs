@@ -146,6 +146,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     let shards_of_new = u32::try_from(cpus).expect("at most 256");
     let mut node = Node::open(config, shards_of_new, |line| println!("{line}"))?;
     let _memory = node.bound_memory(|line| println!("{line}"))?;
+    node.accept_values()?;
     let config = Arc::clone(&node.config);
     let shards = node.shards();
 

@@ -205,6 +205,73 @@ fn an_interrupted_first_start_is_begun_anew() {
     assert_eq!(directory.identity().incarnation, 1);
 }
 
+/// A crash leaves one of these: what was there, beside any beginning of what replaces it, or that.
+#[test]
+fn a_crash_at_any_step_of_a_replacement_leaves_the_old_identity_or_the_new_one() {
+    let folder = Folder::new("replacement");
+    let path = folder.path().join("data");
+    let (file, tmp) = (path.join("IDENTITY"), path.join("IDENTITY.tmp"));
+    let mut directory = Directory::open(&path, options()).expect("open");
+    let first = directory.identity().clone();
+    directory.accept_values(1).expect("nothing to do");
+    assert_eq!(*directory.identity(), first);
+    let old = fs::read(&file).expect("read");
+    directory.accept_values(2 << 20).expect("larger ones");
+    drop(directory);
+    let new = fs::read(&file).expect("read");
+    assert_ne!(old, new);
+    let larger = DirectoryOptions {
+        value_bytes_max: 16 << 20,
+        ..options()
+    };
+    for cut in [0, 1, 92, 95, 96, 4091, 4096] {
+        fs::write(&file, &old).expect("write");
+        fs::write(&tmp, &new[..cut]).expect("write");
+        let opened = Directory::open(&path, larger).expect("open");
+        assert_eq!(opened.identity().value_bytes_max, 1 << 20, "cut at {cut}");
+        assert_eq!(opened.identity().incarnation, 2);
+    }
+    fs::write(&file, &new).expect("write");
+    let opened = Directory::open(&path, larger).expect("open");
+    assert_eq!(opened.identity().value_bytes_max, 2 << 20);
+    assert_eq!(opened.identity().node_id, first.node_id);
+    assert!(!tmp.exists());
+}
+
+#[test]
+fn an_identity_of_the_first_version_is_opened_and_replaced_by_one_of_the_second() {
+    let folder = Folder::new("first_version");
+    let path = folder.path().join("data");
+    let options = DirectoryOptions {
+        segment_bytes: 4 << 20,
+        ..options()
+    };
+    let first = Directory::open(&path, options)
+        .expect("open")
+        .identity()
+        .clone();
+    let mut file = fs::read(path.join("IDENTITY")).expect("read");
+    file[8] = 1;
+    file[80..96].fill(0);
+    let crc = crc32fast::hash(&file[..4092]);
+    file[4092..].copy_from_slice(&crc.to_le_bytes());
+    fs::write(path.join("IDENTITY"), &file).expect("write");
+    let found = Directory::inspect(&path)
+        .expect("look")
+        .identity()
+        .value_bytes_max;
+    assert_eq!(found, 0);
+    let opened = Directory::open(&path, options)
+        .expect("open")
+        .identity()
+        .clone();
+    assert_eq!(fs::read(path.join("IDENTITY")).expect("read")[8], 2);
+    assert_eq!(opened.node_id, first.node_id);
+    assert_eq!(opened.incarnation, 2);
+    // Four records of two such values fit in a segment.
+    assert!((500 << 10..512 << 10).contains(&opened.value_bytes_max));
+}
+
 #[test]
 fn a_file_in_the_way_is_named_as_such() {
     let folder = Folder::new("in_the_way");
