@@ -546,11 +546,15 @@ impl ShardStart {
                 .map_err(system("open a segment"))?;
             disk.attach(file, fd);
         }
+        let now = Now {
+            us: u64::try_from(self.clock.elapsed().as_micros()).expect("half a million years"),
+            unix_ms: unix_ms(),
+        };
         for &file in &self.spares_left {
             let salt = crate::system::random_u64().map_err(system("get random bytes"))?;
             let bytes = self.config.segment_bytes;
             shard.step(
-                Now::default(),
+                now,
                 Event::Spare {
                     file,
                     salt,

@@ -471,3 +471,30 @@ fn a_start_reads_a_snapshot_and_does_without_a_damaged_one() {
     holds(&server);
     assert_eq!(server.stop(), Some(0));
 }
+
+#[test]
+fn what_expired_stays_gone_over_restarts_and_what_expires_meanwhile_is_gone() {
+    for io in ["uring", "threads"] {
+        let directory = fresh(&format!("session-expiry-{io}"));
+        let flags = &["--shards", "1", "--io", io][..];
+        let server = Server::start(&directory, flags);
+        server.told(0, &["set", "short", "gone", "--ttl", "1s"]);
+        server.told(0, &["set", "longer", "gone", "--ttl", "3s"]);
+        server.told(0, &["set", "stays", "here"]);
+        // Nothing is written from here on: only the clock knows what time it is.
+        std::thread::sleep(Duration::from_millis(2_000));
+        server.told(1, &["get", "short"]);
+        server.told(0, &["get", "longer"]);
+        assert_eq!(server.stop(), Some(0));
+        let server = Server::start(&directory, flags);
+        server.told(1, &["get", "short"]);
+        std::thread::sleep(Duration::from_millis(1_500));
+        drop(server);
+        let server = Server::start(&directory, flags);
+        server.told(1, &["get", "short"]);
+        server.told(1, &["get", "longer"]);
+        server.told(0, &["set", "longer", "anew", "--if-absent"]);
+        server.told(0, &["get", "stays"]);
+        assert_eq!(server.stop(), Some(0));
+    }
+}

@@ -54,8 +54,8 @@ use crate::snapshots::{SnapshotCounters, SnapshotPolicy, SnapshotStart, Snapshot
 use crate::stages::Stages;
 use crate::topology::Topology;
 
-/// The time of one step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The time of one step. It has no default: the first step decides where the shard's own time begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     /// Microseconds of a clock that all shards of the node share and that never steps back.
     pub us: u64,

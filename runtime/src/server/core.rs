@@ -298,7 +298,10 @@ async fn core(start: CoreStart, opened: Opened) {
         spin: Signal::default(),
         spin_until_us: Cell::new(0),
         reads_in_turn: Cell::new(0),
-        now: Cell::new(Now::default()),
+        now: Cell::new(Now {
+            us: 0,
+            unix_ms: start.shard.unix_ms_at_start,
+        }),
         is_now_stale: Cell::new(true),
         clock: start.shard.clock,
         wall: WallClock::new(start.shard.unix_ms_at_start),
