@@ -86,8 +86,8 @@ fn read_segment(file: FileId, image: &[u8]) -> Option<Segment> {
     })
 }
 
-/// The segments of all logs as they should be, by log and place in it.
-fn segments(disk: &Disk, layout: &Layout) -> Vec<Segment> {
+/// The segments of all logs as they should be, by log and place in it; those of void logs too.
+fn segments(disk: &Disk) -> Vec<Segment> {
     let mut found: Vec<Segment> = disk
         .images()
         .filter(|(file, _)| !disk.strangers.contains(file))
@@ -115,7 +115,6 @@ fn segments(disk: &Disk, layout: &Layout) -> Vec<Segment> {
                 .filter_map(|(file, image)| read_segment(*file, image)),
         )
         .collect();
-    found.retain(|segment| !layout.is_void(segment.header.log_id));
     found.sort_by_key(|segment| (segment.header.log_id, segment.header.sequence));
     found
 }
@@ -149,11 +148,11 @@ pub fn expected(disk: &Disk, layout: &Layout) -> Expected {
     if !disk.strangers.is_empty() {
         return Expected::Refusal;
     }
-    let all = segments(disk, layout);
+    let all = segments(disk);
     let released = released(&all, disk);
     let mut verdict = Expected::Harmless;
     for (index, segment) in all.iter().enumerate() {
-        if released.contains(&segment.file) {
+        if layout.is_void(segment.header.log_id) || released.contains(&segment.file) {
             // Its header is still looked at, nothing else.
             let is_touched = disk
                 .damages
@@ -291,7 +290,8 @@ fn worse(a: Expected, b: Expected) -> Expected {
 
 /// Does one kind of damage to a disk at rest. `None` if there is nothing to do it to.
 pub fn inflict(disk: &mut Disk, random: &mut Random, layout: &Layout) -> Option<Fault> {
-    let all = segments(disk, layout);
+    let mut all = segments(disk);
+    all.retain(|segment| !layout.is_void(segment.header.log_id));
     if all.is_empty() {
         return None;
     }
