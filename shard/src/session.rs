@@ -120,9 +120,9 @@ pub(crate) struct Session {
     /// No frame is read any more; the connection ends when its replies have left.
     pub(crate) is_ending: bool,
     pub(crate) output: Output,
-    /// Items of the frame at the front of the receive buffer that ran already, when the log had no
-    /// room for the next.
-    pub(crate) items_done: usize,
+    /// The request of the frame at the front of the receive buffer and how many of its items ran already,
+    /// when the log had no room for the next.
+    pub(crate) interrupted: Option<(u64, usize)>,
     /// Since when its bytes wait to be read; the deadlines of their requests count from there.
     pub(crate) waits_since_us: Option<u64>,
     /// In `Shard::paused`.
@@ -154,7 +154,7 @@ impl Session {
             has_said_hello: false,
             is_ending: false,
             output: Output::default(),
-            items_done: 0,
+            interrupted: None,
             waits_since_us: None,
             is_paused: false,
             is_in_gated: false,
@@ -181,26 +181,22 @@ impl Session {
         }
     }
 
-    /// Notes that `items` of a request were answered now; returns whether more are owed.
+    /// Notes that `items` of a request were answered now; returns whether more are to be.
     pub(crate) fn settle(&mut self, request_id: u64, items: usize) -> bool {
-        let Some(at) = self
-            .owed
-            .iter()
-            .position(|owed| owed.request_id == request_id)
-        else {
-            return false;
-        };
-        self.owed[at].items -= items;
-        let more = self.owed[at].items > 0;
-        if !more {
-            self.owed.swap_remove(at);
+        let mut owed = self.owed.iter();
+        if let Some(at) = owed.position(|owed| owed.request_id == request_id) {
+            self.owed[at].items -= items;
+            if self.owed[at].items == 0 {
+                self.owed.swap_remove(at);
+            }
         }
-        more
+        self.owes(request_id)
     }
 
-    /// Whether items of a request are still to be answered.
+    /// Whether items of a request are still to be answered, or have not run yet.
     pub(crate) fn owes(&self, request_id: u64) -> bool {
-        self.owed.iter().any(|owed| owed.request_id == request_id)
+        let is_interrupted = self.interrupted.is_some_and(|(id, _)| id == request_id);
+        is_interrupted || self.owed.iter().any(|owed| owed.request_id == request_id)
     }
 
     /// Whether nothing is owed and nothing is left to send.

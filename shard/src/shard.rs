@@ -862,7 +862,7 @@ impl<P: Blocks> Shard<P> {
             deadline_ms => came_us + u64::from(deadline_ms) * 1000,
         };
         let session = &mut self.sessions[id.index()];
-        let first = std::mem::take(&mut session.items_done);
+        let first = session.interrupted.take().map_or(0, |(_, items)| items);
         let mut out = std::mem::take(&mut session.output.bytes);
         let mut reply = BatchReply::begin(&mut out, header.request_id, batch.len() - first)
             .over(session.medium);
@@ -902,7 +902,7 @@ impl<P: Blocks> Shard<P> {
                 Step::Later => owed += 1,
                 Step::Postponed => {
                     if !is_planted(Bug::RepeatInterruptedBatch) {
-                        self.sessions[id.index()].items_done = next;
+                        self.sessions[id.index()].interrupted = Some((header.request_id, next));
                     }
                     is_whole = false;
                     break;
@@ -917,7 +917,7 @@ impl<P: Blocks> Shard<P> {
         if owed > 0 {
             session.owe(header.request_id, owed);
         }
-        let more = owed > 0 || !is_whole || session.owes(header.request_id);
+        let more = !is_whole || session.owes(header.request_id);
         let has_reply = reply.finish(&mut out, self.config.shard, more && answered > 0, false);
         self.sessions[id.index()].output.bytes = out;
         if has_reply {

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use penstock_net::frame::{FLAG_REPLY, Header, Opcode, write_frame};
+use penstock_net::frame::{FLAG_MORE, FLAG_REPLY, Header, Opcode, write_frame};
 use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
 use penstock_net::instruction::{self, FieldType, Instruction};
 use penstock_net::level::AckLevel;
@@ -1969,7 +1969,13 @@ impl World {
         let is_whole = self.links[link]
             .outstanding
             .get(&request)
-            .is_some_and(|items| items.iter().all(Option::is_none));
+            .is_none_or(|items| items.iter().all(Option::is_none));
+        let has_more = header.flags & FLAG_MORE != 0;
+        if has_more == is_whole {
+            return Err(format!(
+                "a frame that answers request {request} says more follow: {has_more}; it is answered whole: {is_whole}"
+            ));
+        }
         if is_whole {
             self.links[link].outstanding.remove(&request);
         }
