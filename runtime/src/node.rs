@@ -104,6 +104,8 @@ pub(crate) type Say = fn(fmt::Arguments<'_>);
 /// The least that index and values of a shard need: an index without keys, and values on their way to
 /// the disk.
 const SHARE_BYTES_MIN: usize = 8 << 20;
+/// Segments of the smallest length that a shard needs to write, clean and tell a release.
+const SEGMENTS_MIN: u64 = 3;
 /// Beside the mapping of a shard's disk at least so much can be had, and the largest record.
 const OVERFLOW_BYTES_MIN: usize = 2 << 20;
 /// Most that the operations of a shard that wait for cold keys hold.
@@ -203,6 +205,7 @@ impl Node {
         directory.segments().progress().begin();
         let short_bytes = segment_bytes_for(value_bytes_held).next_multiple_of(BLOCK_BYTES as u64);
         let kept_bytes = u64::from(shards) * short_bytes;
+        check_disk_bytes(&config, shards, short_bytes, value_bytes_held)?;
         let spares = Spares::start(
             directory.segments(),
             owner,
@@ -675,6 +678,25 @@ fn hold_values(config: &mut Config, value_bytes: u32, say: Say) -> Result<(), Op
     }
     config.make_room_for(value_bytes);
     Ok(())
+}
+
+/// A bound under which no shard could write at all is a mistake, and told before anybody waits for FULL.
+fn check_disk_bytes(
+    config: &Config,
+    shards: u16,
+    short_bytes: u64,
+    value_bytes: u32,
+) -> Result<(), OpenError> {
+    let (max, least) = (
+        config.disk_bytes_max,
+        SEGMENTS_MIN * u64::from(shards) * short_bytes,
+    );
+    if max == 0 || max >= least {
+        return Ok(());
+    }
+    Err(OpenError::Option(format!(
+        "disk_bytes_max {max} is too small: {SEGMENTS_MIN} of the smallest segments for each of {shards} shards take {least} bytes, with values of up to {value_bytes} bytes"
+    )))
 }
 
 /// What the helper does when all shards have taken over what they inherited.

@@ -266,7 +266,7 @@ fn full<P: Blocks>(store: &Store<P>, context: Context<'_>, out: &mut Vec<u8>) ->
             &format_args!("the log has {count} segments of {most}, and what is in them counts"),
         );
     } else {
-        let message = "the disk is full: no segment can be made ready for new records";
+        let message = "the disk is full, or disk_bytes_max is used up: no segment can be made ready for new records";
         head.write_message(out, &message);
     }
     Ran::Answered {
