@@ -68,6 +68,12 @@ impl Receiver {
         self.frame_bytes_max = frame_bytes_max;
     }
 
+    /// Whether bytes of a refused frame are still to arrive.
+    #[must_use]
+    pub fn is_skipping(&self) -> bool {
+        self.skip_bytes > 0
+    }
+
     /// Reads what stands at the start of `bytes`. To be called again with what is left behind the
     /// consumed bytes until it is [`Received::Incomplete`].
     #[inline]

@@ -45,6 +45,7 @@ pub enum Refusal {
         opcode: u8,
     },
     HelloRepeated,
+    RequestUnderWay(u64),
     HelloLength {
         len: usize,
         needed: usize,
@@ -210,6 +211,10 @@ impl fmt::Display for Refusal {
                 write!(f, "the first frame is HELLO (0x01), not {opcode:#04x}")
             }
             Refusal::HelloRepeated => write!(f, "HELLO was said already"),
+            Refusal::RequestUnderWay(id) => write!(
+                f,
+                "request id {id} is under way on this connection; it is free when all its items are answered"
+            ),
             Refusal::HelloLength { len, needed } => {
                 write!(f, "HELLO body of {len} bytes; its fields need {needed}")
             }

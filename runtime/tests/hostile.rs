@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use penstock_net::batch::Batch;
 use penstock_net::client::{Client, ClientError, ClientOptions, Field};
-use penstock_net::frame::{FLAG_FORWARDED, Header, Opcode, write_frame};
+use penstock_net::frame::{FLAG_FORWARDED, FLAG_MORE, Header, Opcode, write_frame};
 use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver};
@@ -274,10 +274,19 @@ fn bytes_that_are_not_frames_are_told_and_end_their_connection_only() {
         raw.hears_refusal(Status::Malformed, &[words]);
         assert!(raw.hear().is_none(), "framing is lost after: {words}");
     }
-    let mut raw = Raw::new(server.address);
-    raw.say(&ping(b""));
-    raw.hears_refusal(Status::HelloExpected, &["HELLO"]);
-    assert!(raw.hear().is_none());
+    let mut bad_body = ping(b"12345678");
+    bad_body[33] ^= 1;
+    // Before HELLO any refusal is the last word.
+    for (bytes, status, words) in [
+        (ping(b""), Status::HelloExpected, "HELLO"),
+        (bad_body, Status::Malformed, "body CRC"),
+        (ping(&vec![0; 1 << 20]), Status::TooLarge, "1048608"),
+    ] {
+        let mut raw = Raw::new(server.address);
+        raw.say(&bytes);
+        raw.hears_refusal(status, &[words]);
+        assert!(raw.hear().is_none(), "still open after: {words}");
+    }
     // Half a frame, then nothing: the peer is gone, nobody else notices.
     Raw::greeted(server.address).say(&ping(b"12345678")[..17]);
     server.serves_on();
@@ -413,6 +422,17 @@ fn peers_that_stall_are_cut_off_and_nobody_waits_for_them() {
         began.elapsed()
     );
 
+    // Nor is one that is only skipped.
+    let mut slow = Raw::greeted(server.address);
+    slow.say(&ping(&vec![0; 3 << 20])[..4096]);
+    slow.hears_refusal(Status::TooLarge, &["3145760"]);
+    let began = Instant::now();
+    assert!(slow.hear().is_none(), "still open");
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "it ended by itself"
+    );
+
     // Never reads: asks for far more than it may have waiting.
     let client = server.client();
     client.set(b"page", &vec![7; 60_000]).wait().expect("set");
@@ -545,6 +565,43 @@ fn a_key_of_another_core_is_answered_and_marked() {
 }
 
 #[test]
+fn a_request_id_is_refused_while_a_request_with_it_is_under_way() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        println!("skipped: two shards need two CPUs");
+        return;
+    }
+    let folder = Folder::new("ids");
+    let server = Server::start(&folder.0, &["--shards", "2"]);
+    server.serves_on();
+    let mut raw = Raw::greeted(server.address);
+    let mut frame = Vec::new();
+    let mut batch = BatchRequest::begin(&mut frame, 5, AckLevel::Disk, 0, 64);
+    // Of so many keys some are of the other core.
+    for n in 0..64u8 {
+        batch.set(&mut frame, &[b'k', n], b"v", Condition::Always);
+    }
+    batch.finish(&mut frame);
+    let twice = [frame.clone(), frame].concat();
+    raw.say(&twice);
+    let (mut answered, mut refused) = (0, 0);
+    while answered < 64 || refused < 1 {
+        let (header, body) = raw.hear().expect("the connection lives");
+        assert_eq!(header.request_id, 5);
+        if Status::from_code(header.level_or_status) == Some(Status::Malformed) {
+            let text = text_of(&body).expect("a text");
+            assert!(text.contains("request id 5"), "{text}");
+            refused += 1;
+            continue;
+        }
+        answered += Batch::read(&body).expect("a batch").len();
+        let has_more = header.flags & FLAG_MORE != 0;
+        assert_eq!(has_more, answered < 64, "{answered} answered");
+    }
+    assert_eq!((answered, refused), (64, 1));
+    raw.still_works();
+}
+
+#[test]
 fn operations_of_one_connection_on_one_slot_keep_their_order_around_a_cold_key() {
     let folder = Folder::new("cold");
     let server = Server::start(&folder.0, &["--shards", "1", "--cache-bytes", "1MiB"]);
@@ -674,6 +731,10 @@ fn a_start_that_cannot_serve_says_why_in_one_line() {
     refused(
         &["--config", "/nonexistent/penstock.toml"],
         &["/nonexistent/penstock.toml"],
+    );
+    refused(
+        &["--disk-bytes-max", "1MiB", "--shards", "1"],
+        &["disk_bytes_max 1048576", "too small", "1 shards take"],
     );
     let server = Server::start(&folder.0, &["--shards", "1"]);
     refused(&["--shards", "1"], &["LOCK"]);

@@ -199,6 +199,11 @@ impl Session {
         is_interrupted || self.owed.iter().any(|owed| owed.request_id == request_id)
     }
 
+    /// Whether a request that is not the one to be gone on with has this id and is not answered whole.
+    pub(crate) fn is_under_way(&self, request_id: u64) -> bool {
+        self.interrupted.is_none() && self.owes(request_id)
+    }
+
     /// Whether nothing is owed and nothing is left to send.
     pub(crate) fn is_settled(&self) -> bool {
         self.owed.is_empty() && self.output.bytes.is_empty()

@@ -694,14 +694,19 @@ impl<P: Blocks> Shard<P> {
             }
             match session.receiver.next(rest) {
                 Received::Incomplete { .. } => {
-                    session.frame_began_us = if rest.is_empty() {
-                        None
-                    } else {
-                        session.frame_began_us.or(Some(now.us))
+                    let is_begun = !rest.is_empty() || session.receiver.is_skipping();
+                    session.frame_began_us = match is_begun {
+                        true => session.frame_began_us.or(Some(now.us)),
+                        false => None,
                     };
                     break;
                 }
-                Received::Skipped { consumed: skipped } => consumed += skipped,
+                Received::Skipped { consumed: skipped } => {
+                    consumed += skipped;
+                    if !session.receiver.is_skipping() {
+                        session.frame_began_us = None;
+                    }
+                }
                 Received::Refused {
                     header,
                     refusal,
@@ -710,9 +715,10 @@ impl<P: Blocks> Shard<P> {
                 } => {
                     session.frame_began_us = None;
                     consumed += refused;
-                    self.refuse(id, header.as_ref(), refusal, is_fatal, outbox);
-                    if is_fatal {
-                        break;
+                    let is_last = is_fatal || !session.has_said_hello;
+                    self.refuse(id, header.as_ref(), refusal, is_last, outbox);
+                    if is_last {
+                        return bytes.len();
                     }
                 }
                 Received::Frame {
@@ -783,6 +789,9 @@ impl<P: Blocks> Shard<P> {
     ) -> bool {
         let refusal = match self.judge(id, header) {
             Ok((Opcode::Batch, level)) => match Batch::read(body) {
+                Ok(_) if self.sessions[id.index()].is_under_way(header.request_id) => {
+                    Refusal::RequestUnderWay(header.request_id)
+                }
                 Ok(batch) if level != AckLevel::Replica => {
                     return self.batch(now, came_us, id, header, batch, level, outbox);
                 }
