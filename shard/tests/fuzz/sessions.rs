@@ -86,14 +86,15 @@ fn step(node: &mut Node, sent: &mut Vec<Vec<u8>>, choices: &mut Choices<'_>) {
         1..=4 if !sent.is_empty() => {
             let connection = choices.below(sent.len());
             let mut bytes = Vec::new();
+            let at = sent[connection].len();
             match choices.byte() % 8 {
                 0 => bytes.extend_from_slice(choices.bytes(40)),
                 // A frame that ends too soon.
                 1 => {
-                    bytes = frame(choices);
+                    bytes = frame(choices, at);
                     bytes.truncate(choices.below(48));
                 }
-                _ => bytes = frame(choices),
+                _ => bytes = frame(choices, at),
             }
             say(node, sent, connection, &bytes);
         }
@@ -125,10 +126,10 @@ fn hello(out: &mut Vec<u8>) {
     hello.write(out, 1);
 }
 
-/// A frame whose checksums are right.
-fn frame(choices: &mut Choices<'_>) -> Vec<u8> {
+/// A frame whose checksums are right, with an id that no other has: it begins behind `at` bytes.
+fn frame(choices: &mut Choices<'_>, at: usize) -> Vec<u8> {
     let mut out = Vec::new();
-    let request_id = u64::from(choices.byte() % 8);
+    let request_id = 8 * at as u64 + u64::from(choices.byte() % 8);
     match choices.byte() % 8 {
         0 => hello(&mut out),
         1 => {
@@ -231,7 +232,7 @@ fn asked(stream: &[u8]) -> (Answers, bool) {
                 ..
             } => {
                 add(header.map_or(0, |header| header.request_id), None);
-                if is_fatal {
+                if is_fatal || !has_said_hello {
                     return (asked, true);
                 }
                 at += consumed;
@@ -286,7 +287,7 @@ fn cut(choices: &mut Choices<'_>) {
         if choices.is_empty() {
             break;
         }
-        stream.extend(frame(choices));
+        stream.extend(frame(choices, stream.len()));
     }
     let told = |pieces: &[usize]| {
         let mut node = Node::new(1, 1 << 20);
