@@ -64,6 +64,8 @@ pub(crate) struct Engine {
     /// The turn that was published last.
     published_turn: u64,
     is_stopped: bool,
+    /// Why nothing more may be written, until it is told.
+    damage: Option<String>,
     is_dead: bool,
 }
 
@@ -77,7 +79,7 @@ pub(crate) enum Turn {
         /// The log was sealed in this turn, for the clean stop.
         has_stopped: bool,
     },
-    /// A write failed or the disk is lost: nothing is acknowledged any more. Told once.
+    /// A write failed, or nothing more may be written: nothing is acknowledged any more. Told once.
     Fatal(String),
     /// It was told.
     Dead,
@@ -128,6 +130,7 @@ impl Engine {
             published_us: 0,
             published_turn: 0,
             is_stopped: false,
+            damage: None,
             is_dead: false,
         }
     }
@@ -168,6 +171,13 @@ impl Engine {
                 "no segment can be made ready: the disk or disk_bytes_max is used up ({free_bytes} bytes of the disk are free)"
             ),
             SpareOutcome::Failed(error) => &format!("no segment can be made ready: {error}"),
+            SpareOutcome::Damaged(damage) => {
+                self.damage = Some(format!(
+                    "shard {}: {damage}; nothing more is written: `penstock inspect` with the data directory shows all, with --repair it tells what a mend would give up",
+                    self.number
+                ));
+                return None;
+            }
         };
         let is_lacking = !matches!(outcome, SpareOutcome::Ready(_));
         let is_due = !is_lacking || now.us >= self.lack_tellable_us;
@@ -200,6 +210,10 @@ impl Engine {
     pub(crate) fn end_turn(&mut self, now: Now) -> Turn {
         if self.is_dead {
             return Turn::Dead;
+        }
+        if let Some(text) = self.damage.take() {
+            self.is_dead = true;
+            return Turn::Fatal(text);
         }
         self.turns += 1;
         self.reap(now);

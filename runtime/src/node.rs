@@ -13,7 +13,7 @@ use penstock_net::limits::Limits;
 use penstock_shard::opening::{
     self, Inventory, OpeningError, SegmentFiles, change_shards, take_inventory,
 };
-use penstock_shard::{Event, Now, Outbox, ShardConfig, SnapshotPolicy, Topology};
+use penstock_shard::{ShardConfig, SnapshotPolicy, Topology};
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::{BLOCK_BYTES, FileId};
@@ -209,8 +209,10 @@ impl Node {
         let spares = Spares::start(
             directory.segments(),
             owner,
+            config.segment_bytes,
             config.disk_bytes_max,
             kept_bytes,
+            std::mem::take(&mut inventory.left),
         )
         .map_err(system("start the thread that prepares segments"))?;
         if !inventory.layout.inherited.is_empty() {
@@ -441,14 +443,6 @@ impl Node {
             spares: self.spares.handle(),
             snapshots: self.directory.snapshots().clone(),
             snapshot_writer: self.snapshot_writers.handle(),
-            spares_left: self
-                .inventory
-                .spares
-                .iter()
-                .copied()
-                .skip(usize::from(shard))
-                .step_by(usize::from(self.shards()))
-                .collect(),
             disk_mode: self.disk_mode,
             sync: self.sync,
             stats: Arc::clone(&self.stats),
@@ -475,8 +469,6 @@ pub(crate) struct ShardStart {
     pub(crate) spares: SpareHandle,
     pub(crate) snapshots: SnapshotFolder,
     pub(crate) snapshot_writer: SnapshotHandle,
-    /// Spare segments that an earlier run left, for this shard.
-    pub(crate) spares_left: Vec<FileId>,
     pub(crate) disk_mode: disk::IoMode,
     pub(crate) sync: SyncMethod,
     pub(crate) stats: Arc<Stats>,
@@ -542,30 +534,12 @@ impl ShardStart {
         shard.scrub_within(u64::from(self.config.scrub_period_s) * 1_000_000);
         let recovery_ms = began.elapsed().as_millis();
 
-        for &file in files.iter().chain(&self.spares_left) {
+        for &file in &files {
             let fd = self
                 .segments
                 .open_file(file)
                 .map_err(system("open a segment"))?;
             disk.attach(file, fd);
-        }
-        let now = Now {
-            us: u64::try_from(self.clock.elapsed().as_micros()).expect("half a million years"),
-            unix_ms: unix_ms(),
-        };
-        for &file in &self.spares_left {
-            let salt = crate::system::random_u64().map_err(system("get random bytes"))?;
-            let bytes = self.config.segment_bytes;
-            shard.step(
-                now,
-                Event::Spare {
-                    file,
-                    salt,
-                    bytes,
-                    is_reused: false,
-                },
-                &mut Outbox::default(),
-            );
         }
         let torn = recovered.torn.map_or(String::new(), |torn| {
             format!("; {:08}.seg was torn at offset {} by a crash, nothing acknowledged as durable was there", torn.file.0, torn.offset)

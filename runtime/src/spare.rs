@@ -8,6 +8,9 @@
 //! A segment that a log has done with comes back through [`SpareHandle::release`] and serves again as it
 //! is, behind spare headers of a fresh salt: writing it full of zeros once more would double what the
 //! disk writes for a log that is cleaned all the time.
+//!
+//! Spares that an earlier run left are given out before any is made. A start has read only their begin, so
+//! each is read whole before it serves: the first before the first write, the others beside the traffic.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, Permissions};
@@ -20,8 +23,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use penstock_shard::opening::Leftovers;
 use penstock_storage::index::FILES_MAX;
 use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, FileId};
+use penstock_storage::recovery::{RecoveryError, prove_spare};
 use penstock_storage::segment::Owner;
 use penstock_storage::spare::SpareHeader;
 
@@ -73,6 +78,9 @@ pub enum SpareOutcome {
     /// All shards have taken over what they inherited, and it is durable that the inherited logs are
     /// void.
     InheritedGone,
+    /// What an earlier run left as a spare is none: nothing more must be written. Told to all who wait
+    /// and to all who got a file of this helper.
+    Damaged(String),
 }
 
 /// Called by the helper thread, so it must only pass the outcome on.
@@ -112,18 +120,21 @@ pub struct Spares {
 }
 
 impl Spares {
-    /// Starts the helper. New files get numbers above those of all files that are there. All segment
-    /// files together take at most `bytes_max`, if that is not 0. The last `short_bytes` of it, or of
+    /// Starts the helper. New files get numbers above those of all files that are there. Those of
+    /// `segment_bytes` serve again, others serve once. All segment files together take at most `bytes_max`,
+    /// if that is not 0. The last `short_bytes` of it, or of
     /// what is free on the disk, are left to short files for starved shards. Files that served before
-    /// get spare headers of `owner`.
+    /// get spare headers of `owner`. What an earlier run has `left` is given out first.
     ///
     /// # Errors
     /// The folder cannot be listed, or no thread can be started.
     pub fn start(
         segments: &Segments,
         owner: Owner,
+        segment_bytes: u64,
         bytes_max: u64,
         short_bytes: u64,
+        left: Leftovers,
     ) -> io::Result<Self> {
         let (orders, inbox) = flume::bounded(ORDERS_MAX);
         let next_file = segments.next_file()?.0;
@@ -134,10 +145,12 @@ impl Spares {
                 Helper {
                     segments,
                     owner,
+                    segment_bytes,
                     bytes_max,
                     short_bytes,
-                    reused: VecDeque::new(),
-                    usual_bytes: 0,
+                    ready: VecDeque::new(),
+                    left,
+                    served: Vec::new(),
                     next_file,
                     wanted: VecDeque::new(),
                     taking_over: None,
@@ -227,12 +240,16 @@ impl SpareHandle {
 struct Helper {
     segments: Segments,
     owner: Owner,
+    /// The usual length.
+    segment_bytes: u64,
     bytes_max: u64,
     short_bytes: u64,
-    /// Files that served before and wait to serve again.
-    reused: VecDeque<Spare>,
-    /// The greatest length that was asked for: files of another serve once.
-    usual_bytes: u64,
+    /// Files for the next requests: proven ones of those that were left, and such as served before.
+    ready: VecDeque<Spare>,
+    /// What an earlier run left and nobody has read whole yet.
+    left: Leftovers,
+    /// Who got a file while there was something of that kind.
+    served: Vec<Deliver>,
     next_file: u32,
     wanted: VecDeque<Wanted>,
     taking_over: Option<TakingOver>,
@@ -254,10 +271,7 @@ impl Helper {
             match order {
                 Ok(Order::Expect(taking_over)) => self.taking_over = Some(taking_over),
                 Ok(Order::TakenOver(deliver)) => self.taken_over.push(deliver),
-                Ok(Order::Make(wanted)) => {
-                    self.usual_bytes = self.usual_bytes.max(wanted.bytes);
-                    self.wanted.push_back(wanted);
-                }
+                Ok(Order::Make(wanted)) => self.wanted.push_back(wanted),
                 Ok(Order::Release(file)) => self.take_back(file),
                 Ok(Order::Stop) | Err(flume::RecvTimeoutError::Disconnected) => return,
                 Err(flume::RecvTimeoutError::Timeout) => {}
@@ -288,9 +302,21 @@ impl Helper {
         None
     }
 
-    /// Serves the request of a starved shard or, if there is none, the one that waits longest; when
-    /// to try again if the disk is full.
+    /// Proves a file that was left, if nobody waits or none is ready; otherwise serves the request of a
+    /// starved shard or, if there is none, the one that waits longest. When to go on, or to try again if
+    /// the disk is full.
     fn serve_first(&mut self) -> Option<Instant> {
+        if self.ready.is_empty() || self.wanted.is_empty() {
+            match self.prove_next() {
+                // What was asked for meanwhile comes before the next.
+                Ok(true) => return Some(Instant::now()),
+                Ok(false) => self.served.clear(),
+                Err(refusal) => {
+                    self.refuse(&refusal);
+                    return Some(Instant::now() + RETRY_AFTER);
+                }
+            }
+        }
         let is_starved = |wanted: &Wanted| wanted.is_starved.load(Ordering::Relaxed);
         let starved = self.wanted.iter().position(is_starved);
         let first = starved.unwrap_or(0);
@@ -298,7 +324,7 @@ impl Helper {
             let wanted = self.wanted.get(first)?;
             (wanted.bytes, wanted.least_bytes)
         };
-        let made = match self.reused.pop_front() {
+        let made = match self.ready.pop_front() {
             Some(spare) => Ok(spare),
             None => self.make(bytes, self.short_bytes),
         };
@@ -312,12 +338,14 @@ impl Helper {
                 // Until the shard has it and says so again, it is to get no second one.
                 wanted.is_starved.store(false, Ordering::Relaxed);
                 (wanted.deliver)(SpareOutcome::Ready(spare));
-                None
+                if self.left.is_empty() {
+                    return None;
+                }
+                self.served.push(wanted.deliver);
+                Some(Instant::now())
             }
             Err(error) => {
-                for wanted in &self.wanted {
-                    (wanted.deliver)(self.refusal(&error));
-                }
+                self.refuse(&RecoveryError::Read { file: None, error });
                 Some(Instant::now() + RETRY_AFTER)
             }
         }
@@ -326,10 +354,10 @@ impl Helper {
     /// Makes a released file ready to serve again, or removes it. One that cannot be removed stays: recovery
     /// knows from the log that it is over.
     fn take_back(&mut self, file: FileId) {
-        if self.reused.len() < REUSED_MAX
+        if self.ready.len() < REUSED_MAX
             && let Ok(Some(spare)) = self.reuse(file)
         {
-            self.reused.push_back(spare);
+            self.ready.push_back(spare);
         } else {
             let _ = self.segments.remove(file);
         }
@@ -342,7 +370,7 @@ impl Helper {
         let tmp = tmp.with_extension("tmp");
         // Nobody gives it another name from here on: there is none that is known.
         fs::rename(&path, &tmp)?;
-        let bytes = self.usual_bytes;
+        let bytes = self.segment_bytes;
         let write = || {
             let of = fs::metadata(&tmp)?;
             if of.len() != bytes || of.nlink() != 1 {
@@ -376,6 +404,52 @@ impl Helper {
             Err(_) => drop(fs::remove_file(&tmp)),
         }
         made
+    }
+
+    /// Reads the next of the files that an earlier run left whole, and makes it ready or, if it is of no
+    /// use, removes it. Whether there was one.
+    fn prove_next(&mut self) -> Result<bool, RecoveryError> {
+        let mut reader = self.segments.reader();
+        let Leftovers {
+            spares,
+            superfluous,
+        } = &mut self.left;
+        if let Some(&(file, bytes)) = spares.front() {
+            prove_spare(&mut reader, file, bytes)?;
+            let opened = || {
+                Ok(Spare {
+                    file,
+                    fd: self.segments.open_file(file)?,
+                    salt: system::random_u64()?,
+                    bytes,
+                    is_reused: false,
+                })
+            };
+            let file = Some(file);
+            self.ready
+                .push_back(opened().map_err(|error| RecoveryError::Read { file, error })?);
+            spares.pop_front();
+        } else if let Some(&(file, bytes)) = superfluous.front() {
+            prove_spare(&mut reader, file, bytes)?;
+            superfluous.pop_front();
+            self.take_back(file);
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Tells why there is no file.
+    fn refuse(&self, refusal: &RecoveryError) {
+        let waiting = self.wanted.iter().map(|wanted| &wanted.deliver);
+        match refusal {
+            RecoveryError::Read { error, .. } => {
+                waiting.for_each(|deliver| deliver(self.refusal(error)));
+            }
+            damage => waiting
+                .chain(&self.served)
+                .for_each(|deliver| deliver(SpareOutcome::Damaged(damage.to_string()))),
+        }
     }
 
     fn refusal(&self, error: &io::Error) -> SpareOutcome {

@@ -8,6 +8,7 @@ use penstock_runtime::block::{Arena, ArenaLayout};
 use penstock_runtime::directory::{Directory, DirectoryOptions};
 use penstock_runtime::disk::{Disk, DiskOptions, IoMode, kernel_workers};
 use penstock_runtime::spare::{SpareOutcome, Spares};
+use penstock_shard::opening::Leftovers;
 use penstock_storage::io::{Block, Blocks, FileId, Io, IoToken};
 use penstock_storage::segment::Owner;
 
@@ -41,7 +42,15 @@ fn durable_writes_into_a_spare_segment_need_no_helper_thread_of_the_kernel() {
         cluster_id: [1; 16],
         node_id: [2; 16],
     };
-    let spares = Spares::start(directory.segments(), owner, 0, 0).expect("start");
+    let spares = Spares::start(
+        directory.segments(),
+        owner,
+        1 << 20,
+        0,
+        0,
+        Leftovers::default(),
+    )
+    .expect("start");
     let deliver = move |came| outcome.send(came).expect("the test waits");
     spares.handle().request(4 << 20, 4 << 20, Box::new(deliver));
     let SpareOutcome::Ready(spare) = inbox.recv_timeout(LONG).expect("a spare comes") else {

@@ -5,6 +5,7 @@
 //! a crash; then the shard goes on in a new segment, with a new term.
 
 use std::cmp::Ordering;
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 
@@ -17,8 +18,8 @@ use penstock_storage::log::{Log, LogConfig, Place, SPARES_READY};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::{
-    Recovered, RecoveryError, Segment, Survey, recover, recover_behind, recover_ended,
-    survey_laid_out,
+    Recovered, RecoveryError, Segment, Survey, prove_spare, recover, recover_behind, recover_ended,
+    survey_heads,
 };
 use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::{Coverage, SnapshotError, SnapshotName, SnapshotReader, load};
@@ -151,15 +152,33 @@ fn system(action: &'static str) -> impl Fn(io::Error) -> OpeningError {
 pub struct Inventory {
     /// The logs.
     pub survey: Survey,
-    /// Files of the right size that hold nothing, to be given to the shards.
-    pub spares: Vec<FileId>,
+    /// What stays of spares.
+    pub left: Leftovers,
     /// Which logs count.
     pub layout: Layout,
 }
 
-/// Looks at every file of a node whose logs are those of `layout`. Removes files of logs that are void,
-/// files that a crash left half taken into use, and spares of another size than `segment_bytes` or
-/// beyond [`SPARES_READY`] for each shard.
+/// Files that an earlier run left as spares, with their lengths, by ascending number. Of each only the
+/// begin was read: [`prove_spare`] is to come before it is written or removed.
+#[derive(Clone, Debug, Default)]
+pub struct Leftovers {
+    /// Of the right size and never used, to be given to the shards.
+    pub spares: VecDeque<(FileId, u64)>,
+    /// To be removed, or to serve again under another salt.
+    pub superfluous: VecDeque<(FileId, u64)>,
+}
+
+impl Leftovers {
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.spares.is_empty() && self.superfluous.is_empty()
+    }
+}
+
+/// Looks at every file of a node whose logs are those of `layout`. Removes files of logs that are void
+/// and files that a crash left half taken into use. Superfluous are spares that served before, of another
+/// size than `segment_bytes`, or beyond [`SPARES_READY`] for each shard.
 ///
 /// # Errors
 /// [`OpeningError`].
@@ -170,7 +189,7 @@ pub fn take_inventory(
     segment_bytes: u64,
 ) -> Result<Inventory, OpeningError> {
     let survey =
-        survey_laid_out(&mut files.reader(), owner, layout).map_err(OpeningError::Recovery)?;
+        survey_heads(&mut files.reader(), owner, layout).map_err(OpeningError::Recovery)?;
     let is_known = |log_id: u64| layout.own().contains(&log_id) || layout.end_of(log_id).is_some();
     if let Some(&log_id) = survey.logs.keys().find(|&&log_id| !is_known(log_id)) {
         return Err(OpeningError::LogNumber {
@@ -184,26 +203,41 @@ pub fn take_inventory(
             .remove(file)
             .map_err(system("remove a segment of a log that was rewritten"))?;
     }
+    let mut left = Leftovers {
+        spares: VecDeque::new(),
+        superfluous: survey.reused.iter().copied().collect(),
+    };
+    let spares_max = SPARES_READY * usize::from(layout.shards);
+    for &(file, bytes) in &survey.spares {
+        match bytes == segment_bytes && left.spares.len() < spares_max {
+            true => left.spares.push_back((file, bytes)),
+            false => left.superfluous.push_back((file, bytes)),
+        }
+    }
     for &file in &survey.torn_activations {
         files.remove(file).map_err(system(
             "remove a segment that a crash left half taken into use",
         ))?;
     }
-    let mut spares = Vec::new();
-    for &(file, bytes) in &survey.spares {
-        if bytes == segment_bytes && spares.len() < SPARES_READY * usize::from(layout.shards) {
-            spares.push(file);
-        } else {
-            files
-                .remove(file)
-                .map_err(system("remove a spare segment that is not needed"))?;
-        }
-    }
     Ok(Inventory {
         survey,
-        spares,
+        left,
         layout: layout.clone(),
     })
+}
+
+/// Reads the rest of all spares that [`take_inventory`] left.
+///
+/// # Errors
+/// [`RecoveryError`] for one that cannot be read or is none.
+pub fn prove_spares(
+    source: &mut impl SegmentSource,
+    left: &Leftovers,
+) -> Result<(), RecoveryError> {
+    left.spares
+        .iter()
+        .chain(&left.superfluous)
+        .try_for_each(|&(file, bytes)| prove_spare(source, file, bytes))
 }
 
 /// Begins a generation of logs for another number of shards: reads the logs of the last one to their
@@ -220,6 +254,8 @@ pub fn change_shards(
 ) -> Result<Layout, OpeningError> {
     let (survey, layout) = (&inventory.survey, &inventory.layout);
     let epoch = epoch_of(incarnation)?;
+    // What is found later would stand behind the ends that the layout tells for good.
+    prove_spares(&mut files.reader(), &inventory.left).map_err(OpeningError::Recovery)?;
     // A start must be able to read what is inherited already, or a change would hide the damage.
     for log in &layout.inherited {
         replay_ended(&mut files.reader(), survey, log, &mut |_, _| Ok(()))?;

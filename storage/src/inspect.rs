@@ -9,7 +9,7 @@ use crate::layout::Layout;
 use crate::log::Lsn;
 use crate::record::PartKind;
 use crate::recovery::{
-    Event, FileKind, RecoveryError, Segment, TornTail, classify, replay, replay_ended,
+    Event, FileKind, Look, RecoveryError, Segment, TornTail, classify, replay, replay_ended,
     settle_contents,
 };
 use crate::segment::Owner;
@@ -96,7 +96,7 @@ pub fn inspect_laid_out(
     files.sort_unstable();
     let mut logs: BTreeMap<u64, Vec<Segment>> = BTreeMap::new();
     for (file, file_bytes) in files {
-        match classify(source, file, file_bytes, owner) {
+        match classify(source, file, file_bytes, owner, Look::Whole) {
             Ok(FileKind::Spare | FileKind::ReusedSpare) => report.spares.push((file, file_bytes)),
             Ok(FileKind::TornActivation) => report.torn_activations.push(file),
             Ok(FileKind::Segment(segment)) if layout.is_void(segment.header.log_id) => {

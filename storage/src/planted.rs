@@ -209,6 +209,11 @@ bugs! {
     /// A released file is removed while a read of it is under way.
     RemoveUnderRead = "remove-under-read",
 
+    // Planted with starts that read little.
+
+    /// A file without a header is taken for a spare, whatever stands behind.
+    TrustSpares = "trust-spares",
+
     // Planted with reads that are done again.
 
     /// A read that failed is told at once.

@@ -54,8 +54,11 @@ pub struct Survey {
     pub void: Vec<FileId>,
     /// Files that hold nothing and may be taken into use, with their lengths.
     pub spares: Vec<(FileId, u64)>,
-    /// Files that were torn when they were about to be taken into use, and those that served before and
-    /// were to serve again; they hold nothing that counts and are to be deleted before the log is written.
+    /// Files that served before and were to serve again, with their lengths; they hold nothing that counts.
+    /// They are to be deleted, or to serve under another salt.
+    pub reused: Vec<(FileId, u64)>,
+    /// Files that were torn when they were about to be taken into use; they hold nothing that was
+    /// ever durable and are to be deleted before the log is written.
     pub torn_activations: Vec<FileId>,
     /// The rows of the table that the files themselves fell under.
     pub rows: Rows,
@@ -248,13 +251,13 @@ impl fmt::Display for Hex<'_> {
     }
 }
 
-/// Reads the first block of every file and sorts the files into logs and spares.
+/// Reads the first block of every file and sorts the files into logs and spares. Spares are read whole.
 ///
 /// # Errors
 /// [`RecoveryError`] for a file that cannot be read, is not of `owner`, has another version, or is
 /// damaged although it must have been durable; and for a gap in a log.
 pub fn survey(source: &mut impl SegmentSource, owner: Owner) -> Result<Survey, RecoveryError> {
-    survey_laid_out(source, owner, &Layout::new(u16::MAX))
+    survey_with(source, owner, &Layout::new(u16::MAX), Look::Whole)
 }
 
 /// As [`survey`]; of void logs nothing but the files is told.
@@ -266,20 +269,57 @@ pub fn survey_laid_out(
     owner: Owner,
     layout: &Layout,
 ) -> Result<Survey, RecoveryError> {
+    survey_with(source, owner, layout, Look::Whole)
+}
+
+/// As [`survey_laid_out`], but of spares only [`HEAD_BYTES`] are read: before [`prove_spare`] has read the
+/// rest of one, it may be neither written nor removed.
+///
+/// # Errors
+/// As for [`survey`].
+pub fn survey_heads(
+    source: &mut impl SegmentSource,
+    owner: Owner,
+    layout: &Layout,
+) -> Result<Survey, RecoveryError> {
+    survey_with(source, owner, layout, Look::Head)
+}
+
+/// Reads a file that [`survey_heads`] took for a spare whole.
+///
+/// # Errors
+/// [`RecoveryError`] if it cannot be read, or is a segment that has lost its header.
+pub fn prove_spare(
+    source: &mut impl SegmentSource,
+    file: FileId,
+    file_bytes: u64,
+) -> Result<(), RecoveryError> {
+    match classify(source, file, file_bytes, None, Look::Whole)? {
+        FileKind::Spare | FileKind::ReusedSpare => Ok(()),
+        FileKind::TornActivation | FileKind::Segment(_) => Err(header_gone(file)),
+    }
+}
+
+fn survey_with(
+    source: &mut impl SegmentSource,
+    owner: Owner,
+    layout: &Layout,
+    look: Look,
+) -> Result<Survey, RecoveryError> {
     let mut files = source
         .files()
         .map_err(|error| RecoveryError::Read { file: None, error })?;
     files.sort_unstable();
     let mut survey = Survey::default();
     for (file, file_bytes) in files {
-        match classify(source, file, file_bytes, Some(owner))? {
+        match classify(source, file, file_bytes, Some(owner), look)? {
             FileKind::Spare => {
                 survey.rows.insert(Row::Spare);
                 survey.spares.push((file, file_bytes));
             }
             FileKind::ReusedSpare => {
                 survey.rows.insert(Row::ReusedSpare);
-                survey.torn_activations.push(file);
+                survey.reused.push((file, file_bytes));
             }
             FileKind::TornActivation => {
                 survey.rows.insert(Row::TornActivation);
@@ -319,8 +359,31 @@ pub(crate) enum FileKind {
     Segment(Segment),
 }
 
+/// How much of a file without a header is read before it is taken for a spare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// [`HEAD_BYTES`] of it.
+    Head,
+    /// All of it.
+    Whole,
+}
+
+/// Bytes at the begin of a spare that are read before a log is judged.
+pub const HEAD_BYTES: usize = 64 << 10;
 /// Bytes that are looked at together: all of a file is, before it is taken for empty.
-const LOOK_BYTES: usize = 64 << 10;
+const LOOK_BYTES: usize = 1 << 20;
+
+fn header_gone(file: FileId) -> RecoveryError {
+    RecoveryError::Corrupt(Corruption {
+        row: Row::HeaderGone,
+        log_id: None,
+        file,
+        offset: 0,
+        lsn_from: Lsn(0),
+        lsn_to: None,
+        cause: "its header is gone and frames stand behind it",
+    })
+}
 
 /// The salt that the last block of a file tells, if the file served before and its end was not
 /// written since.
@@ -348,11 +411,16 @@ fn is_used(
         None => is_zero(block),
         Some(salt) => !holds_frame_of(salt, offset, block),
     };
+    let look_bytes = LOOK_BYTES as u64;
     let mut chunk = vec![0; LOOK_BYTES];
     let mut at = BLOCK_BYTES as u64;
-    source.will_read(file, at);
+    if end > HEAD_BYTES as u64 {
+        source.will_read(file, at);
+    }
     while at < end {
-        let read = read_at(source, file, at, &mut chunk)?;
+        let wanted = usize::try_from(look_bytes.min(end - at)).expect("a part of a chunk");
+        let chunk = &mut chunk[..wanted];
+        let read = read_at(source, file, at, chunk)?;
         let offsets = (at..).step_by(BLOCK_BYTES);
         if !offsets.zip(chunk[..read].chunks(BLOCK_BYTES)).all(is_void) {
             return Ok(true);
@@ -372,6 +440,7 @@ pub(crate) fn classify(
     file: FileId,
     file_bytes: u64,
     owner: Option<Owner>,
+    look: Look,
 ) -> Result<FileKind, RecoveryError> {
     let mut first = [0; BLOCK_BYTES];
     let read = read_at(source, file, 0, &mut first)?;
@@ -390,24 +459,27 @@ pub(crate) fn classify(
     if read < BLOCK_BYTES {
         return damaged(Row::HeaderCutShort, "the file ends within its header");
     }
+    let end = match look {
+        Look::Head => file_bytes.min(HEAD_BYTES as u64),
+        Look::Whole => file_bytes,
+    };
     if let Some(SpareHeader { owner: found, salt }) = SpareHeader::read(&first) {
-        return match is_used(source, file, file_bytes, Some(salt))? {
+        return match is_used(source, file, end, Some(salt))? {
             _ if owner.is_some_and(|owner| owner != found) => {
                 Err(RecoveryError::Foreign { file, found })
             }
-            true => damaged(
-                Row::HeaderGone,
-                "its header is gone and frames stand behind it",
-            ),
+            true => Err(header_gone(file)),
             false => Ok(FileKind::ReusedSpare),
         };
     }
     match SegmentHeader::read(&first) {
-        FirstBlock::Spare if is_used(source, file, file_bytes, None)? => damaged(
-            Row::HeaderGone,
-            "its header is gone and frames stand behind it",
-        ),
-        FirstBlock::Spare => Ok(FileKind::Spare),
+        FirstBlock::Spare => {
+            let is_used = !is_planted(Bug::TrustSpares) && is_used(source, file, end, None)?;
+            match is_used {
+                true => Err(header_gone(file)),
+                false => Ok(FileKind::Spare),
+            }
+        }
         FirstBlock::Damaged => {
             let salt = told_salt(source, file, file_bytes)?;
             let is_trusted = salt.is_some() && is_planted(Bug::TrustTornReuse);

@@ -24,8 +24,8 @@ use crate::layout::{InheritedEnd, Layout};
 use crate::log::{LogStart, Lsn};
 use crate::record::{PART_HEADER_BYTES, PARTS_MAX, PartError, PartView, part_bytes, read_u32};
 use crate::recovery::{
-    Corruption, FileKind, RecoveryError, Row, Segment, classify, count_records, is_sound, recover,
-    recover_ended, survey_laid_out, told_salt,
+    Corruption, FileKind, Look, RecoveryError, Row, Segment, classify, count_records, is_sound,
+    recover, recover_ended, survey_laid_out, told_salt,
 };
 use crate::segment::{Owner, SEGMENT_BYTES_MAX, SegmentHeader};
 use crate::spare::holds_frame_of;
@@ -427,23 +427,28 @@ struct Planner<'a, S> {
 impl<S: SegmentSource> Planner<'_, S> {
     /// Finds out which place of which log a file claims.
     fn sort(&mut self, file: FileId, file_bytes: u64) {
-        let (home, header, first_lsn) =
-            match classify(&mut self.source, file, file_bytes, Some(self.owner)) {
-                Ok(FileKind::Spare | FileKind::ReusedSpare | FileKind::TornActivation) => return,
-                Ok(FileKind::Segment(Segment { header, .. })) => {
-                    (header.home(), Ok(header), header.first_lsn)
-                }
-                Err(error) => {
-                    let (Some(row), RecoveryError::Corrupt(_)) = (error.row(), &error) else {
-                        self.plan.beyond.push(error);
-                        return;
-                    };
-                    let Some(home) = self.home_by_frames(file, file_bytes) else {
-                        return self.give_up_file(file, file_bytes, row);
-                    };
-                    (home, Err(row), Lsn(0))
-                }
-            };
+        let (home, header, first_lsn) = match classify(
+            &mut self.source,
+            file,
+            file_bytes,
+            Some(self.owner),
+            Look::Whole,
+        ) {
+            Ok(FileKind::Spare | FileKind::ReusedSpare | FileKind::TornActivation) => return,
+            Ok(FileKind::Segment(Segment { header, .. })) => {
+                (header.home(), Ok(header), header.first_lsn)
+            }
+            Err(error) => {
+                let (Some(row), RecoveryError::Corrupt(_)) = (error.row(), &error) else {
+                    self.plan.beyond.push(error);
+                    return;
+                };
+                let Some(home) = self.home_by_frames(file, file_bytes) else {
+                    return self.give_up_file(file, file_bytes, row);
+                };
+                (home, Err(row), Lsn(0))
+            }
+        };
         let content = self.content(file, file_bytes, home, first_lsn);
         self.logs
             .entry(home.log_id)

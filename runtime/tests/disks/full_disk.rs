@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use penstock_runtime::directory::Directory;
 use penstock_runtime::spare::{SpareOutcome, Spares};
+use penstock_shard::opening::Leftovers;
 
 use crate::spares::{LONG, OWNER, ask};
 use crate::{Folder, options};
@@ -64,7 +65,15 @@ fn a_full_disk_is_told_to_who_asks_and_the_file_comes_when_there_is_room() {
     let filler = mounted.0.join("filler");
     fill(&filler);
 
-    let spares = Spares::start(directory.segments(), OWNER, 0, 0).expect("start");
+    let spares = Spares::start(
+        directory.segments(),
+        OWNER,
+        1 << 20,
+        0,
+        0,
+        Leftovers::default(),
+    )
+    .expect("start");
     let shard = spares.handle();
     let inbox = ask(&shard, 16 << 20);
     // At least one more try is refused as well before there is room.
@@ -86,8 +95,7 @@ fn a_full_disk_is_told_to_who_asks_and_the_file_comes_when_there_is_room() {
                 assert_eq!(spare.bytes, 16 << 20);
                 break;
             }
-            SpareOutcome::Failed(error) => panic!("{error}"),
-            SpareOutcome::InheritedGone => panic!("nothing is inherited"),
+            other => panic!("{other:?}"),
         }
     }
 }

@@ -1,9 +1,10 @@
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::time::Duration;
 
 use penstock_runtime::directory::Segments;
 use penstock_runtime::spare::{Spare, SpareHandle, SpareOutcome, Spares};
+use penstock_shard::opening::Leftovers;
 use penstock_storage::io::FileId;
 use penstock_storage::segment::Owner;
 use penstock_storage::spare::SpareHeader;
@@ -36,6 +37,14 @@ fn ready(inbox: &flume::Receiver<SpareOutcome>) -> Spare {
     }
 }
 
+fn leftovers(files: [(FileId, usize); 2]) -> Leftovers {
+    let spares = files.map(|(file, bytes)| (file, bytes as u64));
+    Leftovers {
+        spares: spares.into(),
+        superfluous: VecDeque::new(),
+    }
+}
+
 fn unfinished(segments: &Segments) -> usize {
     let entries = fs::read_dir(segments.folder()).expect("list");
     entries
@@ -56,7 +65,8 @@ fn a_spare_is_whole_zero_and_under_its_name_before_it_is_handed_out() {
     let directory = folder.data();
     let segments = directory.segments();
     fs::write(segments.path(FileId(41)), "an earlier segment").expect("write");
-    let spares = Spares::start(segments, OWNER, 0, 0).expect("start");
+    let spares =
+        Spares::start(segments, OWNER, 1 << 20, 0, 0, Leftovers::default()).expect("start");
     // Not a multiple of the size of one write.
     let bytes = (3 << 20) + 4096;
     let spare = ready(&ask(&spares.handle(), bytes));
@@ -68,10 +78,98 @@ fn a_spare_is_whole_zero_and_under_its_name_before_it_is_handed_out() {
 }
 
 #[test]
+fn what_an_earlier_run_left_is_given_out_before_a_file_is_made() {
+    let folder = Folder::new("left");
+    let directory = folder.data();
+    let segments = directory.segments();
+    let left = [(FileId(7), 1 << 20), (FileId(3), 1 << 20)];
+    for (file, bytes) in left {
+        fs::write(segments.path(file), vec![0; bytes]).expect("write");
+    }
+    let left = leftovers(left);
+    let spares = Spares::start(segments, OWNER, 1 << 20, 0, 0, left).expect("start");
+    let got: Vec<Spare> = (0..3)
+        .map(|_| ready(&ask(&spares.handle(), 1 << 20)))
+        .collect();
+    let files: Vec<FileId> = got.iter().map(|spare| spare.file).collect();
+    assert_eq!(files, [FileId(7), FileId(3), FileId(8)]);
+    let salts: HashSet<u64> = got.iter().map(|spare| spare.salt).collect();
+    assert_eq!(salts.len(), 3);
+}
+
+#[test]
+fn the_first_file_that_was_left_is_given_at_once_and_damage_behind_it_is_told_to_who_got_it() {
+    let folder = Folder::new("no_spare");
+    let directory = folder.data();
+    let segments = directory.segments();
+    let left = [(FileId(1), 1 << 20), (FileId(2), 1 << 20)];
+    fs::write(segments.path(FileId(1)), vec![0; 1 << 20]).expect("write");
+    let mut used = vec![0; 1 << 20];
+    used[(1 << 20) - 1] = 1;
+    fs::write(segments.path(FileId(2)), used).expect("write");
+    let left = leftovers(left);
+    let spares = Spares::start(segments, OWNER, 1 << 20, 0, 0, left).expect("start");
+    let is_told = |inbox: &flume::Receiver<SpareOutcome>| match inbox.recv_timeout(LONG) {
+        Ok(SpareOutcome::Damaged(text)) => assert!(text.contains("00000002.seg"), "{text}"),
+        other => panic!("{other:?}"),
+    };
+    let first = ask(&spares.handle(), 1 << 20);
+    assert_eq!(ready(&first).file, FileId(1));
+    is_told(&first);
+    // Who asks later gets none, not even a new one.
+    is_told(&ask(&spares.handle(), 1 << 20));
+    drop(spares);
+    assert_eq!(segments.list().expect("list").len(), 2);
+}
+
+#[test]
+fn what_is_superfluous_of_what_was_left_is_read_and_serves_again_or_is_removed() {
+    let folder = Folder::new("superfluous");
+    let directory = folder.data();
+    let segments = directory.segments();
+    let mut held = vec![7; 1 << 20];
+    let (owner, salt) = (OWNER, 3);
+    let header = SpareHeader { owner, salt };
+    header.encode(held.first_chunk_mut().expect("a block"));
+    header.encode(held.last_chunk_mut().expect("a block"));
+    fs::write(segments.path(FileId(4)), &held).expect("write");
+    fs::write(segments.path(FileId(5)), vec![0; 1 << 19]).expect("write");
+    let left = Leftovers {
+        spares: VecDeque::new(),
+        superfluous: [(FileId(5), 1 << 19), (FileId(4), 1 << 20)].into(),
+    };
+    let spares = Spares::start(segments, OWNER, 1 << 20, 0, 0, left).expect("start");
+    let got = ready(&ask(&spares.handle(), 1 << 20));
+    assert!(got.is_reused && got.salt != salt);
+    assert_eq!(got.file, FileId(6));
+    let bytes = fs::read(segments.path(got.file)).expect("read");
+    let salts = [bytes.first_chunk(), bytes.last_chunk()]
+        .map(|block| SpareHeader::read(block.expect("a block")).map(|header| header.salt));
+    assert_eq!(salts, [Some(got.salt); 2]);
+    assert_eq!(bytes[4096..(1 << 20) - 4096], held[4096..(1 << 20) - 4096]);
+    drop(spares);
+    let names: Vec<FileId> = segments
+        .list()
+        .expect("list")
+        .iter()
+        .map(|it| it.0)
+        .collect();
+    assert_eq!(names, [got.file]);
+}
+
+#[test]
 fn two_shards_that_ask_together_get_files_and_salts_of_their_own() {
     let folder = Folder::new("two_shards");
     let directory = folder.data();
-    let spares = Spares::start(directory.segments(), OWNER, 0, 0).expect("start");
+    let spares = Spares::start(
+        directory.segments(),
+        OWNER,
+        1 << 20,
+        0,
+        0,
+        Leftovers::default(),
+    )
+    .expect("start");
     let handles = [spares.handle(), spares.handle()];
     let asked: Vec<_> = (0..6)
         .map(|turn| ask(&handles[turn % 2], 1 << 20))
@@ -99,7 +197,8 @@ fn a_released_file_serves_again_under_another_number_and_salt_with_what_it_held(
     let folder = Folder::new("reused");
     let directory = folder.data();
     let segments = directory.segments();
-    let spares = Spares::start(segments, OWNER, 0, 0).expect("start");
+    let spares =
+        Spares::start(segments, OWNER, 1 << 20, 0, 0, Leftovers::default()).expect("start");
     let shard = spares.handle();
     let first = ready(&ask(&shard, 1 << 20));
     assert!(!first.is_reused);
@@ -126,7 +225,8 @@ fn a_released_file_that_a_backup_has_linked_or_of_another_length_is_removed() {
     let folder = Folder::new("removed");
     let directory = folder.data();
     let segments = directory.segments();
-    let spares = Spares::start(segments, OWNER, 0, 0).expect("start");
+    let spares =
+        Spares::start(segments, OWNER, 1 << 20, 0, 0, Leftovers::default()).expect("start");
     let shard = spares.handle();
     let [linked, short] = [1 << 20, 1 << 18].map(|bytes| ready(&ask(&shard, bytes)));
     let link = segments.folder().with_file_name("linked");
@@ -149,7 +249,15 @@ fn a_released_file_that_a_backup_has_linked_or_of_another_length_is_removed() {
 fn as_many_files_as_there_can_be_may_be_released_while_the_helper_is_busy() {
     let folder = Folder::new("many_released");
     let directory = folder.data();
-    let spares = Spares::start(directory.segments(), OWNER, 0, 0).expect("start");
+    let spares = Spares::start(
+        directory.segments(),
+        OWNER,
+        1 << 20,
+        0,
+        0,
+        Leftovers::default(),
+    )
+    .expect("start");
     let shard = spares.handle();
     let (go_on, waits) = flume::bounded::<()>(0);
     shard.request(
@@ -167,7 +275,15 @@ fn as_many_files_as_there_can_be_may_be_released_while_the_helper_is_busy() {
 fn stopping_leaves_nothing_half_made_behind() {
     let folder = Folder::new("stopped");
     let directory = folder.data();
-    let spares = Spares::start(directory.segments(), OWNER, 0, 0).expect("start");
+    let spares = Spares::start(
+        directory.segments(),
+        OWNER,
+        1 << 20,
+        0,
+        0,
+        Leftovers::default(),
+    )
+    .expect("start");
     let shard = spares.handle();
     let asked: Vec<_> = (0..20).map(|_| ask(&shard, 1 << 20)).collect();
     drop(spares);
@@ -185,8 +301,15 @@ fn stopping_leaves_nothing_half_made_behind() {
 fn a_full_directory_gives_a_starved_shard_one_short_file_and_others_none() {
     let folder = Folder::new("starved");
     let directory = folder.data();
-    let spares =
-        Spares::start(directory.segments(), OWNER, (9 << 18) + (1 << 19), 1 << 18).expect("start");
+    let spares = Spares::start(
+        directory.segments(),
+        OWNER,
+        1 << 20,
+        (9 << 18) + (1 << 19),
+        1 << 18,
+        Leftovers::default(),
+    )
+    .expect("start");
     let (shard, other) = (spares.handle(), spares.handle());
     for _ in 0..2 {
         ready(&ask(&other, 1 << 20));

@@ -18,7 +18,9 @@ use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ReplyItem, read_batch_reply, text_of};
 use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted};
 use penstock_net::status::Status;
-use penstock_shard::opening::{self, OpeningError, change_shards, open_shard, take_inventory};
+use penstock_shard::opening::{
+    self, OpeningError, SegmentFiles, change_shards, open_shard, prove_spares, take_inventory,
+};
 use penstock_shard::{
     Event as ShardEvent, Mail, Now, Outbox, SessionId, Shard, ShardConfig, SnapshotPolicy,
     SnapshotWrite, Topology,
@@ -920,7 +922,15 @@ impl World {
             });
         }
         self.log_ends = ends;
-        for (place, file) in inventory.spares.into_iter().enumerate() {
+        let left = inventory.left;
+        prove_spares(&mut files, &left).map_err(OpeningError::Recovery)?;
+        for &(file, _) in &left.superfluous {
+            let action = "remove a spare segment that is not needed";
+            files
+                .remove(file)
+                .map_err(|error| OpeningError::System { action, error })?;
+        }
+        for (place, (file, bytes)) in left.spares.into_iter().enumerate() {
             let core = place % cores.len();
             let salt = self.chance.bits();
             let now = self.now();
@@ -928,7 +938,7 @@ impl World {
             let spare = ShardEvent::Spare {
                 file,
                 salt,
-                bytes: segment_bytes,
+                bytes,
                 is_reused: false,
             };
             shard.step(now, spare, outbox);

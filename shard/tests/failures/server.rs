@@ -11,7 +11,7 @@ use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ExpiryTold, ReplyItem, read_batch_reply};
 use penstock_net::request::{BatchRequest, Condition};
 use penstock_net::status::Status;
-use penstock_shard::opening::{SegmentFiles, open_shard, take_inventory};
+use penstock_shard::opening::{SegmentFiles, open_shard, prove_spares, take_inventory};
 use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
 use penstock_storage::budget::Budget;
 use penstock_storage::io::{BLOCK_BYTES, Block, FileId, Io, IoFailure, IoToken};
@@ -184,7 +184,13 @@ impl Server {
         let now = Now { us: 1, unix_ms };
         let mut outbox = Outbox::default();
         let mut salt = 1_000 * incarnation;
-        for file in inventory.spares {
+        let left = inventory.left;
+        prove_spares(&mut image.reader(), &left).map_err(|error| error.to_string())?;
+        for &(file, _) in &left.superfluous {
+            let removed = SegmentFiles::remove(&mut image, file);
+            removed.map_err(|error| error.to_string())?;
+        }
+        for (file, bytes) in left.spares {
             salt += 1;
             shard.step(
                 now,

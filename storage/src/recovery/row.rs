@@ -61,11 +61,11 @@ pub enum Verdict {
 
 rows! {
     Spare = "spare", Serve,
-        "all of it is zero",
-        "a spare";
+        "block 0 and what was read behind it are zero",
+        "a spare; the rest of it is read before a log gets it";
     ReusedSpare = "reused-spare", Serve,
-        "block 0 is a spare header, and no frame behind it checks under its salt",
-        "a spare that served before; it is deleted";
+        "block 0 is a spare header, and no frame in what was read behind it checks under its salt",
+        "a spare that served before; when the rest of it was read, it serves again under another salt or is deleted";
     TornActivation = "torn-activation", Serve,
         "block 0 is neither zero nor valid, and all behind it is zero or, under the salt of a spare header in the last block, no frame",
         "a header torn by the crash; the file holds nothing and is deleted";

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use penstock_storage::frame::FRAME_HEADER_BYTES;
 use penstock_storage::inspect::inspect;
-use penstock_storage::io::{BLOCK_BYTES, FileId};
+use penstock_storage::io::{BLOCK_BYTES, FileId, SegmentSource};
+use penstock_storage::layout::Layout;
 use penstock_storage::log::{Lsn, SyncMethod};
 use penstock_storage::record::part_bytes;
-use penstock_storage::recovery::{RecoveryError, survey};
+use penstock_storage::recovery::{
+    HEAD_BYTES, RecoveryError, Row, Survey, prove_spare, survey, survey_heads,
+};
 use penstock_storage::segment::{FirstBlock, Owner, SegmentHeader};
 
 use crate::disk::Disk;
@@ -268,6 +271,71 @@ fn a_header_that_is_gone_is_refused_when_frames_stand_behind_it() {
         survey(&mut journal.disk, OWNER),
         Err(RecoveryError::Corrupt(_))
     ));
+}
+
+/// A disk that counts what is read of each file.
+struct Counted<'a> {
+    disk: &'a mut Disk,
+    read: BTreeMap<FileId, usize>,
+}
+
+impl SegmentSource for Counted<'_> {
+    fn files(&mut self) -> std::io::Result<Vec<(FileId, u64)>> {
+        self.disk.files()
+    }
+
+    fn read_at(&mut self, file: FileId, offset: u64, into: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.disk.read_at(file, offset, into)?;
+        *self.read.entry(file).or_default() += read;
+        Ok(read)
+    }
+}
+
+/// What a start finds, and what it has read of each file.
+fn counted(disk: &mut Disk) -> (Result<Survey, RecoveryError>, BTreeMap<FileId, usize>) {
+    let read = BTreeMap::new();
+    let mut source = Counted { disk, read };
+    let found = survey_heads(&mut source, OWNER, &Layout::new(1));
+    (found, source.read)
+}
+
+/// A log in one segment, and a file that was a segment or is a spare, of this length.
+fn beside(bytes: Vec<u8>) -> (Disk, FileId) {
+    let mut disk = Disk::from(small_log().disk.files.clone());
+    let file = FileId(40);
+    disk.files.insert(file, bytes);
+    (disk, file)
+}
+
+#[test]
+fn of_a_spare_a_start_reads_the_begin_and_only_what_uses_it_reads_the_rest() {
+    let bytes = 4 * HEAD_BYTES;
+    let (mut disk, spare) = beside(vec![0; bytes]);
+    let (found, read) = counted(&mut disk);
+    assert!(found.unwrap().spares.contains(&(spare, bytes as u64)));
+    assert_eq!(read[&spare], HEAD_BYTES);
+    prove_spare(&mut disk, spare, bytes as u64).unwrap();
+}
+
+#[test]
+fn a_segment_without_header_and_first_frames_is_found_before_a_spare_is_used() {
+    let bytes = 4 * HEAD_BYTES;
+    let is_header_gone = |error: &RecoveryError| error.row() == Some(Row::HeaderGone);
+    for at in (BLOCK_BYTES..bytes).step_by(BLOCK_BYTES) {
+        let mut image = vec![0; bytes];
+        image[at + BLOCK_BYTES - 1] = 1;
+        let (mut disk, file) = beside(image);
+        assert!(survey(&mut disk, OWNER).is_err_and(|error| is_header_gone(&error)));
+        let (found, _) = counted(&mut disk);
+        match found {
+            Err(error) => assert!(at < HEAD_BYTES && is_header_gone(&error)),
+            Ok(found) => {
+                assert!(at >= HEAD_BYTES && found.spares.contains(&(file, bytes as u64)));
+                let proved = prove_spare(&mut disk, file, bytes as u64);
+                assert!(proved.is_err_and(|error| is_header_gone(&error)));
+            }
+        }
+    }
 }
 
 #[test]

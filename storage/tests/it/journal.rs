@@ -2,9 +2,12 @@
 
 use penstock_storage::contents::History;
 use penstock_storage::io::{FileId, Io};
+use penstock_storage::layout::Layout;
 use penstock_storage::log::{Log, LogConfig, LogStart, Lsn, Place, Room, SyncMethod};
 use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
-use penstock_storage::recovery::{Recovered, RecoveryError, Rows, recover, survey};
+use penstock_storage::recovery::{
+    Recovered, RecoveryError, Rows, prove_spare, recover, survey_heads,
+};
 use penstock_storage::segment::Owner;
 
 use crate::disk::Disk;
@@ -199,10 +202,13 @@ pub struct Restart {
 
 /// Recovers the one log of `disk` and tidies the files as the server does at its start.
 pub fn read_back(disk: &mut Disk) -> Result<Restart, RecoveryError> {
-    let survey = survey(disk, OWNER)?;
-    for file in survey
-        .torn_activations
-        .iter()
+    let survey = survey_heads(disk, OWNER, &Layout::new(u16::MAX))?;
+    for &(file, bytes) in survey.spares.iter().chain(&survey.reused) {
+        prove_spare(disk, file, bytes)?;
+    }
+    let reused = survey.reused.iter().map(|(file, _)| file);
+    for file in reused
+        .chain(&survey.torn_activations)
         .chain(survey.released.values().flatten())
     {
         disk.files.remove(file);

@@ -3,9 +3,10 @@
 use std::io;
 
 use penstock_storage::io::{FileId, SegmentSource};
+use penstock_storage::layout::Layout;
 use penstock_storage::log::LogStart;
 use penstock_storage::record::{PartKind, PartView};
-use penstock_storage::recovery::{RecoveryError, TornTail, recover, survey};
+use penstock_storage::recovery::{RecoveryError, TornTail, prove_spare, recover, survey_heads};
 
 use crate::image::Image;
 use crate::life::{LOG_ID, OWNER, PARTITION, Record};
@@ -57,7 +58,7 @@ pub enum NoStart {
 
 /// Runs the production recovery over `source`.
 pub fn start(source: &mut impl SegmentSource, appended: &[Record]) -> Result<Start, NoStart> {
-    let survey = survey(source, OWNER).map_err(NoStart::Refused)?;
+    let survey = survey_heads(source, OWNER, &Layout::new(u16::MAX)).map_err(NoStart::Refused)?;
     let mut actions: Vec<Action> = survey
         .torn_activations
         .iter()
@@ -78,6 +79,10 @@ pub fn start(source: &mut impl SegmentSource, appended: &[Record]) -> Result<Sta
         return Err(NoStart::Wrong(wrong));
     }
     let found = found.map_err(NoStart::Refused)?;
+    for &(file, bytes) in survey.spares.iter().chain(&survey.reused) {
+        prove_spare(source, file, bytes).map_err(NoStart::Refused)?;
+    }
+    actions.extend(survey.reused.iter().map(|&(file, _)| Action::Delete(file)));
     let records = replay.records;
     let told = (
         found.records,
