@@ -284,7 +284,7 @@ fn copy(
                 segment.end_offset = end_offset;
             }
         }
-        Event::Part(..) => {}
+        Event::Ahead(_) | Event::Part(..) => {}
     });
     if let Some(damage) = report.damage.first() {
         return Err(BackupError::Damaged(format!(

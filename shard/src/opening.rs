@@ -18,12 +18,12 @@ use penstock_storage::log::{Log, LogConfig, Place, SPARES_READY};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::{
-    Recovered, RecoveryError, Segment, Survey, prove_spare, recover, recover_behind, recover_ended,
-    survey_heads,
+    Event, Recovered, RecoveryError, Segment, Survey, prove_spare, recover, recover_behind, replay,
+    replay_ended, survey_heads,
 };
 use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::{Coverage, SnapshotError, SnapshotName, SnapshotReader, load};
-use penstock_storage::store::{Memory, Store};
+use penstock_storage::store::{LOOK_AHEAD, Memory, Store};
 
 use crate::execute::KeyHash;
 use crate::shard::{Shard, ShardConfig, hash_check};
@@ -258,7 +258,7 @@ pub fn change_shards(
     prove_spares(&mut files.reader(), &inventory.left).map_err(OpeningError::Recovery)?;
     // A start must be able to read what is inherited already, or a change would hide the damage.
     for log in &layout.inherited {
-        replay_ended(&mut files.reader(), survey, log, &mut |_, _| Ok(()))?;
+        replay_inherited(&mut files.reader(), survey, log, &mut |_| Ok(()))?;
     }
     let mut found = Vec::new();
     for log_id in layout.own() {
@@ -290,14 +290,14 @@ pub fn change_shards(
 }
 
 /// Replays one inherited log, which must end where the layout tells.
-fn replay_ended(
+fn replay_inherited(
     source: &mut impl SegmentSource,
     survey: &Survey,
     log: &InheritedEnd,
-    visit: &mut dyn FnMut(&PartView<'_>, Place) -> io::Result<()>,
+    visit: &mut dyn FnMut(Event<'_>) -> io::Result<()>,
 ) -> Result<Recovered, OpeningError> {
     let segments = survey.logs.get(&log.log_id).map_or(&[][..], Vec::as_slice);
-    recover_ended(source, segments, log.log_id, log.end, visit).map_err(OpeningError::Recovery)
+    replay_ended(source, segments, log.log_id, log.end, visit).map_err(OpeningError::Recovery)
 }
 
 /// Changes files as the verdict on a log says.
@@ -472,16 +472,15 @@ fn replay_inheritance(
     let all_segments = inventory.survey.logs.values().flatten();
     files.expect_bytes(all_segments.map(|segment| segment.file_bytes).sum());
     for log in &inventory.layout.inherited {
-        let mut replay = replay_into(files, shard.hash_seed, &mut memory);
-        let mut replay_own =
-            |part: &PartView<'_>, place: Place| match shard.topology.owner(part.slot())
-                == shard.shard
-            {
-                true => replay(part, place),
-                false => Ok(()),
-            };
-        let recovered = replay_ended(&mut files.reader(), &inventory.survey, log, &mut replay_own)?;
-        drop(replay);
+        let mut take = replay_into(files, shard.hash_seed, &mut memory);
+        let is_own = |part: &PartView<'_>| shard.topology.owner(part.slot()) == shard.shard;
+        let mut take_own = |event: Event<'_>| match &event {
+            Event::Part(part, _) if !is_own(part) => Ok(()),
+            _ => take(event),
+        };
+        let recovered =
+            replay_inherited(&mut files.reader(), &inventory.survey, log, &mut take_own)?;
+        drop(take);
         memory.carry_time(recovered.time_ms);
         let log = InheritedLog {
             log_id: log.log_id,
@@ -490,10 +489,10 @@ fn replay_inheritance(
         };
         inherited.push((log, recovered.records));
     }
-    let mut replay = replay_into(files, shard.hash_seed, &mut memory);
+    let mut take = replay_into(files, shard.hash_seed, &mut memory);
     let recovered =
-        recover(&mut files.reader(), segments, &mut replay).map_err(OpeningError::Recovery)?;
-    drop(replay);
+        replay(&mut files.reader(), segments, &mut take).map_err(OpeningError::Recovery)?;
+    drop(take);
     Ok(Replayed {
         memory,
         recovered,
@@ -565,9 +564,9 @@ pub fn replay_all(
     budget: Budget,
 ) -> Result<(Memory, Recovered), RecoveryError> {
     let mut memory = Memory::within(budget);
-    let mut replay = replay_into(files, hash_seed, &mut memory);
-    let recovered = recover(&mut files.reader(), segments, &mut replay)?;
-    drop(replay);
+    let mut take = replay_into(files, hash_seed, &mut memory);
+    let recovered = replay(&mut files.reader(), segments, &mut take)?;
+    drop(take);
     memory.carry_time(recovered.time_ms);
     Ok((memory, recovered))
 }
@@ -599,14 +598,14 @@ fn replay_behind(
     let footer = *reader.footer();
     let mut memory = load(reader, &coverage, budget)?;
     files.expect_bytes(unread.sum());
-    let mut replay = replay_into(files, shard.hash_seed, &mut memory);
+    let mut take = replay_into(files, shard.hash_seed, &mut memory);
     let mut reader = files.reader();
-    let recovered = recover_behind(&mut reader, segments, (&header, &footer), &mut replay)
+    let recovered = recover_behind(&mut reader, segments, (&header, &footer), &mut take)
         .map_err(|_| SnapshotError::Stranger("does not lead to the end of the log"))?
         .ok_or(SnapshotError::Stranger(
             "tells of records that the log does not hold",
         ))?;
-    drop(replay);
+    drop(take);
     let ends = recovered.history.segments.iter().map(|segment| segment.end);
     let behind_bytes = ends
         .map(|end| unread_bytes(end.sequence, end.end_offset))
@@ -619,7 +618,7 @@ fn replay_into(
     files: &impl SegmentFiles,
     hash_seed: u64,
     memory: &mut Memory,
-) -> impl FnMut(&PartView<'_>, Place) -> io::Result<()> {
+) -> impl FnMut(Event<'_>) -> io::Result<()> {
     let hash = KeyHash::new(hash_seed);
     let home_of = move |key: &[u8]| hash.home_of(key);
     let mut random_access = files.reader();
@@ -635,5 +634,18 @@ fn replay_into(
         see(&part);
         Ok(())
     };
-    move |part, place| memory.replay(&home_of, part, place, &mut key_at)
+    move |event| {
+        match event {
+            Event::Part(part, place) => memory.replay(&home_of, &part, place, &mut key_at)?,
+            Event::Ahead(parts) => {
+                let mut homes = [(0, 0); LOOK_AHEAD];
+                for (home, part) in homes.iter_mut().zip(parts) {
+                    *home = home_of(part.key());
+                }
+                memory.look_ahead(&homes[..parts.len()]);
+            }
+            Event::Segment(_) | Event::Frame(..) => {}
+        }
+        Ok(())
+    }
 }

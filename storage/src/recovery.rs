@@ -23,7 +23,7 @@ use crate::record::{PartError, PartKind, PartView};
 use crate::segment::{FirstBlock, Owner, SegmentHeader};
 use crate::snapshot::{SnapshotFooter, SnapshotHeader};
 use crate::spare::{SpareHeader, holds_frame_of};
-use crate::store::partition_of;
+use crate::store::{LOOK_AHEAD, partition_of};
 use crate::summary::Summary;
 
 pub use row::{Row, Rows, Verdict};
@@ -664,30 +664,16 @@ pub fn recover(
 ) -> Result<Recovered, RecoveryError> {
     replay(source, segments, &mut |event| match event {
         Event::Part(part, place) => visit(&part, place),
-        Event::Segment(_) | Event::Frame(..) => Ok(()),
+        Event::Segment(_) | Event::Frame(..) | Event::Ahead(_) => Ok(()),
     })
 }
 
-/// Replays one log that was proved to end at `end`, as [`recover`] does: also its last segment must
+/// Replays one log that was proved to end at `end`, as [`replay`] does: also its last segment must
 /// reach exactly that.
 ///
 /// # Errors
 /// As for [`recover`].
-pub fn recover_ended(
-    source: &mut impl SegmentSource,
-    segments: &[Segment],
-    log_id: u64,
-    end: SegmentEnd,
-    visit: &mut dyn FnMut(&PartView<'_>, Place) -> io::Result<()>,
-) -> Result<Recovered, RecoveryError> {
-    replay_ended(source, segments, log_id, end, &mut |event| match event {
-        Event::Part(part, place) => visit(&part, place),
-        Event::Segment(_) | Event::Frame(..) => Ok(()),
-    })
-}
-
-/// As [`replay`] for a log whose end is known.
-pub(crate) fn replay_ended(
+pub fn replay_ended(
     source: &mut impl SegmentSource,
     segments: &[Segment],
     log_id: u64,
@@ -720,7 +706,7 @@ pub(crate) fn replay_ended(
     replay_behind(source, segments, (None, Some(end)), visit)
 }
 
-/// Replays one log behind the position of a snapshot that fits it, as [`recover`] does all of it. What
+/// Replays one log behind the position of a snapshot that fits it, as [`replay`] does all of it. What
 /// stands before is not read: of those segments only headers and lengths are compared. None if the
 /// log ends before the last record that the snapshot may have seen.
 ///
@@ -730,7 +716,7 @@ pub fn recover_behind(
     source: &mut impl SegmentSource,
     segments: &[Segment],
     (header, footer): (&SnapshotHeader, &SnapshotFooter),
-    visit: &mut dyn FnMut(&PartView<'_>, Place) -> io::Result<()>,
+    visit: &mut dyn FnMut(Event<'_>) -> io::Result<()>,
 ) -> Result<Option<Recovered>, RecoveryError> {
     let mut is_left_out = false;
     let snapshot = Some((header, footer));
@@ -746,12 +732,11 @@ pub fn recover_behind(
                 Ok(())
             }
             Event::Part(..) if is_left_out => Ok(()),
-            Event::Part(part, place) => visit(&part, place),
-            Event::Frame(_, frame) => {
+            Event::Frame(file, frame) => {
                 is_left_out = is_planted(Bug::ReplayFromTo) && frame.end_lsn() <= Lsn(to.0 + 1);
-                Ok(())
+                visit(Event::Frame(file, frame))
             }
-            Event::Segment(_) => Ok(()),
+            other => visit(other),
         },
     )?;
     Ok((recovered.start.last_lsn >= to).then_some(recovered))
@@ -764,12 +749,17 @@ pub enum Event<'a> {
     Segment(&'a Segment),
     /// A frame of this file that checks whole; its parts follow.
     Frame(FileId, &'a FrameHeader),
+    /// At most [`LOOK_AHEAD`] parts that come next, so that what they need can be loaded together.
+    Ahead(&'a [PartView<'a>]),
     /// A part and where it stands.
     Part(PartView<'a>, Place),
 }
 
 /// Replays one log, with all that is found on the way.
-pub(crate) fn replay(
+///
+/// # Errors
+/// As for [`recover`].
+pub fn replay(
     source: &mut impl SegmentSource,
     segments: &[Segment],
     visit: &mut dyn FnMut(Event<'_>) -> io::Result<()>,
@@ -1166,11 +1156,11 @@ impl<S: SegmentSource> Replay<'_, S> {
         let Some(body) = body else {
             return wrong(&self.found, "a repair holds neither parts nor zeros");
         };
+        // All parts are checked before the first is visited: a frame replays whole or not at all.
+        let mut parts = Vec::new();
         match frame.kind {
             FrameKind::Commit | FrameKind::Repair => {
-                // All parts are checked before the first is visited: a frame replays whole or not
-                // at all.
-                let records = match count_records(body) {
+                let records = match read_records(body, |part| parts.push(part)) {
                     Ok(records) => records,
                     Err(PartError::Damaged) => {
                         return wrong(&self.found, "a part in a good frame does not check");
@@ -1229,27 +1219,26 @@ impl<S: SegmentSource> Replay<'_, S> {
         }
         self.found.time_ms = self.found.time_ms.max(frame.time_ms);
         self.visit(segment, Event::Frame(segment.file, frame))?;
-        if !matches!(frame.kind, FrameKind::Commit | FrameKind::Repair) {
-            return Ok(());
-        }
-        let mut start = 0;
-        while let Ok(part) = PartView::read(&body[start..]) {
-            let bytes = part.bytes().len();
-            let offset = frame.offset + (FRAME_HEADER_BYTES + start) as u64;
-            let place = Place::new(segment.file, offset, bytes);
-            let history = &mut self.found.history;
-            let last = &mut history.sequences[partition_of(part.slot())];
-            *last = (*last).max(part.sequence());
-            history.epoch_max = history.epoch_max.max(part.epoch());
-            let is_tombstone = part.kind() == PartKind::Tombstone;
-            if let Some(summary) = summary {
-                let (epoch, sequence) = (part.epoch(), part.sequence());
-                summary.note(part.slot(), epoch, sequence, place.offset, is_tombstone);
+        let mut offset = frame.offset + FRAME_HEADER_BYTES as u64;
+        for parts in parts.chunks(LOOK_AHEAD) {
+            self.visit(segment, Event::Ahead(parts))?;
+            for &part in parts {
+                let bytes = part.bytes().len();
+                let place = Place::new(segment.file, offset, bytes);
+                let history = &mut self.found.history;
+                let last = &mut history.sequences[partition_of(part.slot())];
+                *last = (*last).max(part.sequence());
+                history.epoch_max = history.epoch_max.max(part.epoch());
+                let is_tombstone = part.kind() == PartKind::Tombstone;
+                if let Some(summary) = summary {
+                    let (epoch, sequence) = (part.epoch(), part.sequence());
+                    summary.note(part.slot(), epoch, sequence, place.offset, is_tombstone);
+                }
+                if part.ordinal() == 0 || !is_planted(Bug::ReplayFirstPart) {
+                    self.visit(segment, Event::Part(part, place))?;
+                }
+                offset += bytes as u64;
             }
-            if part.ordinal() == 0 || !is_planted(Bug::ReplayFirstPart) {
-                self.visit(segment, Event::Part(part, place))?;
-            }
-            start += bytes;
         }
         Ok(())
     }
@@ -1368,6 +1357,11 @@ pub(crate) fn is_sound(frame: &FrameHeader, body: &[u8]) -> bool {
 
 /// Checks the parts of a frame and how they make up records, and counts the records.
 pub(crate) fn count_records(body: &[u8]) -> Result<u32, PartError> {
+    read_records(body, |_| ())
+}
+
+/// As [`count_records`]; each part is given to `take`, before all are checked.
+fn read_records<'a>(body: &'a [u8], mut take: impl FnMut(PartView<'a>)) -> Result<u32, PartError> {
     let mut records = 0;
     let mut start = 0;
     // Of the record that is not complete yet: the next ordinal, and what its parts share.
@@ -1391,6 +1385,7 @@ pub(crate) fn count_records(body: &[u8]) -> Result<u32, PartError> {
         }
         expected = (expected + 1) % part.count();
         start += part.bytes().len();
+        take(part);
     }
     if expected == 0 {
         Ok(records)

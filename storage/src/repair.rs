@@ -25,7 +25,7 @@ use crate::log::{LogStart, Lsn};
 use crate::record::{PART_HEADER_BYTES, PARTS_MAX, PartError, PartView, part_bytes, read_u32};
 use crate::recovery::{
     Corruption, FileKind, Look, RecoveryError, Row, Segment, classify, count_records, is_sound,
-    recover, recover_ended, survey_laid_out, told_salt,
+    recover, replay_ended, survey_laid_out, told_salt,
 };
 use crate::segment::{Owner, SEGMENT_BYTES_MAX, SegmentHeader};
 use crate::spare::holds_frame_of;
@@ -308,7 +308,7 @@ fn attempt(
     }
     for &InheritedEnd { log_id, end } in &layout.inherited {
         let segments = survey.logs.get(&log_id).map_or(&[][..], Vec::as_slice);
-        recover_ended(&mut repaired, segments, log_id, end, &mut |_, _| Ok(()))?;
+        replay_ended(&mut repaired, segments, log_id, end, &mut |_| Ok(()))?;
     }
     Ok(())
 }

@@ -191,13 +191,7 @@ impl<P: Blocks> Store<P> {
     /// nothing.
     #[inline]
     pub fn look_ahead(&self, keys: &[(u16, u32)]) {
-        let mut cells = [None; LOOK_AHEAD];
-        for (cell, &(slot, hash)) in cells.iter_mut().zip(keys) {
-            *cell = self.index.likely_cell(slot, hash);
-        }
-        let cells = || cells.into_iter().flatten();
-        std::hint::black_box(cells().map(|id| self.cache.load(id)).sum::<usize>());
-        std::hint::black_box(cells().map(|id| self.cache.load_bytes(id)).sum::<usize>());
+        look_ahead(&self.index, &self.cache, keys);
     }
 
     /// A cached key.
@@ -667,6 +661,17 @@ pub struct Usage {
     pub memory_bytes_max: usize,
 }
 
+#[inline]
+fn look_ahead(index: &Index, cache: &Cache, keys: &[(u16, u32)]) {
+    let mut cells = [None; LOOK_AHEAD];
+    for (cell, &(slot, hash)) in cells.iter_mut().zip(keys) {
+        *cell = index.likely_cell(slot, hash);
+    }
+    let cells = || cells.into_iter().flatten();
+    std::hint::black_box(cells().map(|id| cache.load(id)).sum::<usize>());
+    std::hint::black_box(cells().map(|id| cache.load_bytes(id)).sum::<usize>());
+}
+
 /// Index and cache while a log is replayed into them.
 #[derive(Debug)]
 pub struct Memory {
@@ -755,6 +760,12 @@ impl Memory {
         visit: &mut impl FnMut(SnapshotEntry),
     ) -> Option<Cursor> {
         newest_parts(&self.index, &self.cache, from, entries, visit)
+    }
+
+    /// As [`Store::look_ahead`].
+    #[inline]
+    pub fn look_ahead(&self, keys: &[(u16, u32)]) {
+        look_ahead(&self.index, &self.cache, keys);
     }
 
     /// Takes in one replayed part. The newest version of a key wins, wherever it stands.

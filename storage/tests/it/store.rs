@@ -8,7 +8,7 @@ use penstock_storage::index::CellId;
 use penstock_storage::io::{Block, FileId, Io, IoToken, SegmentSource};
 use penstock_storage::log::{Log, LogConfig, LogStart, Place, Room, SyncMethod};
 use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec, part_bytes};
-use penstock_storage::recovery::{Recovered, Segment, recover, recover_behind, survey};
+use penstock_storage::recovery::{Event, Recovered, Segment, recover, recover_behind, survey};
 use penstock_storage::snapshot::{Coverage, SnapshotName, Taken, Taking, load};
 use penstock_storage::store::{Found, Memory, Store};
 
@@ -340,7 +340,11 @@ impl Shop {
         };
         let recovered = match &header {
             Some((header, footer)) => {
-                recover_behind(&mut self.disk, segments, (header, footer), &mut replay)
+                let mut visit = |event: Event<'_>| match event {
+                    Event::Part(part, place) => replay(&part, place),
+                    Event::Segment(_) | Event::Frame(..) | Event::Ahead(_) => Ok(()),
+                };
+                recover_behind(&mut self.disk, segments, (header, footer), &mut visit)
             }
             None => recover(&mut self.disk, segments, &mut replay).map(Some),
         };

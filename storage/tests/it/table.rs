@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use penstock_storage::frame::FRAME_HEADER_BYTES;
 use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::log::{LogStart, Lsn, SyncMethod};
-use penstock_storage::recovery::{RecoveryError, Row, Segment, Verdict, recover_behind, survey};
+use penstock_storage::recovery::{
+    Event, RecoveryError, Row, Segment, Verdict, recover_behind, survey,
+};
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
 use penstock_storage::snapshot::{CoveredSegment, SnapshotFooter, SnapshotHeader, SnapshotName};
 use penstock_storage::spare::SpareHeader;
@@ -326,8 +328,8 @@ table! {
         let mut replayed = 0;
         let mut recovered_to = |to| {
             let footer = SnapshotFooter { chunks: 0, entries: 0, to: Lsn(to), time_ms: 0, chunks_crc: 0 };
-            recover_behind(&mut disk, segments, (&snapshot, &footer), &mut |_, _| {
-                replayed += 1;
+            recover_behind(&mut disk, segments, (&snapshot, &footer), &mut |event| {
+                replayed += u32::from(matches!(event, Event::Part(..)));
                 Ok(())
             })
             .expect("nothing that is read is damaged")
