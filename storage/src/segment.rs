@@ -83,12 +83,7 @@ impl SegmentHeader {
 
     /// Fills `block` with the header.
     pub fn encode(&self, block: &mut [u8; BLOCK_BYTES]) {
-        block.fill(0);
-        block[0..8].copy_from_slice(&SEGMENT_MAGIC);
-        block[8..12].copy_from_slice(&SEGMENT_VERSION.to_le_bytes());
-        block[12..16].copy_from_slice(&4096u32.to_le_bytes());
-        block[16..32].copy_from_slice(&self.owner.cluster_id);
-        block[32..48].copy_from_slice(&self.owner.node_id);
+        begin(block, SEGMENT_MAGIC, self.owner);
         block[48..56].copy_from_slice(&self.incarnation.to_le_bytes());
         block[56..64].copy_from_slice(&self.log_id.to_le_bytes());
         block[64..68].copy_from_slice(&self.stream.to_le_bytes());
@@ -106,8 +101,7 @@ impl SegmentHeader {
         for (at, word) in (72..).step_by(8).zip(words) {
             block[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
-        let crc = hash(&block[..BLOCK_BYTES - 4]);
-        block[BLOCK_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        seal(block);
     }
 
     /// Reads a first block.
@@ -116,9 +110,7 @@ impl SegmentHeader {
         if *block == [0; BLOCK_BYTES] {
             return FirstBlock::Spare;
         }
-        if block[0..8] != SEGMENT_MAGIC
-            || read_u32(&block[BLOCK_BYTES - 4..]) != hash(&block[..BLOCK_BYTES - 4])
-        {
+        if !is_sealed(block, SEGMENT_MAGIC) {
             return FirstBlock::Damaged;
         }
         let version = read_u32(&block[8..12]);
@@ -126,12 +118,8 @@ impl SegmentHeader {
             return FirstBlock::OtherVersion(version);
         }
         let word = |at: usize| read_u64(&block[at..at + 8]);
-        let id = |at: usize| -> [u8; 16] { block[at..at + 16].try_into().expect("sixteen bytes") };
         let header = SegmentHeader {
-            owner: Owner {
-                cluster_id: id(16),
-                node_id: id(32),
-            },
+            owner: owner_of(block),
             incarnation: word(48),
             log_id: word(56),
             stream: read_u32(&block[64..68]),
@@ -154,5 +142,35 @@ impl SegmentHeader {
         } else {
             FirstBlock::OtherVersion(version)
         }
+    }
+}
+
+/// Empties a block and writes what all headers of a file begin with.
+pub(crate) fn begin(block: &mut [u8; BLOCK_BYTES], magic: [u8; 8], owner: Owner) {
+    block.fill(0);
+    block[0..8].copy_from_slice(&magic);
+    block[8..12].copy_from_slice(&SEGMENT_VERSION.to_le_bytes());
+    block[12..16].copy_from_slice(&4096u32.to_le_bytes());
+    block[16..32].copy_from_slice(&owner.cluster_id);
+    block[32..48].copy_from_slice(&owner.node_id);
+}
+
+/// Ends a header with the CRC over all before.
+pub(crate) fn seal(block: &mut [u8; BLOCK_BYTES]) {
+    let crc = hash(&block[..BLOCK_BYTES - 4]);
+    block[BLOCK_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Whether a block is a header with this magic, of whatever version.
+pub(crate) fn is_sealed(block: &[u8; BLOCK_BYTES], magic: [u8; 8]) -> bool {
+    block[0..8] == magic && read_u32(&block[BLOCK_BYTES - 4..]) == hash(&block[..BLOCK_BYTES - 4])
+}
+
+/// Whose a header is.
+pub(crate) fn owner_of(block: &[u8; BLOCK_BYTES]) -> Owner {
+    let id = |at: usize| -> [u8; 16] { block[at..at + 16].try_into().expect("sixteen bytes") };
+    Owner {
+        cluster_id: id(16),
+        node_id: id(32),
     }
 }

@@ -2,12 +2,10 @@
 //! behind it and counts for nothing: nothing there checks under the salt that the header tells.
 //! Every byte is described in `FORMAT.md`.
 
-use crc32fast::hash;
-
 use crate::frame::{FrameError, FrameHeader, FrameHome};
 use crate::io::BLOCK_BYTES;
-use crate::record::{read_u32, read_u64};
-use crate::segment::{Owner, SEGMENT_VERSION};
+use crate::record::read_u64;
+use crate::segment::{Owner, begin, is_sealed, owner_of, seal};
 
 /// The first bytes of a spare that served before.
 pub const SPARE_MAGIC: [u8; 8] = *b"PSTKSPR1";
@@ -27,31 +25,19 @@ pub struct SpareHeader {
 impl SpareHeader {
     /// Fills `block` with the header.
     pub fn encode(&self, block: &mut [u8; BLOCK_BYTES]) {
-        block.fill(0);
-        block[0..8].copy_from_slice(&SPARE_MAGIC);
-        block[8..12].copy_from_slice(&SEGMENT_VERSION.to_le_bytes());
-        block[12..16].copy_from_slice(&4096u32.to_le_bytes());
-        block[16..32].copy_from_slice(&self.owner.cluster_id);
-        block[32..48].copy_from_slice(&self.owner.node_id);
+        begin(block, SPARE_MAGIC, self.owner);
         block[80..88].copy_from_slice(&self.salt.to_le_bytes());
-        let crc = hash(&block[..BLOCK_BYTES - 4]);
-        block[BLOCK_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        seal(block);
     }
 
     /// Reads a block; `None` if it is no such header, or not as this version writes it.
     #[must_use]
     pub fn read(block: &[u8; BLOCK_BYTES]) -> Option<SpareHeader> {
-        let id = |at: usize| -> [u8; 16] { block[at..at + 16].try_into().expect("sixteen bytes") };
-        if block[0..8] != SPARE_MAGIC
-            || read_u32(&block[BLOCK_BYTES - 4..]) != hash(&block[..BLOCK_BYTES - 4])
-        {
+        if !is_sealed(block, SPARE_MAGIC) {
             return None;
         }
         let header = SpareHeader {
-            owner: Owner {
-                cluster_id: id(16),
-                node_id: id(32),
-            },
+            owner: owner_of(block),
             salt: read_u64(&block[80..88]),
         };
         let mut again = [0; BLOCK_BYTES];
