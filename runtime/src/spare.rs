@@ -366,8 +366,8 @@ impl Helper {
     /// The file under a new number, with spare headers; nothing if it is not of the usual length or has
     /// another name, which a backup gave it to read it in peace.
     fn reuse(&mut self, file: FileId) -> io::Result<Option<Spare>> {
-        let (path, tmp) = (self.segments.path(file), self.segments.path(file));
-        let tmp = tmp.with_extension("tmp");
+        let path = self.segments.path(file);
+        let tmp = path.with_extension("tmp");
         // Nobody gives it another name from here on: there is none that is known.
         fs::rename(&path, &tmp)?;
         let bytes = self.segment_bytes;
