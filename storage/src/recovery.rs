@@ -433,8 +433,9 @@ fn is_used(
     Ok(false)
 }
 
-/// Reads the head of a file. Frames are written only after the header of their segment is durable,
-/// so a header that was never finished has nothing but zeros behind it.
+/// Reads the head of a file. Frames are written only after the header of their segment is durable, so
+/// behind a header that was never finished no frame checks under its salt, and in a file that never served
+/// before there is nothing but zeros.
 pub(crate) fn classify(
     source: &mut impl SegmentSource,
     file: FileId,
@@ -464,10 +465,10 @@ pub(crate) fn classify(
         Look::Whole => file_bytes,
     };
     if let Some(SpareHeader { owner: found, salt }) = SpareHeader::read(&first) {
+        if owner.is_some_and(|owner| owner != found) {
+            return Err(RecoveryError::Foreign { file, found });
+        }
         return match is_used(source, file, end, Some(salt))? {
-            _ if owner.is_some_and(|owner| owner != found) => {
-                Err(RecoveryError::Foreign { file, found })
-            }
             true => Err(header_gone(file)),
             false => Ok(FileKind::ReusedSpare),
         };

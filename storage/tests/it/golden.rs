@@ -7,12 +7,14 @@ use penstock_storage::log::{Log, LogConfig, LogStart, Place, Room, SyncMethod};
 use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::Owner;
+use penstock_storage::spare::SpareHeader;
 
 use crate::disk::Disk;
 use crate::heap::Heap;
 
 const FORMAT: &str = include_str!("../../FORMAT.md");
 const SEGMENT_BYTES: usize = 1 << 20;
+const SALT: u64 = 0x1122_3344_5566_7788;
 const OWNER: Owner = Owner {
     cluster_id: [0xC1; 16],
     node_id: [0xD2; 16],
@@ -21,15 +23,13 @@ const OWNER: Owner = Owner {
 /// The bytes that the document shows of a segment: lines `offset: hex  # meaning` in its `hex` block, all other
 /// bytes are zero.
 fn documented() -> BTreeMap<usize, u8> {
-    let (_, example) = FORMAT
-        .split_once("## Example\n")
-        .expect("the document has an example");
-    hex_block(example)
+    hex_block("## Example\n")
 }
 
-/// The first `hex` block of a text.
-pub fn hex_block(text: &str) -> BTreeMap<usize, u8> {
-    let (_, block) = text.split_once("```hex\n").expect("there is a block");
+/// The first `hex` block of the document behind a heading.
+pub fn hex_block(heading: &str) -> BTreeMap<usize, u8> {
+    let (_, section) = FORMAT.split_once(heading).expect("there is a section");
+    let (_, block) = section.split_once("```hex\n").expect("there is a block");
     let (block, _) = block.split_once("```").expect("the example ends");
     let mut bytes = BTreeMap::new();
     for line in block.lines().filter(|line| !line.is_empty()) {
@@ -61,7 +61,7 @@ fn written() -> Vec<u8> {
     let mut disk = Disk::default();
     let file = disk.create(SEGMENT_BYTES);
     let mut log = Log::new(config, LogStart::default(), Heap);
-    log.add_spare(file, 0x1122_3344_5566_7788, SEGMENT_BYTES as u64);
+    log.add_spare(file, SALT, SEGMENT_BYTES as u64);
     let part = PartSpec {
         kind: PartKind::Put,
         key: b"stock:42",
@@ -110,6 +110,20 @@ fn the_example_in_the_document_is_what_the_log_writes() {
         );
     }
     assert!(documented.keys().all(|&at| at < 3 * BLOCK_BYTES));
+}
+
+#[test]
+fn the_spare_header_in_the_document_is_what_a_file_gets_that_serves_again() {
+    let mut documented = [0; BLOCK_BYTES];
+    for (at, byte) in hex_block("## Spare header\n") {
+        documented[at] = byte;
+    }
+    let (owner, salt) = (OWNER, SALT);
+    let header = SpareHeader { owner, salt };
+    let mut written = [0; BLOCK_BYTES];
+    header.encode(&mut written);
+    assert_eq!(documented, written);
+    assert_eq!(SpareHeader::read(&documented), Some(header));
 }
 
 #[test]
