@@ -620,7 +620,6 @@ fn replay_into(
     memory: &mut Memory,
 ) -> impl FnMut(Event<'_>) -> io::Result<()> {
     let hash = KeyHash::new(hash_seed);
-    let home_of = move |key: &[u8]| hash.home_of(key);
     let mut random_access = files.reader();
     let mut key_at = move |place: Place, see: &mut dyn FnMut(&PartView<'_>)| -> io::Result<()> {
         let mut bytes = vec![0; place.bytes as usize];
@@ -636,11 +635,14 @@ fn replay_into(
     };
     move |event| {
         match event {
-            Event::Part(part, place) => memory.replay(&home_of, &part, place, &mut key_at)?,
+            Event::Part(part, place) => {
+                let home_of = |key: &[u8]| hash.home_of(key);
+                memory.replay(&home_of, &part, place, &mut key_at)?;
+            }
             Event::Ahead(parts) => {
                 let mut homes = [(0, 0); LOOK_AHEAD];
                 for (home, part) in homes.iter_mut().zip(parts) {
-                    *home = home_of(part.key());
+                    *home = (part.slot(), hash.of(part.key()));
                 }
                 memory.look_ahead(&homes[..parts.len()]);
             }

@@ -304,6 +304,15 @@ impl Index {
         }
     }
 
+    /// Loads the entry at the home of a hash. What it gives means nothing.
+    #[inline]
+    #[must_use]
+    pub(crate) fn load(&self, slot: u16, hash: u32) -> u32 {
+        let (_, group, local) = self.slots[usize::from(slot)].group_of(hash);
+        let entry = group.entries.get(group.home(local));
+        entry.map_or(0, |entry| entry.hash)
+    }
+
     /// Whether a key with this hash finds room without growth, as far as the number of keys goes.
     #[must_use]
     pub fn has_free_entry(&self, slot: u16, hash: u32) -> bool {

@@ -191,7 +191,11 @@ impl<P: Blocks> Store<P> {
     /// nothing.
     #[inline]
     pub fn look_ahead(&self, keys: &[(u16, u32)]) {
-        look_ahead(&self.index, &self.cache, keys);
+        let mut cells = [None; LOOK_AHEAD];
+        for (cell, &(slot, hash)) in cells.iter_mut().zip(keys) {
+            *cell = self.index.likely_cell(slot, hash);
+        }
+        load_cells(&self.cache, &cells);
     }
 
     /// A cached key.
@@ -662,12 +666,8 @@ pub struct Usage {
 }
 
 #[inline]
-fn look_ahead(index: &Index, cache: &Cache, keys: &[(u16, u32)]) {
-    let mut cells = [None; LOOK_AHEAD];
-    for (cell, &(slot, hash)) in cells.iter_mut().zip(keys) {
-        *cell = index.likely_cell(slot, hash);
-    }
-    let cells = || cells.into_iter().flatten();
+fn load_cells(cache: &Cache, cells: &[Option<CellId>; LOOK_AHEAD]) {
+    let cells = || cells.iter().copied().flatten();
     std::hint::black_box(cells().map(|id| cache.load(id)).sum::<usize>());
     std::hint::black_box(cells().map(|id| cache.load_bytes(id)).sum::<usize>());
 }
@@ -762,10 +762,21 @@ impl Memory {
         newest_parts(&self.index, &self.cache, from, entries, visit)
     }
 
-    /// As [`Store::look_ahead`].
+    /// As [`Store::look_ahead`], for keys that are seldom in the processor's cache: so it pays to look for
+    /// the entries that are not at their home.
     #[inline]
     pub fn look_ahead(&self, keys: &[(u16, u32)]) {
-        look_ahead(&self.index, &self.cache, keys);
+        let homes = keys.iter().map(|&(slot, hash)| self.index.load(slot, hash));
+        std::hint::black_box(homes.fold(0, u32::wrapping_add));
+        let mut cells = [None; LOOK_AHEAD];
+        for (cell, &(slot, hash)) in cells.iter_mut().zip(keys) {
+            let first = self.index.candidates(slot, hash).next();
+            *cell = first.and_then(|candidate| match candidate.home {
+                Home::Memory(id) => Some(id),
+                Home::Disk(_) => None,
+            });
+        }
+        load_cells(&self.cache, &cells);
     }
 
     /// Takes in one replayed part. The newest version of a key wins, wherever it stands.
