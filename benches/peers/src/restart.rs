@@ -22,6 +22,10 @@ const WINDOW: Duration = Duration::from_millis(100);
 /// Full speed is so much of what it was before the kill.
 const FULL: f64 = 0.9;
 const FULL_SPEED_MAX: Duration = Duration::from_secs(120);
+const GRID_KEYS: [usize; 3] = [32, 128, 256];
+const GRID_VALUES: [usize; 5] = [64, 256, 1024, 4096, 16_384];
+/// Keys and values of one table, at most.
+const GRID_BYTES: u64 = 256 << 20;
 
 #[derive(Args)]
 pub struct Options {
@@ -34,8 +38,14 @@ pub struct Options {
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Instead: values of 1 KiB of so many bytes together, the server's time to first answer and to full speed.
-    #[arg(long, value_parser = scratch::bytes)]
+    #[arg(long, value_parser = scratch::bytes, conflicts_with = "grid")]
     bytes: Option<u64>,
+    /// Instead: keys of 32, 128 and 256 B with values of 64 to 16,384 B, at most `keys` of them and 256 MiB.
+    #[arg(long)]
+    grid: bool,
+    /// Nothing of any store is in the page cache when it starts.
+    #[arg(long)]
+    cold: bool,
     /// Where the scratch folder is made.
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -43,10 +53,31 @@ pub struct Options {
 
 pub fn run(options: &Options) -> Outcome<Report> {
     let scratch = Scratch::new(options.dir.as_deref())?;
+    let mut report = Report::default();
     match options.bytes {
-        Some(bytes) => large(options, &scratch, bytes),
-        None => beside_others(options, &scratch),
+        Some(bytes) => return large(options, &scratch, bytes),
+        None if options.grid => {
+            for key in GRID_KEYS {
+                for value in GRID_VALUES {
+                    let keys = options.keys.min(GRID_BYTES / (key + value) as u64);
+                    let table = beside_others(options, &scratch, (keys, key, value))?;
+                    report.tables.push(table);
+                }
+            }
+        }
+        None => {
+            let size = (options.keys, options.key, options.value);
+            report.tables.push(beside_others(options, &scratch, size)?);
+        }
     }
+    report.note("first answer: from the start of the process to the value of the key written last; each start ends by kill -9");
+    report.note(match options.cold {
+        true => "no store's files are in the page cache at its start",
+        false => "the others' files are in the page cache, of Penstock's only what its last start has read: it writes and reads past the cache",
+    });
+    report.note("redb is left out: without durability it keeps nothing over a kill, and a million durable commits take minutes");
+    report.note("one row is killed after its store was closed: Penstock on the caller's thread, which works only while it is called");
+    Ok(report)
 }
 
 struct Row {
@@ -58,13 +89,17 @@ struct Row {
     in_process_ms: Vec<f64>,
 }
 
-fn beside_others(options: &Options, scratch: &Scratch) -> Outcome<Report> {
-    let value = workload::value(options.value);
+fn beside_others(
+    options: &Options,
+    scratch: &Scratch,
+    (keys, key_bytes, value_bytes): (u64, usize, usize),
+) -> Outcome<Table> {
+    let value = workload::value(value_bytes);
     let mut rows = Vec::new();
     let data = scratch.fresh("server")?;
     {
         let server = Server::start(&data, &[])?;
-        server::fill(&server, options.keys, options.key, &value)?;
+        server::fill(&server, keys, key_bytes, &value)?;
         server.kill()?;
     }
     let row = |name, kind, data, outcome| Row {
@@ -87,7 +122,7 @@ fn beside_others(options: &Options, scratch: &Scratch) -> Outcome<Report> {
         let data = scratch.fresh(&format!("{kind:?}"))?;
         let outcome = match kind.lacks(Class::None) {
             Some(why) => Err(why.to_string()),
-            None => child::fill(kind, &data, options.keys, options.key, options.value)
+            None => child::fill(kind, &data, keys, key_bytes, value_bytes)
                 .map_err(|error| error.to_string()),
         };
         rows.push(row(kind.name(), Some(kind), data, outcome));
@@ -97,13 +132,15 @@ fn beside_others(options: &Options, scratch: &Scratch) -> Outcome<Report> {
             if row.outcome.is_err() {
                 continue;
             }
+            if options.cold {
+                scratch::forget(&row.data)?;
+            }
             let opened = match row.kind {
-                None => server_answer(&row.data, options.keys, options.key)
-                    .map(|since_start| (since_start, None)),
-                Some(kind) => {
-                    child::open(kind, &row.data, options.keys, options.key, options.value)
-                        .map(|opened| (opened.since_start, Some(opened.in_process)))
+                None => {
+                    server_answer(&row.data, keys, key_bytes).map(|since_start| (since_start, None))
                 }
+                Some(kind) => child::open(kind, &row.data, keys, key_bytes, value_bytes)
+                    .map(|opened| (opened.since_start, Some(opened.in_process))),
             };
             match opened {
                 Ok((since_start, in_process)) => {
@@ -123,8 +160,8 @@ fn beside_others(options: &Options, scratch: &Scratch) -> Outcome<Report> {
         .map(|row| median(&mut row.since_start_ms));
     let mut table = Table::new(
         format!(
-            "{} keys of {} B, values of {} B, killed by -9: medians of {} starts",
-            options.keys, options.key, options.value, options.rounds
+            "{keys} keys of {key_bytes} B, values of {value_bytes} B, killed by -9: medians of {} starts",
+            options.rounds
         ),
         &[
             "store",
@@ -154,13 +191,7 @@ fn beside_others(options: &Options, scratch: &Scratch) -> Outcome<Report> {
         }
         table.row(cells);
     }
-    let mut report = Report::default();
-    report.tables.push(table);
-    report.note("first answer: from the start of the process to the value of the key written last; each start ends by kill -9");
-    report.note("the others' files are in the page cache, Penstock reads its own from the device; its server also measures the disk's ways to sync at a start");
-    report.note("redb is left out: without durability it keeps nothing over a kill, and a million durable commits take minutes");
-    report.note("one row is killed after its store was closed: Penstock on the caller's thread, which works only while it is called");
-    Ok(report)
+    Ok(table)
 }
 
 /// Starts the server and reads one key; the start is killed at the end.
@@ -202,6 +233,7 @@ fn large(options: &Options, scratch: &Scratch, bytes: u64) -> Outcome<Report> {
     let _ = std::fs::remove_file(&file);
     let (mut first, mut full) = (Vec::new(), Vec::new());
     for _ in 0..options.rounds {
+        scratch::forget(&data)?;
         let began = Instant::now();
         let server = Server::start(&data, &[])?;
         let client = server.client(AckLevel::Disk)?;
@@ -248,6 +280,7 @@ fn large(options: &Options, scratch: &Scratch, bytes: u64) -> Outcome<Report> {
     ]);
     let mut report = Report::default();
     report.tables.push(table);
+    report.note("nothing of the directory is in the page cache when the server starts");
     report.note(format!("full speed: the first {} ms with {:.0} % of the {speed_before:.0} GET/s, uniform, that were measured before the kill", WINDOW.as_millis(), FULL * 100.0));
     Ok(report)
 }

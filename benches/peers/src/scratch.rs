@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::Outcome;
 
@@ -44,6 +45,28 @@ pub fn disk_bytes(path: &Path) -> u64 {
     }
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     entries.map(|entry| disk_bytes(&entry.path())).sum()
+}
+
+/// Has the kernel forget what it holds in memory of the files under a path, by `dd`, for whoever opens them
+/// next. They are made durable for it.
+pub fn forget(path: &Path) -> Outcome<()> {
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            forget(&entry?.path())?;
+        }
+        return Ok(());
+    }
+    std::fs::File::open(path)?.sync_all()?;
+    let mut file = std::ffi::OsString::from("if=");
+    file.push(path);
+    let dd = Command::new("dd")
+        .arg(file)
+        .args(["iflag=nocache", "count=0", "status=none"])
+        .status()?;
+    match dd.success() {
+        true => Ok(()),
+        false => Err(format!("dd {}: {dd}", path.display()).into()),
+    }
 }
 
 /// `10m`, `1g`, `64k`, `500`: powers of ten for numbers of things.
@@ -91,6 +114,7 @@ mod tests {
         let path = scratch.fresh("data").unwrap();
         std::fs::create_dir(&path).unwrap();
         std::fs::write(path.join("file"), vec![1; 8192]).unwrap();
+        forget(&path).unwrap();
         assert!(disk_bytes(&path) >= 8192);
         drop(scratch);
         assert!(!path.exists());
