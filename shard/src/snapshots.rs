@@ -86,8 +86,10 @@ pub(crate) struct Snapshots {
     counters: SnapshotCounters,
 }
 
-/// Entries of the index that a turn looks at: when it has requests, when it has none, and at a stop.
-const ENTRIES_BUSY: usize = 256;
+/// Entries of the index that a turn looks at: when it has requests, at least and at most; when it has none;
+/// and at a stop.
+const ENTRIES_BUSY_MIN: usize = 256;
+const ENTRIES_BUSY_MAX: usize = 16 << 10;
 const ENTRIES_IDLE: usize = 4 << 10;
 const ENTRIES_STOPPING: usize = 64 << 10;
 /// A stop takes no snapshot for so little log.
@@ -138,6 +140,7 @@ impl Snapshots {
             return;
         }
         let is_stopping = self.stop_until_us.is_some();
+        let interval = self.interval();
         let Some(taking) = &mut self.taking else {
             if self.is_due(now, store) {
                 self.begin(store, into);
@@ -147,7 +150,16 @@ impl Snapshots {
         let entries = match (is_stopping, is_idle) {
             (true, _) => ENTRIES_STOPPING,
             (false, true) => ENTRIES_IDLE,
-            (false, false) => ENTRIES_BUSY,
+            (false, false) => {
+                // It ends before the log has grown by half of what leads to the next one: what is
+                // appended until then is replayed by a start that comes before the end.
+                let grown = store.log().counters().record_bytes - self.record_bytes;
+                let pace = u128::from(interval / 2).max(1);
+                let due = store.usage().keys as u128 * u128::from(grown) / pace;
+                usize::try_from(due.saturating_sub(taking.entries().into()))
+                    .unwrap_or(usize::MAX)
+                    .clamp(ENTRIES_BUSY_MIN, ENTRIES_BUSY_MAX)
+            }
         };
         let (step, bytes) = match store.step_snapshot(taking, entries) {
             Taken::Nothing => return,
@@ -241,8 +253,12 @@ impl Snapshots {
             return false;
         }
         let is_quiet = now.us >= self.quiet_since_us + QUIET_US;
-        (is_quiet && behind_bytes >= QUIET_BYTES_MIN)
-            || behind_bytes >= self.policy.log_bytes.max(4 * self.counters.snapshot_bytes)
+        (is_quiet && behind_bytes >= QUIET_BYTES_MIN) || behind_bytes >= self.interval()
+    }
+
+    /// Bytes of log from one snapshot to the next under load.
+    fn interval(&self) -> u64 {
+        self.policy.log_bytes.max(4 * self.counters.snapshot_bytes)
     }
 
     fn begin<P: Blocks>(&mut self, store: &mut Store<P>, into: &mut Vec<SnapshotWrite>) {
