@@ -13,6 +13,8 @@ use crate::status::Status;
 pub const FEATURE_EXPIRY: u64 = 1;
 /// A server's feature: SCAN.
 pub const FEATURE_SCAN: u64 = 2;
+/// A server's feature: keyspaces, GET_AT and HISTORY.
+pub const FEATURE_KEYSPACES: u64 = 4;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 const CLIENT_BYTES: usize = 24;

@@ -13,6 +13,7 @@ pub mod client;
 pub mod frame;
 pub mod hello;
 pub mod instruction;
+pub mod keyspace;
 pub mod level;
 pub mod limits;
 pub mod receive;

@@ -16,6 +16,12 @@ pub const SCAN_ENTRIES_MAX: u32 = 1024;
 pub const SCAN_BYTES_MIN: u32 = 4096;
 /// Bytes of a page of SCAN that may be asked for, at most.
 pub const SCAN_BYTES_MAX: u32 = 256 << 10;
+/// Keys that begin so are the server's own.
+pub const RESERVED_KEY: &[u8] = b"\0\0penstock/";
+/// Bytes of the prefix of a keyspace, at most; 0 is the prefix of all keys.
+pub const KEYSPACE_BYTES_MAX: usize = 64;
+/// Versions that one HISTORY tells, at most; at least 1.
+pub const HISTORY_VERSIONS_MAX: u32 = 1024;
 /// Bytes of a client's name, at most.
 pub const CLIENT_NAME_BYTES_MAX: usize = 64;
 /// Bytes of a frame before HELLO was accepted, at most.

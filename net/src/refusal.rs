@@ -3,10 +3,35 @@
 use std::fmt;
 
 use crate::limits::{
-    BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX,
+    BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, EXPIRY_MS_MAX, HISTORY_VERSIONS_MAX, INSTRUCTIONS_MAX,
+    KEY_BYTES_MAX, KEYSPACE_BYTES_MAX,
 };
 use crate::slot::SLOTS;
 use crate::status::Status;
+
+/// The prefix of a keyspace, to be told in a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct KeyspaceName {
+    len: usize,
+    bytes: [u8; KEYSPACE_BYTES_MAX],
+}
+
+impl KeyspaceName {
+    /// The name of a prefix; what is over the limit is left out.
+    #[must_use]
+    pub fn new(prefix: &[u8]) -> Self {
+        let len = prefix.len().min(KEYSPACE_BYTES_MAX);
+        let mut bytes = [0; KEYSPACE_BYTES_MAX];
+        bytes[..len].copy_from_slice(&prefix[..len]);
+        KeyspaceName { len, bytes }
+    }
+}
+
+impl fmt::Debug for KeyspaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.bytes[..self.len].escape_ascii())
+    }
+}
 
 /// One cause per variant; the text of `Display` goes to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +124,29 @@ pub enum Refusal {
         key: u8,
         len: u16,
     },
+    KeyReserved {
+        key: u8,
+    },
+    KeyspaceLength {
+        len: u16,
+    },
+    KeyspaceSettings {
+        len: u32,
+        needed: usize,
+    },
+    Retention {
+        name: &'static str,
+        ms: u64,
+    },
+    HistoryLimit(u32),
+    AtUnsaid {
+        flags: u8,
+    },
+    KeyspaceValueLength {
+        len: usize,
+        max: u32,
+        keyspace: KeyspaceName,
+    },
     ValueLength {
         len: u32,
         max: u32,
@@ -160,9 +208,13 @@ impl Refusal {
     #[must_use]
     pub fn status(self) -> Status {
         match self {
-            Refusal::FrameTooLarge { .. } | Refusal::ValueLength { .. } => Status::TooLarge,
+            Refusal::FrameTooLarge { .. }
+            | Refusal::ValueLength { .. }
+            | Refusal::KeyspaceValueLength { .. } => Status::TooLarge,
             Refusal::HelloExpected { .. } => Status::HelloExpected,
-            Refusal::KeyLength { .. } => Status::BadKey,
+            Refusal::KeyLength { .. }
+            | Refusal::KeyReserved { .. }
+            | Refusal::KeyspaceLength { .. } => Status::BadKey,
             Refusal::CrossSlot { .. } => Status::CrossSlot,
             Refusal::Field { .. } => Status::BadField,
             Refusal::Opcode(_)
@@ -275,6 +327,32 @@ impl fmt::Display for Refusal {
             Refusal::KeyLength { key, len } => write!(
                 f,
                 "key {key} has {len} bytes; 1 to {KEY_BYTES_MAX} are accepted"
+            ),
+            Refusal::KeyReserved { key } => write!(
+                f,
+                "key {key} begins with \\0\\0penstock/, which is reserved for the server's own keys"
+            ),
+            Refusal::KeyspaceLength { len } => write!(
+                f,
+                "the prefix of a keyspace has {len} bytes; 0 to {KEYSPACE_BYTES_MAX} are accepted"
+            ),
+            Refusal::KeyspaceSettings { len, needed } => {
+                write!(f, "settings of {len} bytes; this action takes {needed}")
+            }
+            Refusal::Retention { name, ms } => {
+                write!(f, "{name} is 0 to {EXPIRY_MS_MAX} milliseconds, not {ms}")
+            }
+            Refusal::HistoryLimit(found) => write!(
+                f,
+                "a history tells 1 to {HISTORY_VERSIONS_MAX} versions at a time, not {found}"
+            ),
+            Refusal::AtUnsaid { flags } => write!(
+                f,
+                "a time (flag 0x20) or a version (flag 0x04) must be given, one of them; the flags are {flags:#04x}"
+            ),
+            Refusal::KeyspaceValueLength { len, max, keyspace } => write!(
+                f,
+                "value of {len} bytes; keyspace {keyspace:?} accepts at most {max}"
             ),
             Refusal::ValueLength { len, max } => {
                 write!(f, "value of {len} bytes; at most {max} are accepted")

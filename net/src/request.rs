@@ -3,8 +3,12 @@
 use crate::batch::{BatchWriter, padded, push_padded, read_u16, read_u32, read_u64};
 use crate::frame::{HEADER_BYTES, Header, Medium, Opcode, finish_frame};
 use crate::instruction::{INSTRUCTION_BYTES, Instruction};
+use crate::keyspace::{Action, At, SETTINGS_BYTES, Settings};
 use crate::level::AckLevel;
-use crate::limits::{EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX};
+use crate::limits::{
+    EXPIRY_MS_MAX, HISTORY_VERSIONS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, KEYSPACE_BYTES_MAX,
+    RESERVED_KEY,
+};
 use crate::refusal::Refusal;
 
 /// Bytes of an item before its condition, instructions, extension and data.
@@ -16,6 +20,9 @@ const FLAG_ABSENT: u8 = 0x01;
 const FLAG_PRESENT: u8 = 0x02;
 const FLAG_VERSION: u8 = 0x04;
 const FLAG_START: u8 = 0x10;
+/// Of KEYSPACE; without any of these it sets, with [`FLAG_ABSENT`] it makes.
+const KEYSPACE_DROP: u8 = 0x02;
+const KEYSPACE_LIST: u8 = 0x04;
 /// The two bits that say something of the expiry.
 const EXPIRY_BITS: u8 = 0x60;
 const EXPIRY_AT: u8 = 0x20;
@@ -38,6 +45,30 @@ pub enum Verb {
     Del = 3,
     /// Run instructions on fields.
     UpdateIf = 4,
+    /// Read a value as it was.
+    GetAt = 6,
+    /// Tell the versions that are kept.
+    History = 7,
+    /// Set, drop or tell keyspaces.
+    Keyspace = 8,
+}
+
+/// What a verb asks besides keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extra {
+    /// Nothing.
+    None,
+    /// GET_AT: as it was then.
+    At(At),
+    /// HISTORY: the versions whose sequence is below `before`, 0 for all, at most so many.
+    History {
+        /// The sequence.
+        before: u64,
+        /// Versions.
+        limit: u32,
+    },
+    /// KEYSPACE: what is done. The key is the prefix.
+    Keyspace(Action),
 }
 
 /// The version of a key.
@@ -106,6 +137,8 @@ pub struct Request<'a> {
     pub expiry: Expiry,
     /// What GET answers.
     pub wanted: Wanted,
+    /// What GET_AT, HISTORY and KEYSPACE ask besides.
+    pub extra: Extra,
     instructions: &'a [u8],
 }
 
@@ -135,6 +168,9 @@ impl<'a> Request<'a> {
             ),
             3 => (Verb::Del, FLAG_PRESENT | FLAG_VERSION),
             4 => (Verb::UpdateIf, FLAG_START | EXPIRY_BITS),
+            6 => (Verb::GetAt, FLAG_VERSION | EXPIRY_AT),
+            7 => (Verb::History, 0),
+            8 => (Verb::Keyspace, FLAG_ABSENT | KEYSPACE_DROP | KEYSPACE_LIST),
             _ => return Err(Refusal::Operation(operation)),
         };
         let condition_flags = flags & (FLAG_ABSENT | FLAG_PRESENT | FLAG_VERSION);
@@ -163,7 +199,11 @@ impl<'a> Request<'a> {
                 count: instruction_count,
             });
         }
-        let has_version = condition_flags == FLAG_VERSION;
+        let has_version =
+            (condition_flags == FLAG_VERSION && verb != Verb::Keyspace) || verb == Verb::History;
+        if verb == Verb::GetAt && has_version == (expiry_flags == EXPIRY_AT) {
+            return Err(Refusal::AtUnsaid { flags });
+        }
         let has_expiry = verb != Verb::Get && matches!(expiry_flags, EXPIRY_AT | EXPIRY_IN);
         let expiry_start = ITEM_HEADER_BYTES + if has_version { VERSION_BYTES } else { 0 };
         let instructions_start = expiry_start + if has_expiry { EXPIRY_BYTES } else { 0 };
@@ -176,9 +216,13 @@ impl<'a> Request<'a> {
                 expected: keys_start,
             });
         }
+        if verb == Verb::Keyspace && usize::from(key_len) > KEYSPACE_BYTES_MAX {
+            return Err(Refusal::KeyspaceLength { len: key_len });
+        }
         for (key, len) in [(0, key_len), (1, second_len)]
             .into_iter()
             .take(usize::from(key_count))
+            .filter(|_| verb != Verb::Keyspace)
         {
             if !(1..=KEY_BYTES_MAX).contains(&usize::from(len)) {
                 return Err(Refusal::KeyLength { key, len });
@@ -191,7 +235,7 @@ impl<'a> Request<'a> {
             });
         }
         let has_start = flags & FLAG_START != 0;
-        if value_len > 0 && !(verb == Verb::Set || has_start) {
+        if value_len > 0 && !(matches!(verb, Verb::Set | Verb::Keyspace) || has_start) {
             return Err(Refusal::ValueUnexpected {
                 operation,
                 len: value_len,
@@ -218,7 +262,14 @@ impl<'a> Request<'a> {
             None
         };
         let value = field(item, value_start, value_len as usize, "the value")?;
+        if is_reserved(key) {
+            return Err(Refusal::KeyReserved { key: 0 });
+        }
+        if second_key.is_some_and(is_reserved) {
+            return Err(Refusal::KeyReserved { key: 1 });
+        }
         let condition = match condition_flags {
+            _ if verb == Verb::Keyspace => Condition::Always,
             FLAG_ABSENT => Condition::Absent,
             FLAG_PRESENT => Condition::Present,
             FLAG_VERSION => {
@@ -241,6 +292,7 @@ impl<'a> Request<'a> {
                 return Err(Refusal::Expiry(ms));
             }
             match expiry_flags {
+                _ if verb == Verb::GetAt => Expiry::Never,
                 EXPIRY_AT => Expiry::At(ms),
                 _ => Expiry::In(ms),
             }
@@ -254,15 +306,26 @@ impl<'a> Request<'a> {
             EXPIRY_ALONE if verb == Verb::Get => Wanted::Expiry,
             _ => Wanted::Value,
         };
+        let extra = match verb {
+            Verb::Get | Verb::Set | Verb::Del | Verb::UpdateIf => Extra::None,
+            Verb::GetAt | Verb::History | Verb::Keyspace => {
+                read_extra(verb, item, flags, key, value, condition)?
+            }
+        };
         let request = Request {
             verb,
-            condition,
+            // GET_AT says with it what it asks for.
+            condition: match extra {
+                Extra::At(_) => Condition::Always,
+                _ => condition,
+            },
             key,
             second_key,
             value,
             has_start,
             expiry,
             wanted,
+            extra,
             instructions: &item[instructions_start..instructions_end],
         };
         // All of them before the first runs, so that a bad one has no effect before it.
@@ -293,6 +356,66 @@ impl<'a> Request<'a> {
         let key_count = 1 + u8::from(self.second_key.is_some());
         Instruction::decode(bytes, key_count).expect("checked when the item was read")
     }
+}
+
+/// What GET_AT, HISTORY and KEYSPACE ask besides, of an item whose lengths were checked.
+#[cold]
+fn read_extra(
+    verb: Verb,
+    item: &[u8],
+    flags: u8,
+    prefix: &[u8],
+    value: &[u8],
+    condition: Condition,
+) -> Result<Extra, Refusal> {
+    match (verb, condition) {
+        (Verb::GetAt, Condition::Version(version)) => return Ok(Extra::At(At::Version(version))),
+        (Verb::GetAt, _) => return Ok(Extra::At(At::TimeMs(read_u64(item, ITEM_HEADER_BYTES)))),
+        (Verb::History, _) => {
+            let limit = read_u32(item, ITEM_HEADER_BYTES);
+            let reserved = read_u32(item, ITEM_HEADER_BYTES + 4);
+            if !(1..=HISTORY_VERSIONS_MAX).contains(&limit) {
+                return Err(Refusal::HistoryLimit(limit));
+            }
+            if reserved != 0 {
+                return Err(Refusal::Reserved {
+                    name: "the word behind the limit of a history",
+                    found: reserved.into(),
+                });
+            }
+            let before = read_u64(item, ITEM_HEADER_BYTES + 8);
+            return Ok(Extra::History { before, limit });
+        }
+        _ => {}
+    }
+    let needed = match flags {
+        KEYSPACE_DROP | KEYSPACE_LIST => 0,
+        _ => SETTINGS_BYTES,
+    };
+    if value.len() != needed {
+        return Err(Refusal::KeyspaceSettings {
+            len: u32::try_from(value.len()).unwrap_or(u32::MAX),
+            needed,
+        });
+    }
+    if flags == KEYSPACE_LIST && !prefix.is_empty() {
+        return Err(Refusal::KeyspaceLength {
+            len: u16::try_from(prefix.len()).unwrap_or(u16::MAX),
+        });
+    }
+    let settings = value.first_chunk().map(Settings::read).transpose()?;
+    Ok(Extra::Keyspace(match (flags, settings) {
+        (KEYSPACE_LIST, _) => Action::List,
+        (FLAG_ABSENT, Some(settings)) => Action::Create(settings),
+        (_, Some(settings)) => Action::Set(settings),
+        (_, None) => Action::Drop,
+    }))
+}
+
+/// Whether a key is the server's own; nearly none begins with a zero.
+#[inline]
+fn is_reserved(key: &[u8]) -> bool {
+    key.first() == Some(&RESERVED_KEY[0]) && key.starts_with(RESERVED_KEY)
 }
 
 /// Where the first key of an item seems to stand, before anything of the item was checked: for
@@ -396,6 +519,46 @@ impl BatchRequest {
             Wanted::Expiry => EXPIRY_ALONE,
         };
         self.item(out, Verb::Get, flags, None, None, &[], &[key], &[]);
+    }
+
+    /// Adds a GET_AT.
+    pub fn get_at(&mut self, out: &mut Vec<u8>, key: &[u8], at: At) {
+        let (flags, version, ms) = match at {
+            At::Version(version) => (FLAG_VERSION, Some(version), None),
+            At::TimeMs(ms) => (EXPIRY_AT, None, Some(ms)),
+        };
+        self.item(out, Verb::GetAt, flags, version, ms, &[], &[key], &[]);
+    }
+
+    /// Adds a HISTORY of the versions whose sequence is below `before`, 0 for all.
+    pub fn history(&mut self, out: &mut Vec<u8>, key: &[u8], before: u64, limit: u32) {
+        // Of the same form as a version.
+        let block = Version {
+            epoch: limit,
+            sequence: before,
+        };
+        self.item(out, Verb::History, 0, Some(block), None, &[], &[key], &[]);
+    }
+
+    /// Adds a KEYSPACE.
+    pub fn keyspace(&mut self, out: &mut Vec<u8>, prefix: &[u8], action: Action) {
+        let (flags, settings) = match action {
+            Action::Set(settings) => (0, Some(settings.encode())),
+            Action::Create(settings) => (FLAG_ABSENT, Some(settings.encode())),
+            Action::Drop => (KEYSPACE_DROP, None),
+            Action::List => (KEYSPACE_LIST, None),
+        };
+        let value = settings.as_ref().map_or(&[][..], |bytes| bytes);
+        self.item(
+            out,
+            Verb::Keyspace,
+            flags,
+            None,
+            None,
+            &[],
+            &[prefix],
+            value,
+        );
     }
 
     /// Adds a SET of a key that never expires.

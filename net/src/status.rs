@@ -14,6 +14,8 @@ pub enum Status {
     Exists = 0x0103,
     /// The key has another version, and only-if-version was asked.
     VersionMismatch = 0x0104,
+    /// What is asked for is older than what is kept of the key.
+    NotKept = 0x0105,
     /// Another node has the slot.
     Moved = 0x0201,
     /// This node may not write.
@@ -64,8 +66,8 @@ pub enum Executed {
 }
 
 impl Status {
-    /// Every status, in ascending order.
-    pub const ALL: [Status; 23] = [
+    /// Every status, in the order in which they came to be.
+    pub const ALL: [Status; 24] = [
         Status::Ok,
         Status::GuardFailed,
         Status::NotFound,
@@ -89,6 +91,7 @@ impl Status {
         Status::Corrupt,
         Status::ShardDown,
         Status::Indeterminate,
+        Status::NotKept,
     ];
 
     /// The number on the wire.
@@ -126,6 +129,7 @@ impl Status {
             Status::NotFound => "NOT_FOUND",
             Status::Exists => "EXISTS",
             Status::VersionMismatch => "VERSION_MISMATCH",
+            Status::NotKept => "NOT_KEPT",
             Status::Moved => "MOVED",
             Status::NotPrimary => "NOT_PRIMARY",
             Status::Busy => "BUSY",

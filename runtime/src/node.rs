@@ -8,7 +8,9 @@ use std::time::Instant;
 use std::{fmt, io};
 
 use core_affinity::CoreId;
-use penstock_net::hello::{AUTH_NONE, FEATURE_EXPIRY, FEATURE_SCAN, ServerHello};
+use penstock_net::hello::{
+    AUTH_NONE, FEATURE_EXPIRY, FEATURE_KEYSPACES, FEATURE_SCAN, ServerHello,
+};
 use penstock_net::limits::Limits;
 use penstock_shard::opening::{
     self, Inventory, OpeningError, SegmentFiles, change_shards, take_inventory,
@@ -399,7 +401,7 @@ impl Node {
             cluster_id: identity.cluster_id,
             node_id: identity.node_id,
             incarnation: identity.incarnation,
-            features: FEATURE_EXPIRY | FEATURE_SCAN,
+            features: FEATURE_EXPIRY | FEATURE_SCAN | FEATURE_KEYSPACES,
             nonce: [0; 32],
             limits: Limits {
                 frame_bytes_max: config.frame_bytes_max,

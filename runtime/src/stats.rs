@@ -103,6 +103,16 @@ pub(crate) const FIGURES: &[Figure] = &[
     sum("dels", |it| it.shard.answers.of(Asked::Del).all()),
     sum("updates", |it| it.shard.answers.of(Asked::UpdateIf).all()),
     sum("scans", |it| it.shard.answers.of(Asked::Scan).all()),
+    sum("gets_past", |it| {
+        let answers = &it.shard.answers;
+        answers.of(Asked::GetAt).all() + answers.of(Asked::History).all()
+    }),
+    counter(
+        "keyspace_changes",
+        "penstock_keyspace_changes",
+        "Changes of keyspaces that were decided.",
+        |it| it.shard.keyspace_changes,
+    ),
     sum("guards_failed", |it| it.shard.answers.failed()),
     counter("pings", "penstock_pings", "PING frames.", |it| {
         it.shard.pings
@@ -341,6 +351,24 @@ pub(crate) const FIGURES: &[Figure] = &[
         "penstock_memory_limit_bytes",
         "Most that they may take now; 0 if nothing bounds them.",
         |it| it.usage.memory_bytes_max as u64,
+    ),
+    gauge(
+        "keyspace_bytes",
+        "penstock_keyspace_bytes",
+        "Bytes of the settings of keyspaces.",
+        |it| it.usage.keyspace_bytes as u64,
+    ),
+    gauge(
+        "versions",
+        "penstock_versions",
+        "Versions known in keyspaces that keep them, the newest of each key included.",
+        |it| it.usage.versions as u64,
+    ),
+    gauge(
+        "version_bytes",
+        "penstock_version_bytes",
+        "Bytes of memory of the places of kept versions, about.",
+        |it| it.usage.version_bytes as u64,
     ),
     counter(
         "scrubbed_bytes",

@@ -14,6 +14,12 @@ pub enum Asked {
     Del,
     /// UPDATE_IF.
     UpdateIf,
+    /// GET_AT.
+    GetAt,
+    /// HISTORY.
+    History,
+    /// KEYSPACE.
+    Keyspace,
     /// A step of a scan.
     Scan,
     /// An item that could not be read.
@@ -22,11 +28,14 @@ pub enum Asked {
 
 impl Asked {
     /// All of them, in the order of their counts.
-    pub const ALL: [Asked; 6] = [
+    pub const ALL: [Asked; 9] = [
         Asked::Get,
         Asked::Set,
         Asked::Del,
         Asked::UpdateIf,
+        Asked::GetAt,
+        Asked::History,
+        Asked::Keyspace,
         Asked::Scan,
         Asked::Unreadable,
     ];
@@ -40,6 +49,9 @@ impl Asked {
             Verb::Set => Asked::Set,
             Verb::Del => Asked::Del,
             Verb::UpdateIf => Asked::UpdateIf,
+            Verb::GetAt => Asked::GetAt,
+            Verb::History => Asked::History,
+            Verb::Keyspace => Asked::Keyspace,
         }
     }
 
@@ -51,6 +63,9 @@ impl Asked {
             Asked::Set => "set",
             Asked::Del => "del",
             Asked::UpdateIf => "update_if",
+            Asked::GetAt => "get_at",
+            Asked::History => "history",
+            Asked::Keyspace => "keyspace",
             Asked::Scan => "scan",
             Asked::Unreadable => "unreadable",
         }
@@ -153,6 +168,6 @@ mod tests {
         }
         let each: u64 = (1..=Asked::ALL.len() as u64).sum();
         assert_eq!(answers.total(), each * statuses);
-        assert_eq!(answers.failed(), each * 4);
+        assert_eq!(answers.failed(), each * 5);
     }
 }

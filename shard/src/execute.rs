@@ -3,6 +3,8 @@
 //! Nothing is changed unless everything holds and the log has room: the edits of a failed or
 //! postponed operation are undone in the cells before anything else runs.
 
+pub(crate) mod past;
+
 use penstock_net::instruction::{Instruction, Operation, Outcome};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::EXPIRY_MS_MAX;
@@ -71,6 +73,8 @@ pub(crate) struct Cold {
     pub(crate) slot: u16,
     pub(crate) hash: u32,
     pub(crate) place: Place,
+    /// Of the version that is looked for, if that is not the newest.
+    pub(crate) sequence: Option<u64>,
 }
 
 /// The circumstances of one operation.
@@ -86,12 +90,25 @@ pub(crate) struct Context<'a> {
     pub(crate) level: AckLevel,
     /// The bound on the memory of the process, for messages.
     pub(crate) memory_max: u64,
+    /// The lifetime of what is put without an expiry, in milliseconds; 0 is none.
+    pub(crate) ttl_ms: u64,
+    /// The read that the operation waited for.
+    pub(crate) brought: Option<(Place, &'a [u8])>,
 }
 
 impl Context<'_> {
     #[inline]
     fn head(&self, status: Status, version: Version) -> ReplyHead {
         ReplyHead::new(status, self.item, self.level, version)
+    }
+
+    /// The expiry of what is put without one, if its keyspace says one.
+    #[inline]
+    fn unsaid(&self, otherwise: Expiry) -> Expiry {
+        match self.ttl_ms {
+            0 => otherwise,
+            ms => Expiry::In(ms),
+        }
     }
 }
 
@@ -108,7 +125,12 @@ pub(crate) fn run<P: Blocks>(
     let found = store.find(context.slot, hash, request.key);
     if let Found::Cold(place) = found {
         let slot = context.slot;
-        return Ran::Cold(Cold { slot, hash, place });
+        return Ran::Cold(Cold {
+            slot,
+            hash,
+            place,
+            sequence: None,
+        });
     }
     let key = Key::new(store, hash, request.key, found);
     match request.verb {
@@ -119,6 +141,9 @@ pub(crate) fn run<P: Blocks>(
         Verb::Get => get(store, context, request, &key, out),
         Verb::Set => set(store, context, request, &key, out),
         Verb::Del => del(store, context, request, &key, out),
+        Verb::GetAt => past::get_at(store, context, request, &key, out),
+        Verb::History => past::history(store, context, request, &key, out),
+        Verb::Keyspace => unreachable!("the shard decides about keyspaces"),
     }
 }
 
@@ -275,16 +300,18 @@ fn full<P: Blocks>(store: &Store<P>, context: Context<'_>, out: &mut Vec<u8>) ->
     }
 }
 
-/// Whether the value of a key may grow, or the key come to be. Without room for it the answer is
-/// `Some`: postponed while others leave, refused when there is no memory for more keys.
+/// Whether the value of a key may grow, the key come to be, or one more version of it be kept. Without
+/// room for it the answer is `Some`: postponed while others leave, refused when there is no memory for more.
 #[inline]
 fn lacks_memory<P: Blocks>(
     store: &Store<P>,
     context: Context<'_>,
     key: &Key<'_>,
+    adds_version: bool,
     out: &mut Vec<u8>,
 ) -> Option<Ran> {
-    if key.cell.is_none() && !store.has_room_for_key((context.slot, key.hash)) {
+    let is_new = key.cell.is_none() && !store.has_room_for_key((context.slot, key.hash));
+    if is_new || (adds_version && !store.has_room_for_keys()) {
         return Some(no_memory(store, context, out));
     }
     store.is_memory_short().then_some(Ran::Postponed)
@@ -293,7 +320,7 @@ fn lacks_memory<P: Blocks>(
 #[cold]
 fn no_memory<P: Blocks>(store: &Store<P>, context: Context<'_>, out: &mut Vec<u8>) -> Ran {
     let usage = store.usage();
-    let message = format!(
+    let mut message = format!(
         "no memory for another key: memory_max = {} leaves this shard {} bytes, and the index of its {} keys takes {} of at most {}",
         context.memory_max,
         store.budget().memory_bytes_max,
@@ -301,6 +328,17 @@ fn no_memory<P: Blocks>(store: &Store<P>, context: Context<'_>, out: &mut Vec<u8
         usage.index_bytes,
         store.budget().index_bytes_max(),
     );
+    if usage.versions > 0 {
+        message = format!(
+            "no memory for another key or kept version: memory_max = {} leaves this shard {} bytes, and its {} keys and {} kept versions take {} of at most {}",
+            context.memory_max,
+            store.budget().memory_bytes_max,
+            usage.keys,
+            usage.versions,
+            usage.index_bytes + usage.version_bytes,
+            store.budget().index_bytes_max(),
+        );
+    }
     context
         .head(Status::Full, Version::default())
         .write_message(out, &message);
@@ -376,14 +414,20 @@ fn set<P: Blocks>(
     if let Some(status) = condition_fails(request.condition, key) {
         return no(context, status, key, out);
     }
-    let expiry_ms = match expiry_after(store, request.expiry, key) {
+    let expiry = match request.expiry {
+        Expiry::Never => context.unsaid(Expiry::Never),
+        Expiry::Keep if !key.exists => context.unsaid(Expiry::Keep),
+        expiry => expiry,
+    };
+    let expiry_ms = match expiry_after(store, expiry, key) {
         Ok(expiry_ms) => expiry_ms,
         Err(refusal) => return refused(context, refusal, out),
     };
-    if let Some(ran) = lacks_memory(store, context, key, out) {
+    let adds_version = store.adds_version(context.slot, key.hash, key.bytes);
+    if let Some(ran) = lacks_memory(store, context, key, adds_version, out) {
         return ran;
     }
-    let purpose = match key.cell.filter(|_| key.exists) {
+    let purpose = match key.cell.filter(|_| key.exists && !adds_version) {
         Some(id) if request.value.len() <= store.cell(id).value().len().next_multiple_of(8) => {
             Purpose::Keep
         }
@@ -482,7 +526,12 @@ fn update_if_on_two<'a, P: Blocks>(
     let hash = context.hash.of(second);
     let found = store.find(slot, hash, second);
     if let Found::Cold(place) = found {
-        let cold = Cold { slot, hash, place };
+        let cold = Cold {
+            slot,
+            hash,
+            place,
+            sequence: None,
+        };
         return match first.cell {
             Some(_) => Ran::SecondCold(cold),
             None => Ran::Cold(cold),
@@ -511,16 +560,20 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
     }
     // Of the first key as it is, or of an expired one whose cell is used again.
     let held_ms = first.cell.and_then(|id| store.cell(id).expiry_ms());
-    let expiry_ms = match expiry_after(store, request.expiry, &first) {
+    let expiry = match request.expiry {
+        Expiry::Keep if starts => context.unsaid(Expiry::Keep),
+        expiry => expiry,
+    };
+    let expiry_ms = match expiry_after(store, expiry, &first) {
         Ok(expiry_ms) => expiry_ms,
         Err(refusal) => return refused(context, refusal, out),
     };
-    let changes_expiry = match request.expiry {
+    let changes_expiry = match expiry {
         Expiry::Keep => false,
         Expiry::Never => held_ms.is_some(),
         Expiry::At(_) | Expiry::In(_) => true,
     };
-    if starts && let Some(ran) = lacks_memory(store, context, &first, out) {
+    if starts && let Some(ran) = lacks_memory(store, context, &first, false, out) {
         return ran;
     }
     let mut cells = keys.map(|key| key.cell);
@@ -607,6 +660,7 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
     let mut logged = [(0, CellId(0)); KEYS];
     let mut count = 0;
     let mut bytes = 0;
+    let mut adds_version = false;
     for which in 0..KEYS {
         let id = cells[which].filter(|_| changed[which]);
         if let Some(id) = id
@@ -614,6 +668,8 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
         {
             logged[count] = (keys[which].hash, id);
             count += 1;
+            let key = keys[which];
+            adds_version |= store.adds_version(context.slot, key.hash, key.bytes);
             if count == 1 || !is_planted(Bug::RoomForOnePart) {
                 let cell = store.cell(id);
                 let expires = match which {
@@ -624,12 +680,16 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
             }
         }
     }
+    let has_memory = !adds_version || store.has_room_for_keys();
     let room = if stop.is_none() {
-        let purpose = match starts {
+        let purpose = match starts || adds_version {
             true => Purpose::Grow,
             false => Purpose::Keep,
         };
-        store.room_for(purpose, bytes)
+        match has_memory {
+            true => store.room_for(purpose, bytes),
+            false => Room::Full,
+        }
     } else {
         Room::Yes
     };
@@ -686,7 +746,8 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
     out.truncate(from);
     let status = match stop {
         None if room == Room::Wait => return Ran::Postponed,
-        None => return full(store, context, out),
+        None if has_memory => return full(store, context, out),
+        None => return no_memory(store, context, out),
         Some(Stop::Refused(refusal)) => {
             context
                 .head(refusal.status(), first.version)

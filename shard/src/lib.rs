@@ -14,6 +14,7 @@
 
 pub mod answers;
 mod execute;
+mod keyspaces;
 pub mod mail;
 pub mod opening;
 mod parking;

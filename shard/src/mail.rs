@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use penstock_net::level::AckLevel;
+use penstock_storage::keyspace::Settings;
 
 /// A connection of one shard; never means another connection later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +27,29 @@ pub enum Mail {
     Requests(RequestMail),
     /// Answers to such items.
     Replies(ReplyMail),
+    /// Keyspaces, which every shard logs for its own partitions.
+    Keyspaces(KeyspaceMail),
+    /// The settings of a keyspace with this revision, and those before them, are durable in all
+    /// partitions of the shard that says so; or not yet, and its disk is full.
+    KeyspaceDone {
+        /// The shard.
+        from: u16,
+        /// The revision.
+        revision: u64,
+        /// The disk is full: the rest is logged when there is room.
+        is_full: bool,
+    },
+}
+
+/// Keyspaces from another shard.
+#[derive(Clone, Debug)]
+pub struct KeyspaceMail {
+    /// The shard that tells them.
+    pub from: u16,
+    /// It waits for [`Mail::KeyspaceDone`] with this revision.
+    pub awaited: Option<u64>,
+    /// Prefixes and their settings.
+    pub keyspaces: Vec<(Box<[u8]>, Settings)>,
 }
 
 /// Items to execute, in the order of their connections.

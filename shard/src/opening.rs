@@ -13,6 +13,7 @@ use penstock_storage::budget::Budget;
 use penstock_storage::contents::SegmentEnd;
 use penstock_storage::inheritance::InheritedLog;
 use penstock_storage::io::{Blocks, FileId, SegmentSource};
+use penstock_storage::keyspace::{SYSTEM_KEY, is_system, is_understood};
 use penstock_storage::layout::{INHERITED_MAX, InheritedEnd, Layout};
 use penstock_storage::log::{Log, LogConfig, Place, SPARES_READY};
 use penstock_storage::planted::{Bug, is_planted};
@@ -68,6 +69,11 @@ pub enum OpeningError {
         /// The last one.
         last: u64,
     },
+    /// A key of the server's own that this version did not write. Nothing was changed.
+    StrangeKey {
+        /// The key.
+        key: Box<[u8]>,
+    },
     /// More logs would be inherited than can be. Nothing was changed.
     TooManyInherited {
         /// So many.
@@ -114,6 +120,12 @@ impl fmt::Display for OpeningError {
             } => write!(
                 f,
                 "there is a segment of log {log_id}, but the directory was laid out for logs {first} to {last}: the IDENTITY file is of an older copy of the directory"
+            ),
+            OpeningError::StrangeKey { key } => write!(
+                f,
+                "the log holds the key \"{}\", which begins with \"{}\" and is nothing that this version writes: an earlier version took it from a client, or a later one wrote it: start that version",
+                key.escape_ascii(),
+                SYSTEM_KEY.escape_ascii()
             ),
             OpeningError::TooManyInherited { logs } => write!(
                 f,
@@ -264,8 +276,18 @@ pub fn change_shards(
     for log_id in layout.own() {
         let segments = survey.logs.get(&log_id).map_or(&[][..], Vec::as_slice);
         files.expect_bytes(segments.iter().map(|segment| segment.file_bytes).sum());
-        let recovered = recover(&mut files.reader(), segments, &mut |_, _| Ok(()))
-            .map_err(OpeningError::Recovery)?;
+        let mut strange = None;
+        let mut look = |part: &PartView<'_>, _| {
+            if is_system(part.key()) && !is_understood(part) {
+                strange.get_or_insert_with(|| part.key().into());
+            }
+            Ok(())
+        };
+        let recovered =
+            recover(&mut files.reader(), segments, &mut look).map_err(OpeningError::Recovery)?;
+        if let Some(key) = strange {
+            return Err(OpeningError::StrangeKey { key });
+        }
         check_term(recovered.history.epoch_max, epoch)?;
         found.push((log_id, recovered));
     }
@@ -401,6 +423,9 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
         false => replay_inheritance(files, inventory, segments, &shard, budget)?,
     };
     memory.carry_time(recovered.time_ms);
+    if let Some(key) = memory.strange_key() {
+        return Err(OpeningError::StrangeKey { key: key.into() });
+    }
     let inherited_epochs = inherited.iter().map(|(log, _)| log.history.epoch_max);
     let epoch_max = recovered.history.epoch_max;
     check_term(inherited_epochs.fold(epoch_max, u32::max), epoch)?;
@@ -459,7 +484,8 @@ struct Replayed {
 }
 
 /// Fills a memory from all inherited logs, of which only the shard's own slots concern it, and then from
-/// all of the shard's log. No snapshot tells of what is inherited.
+/// all of the shard's log; a second time in the same order if versions are kept. No snapshot tells of what
+/// is inherited.
 fn replay_inheritance(
     files: &mut impl SegmentFiles,
     inventory: &Inventory,
@@ -471,9 +497,9 @@ fn replay_inheritance(
     let mut inherited = Vec::new();
     let all_segments = inventory.survey.logs.values().flatten();
     files.expect_bytes(all_segments.map(|segment| segment.file_bytes).sum());
+    let is_own = |part: &PartView<'_>| shard.topology.owner(part.slot()) == shard.shard;
     for log in &inventory.layout.inherited {
         let mut take = replay_into(files, shard.hash_seed, &mut memory);
-        let is_own = |part: &PartView<'_>| shard.topology.owner(part.slot()) == shard.shard;
         let mut take_own = |event: Event<'_>| match &event {
             Event::Part(part, _) if !is_own(part) => Ok(()),
             _ => take(event),
@@ -493,6 +519,20 @@ fn replay_inheritance(
     let recovered =
         replay(&mut files.reader(), segments, &mut take).map_err(OpeningError::Recovery)?;
     drop(take);
+    memory.carry_time(recovered.time_ms);
+    if memory.keeps_versions() {
+        let mut collect = collect_into(shard.hash_seed, &mut memory, is_own);
+        let inherited_logs = match is_planted(Bug::ForgetInheritedVersions) {
+            true => &[][..],
+            false => &inventory.layout.inherited,
+        };
+        for log in inherited_logs {
+            replay_inherited(&mut files.reader(), &inventory.survey, log, &mut collect)?;
+        }
+        replay(&mut files.reader(), segments, &mut collect).map_err(OpeningError::Recovery)?;
+        drop(collect);
+        memory.finish_versions();
+    }
     Ok(Replayed {
         memory,
         recovered,
@@ -568,6 +608,12 @@ pub fn replay_all(
     let recovered = replay(&mut files.reader(), segments, &mut take)?;
     drop(take);
     memory.carry_time(recovered.time_ms);
+    if memory.keeps_versions() {
+        let mut collect = collect_into(hash_seed, &mut memory, |_| true);
+        replay(&mut files.reader(), segments, &mut collect)?;
+        drop(collect);
+        memory.finish_versions();
+    }
     Ok((memory, recovered))
 }
 
@@ -606,11 +652,31 @@ fn replay_behind(
             "tells of records that the log does not hold",
         ))?;
     drop(take);
+    if memory.has_keyspaces() {
+        return Err(SnapshotError::Stranger("does not hold keyspaces"));
+    }
     let ends = recovered.history.segments.iter().map(|segment| segment.end);
     let behind_bytes = ends
         .map(|end| unread_bytes(end.sequence, end.end_offset))
         .sum();
     Ok((memory, recovered, footer.entries, behind_bytes))
+}
+
+/// Takes the parts of a second replay into `memory`, but for those of other shards.
+fn collect_into(
+    hash_seed: u64,
+    memory: &mut Memory,
+    is_own: impl Fn(&PartView<'_>) -> bool,
+) -> impl FnMut(Event<'_>) -> io::Result<()> {
+    let hash = KeyHash::new(hash_seed);
+    move |event| {
+        if let Event::Part(part, place) = event
+            && is_own(&part)
+        {
+            memory.collect(&|key: &[u8]| hash.home_of(key), &part, place);
+        }
+        Ok(())
+    }
 }
 
 /// Takes replayed parts into `memory`.

@@ -15,14 +15,15 @@ use bytes::Bytes;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Medium, Opcode};
 use penstock_net::hello::{ClientHello, ServerHello};
+use penstock_net::keyspace::{Action, begin_list, end_list, push_keyspace};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{FRAME_BYTES_BEFORE_HELLO_MAX, KEY_BYTES_MAX, Limits};
 use penstock_net::receive::Received;
-use penstock_net::refusal::Refusal;
+use penstock_net::refusal::{KeyspaceName, Refusal};
 use penstock_net::reply::{
     BatchReply, REPLY_ITEM_BYTES, ReplyHead, write_error, write_info_reply, write_ping_reply,
 };
-use penstock_net::request::{Request, Version, likely_key};
+use penstock_net::request::{Extra, Request, Verb, Version, likely_key};
 use penstock_net::scan::{ScanEntry, ScanPageWriter, ScanRequest, ScanValue};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
@@ -30,17 +31,23 @@ use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig, Damaged};
 use penstock_storage::index::{Cursor, Home, PackedPlace};
 use penstock_storage::io::{Block, Blocks, Completion, FileId, Io, IoFailure, IoToken};
-use penstock_storage::log::{LOG_TOKEN_BIT, Lsn, Place, Poisoned};
+use penstock_storage::keyspace::{
+    KEYSPACES_MAX, SETTINGS_BYTES, Settings, is_system, keyspace_key,
+};
+use penstock_storage::log::{LOG_TOKEN_BIT, Lsn, Place, Poisoned, Purpose, Room};
 use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::record::PartView;
 use penstock_storage::recovery::Corruption;
 use penstock_storage::scrub::SCRUB_TOKEN_BIT;
 use penstock_storage::snapshot::SnapshotName;
 use penstock_storage::store::{
-    AdmitError, Found, LOOK_AHEAD, SLOTS, Store, Usage, aligned_span, part_read,
+    AdmitError, Found, LOOK_AHEAD, PARTITIONS, SLOTS, Store, Usage, aligned_span, part_read,
 };
 
 use crate::answers::{Answers, Asked, Statuses};
+use crate::execute::past::in_block;
 use crate::execute::{Cold, Context, KeyHash, Ran, Undo, look, run};
+use crate::keyspaces::{Change, Done, Keyspaces, from_wire, to_wire};
 use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId,
 };
@@ -255,6 +262,8 @@ pub struct Counters {
     pub frames_refused: Statuses,
     /// Items of batches and mail that were answered at once: no read was needed.
     pub at_once: u64,
+    /// Changes of keyspaces that this shard decided.
+    pub keyspace_changes: u64,
     /// PING frames.
     pub pings: u64,
     /// Frames and items that were refused.
@@ -319,6 +328,9 @@ pub struct Shard<P: Blocks> {
     /// nothing else that writes may pass them.
     postponed: VecDeque<Parked>,
     peers: Vec<Peer>,
+    keyspaces: Keyspaces,
+    /// The partitions of its slots.
+    partitions: Vec<usize>,
     spares_requested: usize,
     /// Files of released segments that reads under way still refer to.
     leaving: Vec<FileId>,
@@ -370,6 +382,12 @@ impl<P: Blocks> Shard<P> {
             order: Order::new(config.hash_seed),
             postponed: VecDeque::new(),
             peers,
+            keyspaces: Keyspaces::default(),
+            partitions: (0..PARTITIONS)
+                .zip((0..SLOTS).step_by(usize::from(SLOTS) / PARTITIONS))
+                .filter(|&(_, slot)| config.topology.owner(slot) == config.shard)
+                .map(|(partition, _)| partition)
+                .collect(),
             spares_requested: 0,
             leaving: Vec::new(),
             has_told_taken_over: false,
@@ -441,6 +459,17 @@ impl<P: Blocks> Shard<P> {
             Event::Completed(completion) => self.completed(now, completion, outbox),
             Event::Mail(Mail::Requests(mail)) => self.execute_mail(now, &mail),
             Event::Mail(Mail::Replies(mail)) => self.deliver_mail(&mail, outbox),
+            Event::Mail(Mail::Keyspaces(mail)) => {
+                self.keyspaces
+                    .hear(&mut self.store, &self.partitions, &mail);
+            }
+            Event::Mail(Mail::KeyspaceDone {
+                from: _,
+                revision,
+                is_full,
+            }) => {
+                self.keyspace_done(Done { revision, is_full }, outbox);
+            }
             Event::Spare {
                 file,
                 salt,
@@ -507,8 +536,9 @@ impl<P: Blocks> Shard<P> {
         self.store.observe(now.us, now.unix_ms);
         self.stages.event(now.us);
         let level = level.max(self.config.level_min);
-        let is_key = (1..=KEY_BYTES_MAX).contains(&key.len());
+        let is_key = (1..=KEY_BYTES_MAX).contains(&key.len()) && !is_system(key);
         let slot = slot_of(key);
+        let level = level.max(least_level(&self.store, slot, key));
         if !is_key
             || level == AckLevel::Replica
             || self.config.topology.owner(slot) != self.config.shard
@@ -595,7 +625,8 @@ impl<P: Blocks> Shard<P> {
         let waits = !self.postponed.is_empty()
             || !self.paused.is_empty()
             || self.parking.has_unissued()
-            || self.scanning.has_unissued();
+            || self.scanning.has_unissued()
+            || self.keyspaces.has_work();
         let retry = ((self.has_progress && waits) || self.scanning.has_ready()).then_some(now.us);
         let snapshot = self.snapshots.deadline_us(now, &self.store);
         [log, sweep, cleaning, scrub, retry, snapshot]
@@ -899,6 +930,7 @@ impl<P: Blocks> Shard<P> {
                 level,
                 deadline_us,
                 came_us,
+                brought: None,
             };
             match self.operation(now, Origin::Here, operation, item, &mut out) {
                 Step::Answered(lsn) => {
@@ -961,7 +993,7 @@ impl<P: Blocks> Shard<P> {
         &mut self,
         now: Now,
         origin: Origin,
-        operation: Operation,
+        operation: Operation<'_>,
         item: &[u8],
         out: &mut Vec<u8>,
     ) -> Step {
@@ -987,7 +1019,11 @@ impl<P: Blocks> Shard<P> {
             }
         };
         let asked = Asked::of(request.verb);
-        let slot = slot_of(request.key);
+        let slot = match request.verb {
+            // One shard decides about keyspaces.
+            Verb::Keyspace => 0,
+            _ => slot_of(request.key),
+        };
         if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
             return self.refuse_item(asked, &operation, status, &message, out);
         }
@@ -1003,18 +1039,34 @@ impl<P: Blocks> Shard<P> {
             if let Found::Cold(place) = self.store.find(slot, hash, request.key)
                 && !self.parking.is_full()
             {
-                self.parking.fetch(Cold { slot, hash, place });
+                self.parking.fetch(Cold {
+                    slot,
+                    hash,
+                    place,
+                    sequence: None,
+                });
             }
             return self.park(cold, origin, operation, slot, item, out);
         }
-        let context = Context {
+        if let Extra::Keyspace(action) = request.extra {
+            return self.keyspace(origin, operation, request.key, action, out);
+        }
+        let mut context = Context {
             now_us: now.us,
             hash: &self.hash,
             slot,
             item: address.item,
             level,
             memory_max: self.config.memory_max,
+            ttl_ms: 0,
+            brought: operation.brought,
         };
+        if !self.store.keyspaces().is_empty()
+            && let Err(refusal) = obey(&self.store, &request, &mut context)
+        {
+            return self.refuse_item(asked, &operation, refusal.status(), &refusal, out);
+        }
+        let level = context.level;
         let ran = run(&mut self.store, context, &request, &mut self.undo, out);
         match ran {
             Ran::Answered { gate, status } => {
@@ -1064,6 +1116,148 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
+    /// Takes a change of a keyspace in, or tells all of them. This shard decides.
+    #[cold]
+    fn keyspace(
+        &mut self,
+        origin: Origin,
+        operation: Operation<'_>,
+        prefix: &[u8],
+        action: Action,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let Operation { address, level, .. } = operation;
+        let head = |status| ReplyHead::new(status, address.item, level, Version::default());
+        let no =
+            |counters: &mut Counters, out: &mut Vec<u8>, status, message: &dyn fmt::Display| {
+                counters.answers.add(Asked::Keyspace, status);
+                head(status).write_message(out, message);
+                Step::Answered(Lsn(0))
+            };
+        if self.keyspaces.is_changing() && action != Action::List {
+            self.counters.refused += 1;
+            return no(
+                &mut self.counters,
+                out,
+                Status::Busy,
+                &"another keyspace is being changed",
+            );
+        }
+        let known = self.store.keyspaces().newest(prefix).copied();
+        let exists = known.filter(|settings| !settings.is_dropped);
+        let name = KeyspaceName::new(prefix);
+        // Of no earlier run, and behind all that was heard of in this one.
+        let revision = known
+            .map_or(0, |known| known.revision + 1)
+            .max(u64::from(self.store.epoch()) << 32);
+        let settings = match (action, exists) {
+            (Action::List, _) => {
+                let from = out.len();
+                out.resize(from + REPLY_ITEM_BYTES, 0);
+                let list = begin_list(out);
+                let mut count = 0;
+                let there = self.store.keyspaces().iter();
+                for (prefix, settings) in there.filter(|(_, settings)| !settings.is_dropped) {
+                    push_keyspace(out, prefix, settings.revision, &to_wire(settings));
+                    count += 1;
+                }
+                end_list(out, list, count, false);
+                head(Status::Ok).patch(out, from);
+                self.counters.answers.add(Asked::Keyspace, Status::Ok);
+                let lsn = self.store.log().appended();
+                return Step::Answered(self.gate(level, lsn));
+            }
+            (Action::Create(_), Some(_)) => {
+                return no(
+                    &mut self.counters,
+                    out,
+                    Status::Exists,
+                    &format_args!("keyspace {name:?} exists"),
+                );
+            }
+            (Action::Drop, None) => {
+                let message = format_args!("keyspace {name:?} does not exist");
+                return no(&mut self.counters, out, Status::NotFound, &message);
+            }
+            (Action::Create(settings) | Action::Set(settings), _) => from_wire(&settings, revision),
+            (Action::Drop, Some(settings)) => Settings {
+                is_dropped: true,
+                revision,
+                ..settings
+            },
+        };
+        let key_bytes = keyspace_key(u32::MAX, prefix).len();
+        let room = self
+            .store
+            .room(Purpose::Keep, key_bytes, SETTINGS_BYTES, false);
+        if room == Room::Full {
+            self.counters.refused += 1;
+            let message = "the disk is full: no segment can be made ready for new records";
+            return no(&mut self.counters, out, Status::Full, &message);
+        }
+        if self.store.hear(prefix, settings).is_err() {
+            self.counters.refused += 1;
+            let message = format_args!(
+                "{KEYSPACES_MAX} prefixes have settings or had some, which is the limit: keyspace {name:?} cannot be made"
+            );
+            return no(&mut self.counters, out, Status::Full, &message);
+        }
+        self.counters.keyspace_changes += 1;
+        let change = Change {
+            origin,
+            address,
+            level: level.max(AckLevel::Disk),
+            prefix: prefix.into(),
+            settings,
+            left: self.config.topology.shards(),
+        };
+        self.keyspaces
+            .begin(self.config.shard, &self.partitions, change);
+        Step::Later
+    }
+
+    /// A shard has logged a change; the last one, or one that cannot, lets it be answered.
+    fn keyspace_done(&mut self, done: Done, outbox: &mut Outbox<P::Block>) {
+        let Some(change) = self.keyspaces.done(done) else {
+            return;
+        };
+        let Done { revision, is_full } = done;
+        if is_full {
+            self.counters.answers.add(Asked::Keyspace, Status::Full);
+            let name = KeyspaceName::new(&change.prefix);
+            let message = format_args!(
+                "the disk is full: keyspace {name:?} is changed in a part of its partitions, and in the others as soon as there is room"
+            );
+            let mut out = Vec::new();
+            let item = change.address.item;
+            ReplyHead::new(Status::Full, item, change.level, Version::default())
+                .write_message(&mut out, &message);
+            self.answer_detached(change.origin, change.address, Lsn(0), &out, outbox);
+            return;
+        }
+        self.counters.answers.add(Asked::Keyspace, Status::Ok);
+        let head = ReplyHead::new(
+            Status::Ok,
+            change.address.item,
+            change.level,
+            Version::default(),
+        );
+        let mut out = vec![0; REPLY_ITEM_BYTES];
+        let list = begin_list(&mut out);
+        let is_there = !change.settings.is_dropped;
+        if is_there {
+            push_keyspace(
+                &mut out,
+                &change.prefix,
+                revision,
+                &to_wire(&change.settings),
+            );
+        }
+        end_list(&mut out, list, u32::from(is_there), false);
+        head.patch(&mut out, 0);
+        self.answer_detached(change.origin, change.address, Lsn(0), &out, outbox);
+    }
+
     /// What the reply must wait for at this level, after asking the log for it.
     #[inline]
     fn gate(&mut self, level: AckLevel, lsn: Lsn) -> Lsn {
@@ -1084,7 +1278,7 @@ impl<P: Blocks> Shard<P> {
         &mut self,
         cold: Cold,
         origin: Origin,
-        operation: Operation,
+        operation: Operation<'_>,
         slot: u16,
         item: &[u8],
         out: &mut Vec<u8>,
@@ -1136,7 +1330,7 @@ impl<P: Blocks> Shard<P> {
         &mut self,
         origin: Origin,
         owner: u16,
-        operation: Operation,
+        operation: Operation<'_>,
         slot: u16,
         item: &[u8],
         out: &mut Vec<u8>,
@@ -1177,7 +1371,13 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Runs an operation that was taken out of its frame and answers it by itself.
-    fn run_detached(&mut self, now: Now, parked: Parked, outbox: &mut Outbox<P::Block>) {
+    fn run_detached(
+        &mut self,
+        now: Now,
+        parked: Parked,
+        brought: Option<(Place, &[u8])>,
+        outbox: &mut Outbox<P::Block>,
+    ) {
         let operation = Operation {
             address: parked.address,
             level: parked.level,
@@ -1186,6 +1386,7 @@ impl<P: Blocks> Shard<P> {
                 false => parked.deadline_us,
             },
             came_us: parked.came_us,
+            brought,
         };
         let mut out = std::mem::take(&mut self.scratch);
         out.clear();
@@ -1280,7 +1481,7 @@ impl<P: Blocks> Shard<P> {
         &mut self,
         now: Now,
         origin: Origin,
-        operation: Operation,
+        operation: Operation<'_>,
         item: &[u8],
         out: &mut Vec<u8>,
     ) -> Step {
@@ -1580,6 +1781,7 @@ impl<P: Blocks> Shard<P> {
                     level: request.level,
                     deadline_us: request.deadline_us,
                     came_us: request.came_us,
+                    brought: None,
                 };
                 let mut out = std::mem::take(&mut self.scratch);
                 out.clear();
@@ -1661,6 +1863,8 @@ impl<P: Blocks> Shard<P> {
                 return;
             }
             if self.store.log().durable() > before {
+                // Who waits for a version to be in a file runs before the turn ends.
+                self.store.settle_young();
                 self.release(outbox);
             }
             return;
@@ -1680,15 +1884,17 @@ impl<P: Blocks> Shard<P> {
         let token = completion.token;
         let brought = self.parking.again(token);
         let read = bytes_read(&completion, brought);
-        let mut admitted = if brought.is_none() {
+        let (again, bad);
+        let (bytes, bad) = if brought.is_none() {
             let bad = read.err().map(|failure| (0, failure));
-            self.admit_read(token, read.unwrap_or_default(), bad.as_slice())
+            (read.unwrap_or_default(), Vec::from_iter(bad))
         } else if self.parking.add_block(token, read) {
-            let (bytes, bad) = self.parking.take_again(token);
-            self.admit_read(token, &bytes, &bad)
+            (again, bad) = self.parking.take_again(token);
+            (&again[..], bad)
         } else {
             return;
         };
+        let mut admitted = self.admit_read(token, bytes, &bad);
         let has_failed = admitted.iter().any(Result::is_err);
         if has_failed && brought.is_none() && !is_planted(Bug::ReadOnce) {
             self.counters.reads_retried += 1;
@@ -1705,33 +1911,37 @@ impl<P: Blocks> Shard<P> {
         // those that find no room go to its front, in their order.
         let mut kept = 0;
         for (number, parked) in waiters {
-            if let Err((status, message)) = &admitted[number] {
-                let asked = self.asked_by(&parked.item);
-                self.counters.answers.add(asked, *status);
-                self.stages.queued(now.us, parked.came_us, 1);
-                let mut out = Vec::new();
-                ReplyHead::new(
-                    *status,
-                    parked.address.item,
-                    parked.level,
-                    Version::default(),
-                )
-                .write_message(&mut out, message);
-                self.answer_detached(parked.origin, parked.address, Lsn(0), &out, outbox);
-            } else if kept == 0 {
-                let before = self.postponed.len();
-                self.run_detached(now, parked, outbox);
-                if self.postponed.len() > before {
-                    self.postponed.rotate_right(1);
-                    kept = 1;
+            match &mut admitted[number] {
+                Err((status, message)) => {
+                    let asked = self.asked_by(&parked.item);
+                    self.counters.answers.add(asked, *status);
+                    self.stages.queued(now.us, parked.came_us, 1);
+                    let mut out = Vec::new();
+                    ReplyHead::new(
+                        *status,
+                        parked.address.item,
+                        parked.level,
+                        Version::default(),
+                    )
+                    .write_message(&mut out, message);
+                    self.answer_detached(parked.origin, parked.address, Lsn(0), &out, outbox);
                 }
-                if std::mem::replace(&mut admitted[number], Ok(false)) == Ok(true) {
-                    let Cold { slot, hash, .. } = colds[number];
-                    self.store.forget_use((slot, hash));
+                Ok(admitted) if kept == 0 => {
+                    let before = self.postponed.len();
+                    self.run_detached(now, parked, Some((admitted.place, bytes)), outbox);
+                    if self.postponed.len() > before {
+                        self.postponed.rotate_right(1);
+                        kept = 1;
+                    }
+                    if std::mem::take(&mut admitted.is_new) {
+                        let Cold { slot, hash, .. } = colds[number];
+                        self.store.forget_use((slot, hash));
+                    }
                 }
-            } else {
-                self.postponed.insert(kept, parked);
-                kept += 1;
+                Ok(_) => {
+                    self.postponed.insert(kept, parked);
+                    kept += 1;
+                }
             }
         }
     }
@@ -1743,16 +1953,33 @@ impl<P: Blocks> Shard<P> {
         token: IoToken,
         bytes: &[u8],
         bad: &[(usize, IoFailure)],
-    ) -> Vec<Result<bool, (Status, String)>> {
+    ) -> Vec<Result<Admitted, (Status, String)>> {
         let (store, key_hash) = (&mut self.store, &self.hash);
-        let admit = |&Cold { slot, hash, place }: &Cold| {
+        let admit = |&Cold {
+                         slot,
+                         hash,
+                         place,
+                         sequence,
+                     }: &Cold| {
             let (_, len) = aligned_span(place);
             if let Some((_, failure)) = bad.iter().find(|(start, _)| *start < len as usize) {
                 return Err((Status::Io, not_read(place, *failure)));
             }
-            store
-                .admit((slot, hash), place, bytes, |key| key_hash.home_of(key))
-                .map(|()| true)
+            let admitted = match sequence {
+                None => store.admit((slot, hash), place, bytes, |key| key_hash.home_of(key)),
+                // A version of the past stays out of the cache.
+                Some(sequence) => bytes
+                    .get(in_block(place)..)
+                    .and_then(|bytes| PartView::read(bytes).ok())
+                    .filter(|part| {
+                        part.sequence() == sequence && key_hash.home_of(part.key()) == (slot, hash)
+                    })
+                    .map(|_| ())
+                    .ok_or(AdmitError::Corrupt),
+            };
+            let is_new = sequence.is_none();
+            admitted
+                .map(|()| Admitted { place, is_new })
                 .map_err(|AdmitError::Corrupt| (Status::Corrupt, not_written(place)))
         };
         self.parking.colds(token).iter().map(admit).collect()
@@ -1787,7 +2014,7 @@ impl<P: Blocks> Shard<P> {
                     break;
                 };
                 let before = self.postponed.len();
-                self.run_detached(now, parked, outbox);
+                self.run_detached(now, parked, None, outbox);
                 if self.postponed.len() > before {
                     // Still no room: what was postponed first goes first the next time.
                     self.postponed.rotate_right(1);
@@ -1825,6 +2052,18 @@ impl<P: Blocks> Shard<P> {
             self.scanning.issued();
         }
         self.mind_memory(waits_for_memory);
+        if !self.is_stopping {
+            let shards = (self.config.shard, self.config.topology.shards());
+            self.keyspaces
+                .begin_once(&self.store, shards, &self.partitions);
+            let own = self
+                .keyspaces
+                .turn(now.us, self.config.shard, &mut self.store);
+            self.has_progress |= self.keyspaces.may_go_on();
+            if let Some(done) = own {
+                self.keyspace_done(done, outbox);
+            }
+        }
         self.clean(now, outbox);
         if self.store.is_inheriting() {
             self.take_over(outbox);
@@ -1955,6 +2194,7 @@ impl<P: Blocks> Shard<P> {
     }
 
     fn send_mail(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+        outbox.mail.append(&mut self.keyspaces.take_mail());
         let durable = self.store.log().durable();
         let from = self.config.shard;
         for (to, peer) in (0u16..).zip(&mut self.peers) {
@@ -2042,12 +2282,14 @@ impl<P: Blocks> Shard<P> {
 
 /// Whom an item answers, how durable, and until when.
 #[derive(Clone, Copy)]
-struct Operation {
+struct Operation<'a> {
     address: ReplyAddress,
     level: AckLevel,
     deadline_us: u64,
     /// When its request arrived, in microseconds of the node's clock.
     came_us: u64,
+    /// The read that it waited for.
+    brought: Option<(Place, &'a [u8])>,
 }
 
 enum Step {
@@ -2097,6 +2339,49 @@ fn not_written(place: Place) -> String {
         "{:08}.seg at offset {offset} does not hold what was written",
         file.0
     )
+}
+
+/// A key that a read brought.
+struct Admitted {
+    place: Place,
+    /// It came into the cache, where nobody has used it yet.
+    is_new: bool,
+}
+
+/// Holds an operation to the settings of its keyspaces.
+#[cold]
+fn obey<P: Blocks>(
+    store: &Store<P>,
+    request: &Request<'_>,
+    context: &mut Context<'_>,
+) -> Result<(), Refusal> {
+    for key in [Some(request.key), request.second_key]
+        .into_iter()
+        .flatten()
+    {
+        context.level = context.level.max(least_level(store, context.slot, key));
+    }
+    if let Some((prefix, settings)) = store.keyspaces().of(context.slot, request.key) {
+        context.ttl_ms = settings.ttl_ms;
+        let max = settings.value_bytes_max;
+        if max > 0 && request.value.len() > max as usize {
+            return Err(Refusal::KeyspaceValueLength {
+                len: request.value.len(),
+                max,
+                keyspace: KeyspaceName::new(prefix),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The least level that the keyspace of a key has.
+#[inline]
+fn least_level<P: Blocks>(store: &Store<P>, slot: u16, key: &[u8]) -> AckLevel {
+    match store.keyspaces().of(slot, key) {
+        Some((_, settings)) => AckLevel::from_code(settings.level_min).unwrap_or_default(),
+        None => AckLevel::None,
+    }
 }
 
 fn detached(origin: Origin, request: &MailedRequest, item: &[u8]) -> Parked {

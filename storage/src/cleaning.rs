@@ -25,10 +25,12 @@ use crate::contents::SealedSegment;
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind};
 use crate::index::{Candidate, FILES_MAX, Home, PackedPlace};
 use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoToken};
-use crate::log::{Lsn, Place, Purpose, Room};
+use crate::keyspace::{Replaced, is_system};
+use crate::log::{Lsn, Moved, Place, Purpose, Room};
 use crate::planted::{Bug, is_planted};
-use crate::record::{PartKind, PartView, part_bytes};
-use crate::store::{Store, place_of, point_to};
+use crate::record::{PartKind, PartView, SUCCESSOR_BYTES, part_bytes};
+use crate::store::{Store, Version, place_of, point_to};
+use crate::versions::KeyId;
 
 /// Tokens of reads for cleaning have this bit; those of other reads and of the log do not.
 pub const CLEAN_TOKEN_BIT: u64 = 1 << 61;
@@ -121,6 +123,16 @@ impl Live {
         *parts = parts
             .checked_sub(u64::from(place.bytes))
             .expect("what the index points to was counted");
+    }
+
+    /// The settings of a keyspace stand elsewhere from now on.
+    pub(crate) fn replaces(&mut self, replaced: Replaced) {
+        if let Some(place) = replaced.gained {
+            self.gains(place);
+        }
+        if let Some(place) = replaced.lost {
+            self.loses(place);
+        }
     }
 
     /// A durable deletion stands there.
@@ -235,6 +247,9 @@ struct Move {
     slot: u16,
     hash: u32,
     sequence: u64,
+    /// Of its entries among the kept versions.
+    id: KeyId,
+    was: PartKind,
     kind: PartKind,
     from: Place,
     to: Place,
@@ -249,6 +264,10 @@ pub enum Fate {
     Expired,
     /// It must be there again, as this.
     Copied(PartKind),
+    /// It is superseded by this version and kept.
+    Kept(Version),
+    /// It is a deletion, the newest version of its key, and kept.
+    KeptDeletion,
 }
 
 /// Bytes read at a time: what fits in a standard frame block.
@@ -519,12 +538,22 @@ impl<P: Blocks> Store<P> {
         hash_of: &impl Fn(&[u8]) -> u32,
     ) -> Fate {
         let hash = hash_of(part.key());
+        // The index points to what an earlier version took from a client.
+        if is_system(part.key()) && self.pointer_to(part.slot(), hash, place).is_none() {
+            return match self.keyspaces.is_at(part, place) {
+                true => Fate::Copied(PartKind::Put),
+                false => Fate::Dead,
+            };
+        }
         match part.kind() {
             PartKind::Put => {
                 if self.pointer_to(part.slot(), hash, place).is_none() {
-                    return Fate::Dead;
+                    return match self.successor_of(part, place, hash) {
+                        Some(version) if !is_planted(Bug::DropKeptVersion) => Fate::Kept(version),
+                        _ => Fate::Dead,
+                    };
                 }
-                if !self.is_expired(part.expiry_ms()) {
+                if !self.is_expired(part.expiry_ms()) || self.keeps_expired(part) {
                     return Fate::Copied(PartKind::Put);
                 }
                 // An older value of the key, perhaps without an expiry, must not come back.
@@ -548,12 +577,115 @@ impl<P: Blocks> Store<P> {
                     }
                     _ => false,
                 });
+                if let Some(successor) = self.successor_of(part, place, hash) {
+                    return Fate::Kept(successor);
+                }
+                if self.is_kept_deletion(part, place, hash) {
+                    return Fate::KeptDeletion;
+                }
+                let id = KeyId::new(part.slot(), hash, part.key());
+                let known = self.versions.get(id, part.sequence());
+                if known.is_some_and(|(_, version)| version.place != place) {
+                    // An earlier run copied it already, and the copy is what is kept.
+                    return Fate::Dead;
+                }
+                // What is older must not seem to be what the next version superseded.
+                let is_over = is_over && self.keyspaces.rule(part.slot(), part.key()).is_none();
                 if is_oldest || is_over || is_planted(Bug::DropTombstone) {
                     Fate::Dead
                 } else {
                     Fate::Copied(PartKind::Tombstone)
                 }
             }
+        }
+    }
+
+    /// The version that superseded the one at this place, if that is kept.
+    fn successor_of(&self, part: &PartView<'_>, place: Place, hash: u32) -> Option<Version> {
+        if self.versions.is_empty() {
+            return None;
+        }
+        let rule = self.keyspaces.rule(part.slot(), part.key())?;
+        let id = KeyId::new(part.slot(), hash, part.key());
+        let (_, version) = self.versions.get(id, part.sequence())?;
+        if version.place != place {
+            return None;
+        }
+        let now_ms = self.time_ms();
+        let newer = self.versions.successor(id, rule, now_ms, part.sequence())?;
+        Some(newer.version)
+    }
+
+    /// Whether the deletion at this place is the newest version of its key and something before it is
+    /// kept.
+    fn is_kept_deletion(&self, part: &PartView<'_>, place: Place, hash: u32) -> bool {
+        let id = KeyId::new(part.slot(), hash, part.key());
+        let rule = self.keyspaces.rule(part.slot(), part.key());
+        let known = self.versions.get(id, part.sequence());
+        let newest = self.versions.newest(id);
+        let is_newest = newest.is_some_and(|it| it.version.sequence == part.sequence());
+        let (Some(rule), Some((_, version))) = (rule, known) else {
+            return false;
+        };
+        let (now_ms, sequence) = (self.time_ms(), part.sequence());
+        is_newest
+            && version.place == place
+            && self.versions.needs_deletion(id, rule, now_ms, sequence)
+    }
+
+    /// Whether a value that has expired and is the newest of its key is kept for its time.
+    fn keeps_expired(&self, part: &PartView<'_>) -> bool {
+        let rule = self.keyspaces.rule(part.slot(), part.key());
+        // What had expired when it was written took the place of the one before it then.
+        let ended_ms = part.expiry_ms().unwrap_or(0).max(part.time_ms());
+        rule.is_some_and(|rule| rule.keeps_ended(ended_ms, self.time_ms()))
+    }
+
+    /// Takes out what goes with a part of this fate: its own entry, and those of older versions, of which
+    /// none is kept either. At most `left`, which falls; whether all of it is out.
+    fn let_go(
+        &mut self,
+        part: &PartView<'_>,
+        place: Place,
+        hash: u32,
+        fate: Fate,
+        left: &mut usize,
+    ) -> bool {
+        if self.versions.is_empty() {
+            return true;
+        }
+        let id = KeyId::new(part.slot(), hash, part.key());
+        let through = match fate {
+            Fate::Dead | Fate::Expired => {
+                let known = self.versions.get(id, part.sequence());
+                if known.is_none_or(|(_, version)| version.place != place) {
+                    return true;
+                }
+                part.sequence()
+            }
+            // Its own entry goes when the deletion that takes its place is durable.
+            Fate::Copied(PartKind::Tombstone) if part.kind() == PartKind::Put => {
+                part.sequence() - 1
+            }
+            _ => return true,
+        };
+        let live = &mut self.live;
+        self.versions
+            .remove_through(id, through, left, |place| live.loses(place))
+    }
+
+    /// The part of a version stands elsewhere now.
+    fn moved_version(&mut self, moved: &Move) {
+        let Move {
+            id,
+            sequence,
+            from,
+            to,
+            ..
+        } = *moved;
+        if !self.versions.is_empty() && self.versions.moved(id, sequence, from, to) == Some(true) {
+            self.live.loses(from);
+            self.live.gains(to);
         }
     }
 
@@ -597,9 +729,27 @@ impl<P: Blocks> Store<P> {
             }
             self.cleaner.moves.pop_front();
             match moved.kind {
-                PartKind::Tombstone => {
-                    // Of a value that had expired, unless the key has changed since.
+                PartKind::Tombstone if moved.was == PartKind::Put => {
+                    // Of a value that had expired, unless the key has changed since. Nothing of it
+                    // is kept.
                     self.forget(moved.slot, moved.hash, moved.from);
+                    let live = &mut self.live;
+                    if !self.versions.is_empty() {
+                        // Older ones went before the copy was made.
+                        let mut left = usize::MAX;
+                        self.versions.remove_through(
+                            moved.id,
+                            moved.sequence,
+                            &mut left,
+                            |place| {
+                                live.loses(place);
+                            },
+                        );
+                    }
+                    self.live.gains_tombstone(moved.to);
+                }
+                PartKind::Tombstone => {
+                    self.moved_version(&moved);
                     self.live.gains_tombstone(moved.to);
                 }
                 PartKind::Put => {
@@ -610,7 +760,11 @@ impl<P: Blocks> Store<P> {
                         point_to(&mut self.index, &mut self.cache, position, home, packed);
                         self.live.loses(moved.from);
                         self.live.gains(moved.to);
+                    } else if self.keyspaces.moved(moved.slot, moved.from, moved.to) {
+                        self.live.loses(moved.from);
+                        self.live.gains(moved.to);
                     }
+                    self.moved_version(&moved);
                 }
             }
         }
@@ -688,12 +842,11 @@ impl<P: Blocks> Store<P> {
             return false;
         };
         let is_used_up = self.log().open_segment_bytes_left() < bytes / 8;
-        let live = self.live.of(file);
-        let gain = bytes.saturating_sub(live.parts);
+        let gain = bytes.saturating_sub(self.live.parts(file));
         // It becomes a sealed segment that the next one, perhaps a short one, must take the rest of;
         // otherwise the last spare would be gone for nothing.
         let is_oldest = self.log().sealed_segments().is_empty();
-        let kept = live.parts + if is_oldest { 0 } else { live.tombstones };
+        let kept = self.copies_bytes(file, is_oldest);
         let fits = kept <= self.log().sure_bytes_of_spare();
         is_used_up && gain >= bytes / 4 && fits && self.log_mut().seal_for_cleaning()
     }
@@ -715,7 +868,9 @@ impl<P: Blocks> Store<P> {
             let live = self.live.of(segment.file);
             total_bytes += segment.file_bytes;
             counting_bytes += live.parts + live.tombstones;
-            tombstone_bytes += live.tombstones;
+            // Deletions that are kept stay wherever they stand.
+            let kept_bytes = self.versions.copies(segment.file).deletion_bytes;
+            tombstone_bytes += live.tombstones.saturating_sub(kept_bytes);
         }
         let segment_bytes = segments.iter().map(|s| s.file_bytes).max().unwrap_or(0);
         let config = self.cleaner.config;
@@ -753,9 +908,8 @@ impl<P: Blocks> Store<P> {
             if segment.file_bytes > credit {
                 continue;
             }
-            let live = self.live.of(segment.file);
             let is_oldest = at == 0 && !self.has_older();
-            let kept = live.parts + if is_oldest { 0 } else { live.tombstones };
+            let kept = self.copies_bytes(segment.file, is_oldest);
             let gain = segment.file_bytes.saturating_sub(kept);
             let is_crowded = is_oldest && tombstone_bytes > total_bytes / 8 && !is_low;
             if kept > sure_bytes {
@@ -778,6 +932,20 @@ impl<P: Blocks> Store<P> {
         (rate, picked)
     }
 
+    /// Bytes that copies of what counts in a file take, at most.
+    fn copies_bytes(&self, file: FileId, is_oldest: bool) -> u64 {
+        let live = self.live.of(file);
+        if self.versions.is_empty() {
+            return live.parts + if is_oldest { 0 } else { live.tombstones };
+        }
+        let kept = self.versions.copies(file);
+        let deletions = match is_oldest {
+            true => kept.deletion_bytes,
+            false => live.tombstones.max(kept.deletion_bytes),
+        };
+        live.parts + deletions + kept.unmarked * SUCCESSOR_BYTES as u64
+    }
+
     /// Whether inherited parts stand before the first segment.
     fn has_older(&self) -> bool {
         self.is_inheriting() && !is_planted(Bug::OwnTombstoneDropped)
@@ -798,7 +966,7 @@ impl<P: Blocks> Store<P> {
         loop {
             if victim.offset >= victim.segment.end.end_offset {
                 let segment = victim.segment;
-                // Before the point of no return: whatever the index points to was copied.
+                // Before the point of no return: whatever counts was copied.
                 if self.live.of(segment.file).parts != self.moving_bytes(segment.file) {
                     self.tell_damaged(victim);
                     return false;
@@ -881,14 +1049,17 @@ impl<P: Blocks> Store<P> {
         }
     }
 
-    /// Bytes of the parts in a file that the index points to and that are copied already.
+    /// Bytes of the parts in a file that count and that are copied already.
     fn moving_bytes(&self, file: FileId) -> u64 {
         let moves = self.cleaner.moves.iter();
         moves
             .filter(|moved| moved.from.file == file)
             .filter(|moved| {
+                let version = self.versions.get(moved.id, moved.sequence);
                 self.pointer_to(moved.slot, moved.hash, moved.from)
                     .is_some()
+                    || version.is_some_and(|(_, it)| it.is_counted && it.place == moved.from)
+                    || self.keyspaces.stands_at(moved.slot, moved.from)
             })
             .map(|moved| u64::from(moved.from.bytes))
             .sum()
@@ -915,13 +1086,27 @@ impl<P: Blocks> Store<P> {
             }
             step.parts -= 1;
             let fate = self.fate(&part, place, victim.is_oldest, hash_of);
+            let hash = hash_of(part.key());
             let is_gone = fate == Fate::Expired || fate == Fate::Copied(PartKind::Tombstone);
-            if is_gone && part.kind() == PartKind::Put && !is_planted(Bug::ExpireWithoutTime) {
+            let expires =
+                is_gone && part.kind() == PartKind::Put && !is_planted(Bug::ExpireWithoutTime);
+            // A start in an earlier time would take the version before it for what the one behind it
+            // superseded.
+            let ends = (is_gone || fate == Fate::Dead)
+                && self
+                    .keyspaces
+                    .rule(part.slot(), part.key())
+                    .is_some_and(|rule| rule.retention_ms > 0)
+                && !is_planted(Bug::EndWithoutTime);
+            if expires || ends {
                 let time_ms = self.time_ms();
                 self.log_mut().carry_time(time_ms);
                 if victim.is_inherited && !is_planted(Bug::InheritedTimeUntold) {
                     self.log_mut().owe_contents();
                 }
+            }
+            if !self.let_go(&part, place, hash, fate, &mut step.parts) {
+                return (at, JudgeEnd::StepDone);
             }
             match fate {
                 Fate::Dead => {
@@ -929,14 +1114,29 @@ impl<P: Blocks> Store<P> {
                         u64::from(part.kind() == PartKind::Tombstone);
                 }
                 Fate::Expired => {
-                    self.forget(part.slot(), hash_of(part.key()), place);
+                    self.forget(part.slot(), hash, place);
                     self.cleaner.counters.expired_dropped += 1;
                 }
                 Fate::Copied(_) if is_planted(Bug::ForgetOneMove) && bytes % 7 == 5 => {}
-                Fate::Copied(kind) => {
-                    let copy_bytes = match kind {
-                        PartKind::Put => bytes,
-                        PartKind::Tombstone => bytes.max(part_bytes(part.key().len(), 0, false, 0)),
+                Fate::Copied(_) | Fate::Kept(_) | Fate::KeptDeletion => {
+                    let (kind, copy_bytes, copy) = match fate {
+                        Fate::KeptDeletion => (part.kind(), bytes, Moved::Deletion),
+                        Fate::Kept(successor) => (
+                            part.kind(),
+                            bytes
+                                + if part.successor().is_none() {
+                                    SUCCESSOR_BYTES
+                                } else {
+                                    0
+                                },
+                            Moved::Superseded(successor),
+                        ),
+                        Fate::Copied(PartKind::Tombstone) => (
+                            PartKind::Tombstone,
+                            bytes.max(part_bytes(part.key().len(), 0, false, 0)),
+                            Moved::As(PartKind::Tombstone),
+                        ),
+                        _ => (PartKind::Put, bytes, Moved::As(PartKind::Put)),
                     };
                     if step.bytes < copy_bytes && step.bytes < STEP_BYTES {
                         return (at, JudgeEnd::StepDone);
@@ -949,15 +1149,18 @@ impl<P: Blocks> Store<P> {
                     if self.log_mut().room(purpose, copy_bytes) != Room::Yes {
                         return (at, JudgeEnd::NoRoom);
                     }
-                    let is_crowded = self.is_crowded(part.slot(), hash_of(part.key()), place);
-                    let (lsn, to) = self.log_mut().append_moved(now_us, &part, kind, is_crowded);
+                    let is_crowded = self.is_crowded(part.slot(), hash, place);
+                    let (lsn, to) = self.log_mut().append_moved(now_us, &part, copy, is_crowded);
                     step.bytes = step.bytes.saturating_sub(copy_bytes);
                     self.cleaner.budget_bytes -= i64::from(to.bytes);
                     self.cleaner.moves.push_back(Move {
                         lsn,
                         slot: part.slot(),
-                        hash: hash_of(part.key()),
+                        hash,
                         sequence: part.sequence(),
+                        // Versions may be kept before the copy is durable, if none are now.
+                        id: KeyId::new(part.slot(), hash, part.key()),
+                        was: part.kind(),
                         kind,
                         from: place,
                         to,

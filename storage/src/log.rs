@@ -26,7 +26,7 @@ use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, I
 use crate::planted::{Bug, is_planted};
 use crate::record::{PARTS_MAX, PartKind, PartView, RecordSpec};
 use crate::segment::{Owner, SEGMENT_BYTES_MAX, SegmentHeader};
-use crate::store::partition_of;
+use crate::store::{Version, partition_of};
 use crate::summary::{SUMMARY_BYTES_MAX, Summary};
 
 /// The ordinal of a record in its log, dense from 1; 0 is before the first.
@@ -57,6 +57,17 @@ impl Place {
             bytes: rounded_bytes(bytes),
         }
     }
+}
+
+/// What a copy that cleaning makes is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// The newest part of its key, as this.
+    As(PartKind),
+    /// A deletion that is kept and the newest version of its key.
+    Deletion,
+    /// A version that this one superseded and that is kept.
+    Superseded(Version),
 }
 
 /// How a frame is made durable.
@@ -544,13 +555,13 @@ impl<P: Blocks> Log<P> {
     }
 
     /// Appends a copy of a part that stands in a sealed segment, as a record of its own with the
-    /// version it has. [`Log::room`] must have said yes to its length for [`Purpose::Clean`]. `kind`
+    /// version it has. [`Log::room`] must have said yes to its length for [`Purpose::Clean`]. `moved`
     /// may make a tombstone of a put that has expired; `is_crowded` as for [`PartView::encode_moved`].
     pub fn append_moved(
         &mut self,
         now_us: u64,
         part: &PartView<'_>,
-        kind: PartKind,
+        moved: Moved,
         is_crowded: bool,
     ) -> (Lsn, Place) {
         let open = self.open.as_mut().expect("room() opened a frame");
@@ -563,7 +574,20 @@ impl<P: Blocks> Log<P> {
         if open.record_count == 0 {
             self.interval_end_us = now_us + self.config.interval_us;
         }
-        let bytes = part.encode_moved(kind, is_crowded, &mut body[open.body_bytes..]);
+        let (kind, bytes) = match moved {
+            Moved::As(kind) => (
+                kind,
+                part.encode_moved(kind, is_crowded, &mut body[open.body_bytes..]),
+            ),
+            Moved::Deletion => (
+                part.kind(),
+                part.encode_deletion(is_crowded, &mut body[open.body_bytes..]),
+            ),
+            Moved::Superseded(successor) => (
+                part.kind(),
+                part.encode_superseded(successor, is_crowded, &mut body[open.body_bytes..]),
+            ),
+        };
         let offset = segment.end_offset + (FRAME_HEADER_BYTES + open.body_bytes) as u64;
         let place = Place::new(segment.file, offset, bytes);
         let is_tombstone = kind == PartKind::Tombstone;

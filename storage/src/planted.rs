@@ -254,6 +254,26 @@ bugs! {
     InheritedTimeUntold = "inherited-time-untold",
     /// A shard has taken over although inherited files are still read.
     TakenOverUnderRead = "taken-over-under-read",
+    // Planted with kept versions.
+
+    /// A start forgets the versions that are kept.
+    ForgetVersions = "forget-versions",
+    /// Of what is kept in inherited logs a start knows nothing.
+    ForgetInheritedVersions = "forget-inherited-versions",
+    /// Cleaning leaves out what is kept of the past.
+    DropKeptVersion = "drop-kept-version",
+    /// A read of the past is answered with the version before the right one.
+    VersionBefore = "version-before",
+    /// A kept version that cleaning moved has no entry any more.
+    MoveForgetsVersion = "move-forgets-version",
+    /// One version less is kept than the keyspace says.
+    KeepOneLess = "keep-one-less",
+    /// A copy of a superseded value may come back as the newest.
+    RevivePast = "revive-past",
+    /// A keyspace that is told to keep more believes to have kept it before.
+    KeepMoreBefore = "keep-more-before",
+    /// What is not kept any longer is left out of the log, and the time by then is not told.
+    EndWithoutTime = "end-without-time",
 }
 
 #[cfg(feature = "planted")]

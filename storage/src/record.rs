@@ -7,6 +7,7 @@
 
 use crate::checksum::crc32;
 use crate::planted::{Bug, is_planted};
+use crate::store::Version;
 
 /// Bytes of a part before its key.
 pub const PART_HEADER_BYTES: usize = 40;
@@ -21,7 +22,15 @@ const FLAG_EXPIRY: u8 = 1;
 const FLAG_EXTENSION: u8 = 2;
 const FLAG_CLEANED: u8 = 4;
 const FLAG_CROWDED: u8 = 8;
-const FLAGS_KNOWN: u8 = FLAG_EXPIRY | FLAG_EXTENSION | FLAG_CLEANED | FLAG_CROWDED;
+const FLAG_SUPERSEDED: u8 = 16;
+const FLAGS_KNOWN: u8 =
+    FLAG_EXPIRY | FLAG_EXTENSION | FLAG_CLEANED | FLAG_CROWDED | FLAG_SUPERSEDED;
+/// The extension item that names the version by which a kept version was superseded.
+const TAG_SUCCESSOR: u16 = 5;
+/// Bytes that a copy of a superseded version may have more than the part.
+pub const SUCCESSOR_BYTES: usize = EXTENSION_HEAD_BYTES + ITEM_HEAD_BYTES + 16;
+const EXTENSION_HEAD_BYTES: usize = 8;
+const ITEM_HEAD_BYTES: usize = 8;
 const TIME_BITS: u32 = 48;
 
 /// What a part says of its key.
@@ -183,6 +192,17 @@ impl RecordSpec<'_> {
     }
 }
 
+/// Makes an encoded part a record of its own that cleaning wrote.
+fn seal_moved(is_crowded: bool, part: &mut [u8]) {
+    part[9] = (part[9] & !FLAG_CROWDED) | FLAG_CLEANED;
+    if is_crowded {
+        part[9] |= FLAG_CROWDED;
+    }
+    part[10] = 1 << 4;
+    let crc = crc32(&part[8..]);
+    part[4..8].copy_from_slice(&crc.to_le_bytes());
+}
+
 #[inline]
 fn put_padded<'a>(into: &'a mut [u8], bytes: &[u8]) -> &'a mut [u8] {
     let (field, rest) = into.split_at_mut(padded(bytes.len()));
@@ -301,6 +321,13 @@ impl<'a> PartView<'a> {
                 encoding,
             });
         }
+        if part.is_superseded() {
+            let is_copy = flags & FLAG_CLEANED != 0;
+            // A value that is never the newest says what took its place.
+            if !is_copy || (kind == PartKind::Put && part.successor().is_none()) {
+                return Err(PartError::Damaged);
+            }
+        }
         Ok(part)
     }
 
@@ -347,13 +374,65 @@ impl<'a> PartView<'a> {
             record.encode_part(0, into)
         };
         let into = &mut into[..len];
-        into[9] = (into[9] & !FLAG_CROWDED) | FLAG_CLEANED;
-        if is_crowded {
-            into[9] |= FLAG_CROWDED;
+        if kind == PartKind::Tombstone {
+            // What was there before and after it may be gone: it tells nothing of the past.
+            into[9] |= FLAG_SUPERSEDED;
         }
-        into[10] = 1 << 4;
-        let crc = crc32(&into[8..]);
-        into[4..8].copy_from_slice(&crc.to_le_bytes());
+        seal_moved(is_crowded, into);
+        len
+    }
+
+    /// Encodes a copy of a deletion that is kept and the newest of its key, as a record of its own, to
+    /// the start of `into`, and returns its size.
+    ///
+    /// # Panics
+    /// If `into` is too short.
+    pub fn encode_deletion(&self, is_crowded: bool, into: &mut [u8]) -> usize {
+        let into = &mut into[..self.bytes.len()];
+        into.copy_from_slice(self.bytes);
+        seal_moved(is_crowded, into);
+        into.len()
+    }
+
+    /// Encodes a copy of a version that is kept and that `successor` superseded, as a record of its own, to the start of
+    /// `into`, and returns its size: at most [`SUCCESSOR_BYTES`] more than the part has.
+    ///
+    /// # Panics
+    /// If `into` is too short.
+    pub fn encode_superseded(
+        &self,
+        successor: Version,
+        is_crowded: bool,
+        into: &mut [u8],
+    ) -> usize {
+        if self.successor().is_some() {
+            let into = &mut into[..self.bytes.len()];
+            into.copy_from_slice(self.bytes);
+            seal_moved(is_crowded, into);
+            return into.len();
+        }
+        let before = self.bytes.len();
+        let area_start = before - self.extension().len();
+        let area_len = self.extension().len().max(EXTENSION_HEAD_BYTES) + ITEM_HEAD_BYTES + 16;
+        let len = area_start + area_len;
+        let into = &mut into[..len];
+        into[..before].copy_from_slice(self.bytes);
+        into[before..].fill(0);
+        let (_, area) = into.split_at_mut(area_start);
+        let items = u16::from_le_bytes([area[2], area[3]]) + 1;
+        area[0..2].copy_from_slice(&low_u32(area_len).to_le_bytes()[..2]);
+        area[2..4].copy_from_slice(&items.to_le_bytes());
+        let item = &mut area[area_len - ITEM_HEAD_BYTES - 16..];
+        item[0..2].copy_from_slice(&TAG_SUCCESSOR.to_le_bytes());
+        item[2..4].copy_from_slice(&16u16.to_le_bytes());
+        item[8..12].copy_from_slice(&successor.epoch.to_le_bytes());
+        item[16..24].copy_from_slice(&successor.sequence.to_le_bytes());
+        into[0..4].copy_from_slice(&low_u32(len).to_le_bytes());
+        into[9] |= FLAG_EXTENSION;
+        if self.kind == PartKind::Put {
+            into[9] |= FLAG_SUPERSEDED;
+        }
+        seal_moved(is_crowded, into);
         len
     }
 
@@ -361,6 +440,37 @@ impl<'a> PartView<'a> {
     #[must_use]
     pub fn is_crowded(&self) -> bool {
         self.bytes[9] & FLAG_CROWDED != 0
+    }
+
+    /// Of a value: a newer version had taken its place when it was copied, so it is never the newest,
+    /// whatever is there. Of a deletion: nobody may say from it what was there before or behind it.
+    #[must_use]
+    pub fn is_superseded(&self) -> bool {
+        self.bytes[9] & FLAG_SUPERSEDED != 0
+    }
+
+    /// The version that took its place, if it tells.
+    #[must_use]
+    pub fn successor(&self) -> Option<Version> {
+        let area = self.extension();
+        let mut items = area.get(EXTENSION_HEAD_BYTES..).unwrap_or_default();
+        while let Some((item, rest)) = items.split_first_chunk::<ITEM_HEAD_BYTES>() {
+            let tag = u16::from_le_bytes([item[0], item[1]]);
+            let len = usize::from(u16::from_le_bytes([item[2], item[3]]));
+            if tag == TAG_SUCCESSOR && len == 16 {
+                return Some(Version {
+                    epoch: read_u32(&rest[0..4]),
+                    sequence: read_u64(&rest[8..16]),
+                });
+            }
+            items = rest.get(padded(len)..).unwrap_or_default();
+        }
+        None
+    }
+
+    fn extension(&self) -> &'a [u8] {
+        let expires = self.bytes[9] & FLAG_EXPIRY != 0;
+        &self.bytes[part_bytes(self.key_len, self.value_len, expires, 0)..]
     }
 
     /// Position of the part in its record.
@@ -580,6 +690,55 @@ mod tests {
                 ..
             })
         ));
+    }
+
+    #[test]
+    fn a_copy_of_a_superseded_value_names_its_successor_and_is_a_record_of_its_own() {
+        let successor = Version {
+            epoch: 7,
+            sequence: 1 << 40,
+        };
+        let area = [
+            24u8, 0, 1, 0, 0, 0, 0, 0, 1, 0, 3, 0, 0, 0, 0, 0, 5, 6, 7, 0, 0, 0, 0, 0,
+        ];
+        for (expiry, extension) in [(None, &[][..]), (Some(5), &[]), (None, &area)] {
+            let bytes = sample(expiry, extension);
+            let part = PartView::read(&bytes).unwrap();
+            assert_eq!((part.is_superseded(), part.successor()), (false, None));
+            let mut copy = vec![0xAA; part.bytes().len() + SUCCESSOR_BYTES];
+            let len = part.encode_superseded(successor, false, &mut copy);
+            let moved = PartView::read(&copy[..len]).unwrap();
+            assert_eq!(
+                (moved.is_superseded(), moved.successor()),
+                (true, Some(successor))
+            );
+            assert_eq!(
+                (moved.key(), moved.value(), moved.expiry_ms(), moved.count()),
+                (part.key(), part.value(), expiry, 1)
+            );
+            let mut again = vec![0xAA; len];
+            let other = Version::default();
+            assert_eq!(moved.encode_superseded(other, false, &mut again), len);
+            assert_eq!(again, copy[..len], "a copy of the copy is the same");
+        }
+    }
+
+    #[test]
+    fn a_superseded_part_that_is_no_copy_or_names_no_successor_is_damage() {
+        let bytes = sample(None, &[]);
+        let first = PartView::read(&bytes).unwrap().bytes().len();
+        for (part, flags, is_good) in [
+            (&bytes[..first], FLAG_SUPERSEDED, false),
+            (&bytes[..first], FLAG_SUPERSEDED | FLAG_CLEANED, false),
+            (&bytes[first..], FLAG_SUPERSEDED, false),
+            (&bytes[first..], FLAG_SUPERSEDED | FLAG_CLEANED, true),
+        ] {
+            let mut part = part.to_vec();
+            part[9] |= flags;
+            let crc = crc32(&part[8..]);
+            part[4..8].copy_from_slice(&crc.to_le_bytes());
+            assert_eq!(PartView::read(&part).is_ok(), is_good, "flags {flags}");
+        }
     }
 
     #[test]

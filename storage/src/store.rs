@@ -19,11 +19,13 @@ use crate::clock::Clock;
 use crate::index::{Candidate, CellId, Cursor, Home, Index, PackedPlace, Position};
 use crate::inheritance::Inheritance;
 use crate::io::{BLOCK_BYTES, Blocks, Io, IoToken};
+use crate::keyspace::{self, Keyspaces, Record, Rule, SETTINGS_BYTES, is_system};
 use crate::log::{Log, Lsn, Place, Purpose, Room};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec, part_bytes};
 use crate::scrub::Scrub;
 use crate::snapshot::{Coverage, CoveredSegment, SnapshotEntry, SnapshotFooter, SnapshotHeader};
+use crate::versions::{Collected, KeptVersion, KeyId, Versions};
 
 /// Contiguous groups of slots; a sequence is dense within one of them.
 pub const PARTITIONS: usize = 256;
@@ -59,6 +61,34 @@ pub enum Found {
     Cold(Place),
 }
 
+/// A point in the history of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// Unix milliseconds.
+    TimeMs(u64),
+    /// The newest version that is not newer than this.
+    Version(Version),
+}
+
+/// What is known of a key as it was, without a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WasAt {
+    /// It had this version. If that is superseded, its part is to be read.
+    Version(KeptVersion),
+    /// It was not there.
+    Missing,
+    /// That is not kept; the oldest version that is, if there is one.
+    NotKept(Option<KeptVersion>),
+}
+
+/// What is kept of a key.
+enum Past {
+    /// The newest version, which was there when versions began to be kept, and nothing before it.
+    Newest(KeptVersion),
+    /// The entries of the key from this one on.
+    Entries(KeyId, Option<KeptVersion>),
+}
+
 /// Why a part that was read is not the one that the index asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmitError {
@@ -82,6 +112,8 @@ pub struct Store<P: Blocks> {
     pub(crate) cleaner: Cleaner<P::Block>,
     pub(crate) scrub: Scrub,
     pub(crate) inheritance: Inheritance,
+    pub(crate) keyspaces: Keyspaces,
+    pub(crate) versions: Versions,
     epoch: u32,
     sequences: Box<Sequences>,
     clock: Clock,
@@ -121,6 +153,8 @@ impl<P: Blocks> Store<P> {
             cleaner: Cleaner::new(),
             scrub: Scrub::default(),
             inheritance: Inheritance::default(),
+            keyspaces: memory.keyspaces,
+            versions: memory.versions,
             epoch,
             sequences: Box::new(sequences),
             clock: Clock::new(memory.time_ms),
@@ -156,6 +190,12 @@ impl<P: Blocks> Store<P> {
         })
     }
 
+    /// The epoch with which this store writes.
+    #[must_use]
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
     /// Whether a cached key has a value for readers: neither deleted nor expired.
     #[inline]
     #[must_use]
@@ -168,6 +208,71 @@ impl<P: Blocks> Store<P> {
     #[must_use]
     pub fn carried_ms(&self) -> u64 {
         self.found_ms.max(self.log.time_ms())
+    }
+
+    /// The settings of keyspaces.
+    #[inline]
+    #[must_use]
+    pub fn keyspaces(&self) -> &Keyspaces {
+        &self.keyspaces
+    }
+
+    /// Hears of settings, which are to be logged in every partition: [`Store::commit_settings`].
+    ///
+    /// # Errors
+    /// [`keyspace::KeyspaceError`].
+    pub fn hear(
+        &mut self,
+        prefix: &[u8],
+        settings: keyspace::Settings,
+    ) -> Result<bool, keyspace::KeyspaceError> {
+        self.keyspaces.hear(prefix, settings)
+    }
+
+    /// Logs the newest settings of `prefix` for the partition of `slot`, under a key of that slot made
+    /// by [`keyspace::keyspace_key`]. They are in force there at once. [`Store::room`] for the key and
+    /// [`SETTINGS_BYTES`] must have said yes.
+    pub fn commit_settings(&mut self, now_us: u64, slot: u16, key: &[u8], prefix: &[u8]) -> Lsn {
+        let version = self.next_version(slot);
+        let time_ms = self.time_ms();
+        let value: [u8; SETTINGS_BYTES] = self.keyspaces.to_log(prefix, partition_of(slot));
+        let part = PartSpec {
+            kind: PartKind::Put,
+            key,
+            value: &value,
+            expiry_ms: None,
+            layout: 0,
+            is_crowded: false,
+        };
+        let record = RecordSpec {
+            slot,
+            epoch: version.epoch,
+            sequence: version.sequence,
+            time_ms,
+            parts: &[part],
+            extension: &[],
+        };
+        let lsn = self.log.append(now_us, &record, &mut self.places);
+        self.cleaner.must_look = true;
+        let record = Record {
+            slot,
+            key,
+            value: &value,
+            version,
+            time_ms,
+        };
+        let replaced = self.keyspaces.take_record(&record, self.places[0]);
+        self.live.replaces(replaced);
+        lsn
+    }
+
+    fn next_version(&mut self, slot: u16) -> Version {
+        let sequence = &mut self.sequences[partition_of(slot)];
+        *sequence += 1;
+        Version {
+            epoch: self.epoch,
+            sequence: *sequence,
+        }
     }
 
     /// The log, to be driven: completions, spares, pumping.
@@ -273,11 +378,23 @@ impl<P: Blocks> Store<P> {
         self.budget
     }
 
+    /// Bytes of memory that cells give way to: of the index, and of kept versions.
+    #[inline]
+    fn fixed_bytes(&self) -> usize {
+        self.index.memory_bytes() + self.versions.memory_bytes()
+    }
+
+    /// What stands beside the cells and gives way to nothing, what leads to them included.
+    #[inline]
+    fn rigid_bytes(&self) -> usize {
+        self.fixed_bytes() + self.cache.table_bytes()
+    }
+
     /// Whether the index may grow for more keys. If not, nothing but deletions mends it.
     #[inline]
     #[must_use]
     pub fn has_room_for_keys(&self) -> bool {
-        self.index.memory_bytes() <= self.budget.index_bytes_max()
+        self.fixed_bytes() <= self.budget.index_bytes_max()
     }
 
     /// Whether the index may take a key of this slot and hash: it may grow, or need not.
@@ -285,6 +402,22 @@ impl<P: Blocks> Store<P> {
     #[must_use]
     pub fn has_room_for_key(&self, (slot, hash): (u16, u32)) -> bool {
         self.has_room_for_keys() || self.index.has_free_entry(slot, hash)
+    }
+
+    /// Whether a change of this key keeps one version more than it lets go: more memory, and more of the
+    /// log that counts, whatever its length is.
+    #[inline]
+    #[must_use]
+    pub fn adds_version(&self, slot: u16, hash: u32, key: &[u8]) -> bool {
+        self.keyspaces.keeps_versions() && self.lengthens_history(slot, hash, key)
+    }
+
+    #[cold]
+    fn lengthens_history(&self, slot: u16, hash: u32, key: &[u8]) -> bool {
+        self.keyspaces.rule(slot, key).is_some_and(|rule| {
+            let id = KeyId::new(slot, hash, key);
+            rule.versions == 0 || !self.versions.has_more_than(id, usize::from(rule.versions))
+        })
     }
 
     /// Whether so many cells are to leave that values must not grow before some have: in the next
@@ -402,12 +535,7 @@ impl<P: Blocks> Store<P> {
     /// of them or none survive a crash. [`Store::room_for`] must have said yes.
     #[inline]
     pub fn commit(&mut self, now_us: u64, slot: u16, cells: &[(u32, CellId)]) -> (Lsn, Version) {
-        let sequence = &mut self.sequences[partition_of(slot)];
-        *sequence += 1;
-        let version = Version {
-            epoch: self.epoch,
-            sequence: *sequence,
-        };
+        let version = self.next_version(slot);
         let time_ms = self.time_ms();
         let record = |parts| RecordSpec {
             slot,
@@ -417,8 +545,12 @@ impl<P: Blocks> Store<P> {
             parts,
             extension: &[],
         };
-        let (cache, index) = (&self.cache, &self.index);
-        let part = |(hash, id)| part_of(cache.cell(id), index.is_crowded(slot, hash));
+        let (cache, index, keyspaces) = (&self.cache, &self.index, &self.keyspaces);
+        let part = |(hash, id)| {
+            let cell = cache.cell(id);
+            let layout = keyspaces.layout(slot, cell.key());
+            part_of(cell, layout, index.is_crowded(slot, hash))
+        };
         let lsn = match *cells {
             // Nearly every commit; eight parts would cost it more to lay out than to encode.
             [cell] => self
@@ -434,6 +566,9 @@ impl<P: Blocks> Store<P> {
             }
         };
         self.cleaner.must_look = true;
+        if self.keyspaces.keeps_versions() {
+            self.keep_versions(lsn, version, time_ms, slot, cells);
+        }
         for (&place, &(hash, id)) in self.places.iter().zip(cells) {
             let cell = self.cache.cell(id);
             let mut packed = PackedPlace::new(place, version.sequence);
@@ -452,6 +587,183 @@ impl<P: Blocks> Store<P> {
             self.cache.set_change(id, version, packed, Some(lsn));
         }
         (lsn, version)
+    }
+
+    /// Notes the versions that a commit wrote, before their cells tell of them. The parts that they
+    /// supersede stay live.
+    #[cold]
+    fn keep_versions(
+        &mut self,
+        lsn: Lsn,
+        version: Version,
+        time_ms: u64,
+        slot: u16,
+        cells: &[(u32, CellId)],
+    ) {
+        for (&place, &(hash, id)) in self.places.iter().zip(cells) {
+            let cell = self.cache.cell(id);
+            let Some(rule) = self.keyspaces.rule(slot, cell.key()) else {
+                continue;
+            };
+            let key = KeyId::new(slot, hash, cell.key());
+            if let Some(old) = cell.place().place() {
+                let before = (self.cache.version(id), old);
+                let written = (slot, hash, before.0.sequence);
+                let mut deletions = self.deletions.iter();
+                let is_deletion = self.versions.supersede(key, rule.number, lsn, before, || {
+                    deletions.any(|&(_, slot, hash, sequence)| (slot, hash, sequence) == written)
+                });
+                match is_deletion {
+                    true => self.live.gains_tombstone(old),
+                    // The commit is about to say that nothing needs it.
+                    false => self.live.gains(old),
+                }
+            }
+            let kept = KeptVersion {
+                version,
+                is_deletion: cell.is_deleted(),
+                time_ms,
+                expiry_ms: cell.expiry_ms().unwrap_or(0),
+                place,
+                is_young: true,
+                is_counted: false,
+                is_marked: false,
+            };
+            self.versions.note(key, rule.number, lsn, &kept);
+            let live = &mut self.live;
+            self.versions
+                .trim(key, rule, time_ms, |place| live.loses(place));
+        }
+    }
+
+    /// What is known without a read of a key as it was then. `current` is its cell, if it has one.
+    #[must_use]
+    pub fn version_at(
+        &self,
+        (slot, hash): (u16, u32),
+        key: &[u8],
+        current: Option<CellId>,
+        at: At,
+    ) -> WasAt {
+        let Some(rule) = self.keyspaces.rule(slot, key) else {
+            return WasAt::NotKept(None);
+        };
+        let Some(past) = self.past_of((slot, hash), key, current, rule) else {
+            return WasAt::NotKept(None);
+        };
+        let is_then = |version: &KeptVersion| match at {
+            // What stood there when versions began to be kept has no time here.
+            At::TimeMs(ms) => {
+                let since_ms = match version.time_ms {
+                    0 => rule.since.time_ms,
+                    _ => 0,
+                };
+                version.time_ms.max(since_ms) <= ms
+            }
+            At::Version(at) => version.version <= at,
+        };
+        let (then, oldest, superseded) = match past {
+            Past::Newest(newest) => (Some(newest).filter(is_then), Some(newest), 0),
+            Past::Entries(_, None) => (None, None, 0),
+            Past::Entries(id, Some(oldest)) => {
+                let from = oldest.version.sequence;
+                let mut then = self.versions.newest_where(id, from, is_then);
+                if is_planted(Bug::VersionBefore) {
+                    let before = then.map_or(0, |then| then.version.sequence);
+                    then = self.versions.newer(id, from, before).next();
+                    then = then.filter(|_| before > 0);
+                }
+                let entries = self.versions.newer(id, from, 0);
+                let superseded = entries.skip(1).take(usize::from(rule.versions)).count();
+                (then, Some(oldest), superseded)
+            }
+        };
+        if let Some(then) = then {
+            return WasAt::Version(then);
+        }
+        // Nothing older was let go if there are fewer than may be, and time let none go.
+        let is_complete = (rule.versions == 0 || superseded < usize::from(rule.versions))
+            && match at {
+                At::TimeMs(ms) => ms >= rule.complete_from_ms(self.time_ms()),
+                At::Version(at) => rule.retention_ms == 0 && at >= rule.since.version,
+            };
+        match is_complete {
+            true => WasAt::Missing,
+            false => WasAt::NotKept(oldest),
+        }
+    }
+
+    /// The versions of a key that are kept and whose sequence is below `before` (0: all), the newest
+    /// first. `None` if its keyspace keeps none.
+    #[must_use]
+    pub fn history(
+        &self,
+        (slot, hash): (u16, u32),
+        key: &[u8],
+        current: Option<CellId>,
+        before: u64,
+    ) -> Option<impl Iterator<Item = KeptVersion>> {
+        let rule = self.keyspaces.rule(slot, key)?;
+        let (newest, entries) = match self.past_of((slot, hash), key, current, rule)? {
+            Past::Newest(newest) => (Some(newest), None),
+            Past::Entries(id, oldest) => (None, oldest.map(|oldest| (id, oldest))),
+        };
+        let entries =
+            entries.map(|(id, oldest)| self.versions.newer(id, oldest.version.sequence, before));
+        let newest = newest.filter(|it| before == 0 || it.version.sequence < before);
+        Some(newest.into_iter().chain(entries.into_iter().flatten()))
+    }
+
+    /// `None` if another key with the same hash has entries here, or took those of this one along.
+    fn past_of(
+        &self,
+        (slot, hash): (u16, u32),
+        key: &[u8],
+        current: Option<CellId>,
+        rule: Rule,
+    ) -> Option<Past> {
+        let id = KeyId::new(slot, hash, key);
+        let newest = self.versions.newest(id);
+        match (current, newest) {
+            (Some(id), newest) => {
+                let (cell, version) = (self.cache.cell(id), self.cache.version(id));
+                if newest.is_some_and(|newest| newest.version > version) {
+                    return None;
+                }
+                let lacks_entry = newest.is_none_or(|newest| newest.version < version);
+                let is_older = version <= rule.since.version;
+                if lacks_entry && !is_older && !cell.is_deleted() {
+                    // It had an entry, which left with those of a key of the same hash.
+                    return None;
+                }
+                // Nothing before it is kept then. A deletion leaves with the last that it ended.
+                if lacks_entry
+                    && is_older
+                    && let Some(place) = cell.place().place()
+                {
+                    return Some(Past::Newest(KeptVersion {
+                        version,
+                        is_deletion: cell.is_deleted(),
+                        time_ms: 0,
+                        expiry_ms: cell.expiry_ms().unwrap_or(0),
+                        place,
+                        is_young: self.cache.lsn(id) > self.log.durable(),
+                        is_counted: false,
+                        is_marked: false,
+                    }));
+                }
+            }
+            // It was deleted while no versions were kept.
+            (None, Some(newest)) if !newest.is_deletion => return None,
+            (None, _) => {}
+        }
+        let oldest = self.versions.oldest_kept(id, rule, self.time_ms());
+        Some(Past::Entries(id, oldest))
+    }
+
+    /// Takes note that more of the log is durable, for those who wait for a version to be in a file.
+    pub fn settle_young(&mut self) {
+        self.versions.settle(self.log.durable());
     }
 
     /// Once in each turn, between two changes: forgets the deletions that are durable by now, and
@@ -494,13 +806,32 @@ impl<P: Blocks> Store<P> {
             true => self.log.appended(),
             false => durable,
         };
-        let rigid = self.index.memory_bytes() + self.cache.table_bytes();
+        let rigid = self.rigid_bytes();
         self.bounds = self.budget.bounds(rigid);
         self.cache.set_budget(self.budget.cells(rigid));
         let kept = self.kept;
         evict(&mut self.index, &mut self.cache, may_leave, kept, home_of);
         let (index, cache) = (&mut self.index, &mut self.cache);
         tidy(index, cache, durable, self.bounds.held, kept, home_of);
+        if !self.versions.is_empty() {
+            self.settle_versions(durable);
+        }
+    }
+
+    #[cold]
+    fn settle_versions(&mut self, durable: Lsn) {
+        self.versions.settle(durable);
+        let now_ms = self.time_ms();
+        let (index, cache, live) = (&self.index, &self.cache, &mut self.live);
+        self.versions.sweep(
+            &self.keyspaces,
+            now_ms,
+            |id, place| {
+                let mut candidates = index.candidates(id.slot(), id.hash());
+                candidates.any(|candidate| place_of(cache, candidate.home) == Some(place))
+            },
+            |place| live.loses(place),
+        );
     }
 
     /// The one aligned read that brings `place` into memory, or `None` if no block is free now.
@@ -615,11 +946,14 @@ impl<P: Blocks> Store<P> {
             cells: self.cache.len(),
             cache_bytes: self.cache.used_bytes(),
             index_bytes: self.index.memory_bytes(),
-            memory_bytes: self.index.memory_bytes() + self.cache.memory_bytes(),
+            memory_bytes: self.fixed_bytes() + self.cache.memory_bytes(),
             memory_bytes_max: match self.budget.memory_bytes_max {
                 usize::MAX => 0,
                 max => max + self.budget.cells_bytes_min,
             },
+            keyspace_bytes: self.keyspaces.memory_bytes(),
+            versions: self.versions.len(),
+            version_bytes: self.versions.memory_bytes(),
         }
     }
 }
@@ -663,6 +997,12 @@ pub struct Usage {
     pub memory_bytes: usize,
     /// Most that they may take; 0 if nothing bounds them together.
     pub memory_bytes_max: usize,
+    /// Bytes of the settings of keyspaces.
+    pub keyspace_bytes: usize,
+    /// Versions that are known in keyspaces that keep them, the newest of each key included.
+    pub versions: usize,
+    /// Bytes of those entries, about.
+    pub version_bytes: usize,
 }
 
 #[inline]
@@ -679,9 +1019,14 @@ pub struct Memory {
     cache: Cache,
     budget: Budget,
     live: Live,
+    keyspaces: Keyspaces,
+    collected: Collected,
+    versions: Versions,
     time_ms: u64,
     /// What is replayed stands behind the position of a snapshot that was taken in.
     is_behind_snapshot: bool,
+    /// A key of the store's own with a record that is not understood.
+    strange: Option<Box<[u8]>>,
 }
 
 impl Memory {
@@ -699,8 +1044,12 @@ impl Memory {
             cache: Cache::new(budget.cache_bytes_max),
             budget,
             live: Live::default(),
+            keyspaces: Keyspaces::default(),
+            collected: Collected::default(),
+            versions: Versions::default(),
             time_ms: 0,
             is_behind_snapshot: false,
+            strange: None,
         }
     }
 
@@ -726,6 +1075,9 @@ impl Memory {
         }
         Memory {
             live,
+            keyspaces: Keyspaces::default(),
+            collected: Collected::default(),
+            versions: Versions::default(),
             time_ms: footer.time_ms,
             is_behind_snapshot: true,
             ..Memory::within(budget)
@@ -799,6 +1151,17 @@ impl Memory {
         mut key_at: impl FnMut(Place, &mut dyn FnMut(&PartView<'_>)) -> Result<(), E>,
     ) -> Result<(), E> {
         self.time_ms = self.time_ms.max(part.time_ms());
+        if is_system(part.key()) {
+            if !keyspace::is_understood(part) {
+                self.strange.get_or_insert_with(|| part.key().into());
+            }
+            self.live.replaces(self.keyspaces.take(part, place));
+            return Ok(());
+        }
+        if part.is_superseded() && part.kind() == PartKind::Put && !is_planted(Bug::RevivePast) {
+            // Something newer was there, and may be gone since.
+            return Ok(());
+        }
         let new = Version {
             epoch: part.epoch(),
             sequence: part.sequence(),
@@ -808,21 +1171,19 @@ impl Memory {
             false => part.expiry_ms(),
         };
         // Before anything is looked up: what is held may leave here.
-        let rigid = self.index.memory_bytes() + self.cache.table_bytes();
-        self.cache.set_budget(self.budget.cells(rigid));
-        let (index, cache, durable) = (&mut self.index, &mut self.cache, Lsn::default());
-        evict(index, cache, durable, None, home_of);
-        let held_bytes_max = self.budget.bounds(rigid).held;
-        if cache.held_bytes() > held_bytes_max {
-            tidy(index, cache, durable, held_bytes_max, None, home_of);
-        }
+        self.make_room(home_of);
         let (slot, hash) = home_of(part.key());
         let same = match self.guess_entry(slot, hash, part) {
             Some(guessed) => Some(guessed),
             None => self.entry_of(slot, hash, part.key(), &mut key_at)?,
         };
         match same {
-            Some(same) if same.version > new => {}
+            // A late copy of a deletion, which is what a newer value superseded.
+            Some(same) if same.version > new => {
+                if part.kind() == PartKind::Tombstone {
+                    self.live.gains_tombstone(place);
+                }
+            }
             // A copy that cleaning made. The segment that it was made from is about to be released.
             Some(Entry {
                 position,
@@ -924,6 +1285,67 @@ impl Memory {
         Ok(None)
     }
 
+    /// A key of the store's own whose record this version does not understand, if there is one: cleaning
+    /// would drop it.
+    #[must_use]
+    pub fn strange_key(&self) -> Option<&[u8]> {
+        self.strange.as_deref()
+    }
+
+    /// Whether the log has records of keyspaces, which no snapshot holds.
+    #[must_use]
+    pub fn has_keyspaces(&self) -> bool {
+        !self.keyspaces.is_empty()
+    }
+
+    /// Whether the log is to be replayed once more, into [`Memory::collect`]: what versions are kept
+    /// is known only at its end.
+    #[must_use]
+    pub fn keeps_versions(&self) -> bool {
+        self.keyspaces.keeps_versions() && !is_planted(Bug::ForgetVersions)
+    }
+
+    /// Takes in one part of the second replay.
+    pub fn collect(
+        &mut self,
+        home_of: &impl Fn(&[u8]) -> (u16, u32),
+        part: &PartView<'_>,
+        place: Place,
+    ) {
+        if !is_system(part.key()) {
+            let (_, hash) = home_of(part.key());
+            let (keyspaces, now_ms) = (&self.keyspaces, self.time_ms);
+            self.collected.take(keyspaces, now_ms, hash, part, place);
+            self.make_room(home_of);
+        }
+    }
+
+    /// Lets cells leave that are too many beside what cannot.
+    fn make_room(&mut self, home_of: &impl Fn(&[u8]) -> (u16, u32)) {
+        let rigid =
+            self.index.memory_bytes() + self.cache.table_bytes() + self.collected.memory_bytes();
+        self.cache.set_budget(self.budget.cells(rigid));
+        let (index, cache, durable) = (&mut self.index, &mut self.cache, Lsn::default());
+        evict(index, cache, durable, None, home_of);
+        let held_bytes_max = self.budget.bounds(rigid).held;
+        if cache.held_bytes() > held_bytes_max {
+            tidy(index, cache, durable, held_bytes_max, None, home_of);
+        }
+    }
+
+    /// Ends the second replay.
+    pub fn finish_versions(&mut self) {
+        let (index, cache, live) = (&self.index, &self.cache, &mut self.live);
+        let is_current = |id: KeyId, place: Place| {
+            let mut candidates = index.candidates(id.slot(), id.hash());
+            candidates.any(|candidate| place_of(cache, candidate.home) == Some(place))
+        };
+        let collected = std::mem::take(&mut self.collected);
+        self.versions = collected.finish(&self.keyspaces, self.time_ms, &is_current, |place| {
+            live.gains(place)
+        });
+    }
+
     fn points_elsewhere(&mut self, position: Position, home: Home, packed: PackedPlace) {
         if let Some(old) = place_of(&self.cache, home) {
             self.live.loses(old);
@@ -945,7 +1367,7 @@ struct Entry {
 
 /// The present contents of a cell as the log keeps them.
 #[inline]
-fn part_of(cell: Cell<'_>, is_crowded: bool) -> PartSpec<'_> {
+fn part_of(cell: Cell<'_>, layout: u16, is_crowded: bool) -> PartSpec<'_> {
     PartSpec {
         kind: if cell.is_deleted() {
             PartKind::Tombstone
@@ -955,7 +1377,7 @@ fn part_of(cell: Cell<'_>, is_crowded: bool) -> PartSpec<'_> {
         key: cell.key(),
         value: cell.value(),
         expiry_ms: cell.expiry_ms(),
-        layout: 0,
+        layout,
         is_crowded,
     }
 }

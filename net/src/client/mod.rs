@@ -31,6 +31,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::instruction::{FieldType, Instruction, Operation};
+use crate::keyspace::{Action, At, History, Keyspace};
 use crate::level::AckLevel;
 use crate::reply::ExpiryTold;
 use crate::request::{Condition, Expiry, Version, Wanted};
@@ -72,6 +73,19 @@ pub struct Value {
     pub bytes: Bytes,
     /// For only-if-version.
     pub version: Version,
+}
+
+/// A value as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Past {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// The version that it was then.
+    pub version: Version,
+    /// When it was written, in unix milliseconds; 0 if that was before versions were kept.
+    pub time_ms: u64,
+    /// From when on it was gone by itself; 0 is never.
+    pub expiry_ms: u64,
 }
 
 /// What a change did.
@@ -142,6 +156,27 @@ impl Client {
     pub fn get(&self, key: &[u8]) -> Pending<Option<Value>> {
         let wanted = Wanted::Value;
         self.driver.ask(Ask::Get { key, wanted }, Answer::found)
+    }
+
+    /// Reads a value as it was at a time or version; `None` if the key was missing then. What is not kept
+    /// any more is [`ClientError::No`] with [`Status::NotKept`] and the oldest version that is.
+    pub fn get_at(&self, key: &[u8], at: At) -> Pending<Option<Past>> {
+        self.driver.ask(Ask::GetAt { key, at }, Answer::found_at)
+    }
+
+    /// Tells the versions of a key that are kept, the newest first: at most `limit` (1 to 1024), those
+    /// with a sequence below `before`, or all of them if that is 0.
+    pub fn history(&self, key: &[u8], before: u64, limit: u32) -> Pending<History> {
+        self.driver
+            .ask(Ask::History { key, before, limit }, Answer::history)
+    }
+
+    /// Sets, makes, drops or tells keyspaces: all keys that begin with `prefix` and with no longer one that
+    /// is a keyspace. A change is durable in every shard when it is answered. What is there already, or
+    /// missing, is [`ClientError::No`].
+    pub fn keyspace(&self, prefix: &[u8], action: Action) -> Pending<Vec<Keyspace>> {
+        self.driver
+            .ask(Ask::Keyspace { prefix, action }, Answer::keyspaces)
     }
 
     /// Asks when a key is gone by itself, without its value; `None` if the key is missing.

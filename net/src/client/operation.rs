@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{Changed, Fields, Value};
+use super::{Changed, Fields, Past, Value};
 use crate::instruction::Instruction;
+use crate::keyspace::{Action, At, History, Keyspace, read_keyspaces};
 use crate::level::AckLevel;
 use crate::reply::{ExpiryTold, ITEM_FLAG_OVERFLOW, NO_INSTRUCTION, ReplyItem};
 use crate::request::{BatchRequest, Condition, Expiry, Version, Wanted};
@@ -57,6 +58,29 @@ pub enum Ask<'a> {
         /// When the first key is gone by itself.
         expiry: Expiry,
     },
+    /// Read a value as it was.
+    GetAt {
+        /// Its key.
+        key: &'a [u8],
+        /// When.
+        at: At,
+    },
+    /// Tell the versions that are kept of a key, newest first.
+    History {
+        /// The key.
+        key: &'a [u8],
+        /// Only those with a sequence below this, 0 for all.
+        before: u64,
+        /// At most so many, 1 to 1024.
+        limit: u32,
+    },
+    /// Set, drop or tell keyspaces.
+    Keyspace {
+        /// What its keys begin with; empty for [`Action::List`].
+        prefix: &'a [u8],
+        /// What is done.
+        action: Action,
+    },
 }
 
 impl<'a> Ask<'a> {
@@ -67,7 +91,10 @@ impl<'a> Ask<'a> {
             Ask::Get { key, .. }
             | Ask::Set { key, .. }
             | Ask::Del { key, .. }
-            | Ask::UpdateIf { key, .. } => key,
+            | Ask::UpdateIf { key, .. }
+            | Ask::GetAt { key, .. }
+            | Ask::History { key, .. }
+            | Ask::Keyspace { prefix: key, .. } => key,
         }
     }
 
@@ -89,6 +116,9 @@ impl<'a> Ask<'a> {
                 start,
                 expiry,
             } => batch.update_if_with(out, key, second_key, instructions, start, expiry),
+            Ask::GetAt { key, at } => batch.get_at(out, key, at),
+            Ask::History { key, before, limit } => batch.history(out, key, before, limit),
+            Ask::Keyspace { prefix, action } => batch.keyspace(out, prefix, action),
         }
     }
 
@@ -196,6 +226,46 @@ impl Answer {
         }
     }
 
+    /// The answer to a GET_AT: `None` if the key was missing then.
+    ///
+    /// # Errors
+    /// What it means if it is not OK.
+    pub fn found_at(self) -> Result<Option<Past>, ClientError> {
+        match self.status {
+            Status::NotFound => Ok(None),
+            _ => {
+                let answer = self.ok()?;
+                let told = answer.expiry.ok_or_else(|| {
+                    ClientError::Protocol("the answer does not tell when it was written".into())
+                })?;
+                Ok(Some(Past {
+                    bytes: answer.value,
+                    version: answer.version,
+                    time_ms: told.time_ms,
+                    expiry_ms: told.expiry_ms,
+                }))
+            }
+        }
+    }
+
+    /// The answer to a HISTORY.
+    ///
+    /// # Errors
+    /// What it means if it is not OK.
+    pub fn history(self) -> Result<History, ClientError> {
+        History::read(&self.ok()?.value)
+            .ok_or_else(|| ClientError::Protocol("the answer is no history".into()))
+    }
+
+    /// The answer to a KEYSPACE.
+    ///
+    /// # Errors
+    /// What it means if it is not OK.
+    pub fn keyspaces(self) -> Result<Vec<Keyspace>, ClientError> {
+        read_keyspaces(&self.ok()?.value)
+            .ok_or_else(|| ClientError::Protocol("the answer is no list of keyspaces".into()))
+    }
+
     /// The answer if it is OK.
     ///
     /// # Errors
@@ -203,9 +273,11 @@ impl Answer {
     pub fn ok(self) -> Result<Answer, ClientError> {
         match self.status {
             Status::Ok => Ok(self),
-            Status::GuardFailed | Status::NotFound | Status::Exists | Status::VersionMismatch => {
-                Err(ClientError::No(self))
-            }
+            Status::GuardFailed
+            | Status::NotFound
+            | Status::Exists
+            | Status::VersionMismatch
+            | Status::NotKept => Err(ClientError::No(self)),
             Status::Busy | Status::Draining | Status::Full | Status::Moved | Status::NotPrimary => {
                 Err(ClientError::Busy(self.text()))
             }
@@ -304,6 +376,7 @@ impl fmt::Display for ClientError {
                     answer.instruction,
                     answer.reason
                 ),
+                None if answer.status == Status::NotKept => f.write_str(&answer.text()),
                 None => f.write_str(answer.status.name()),
             },
             ClientError::Refused(answer) => f.write_str(&answer.text()),

@@ -6,8 +6,10 @@
 use penstock_net::batch::Batch;
 use penstock_net::frame::HEADER_BYTES;
 use penstock_net::level::AckLevel;
-use penstock_net::limits::{BATCH_ITEMS_MAX, EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX};
-use penstock_net::request::{BatchRequest, Expiry, Request, Verb, likely_key};
+use penstock_net::limits::{
+    BATCH_ITEMS_MAX, EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, RESERVED_KEY,
+};
+use penstock_net::request::{BatchRequest, Expiry, Extra, Request, Verb, likely_key};
 use penstock_net::slot::slot_of;
 
 use crate::target::Choices;
@@ -55,7 +57,9 @@ fn item(bytes: &[u8], limit: u32) {
         .into_iter()
         .flatten()
     {
-        assert!((1..=KEY_BYTES_MAX).contains(&key.len()));
+        let least = usize::from(request.verb != Verb::Keyspace);
+        assert!((least..=KEY_BYTES_MAX).contains(&key.len()));
+        assert!(!key.starts_with(RESERVED_KEY));
         assert_eq!(without_memory(|| slot_of(key)), slot_by_the_book(key));
     }
     assert!(request.value.len() <= limit as usize);
@@ -95,6 +99,14 @@ fn written(request: &Request<'_>) -> Vec<u8> {
                 request.expiry,
             );
         }
+        Verb::GetAt | Verb::History | Verb::Keyspace => match request.extra {
+            Extra::At(at) => batch.get_at(&mut out, request.key, at),
+            Extra::History { before, limit } => {
+                batch.history(&mut out, request.key, before, limit);
+            }
+            Extra::Keyspace(action) => batch.keyspace(&mut out, request.key, action),
+            Extra::None => panic!("{:?} asks for something", request.verb),
+        },
     }
     batch.finish(&mut out);
     out

@@ -4,11 +4,14 @@ use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Opcode, write_frame};
 use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello, SlotRange};
 use penstock_net::instruction::{FieldType, INSTRUCTION_BYTES, Instruction, Operation};
+use penstock_net::keyspace::{Action, At, Settings};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem};
-use penstock_net::request::{BatchRequest, Condition, Expiry, Request, Verb, Version, Wanted};
+use penstock_net::request::{
+    BatchRequest, Condition, Expiry, Extra, Request, Verb, Version, Wanted,
+};
 use penstock_net::scan::{ScanEntry, ScanPage, ScanPageWriter, ScanRequest, ScanValue};
 use penstock_net::status::Status;
 
@@ -62,15 +65,19 @@ pub fn judge(kind: &str, bytes: &[u8]) -> Result<String, (String, String)> {
                     .collect();
                 let expiry = match (request.verb, request.expiry) {
                     (Verb::UpdateIf, Expiry::Keep) => String::new(),
-                    (Verb::Get | Verb::Set | Verb::Del, Expiry::Never) => String::new(),
+                    (_, Expiry::Never) if request.verb != Verb::UpdateIf => String::new(),
                     (_, expiry) => format!(" expiry {expiry:?}"),
                 };
                 let wanted = match request.wanted {
                     Wanted::Value => String::new(),
                     wanted => format!(" wanted {wanted:?}"),
                 };
+                let extra = match request.extra {
+                    Extra::None => String::new(),
+                    extra => format!(" {extra:?}"),
+                };
                 format!(
-                    "{:?} {:?} key {:?} second {:?} value {} start {} instructions [{}]{expiry}{wanted}",
+                    "{:?} {:?} key {:?} second {:?} value {} start {} instructions [{}]{expiry}{wanted}{extra}",
                     request.verb,
                     request.condition,
                     String::from_utf8_lossy(request.key),
@@ -163,6 +170,8 @@ pub fn all() -> Vec<Case> {
     batches(&mut cases);
     items(&mut cases);
     expiries(&mut cases);
+    pasts(&mut cases);
+    keyspaces(&mut cases);
     instructions(&mut cases);
     replies(&mut cases);
     scans(&mut cases);
@@ -557,6 +566,114 @@ fn items(cases: &mut Cases) {
     );
 }
 
+/// The past of keys, and keys that belong to the server.
+fn pasts(cases: &mut Cases) {
+    let kind = "request-item";
+    let version = Version {
+        epoch: 0x0100,
+        sequence: 77,
+    };
+    let by_time = item(|b, o| b.get_at(o, b"k", At::TimeMs(1_900_000_000_000)));
+    let by_version = item(|b, o| b.get_at(o, b"k", At::Version(version)));
+    cases.add(kind, "GET_AT a time", by_time.clone());
+    cases.add(kind, "GET_AT a version", by_version.clone());
+    for flags in [0x00u8, 0x24, 0x40, 0x60, 0x01] {
+        let bytes = changed(by_time.clone(), 3, &[flags]);
+        cases.add(kind, format!("GET_AT with flags {flags:#04x}"), bytes);
+    }
+    let zero = changed(by_time, 16, &[0; 8]);
+    cases.add(kind, "GET_AT the time 0", zero);
+    let reserved = changed(by_version, 20, &[1]);
+    cases.add(kind, "GET_AT with a word behind the epoch", reserved);
+    let history = item(|b, o| b.history(o, b"k", 0, 10));
+    cases.add(kind, "HISTORY from the newest on", history.clone());
+    cases.add(
+        kind,
+        "HISTORY from a sequence on",
+        item(|b, o| b.history(o, b"k", 77, 1024)),
+    );
+    for limit in [0u32, 1025] {
+        let bytes = changed(history.clone(), 16, &limit.to_le_bytes());
+        cases.add(kind, format!("HISTORY of {limit} versions"), bytes);
+    }
+    let reserved = changed(history.clone(), 20, &[1]);
+    cases.add(kind, "HISTORY with a word behind the limit", reserved);
+    cases.add(kind, "HISTORY with a flag", changed(history, 3, &[0x20]));
+    for key in [&b"\0\0penstock/"[..], b"\0\0penstock/keyspace/{0}a"] {
+        cases.add(
+            kind,
+            "GET of a key of the server",
+            item(|b, o| b.get(o, key)),
+        );
+    }
+    cases.add(
+        kind,
+        "UPDATE_IF with a key of the server",
+        item(|b, o| b.update_if(o, b"k", Some(b"\0\0penstock/k"), &[], None)),
+    );
+    cases.add(
+        kind,
+        "GET of a key that nearly is the server's",
+        item(|b, o| b.get(o, b"\0\0penstock")),
+    );
+}
+
+/// Settings of prefixes.
+fn keyspaces(cases: &mut Cases) {
+    let kind = "request-item";
+    let settings = Settings {
+        level_min: AckLevel::Disk,
+        versions: 3,
+        layout: 513,
+        value_bytes_max: 4096,
+        retention_ms: 86_400_000,
+        ttl_ms: 600_000,
+    };
+    let set = item(|b, o| b.keyspace(o, b"stock:", Action::Set(settings)));
+    let start = set.len() - 32;
+    cases.add(kind, "KEYSPACE that sets", set.clone());
+    cases.add(
+        kind,
+        "KEYSPACE that makes the one of all keys",
+        item(|b, o| b.keyspace(o, b"", Action::Create(Settings::default()))),
+    );
+    let drop = item(|b, o| b.keyspace(o, b"stock:", Action::Drop));
+    cases.add(kind, "KEYSPACE that drops", drop.clone());
+    let list = item(|b, o| b.keyspace(o, b"", Action::List));
+    cases.add(kind, "KEYSPACE that tells all", list);
+    let of_one = changed(drop.clone(), 3, &[0x04]);
+    cases.add(kind, "KEYSPACE that tells all of a prefix", of_one);
+    let settings_missing = changed(drop, 3, &[0x00]);
+    cases.add(kind, "KEYSPACE that sets nothing", settings_missing);
+    for flags in [0x02u8, 0x03, 0x04, 0x05, 0x08] {
+        let bytes = changed(set.clone(), 3, &[flags]);
+        let description = format!("KEYSPACE with settings and flags {flags:#04x}");
+        cases.add(kind, description, bytes);
+    }
+    cases.add(
+        kind,
+        "KEYSPACE of 65 bytes",
+        item(|b, o| b.keyspace(o, &[b'p'; 65], Action::Drop)),
+    );
+    cases.add(
+        kind,
+        "KEYSPACE of the server's keys",
+        item(|b, o| b.keyspace(o, b"\0\0penstock/", Action::Drop)),
+    );
+    let wrong: [(&str, usize, &[u8]); 6] = [
+        ("level 3", 0, &[3]),
+        ("level 4", 0, &[4]),
+        ("a value limit over 16 MiB", 4, &[1, 0, 0, 1]),
+        ("a retention of 2^48", 8, &[0, 0, 0, 0, 0, 0, 1]),
+        ("a lifetime of 2^48", 16, &[0, 0, 0, 0, 0, 0, 1]),
+        ("a last word that is not 0", 31, &[1]),
+    ];
+    for (what, at, bytes) in wrong {
+        let bytes = changed(set.clone(), start + at, bytes);
+        cases.add(kind, format!("KEYSPACE with {what}"), bytes);
+    }
+}
+
 /// Keys that are gone by themselves; behind the items that were there first.
 fn expiries(cases: &mut Cases) {
     let set = |expiry| item(|b, o| b.set_with(o, b"k", b"v", Condition::Always, expiry));
@@ -727,7 +844,12 @@ fn replies(cases: &mut Cases) {
         head(status).write(&mut bytes, value);
         bytes
     };
-    for status in Status::ALL {
+    // What came later stands at the end.
+    let later = [Status::NotKept];
+    for status in Status::ALL
+        .into_iter()
+        .filter(|status| !later.contains(status))
+    {
         cases.add("reply-item", status.name(), item(status, b"twelve bytes"));
     }
     let good = item(Status::Ok, b"12345678");
@@ -778,6 +900,9 @@ fn replies(cases: &mut Cases) {
         "an expiry that its flag does not tell",
         changed(good, 7, &[0]),
     );
+    for status in later {
+        cases.add("reply-item", status.name(), item(status, b"twelve bytes"));
+    }
 }
 
 fn scans(cases: &mut Cases) {

@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Read};
 
 use clap::{Args, ValueEnum};
 use penstock_net::instruction::{Instruction, Operation};
+use penstock_net::keyspace::At;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{EXPIRY_MS_MAX, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX, VALUE_BYTES_HARD_MAX};
 use penstock_net::reply::ITEM_FLAG_OVERFLOW;
@@ -22,7 +23,8 @@ Examples:
   penstock get greeting
   penstock get stock:42 --as u32@0
   penstock get stock:42 --as u32@0,u64be@8
-  penstock get picture > picture.png";
+  penstock get picture > picture.png
+  penstock get price:42 --at-ms 1764763429531      as it was then; its keyspace must keep versions";
 
 const SET_EXAMPLES: &str = "\
 A VALUE is plain text, 0x and hexadecimal digits, typed numbers (u32:100 or u32:100,u64be:7), @FILE, or text:... for a
@@ -88,7 +90,7 @@ Examples:
 
 /// How durable a write must be before its answer.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Level {
+pub(super) enum Level {
     /// In the server's memory
     None,
     /// On the device within the server's interval
@@ -98,7 +100,7 @@ enum Level {
 }
 
 impl Level {
-    fn ack(self) -> AckLevel {
+    pub(super) fn ack(self) -> AckLevel {
         match self {
             Level::None => AckLevel::None,
             Level::Interval => AckLevel::Interval,
@@ -124,6 +126,12 @@ pub struct GetArgs {
     /// How to print the value: raw, hex, or fields such as u32@0,u64be@8
     #[arg(long = "as", value_name = "FORM", default_value = "raw", value_parser = parse_form)]
     form: Form,
+    /// As it was at this time, if its keyspace keeps versions
+    #[arg(long, value_name = "UNIX_MS", value_parser = parse_expiry, conflicts_with = "at_version")]
+    at_ms: Option<u64>,
+    /// As it was when its partition had this version; history prints them
+    #[arg(long, value_name = "EPOCH:SEQUENCE", value_parser = parse_version)]
+    at_version: Option<Version>,
     /// Also print the version, on standard error
     #[arg(long)]
     version: bool,
@@ -298,7 +306,11 @@ impl GetArgs {
             .server
             .connect()?
             .call(AckLevel::Disk, Effect::None, |batch, out| {
-                batch.get(out, self.key.as_bytes());
+                let key = self.key.as_bytes();
+                match (self.at_ms.map(At::TimeMs), self.at_version.map(At::Version)) {
+                    (Some(at), _) | (None, Some(at)) => batch.get_at(out, key, at),
+                    (None, None) => batch.get(out, key),
+                }
             })?
             .done(&self.key)?;
         let mut out = Output::stdout();
@@ -664,7 +676,7 @@ fn indented(json: &str) -> String {
 
 impl Answer {
     /// The answer, if it is a yes.
-    fn done(self, key: &str) -> Result<Answer, Failure> {
+    pub(super) fn done(self, key: &str) -> Result<Answer, Failure> {
         Err(match self.head.status {
             Status::Ok => return Ok(self),
             Status::NotFound => Failure::no(format_args!("{key:?} does not exist")),
@@ -733,7 +745,7 @@ fn parse_form(text: &str) -> Result<Form, String> {
     }
 }
 
-fn parse_version(text: &str) -> Result<Version, String> {
+pub(super) fn parse_version(text: &str) -> Result<Version, String> {
     text.split_once(':')
         .and_then(|(epoch, sequence)| {
             Some(Version {
@@ -744,7 +756,7 @@ fn parse_version(text: &str) -> Result<Version, String> {
         .ok_or_else(|| "allowed is EPOCH:SEQUENCE, as set and get --version print it".to_string())
 }
 
-fn parse_lifetime(text: &str) -> Result<u64, String> {
+pub(super) fn parse_lifetime(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u64); 5] = [
         ("ms", 1),
         ("s", 1_000),
@@ -771,7 +783,7 @@ fn parse_expiry(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("allowed is 1 to {EXPIRY_MS_MAX}, in milliseconds since 1970"))
 }
 
-fn version_text(version: Version) -> String {
+pub(super) fn version_text(version: Version) -> String {
     format!("{}:{}", version.epoch, version.sequence)
 }
 

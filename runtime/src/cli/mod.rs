@@ -4,6 +4,7 @@ mod backup;
 mod client;
 mod connection;
 mod inspect;
+mod keyspace;
 mod options;
 mod output;
 
@@ -24,6 +25,7 @@ use client::{
     UpdateIfArgs,
 };
 use inspect::InspectArgs;
+use keyspace::{HistoryArgs, KEYSPACE_EXAMPLES, KeyspaceCommand};
 use options::OptionFlags;
 use output::Output;
 
@@ -77,6 +79,11 @@ enum Command {
     UpdateIf(UpdateIfArgs),
     /// Print the keys, or those with a prefix
     Scan(ScanArgs),
+    /// Print the versions of a key that its keyspace keeps, the newest first
+    History(HistoryArgs),
+    /// Set, drop or list keyspaces: prefixes of keys with settings of their own
+    #[command(subcommand, after_help = format!("{KEYSPACE_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Keyspace(KeyspaceCommand),
     /// Measure the way to the server and back
     Ping(PingArgs),
     /// Print what the server is doing, as JSON
@@ -214,6 +221,8 @@ impl Command {
             Command::Persist(args) => args.run(),
             Command::UpdateIf(args) => args.run(),
             Command::Scan(args) => args.run(),
+            Command::History(args) => args.run(),
+            Command::Keyspace(command) => command.run(),
             Command::Ping(args) => args.run(),
             Command::Info(args) => args.run(),
             Command::Inspect(args) => args.run(),

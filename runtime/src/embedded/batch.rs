@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use penstock_net::client::{Ask, ClientError};
 use penstock_net::instruction::{INSTRUCTION_BYTES, Instruction};
+use penstock_net::keyspace::SETTINGS_BYTES;
 use penstock_net::limits::BATCH_ITEMS_MAX;
 use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted};
 
@@ -96,7 +97,7 @@ impl<'a> Batch<'a> {
     pub fn ask(&mut self, ask: Ask<'_>) {
         let number = self.operations;
         self.operations += 1;
-        let shard = self.store.owner(ask.key());
+        let shard = self.store.owner(&ask);
         let mut frame = match self.open[shard].take() {
             Some(frame) => frame,
             None => match self.begin(shard) {
@@ -178,7 +179,11 @@ pub(super) fn item_bytes_max(ask: &Ask<'_>) -> usize {
     // Head, version, expiry, index entry, and the padding of two keys and a value.
     const ITEM_BYTES: usize = 16 + 16 + 8 + 8 + 3 * 8;
     let data = match *ask {
-        Ask::Get { key, .. } | Ask::Del { key, .. } => key.len(),
+        Ask::Get { key, .. }
+        | Ask::Del { key, .. }
+        | Ask::GetAt { key, .. }
+        | Ask::History { key, .. } => key.len(),
+        Ask::Keyspace { prefix, .. } => prefix.len() + SETTINGS_BYTES,
         Ask::Set { key, value, .. } => key.len() + value.len(),
         Ask::UpdateIf {
             key,

@@ -6,8 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use penstock_net::client::Past;
 use penstock_net::frame::{FLAG_MORE, Medium};
 use penstock_net::instruction::Instruction;
+use penstock_net::keyspace::{Action, At, History, Keyspace};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::BATCH_ITEMS_MAX;
 use penstock_net::reply::ExpiryTold;
@@ -132,6 +134,37 @@ impl Local {
     /// The ack level of the operations from here on.
     pub fn set_level(&mut self, level: AckLevel) {
         self.level = level;
+    }
+
+    /// Reads a value as it was at a time or version; `None` if the key was missing then.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn get_at(&mut self, key: &[u8], at: At) -> Result<Option<Past>, ClientError> {
+        self.ask(Ask::GetAt { key, at })?.found_at()
+    }
+
+    /// Tells the versions of a key that are kept, the newest first: at most `limit` (1 to 1024), those
+    /// with a sequence below `before`, or all of them if that is 0.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn history(&mut self, key: &[u8], before: u64, limit: u32) -> Result<History, ClientError> {
+        self.ask(Ask::History { key, before, limit })?.history()
+    }
+
+    /// Sets, makes, drops or tells keyspaces: all keys that begin with `prefix` and with no longer one that
+    /// is a keyspace. A change is durable when it is answered. What is there already, or
+    /// missing, is [`ClientError::No`].
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn keyspace(
+        &mut self,
+        prefix: &[u8],
+        action: Action,
+    ) -> Result<Vec<Keyspace>, ClientError> {
+        self.ask(Ask::Keyspace { prefix, action })?.keyspaces()
     }
 
     /// Reads a value; `None` if the key is missing.

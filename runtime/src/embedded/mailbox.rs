@@ -2,18 +2,21 @@
 //! are used again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use penstock_net::client::ClientError;
+use penstock_shard::Mail;
+use penstock_shard::topology::SHARDS_MAX;
 
 use super::call::Call;
 use super::doorbell::Doorbell;
 use super::spin::Spin;
 use crate::spare::SpareOutcome;
 
-/// Letters that are no calls: one stop, and the few segment files that a shard asks for at a time.
-const OTHER_LETTERS_MAX: usize = 64;
+/// Letters that are no calls: one stop, the few segment files that a shard asks for at a time, and what
+/// the other shards say of keyspaces, which is at most two letters from each.
+const OTHER_LETTERS_MAX: usize = 64 + 2 * SHARDS_MAX as usize;
 
 /// What reaches the thread of a shard.
 pub(super) enum Letter {
@@ -21,6 +24,8 @@ pub(super) enum Letter {
     Call { lane: u16, call: Arc<Call> },
     /// From the thread that makes segment files.
     Spare(SpareOutcome),
+    /// From another shard.
+    Mail(Mail),
     /// Take no more requests, make everything durable, end.
     Stop,
 }
@@ -36,6 +41,8 @@ pub(super) struct Mailbox {
     calls: Mutex<Calls>,
     is_gone: AtomicBool,
     cause: OnceLock<String>,
+    /// The mailboxes of all shards, once all are there.
+    all: OnceLock<Vec<Weak<Mailbox>>>,
 }
 
 struct Calls {
@@ -64,6 +71,7 @@ impl Mailbox {
             }),
             is_gone: AtomicBool::new(false),
             cause: OnceLock::new(),
+            all: OnceLock::new(),
         };
         Ok((mailbox, inbox))
     }
@@ -130,6 +138,23 @@ impl Mailbox {
     pub(super) fn tell(&self, letter: Letter) {
         let _ = self.letters.send(letter);
         self.doorbell.ring();
+    }
+
+    /// Tells the shard where the others are.
+    pub(super) fn introduce(&self, all: &[Arc<Mailbox>]) {
+        let _ = self.all.set(all.iter().map(Arc::downgrade).collect());
+        self.doorbell.ring();
+    }
+
+    /// Sends what waits for other shards, if they are known by now.
+    pub(super) fn send_mail(&self, mail: &mut Vec<(u16, Mail)>) {
+        if let Some(all) = self.all.get() {
+            for (to, mail) in mail.drain(..) {
+                if let Some(mailbox) = all[usize::from(to)].upgrade() {
+                    mailbox.tell(Letter::Mail(mail));
+                }
+            }
+        }
     }
 
     /// Notes why the shard ends; the first cause counts.

@@ -37,7 +37,8 @@ pub use batch::Batch;
 pub use local::Local;
 pub use options::Options;
 pub use pending::{Pending, PendingBatch};
-pub use penstock_net::client::{Answer, Ask, Changed, ClientError, Field, Fields, Value};
+pub use penstock_net::client::{Answer, Ask, Changed, ClientError, Field, Fields, Past, Value};
+pub use penstock_net::keyspace::{Action, At, History, KeptVersion, Keyspace, Settings};
 
 use self::call::Call;
 use self::core::LANES;
@@ -110,6 +111,9 @@ impl Penstock {
             }
         }
         drop(tell);
+        for mailbox in &mailboxes {
+            mailbox.introduce(&mailboxes);
+        }
         // Dropped on an error, which ends the threads that did start.
         let store = Store {
             mailboxes,
@@ -143,6 +147,30 @@ impl Penstock {
             store: Arc::clone(&self.store),
             level,
         }
+    }
+
+    /// Reads a value as it was at a time or version; `None` if the key was missing then.
+    pub fn get_at(&self, key: &[u8], at: At) -> Pending<Option<Past>> {
+        self.ask(Ask::GetAt { key, at }, |reply| {
+            Answer::of_item(&reply::only_item(reply)?).found_at()
+        })
+    }
+
+    /// Tells the versions of a key that are kept, the newest first: at most `limit` (1 to 1024), those
+    /// with a sequence below `before`, or all of them if that is 0.
+    pub fn history(&self, key: &[u8], before: u64, limit: u32) -> Pending<History> {
+        self.ask(Ask::History { key, before, limit }, |reply| {
+            Answer::of_item(&reply::only_item(reply)?).history()
+        })
+    }
+
+    /// Sets, makes, drops or tells keyspaces: all keys that begin with `prefix` and with no longer one that
+    /// is a keyspace. A change is durable in every shard when it is answered. What is there already, or
+    /// missing, is [`ClientError::No`].
+    pub fn keyspace(&self, prefix: &[u8], action: Action) -> Pending<Vec<Keyspace>> {
+        self.ask(Ask::Keyspace { prefix, action }, |reply| {
+            Answer::of_item(&reply::only_item(reply)?).keyspaces()
+        })
     }
 
     /// Reads a value; `None` if the key is missing.
@@ -297,7 +325,7 @@ impl Penstock {
 
     #[inline]
     fn send_item(&self, ask: Ask<'_>) -> Result<Ticket, ClientError> {
-        let shard = self.owner(ask.key());
+        let shard = self.owner(&ask);
         let call = self.store.mailboxes[shard].take_call()?;
         {
             let request = &mut call.lock().request;
@@ -314,12 +342,12 @@ impl Penstock {
         Ok(self.send(0, call))
     }
 
-    /// The shard that owns the key.
+    /// The shard that owns the key, or decides about keyspaces.
     #[inline]
-    fn owner(&self, key: &[u8]) -> usize {
-        match self.store.mailboxes.len() {
-            1 => 0,
-            _ => usize::from(self.store.topology.owner(slot_of(key))),
+    fn owner(&self, ask: &Ask<'_>) -> usize {
+        match (self.store.mailboxes.len(), ask) {
+            (1, _) | (_, Ask::Keyspace { .. }) => 0,
+            _ => usize::from(self.store.topology.owner(slot_of(ask.key()))),
         }
     }
 

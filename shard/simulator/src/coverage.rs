@@ -170,6 +170,18 @@ kinds! {
     KeepExpiry,
     /// Something is found gone that was there.
     Expired,
+    /// KEYSPACE that sets how many versions are kept.
+    SetKeyspace,
+    /// The keyspace of a longer prefix is set.
+    SetLonger,
+    /// The keyspace of the longer prefix is dropped.
+    DropLonger,
+    /// GET_AT a version.
+    GetAtVersion,
+    /// GET_AT a time.
+    GetAtTime,
+    /// HISTORY.
+    History,
     /// PING.
     Ping,
     /// An operation whose answer never came, sent again.
@@ -201,6 +213,29 @@ impl Default for Coverage {
 }
 
 impl Operation {
+    /// Whether it is about keyspaces or what they keep.
+    #[must_use]
+    pub fn is_past(self) -> bool {
+        matches!(
+            self,
+            Operation::SetKeyspace
+                | Operation::SetLonger
+                | Operation::DropLonger
+                | Operation::GetAtVersion
+                | Operation::GetAtTime
+                | Operation::History
+        )
+    }
+
+    /// Whether it changes a keyspace.
+    #[must_use]
+    pub fn is_setting(self) -> bool {
+        matches!(
+            self,
+            Operation::SetKeyspace | Operation::SetLonger | Operation::DropLonger
+        )
+    }
+
     /// Whether it is a SET that can be accepted.
     #[must_use]
     pub fn is_set(self) -> bool {
@@ -289,6 +324,7 @@ const STATUSES_EXPECTED: &[&str] = &[
     "NOT_FOUND",
     "EXISTS",
     "VERSION_MISMATCH",
+    "NOT_KEPT",
     "DEADLINE",
     "DRAINING",
     "FULL",

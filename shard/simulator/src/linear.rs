@@ -118,6 +118,9 @@ fn history_of(oracle: &Oracle, key: &Key) -> Option<History<Call>> {
     let mut events = Vec::new();
     for &number in &key.history {
         let record = &oracle.records[number];
+        if record.plan.operation.is_past() {
+            continue;
+        }
         // Time alone changes a key that can expire; the first judge sees to those.
         let can_expire = matches!(record.plan.expiry, Expiry::At(_) | Expiry::In(_))
             || record.plan.operation == Operation::Persist;

@@ -7,6 +7,8 @@
 //! must never be seen; what was never answered may be seen or not, but not first one and then the
 //! other.
 
+mod past;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_net::level::AckLevel;
@@ -17,6 +19,7 @@ use penstock_storage::store::partition_of;
 
 use crate::coverage::Operation;
 use crate::life::Life;
+use crate::random::Random;
 
 /// Bytes of a counter: units, the operation that wrote it last, the operation that made it.
 pub const COUNTER_BYTES: usize = 24;
@@ -145,6 +148,8 @@ pub struct Oracle {
     pub records: Vec<Record>,
     by_version: BTreeMap<(usize, Version), usize>,
     by_name: BTreeMap<Vec<u8>, usize>,
+    /// Changes of the keyspaces that keep versions, in the order in which they were sent.
+    keyspaces: Vec<usize>,
     clock: u64,
     epoch: u32,
     /// The time of the shard that the next operation or answer is about.
@@ -193,6 +198,7 @@ impl Oracle {
             records: Vec::new(),
             by_version: BTreeMap::new(),
             by_name,
+            keyspaces: Vec::new(),
             clock: 0,
             epoch: 0,
             time_ms: 0,
@@ -213,6 +219,9 @@ impl Oracle {
             plan.other.map_or(Version::default(), shown),
         ];
         let number = self.records.len();
+        if plan.operation.is_setting() {
+            self.keyspaces.push(number);
+        }
         for key in [Some(plan.key), plan.other].into_iter().flatten() {
             self.keys[key].history.push(number);
         }
@@ -326,6 +335,21 @@ impl Oracle {
         self.keys[key].shown
     }
 
+    /// A version of a key that is known, or its last one.
+    #[must_use]
+    pub fn some_version(&self, key: usize, random: &mut Random) -> Version {
+        let state = &self.keys[key];
+        let known = state.entries.len();
+        if known == 0 {
+            return state.shown;
+        }
+        // The newest ones more often.
+        let most = random.pick(&[2, 8, 60, 500]);
+        let back = random.index(known.min(most));
+        let mut newest = state.entries.keys().rev();
+        newest.nth(back).copied().unwrap_or(state.shown)
+    }
+
     /// The server started with this epoch.
     pub fn started(&mut self, epoch: u32) {
         self.epoch = epoch;
@@ -373,10 +397,13 @@ impl Oracle {
             return;
         }
         record.state = State::Unknown;
-        if matches!(
-            record.plan.operation,
-            Operation::Get | Operation::Tell | Operation::Look
-        ) {
+        let operation = record.plan.operation;
+        if operation.is_past()
+            || matches!(
+                operation,
+                Operation::Get | Operation::Tell | Operation::Look
+            )
+        {
             return;
         }
         let plan = record.plan.clone();
@@ -430,6 +457,7 @@ impl Oracle {
                         | Status::NotFound
                         | Status::Exists
                         | Status::VersionMismatch
+                        | Status::NotKept
                 ) =>
             {
                 self.records[number].state = State::Refused(status);
@@ -459,6 +487,9 @@ impl Oracle {
                 "operation {number} asked for level {:?} and got {:?}",
                 plan.level, item.head.level
             ));
+        }
+        if plan.operation.is_past() {
+            return self.judge_past(number, &plan, item);
         }
         let version = item.head.version;
         // The version told is that of the key that is only looked at.
@@ -557,8 +588,14 @@ impl Oracle {
             Operation::KeepExpiry
             | Operation::Expired
             | Operation::Scan
-            | Operation::ScanOverStart => false,
-            Operation::SetTooLarge => false,
+            | Operation::ScanOverStart
+            | Operation::SetTooLarge
+            | Operation::SetKeyspace
+            | Operation::SetLonger
+            | Operation::DropLonger
+            | Operation::GetAtVersion
+            | Operation::GetAtTime
+            | Operation::History => false,
             Operation::SetAbsent => matches!(status, Status::Ok | Status::Exists),
             Operation::SetPresent | Operation::Del => {
                 matches!(status, Status::Ok | Status::NotFound)
@@ -984,6 +1021,9 @@ impl Oracle {
             let State::Answered(status) = record.state else {
                 continue;
             };
+            if record.plan.operation.is_past() {
+                continue;
+            }
             // A version that a refused move tells is that of its first key.
             let is_of_other = (record.plan.key != number && status != Status::Ok)
                 || (record.plan.key == number && record.plan.operation == Operation::GiveOther);

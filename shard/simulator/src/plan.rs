@@ -125,11 +125,19 @@ pub struct Plan {
     pub bad_starts: u32,
     /// Parts of a million of segments whose first frames meet a power cut on their way.
     pub first_frame_crashes: u32,
+    /// Whether clients set a keyspace that keeps versions, and read the past of its keys.
+    pub keeps_versions: bool,
     /// Sealed segments are looked through within this; never if it is 0.
     pub scrub_us: u64,
     /// What happens when, by operations sent, ascending.
     pub blows: Vec<(usize, Blow)>,
 }
+
+/// What the keys of the keyspace that keeps versions begin with, if there is one.
+pub const KEYSPACE: &[u8] = b"{t";
+
+/// What some of those begin with: a keyspace of its own, which comes and goes.
+pub const LONGER: &[u8] = b"{t1";
 
 /// What clients ask for; now and then nobody ever waits for the disk.
 const LEVELS: &[&[AckLevel]] = &[
@@ -262,6 +270,8 @@ impl Plan {
             bad_starts: 300_000,
             first_frame_crashes: random.pick(&[0, 0, 40_000]),
             scrub_us: random.pick(&[0, 1_000_000, 20_000_000]),
+            // Drawn apart, so that the other runs stay as they were.
+            keeps_versions: !is_wide && Random::new(seed, 6).chance(400_000),
             blows,
         }
     }
@@ -403,6 +413,20 @@ impl Plan {
             Operation::Take if is_given && random.chance(300_000) => Some(given),
             _ => Some(Expiry::Keep),
         }
+    }
+
+    /// What the keyspace is set to: superseded versions, and milliseconds for which they are kept.
+    pub fn keyspace(random: &mut Random) -> (u8, u64) {
+        random.pick(&[
+            (1, 0),
+            (5, 0),
+            (5, 0),
+            (40, 0),
+            (255, 0),
+            (3, 2_000),
+            (0, 500),
+            (0, 60_000),
+        ])
     }
 
     /// Units that the counter made by operation `number` begins with, if it is made by one that

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use penstock_net::frame::{FLAG_MORE, FLAG_REPLY, Header, Opcode, write_frame};
 use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
 use penstock_net::instruction::{self, FieldType, Instruction};
+use penstock_net::keyspace::{Action, At, Settings};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::receive::{Received, Receiver};
@@ -43,7 +44,7 @@ use crate::damage::{self, Expected};
 use crate::disk::{Disk, DiskFaults, Files, Pool, PoolBlock, STALL_US_MAX};
 use crate::linear;
 use crate::oracle::{self, Oracle, State};
-use crate::plan::{Blow, Budget, Plan};
+use crate::plan::{Blow, Budget, KEYSPACE, LONGER, Plan};
 use crate::random::Random;
 use crate::scan::Scan;
 use crate::trace::Trace;
@@ -312,6 +313,9 @@ pub struct World {
     taken_over: usize,
     /// The last sequences that starts found.
     sequences: Box<Sequences>,
+    /// For what is asked of keyspaces and the past.
+    past: Random,
+    has_keyspace: bool,
     failure: Option<String>,
 }
 
@@ -423,6 +427,8 @@ impl World {
             limits: Random::new(seed, 12),
             taken_over: 0,
             sequences: Box::new([0; PARTITIONS]),
+            past: Random::new(seed, 11),
+            has_keyspace: false,
             failure: None,
         };
         let segment_bytes = usize::try_from(world.segment_bytes()).expect("small files");
@@ -1302,6 +1308,17 @@ impl World {
         for rotten in outbox.rotten.drain(..) {
             self.judge_rotten(&rotten)?;
         }
+        let reads_fail = self.plan.disk.read_error + self.plan.disk.bad_read > 0;
+        if self.plan.budget == Budget::Survivable
+            && !reads_fail
+            && self.phase != Phase::Rot
+            && let Some(damaged) = outbox.damaged.pop()
+        {
+            return Err(format!(
+                "cleaning finds {:08}.seg damaged at {}, which nothing has touched",
+                damaged.file.0, damaged.offset
+            ));
+        }
         for write in outbox.snapshots.drain(..) {
             let when_us = now.us + self.snapshots.latency(300);
             self.at(when_us, Event::Snapshot { run, shard, write });
@@ -1574,6 +1591,10 @@ impl World {
             return;
         }
         for _ in 0..count {
+            if let Some(plan) = self.plan_past(level) {
+                plans.push(plan);
+                continue;
+            }
             let retried = match self.clients[client].retries.pop_front() {
                 Some(plan) if plan.level == level => {
                     self.coverage.borrow_mut().operation(Operation::Retry);
@@ -1703,6 +1724,54 @@ impl World {
         })
     }
 
+    /// Now and then something about the keyspace that keeps versions, if there is one.
+    fn plan_past(&mut self, level: AckLevel) -> Option<oracle::Plan> {
+        if !self.plan.keeps_versions {
+            return None;
+        }
+        let is_first = !std::mem::replace(&mut self.has_keyspace, true);
+        let key = self.plan.key(&mut self.past);
+        let (_, _, _, is_strict) = self.plan.keys[key];
+        let operation = match self.past.below(1_000) {
+            _ if is_first => Operation::SetKeyspace,
+            0..2 => Operation::SetKeyspace,
+            2..4 => Operation::SetLonger,
+            4 => Operation::DropLonger,
+            5..60 => Operation::GetAtVersion,
+            60..100 => Operation::GetAtTime,
+            100..150 => Operation::History,
+            _ => return None,
+        };
+        let is_memory_only = !self.plan.levels.contains(&AckLevel::Disk);
+        if is_strict && level != AckLevel::Disk && !is_memory_only && !operation.is_setting() {
+            return None;
+        }
+        let (versions, retention_ms) = Plan::keyspace(&mut self.past);
+        let time_ms = self.time_ms(key);
+        let (units, stock) = match operation {
+            operation if operation.is_setting() => (u64::from(versions), retention_ms),
+            _ => {
+                let ago_ms = self.past.pick(&[0, 1, 10, 100, 1_000]);
+                (
+                    0,
+                    time_ms.saturating_sub(self.past.below(ago_ms + 1)).max(1),
+                )
+            }
+        };
+        let expected = self.oracle.some_version(key, &mut self.past);
+        Some(oracle::Plan {
+            operation,
+            key,
+            other: None,
+            units,
+            stock,
+            value_bytes: 0,
+            expected,
+            level,
+            expiry: Expiry::Keep,
+        })
+    }
+
     /// The time of the shard that owns a key; 0 while there is none.
     fn time_ms(&self, key: usize) -> u64 {
         let owner = Topology::new(self.layout.shards).owner(self.plan.keys[key].1);
@@ -1798,6 +1867,22 @@ impl World {
                 None,
                 plan.expiry,
             ),
+            Operation::GetAtVersion => batch.get_at(out, key, At::Version(plan.expected)),
+            Operation::GetAtTime => batch.get_at(out, key, At::TimeMs(plan.stock)),
+            Operation::History => batch.history(out, key, 0, 1024),
+            Operation::DropLonger => batch.keyspace(out, LONGER, Action::Drop),
+            Operation::SetKeyspace | Operation::SetLonger => {
+                let settings = Settings {
+                    versions: u8::try_from(plan.units).expect("a small number"),
+                    retention_ms: plan.stock,
+                    ..Settings::default()
+                };
+                let prefix = match plan.operation {
+                    Operation::SetLonger => LONGER,
+                    _ => KEYSPACE,
+                };
+                batch.keyspace(out, prefix, Action::Set(settings));
+            }
             Operation::Del => batch.del(out, key, Condition::Always),
             Operation::DelVersion => batch.del(out, key, version),
             Operation::Take => batch.update_if_with(

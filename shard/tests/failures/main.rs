@@ -12,6 +12,7 @@ mod heap;
 #[path = "../../../storage/tests/worlds/image.rs"]
 mod image;
 mod memory;
+mod past;
 #[path = "../../../storage/tests/it/random.rs"]
 mod random;
 mod scan;

@@ -9,14 +9,14 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ExpiryTold, ReplyItem, read_batch_reply};
-use penstock_net::request::{BatchRequest, Condition};
+use penstock_net::request::{BatchRequest, Condition, Version};
 use penstock_net::status::Status;
 use penstock_shard::opening::{SegmentFiles, open_shard, prove_spares, take_inventory};
 use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
 use penstock_storage::budget::Budget;
 use penstock_storage::io::{BLOCK_BYTES, Block, FileId, Io, IoFailure, IoToken};
 use penstock_storage::layout::Layout;
-use penstock_storage::log::{LogConfig, SyncMethod};
+use penstock_storage::log::{LogConfig, SPARES_READY, SyncMethod};
 use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::SnapshotName;
 use penstock_storage::store::Usage;
@@ -29,13 +29,13 @@ const OWNER: Owner = Owner {
     cluster_id: [1; 16],
     node_id: [2; 16],
 };
-const SEGMENT_BYTES: usize = 52 << 10;
+pub const SEGMENT_BYTES: usize = 52 << 10;
 const CACHE_BYTES: usize = 2_500;
 /// Bytes of operations that wait for reads, at most.
 pub const PARKED_BYTES_MAX: usize = 256 << 10;
 const HELLO_ID: u64 = u64::MAX;
 /// Turns in which everything that was begun must end.
-const TURNS_MAX: usize = 1_000;
+const TURNS_MAX: usize = 10_000;
 
 /// How a request to the disk ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,7 @@ pub enum Asked {
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub status: Status,
+    pub version: Version,
     pub value: Vec<u8>,
     pub expiry: Option<ExpiryTold>,
 }
@@ -87,6 +88,8 @@ pub struct Server {
     /// Requests under way that are to fail.
     doomed: Vec<(IoToken, Failure)>,
     pub is_fatal: bool,
+    /// No spare segment can be made, and what room comes back somebody else takes.
+    pub is_full: bool,
     salt: u64,
 }
 
@@ -155,19 +158,7 @@ impl Server {
         incarnation: u64,
         failing: Option<(usize, Failure)>,
     ) -> Result<Self, String> {
-        let log = LogConfig {
-            owner: OWNER,
-            incarnation,
-            log_id: 1,
-            // Of two blocks, so that some parts stand in both.
-            frame_bytes: 2 * BLOCK_BYTES,
-            record_bytes_max: BLOCK_BYTES - 64,
-            frames_in_flight_max: 2,
-            frames_sealed_max: 3,
-            sync,
-            interval_us: 1_000,
-            idle_mark_us: 5_000,
-        };
+        let log = log_config(sync, incarnation);
         let bytes = SEGMENT_BYTES as u64;
         let inventory = take_inventory(&mut image, OWNER, &Layout::new(1), bytes)
             .map_err(|error| error.to_string())?;
@@ -217,6 +208,7 @@ impl Server {
             failing,
             doomed: Vec::new(),
             is_fatal: false,
+            is_full: false,
             salt,
         };
         let hello = ClientHello {
@@ -230,7 +222,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Leaves so much to index and values from now on.
+    /// Leaves so much to index, versions and values from now on.
     pub fn set_memory_bytes_max(&mut self, bytes: usize) {
         self.shard.set_memory_bytes_max(bytes);
     }
@@ -269,6 +261,35 @@ impl Server {
                 now.clone_from(bytes);
             }
         }
+    }
+
+    /// Segments that cleaning has found damaged.
+    pub fn damaged(&self) -> u64 {
+        self.shard.store().cleaning_counters().damaged
+    }
+
+    /// There is room on the disk again.
+    pub fn make_room(&mut self) {
+        self.is_full = false;
+        for _ in 0..SPARES_READY {
+            self.add_spare();
+        }
+    }
+
+    fn add_spare(&mut self) {
+        self.salt += 1;
+        let event = Event::Spare {
+            file: self.device.image.create(SEGMENT_BYTES),
+            salt: self.salt,
+            bytes: SEGMENT_BYTES as u64,
+            is_reused: false,
+        };
+        self.shard.step(self.now, event, &mut self.outbox);
+    }
+
+    /// The time of the store.
+    pub fn time_ms(&self) -> u64 {
+        self.shard.store().time_ms()
     }
 
     pub fn get(&mut self, id: usize, key: &[u8]) {
@@ -328,19 +349,16 @@ impl Server {
         );
         self.device.submit(&mut requests);
         for _ in 0..outbox.spares {
-            let event = match self.ask(Asked::Spare) {
-                Some(_) => Event::SpareRefused,
-                None => {
-                    self.salt += 1;
-                    Event::Spare {
-                        file: self.device.image.create(SEGMENT_BYTES),
-                        salt: self.salt,
-                        bytes: SEGMENT_BYTES as u64,
-                        is_reused: false,
-                    }
-                }
-            };
-            self.shard.step(self.now, event, &mut self.outbox);
+            if self.ask(Asked::Spare).is_some() || self.is_full {
+                let refused = Event::SpareRefused;
+                self.shard.step(self.now, refused, &mut self.outbox);
+            } else {
+                self.add_spare();
+            }
+        }
+        for _ in outbox.removals.iter().filter(|_| self.is_full) {
+            let refused = Event::SpareRefused;
+            self.shard.step(self.now, refused, &mut self.outbox);
         }
         for session in outbox.sendable {
             let mut bytes = Vec::new();
@@ -392,6 +410,7 @@ impl Server {
                 let item = ReplyItem::read(batch.item(number)).expect("an item");
                 let reply = Reply {
                     status: item.head.status,
+                    version: item.head.version,
                     value: item.value.to_vec(),
                     expiry: item.expiry,
                 };
@@ -453,6 +472,23 @@ impl Server {
 }
 
 /// Each run of the server has its keys in another order.
+/// How the server writes its log.
+pub fn log_config(sync: SyncMethod, incarnation: u64) -> LogConfig {
+    LogConfig {
+        owner: OWNER,
+        incarnation,
+        log_id: 1,
+        // Of two blocks, so that some parts stand in both.
+        frame_bytes: 2 * BLOCK_BYTES,
+        record_bytes_max: BLOCK_BYTES - 64,
+        frames_in_flight_max: 2,
+        frames_sealed_max: 3,
+        sync,
+        interval_us: 1_000,
+        idle_mark_us: 5_000,
+    }
+}
+
 fn shard_config(incarnation: u64) -> ShardConfig {
     let topology = Topology::new(1);
     let hello = ServerHello {

@@ -80,7 +80,8 @@ fn part(bytes: &[u8]) {
         Err(PartError::Damaged | PartError::Unsupported { .. }) => return,
     };
     assert!(bytes.starts_with(part.bytes()));
-    let is_copy = part.bytes()[9] & 4 != 0;
+    // Copied by cleaning, and superseded.
+    let copied = part.bytes()[9] & (4 | 16);
     let fixed = part_bytes(
         part.key().len(),
         part.value().len(),
@@ -105,8 +106,8 @@ fn part(bytes: &[u8]) {
     };
     let mut again = vec![0xEE; part.bytes().len()];
     assert_eq!(record.encode_part(part.ordinal(), &mut again), again.len());
-    if is_copy {
-        again[9] |= 4;
+    if copied != 0 {
+        again[9] |= copied;
         seal_part(&mut again);
     }
     assert_eq!(again, part.bytes(), "a part has one form");

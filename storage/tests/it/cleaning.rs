@@ -3,16 +3,20 @@
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::contents::History;
 use penstock_storage::io::{Block, Io};
+use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, keyspace_key};
 use penstock_storage::log::{Log, LogStart, Purpose, Room, SyncMethod};
-use penstock_storage::store::{Found, Memory, Store};
+use penstock_storage::record::PartView;
+use penstock_storage::recovery::{recover, survey};
+use penstock_storage::store::{At, Found, Memory, Store, WasAt};
 
 use crate::disk::Disk;
 use crate::heap::{Heap, HeapBlock};
-use crate::journal::config;
+use crate::journal::{OWNER, config};
 use crate::random::Random;
 
 const SEGMENT_BYTES: usize = 128 << 10;
 const VALUE_BYTES: usize = 100;
+const START_MS: u64 = 1_800_000_000_000;
 /// What every fourth key has for ever; the others are written again.
 const KEYS: u32 = 4_000;
 
@@ -22,12 +26,14 @@ struct Yard {
     requests: Vec<Io<HeapBlock>>,
     now_us: u64,
     salts: Random,
+    segment_bytes: usize,
     /// No more spares can be had.
     is_full: bool,
 }
 
 fn hash(key: &[u8]) -> u32 {
-    u32::from_le_bytes(key.try_into().expect("four bytes"))
+    // The store's own keys are longer, and have none.
+    key.try_into().map_or(0, u32::from_le_bytes)
 }
 
 impl Yard {
@@ -38,6 +44,7 @@ impl Yard {
             requests: Vec::new(),
             now_us: 0,
             salts: Random::new(1),
+            segment_bytes: SEGMENT_BYTES,
             is_full: false,
         }
     }
@@ -61,30 +68,94 @@ impl Yard {
     }
 
     fn put(&mut self, number: u32) {
-        while self.store.room(Purpose::Grow, 4, VALUE_BYTES, false) != Room::Yes {
+        while !self.try_put(Purpose::Grow, number, &[7; VALUE_BYTES]) {
             self.turn();
         }
-        let (key, value) = (number.to_le_bytes(), [7; VALUE_BYTES]);
+    }
+
+    /// Whether there was room for it.
+    fn try_put(&mut self, purpose: Purpose, number: u32, value: &[u8]) -> bool {
+        if self.store.room(purpose, 4, value.len(), false) != Room::Yes {
+            return false;
+        }
+        let key = number.to_le_bytes();
         let cell = match self.store.find(64, number, &key) {
             Found::Cached(cell) => cell,
-            Found::Absent => self.store.insert((64, number), &key, &value, None),
+            Found::Absent => self.store.insert((64, number), &key, value, None),
             Found::Cold(_) => panic!("all are in memory"),
         };
         let (lsn, _) = self.store.commit(self.now_us, 64, &[(number, cell)]);
         self.store.log_mut().want_durable(lsn);
+        true
     }
 
     /// Begins what the log wants.
     fn pump(&mut self) {
         while !self.is_full && self.store.log().spares_wanted() > 0 {
-            let file = self.disk.create(SEGMENT_BYTES);
-            let salt = self.salts.next();
-            self.store
-                .log_mut()
-                .add_spare(file, salt, SEGMENT_BYTES as u64);
+            self.add_spare();
         }
         self.store.log_mut().pump(self.now_us, &mut self.requests);
         self.disk.submit(&mut self.requests);
+    }
+
+    fn add_spare(&mut self) {
+        let file = self.disk.create(self.segment_bytes);
+        let salt = self.salts.next();
+        let bytes = self.segment_bytes as u64;
+        self.store.log_mut().add_spare(file, salt, bytes);
+    }
+
+    /// Gives the keys of a prefix settings of their own.
+    fn keep_versions(&mut self, prefix: &[u8], settings: Settings) {
+        self.pump();
+        self.store.hear(prefix, settings).expect("there is room");
+        let key = keyspace_key(1, prefix);
+        let room = self
+            .store
+            .room(Purpose::Keep, key.len(), SETTINGS_BYTES, false);
+        assert_eq!(room, Room::Yes);
+        self.store.commit_settings(self.now_us, 64, &key, prefix);
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now_us += ms * 1_000;
+        self.store
+            .observe(self.now_us, START_MS + self.now_us / 1_000);
+    }
+
+    /// What the key `number` was then.
+    fn was(&self, number: u32, ms: u64) -> WasAt {
+        let key = number.to_le_bytes();
+        let Found::Cached(cell) = self.store.find(64, number, &key) else {
+            panic!("all are in memory")
+        };
+        self.store
+            .version_at((64, number), &key, Some(cell), At::TimeMs(ms))
+    }
+
+    /// The store that a start makes of what is durable, in an earlier time.
+    fn restarted(mut self, ms: u64) -> Yard {
+        let survey = survey(&mut self.disk, OWNER).expect("nothing is damaged");
+        let segments = survey.logs.values().next().expect("there is a log");
+        let home_of = |key: &[u8]| (64, hash(key));
+        let mut memory = Memory::new(1 << 22);
+        let mut replay = |part: &PartView<'_>, place| {
+            memory.replay(&home_of, part, place, |_, _| panic!("all are in memory"))
+        };
+        let recovered = recover(&mut self.disk, segments, &mut replay).expect("it is whole");
+        memory.carry_time(recovered.time_ms);
+        let mut collect = |part: &PartView<'_>, place| {
+            memory.collect(&home_of, part, place);
+            Ok(())
+        };
+        recover(&mut self.disk, segments, &mut collect).expect("it is whole");
+        memory.finish_versions();
+        let config = config(SyncMethod::DurableWrite);
+        let log = Log::with_history(config, recovered.start, recovered.history.clone(), Heap);
+        let sequences = *recovered.history.sequences.clone();
+        self.store = Store::new(log, Heap, 2 << 8, sequences, memory);
+        self.store.observe(1, ms);
+        self
     }
 
     /// Ends all writes.
@@ -201,4 +272,131 @@ fn a_short_spare_is_kept_when_what_counts_would_not_fit_in_it() {
     assert_eq!(yard.store.log().open_segment(), segment);
     let (keep, bytes) = (Purpose::Keep, VALUE_BYTES);
     assert_eq!(yard.store.room(keep, 4, bytes, false), Room::Yes);
+}
+
+/// Of what every segment holds a fifth is waste, but copies of the rest, which is kept of the past and names
+/// its successor in them, are longer than the segment: to begin with one would take the last spare for
+/// nothing.
+#[test]
+fn no_segment_is_begun_on_a_full_disk_whose_kept_versions_do_not_fit_in_a_spare_as_copies() {
+    let mut config = config(SyncMethod::DurableWrite);
+    config.frame_bytes = 64 << 10;
+    let log = Log::with_history(config, LogStart::default(), History::default(), Heap);
+    let mut yard = Yard::empty(log);
+    yard.segment_bytes = 1 << 20;
+    yard.store.set_cleaning(CleaningConfig {
+        space_percent_max: 101,
+        bytes_per_s: 1 << 30,
+        log_bytes_max: 0,
+    });
+    let settings = Settings {
+        revision: 1,
+        versions: 255,
+        ..Settings::default()
+    };
+    yard.keep_versions(b"v", settings);
+    let kept = |number: u32| u32::from_le_bytes(*b"v\0\0\0") | number << 8;
+    let mut round = 0;
+    let mut write = |yard: &mut Yard, purpose: Purpose| {
+        round += 1;
+        let versions = 10 * round..10 * round + 10;
+        yard.try_put(purpose, 1, &[7; VALUE_BYTES])
+            && versions
+                .into_iter()
+                .all(|at| yard.try_put(purpose, kept(at / 200), &[7; 8]))
+    };
+    while yard.store.log().sealed_segments().len() < 5 {
+        if !write(&mut yard, Purpose::Grow) {
+            yard.turn();
+        }
+    }
+    yard.is_full = true;
+    yard.store.log_mut().spare_refused();
+    // Until cleaning alone may take the last spare.
+    let mut refused = 0;
+    while refused < 2 {
+        if write(&mut yard, Purpose::Keep) {
+            refused = 0;
+        } else {
+            refused += 1;
+            yard.turn();
+        }
+    }
+    let spare_bytes = yard.store.log().sure_bytes_of_spare();
+    assert!(spare_bytes > 0);
+    for _ in 0..600 {
+        yard.turn();
+        yard.clean(|_| {});
+    }
+    let counters = yard.store.cleaning_counters();
+    assert_eq!((counters.reads, counters.segments), (0, 0));
+    assert_eq!(yard.store.log().sure_bytes_of_spare(), spare_bytes);
+}
+
+/// Between two versions one was kept until its time was over, and cleaning dropped it. A start in a time
+/// before that must not take the older one for what stood there.
+#[test]
+fn a_version_that_ended_by_a_time_leaves_no_older_one_in_its_place_in_a_time_before() {
+    const RETENTION_MS: u64 = 1_000;
+    let log = Log::new(config(SyncMethod::DurableWrite), LogStart::default(), Heap);
+    let mut yard = Yard::empty(log);
+    yard.store.set_cleaning(CleaningConfig {
+        space_percent_max: 101,
+        bytes_per_s: 1 << 30,
+        log_bytes_max: 0,
+    });
+    yard.pass(1);
+    let settings = Settings {
+        revision: 1,
+        retention_ms: RETENTION_MS,
+        ..Settings::default()
+    };
+    yard.keep_versions(b"v", settings);
+    let key = u32::from_le_bytes(*b"v\0\0\0");
+    // The first version stands where all is still needed, the second where nothing is.
+    yard.put(key);
+    for number in (0..660).chain(5_000..5_400) {
+        yard.put(number);
+    }
+    yard.pass(100);
+    let second_ms = yard.store.time_ms();
+    yard.put(key);
+    for round in 0..4 {
+        for number in 5_000..6_000 {
+            yard.put(number);
+            // So that the segment of the second version is the best one to clean.
+            if round > 0 && number % 100 == 0 {
+                yard.put(10_000 * round + number);
+            }
+        }
+    }
+    yard.pass(100);
+    yard.put(key);
+    let (first, second) = (yard.was(key, second_ms - 1), yard.was(key, second_ms));
+    assert_ne!(first, second);
+    yard.pass(RETENTION_MS - 10);
+    let last_ms = yard.store.time_ms();
+    yard.put(1);
+    yard.turn();
+    yard.pass(20);
+    let mut removed = Vec::new();
+    for _ in 0..200 {
+        yard.clean(|_| {});
+        yard.turn();
+        while let Some(file) = yard.store.take_removable() {
+            yard.disk.files.remove(&file);
+            removed.push(file);
+        }
+    }
+    let stood = |was| match was {
+        WasAt::Version(kept) => kept.place.file,
+        other => panic!("{other:?}"),
+    };
+    let (first, second) = (stood(first), stood(second));
+    assert!(
+        removed.contains(&second) && !removed.contains(&first),
+        "{removed:?}, and the versions stood in {first:?} and {second:?}"
+    );
+    let yard = yard.restarted(last_ms);
+    assert!(matches!(yard.was(key, second_ms), WasAt::NotKept(_)));
 }

@@ -1,0 +1,243 @@
+//! The commands about keyspaces and the versions that they keep.
+
+use clap::{Args, Subcommand};
+use penstock_net::keyspace::{Action, History, Keyspace, Settings, read_keyspaces};
+use penstock_net::level::AckLevel;
+use penstock_net::limits::KEYSPACE_BYTES_MAX;
+use penstock_net::status::Status;
+
+use super::client::{Level, parse_lifetime, version_text};
+use super::connection::{Connection, Effect, ServerAddress, refused};
+use super::output::Output;
+use super::{EXIT_CODES, Failure};
+
+/// What the help of the commands about keyspaces ends with.
+pub const KEYSPACE_EXAMPLES: &str = "\
+A keyspace is all keys that begin with its PREFIX, but for those with a longer prefix that is one too. The empty
+PREFIX is that of all keys. Dropping it leaves its keys. History begins when versions are kept for the first time, and anew when
+more are to be kept than before.
+
+Examples:
+  penstock keyspace create price: --versions 10
+  penstock keyspace set price: --retention 7d --versions 0
+  penstock keyspace create hold: --ttl 10m --value-bytes-max 4096
+  penstock keyspace set order: --level-min disk
+  penstock keyspace list
+  penstock keyspace drop hold:";
+
+const HISTORY_EXAMPLES: &str = "\
+Examples:
+  penstock history price:42
+  penstock history price:42 --limit 5 --before 1042     older than sequence 1042, which the line before ended with";
+
+/// What `penstock keyspace` does.
+#[derive(Subcommand)]
+pub enum KeyspaceCommand {
+    /// Make a keyspace
+    #[command(after_help = format!("{KEYSPACE_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Create(SetArgs),
+    /// Change settings of a keyspace, made if it is missing; what is not said stays
+    #[command(after_help = format!("{KEYSPACE_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Set(SetArgs),
+    /// Print all keyspaces
+    #[command(after_help = format!("{KEYSPACE_EXAMPLES}\n\n{EXIT_CODES}"))]
+    List(ListArgs),
+    /// Drop a keyspace; its keys stay
+    #[command(after_help = format!("{KEYSPACE_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Drop(DropArgs),
+}
+
+/// Arguments of `penstock keyspace create` and `set`.
+#[derive(Args)]
+pub struct SetArgs {
+    /// What its keys begin with, 0 to 64 bytes
+    prefix: String,
+    /// The least ack level; a request for less is raised to it
+    #[arg(long)]
+    level_min: Option<Level>,
+    /// Superseded versions kept of each key, 0 to 255; 0 is none, or any number with --retention
+    #[arg(long, value_name = "N")]
+    versions: Option<u8>,
+    /// How long a superseded version is kept: 500ms, 30s, 10m, 2h, 7d; 0 is no limit
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    retention: Option<u64>,
+    /// Lifetime of what is put without one: 500ms, 30s, 10m, 2h, 7d; 0 is none
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    ttl: Option<u64>,
+    /// Bytes of a value, at most; 0 is what the server accepts
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(..=16 << 20))]
+    value_bytes_max: Option<u32>,
+    /// The layout that values are marked with in the log
+    #[arg(long, value_name = "N")]
+    layout: Option<u16>,
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+/// Arguments of `penstock keyspace list`.
+#[derive(Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+/// Arguments of `penstock keyspace drop`.
+#[derive(Args)]
+pub struct DropArgs {
+    /// What its keys begin with
+    prefix: String,
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+/// Arguments of `penstock history`.
+#[derive(Args)]
+#[command(after_help = format!("{HISTORY_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct HistoryArgs {
+    /// The key, 1 to 1024 bytes
+    key: String,
+    /// Versions, at most
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    limit: u32,
+    /// Only versions with a sequence below this
+    #[arg(long, value_name = "SEQUENCE", default_value_t = 0)]
+    before: u64,
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+impl KeyspaceCommand {
+    /// Changes or prints keyspaces.
+    pub fn run(self) -> Result<(), Failure> {
+        match self {
+            KeyspaceCommand::Create(args) => {
+                let mut connection = args.server.connect()?;
+                let settings = args.over(Settings::default());
+                let prefix = args.prefix.as_bytes();
+                report(&ask(&mut connection, prefix, Action::Create(settings))?)
+            }
+            KeyspaceCommand::Set(args) => {
+                let mut connection = args.server.connect()?;
+                let prefix = args.prefix.as_bytes();
+                let there = ask(&mut connection, b"", Action::List)?;
+                let before = there.iter().find(|keyspace| keyspace.prefix == prefix);
+                let settings = args.over(before.map_or_else(Settings::default, |it| it.settings));
+                report(&ask(&mut connection, prefix, Action::Set(settings))?)
+            }
+            KeyspaceCommand::List(args) => {
+                report(&ask(&mut args.server.connect()?, b"", Action::List)?)
+            }
+            KeyspaceCommand::Drop(args) => {
+                let mut connection = args.server.connect()?;
+                ask(&mut connection, args.prefix.as_bytes(), Action::Drop)?;
+                let mut out = Output::stdout();
+                out.line(format_args!("ok, keyspace {:?} is dropped", args.prefix));
+                out.finish()
+            }
+        }
+    }
+}
+
+impl SetArgs {
+    fn over(&self, before: Settings) -> Settings {
+        Settings {
+            level_min: self.level_min.map_or(before.level_min, Level::ack),
+            versions: self.versions.unwrap_or(before.versions),
+            layout: self.layout.unwrap_or(before.layout),
+            value_bytes_max: self.value_bytes_max.unwrap_or(before.value_bytes_max),
+            retention_ms: self.retention.unwrap_or(before.retention_ms),
+            ttl_ms: self.ttl.unwrap_or(before.ttl_ms),
+        }
+    }
+}
+
+impl HistoryArgs {
+    /// Prints a line for each version.
+    pub fn run(self) -> Result<(), Failure> {
+        let answer = self
+            .server
+            .connect()?
+            .call(AckLevel::Disk, Effect::None, |batch, out| {
+                batch.history(out, self.key.as_bytes(), self.before, self.limit);
+            })?
+            .done(&self.key)?;
+        let history = History::read(&answer.value)
+            .ok_or_else(|| Failure::server("the answer is no history"))?;
+        let mut out = Output::stdout();
+        for kept in &history.versions {
+            let what = if kept.is_deletion {
+                "deleted"
+            } else {
+                "written"
+            };
+            let when = match kept.time_ms {
+                0 => "before versions were kept".to_string(),
+                ms => format!("at {ms}"),
+            };
+            let until = match kept.expiry_ms {
+                0 => String::new(),
+                ms => format!(", expires at {ms}"),
+            };
+            out.line(format_args!(
+                "{} {what} {when}{until}",
+                version_text(kept.version)
+            ));
+        }
+        if let Some(last) = history.versions.last().filter(|_| history.has_more) {
+            out.line(format_args!("more: --before {}", last.version.sequence));
+        }
+        out.finish()
+    }
+}
+
+fn ask(
+    connection: &mut Connection,
+    prefix: &[u8],
+    action: Action,
+) -> Result<Vec<Keyspace>, Failure> {
+    if prefix.len() > KEYSPACE_BYTES_MAX {
+        return Err(Failure::usage(format_args!(
+            "PREFIX has {} bytes; 0 to {KEYSPACE_BYTES_MAX} are allowed",
+            prefix.len()
+        )));
+    }
+    let effect = match action {
+        Action::List => Effect::None,
+        Action::Set(_) | Action::Create(_) | Action::Drop => Effect::Write,
+    };
+    let answer = connection.call(AckLevel::Disk, effect, |batch, out| {
+        batch.keyspace(out, prefix, action);
+    })?;
+    match answer.head.status {
+        Status::Ok => read_keyspaces(&answer.value)
+            .ok_or_else(|| Failure::server("the answer is no list of keyspaces")),
+        status => Err(refused(status, &String::from_utf8_lossy(&answer.value))),
+    }
+}
+
+fn report(keyspaces: &[Keyspace]) -> Result<(), Failure> {
+    let mut out = Output::stdout();
+    for keyspace in keyspaces {
+        let Settings {
+            level_min,
+            versions,
+            layout,
+            value_bytes_max,
+            retention_ms,
+            ttl_ms,
+        } = keyspace.settings;
+        out.line(format_args!(
+            "\"{}\" level-min {} versions {versions} retention {retention_ms}ms ttl {ttl_ms}ms value-bytes-max {value_bytes_max} layout {layout}",
+            keyspace.prefix.escape_ascii(),
+            level_min.name(),
+        ));
+    }
+    out.finish()
+}
+
+fn parse_time(text: &str) -> Result<u64, String> {
+    match text {
+        "0" => Ok(0),
+        text => parse_lifetime(text).map_err(|error| format!("{error}, or 0")),
+    }
+}

@@ -1,0 +1,223 @@
+//! Reading keys as they were: GET_AT and HISTORY.
+
+use std::fmt;
+
+use penstock_net::keyspace::{self as wire, begin_list, end_list};
+use penstock_net::reply::{ExpiryTold, REPLY_ITEM_BYTES};
+use penstock_net::request::{Extra, Request, Version};
+use penstock_net::status::Status;
+use penstock_storage::io::{BLOCK_BYTES, Blocks};
+use penstock_storage::log::{Lsn, Place};
+use penstock_storage::record::{PartKind, PartView};
+use penstock_storage::store::{At, Store, Version as Stored, WasAt};
+use penstock_storage::versions::KeptVersion;
+
+use super::{Cold, Context, Key, Ran};
+
+/// Answers with the value that the key had then.
+#[cold]
+pub(super) fn get_at<P: Blocks>(
+    store: &mut Store<P>,
+    context: Context<'_>,
+    request: &Request<'_>,
+    key: &Key<'_>,
+    out: &mut Vec<u8>,
+) -> Ran {
+    let Extra::At(asked) = request.extra else {
+        unreachable!("the request was read as GET_AT");
+    };
+    let at = match asked {
+        wire::At::TimeMs(ms) => At::TimeMs(ms),
+        wire::At::Version(Version { epoch, sequence }) => At::Version(Stored { epoch, sequence }),
+    };
+    let slot = context.slot;
+    let was = store.version_at((slot, key.hash), key.bytes, key.cell, at);
+    let kept = match was {
+        WasAt::Version(kept) => kept,
+        WasAt::Missing => return answer(context, key, Status::NotFound, out),
+        WasAt::NotKept(oldest) => return not_kept(context, key, oldest, out),
+    };
+    let is_over = |expiry_ms: u64| match at {
+        At::TimeMs(ms) => expiry_ms != 0 && expiry_ms <= ms,
+        At::Version(_) => false,
+    };
+    if kept.is_deletion || is_over(kept.expiry_ms) {
+        return answer(context, key, Status::NotFound, out);
+    }
+    let version = to_wire(kept.version);
+    // The cell of an expired key need not have its value any more.
+    let newest = key.cell.filter(|_| key.exists);
+    if let Some(id) = newest.filter(|&id| store.version(id) == kept.version) {
+        store.touch(id);
+        let told = ExpiryTold {
+            expiry_ms: kept.expiry_ms,
+            time_ms: kept.time_ms,
+        };
+        let value = store.cell(id).value();
+        context
+            .head(Status::Ok, version)
+            .write_with_expiry(out, told, value);
+        return Ran::Answered {
+            gate: key.lsn,
+            status: Status::Ok,
+        };
+    }
+    if kept.is_young {
+        // It is in no file yet, and nowhere else any more.
+        let log = store.log_mut();
+        let lsn = log.appended();
+        log.want_durable(lsn);
+        return Ran::Postponed;
+    }
+    let bytes = match context.brought {
+        Some((place, bytes)) if place == kept.place => bytes,
+        _ => {
+            return Ran::Cold(Cold {
+                slot,
+                hash: key.hash,
+                place: kept.place,
+                sequence: Some(kept.version.sequence),
+            });
+        }
+    };
+    let part = bytes
+        .get(in_block(kept.place)..)
+        .and_then(|bytes| PartView::read(bytes).ok())
+        .filter(|part| {
+            part.slot() == slot
+                && (part.epoch(), part.sequence()) == (kept.version.epoch, kept.version.sequence)
+        });
+    let Some(part) = part else {
+        let message = format_args!(
+            "{:08}.seg at offset {} does not hold version {}:{}",
+            kept.place.file.0, kept.place.offset, kept.version.epoch, kept.version.sequence
+        );
+        return say(context, Status::Corrupt, Version::default(), &message, out);
+    };
+    let is_later = matches!(at, At::TimeMs(ms) if part.time_ms() > ms);
+    if part.key() != key.bytes || is_later {
+        // Another key has the same hash, or has left a gap here.
+        return not_kept(context, key, None, out);
+    }
+    let expiry_ms = part.expiry_ms().unwrap_or(0);
+    if part.kind() == PartKind::Tombstone || is_over(expiry_ms) {
+        return answer(context, key, Status::NotFound, out);
+    }
+    let told = ExpiryTold {
+        expiry_ms,
+        time_ms: part.time_ms(),
+    };
+    context
+        .head(Status::Ok, version)
+        .write_with_expiry(out, told, part.value());
+    Ran::Answered {
+        gate: key.lsn,
+        status: Status::Ok,
+    }
+}
+
+/// Answers with the versions that are kept.
+#[cold]
+pub(super) fn history<P: Blocks>(
+    store: &mut Store<P>,
+    context: Context<'_>,
+    request: &Request<'_>,
+    key: &Key<'_>,
+    out: &mut Vec<u8>,
+) -> Ran {
+    let Extra::History { before, limit } = request.extra else {
+        unreachable!("the request was read as HISTORY");
+    };
+    let at = (context.slot, key.hash);
+    let Some(mut versions) = store.history(at, key.bytes, key.cell, before) else {
+        return not_kept(context, key, None, out);
+    };
+    let from = out.len();
+    out.resize(from + REPLY_ITEM_BYTES, 0);
+    let list = begin_list(out);
+    let mut count = 0;
+    for kept in versions.by_ref().take(limit as usize) {
+        let version = wire::KeptVersion {
+            version: to_wire(kept.version),
+            is_deletion: kept.is_deletion,
+            time_ms: kept.time_ms,
+            expiry_ms: kept.expiry_ms,
+        };
+        out.extend_from_slice(&version.encode());
+        count += 1;
+    }
+    end_list(out, list, count, versions.next().is_some());
+    context.head(Status::Ok, key.version).patch(out, from);
+    Ran::Answered {
+        gate: key.lsn,
+        status: Status::Ok,
+    }
+}
+
+fn answer(context: Context<'_>, key: &Key<'_>, status: Status, out: &mut Vec<u8>) -> Ran {
+    context.head(status, Version::default()).write(out, &[]);
+    Ran::Answered {
+        gate: key.lsn,
+        status,
+    }
+}
+
+fn not_kept(
+    context: Context<'_>,
+    key: &Key<'_>,
+    oldest: Option<KeptVersion>,
+    out: &mut Vec<u8>,
+) -> Ran {
+    let status = Status::NotKept;
+    let ran = match oldest {
+        None => {
+            let message = "no versions of this key are kept";
+            say(context, status, Version::default(), &message, out)
+        }
+        Some(oldest) => {
+            let version = to_wire(oldest.version);
+            let since = match oldest.time_ms {
+                0 => String::new(),
+                ms => format!(", from {ms} ms on"),
+            };
+            let message = format_args!(
+                "the oldest version of this key that is kept is {}:{}{since}",
+                version.epoch, version.sequence
+            );
+            say(context, status, version, &message, out)
+        }
+    };
+    match ran {
+        Ran::Answered { status, .. } => Ran::Answered {
+            gate: key.lsn,
+            status,
+        },
+        other => other,
+    }
+}
+
+fn say(
+    context: Context<'_>,
+    status: Status,
+    version: Version,
+    message: &dyn fmt::Display,
+    out: &mut Vec<u8>,
+) -> Ran {
+    context.head(status, version).write_message(out, message);
+    Ran::Answered {
+        gate: Lsn(0),
+        status,
+    }
+}
+
+/// Where a part begins in the blocks that are read for it.
+pub(crate) fn in_block(place: Place) -> usize {
+    usize::try_from(place.offset % BLOCK_BYTES as u64).expect("less than a block")
+}
+
+fn to_wire(version: Stored) -> Version {
+    Version {
+        epoch: version.epoch,
+        sequence: version.sequence,
+    }
+}

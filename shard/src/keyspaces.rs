@@ -1,0 +1,346 @@
+//! Changing keyspaces: one shard decides, all log.
+//!
+//! The owner of slot 0 takes one change at a time, gives it a revision that no earlier one had, and tells
+//! it to all shards. Each logs it in all of its partitions, a few records in each turn as there is room,
+//! and says so when they are durable; when all have, the change is answered. A crash in between leaves
+//! some partitions behind: in its first turn each shard tells the others what it knows, and the highest
+//! revision of a prefix is logged wherever it is missing. A shard whose disk is full says so, which ends the
+//! change for who asked for it, and goes on when there is room.
+
+use std::collections::VecDeque;
+
+use penstock_net::keyspace as wire;
+use penstock_net::level::AckLevel;
+use penstock_net::slot::slot_of;
+use penstock_storage::io::Blocks;
+use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, keyspace_key};
+use penstock_storage::log::{Lsn, Purpose, Room};
+use penstock_storage::store::{PARTITIONS, Store, partition_of};
+
+use crate::mail::{KeyspaceMail, Mail, ReplyAddress};
+use crate::parking::Origin;
+
+/// What a shard still has to do about keyspaces.
+#[derive(Debug, Default)]
+pub(crate) struct Keyspaces {
+    /// For each partition what routes a key there, once it was needed.
+    tags: Vec<u32>,
+    work: VecDeque<Work>,
+    /// What was logged for another shard's change, until it is durable.
+    answers: VecDeque<(Lsn, Answer)>,
+    /// The change that this shard has told to all.
+    change: Option<Change>,
+    mail: Vec<(u16, Mail)>,
+    has_told: bool,
+    /// The log had no room for the next record.
+    is_blocked: bool,
+}
+
+#[derive(Debug)]
+enum Work {
+    /// Log the newest settings of this prefix in this partition, if it is behind.
+    Log { prefix: Box<[u8]>, partition: usize },
+    /// Say that all before is durable, when it is.
+    Answer { answer: Answer, is_told_full: bool },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    to: u16,
+    revision: u64,
+}
+
+/// How a shard's own part of a change ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) revision: u64,
+    /// Not all is logged, because the disk is full.
+    pub(crate) is_full: bool,
+}
+
+/// A change on its way.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) origin: Origin,
+    pub(crate) address: ReplyAddress,
+    pub(crate) level: AckLevel,
+    pub(crate) prefix: Box<[u8]>,
+    pub(crate) settings: Settings,
+    /// Shards that have not answered yet.
+    pub(crate) left: u16,
+}
+
+impl Keyspaces {
+    /// Whether a change is on its way, so that another one must wait.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.change.is_some()
+    }
+
+    /// Tells a change, which the store has heard of, to the other shards and logs it here.
+    pub(crate) fn begin(&mut self, shard: u16, partitions: &[usize], change: Change) {
+        let revision = change.settings.revision;
+        for to in (0..change.left).filter(|&to| to != shard) {
+            let keyspaces = vec![(change.prefix.clone(), change.settings)];
+            let mail = KeyspaceMail {
+                from: shard,
+                awaited: Some(revision),
+                keyspaces,
+            };
+            self.mail.push((to, Mail::Keyspaces(mail)));
+        }
+        self.log(&change.prefix, partitions);
+        self.answer(shard, revision);
+        self.change = Some(change);
+    }
+
+    /// Takes in what another shard tells.
+    pub(crate) fn hear<P: Blocks>(
+        &mut self,
+        store: &mut Store<P>,
+        partitions: &[usize],
+        mail: &KeyspaceMail,
+    ) {
+        for (prefix, settings) in &mail.keyspaces {
+            // Beyond the limit there is none on the shard that decides either.
+            if store.hear(prefix, *settings) == Ok(true) {
+                self.log(prefix, partitions);
+            }
+        }
+        if let Some(revision) = mail.awaited {
+            self.answer(mail.from, revision);
+        }
+    }
+
+    fn answer(&mut self, to: u16, revision: u64) {
+        let answer = Answer { to, revision };
+        self.work.push_back(Work::Answer {
+            answer,
+            is_told_full: false,
+        });
+    }
+
+    /// A shard has made a revision durable, or cannot yet. The change, if that ends it.
+    pub(crate) fn done(&mut self, done: Done) -> Option<Change> {
+        let change = self
+            .change
+            .as_mut()
+            .filter(|change| change.settings.revision == done.revision)?;
+        change.left -= 1;
+        match done.is_full || change.left == 0 {
+            true => self.change.take(),
+            false => None,
+        }
+    }
+
+    /// In the first turn: tells the others what is known, and logs here what is missing.
+    pub(crate) fn begin_once<P: Blocks>(
+        &mut self,
+        store: &Store<P>,
+        (shard, shards): (u16, u16),
+        partitions: &[usize],
+    ) {
+        if std::mem::replace(&mut self.has_told, true) || store.keyspaces().is_empty() {
+            return;
+        }
+        let keyspaces: Vec<(Box<[u8]>, Settings)> = store
+            .keyspaces()
+            .iter()
+            .map(|(prefix, settings)| (prefix.into(), *settings))
+            .collect();
+        for (prefix, _) in &keyspaces {
+            self.log(prefix, partitions);
+        }
+        for to in (0..shards).filter(|&to| to != shard) {
+            let mail = KeyspaceMail {
+                from: shard,
+                awaited: None,
+                keyspaces: keyspaces.clone(),
+            };
+            self.mail.push((to, Mail::Keyspaces(mail)));
+        }
+    }
+
+    fn log(&mut self, prefix: &[u8], partitions: &[usize]) {
+        self.work
+            .extend(partitions.iter().map(|&partition| Work::Log {
+                prefix: prefix.into(),
+                partition,
+            }));
+    }
+
+    /// Logs as much as there is room for, and answers what is durable. Also how this shard's own part of
+    /// a change ends, if it does.
+    pub(crate) fn turn<P: Blocks>(
+        &mut self,
+        now_us: u64,
+        shard: u16,
+        store: &mut Store<P>,
+    ) -> Option<Done> {
+        self.is_blocked = false;
+        let mut own = None;
+        for _ in 0..RECORDS_PER_TURN_MAX {
+            let Some(work) = self.work.front() else {
+                break;
+            };
+            match work {
+                Work::Log { prefix, partition } => {
+                    if store.keyspaces().is_behind(prefix, *partition) {
+                        if self.tags.is_empty() {
+                            self.tags = tags();
+                        }
+                        let key = keyspace_key(self.tags[*partition], prefix);
+                        let room = store.room(Purpose::Keep, key.len(), SETTINGS_BYTES, false);
+                        if room != Room::Yes {
+                            self.is_blocked = true;
+                            if room == Room::Full {
+                                own = self.tell_full(shard);
+                            }
+                            break;
+                        }
+                        store.commit_settings(now_us, slot_of(&key), &key, prefix);
+                    }
+                }
+                Work::Answer { answer, .. } => {
+                    let log = store.log_mut();
+                    let lsn = log.appended();
+                    log.want_durable(lsn);
+                    self.answers.push_back((lsn, *answer));
+                }
+            }
+            self.work.pop_front();
+        }
+        let durable = store.log().durable();
+        while let Some(&(lsn, answer)) = self.answers.front() {
+            if lsn > durable {
+                break;
+            }
+            self.answers.pop_front();
+            let Answer { to, revision } = answer;
+            match to == shard {
+                true => {
+                    own = Some(Done {
+                        revision,
+                        is_full: false,
+                    });
+                }
+                false => self.mail.push((
+                    to,
+                    Mail::KeyspaceDone {
+                        from: shard,
+                        revision,
+                        is_full: false,
+                    },
+                )),
+            }
+        }
+        own
+    }
+
+    /// Says, once to each who waits, that the disk is full. What it means for this shard's own change.
+    fn tell_full(&mut self, shard: u16) -> Option<Done> {
+        let mut own = None;
+        for work in &mut self.work {
+            let Work::Answer {
+                answer: Answer { to, revision },
+                is_told_full,
+            } = work
+            else {
+                continue;
+            };
+            if std::mem::replace(is_told_full, true) {
+                continue;
+            }
+            let (to, revision, is_full) = (*to, *revision, true);
+            match to == shard {
+                true => own = Some(Done { revision, is_full }),
+                false => self.mail.push((
+                    to,
+                    Mail::KeyspaceDone {
+                        from: shard,
+                        revision,
+                        is_full,
+                    },
+                )),
+            }
+        }
+        own
+    }
+
+    /// Whether there is more to log.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.work.is_empty()
+    }
+
+    /// Whether the next turn can log more, whatever ends until then.
+    pub(crate) fn may_go_on(&self) -> bool {
+        self.has_work() && !self.is_blocked
+    }
+
+    /// What is to be sent to other shards.
+    pub(crate) fn take_mail(&mut self) -> Vec<(u16, Mail)> {
+        std::mem::take(&mut self.mail)
+    }
+}
+
+/// Records of settings that one turn logs, at most: what a commit that comes behind them waits for.
+const RECORDS_PER_TURN_MAX: usize = 256;
+
+/// The least number for each partition whose digits route there.
+fn tags() -> Vec<u32> {
+    let mut tags = vec![None; PARTITIONS];
+    let mut missing = PARTITIONS;
+    for number in 0.. {
+        let tag = &mut tags[partition_of(slot_of(number.to_string().as_bytes()))];
+        if tag.is_none() {
+            *tag = Some(number);
+            missing -= 1;
+            if missing == 0 {
+                break;
+            }
+        }
+    }
+    tags.into_iter().flatten().collect()
+}
+
+/// Settings as a client said them.
+pub(crate) fn from_wire(settings: &wire::Settings, revision: u64) -> Settings {
+    Settings {
+        revision,
+        is_dropped: false,
+        level_min: settings.level_min.code(),
+        versions: settings.versions,
+        layout: settings.layout,
+        value_bytes_max: settings.value_bytes_max,
+        retention_ms: settings.retention_ms,
+        ttl_ms: settings.ttl_ms,
+    }
+}
+
+/// Settings as a client is told them.
+pub(crate) fn to_wire(settings: &Settings) -> wire::Settings {
+    wire::Settings {
+        level_min: AckLevel::from_code(settings.level_min).unwrap_or_default(),
+        versions: settings.versions,
+        layout: settings.layout,
+        value_bytes_max: settings.value_bytes_max,
+        retention_ms: settings.retention_ms,
+        ttl_ms: settings.ttl_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_partition_has_a_tag_that_routes_there_whatever_the_prefix_is() {
+        let tags = tags();
+        assert_eq!(tags.len(), PARTITIONS);
+        for (partition, &tag) in tags.iter().enumerate() {
+            for prefix in [&b""[..], b"stock:", b"{other}", b"}{"] {
+                let slot = slot_of(&keyspace_key(tag, prefix));
+                assert_eq!(partition_of(slot), partition);
+            }
+        }
+    }
+}
