@@ -1,6 +1,6 @@
 //! What `penstock bench` can be asked.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 
 use clap::{Args, ValueEnum};
 use penstock_net::level::AckLevel;
@@ -49,7 +49,13 @@ pub struct BenchArgs {
     /// What the connections do
     pub workload: Workload,
     /// The server
-    #[arg(long, default_value = "127.0.0.1:7411")]
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "PENSTOCK_ADDR",
+        default_value = "127.0.0.1:7411",
+        value_parser = address
+    )]
     pub addr: SocketAddr,
     /// Connections
     #[arg(long, short, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -142,4 +148,9 @@ impl BenchArgs {
         }
         Ok(())
     }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let mut found = text.to_socket_addrs().map_err(|error| error.to_string())?;
+    found.next().ok_or_else(|| "no address of that name".into())
 }

@@ -11,7 +11,7 @@ use penstock_net::reply::{ReplyItem, text_of};
 use penstock_net::status::Status;
 
 use crate::BenchError;
-use crate::workload::Shot;
+use crate::workload::Load;
 
 /// Request ids within one shot.
 const IDS_PER_SHOT: u64 = 1024;
@@ -39,7 +39,7 @@ pub(crate) struct Account {
 /// One connection.
 pub(crate) struct Connection {
     stream: TcpStream,
-    shots: Vec<Shot>,
+    load: Load,
     items_per_shot: usize,
     next_shot: u64,
     due: VecDeque<Due>,
@@ -57,13 +57,13 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(
         stream: TcpStream,
-        shots: Vec<Shot>,
+        load: Load,
         items_per_shot: usize,
         is_raw: bool,
     ) -> Connection {
         Connection {
             stream,
-            shots,
+            load,
             items_per_shot,
             next_shot: 1,
             due: VecDeque::new(),
@@ -91,8 +91,8 @@ impl Connection {
     pub(crate) fn shoot(&mut self, since_ns: u64) -> Result<(), BenchError> {
         let shot = self.next_shot;
         self.next_shot += 1;
-        let which = usize::try_from(shot).expect("64 bits") % self.shots.len();
-        self.shots[which].write(shot * IDS_PER_SHOT, &mut self.to_send);
+        self.load
+            .write(shot, shot * IDS_PER_SHOT, &mut self.to_send);
         self.due.push_back(Due {
             shot,
             since_ns,
@@ -158,7 +158,7 @@ impl Connection {
         let outcome = loop {
             let rest = &received[at..self.filled];
             if self.is_raw {
-                let bytes = self.shots[0].bytes();
+                let bytes = self.load.bytes();
                 if rest.len() < bytes {
                     break Ok(());
                 }
@@ -223,7 +223,7 @@ impl Connection {
         }
         let shot = request_id / IDS_PER_SHOT;
         if opcode == Opcode::Ping as u8 {
-            let items = self.items_per_shot / self.shots[0].frames();
+            let items = self.items_per_shot / self.load.frames();
             return self.answered(shot, items, items, done);
         }
         let batch = match Batch::read(body) {

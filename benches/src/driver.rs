@@ -11,7 +11,7 @@ use crate::args::{BenchArgs, Workload};
 use crate::connection::{Account, Connection};
 use crate::control::{Control, hello};
 use crate::report::{Ledger, Report};
-use crate::workload::{STOCK_INITIAL, shots};
+use crate::workload::{Law, Load, STOCK_INITIAL};
 
 /// Shots that an open loop lets a connection have under way; later ones wait and count the wait.
 const OPEN_LOOP_AHEAD: usize = 64;
@@ -41,6 +41,7 @@ pub(crate) fn drive(args: &BenchArgs) -> Result<Report, BenchError> {
         BenchError::Connection(format!("no connection to {}: {error}", args.addr))
     };
     let poll = Poll::new().map_err(failed)?;
+    let law = Law::new(args);
     let mut connections = Vec::new();
     for number in 0..args.connections {
         let stream = std::net::TcpStream::connect(args.addr).map_err(failed)?;
@@ -52,7 +53,7 @@ pub(crate) fn drive(args: &BenchArgs) -> Result<Report, BenchError> {
         let stream = mio::net::TcpStream::from_std(stream);
         let mut connection = Connection::new(
             stream,
-            shots(args, u64::from(number)),
+            Load::new(args, law.clone(), u64::from(number)),
             args.depth as usize,
             args.raw,
         );

@@ -1,4 +1,7 @@
-//! The frames that a connection sends: built once, sent many times under new request ids.
+//! The frames that a connection sends: built once, sent many times under new request ids and keys.
+
+use std::ops::Range;
+use std::rc::Rc;
 
 use penstock_net::frame::{HEADER_BYTES, Header, Opcode, write_frame};
 use penstock_net::instruction::{FieldType, Instruction, Operation};
@@ -10,37 +13,105 @@ use crate::args::{BenchArgs, Workload};
 pub(crate) const STOCK: &[u8] = b"bench:stock";
 /// What it starts with: more than any run sells.
 pub(crate) const STOCK_INITIAL: u64 = 1 << 62;
-/// Different shots that a connection cycles through.
+/// Different shots of reads and writes that a connection of mixed cycles through.
 const SHOTS: usize = 16;
+/// Bytes of the name of a key, and where its digits stand in it.
+const KEY_BYTES: usize = 16;
+const KEY_DIGITS: Range<usize> = 6..KEY_BYTES;
 
 /// What is sent at once: one frame, or one for each operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Shot {
     bytes: Vec<u8>,
-    /// Where each frame starts.
-    frames: Vec<usize>,
+    /// Where each frame stands.
+    frames: Vec<Range<usize>>,
+    /// Where each key that is drawn stands.
+    keys: Vec<usize>,
 }
 
 impl Shot {
-    /// The bytes with request ids from `first_id` on.
-    pub(crate) fn write(&mut self, first_id: u64, out: &mut Vec<u8>) {
-        for (id, &start) in (first_id..).zip(&self.frames) {
-            let header = &mut self.bytes[start..start + HEADER_BYTES];
+    /// The bytes with request ids from `first_id` on and keys that are drawn now.
+    fn write(&mut self, first_id: u64, mut draw: impl FnMut() -> u32, out: &mut Vec<u8>) {
+        for &at in &self.keys {
+            write_digits(draw(), &mut self.bytes[at..at + KEY_BYTES][KEY_DIGITS]);
+        }
+        for (id, frame) in (first_id..).zip(&self.frames) {
+            let (header, body) = self.bytes[frame.clone()].split_at_mut(HEADER_BYTES);
+            if !self.keys.is_empty() {
+                header[24..28].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
+            }
             header[8..16].copy_from_slice(&id.to_le_bytes());
             let crc = crc32fast::hash(&header[..28]);
             header[28..].copy_from_slice(&crc.to_le_bytes());
         }
         out.extend_from_slice(&self.bytes);
     }
+}
 
-    /// Frames in it.
-    pub(crate) fn frames(&self) -> usize {
-        self.frames.len()
+/// What one connection sends.
+pub(crate) struct Load {
+    shots: Vec<Shot>,
+    law: Law,
+    random: Random,
+}
+
+impl Load {
+    pub(crate) fn new(args: &BenchArgs, law: Law, connection: u64) -> Load {
+        let mut random = Random(args.seed.wrapping_mul(0x1000_0000).wrapping_add(connection));
+        let value = vec![b'v'; args.value_bytes as usize];
+        let count = match args.workload {
+            Workload::Mixed => SHOTS,
+            _ => 1,
+        };
+        Load {
+            shots: (0..count)
+                .map(|_| shot(args, &mut random, &value))
+                .collect(),
+            law,
+            random,
+        }
     }
 
-    /// Bytes in it.
+    /// Appends the shot of this number with request ids from `first_id` on.
+    pub(crate) fn write(&mut self, number: u64, first_id: u64, out: &mut Vec<u8>) {
+        let which = usize::try_from(number).expect("64 bits") % self.shots.len();
+        let (law, random) = (&self.law, &mut self.random);
+        self.shots[which].write(first_id, || law.draw(random), out);
+    }
+
+    /// Frames in a shot.
+    pub(crate) fn frames(&self) -> usize {
+        self.shots[0].frames.len()
+    }
+
+    /// Bytes in a shot.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.shots[0].bytes.len()
+    }
+}
+
+/// How keys are drawn; the connections share its table.
+#[derive(Clone)]
+pub(crate) enum Law {
+    /// Each of so many alike.
+    Uniform(u32),
+    /// Low numbers more often.
+    Zipf(Rc<Zipf>),
+}
+
+impl Law {
+    pub(crate) fn new(args: &BenchArgs) -> Law {
+        match args.workload {
+            Workload::Mixed => Law::Zipf(Rc::new(Zipf::new(args.keys, 0.99))),
+            _ => Law::Uniform(args.keys),
+        }
+    }
+
+    fn draw(&self, random: &mut Random) -> u32 {
+        match self {
+            Law::Uniform(keys) => random.below(*keys),
+            Law::Zipf(zipf) => u32::try_from(zipf.draw(random)).expect("--keys has 32 bits"),
+        }
     }
 }
 
@@ -56,6 +127,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
+    /// In 0..`end`.
+    fn below(&mut self, end: u32) -> u32 {
+        let scaled = ((self.next() >> 32) * u64::from(end)) >> 32;
+        u32::try_from(scaled).expect("below the end")
+    }
+
     /// In [0, 1).
     fn fraction(&mut self) -> f64 {
         f64::from(u32::try_from(self.next() >> 32).expect("32 bits")) / 4_294_967_296.0
@@ -63,7 +140,7 @@ impl Random {
 }
 
 /// Draws ranks by a zipf law from the cumulated weights (Knuth, TAOCP 3, 6.1).
-struct Zipf {
+pub(crate) struct Zipf {
     cumulated: Vec<f64>,
 }
 
@@ -94,48 +171,44 @@ pub(crate) fn key(number: usize) -> Vec<u8> {
     format!("bench:{number:010}").into_bytes()
 }
 
-/// The shots of one connection.
-pub(crate) fn shots(args: &BenchArgs, connection: u64) -> Vec<Shot> {
-    let mut random = Random(args.seed.wrapping_mul(0x1000_0000).wrapping_add(connection));
-    let zipf = (args.workload == Workload::Mixed).then(|| Zipf::new(args.keys, 0.99));
-    let value = vec![b'v'; args.value_bytes as usize];
-    // One hot key needs one shot.
-    let count = if matches!(args.workload, Workload::Echo | Workload::Decr) {
-        1
-    } else {
-        SHOTS
-    };
-    (0..count)
-        .map(|_| shot(args, &mut random, zipf.as_ref(), &value))
-        .collect()
+fn write_digits(mut number: u32, digits: &mut [u8]) {
+    for pair in digits.rchunks_exact_mut(2) {
+        let low = u8::try_from(number % 100).expect("below 100");
+        number /= 100;
+        pair.copy_from_slice(&[b'0' + low / 10, b'0' + low % 10]);
+    }
 }
 
-fn shot(args: &BenchArgs, random: &mut Random, zipf: Option<&Zipf>, value: &[u8]) -> Shot {
+fn shot(args: &BenchArgs, random: &mut Random, value: &[u8]) -> Shot {
     let depth = args.depth as usize;
     let (frame_count, items) = if args.single { (depth, 1) } else { (1, depth) };
     let mut bytes = Vec::new();
-    let mut frames = Vec::new();
+    let (mut frames, mut keys) = (Vec::new(), Vec::new());
+    let name = key(0);
     for _ in 0..frame_count {
-        frames.push(bytes.len());
+        let start = bytes.len();
         if args.workload == Workload::Echo {
             let header = Header::request(Opcode::Ping, 0, args.level.wire(), 0);
             write_frame(&mut bytes, header, &value.repeat(items));
+            frames.push(start..bytes.len());
             continue;
         }
         let mut batch = BatchRequest::begin(&mut bytes, 0, args.level.wire(), 0, items);
         for _ in 0..items {
-            let mut uniform =
-                || usize::try_from(random.next() % u64::from(args.keys)).expect("32 bits");
+            let is_set = match args.workload {
+                Workload::Mixed => random.next().is_multiple_of(10),
+                workload => workload == Workload::Set,
+            };
             match args.workload {
-                Workload::Get => batch.get(&mut bytes, &key(uniform())),
-                Workload::Set => batch.set(&mut bytes, &key(uniform()), value, Condition::Always),
-                Workload::Mixed => {
-                    let name = key(zipf.expect("made for mixed").draw(random));
-                    if random.next().is_multiple_of(10) {
+                Workload::Get | Workload::Set | Workload::Mixed => {
+                    let value_bytes = if is_set {
                         batch.set(&mut bytes, &name, value, Condition::Always);
+                        value.len().next_multiple_of(8)
                     } else {
                         batch.get(&mut bytes, &name);
-                    }
+                        0
+                    };
+                    keys.push(bytes.len() - value_bytes - KEY_BYTES);
                 }
                 Workload::Decr | Workload::Echo => {
                     let step = |operation| Instruction {
@@ -157,26 +230,38 @@ fn shot(args: &BenchArgs, random: &mut Random, zipf: Option<&Zipf>, value: &[u8]
             }
         }
         batch.finish(&mut bytes);
+        frames.push(start..bytes.len());
     }
-    Shot { bytes, frames }
+    Shot {
+        bytes,
+        frames,
+        keys,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use penstock_net::batch::Batch;
     use penstock_net::receive::{Received, Receiver};
+    use penstock_net::request::Request;
+
+    fn load(words: &[&str]) -> (BenchArgs, Load) {
+        let words = ["bench"].iter().chain(words);
+        let Ok(cli) = <Cli as clap::Parser>::try_parse_from(words) else {
+            panic!("arguments")
+        };
+        let load = Load::new(&cli.args, Law::new(&cli.args), 3);
+        (cli.args, load)
+    }
 
     #[test]
     fn a_shot_is_valid_under_every_request_id() {
-        let Ok(cli) =
-            <Cli as clap::Parser>::try_parse_from(["bench", "mixed", "--depth", "7", "--single"])
-        else {
-            panic!("arguments")
-        };
-        for mut shot in shots(&cli.args, 3) {
+        let (_, mut load) = load(&["mixed", "--depth", "7", "--single"]);
+        for number in 0..SHOTS as u64 {
             for first_id in [0, 9, u64::MAX - 64] {
                 let mut out = Vec::new();
-                shot.write(first_id, &mut out);
+                load.write(number, first_id, &mut out);
                 let mut receiver = Receiver::new(1 << 20);
                 let mut at = 0;
                 for id in first_id..first_id + 7 {
@@ -191,6 +276,28 @@ mod tests {
                 }
                 assert_eq!(at, out.len());
             }
+        }
+    }
+
+    #[test]
+    fn a_load_ranges_over_all_its_keys_and_no_others() {
+        for workload in ["get", "set", "mixed"] {
+            let (args, mut load) = load(&[workload, "--keys", "300", "--value-bytes", "13"]);
+            let mut seen = std::collections::BTreeSet::new();
+            for number in 0..3000 {
+                let mut out = Vec::new();
+                load.write(number, number, &mut out);
+                let Received::Frame { body, .. } = Receiver::new(1 << 20).next(&out) else {
+                    panic!("shot {number} of {workload}")
+                };
+                let batch = Batch::read(body).expect("a batch");
+                for item in 0..batch.len() {
+                    let item = Request::read(batch.item(item), 64).expect("an item");
+                    seen.insert(item.key.to_vec());
+                }
+            }
+            let all = (0..args.keys as usize).map(key).collect();
+            assert_eq!(seen, all, "{workload}");
         }
     }
 
