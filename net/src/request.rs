@@ -182,10 +182,16 @@ impl<'a> Request<'a> {
             return Err(Refusal::OperationFlags { operation, flags });
         }
         let keys_expected = 1 + u8::from(verb == Verb::UpdateIf && key_count == 2);
-        if key_count != keys_expected || (key_count == 1 && second_len != 0) {
+        if key_count != keys_expected {
             return Err(Refusal::KeyCount {
                 operation,
                 count: key_count,
+            });
+        }
+        if key_count == 1 && second_len != 0 {
+            return Err(Refusal::Reserved {
+                name: "the second key's length of an item with one key",
+                found: u64::from(second_len),
             });
         }
         let instructions_max = if verb == Verb::UpdateIf {
