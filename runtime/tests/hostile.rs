@@ -293,6 +293,22 @@ fn bytes_that_are_not_frames_are_told_and_end_their_connection_only() {
 }
 
 #[test]
+fn a_connection_too_many_is_told_the_limit_and_closed() {
+    let folder = Folder::new("too-many");
+    let server = Server::start(&folder.0, &["--shards", "1", "--connections-max", "2"]);
+    let mut open = [Raw::greeted(server.address), Raw::greeted(server.address)];
+    for says_hello in [true, false] {
+        let mut refused = Raw::new(server.address);
+        if says_hello {
+            refused.say(&hello());
+        }
+        refused.hears_refusal(Status::Busy, &["at most 2", "connections_max"]);
+        assert!(refused.hear().is_none());
+    }
+    open.iter_mut().for_each(Raw::still_works);
+}
+
+#[test]
 fn a_bad_frame_or_item_is_told_and_its_connection_lives_on() {
     let folder = Folder::new("items");
     let server = Server::start(&folder.0, &["--shards", "1"]);

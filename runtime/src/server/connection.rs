@@ -123,7 +123,7 @@ async fn read(core: Rc<Core>, connection: Rc<Connection>, mut reader: OwnedReadH
             buffer = Vec::with_capacity(RECEIVE_BYTES_BUSY);
         }
     }
-    // What was asked before the peer closed its side is answered by the writer; then it ends too.
+    // A peer that closed its side has ended the connection: what it asked is run, whoever hears of it.
     connection.half_ended(&core);
 }
 

@@ -14,7 +14,10 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use monoio::net::{TcpListener, UnixStream};
+use monoio::io::{AsyncReadRent, AsyncWriteRent, AsyncWriteRentExt};
+use monoio::net::{TcpListener, TcpStream, UnixStream};
+use penstock_net::reply::write_error;
+use penstock_net::status::Status;
 use penstock_shard::{Event, Now, SessionId};
 
 use crate::block::ArenaBlock;
@@ -29,6 +32,10 @@ use super::{CoreStart, Letter, Report, system};
 const RING_ENTRIES: u32 = 4096;
 /// How long replies may take to leave after the log was sealed.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// How long a connection that is turned away may take to read why.
+const TURNED_AWAY: Duration = Duration::from_secs(1);
+/// Connections of one core that are told so at the same time; others are closed at once.
+const TURNED_AWAY_MAX: u32 = 64;
 /// With more reads in one turn the loop is busy: it hardly sleeps, and watching would only split
 /// its batches.
 const WATCHED_READS_MAX: u32 = 8;
@@ -88,6 +95,8 @@ pub(crate) struct Core {
     clock: Instant,
     wall: WallClock,
     open_connections: Cell<u32>,
+    /// Connections that are told why they are turned away.
+    turned_away: Cell<u32>,
     spin_us: u64,
     is_leaving: Cell<bool>,
     leave: Signal,
@@ -306,6 +315,7 @@ async fn core(start: CoreStart, opened: Opened) {
         clock: start.shard.clock,
         wall: WallClock::new(start.shard.unix_ms_at_start),
         open_connections: Cell::new(0),
+        turned_away: Cell::new(0),
         spin_us: u64::from(config.spin_us),
         is_leaving: Cell::new(false),
         leave: Signal::default(),
@@ -467,9 +477,17 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                if core.is_leaving.get() || core.open_connections.get() >= connections_max {
+                let open = core.open_connections.get();
+                if core.is_leaving.get() || open >= connections_max {
                     core.engine.borrow_mut().connections_refused += 1;
                     core.turn.set();
+                    if !core.is_leaving.get() && core.turned_away.get() < TURNED_AWAY_MAX {
+                        core.turned_away.set(core.turned_away.get() + 1);
+                        let why = format!(
+                            "{open} connections of this core are open; at most {connections_max} are accepted (connections_max, shared among the cores)"
+                        );
+                        monoio::spawn(turn_away(Rc::clone(&core), stream, why));
+                    }
                     continue;
                 }
                 let now = core.now();
@@ -490,6 +508,28 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
             Err(_) => monoio::time::sleep(Duration::from_millis(50)).await,
         }
     }
+}
+
+/// Tells a connection why it is closed. What its client has sent is read first: a socket that is
+/// closed over unread bytes may take back what was written to it.
+async fn turn_away(core: Rc<Core>, mut stream: TcpStream, why: String) {
+    let mut frame = Vec::new();
+    write_error(&mut frame, None, Status::Busy, 0, 0, &why);
+    let told = async {
+        if stream.write_all(frame).await.0.is_err() || stream.shutdown().await.is_err() {
+            return;
+        }
+        let mut passed_over = vec![0; 4096];
+        loop {
+            let (result, buffer) = stream.read(passed_over).await;
+            passed_over = buffer;
+            if !matches!(result, Ok(1..)) {
+                return;
+            }
+        }
+    };
+    let _ = monoio::time::timeout(TURNED_AWAY, told).await;
+    core.turned_away.set(core.turned_away.get() - 1);
 }
 
 /// Watches for work for a while before the loop sleeps: a sleep and a wake cost more than a short
