@@ -63,6 +63,8 @@ pub enum BackupError {
     Damaged(String),
     /// The server that uses the data directory did not tell what is needed.
     Server(String),
+    /// Nobody serves the data directory, and so many logs of it are to be rewritten first.
+    NotRewritten(usize),
     /// The system refused; names the file.
     Io(io::Error),
 }
@@ -74,6 +76,10 @@ impl fmt::Display for BackupError {
             BackupError::Vault(text) | BackupError::Damaged(text) | BackupError::Server(text) => {
                 f.write_str(text)
             }
+            BackupError::NotRewritten(logs) => write!(
+                f,
+                "{logs} logs of an earlier number of shards are not rewritten, and no server does it; nothing was backed up: start one on this directory until `penstock info` tells inherited_bytes 0"
+            ),
             BackupError::Io(error) => error.fmt(f),
         }
     }
@@ -124,6 +130,9 @@ pub fn take(
     refuse_inside(data, to)?;
     match Directory::inspect(data) {
         Ok(directory) => {
+            if let logs @ 1.. = directory.identity().inherited.len() {
+                return Err(BackupError::NotRewritten(logs));
+            }
             let files = directory.segments().list()?;
             let slices = files.into_iter().map(|(file, bytes)| {
                 (

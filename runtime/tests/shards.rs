@@ -227,9 +227,12 @@ fn one_directory_under_many_numbers_of_shards(name: &str, cache: &str) {
         .arg(&data)
         .output()
         .unwrap();
-    assert!(!refused.status.success());
+    assert_eq!(refused.status.code(), Some(2));
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(text.contains("inherited_bytes"), "{text}");
+    assert!(
+        text.contains("no server does it") && text.contains("inherited_bytes"),
+        "{text}"
+    );
     {
         // The next change while the first one is not done: two generations are inherited.
         let server = Server::start(&data, 1, SLOW, cache);

@@ -57,6 +57,11 @@ impl Staging {
         }
     }
 
+    /// Whether an entry of the folder of segments has the name of a staging folder.
+    pub(crate) fn is_named(name: &std::ffi::OsStr) -> bool {
+        name == STAGING
+    }
+
     /// Removes what a backup that was killed has left in the folder of segments, and nothing of one
     /// that runs.
     pub(crate) fn clear(segments: &Path) -> io::Result<()> {

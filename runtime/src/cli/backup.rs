@@ -209,9 +209,10 @@ fn failure(error: BackupError) -> Failure {
     match error {
         BackupError::Damaged(_) => Failure::no(error),
         BackupError::Server(_) => Failure::server(error),
-        BackupError::Directory(_) | BackupError::Vault(_) | BackupError::Io(_) => {
-            Failure::usage(error)
-        }
+        BackupError::Directory(_)
+        | BackupError::Vault(_)
+        | BackupError::NotRewritten(_)
+        | BackupError::Io(_) => Failure::usage(error),
     }
 }
 
