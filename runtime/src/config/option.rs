@@ -24,7 +24,7 @@ pub enum Group {
 pub enum Kind {
     /// A path of the file system.
     Path,
-    /// `IP:PORT`; a port of 0 takes a free one.
+    /// `IP:PORT` or `localhost:PORT`; a port of 0 takes a free one.
     Address,
     /// One of these words.
     Choice(&'static [&'static str]),
@@ -86,8 +86,12 @@ impl ConfigOption {
     pub fn allowed(&self) -> String {
         match self.kind {
             Kind::Path => "a path".into(),
-            Kind::Address => "IP:PORT, for example 127.0.0.1:7411 or [::1]:0".into(),
-            Kind::AddressOrOff => "IP:PORT, for example 127.0.0.1:7412 or [::1]:0, or off".into(),
+            Kind::Address => {
+                "IP:PORT or localhost:PORT, for example 127.0.0.1:7411 or [::1]:0".into()
+            }
+            Kind::AddressOrOff => {
+                "IP:PORT or localhost:PORT, for example 127.0.0.1:7412 or [::1]:0, or off".into()
+            }
             Kind::Choice(words) => match words {
                 [init @ .., last] => format!("{} or {last}", init.join(", ")),
                 [] => String::new(),
