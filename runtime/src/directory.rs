@@ -391,6 +391,25 @@ impl Segments {
         list().map_err(|error: io::Error| named(&self.folder, &error))
     }
 
+    /// Names in the folder that no file of ours has, in order; a start passes them over.
+    ///
+    /// # Errors
+    /// As for [`Segments::list`].
+    pub fn strangers(&self) -> io::Result<Vec<String>> {
+        let list = || {
+            let mut names = Vec::new();
+            for entry in fs::read_dir(&self.folder)? {
+                let name = entry?.file_name();
+                if file_id(&name).is_none() && !Staging::is_named(&name) {
+                    names.push(name.to_string_lossy().into_owned());
+                }
+            }
+            names.sort_unstable();
+            Ok(names)
+        };
+        list().map_err(|error: io::Error| named(&self.folder, &error))
+    }
+
     /// The lowest number above those of all files that are there.
     ///
     /// # Errors

@@ -112,6 +112,8 @@ const SEGMENTS_MIN: u64 = 3;
 const OVERFLOW_BYTES_MIN: usize = 2 << 20;
 /// Most that the operations of a shard that wait for cold keys hold.
 const PARKED_BYTES_MAX: usize = 64 << 20;
+/// Names of files that are not ours that a start tells.
+const STRANGERS_SHOWN_MAX: usize = 3;
 /// Blocks of this size go back to the system when they are freed: pages of cells are larger.
 const MAPPED_BLOCK_BYTES: u32 = 192 << 10;
 
@@ -263,13 +265,13 @@ impl Node {
             .map_err(system("read how much memory the process takes"))?;
         self.check_share("--memory-max", max, bound.share())?;
         say(format_args!(
-            "memory       at most {}{}, of which {} for index and values",
-            size_text(max),
+            "memory       at most {} MiB{}, of which {} MiB for index and values",
+            max >> 20,
             match self.config.memory_max {
                 0 => " (three quarters of what there is)",
                 _ => "",
             },
-            size_text(bound.share() as u64 * u64::from(self.shards()))
+            (bound.share() as u64 * u64::from(self.shards())) >> 20
         ));
         let bound = Arc::new(bound);
         self.memory = Some(Arc::clone(&bound));
@@ -544,7 +546,7 @@ impl ShardStart {
             disk.attach(file, fd);
         }
         let torn = recovered.torn.map_or(String::new(), |torn| {
-            format!("; {:08}.seg was torn at offset {} by a crash, nothing acknowledged as durable was there", torn.file.0, torn.offset)
+            format!("; {:08}.seg was torn at offset {}: nothing acknowledged as durable was there, unless a repair gave it up", torn.file.0, torn.offset)
         });
         let from = snapshot.map_or(String::new(), |(name, entries)| {
             format!("{entries} entries of {name} and ")
@@ -788,6 +790,18 @@ fn banner(config: &Config, directory: &Directory, shards: u16, say: Say) {
         },
         identity.incarnation
     ));
+    let strangers = directory.segments().strangers().unwrap_or_default();
+    if !strangers.is_empty() {
+        let more = match strangers.len().saturating_sub(STRANGERS_SHOWN_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let shown = &strangers[..strangers.len().min(STRANGERS_SHOWN_MAX)];
+        say(format_args!(
+            "segments     passed over, because no segment is named so: {}{more}",
+            shown.join(", ")
+        ));
+    }
     let demand = Demand {
         segments: directory.segments(),
         shards: u32::from(shards),

@@ -149,6 +149,11 @@ impl fmt::Display for Damage {
             (Some(Loss::File(_)), _) => write!(f, "nothing in it can be read")?,
             (Some(Loss::Records { log_id, from, to }), lost) => {
                 match lost {
+                    // Segments that were released earlier may have held some of them.
+                    Some(lost) if self.row == Row::SegmentMissing => {
+                        let plural = if lost == 1 { "" } else { "s" };
+                        write!(f, "at most {lost} record{plural} are lost")?;
+                    }
                     Some(1) => write!(f, "1 record is lost")?,
                     Some(lost) => write!(f, "{lost} records are lost")?,
                     None => write!(f, "records are lost, nobody can say how many")?,

@@ -345,6 +345,10 @@ fn segment_files_are_found_by_their_exact_names_and_leftovers_are_removed() {
         fs::write(path.join("segments").join(name), vec![1; bytes]).expect("write");
     }
     let directory = Directory::open(&path, options()).expect("open");
+    assert_eq!(
+        directory.segments().strangers().expect("list"),
+        ["+0000002.seg", "00000003.seg.bak", "0000001.seg"]
+    );
     let mut found = directory.segments().list().expect("list");
     found.sort_unstable();
     assert_eq!(found, [(FileId(7), 4096), (FileId(1_048_574), 10)]);
