@@ -54,5 +54,10 @@ mod wall;
 pub use embedded::{Local, Options, Penstock};
 pub use node::OpenError;
 
+/// What README.md shows compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
+
 // A server with planted bugs is never built, whatever features a build unites.
 const _: () = assert!(!penstock_storage::planted::IS_COMPILED_IN);
