@@ -187,6 +187,8 @@ fn no_server_is_exit_code_3_and_names_the_address() {
         let output = penstock(words, &[("PENSTOCK_ADDR", &address)]);
         assert_refused(&output, 3, &format!("no server at {address}"));
     }
+    let output = penstock(&["bench", "get"], &[("PENSTOCK_ADDR", &address)]);
+    assert_refused(&output, 3, &address);
 }
 
 #[test]
