@@ -2,10 +2,12 @@
 //! embedded store on the same files: settings are enforced on every shard, and the past is told
 //! as it was, over kill -9, a stop and a start.
 
+mod command;
+mod server;
+
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use penstock_net::client::{Changed, Client, ClientError, ClientOptions, Field, Past};
 use penstock_net::instruction::Instruction;
@@ -18,67 +20,32 @@ use penstock_runtime::config::IoMode;
 use penstock_runtime::embedded::Local;
 use penstock_runtime::{Options, Penstock};
 
+use command::command;
+use server::Server;
+
 /// Enough keys for every shard to have some.
 const KEYS: usize = 8;
 const HOUR_MS: u64 = 3_600_000;
 
-/// A server that a failing test takes down with it.
-struct Server {
-    process: Child,
-    address: String,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn command(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("PENSTOCK_") {
-            command.env_remove(name);
-        }
-    }
-    command.args(words);
-    command
-}
-
-impl Server {
-    fn start(data: &Path, io: &str) -> Server {
-        let mut process = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
+fn serve(data: &Path, io: &str) -> Server {
+    Server::start(
+        command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
             .args(["--shards", "2", "--cache-bytes", "1MiB", "--io", io])
             .args(["--durability", "none"])
             .args(["--segment-bytes", "4MiB", "--value-bytes-max", "64KiB"])
             .arg("--data")
             .arg(data)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut banner = BufReader::new(process.stdout.take().unwrap());
-        let (mut address, mut line) = (String::new(), String::new());
-        while line.trim() != "ready" {
-            line.clear();
-            assert!(banner.read_line(&mut line).unwrap() > 0, "it starts");
-            if let Some(rest) = line.strip_prefix("listening") {
-                address = rest.split_whitespace().next().unwrap().to_string();
-            }
-        }
-        // The rest is read too, so that the server can tell of its end.
-        std::thread::spawn(move || std::io::copy(&mut banner, &mut std::io::sink()));
-        assert!(!address.is_empty(), "it listens");
-        Server { process, address }
-    }
+            .stderr(Stdio::null()),
+    )
+}
 
+impl Server {
     fn client(&self) -> Client {
         let options = ClientOptions {
             level: AckLevel::None,
             ..ClientOptions::default()
         };
-        Client::connect(self.address.parse().unwrap(), options).unwrap()
+        Client::connect(self.address, options).unwrap()
     }
 
     /// Runs a command that must end with this code; what it printed on both streams.
@@ -88,7 +55,7 @@ impl Server {
             stdout,
             stderr,
         } = command(words)
-            .args(["--addr", &self.address])
+            .args(["--addr", &self.address.to_string()])
             .output()
             .unwrap();
         let text = [stdout, stderr]
@@ -328,7 +295,7 @@ fn options(io: IoMode) -> Options {
 
 fn served_and_embedded(name: &str, io: &str, embedded: IoMode) {
     let data = fresh(name);
-    let server = Server::start(&data, io);
+    let server = serve(&data, io);
     let hold = [
         "--ttl",
         "1h",
@@ -360,7 +327,7 @@ fn served_and_embedded(name: &str, io: &str, embedded: IoMode) {
     // kill -9
     drop((client, server));
 
-    let server = Server::start(&data, io);
+    let server = serve(&data, io);
     let mut client = server.client();
     all_holds(&mut client, &model);
     write(&mut client, &mut model, 4);
@@ -398,7 +365,7 @@ fn served_and_embedded(name: &str, io: &str, embedded: IoMode) {
     assert_eq!(made.unwrap()[0].settings, settings);
     store.close().unwrap();
 
-    let server = Server::start(&data, io);
+    let server = serve(&data, io);
     let mut client = server.client();
     the_past_is_told(&mut client, &model);
     client.set(b"hold:long:1", &[7; 17]).wait().unwrap();

@@ -2,12 +2,13 @@
 //! is there after every change, the old logs are rewritten beside the traffic, a kill -9 at any time in
 //! between loses nothing, and in the end no file of an old log is left.
 
+mod command;
+mod server;
+
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 use penstock_net::client::{Client, ClientOptions};
@@ -15,64 +16,24 @@ use penstock_net::request::{Condition, Expiry};
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
 
-/// A server that a failing test takes down with it.
-struct Server {
-    process: Child,
-    address: SocketAddr,
-}
-
-impl Drop for Server {
-    /// As hard as a crash.
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
+use command::command;
+use server::Server;
 
 /// One server at a time: each has the cores to itself.
 static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-fn penstock() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("PENSTOCK_") {
-            command.env_remove(name);
-        }
-    }
-    command
-}
-
-impl Server {
-    /// `cleaning` is the rate of rewriting in bytes a second.
-    fn start(data: &Path, shards: u16, cleaning: &str, cache: &str) -> Server {
-        let mut process = penstock()
-            .args(["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
+/// `cleaning` is the rate of rewriting in bytes a second.
+fn serve(data: &Path, shards: u16, cleaning: &str, cache: &str) -> Server {
+    Server::start(
+        command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
             .args(["--shards", &shards.to_string(), "--cache-bytes", cache])
             .args(["--value-bytes-max", "16KiB", "--segment-bytes", "2MiB"])
             .args(["--cleaning-bytes-per-s", cleaning, "--data"])
-            .arg(data)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
-        let mut address = None;
-        for line in BufReader::new(process.stdout.take().unwrap())
-            .lines()
-            .map_while(Result::ok)
-        {
-            if let Some(rest) = line.strip_prefix("listening") {
-                address = rest.split_whitespace().next().map(|it| it.parse().unwrap());
-            }
-            if line == "ready" {
-                break;
-            }
-        }
-        Server {
-            process,
-            address: address.expect("it listens"),
-        }
-    }
+            .arg(data),
+    )
+}
 
+impl Server {
     fn client(&self) -> Client {
         Client::connect(self.address, ClientOptions::default()).unwrap()
     }
@@ -104,7 +65,7 @@ fn logs(data: &Path) -> BTreeSet<u64> {
 }
 
 fn run(data: &Path, arguments: &[&str]) -> Output {
-    penstock().args(arguments).arg(data).output().unwrap()
+    command(arguments).arg(data).output().unwrap()
 }
 
 /// What must be there.
@@ -184,7 +145,7 @@ fn one_directory_under_many_numbers_of_shards(name: &str, cache: &str) {
     let data = folder(name);
     let mut model = Model::default();
     {
-        let server = Server::start(&data, 1, FAST, cache);
+        let server = serve(&data, 1, FAST, cache);
         let client = server.client();
         for round in 0..5 {
             model.change(&client, round);
@@ -200,7 +161,7 @@ fn one_directory_under_many_numbers_of_shards(name: &str, cache: &str) {
     }
     {
         // So slow that it is killed amid the rewriting.
-        let server = Server::start(&data, 2, SLOW, cache);
+        let server = serve(&data, 2, SLOW, cache);
         let client = server.client();
         model.check(&client, "with two shards");
         assert!(inherited_bytes(&client) > 0);
@@ -220,8 +181,7 @@ fn one_directory_under_many_numbers_of_shards(name: &str, cache: &str) {
     assert!(text.contains("different numbers of shards"), "{text}");
     fs::write(data.join("IDENTITY"), &identity).unwrap();
     let vault = folder(&format!("{name}-backup"));
-    let refused = penstock()
-        .args(["backup", "--to"])
+    let refused = command(&["backup", "--to"])
         .arg(&vault)
         .arg("--data")
         .arg(&data)
@@ -235,14 +195,14 @@ fn one_directory_under_many_numbers_of_shards(name: &str, cache: &str) {
     );
     {
         // The next change while the first one is not done: two generations are inherited.
-        let server = Server::start(&data, 1, SLOW, cache);
+        let server = serve(&data, 1, SLOW, cache);
         let client = server.client();
         model.check(&client, "with one shard again");
         model.change(&client, 6);
     }
     assert!(logs(&data).len() >= 3, "{:?}", logs(&data));
     {
-        let server = Server::start(&data, 1, FAST, cache);
+        let server = serve(&data, 1, FAST, cache);
         let client = server.client();
         model.check(&client, "after a kill");
         wait_until_rewritten(&data, &client, 4..5);
@@ -255,12 +215,12 @@ fn one_directory_under_many_numbers_of_shards(name: &str, cache: &str) {
         model.change(&client, 7);
     }
     {
-        let server = Server::start(&data, 2, FAST, cache);
+        let server = serve(&data, 2, FAST, cache);
         let client = server.client();
         wait_until_rewritten(&data, &client, 5..7);
         model.check(&client, "with two shards, rewritten");
     }
-    let server = Server::start(&data, 2, FAST, cache);
+    let server = serve(&data, 2, FAST, cache);
     let client = server.client();
     model.check(&client, "in the end");
     let passing = client.get(b"passing").wait().unwrap();

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use penstock_runtime::directory::Directory;
-use penstock_runtime::spare::{SpareOutcome, Spares};
-use penstock_shard::opening::Leftovers;
+use penstock_runtime::spare::SpareOutcome;
 
-use crate::spares::{LONG, OWNER, ask};
+use crate::spares::{LONG, ask, start};
 use crate::{Folder, options};
 
 struct Mounted(PathBuf);
@@ -65,15 +64,7 @@ fn a_full_disk_is_told_to_who_asks_and_the_file_comes_when_there_is_room() {
     let filler = mounted.0.join("filler");
     fill(&filler);
 
-    let spares = Spares::start(
-        directory.segments(),
-        OWNER,
-        1 << 20,
-        0,
-        0,
-        Leftovers::default(),
-    )
-    .expect("start");
+    let spares = start(directory.segments());
     let shard = spares.handle();
     let inbox = ask(&shard, 16 << 20);
     // At least one more try is refused as well before there is room.

@@ -19,6 +19,11 @@ pub(crate) const OWNER: Owner = Owner {
 /// Longer than any device takes; nothing waits for it when all is well.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
+/// The thread that prepares segments of 1 MiB, to which no earlier run left any, with no limit.
+pub(crate) fn start(segments: &Segments) -> Spares {
+    Spares::start(segments, OWNER, 1 << 20, 0, 0, Leftovers::default()).expect("start")
+}
+
 /// Asks for one file and waits for every outcome in turn.
 pub(crate) fn ask(spares: &SpareHandle, bytes: u64) -> flume::Receiver<SpareOutcome> {
     let (outcome, inbox) = flume::unbounded();
@@ -65,8 +70,7 @@ fn a_spare_is_whole_zero_and_under_its_name_before_it_is_handed_out() {
     let directory = folder.data();
     let segments = directory.segments();
     fs::write(segments.path(FileId(41)), "an earlier segment").expect("write");
-    let spares =
-        Spares::start(segments, OWNER, 1 << 20, 0, 0, Leftovers::default()).expect("start");
+    let spares = start(segments);
     // Not a multiple of the size of one write.
     let bytes = (3 << 20) + 4096;
     let spare = ready(&ask(&spares.handle(), bytes));
@@ -161,15 +165,7 @@ fn what_is_superfluous_of_what_was_left_is_read_and_serves_again_or_is_removed()
 fn two_shards_that_ask_together_get_files_and_salts_of_their_own() {
     let folder = Folder::new("two_shards");
     let directory = folder.data();
-    let spares = Spares::start(
-        directory.segments(),
-        OWNER,
-        1 << 20,
-        0,
-        0,
-        Leftovers::default(),
-    )
-    .expect("start");
+    let spares = start(directory.segments());
     let handles = [spares.handle(), spares.handle()];
     let asked: Vec<_> = (0..6)
         .map(|turn| ask(&handles[turn % 2], 1 << 20))
@@ -197,8 +193,7 @@ fn a_released_file_serves_again_under_another_number_and_salt_with_what_it_held(
     let folder = Folder::new("reused");
     let directory = folder.data();
     let segments = directory.segments();
-    let spares =
-        Spares::start(segments, OWNER, 1 << 20, 0, 0, Leftovers::default()).expect("start");
+    let spares = start(segments);
     let shard = spares.handle();
     let first = ready(&ask(&shard, 1 << 20));
     assert!(!first.is_reused);
@@ -225,8 +220,7 @@ fn a_released_file_that_a_backup_has_linked_or_of_another_length_is_removed() {
     let folder = Folder::new("removed");
     let directory = folder.data();
     let segments = directory.segments();
-    let spares =
-        Spares::start(segments, OWNER, 1 << 20, 0, 0, Leftovers::default()).expect("start");
+    let spares = start(segments);
     let shard = spares.handle();
     let [linked, short] = [1 << 20, 1 << 18].map(|bytes| ready(&ask(&shard, bytes)));
     let link = segments.folder().with_file_name("linked");
@@ -249,15 +243,7 @@ fn a_released_file_that_a_backup_has_linked_or_of_another_length_is_removed() {
 fn as_many_files_as_there_can_be_may_be_released_while_the_helper_is_busy() {
     let folder = Folder::new("many_released");
     let directory = folder.data();
-    let spares = Spares::start(
-        directory.segments(),
-        OWNER,
-        1 << 20,
-        0,
-        0,
-        Leftovers::default(),
-    )
-    .expect("start");
+    let spares = start(directory.segments());
     let shard = spares.handle();
     let (go_on, waits) = flume::bounded::<()>(0);
     shard.request(
@@ -275,15 +261,7 @@ fn as_many_files_as_there_can_be_may_be_released_while_the_helper_is_busy() {
 fn stopping_leaves_nothing_half_made_behind() {
     let folder = Folder::new("stopped");
     let directory = folder.data();
-    let spares = Spares::start(
-        directory.segments(),
-        OWNER,
-        1 << 20,
-        0,
-        0,
-        Leftovers::default(),
-    )
-    .expect("start");
+    let spares = start(directory.segments());
     let shard = spares.handle();
     let asked: Vec<_> = (0..20).map(|_| ask(&shard, 1 << 20)).collect();
     drop(spares);
