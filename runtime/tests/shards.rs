@@ -12,7 +12,8 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use penstock_net::client::{Client, ClientOptions};
-use penstock_net::request::{Condition, Expiry};
+use penstock_net::keyspace::{Action, At, Settings};
+use penstock_net::request::{Condition, Expiry, Version};
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
 
@@ -240,4 +241,87 @@ fn a_directory_keeps_all_under_any_number_of_shards_with_values_in_memory() {
 #[test]
 fn a_directory_keeps_all_under_any_number_of_shards_with_values_on_disk() {
     one_directory_under_many_numbers_of_shards("shards-cold", "1MiB");
+}
+
+/// Of each key what was written, oldest first; the keyspace keeps all of it.
+type Past = Vec<Vec<(Version, Vec<u8>)>>;
+
+fn write_once_more(client: &Client, past: &mut Past) {
+    let some: Vec<_> = (0..)
+        .zip(past.iter_mut())
+        .map(|(key, versions)| {
+            let value = format!("{key} costs {}", versions.len()).into_bytes();
+            let pending = client.set(&price(key), &value);
+            (versions, value, pending)
+        })
+        .collect();
+    for (versions, value, pending) in some {
+        versions.push((pending.wait().expect("set").version, value));
+    }
+}
+
+fn check_past(client: &Client, past: &Past, when: &str) {
+    for (key, versions) in (0..).zip(past) {
+        let history = client.history(&price(key), 0, 100).wait().unwrap();
+        let told: Vec<Version> = history.versions.iter().map(|it| it.version).collect();
+        let written: Vec<Version> = versions.iter().rev().map(|(version, _)| *version).collect();
+        assert_eq!(told, written, "key {key} {when}");
+        for (version, value) in versions {
+            let was = client.get_at(&price(key), At::Version(*version)).wait();
+            let was = was.unwrap().expect("it was there");
+            assert_eq!((was.version, &was.bytes[..]), (*version, &value[..]));
+        }
+    }
+}
+
+fn price(key: usize) -> Vec<u8> {
+    format!("price:{key}").into_bytes()
+}
+
+#[test]
+fn what_is_kept_of_the_past_comes_along_to_another_number_of_shards() {
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let data = folder("shards-past");
+    let mut past: Past = vec![Vec::new(); 100];
+    {
+        let server = serve(&data, 1, FAST, "1MiB");
+        let client = server.client();
+        let settings = Settings {
+            versions: 50,
+            ..Settings::default()
+        };
+        let made = client.keyspace(b"price:", Action::Create(settings));
+        made.wait().unwrap();
+        for _ in 0..5 {
+            write_once_more(&client, &mut past);
+        }
+        // Enough beside it that the rewriting does not end at once.
+        let mut model = Model::default();
+        for round in 0..3 {
+            model.change(&client, round);
+        }
+    }
+    {
+        let server = serve(&data, 2, SLOW, "1MiB");
+        let client = server.client();
+        assert!(inherited_bytes(&client) > 0);
+        check_past(&client, &past, "with two shards");
+        write_once_more(&client, &mut past);
+        check_past(&client, &past, "with two shards, written once more");
+    }
+    {
+        let server = serve(&data, 2, FAST, "1MiB");
+        let client = server.client();
+        check_past(&client, &past, "after a kill");
+        wait_until_rewritten(&data, &client, 2..4);
+        check_past(&client, &past, "rewritten");
+        write_once_more(&client, &mut past);
+    }
+    let server = serve(&data, 1, FAST, "1MiB");
+    let client = server.client();
+    check_past(&client, &past, "with one shard again");
+    wait_until_rewritten(&data, &client, 4..5);
+    check_past(&client, &past, "with one shard again, rewritten");
+    drop(server);
+    fs::remove_dir_all(&data).unwrap();
 }
