@@ -565,7 +565,7 @@ pub(crate) fn numbers_over(file: FileId) -> io::Error {
 fn file_id(name: &std::ffi::OsStr) -> Option<FileId> {
     let digits = name.to_str()?.strip_suffix(".seg")?;
     let number: u32 = digits.parse().ok()?;
-    (digits == format!("{number:08}")).then_some(FileId(number))
+    (number > 0 && digits == format!("{number:08}")).then_some(FileId(number))
 }
 
 /// The error with the name of what it is about.

@@ -472,6 +472,30 @@ fn a_start_reads_a_snapshot_and_does_without_a_damaged_one() {
     assert_eq!(server.stop(), Some(0));
 }
 
+/// No file has the number 0: an index entry that told it would tell of none.
+#[test]
+fn a_file_that_only_looks_like_a_segment_is_named_at_a_start_and_left_alone() {
+    let directory = fresh("session-stray");
+    let server = Server::start(&directory, &["--shards", "1"]);
+    server.told(0, &["set", "k", "v"]);
+    assert_eq!(server.stop(), Some(0));
+    let stray = directory.join("segments/00000000.seg");
+    std::fs::write(&stray, vec![0; 4 << 20]).unwrap();
+    let server = Server::start(&directory, &["--shards", "1"]);
+    assert!(
+        server
+            .said
+            .contains("passed over, because no segment is named so: 00000000.seg\n"),
+        "{}",
+        server.said
+    );
+    server.told(0, &["bench", "set", "--requests", "4000", "--keys", "500"]);
+    server.told(0, &["get", "k"]);
+    assert_eq!(server.stop(), Some(0));
+    assert_eq!(std::fs::read(&stray).unwrap(), vec![0; 4 << 20]);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
 #[test]
 fn what_expired_stays_gone_over_restarts_and_what_expires_meanwhile_is_gone() {
     for io in ["uring", "threads"] {

@@ -336,6 +336,7 @@ fn segment_files_are_found_by_their_exact_names_and_leftovers_are_removed() {
     let files = [
         ("00000007.seg", 4096),
         ("01048574.seg", 10),
+        ("00000000.seg", 4096),
         ("0000001.seg", 1),
         ("+0000002.seg", 1),
         ("00000003.seg.bak", 1),
@@ -347,7 +348,12 @@ fn segment_files_are_found_by_their_exact_names_and_leftovers_are_removed() {
     let directory = Directory::open(&path, options()).expect("open");
     assert_eq!(
         directory.segments().strangers().expect("list"),
-        ["+0000002.seg", "00000003.seg.bak", "0000001.seg"]
+        [
+            "+0000002.seg",
+            "00000000.seg",
+            "00000003.seg.bak",
+            "0000001.seg"
+        ]
     );
     let mut found = directory.segments().list().expect("list");
     found.sort_unstable();
