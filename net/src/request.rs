@@ -10,6 +10,7 @@ use crate::limits::{
     RESERVED_KEY,
 };
 use crate::refusal::Refusal;
+use crate::scan::ScanRequest;
 
 /// Bytes of an item before its condition, instructions, extension and data.
 pub const ITEM_HEADER_BYTES: usize = 16;
@@ -565,6 +566,13 @@ impl BatchRequest {
             &[prefix],
             value,
         );
+    }
+
+    /// Adds a SCAN.
+    pub fn scan(&mut self, out: &mut Vec<u8>, request: &ScanRequest<'_>) {
+        let from = out.len();
+        request.write(out);
+        self.batch.end_item(out, from);
     }
 
     /// Adds a SET of a key that never expires.

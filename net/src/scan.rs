@@ -32,6 +32,18 @@ pub struct ScanRequest<'a> {
 }
 
 impl<'a> ScanRequest<'a> {
+    /// The first step over all keys with a prefix, without their values, as large as a page may be.
+    #[must_use]
+    pub fn begin(prefix: &'a [u8]) -> Self {
+        ScanRequest {
+            cursor: 0,
+            prefix,
+            entries_max: SCAN_ENTRIES_MAX,
+            bytes_max: SCAN_BYTES_MAX,
+            wants_values: false,
+        }
+    }
+
     /// Whether an item is one, before anything of it was checked.
     #[inline]
     #[must_use]

@@ -9,6 +9,7 @@
 //! | `insert(key, value)`, `put`, `set` | `set(key, value)` |
 //! | `get(key)` | `get(key)`; `get_with(key, view)` without a copy |
 //! | `remove(key)`, `delete` | `del(key)` |
+//! | `scan_prefix`, `prefix`, `range`, `iter` | `scan(prefix, with values)`, or page by page: `scan_page`; in the order of a hash, not of keys |
 //! | a batch that is committed | `batch()`, `submit()`: together on their way, each by itself in effect |
 //! | a transaction that reads, checks and writes one key | `update_if(key, guards and effects)`, or `update(key, closure)` |
 //! | `flush`, `persist(SyncAll)`, `Durability::Immediate` | nothing: level `disk` is the default |
@@ -62,6 +63,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         let value = pending.wait()?.ok_or("it was in the batch")?;
         assert_eq!(value.bytes[..], number.to_le_bytes());
     }
+
+    // All keys that begin so, page by page behind the scenes, while anybody may write.
+    let mut sum = 0;
+    for entry in store.scan(b"item:", true) {
+        let value = entry?.value.ok_or("it was asked for")?;
+        sum += u32::from_le_bytes(value[..].try_into()?);
+    }
+    assert_eq!(sum, 999 * 1000 / 2);
 
     // Read, change and write back, again if somebody was faster.
     store.update(b"city:2", |value| {

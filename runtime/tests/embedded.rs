@@ -1,7 +1,8 @@
 //! The store inside the caller's process: its promises are the server's.
 
+mod scratch;
+
 use std::future::Future;
-use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,25 +15,7 @@ use penstock_runtime::config::IoMode;
 use penstock_runtime::embedded::{Ask, ClientError, Field, Local};
 use penstock_runtime::{OpenError, Options, Penstock};
 
-/// A directory that is gone when the test has passed.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path =
-            std::env::temp_dir().join(format!("penstock-embedded-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-}
+use scratch::Scratch;
 
 /// Small, so that a test costs little disk.
 fn options() -> Options {

@@ -1,19 +1,23 @@
-//! No heap allocation per call of an embedded store once it is warm: neither by the caller nor by the
-//! shard's thread, under an allocator that counts for the whole process.
+//! What an embedded store takes from the heap, under an allocator that counts for the whole process: nothing for a call
+//! once it is warm, neither by the caller nor by the shard's thread, and for a scan a few pages however much there is.
 #![expect(unsafe_code, reason = "a counting allocator is an unsafe trait")]
 
 mod counting;
 
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use penstock_net::level::AckLevel;
-use penstock_runtime::embedded::Field;
+use penstock_runtime::embedded::{ClientError, Entry, Field};
 use penstock_runtime::{Options, Penstock};
 
-use counting::{ALLOCATIONS, Counting};
+use counting::{ALLOCATIONS, Counting, HELD, HELD_MAX};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
+
+/// One test at a time: what is counted is the process's.
+static ONE: Mutex<()> = Mutex::new(());
 
 const CALLS: u64 = 4_000;
 /// What the store does besides, by time and not by call: segment files, and numbers for INFO.
@@ -29,6 +33,7 @@ fn count(mut call: impl FnMut()) -> u64 {
 
 #[test]
 fn calls_allocate_nothing_once_they_are_warm() {
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let directory = std::env::temp_dir().join(format!("penstock-heap-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&directory);
     let options = Options::default().level(AckLevel::None);
@@ -84,4 +89,42 @@ fn calls_allocate_nothing_once_they_are_warm() {
             "{name}: {allocations} allocations"
         );
     }
+}
+
+const SCANNED: u32 = 8_000;
+const SCANNED_BYTES: usize = 4 << 10;
+/// Two pages of 256 KiB, with all that is copied on their way, and what the store does besides.
+const HELD_BY_SCAN_MAX: u64 = 4 << 20;
+
+/// The bytes that a scan of everything has held at most beyond what was held before.
+fn held_by(scan: impl Iterator<Item = Result<Entry, ClientError>>) -> u64 {
+    let before = HELD.load(Ordering::Relaxed);
+    HELD_MAX.store(before, Ordering::Relaxed);
+    let values = scan.map(|entry| entry.unwrap().value.unwrap().len());
+    assert_eq!(values.sum::<usize>(), SCANNED as usize * SCANNED_BYTES);
+    HELD_MAX.load(Ordering::Relaxed) - before
+}
+
+#[test]
+fn a_scan_holds_a_few_pages_however_much_there_is() {
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let directory = std::env::temp_dir().join(format!("penstock-pages-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&directory);
+    let options = Options::default()
+        .level(AckLevel::None)
+        .segment_bytes(16 << 20)
+        .cache_bytes(1 << 20);
+    let store = Penstock::open(&directory, options.clone()).unwrap();
+    for number in 0..SCANNED {
+        let set = store.set(&number.to_le_bytes(), &[7; SCANNED_BYTES]);
+        set.wait().unwrap();
+    }
+    let shared = held_by(store.scan(b"", true));
+    store.close().unwrap();
+    let mut store = Penstock::open_local(&directory, options).unwrap();
+    let local = held_by(store.scan(b"", true));
+    store.close().unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+    println!("a scan of 32 MiB held {shared} bytes, and {local} on the caller's thread");
+    assert!(shared.max(local) <= HELD_BY_SCAN_MAX, "{shared}, {local}");
 }

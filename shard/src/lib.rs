@@ -26,6 +26,7 @@ pub mod stages;
 pub mod topology;
 
 pub use mail::{Mail, SessionId};
+pub use scanning::slot_of_cursor;
 pub use shard::{Counters, Event, Fatal, Now, Outbox, Shard, ShardConfig};
 pub use snapshots::{SnapshotCounters, SnapshotPolicy, SnapshotWrite, WriteStep};
 pub use topology::Topology;

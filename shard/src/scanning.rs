@@ -281,6 +281,13 @@ impl Scanning {
     }
 }
 
+/// The slot that a step from this cursor begins in, whichever order it is of: the step belongs to the shard of the slot.
+#[must_use]
+pub fn slot_of_cursor(cursor: u64) -> u16 {
+    let [_, _, _, _, low, high, _, _] = cursor.to_le_bytes();
+    u16::from_le_bytes([low, high]) & (SLOTS - 1)
+}
+
 /// The order in which the shard of this start has its keys: the hash of a key depends on a secret,
 /// so a cursor of another secret tells a slot and no place within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -302,10 +309,10 @@ impl Order {
 
     /// Where to go on; with another order from the begin of the slot.
     pub(crate) fn decode(self, cursor: u64) -> Cursor {
-        let [a, b, c, d, low, high, _, _] = cursor.to_le_bytes();
+        let [a, b, c, d, ..] = cursor.to_le_bytes();
         let is_known = cursor >> ORDER_SHIFT == self.0 || is_planted(Bug::ScanTrustsOldOrder);
         Cursor {
-            slot: u16::from_le_bytes([low, high]) & (SLOTS - 1),
+            slot: slot_of_cursor(cursor),
             hash: match is_known {
                 true => u32::from_le_bytes([a, b, c, d]),
                 false => 0,

@@ -54,7 +54,7 @@ use crate::mail::{
 use crate::parking::{Origin, PARKED_MAX, Parked, Parking};
 use crate::scanning::{
     ColdKey, ENTRIES_A_STEP_MAX, Order, READ_BYTES_A_STEP_MAX, READS_A_STEP_MAX, ROUNDS_MAX,
-    SCAN_TOKEN_BIT, STEPS_A_TURN_MAX, Scan, ScanRead, Scanning, Unread,
+    SCAN_TOKEN_BIT, STEPS_A_TURN_MAX, Scan, ScanRead, Scanning, Unread, slot_of_cursor,
 };
 use crate::session::Session;
 use crate::snapshots::{SnapshotCounters, SnapshotPolicy, SnapshotStart, SnapshotWrite, Snapshots};
@@ -1501,7 +1501,7 @@ impl<P: Blocks> Shard<P> {
         if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
             return self.refuse_item(Asked::Scan, &operation, status, &message, out);
         }
-        let slot = self.order.decode(request.cursor).slot;
+        let slot = slot_of_cursor(request.cursor);
         let owner = self.config.topology.owner(slot);
         if owner != self.config.shard {
             return self.mail_request(origin, owner, operation, slot, item, out);

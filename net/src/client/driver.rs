@@ -113,15 +113,7 @@ impl Driver {
         ask: Ask<'_>,
         read: fn(Answer) -> Result<T, ClientError>,
     ) -> Pending<T> {
-        self.ask_item(ask.encode(), read)
-    }
-
-    /// Asks for what an encoded request item says.
-    pub(super) fn ask_item<T: Send + 'static>(
-        &self,
-        item: Vec<u8>,
-        read: fn(Answer) -> Result<T, ClientError>,
-    ) -> Pending<T> {
+        let item = ask.encode();
         let promise = Promise::new();
         let done = Box::new(Item {
             promise: Arc::clone(&promise),

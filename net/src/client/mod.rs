@@ -40,7 +40,7 @@ use crate::status::Status;
 use driver::Driver;
 pub use fields::Fields;
 pub use operation::{Answer, Ask, ClientError, Pending};
-pub use scan::{Entry, Page, Scan};
+pub use scan::{Entry, Page, Scan, Scanned};
 
 /// How a client behaves.
 #[derive(Clone, Debug)]
@@ -139,6 +139,16 @@ pub fn update<S: ?Sized>(
     Err(ClientError::Busy(format!(
         "{UPDATE_TRIES_MAX} tries, and each time another writer was faster"
     )))
+}
+
+impl Scanned for &Client {
+    fn page(&mut self, request: &ScanRequest<'_>) -> Result<Page, ClientError> {
+        Client::scan_page(self, request).wait()
+    }
+
+    fn value(&mut self, key: &[u8]) -> Result<Option<Value>, ClientError> {
+        Client::get(self, key).wait()
+    }
 }
 
 impl Client {
@@ -291,13 +301,11 @@ impl Client {
     /// happens meanwhile, a restart of the server included. Pages see what was answered before they
     /// were asked for; a pipelined change may come before or behind them.
     pub fn scan_page(&self, request: &ScanRequest<'_>) -> Pending<Page> {
-        let mut item = Vec::new();
-        request.write(&mut item);
-        self.driver.ask_item(item, Answer::page)
+        self.driver.ask(Ask::Scan(*request), Answer::page)
     }
 
     /// All keys that begin with `prefix`, with or without their values, page by page; blocks.
-    pub fn scan(&self, prefix: &[u8], wants_values: bool) -> Scan<'_> {
+    pub fn scan(&self, prefix: &[u8], wants_values: bool) -> Scan<&Client> {
         Scan::new(self, prefix, wants_values)
     }
 

@@ -15,6 +15,7 @@ use crate::keyspace::{Action, At, History, Keyspace, read_keyspaces};
 use crate::level::AckLevel;
 use crate::reply::{ExpiryTold, ITEM_FLAG_OVERFLOW, NO_INSTRUCTION, ReplyItem};
 use crate::request::{BatchRequest, Condition, Expiry, Version, Wanted};
+use crate::scan::ScanRequest;
 use crate::status::{Executed, Status};
 
 /// What is asked of a store.
@@ -81,10 +82,12 @@ pub enum Ask<'a> {
         /// What is done.
         action: Action,
     },
+    /// Tell the next keys in the order of slots and hashes.
+    Scan(ScanRequest<'a>),
 }
 
 impl<'a> Ask<'a> {
-    /// The key that decides the slot.
+    /// The key that decides the slot, but for a scan, whose slot is in its cursor: the prefix.
     #[must_use]
     pub fn key(&self) -> &'a [u8] {
         match *self {
@@ -94,7 +97,8 @@ impl<'a> Ask<'a> {
             | Ask::UpdateIf { key, .. }
             | Ask::GetAt { key, .. }
             | Ask::History { key, .. }
-            | Ask::Keyspace { prefix: key, .. } => key,
+            | Ask::Keyspace { prefix: key, .. }
+            | Ask::Scan(ScanRequest { prefix: key, .. }) => key,
         }
     }
 
@@ -119,6 +123,7 @@ impl<'a> Ask<'a> {
             Ask::GetAt { key, at } => batch.get_at(out, key, at),
             Ask::History { key, before, limit } => batch.history(out, key, before, limit),
             Ask::Keyspace { prefix, action } => batch.keyspace(out, prefix, action),
+            Ask::Scan(ref request) => batch.scan(out, request),
         }
     }
 

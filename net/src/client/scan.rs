@@ -2,9 +2,8 @@
 
 use bytes::Bytes;
 
+use super::Value;
 use super::operation::{Answer, ClientError};
-use super::{Client, Value};
-use crate::limits::{SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
 use crate::request::Version;
 use crate::scan::{ScanPage, ScanRequest, ScanValue};
 
@@ -52,21 +51,38 @@ impl Answer {
     }
 }
 
-/// All keys with a prefix, one after the other. It blocks for each page, and ends behind the first
-/// error.
+/// A store that a [`Scan`] goes through.
+pub trait Scanned {
+    /// The page that is asked for.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    fn page(&mut self, request: &ScanRequest<'_>) -> Result<Page, ClientError>;
+
+    /// A value; `None` if the key is missing.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    fn value(&mut self, key: &[u8]) -> Result<Option<Value>, ClientError>;
+}
+
+/// All keys with a prefix, one after the other, with one page of them in memory. It blocks for each page, and
+/// ends behind the first error.
 #[derive(Debug)]
-pub struct Scan<'a> {
-    client: &'a Client,
+pub struct Scan<S> {
+    store: S,
     prefix: Vec<u8>,
     wants_values: bool,
     next: Option<u64>,
     page: std::vec::IntoIter<Entry>,
 }
 
-impl<'a> Scan<'a> {
-    pub(super) fn new(client: &'a Client, prefix: &[u8], wants_values: bool) -> Self {
+impl<S: Scanned> Scan<S> {
+    /// Begins with the first key.
+    #[must_use]
+    pub fn new(store: S, prefix: &[u8], wants_values: bool) -> Self {
         Scan {
-            client,
+            store,
             prefix: prefix.to_vec(),
             wants_values,
             next: Some(0),
@@ -75,11 +91,11 @@ impl<'a> Scan<'a> {
     }
 
     /// A value that has no room in a page, by itself; `None` if the key is gone meanwhile.
-    fn complete(&self, entry: Entry) -> Result<Option<Entry>, ClientError> {
+    fn complete(&mut self, entry: Entry) -> Result<Option<Entry>, ClientError> {
         if !self.wants_values || entry.value.is_some() {
             return Ok(Some(entry));
         }
-        let value = self.client.get(&entry.key).wait()?;
+        let value = self.store.value(&entry.key)?;
         Ok(value.map(|Value { bytes, version }| Entry {
             key: entry.key,
             version,
@@ -88,7 +104,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-impl Iterator for Scan<'_> {
+impl<S: Scanned> Iterator for Scan<S> {
     type Item = Result<Entry, ClientError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -98,12 +114,10 @@ impl Iterator for Scan<'_> {
                 None => {
                     let request = ScanRequest {
                         cursor: self.next.take()?,
-                        prefix: &self.prefix,
-                        entries_max: SCAN_ENTRIES_MAX,
-                        bytes_max: SCAN_BYTES_MAX,
                         wants_values: self.wants_values,
+                        ..ScanRequest::begin(&self.prefix)
                     };
-                    self.client.scan_page(&request).wait().map(|page| {
+                    self.store.page(&request).map(|page| {
                         self.next = page.next;
                         self.page = page.entries.into_iter();
                         None

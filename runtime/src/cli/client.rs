@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use penstock_net::instruction::{Instruction, Operation};
 use penstock_net::keyspace::At;
 use penstock_net::level::AckLevel;
-use penstock_net::limits::{EXPIRY_MS_MAX, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX, VALUE_BYTES_HARD_MAX};
+use penstock_net::limits::{EXPIRY_MS_MAX, SCAN_ENTRIES_MAX, VALUE_BYTES_HARD_MAX};
 use penstock_net::reply::ITEM_FLAG_OVERFLOW;
 use penstock_net::request::{Condition, Expiry, Version, Wanted};
 use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
@@ -460,17 +460,14 @@ impl ScanArgs {
         while left > 0 && !out.is_broken() {
             let request = ScanRequest {
                 cursor,
-                prefix: self.prefix.as_bytes(),
                 entries_max: u32::try_from(left)
                     .map_or(SCAN_ENTRIES_MAX, |left| left.min(SCAN_ENTRIES_MAX)),
-                bytes_max: SCAN_BYTES_MAX,
                 wants_values: self.values,
+                ..ScanRequest::begin(self.prefix.as_bytes())
             };
             let answer = connection
                 .call(AckLevel::Disk, Effect::None, |batch, out| {
-                    let mut item = Vec::new();
-                    request.write(&mut item);
-                    batch.raw(out, &item);
+                    batch.scan(out, &request);
                 })?
                 .done(&self.prefix)?;
             let page = ScanPage::read(&answer.value).map_err(Failure::server)?;

@@ -7,6 +7,7 @@ use penstock_net::instruction::{INSTRUCTION_BYTES, Instruction};
 use penstock_net::keyspace::SETTINGS_BYTES;
 use penstock_net::limits::BATCH_ITEMS_MAX;
 use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted};
+use penstock_net::scan::ScanRequest;
 
 use super::Penstock;
 use super::call::Call;
@@ -184,6 +185,7 @@ pub(super) fn item_bytes_max(ask: &Ask<'_>) -> usize {
         | Ask::GetAt { key, .. }
         | Ask::History { key, .. } => key.len(),
         Ask::Keyspace { prefix, .. } => prefix.len() + SETTINGS_BYTES,
+        Ask::Scan(ScanRequest { prefix, .. }) => prefix.len(),
         Ask::Set { key, value, .. } => key.len() + value.len(),
         Ask::UpdateIf {
             key,

@@ -22,8 +22,8 @@ use super::doorbell::Doorbell;
 use super::spin::Spin;
 use super::watch::Watch;
 use super::{
-    Answer, Ask, Changed, ClientError, CloseError, Options, Value, deadline_ms, read_found,
-    read_info, reply, write_info,
+    Answer, Ask, Changed, ClientError, CloseError, Options, Page, Scan, ScanRequest, Scanned,
+    Value, deadline_ms, read_found, read_info, reply, write_info,
 };
 use crate::engine::{Engine, Turn};
 use crate::node::{Node, OpenError, system};
@@ -326,6 +326,46 @@ impl Local {
         )
     }
 
+    /// Some keys in the order of slots and hashes, from a cursor on: 0, or [`Page::next`]. Page and cursor borrow
+    /// nothing of the store; what a scan by pages promises is told at
+    /// [`Penstock::scan_page`](super::Penstock::scan_page).
+    ///
+    /// ```
+    /// use penstock_runtime::embedded::ScanRequest;
+    /// use penstock_runtime::{Options, Penstock};
+    ///
+    /// # let directory = std::env::temp_dir().join(format!("penstock-doc-page-{}", std::process::id()));
+    /// let mut store = Penstock::open_local(&directory, Options::default())?;
+    /// for number in 0..1000u32 {
+    ///     store.set(format!("item:{number}").as_bytes(), &number.to_le_bytes())?;
+    /// }
+    /// let mut cursor = Some(0);
+    /// while let Some(from) = cursor {
+    ///     let request = ScanRequest { cursor: from, entries_max: 100, ..ScanRequest::begin(b"item:") };
+    ///     let page = store.scan_page(&request)?;
+    ///     for entry in page.entries {
+    ///         store.del(&entry.key)?;
+    ///     }
+    ///     cursor = page.next;
+    /// }
+    /// assert_eq!(store.scan(b"", false).count(), 0);
+    /// store.close()?;
+    /// # std::fs::remove_dir_all(&directory)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn scan_page(&mut self, request: &ScanRequest<'_>) -> Result<Page, ClientError> {
+        self.ask(Ask::Scan(*request))?.page()
+    }
+
+    /// All keys that begin with `prefix`, with or without their values, one page of at most 256 KiB in
+    /// memory at a time. To write in between, go by [`Local::scan_page`].
+    pub fn scan(&mut self, prefix: &[u8], wants_values: bool) -> Scan<&mut Local> {
+        Scan::new(self, prefix, wants_values)
+    }
+
     /// Runs operations in their order, as few frames as they fit into; those of one frame share one wait for
     /// the disk. An outcome is `Ok` if the operation was answered, whatever its status.
     pub fn submit(&mut self, asks: &[Ask<'_>]) -> Vec<Result<Answer, ClientError>> {
@@ -585,6 +625,16 @@ impl Local {
             self.cause.get_or_insert_with(|| error.to_string());
         }
         self.is_stopped = true;
+    }
+}
+
+impl Scanned for &mut Local {
+    fn page(&mut self, request: &ScanRequest<'_>) -> Result<Page, ClientError> {
+        Local::scan_page(self, request)
+    }
+
+    fn value(&mut self, key: &[u8]) -> Result<Option<Value>, ClientError> {
+        Local::get(self, key)
     }
 }
 

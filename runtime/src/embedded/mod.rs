@@ -31,14 +31,17 @@ use penstock_net::reply::ExpiryTold;
 use penstock_net::request::{BatchRequest, Condition, Expiry, Version, Wanted};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
-use penstock_shard::Topology;
+use penstock_shard::{Topology, slot_of_cursor};
 
 pub use batch::Batch;
 pub use local::Local;
 pub use options::Options;
 pub use pending::{Pending, PendingBatch};
-pub use penstock_net::client::{Answer, Ask, Changed, ClientError, Field, Fields, Past, Value};
+pub use penstock_net::client::{
+    Answer, Ask, Changed, ClientError, Entry, Field, Fields, Page, Past, Scan, Scanned, Value,
+};
 pub use penstock_net::keyspace::{Action, At, History, KeptVersion, Keyspace, Settings};
+pub use penstock_net::scan::ScanRequest;
 
 use self::call::Call;
 use self::core::LANES;
@@ -294,6 +297,50 @@ impl Penstock {
         )
     }
 
+    /// Some keys in the order of slots and hashes, from a cursor on: 0, or [`Page::next`].
+    ///
+    /// A page and its cursor are the caller's own and hold nothing of the store: a scan may stop between two pages for
+    /// as long as it likes, and go on in another process, with another number of shards or over the network. A key
+    /// that is there from the first page to the last is told exactly once, whatever is written, cleaned
+    /// or opened anew meanwhile. A page shows all that was answered before it was asked for, at the handle's level. Of
+    /// one shard sixteen pages may be under way; beyond that the answer is [`ClientError::Busy`].
+    pub fn scan_page(&self, request: &ScanRequest<'_>) -> Pending<Page> {
+        self.ask(Ask::Scan(*request), |reply| {
+            Answer::of_item(&reply::only_item(reply)?).page()
+        })
+    }
+
+    /// All keys that begin with `prefix`, with or without their values, one page of at most 256 KiB in
+    /// memory at a time; blocks. The scan has a handle of the store for itself.
+    ///
+    /// ```
+    /// use penstock_runtime::{Options, Penstock};
+    ///
+    /// # let directory = std::env::temp_dir().join(format!("penstock-doc-scan-{}", std::process::id()));
+    /// let store = Penstock::open(&directory, Options::default())?;
+    /// for city in ["Lisbon", "Porto", "Braga"] {
+    ///     store.set(format!("city:{city}").as_bytes(), city.as_bytes()).wait()?;
+    /// }
+    /// store.set(b"river:1", b"Tejo").wait()?;
+    ///
+    /// let mut cities = 0;
+    /// for entry in store.scan(b"city:", true) {
+    ///     let entry = entry?;
+    ///     assert_eq!(entry.key[5..], entry.value.expect("it was asked for"));
+    ///     // The store can be changed meanwhile.
+    ///     store.del(&entry.key).wait()?;
+    ///     cities += 1;
+    /// }
+    /// assert_eq!(cities, 3);
+    /// assert_eq!(store.scan(b"", false).count(), 1);
+    /// store.close()?;
+    /// # std::fs::remove_dir_all(&directory)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn scan(&self, prefix: &[u8], wants_values: bool) -> Scan<Penstock> {
+        Scan::new(self.clone(), prefix, wants_values)
+    }
+
     /// Operations to submit together.
     pub fn batch(&self) -> Batch<'_> {
         Batch::new(self)
@@ -342,11 +389,14 @@ impl Penstock {
         Ok(self.send(0, call))
     }
 
-    /// The shard that owns the key, or decides about keyspaces.
+    /// The shard that owns the key or the slot of the cursor, or decides about keyspaces.
     #[inline]
     fn owner(&self, ask: &Ask<'_>) -> usize {
         match (self.store.mailboxes.len(), ask) {
             (1, _) | (_, Ask::Keyspace { .. }) => 0,
+            (_, Ask::Scan(request)) => {
+                usize::from(self.store.topology.owner(slot_of_cursor(request.cursor)))
+            }
             _ => usize::from(self.store.topology.owner(slot_of(ask.key()))),
         }
     }
@@ -370,6 +420,16 @@ impl Penstock {
         let mailbox = &self.store.mailboxes[shard];
         mailbox.send(lane_of_thread(), &call);
         Ticket::new(call, mailbox)
+    }
+}
+
+impl Scanned for Penstock {
+    fn page(&mut self, request: &ScanRequest<'_>) -> Result<Page, ClientError> {
+        Penstock::scan_page(self, request).wait()
+    }
+
+    fn value(&mut self, key: &[u8]) -> Result<Option<Value>, ClientError> {
+        Penstock::get(self, key).wait()
     }
 }
 
