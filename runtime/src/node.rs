@@ -114,6 +114,8 @@ const OVERFLOW_BYTES_MIN: usize = 2 << 20;
 const PARKED_BYTES_MAX: usize = 64 << 20;
 /// Names of files that are not ours that a start tells.
 const STRANGERS_SHOWN_MAX: usize = 3;
+/// Most that the replies of a shard's connections hold.
+const REPLIES_BYTES_MAX: usize = 256 << 20;
 /// Blocks of this size go back to the system when they are freed: pages of cells are larger.
 const MAPPED_BLOCK_BYTES: u32 = 192 << 10;
 
@@ -369,6 +371,16 @@ impl Node {
         usize::try_from(share).map_or(PARKED_BYTES_MAX, |share| share.min(PARKED_BYTES_MAX))
     }
 
+    /// What the replies of a shard's connections may hold: all together no more than grows unseen between
+    /// two looks at the memory, but for two of the largest.
+    fn replies_bytes_max(&self) -> usize {
+        let share = self
+            .memory_max()
+            .map_or(u64::MAX, |max| max / 16 / u64::from(self.shards()));
+        let share = usize::try_from(share).unwrap_or(usize::MAX);
+        share.min(REPLIES_BYTES_MAX).max(self.record_bytes_max())
+    }
+
     /// What the cells of a shard may take in any case.
     fn cells_bytes_min(&self) -> usize {
         Budget::cells_bytes_min(usize::try_from(self.value_bytes_held).unwrap_or(usize::MAX / 8))
@@ -421,6 +433,7 @@ impl Node {
             partial_frame_us_max: u64::from(config.partial_frame_timeout_ms) * 1000,
             write_stall_us_max: u64::from(config.write_stall_timeout_ms) * 1000,
             idle_us_max: u64::from(config.idle_timeout_s) * 1_000_000,
+            replies_bytes_max: self.replies_bytes_max(),
             parked_bytes_max: self.parked_bytes_max(self.memory_max()),
             mailed_items_max: 64 * 1024,
             memory_max: self.memory_max().unwrap_or(0),

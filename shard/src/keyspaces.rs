@@ -64,6 +64,8 @@ pub(crate) struct Change {
     pub(crate) origin: Origin,
     pub(crate) address: ReplyAddress,
     pub(crate) level: AckLevel,
+    /// Bytes of the item that asked for it.
+    pub(crate) asked_bytes: usize,
     pub(crate) prefix: Box<[u8]>,
     pub(crate) settings: Settings,
     /// Shards that have not answered yet.

@@ -27,6 +27,8 @@ pub enum Mail {
     Requests(RequestMail),
     /// Answers to such items.
     Replies(ReplyMail),
+    /// Answers were handed on to their connections.
+    Taken(TakenMail),
     /// Keyspaces, which every shard logs for its own partitions.
     Keyspaces(KeyspaceMail),
     /// The settings of a keyspace with this revision, and those before them, are durable in all
@@ -89,6 +91,17 @@ pub struct ReplyMail {
     pub items: Vec<MailedReply>,
     /// Their encoded reply items.
     pub bytes: Bytes,
+    /// Bytes of the items that they answer.
+    pub asked_bytes: usize,
+}
+
+/// Room for further answers.
+#[derive(Clone, Copy, Debug)]
+pub struct TakenMail {
+    /// The shard that took the answers.
+    pub from: u16,
+    /// Their bytes.
+    pub bytes: usize,
 }
 
 /// One answer of a [`ReplyMail`].

@@ -27,6 +27,8 @@ pub(crate) struct Parked {
     /// When its request arrived, in microseconds of the node's clock.
     pub(crate) came_us: u64,
     pub(crate) slot: u16,
+    /// Bytes that its answer is taken to have, which are kept free for it.
+    pub(crate) reserved: usize,
     /// The encoded item.
     pub(crate) item: Box<[u8]>,
 }

@@ -21,6 +21,8 @@ pub(crate) struct Output {
     marks: VecDeque<Mark>,
     /// What was taken so far: turns offsets that never change into offsets in `bytes`.
     taken: u64,
+    /// How many of `bytes` were noted.
+    noted: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,9 +37,11 @@ struct Mark {
 
 impl Output {
     /// Notes that the bytes appended since the last note answer so many operations and depend on
-    /// `gate` (0: on nothing).
+    /// `gate` (0: on nothing), and returns how many they are.
     #[inline]
-    pub(crate) fn note(&mut self, gate: Lsn, durable: Lsn, operations: u64) {
+    pub(crate) fn note(&mut self, gate: Lsn, durable: Lsn, operations: u64) -> usize {
+        let appended = self.bytes.len() - self.noted;
+        self.noted = self.bytes.len();
         let end = self.taken + self.bytes.len() as u64;
         match self.marks.back_mut() {
             // Order within the connection: what is behind a gated reply waits for it too.
@@ -58,6 +62,7 @@ impl Output {
                 operations,
             }),
         }
+        appended
     }
 
     /// Lets everything leave that depends on nothing behind `durable`.
@@ -90,6 +95,7 @@ impl Output {
     pub(crate) fn take(&mut self, into: &mut Vec<u8>) -> u64 {
         assert!(into.is_empty());
         self.taken += self.sendable as u64;
+        self.noted -= self.sendable;
         if self.sendable == self.bytes.len() {
             std::mem::swap(into, &mut self.bytes);
         } else {
@@ -100,6 +106,10 @@ impl Output {
         std::mem::take(&mut self.sendable_operations)
     }
 }
+
+/// What is kept free for the answer of another shard, which cannot be known before it comes. Shorter ones
+/// need no other leave.
+pub(crate) const AWAITED_BYTES: usize = 512;
 
 /// A request whose items are not all answered yet.
 #[derive(Clone, Copy, Debug)]
@@ -139,6 +149,14 @@ pub(crate) struct Session {
     pub(crate) ready_us: Option<u64>,
     /// The same of what was taken and is being sent, and how many operations it answers.
     pub(crate) leaving: Option<(u64, u64)>,
+    /// Bytes that were taken and are being sent.
+    pub(crate) leaving_bytes: usize,
+    /// Bytes that are kept free for answers which wait for reads.
+    pub(crate) reserved_bytes: usize,
+    /// Items that were sent to other shards and are not answered; [`AWAITED_BYTES`] are kept free for each.
+    pub(crate) awaited: usize,
+    /// It is paused because the answer to its next item is long.
+    pub(crate) asks_for_much: bool,
     pub(crate) last_heard_us: u64,
     /// Requests with items that were parked or sent to another shard.
     owed: Vec<Owed>,
@@ -163,6 +181,10 @@ impl Session {
             stalled_since_us: None,
             ready_us: None,
             leaving: None,
+            leaving_bytes: 0,
+            reserved_bytes: 0,
+            awaited: 0,
+            asks_for_much: false,
             last_heard_us: 0,
             owed: Vec::new(),
         }
@@ -202,6 +224,12 @@ impl Session {
     /// Whether a request that is not the one to be gone on with has this id and is not answered whole.
     pub(crate) fn is_under_way(&self, request_id: u64) -> bool {
         self.interrupted.is_none() && self.owes(request_id)
+    }
+
+    /// Bytes of answers that it makes the shard hold or keep free.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let expected = self.reserved_bytes + self.awaited * AWAITED_BYTES;
+        self.output.bytes.len() + self.leaving_bytes + expected
     }
 
     /// Whether nothing is owed and nothing is left to send.

@@ -8,7 +8,7 @@
 //! An item for another shard leaves in that shard's mail; an item on a cold key parks. Both are
 //! answered in later frames of the same request.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 
 use bytes::Bytes;
@@ -49,14 +49,14 @@ use crate::execute::past::in_block;
 use crate::execute::{Cold, Context, KeyHash, Ran, Undo, look, run};
 use crate::keyspaces::{Change, Done, Keyspaces, from_wire, to_wire};
 use crate::mail::{
-    Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId,
+    Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId, TakenMail,
 };
 use crate::parking::{Origin, PARKED_MAX, Parked, Parking};
 use crate::scanning::{
     ColdKey, ENTRIES_A_STEP_MAX, Order, READ_BYTES_A_STEP_MAX, READS_A_STEP_MAX, ROUNDS_MAX,
     SCAN_TOKEN_BIT, STEPS_A_TURN_MAX, Scan, ScanRead, Scanning, Unread, slot_of_cursor,
 };
-use crate::session::Session;
+use crate::session::{AWAITED_BYTES, Session};
 use crate::snapshots::{SnapshotCounters, SnapshotPolicy, SnapshotStart, SnapshotWrite, Snapshots};
 use crate::stages::Stages;
 use crate::topology::Topology;
@@ -89,6 +89,10 @@ pub struct ShardConfig {
     pub write_stall_us_max: u64,
     /// A connection that says nothing for so long is closed; 0 is never.
     pub idle_us_max: u64,
+    /// Bytes of replies that all connections may have waiting, those included for which a read is
+    /// under way, before no more is read from any. What is on its way to and from other shards is
+    /// bounded by a share of it.
+    pub replies_bytes_max: usize,
     /// Bytes of the operations that wait for cold keys, at most, but for one alone.
     pub parked_bytes_max: usize,
     /// Items on their way to one other shard, at most.
@@ -297,7 +301,20 @@ struct Peer {
     request_bytes: Vec<u8>,
     /// Items sent and not answered yet.
     outstanding: usize,
-    replies: VecDeque<(Lsn, MailedReply)>,
+    /// Their bytes.
+    outstanding_bytes: usize,
+    /// Answers that it sent, for which no room was kept, and that were handed on, in bytes that it was
+    /// not told of yet.
+    taken_bytes: usize,
+    /// Bytes of answers to it for which it keeps no room and that it has not told to have taken, and of
+    /// those that wait for reads.
+    replying_bytes: usize,
+    /// Items of it that wait until it has taken answers, in order.
+    held: VecDeque<Parked>,
+    /// How many of them are of which connection.
+    held_of: HashMap<SessionId, usize>,
+    /// Each with what it waits for and the bytes of the item that it answers.
+    replies: VecDeque<(Lsn, MailedReply, usize)>,
     reply_bytes: Vec<u8>,
     /// `end` of the replies counts from here.
     reply_bytes_sent: u64,
@@ -331,6 +348,16 @@ pub struct Shard<P: Blocks> {
     keyspaces: Keyspaces,
     /// The partitions of its slots.
     partitions: Vec<usize>,
+    /// Bytes of replies that connections hold, those being sent, those that reads will bring and those
+    /// that are kept for answers of other shards.
+    replies_bytes: usize,
+    /// Answers of other shards for which connections keep room.
+    awaited: usize,
+    /// Bytes of answers to one other shard that it has not taken, at which no more are made, and of
+    /// items on their way to it.
+    mailed_bytes_max: usize,
+    /// A frame of replies that has come to so many bytes is ended, so that no frame is too long.
+    frame_full_bytes: usize,
     spares_requested: usize,
     /// Files of released segments that reads under way still refer to.
     leaving: Vec<FileId>,
@@ -346,6 +373,12 @@ pub struct Shard<P: Blocks> {
     scratch: Vec<u8>,
     undo: Vec<Undo>,
 }
+
+/// What is answered although replies have taken all the room that they may take.
+const SMALL_ANSWER_BYTES: usize = 4 << 10;
+
+/// What a reply item has beside its value, at most.
+const REPLY_HEAD_BYTES_MAX: usize = REPLY_ITEM_BYTES + 24;
 
 /// Between two looks at the deadlines of connections, in microseconds.
 const SWEEP_US: u64 = 100_000;
@@ -363,9 +396,13 @@ impl<P: Blocks> Shard<P> {
         snapshots: SnapshotStart,
     ) -> Self {
         store.set_cleaning(config.cleaning);
-        let peers = (0..config.topology.shards())
-            .map(|_| Peer::default())
-            .collect();
+        let shards = config.topology.shards();
+        let peers = (0..shards).map(|_| Peer::default()).collect();
+        let mailed_bytes_max = config.replies_bytes_max / 4 / usize::from(shards.max(2) - 1);
+        // A record has room for two values, so half of it for the longest item.
+        let item_bytes_max = store.log().config().record_bytes_max / 2;
+        let frame_bytes_max = config.hello.limits.frame_bytes_max as usize;
+        let frame_full_bytes = frame_bytes_max.saturating_sub(item_bytes_max);
         Shard {
             limits: config.hello.limits,
             hash: KeyHash::new(config.hash_seed),
@@ -388,6 +425,10 @@ impl<P: Blocks> Shard<P> {
                 .filter(|&(_, slot)| config.topology.owner(slot) == config.shard)
                 .map(|(partition, _)| partition)
                 .collect(),
+            replies_bytes: 0,
+            awaited: 0,
+            mailed_bytes_max,
+            frame_full_bytes,
             spares_requested: 0,
             leaving: Vec::new(),
             has_told_taken_over: false,
@@ -469,6 +510,10 @@ impl<P: Blocks> Shard<P> {
                 is_full,
             }) => {
                 self.keyspace_done(Done { revision, is_full }, outbox);
+            }
+            Event::Mail(Mail::Taken(mail)) => {
+                self.peers[usize::from(mail.from)].replying_bytes -= mail.bytes;
+                self.has_progress = true;
             }
             Event::Spare {
                 file,
@@ -561,18 +606,16 @@ impl<P: Blocks> Shard<P> {
 
     /// Moves what may be sent to `into`, which is empty. More may be announced only after that.
     pub fn take_output(&mut self, now: Now, id: SessionId, into: &mut Vec<u8>) {
-        let output_bytes_max = self.config.output_bytes_max;
         if let Some(session) = self.open(id) {
             session.is_announced = false;
             session.stalled_since_us = None;
-            let was_over = session.output.bytes.len() > output_bytes_max;
             let operations = session.output.take(into);
+            session.leaving_bytes += into.len();
             let ready_us = session.ready_us.take();
             if !into.is_empty() {
                 session.stalled_since_us = Some(now.us);
                 session.leaving = ready_us.map(|ready_us| (ready_us, operations));
             }
-            self.has_progress |= was_over;
         }
     }
 
@@ -588,11 +631,14 @@ impl<P: Blocks> Shard<P> {
         let Some(session) = self.open(id) else {
             return;
         };
+        let sent_bytes = std::mem::take(&mut session.leaving_bytes);
         // The network took the last of it when it last took some.
         let last_us = session.stalled_since_us.take();
         if let (Some(last_us), Some((ready_us, operations))) = (last_us, session.leaving.take()) {
             self.stages.left(last_us, ready_us, operations);
         }
+        self.replies_bytes -= sent_bytes;
+        self.has_progress |= !self.paused.is_empty() || self.owes_credit();
     }
 
     /// Whether a connection has said its last word and may be closed.
@@ -624,6 +670,8 @@ impl<P: Blocks> Shard<P> {
         let scrub = self.store.scrub_deadline_us().filter(|_| !self.is_stopping);
         let waits = !self.postponed.is_empty()
             || !self.paused.is_empty()
+            || self.peers.iter().any(|peer| !peer.held.is_empty())
+            || self.owes_credit()
             || self.parking.has_unissued()
             || self.scanning.has_unissued()
             || self.keyspaces.has_work();
@@ -703,7 +751,6 @@ impl<P: Blocks> Shard<P> {
         bytes: &[u8],
         outbox: &mut Outbox<P::Block>,
     ) -> usize {
-        let output_bytes_max = self.config.output_bytes_max;
         let Some(session) = self.open(id) else {
             return bytes.len();
         };
@@ -717,12 +764,12 @@ impl<P: Blocks> Shard<P> {
         let came_us = session.waits_since_us.take().unwrap_or(now.us);
         let mut consumed = 0;
         loop {
-            let session = &mut self.sessions[id.index()];
             let rest = &bytes[consumed..];
-            if session.output.bytes.len() > output_bytes_max || !self.postponed.is_empty() {
+            if !self.has_room_for_replies(id) || !self.postponed.is_empty() {
                 self.pause(id, if consumed == 0 { came_us } else { now.us });
                 break;
             }
+            let session = &mut self.sessions[id.index()];
             match session.receiver.next(rest) {
                 Received::Incomplete { .. } => {
                     let is_begun = !rest.is_empty() || session.receiver.is_skipping();
@@ -772,6 +819,83 @@ impl<P: Blocks> Shard<P> {
         consumed
     }
 
+    /// Whether a connection may ask for more. What one may hold shrinks with what is left for all, so
+    /// that a few that do not read leave room for others; who holds nothing may always ask for little.
+    #[inline]
+    fn has_room_for_replies(&self, id: SessionId) -> bool {
+        let room = self.room_for_replies().min(self.config.output_bytes_max);
+        self.sessions[id.index()].held_bytes() <= room
+    }
+
+    /// Bytes that are left for replies. Without any, only answers of [`SMALL_ANSWER_BYTES`] are given.
+    #[inline]
+    fn room_for_replies(&self) -> usize {
+        let max = self.config.replies_bytes_max;
+        max.saturating_sub(self.replies_bytes)
+    }
+
+    /// Whether the answer to an item may be longer than `bytes_max`, as far as this shard can tell.
+    #[cold]
+    fn asks_for_much(&self, item: &[u8], bytes_max: usize) -> bool {
+        if ScanRequest::is_scan(item) {
+            return true;
+        }
+        let Ok(request) = Request::read(item, self.limits.value_bytes_max) else {
+            return false;
+        };
+        let slot = slot_of(request.key);
+        if self.config.topology.owner(slot) != self.config.shard {
+            return false;
+        }
+        match Asked::of(request.verb) {
+            Asked::Get => {}
+            // What they tell was written before what the index says.
+            Asked::GetAt | Asked::History => return true,
+            _ => return false,
+        }
+        let hash = self.hash.of(request.key);
+        let bytes = self.value_bytes(self.store.find(slot, hash, request.key));
+        bytes + REPLY_HEAD_BYTES_MAX > bytes_max
+    }
+
+    /// How long a value is; of a cold one what its part takes.
+    fn value_bytes(&self, found: Found) -> usize {
+        match found {
+            Found::Cold(place) => place.bytes as usize,
+            Found::Cached(id) => self.store.cell(id).value().len(),
+            Found::Absent => 0,
+        }
+    }
+
+    /// Keeps room for an answer that will come.
+    fn reserve(&mut self, origin: Origin, session: SessionId, bytes: usize) {
+        match origin {
+            Origin::Here => {
+                // Closed ones are still executed.
+                if let Some(session) = self.open(session) {
+                    session.reserved_bytes += bytes;
+                    self.replies_bytes += bytes;
+                }
+            }
+            Origin::Shard(from) => self.peers[usize::from(from)].replying_bytes += bytes,
+        }
+    }
+
+    /// Ends that, before it is answered; nothing is kept for a connection that is closed.
+    fn unreserve(&mut self, parked: &mut Parked) {
+        let bytes = std::mem::take(&mut parked.reserved);
+        match parked.origin {
+            Origin::Here => {
+                if let Some(session) = self.open(parked.address.session) {
+                    session.reserved_bytes -= bytes;
+                    self.replies_bytes -= bytes;
+                }
+            }
+            Origin::Shard(_) if is_planted(Bug::KeepReserved) => {}
+            Origin::Shard(from) => self.peers[usize::from(from)].replying_bytes -= bytes,
+        }
+    }
+
     /// Reads no more from a connection for now; its bytes wait since `since_us`.
     fn pause(&mut self, id: SessionId, since_us: u64) {
         let session = &mut self.sessions[id.index()];
@@ -808,7 +932,7 @@ impl<P: Blocks> Shard<P> {
         self.note(id, Lsn(0), 0, outbox);
     }
 
-    /// Runs one frame. `false` if it must be given again because the log has no room.
+    /// Runs one frame. `false` if it must be given again because there is no room for it now.
     fn frame(
         &mut self,
         now: Now,
@@ -823,9 +947,13 @@ impl<P: Blocks> Shard<P> {
                 Ok(_) if self.sessions[id.index()].is_under_way(header.request_id) => {
                     Refusal::RequestUnderWay(header.request_id)
                 }
-                Ok(batch) if level != AckLevel::Replica => {
-                    return self.batch(now, came_us, id, header, batch, level, outbox);
-                }
+                Ok(batch) if level != AckLevel::Replica => loop {
+                    match self.batch(now, came_us, id, header, batch, level, outbox) {
+                        Progress::Whole => return true,
+                        Progress::FrameFull if self.has_room_for_replies(id) => {}
+                        Progress::FrameFull | Progress::NoRoom => return false,
+                    }
+                },
                 Ok(_) => Refusal::Replica,
                 Err(refusal) => refusal,
             },
@@ -881,7 +1009,7 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// Runs the items of a batch from where it was left. `false` if the log has no room for the next.
+    /// Runs the items of a batch from where it was left.
     #[expect(
         clippy::too_many_arguments,
         reason = "a frame, its time and its connection"
@@ -895,7 +1023,7 @@ impl<P: Blocks> Shard<P> {
         batch: Batch<'_>,
         level: AckLevel,
         outbox: &mut Outbox<P::Block>,
-    ) -> bool {
+    ) -> Progress {
         let level = level.max(self.config.level_min);
         let deadline_us = match header.deadline_or_retry_ms {
             0 => 0,
@@ -904,17 +1032,27 @@ impl<P: Blocks> Shard<P> {
         let session = &mut self.sessions[id.index()];
         let first = session.interrupted.take().map_or(0, |(_, items)| items);
         let mut out = std::mem::take(&mut session.output.bytes);
+        let start = out.len();
         let mut reply = BatchReply::begin(&mut out, header.request_id, batch.len() - first)
             .over(session.medium);
         let mut gate = Lsn(0);
         let mut owed = 0;
         let mut next = first;
-        let mut is_whole = true;
+        let mut progress = Progress::Whole;
+        let room = self.room_for_replies();
+        let frame_full_bytes = self.frame_full_bytes.min(room.max(SMALL_ANSWER_BYTES));
         while next < batch.len() {
             if (next - first).is_multiple_of(LOOK_AHEAD) {
                 self.look_ahead(batch, next);
             }
             let item = batch.item(next);
+            if room == 0 && self.asks_for_much(item, SMALL_ANSWER_BYTES) {
+                let session = &mut self.sessions[id.index()];
+                session.interrupted = Some((header.request_id, next));
+                session.asks_for_much = true;
+                progress = Progress::NoRoom;
+                break;
+            }
             let number = match is_planted(Bug::CountFromInterruption) {
                 true => next - first,
                 false => next,
@@ -939,18 +1077,35 @@ impl<P: Blocks> Shard<P> {
                         false => gate.max(lsn),
                     };
                     reply.end_item(&mut out, from);
+                    if out.len() - start > frame_full_bytes {
+                        progress = Progress::FrameFull;
+                    }
                 }
-                Step::Later => owed += 1,
+                Step::Later => {
+                    owed += 1;
+                    if !self.has_room_for_replies(id) {
+                        progress = Progress::NoRoom;
+                    }
+                }
                 Step::Postponed => {
                     if !is_planted(Bug::RepeatInterruptedBatch) {
                         self.sessions[id.index()].interrupted = Some((header.request_id, next));
                     }
-                    is_whole = false;
+                    progress = Progress::NoRoom;
                     break;
                 }
             }
             next += 1;
+            if progress != Progress::Whole {
+                if next == batch.len() {
+                    progress = Progress::Whole;
+                } else {
+                    self.sessions[id.index()].interrupted = Some((header.request_id, next));
+                }
+                break;
+            }
         }
+        let is_whole = progress == Progress::Whole;
         let answered = reply.len();
         self.counters.at_once += answered as u64;
         self.stages.queued(now.us, came_us, answered as u64);
@@ -964,7 +1119,7 @@ impl<P: Blocks> Shard<P> {
         if has_reply {
             self.note(id, gate, answered, outbox);
         }
-        is_whole
+        progress
     }
 
     /// Starts loading what the next items of a batch will look up.
@@ -1036,7 +1191,8 @@ impl<P: Blocks> Shard<P> {
         {
             // It runs later, and its key is read meanwhile.
             let hash = self.hash.of(request.key);
-            if let Found::Cold(place) = self.store.find(slot, hash, request.key)
+            let found = self.store.find(slot, hash, request.key);
+            if let Found::Cold(place) = found
                 && !self.parking.is_full()
             {
                 self.parking.fetch(Cold {
@@ -1046,10 +1202,11 @@ impl<P: Blocks> Shard<P> {
                     sequence: None,
                 });
             }
-            return self.park(cold, origin, operation, slot, item, out);
+            let reserved = answer_bytes(asked, self.value_bytes(found));
+            return self.park(cold, origin, operation, slot, item, reserved, out);
         }
         if let Extra::Keyspace(action) = request.extra {
-            return self.keyspace(origin, operation, request.key, action, out);
+            return self.keyspace(origin, operation, item.len(), request.key, action, out);
         }
         let mut context = Context {
             now_us: now.us,
@@ -1073,9 +1230,12 @@ impl<P: Blocks> Shard<P> {
                 self.counters.answers.add(asked, status);
                 Step::Answered(self.gate(level, gate))
             }
-            Ran::Cold(cold) => self.park(cold, origin, operation, slot, item, out),
+            Ran::Cold(cold) => {
+                let reserved = answer_bytes(asked, cold.place.bytes as usize);
+                self.park(cold, origin, operation, slot, item, reserved, out)
+            }
             Ran::SecondCold(cold) => {
-                let step = self.park(cold, origin, operation, slot, item, out);
+                let step = self.park(cold, origin, operation, slot, item, 0, out);
                 if self.kept_for.is_none() && matches!(step, Step::Later) {
                     self.kept_for = self.parking.read_of(origin, &address, slot);
                     self.store.keep(Some((slot, self.hash.of(request.key))));
@@ -1122,6 +1282,7 @@ impl<P: Blocks> Shard<P> {
         &mut self,
         origin: Origin,
         operation: Operation<'_>,
+        asked_bytes: usize,
         prefix: &[u8],
         action: Action,
         out: &mut Vec<u8>,
@@ -1207,6 +1368,7 @@ impl<P: Blocks> Shard<P> {
             origin,
             address,
             level: level.max(AckLevel::Disk),
+            asked_bytes,
             prefix: prefix.into(),
             settings,
             left: self.config.topology.shards(),
@@ -1232,7 +1394,14 @@ impl<P: Blocks> Shard<P> {
             let item = change.address.item;
             ReplyHead::new(Status::Full, item, change.level, Version::default())
                 .write_message(&mut out, &message);
-            self.answer_detached(change.origin, change.address, Lsn(0), &out, outbox);
+            self.answer_detached(
+                change.origin,
+                change.address,
+                change.asked_bytes,
+                Lsn(0),
+                &out,
+                outbox,
+            );
             return;
         }
         self.counters.answers.add(Asked::Keyspace, Status::Ok);
@@ -1255,7 +1424,14 @@ impl<P: Blocks> Shard<P> {
         }
         end_list(&mut out, list, u32::from(is_there), false);
         head.patch(&mut out, 0);
-        self.answer_detached(change.origin, change.address, Lsn(0), &out, outbox);
+        self.answer_detached(
+            change.origin,
+            change.address,
+            change.asked_bytes,
+            Lsn(0),
+            &out,
+            outbox,
+        );
     }
 
     /// What the reply must wait for at this level, after asking the log for it.
@@ -1274,6 +1450,8 @@ impl<P: Blocks> Shard<P> {
         Lsn(0)
     }
 
+    /// Has an operation wait for a read, and keeps so many bytes free for its answer.
+    #[expect(clippy::too_many_arguments, reason = "an operation and its read")]
     fn park(
         &mut self,
         cold: Cold,
@@ -1281,6 +1459,7 @@ impl<P: Blocks> Shard<P> {
         operation: Operation<'_>,
         slot: u16,
         item: &[u8],
+        reserved: usize,
         out: &mut Vec<u8>,
     ) -> Step {
         let Operation {
@@ -1300,6 +1479,7 @@ impl<P: Blocks> Shard<P> {
             return self.refuse_item(asked, &operation, Status::Busy, &message, out);
         }
         self.counters.parked += 1;
+        self.reserve(origin, address.session, reserved);
         self.parking.park(
             cold,
             Parked {
@@ -1309,6 +1489,7 @@ impl<P: Blocks> Shard<P> {
                 deadline_us,
                 came_us: operation.came_us,
                 slot,
+                reserved,
                 item: item.into(),
             },
         );
@@ -1353,9 +1534,17 @@ impl<P: Blocks> Shard<P> {
             let asked = self.asked_by(item);
             return self.refuse_item(asked, &operation, Status::Busy, &message, out);
         }
-        self.counters.forwarded += 1;
+        let bytes_max = self.mailed_bytes_max;
         let peer = &mut self.peers[usize::from(owner)];
+        if peer.outstanding > 0 && peer.outstanding_bytes + item.len() > bytes_max {
+            return Step::Postponed;
+        }
+        self.counters.forwarded += 1;
         peer.outstanding += 1;
+        peer.outstanding_bytes += item.len();
+        self.sessions[address.session.index()].awaited += 1;
+        self.awaited += 1;
+        self.replies_bytes += AWAITED_BYTES;
         peer.request_bytes.extend_from_slice(item);
         let end =
             u32::try_from(peer.request_bytes.len()).expect("credits and frame limits bound a mail");
@@ -1374,10 +1563,11 @@ impl<P: Blocks> Shard<P> {
     fn run_detached(
         &mut self,
         now: Now,
-        parked: Parked,
+        mut parked: Parked,
         brought: Option<(Place, &[u8])>,
         outbox: &mut Outbox<P::Block>,
     ) {
+        self.unreserve(&mut parked);
         let operation = Operation {
             address: parked.address,
             level: parked.level,
@@ -1393,7 +1583,15 @@ impl<P: Blocks> Shard<P> {
         match self.operation(now, parked.origin, operation, &parked.item, &mut out) {
             Step::Answered(gate) => {
                 self.stages.queued(now.us, parked.came_us, 1);
-                self.answer_detached(parked.origin, parked.address, gate, &out, outbox)
+                let asked_bytes = parked.item.len();
+                self.answer_detached(
+                    parked.origin,
+                    parked.address,
+                    asked_bytes,
+                    gate,
+                    &out,
+                    outbox,
+                )
             }
             Step::Later => {}
             Step::Postponed => self.postponed.push_back(parked),
@@ -1405,6 +1603,7 @@ impl<P: Blocks> Shard<P> {
         &mut self,
         origin: Origin,
         address: ReplyAddress,
+        asked_bytes: usize,
         gate: Lsn,
         item: &[u8],
         outbox: &mut Outbox<P::Block>,
@@ -1422,7 +1621,8 @@ impl<P: Blocks> Shard<P> {
         let gate = peer
             .replies
             .back()
-            .map_or(gate, |(last, _)| gate.max(*last));
+            .map_or(gate, |(last, ..)| gate.max(*last));
+        peer.replying_bytes += bytes_beyond_awaited(item.len());
         peer.reply_bytes.extend_from_slice(item);
         let end = peer.reply_bytes_sent + peer.reply_bytes.len() as u64;
         // The end is made relative when the mail leaves; until then its low bits are enough.
@@ -1433,6 +1633,7 @@ impl<P: Blocks> Shard<P> {
                 address,
                 end: u32::from_le_bytes([a, b, c, d]),
             },
+            asked_bytes,
         ));
     }
 
@@ -1462,7 +1663,7 @@ impl<P: Blocks> Shard<P> {
     fn note(&mut self, id: SessionId, gate: Lsn, operations: usize, outbox: &mut Outbox<P::Block>) {
         let durable = self.store.log().durable();
         let session = &mut self.sessions[id.index()];
-        session.output.note(gate, durable, operations as u64);
+        self.replies_bytes += session.output.note(gate, durable, operations as u64);
         if session.output.is_gated() && !session.is_in_gated {
             session.is_in_gated = true;
             self.gated.push(id);
@@ -1520,6 +1721,8 @@ impl<P: Blocks> Shard<P> {
             deadline_us,
             came_us: operation.came_us,
             slot,
+            // The number of scans bounds what they hold.
+            reserved: 0,
             item: item.into(),
         });
         Step::Later
@@ -1537,8 +1740,10 @@ impl<P: Blocks> Shard<P> {
                 level,
                 deadline_us,
                 came_us,
+                ref item,
                 ..
             } = scan.parked;
+            let asked_bytes = item.len();
             if origin == Origin::Here && self.open(address.session).is_none() {
                 continue;
             }
@@ -1571,7 +1776,7 @@ impl<P: Blocks> Shard<P> {
             };
             if let Some(gate) = gate {
                 self.stages.queued(now.us, came_us, 1);
-                self.answer_detached(origin, address, gate, &out, outbox);
+                self.answer_detached(origin, address, asked_bytes, gate, &out, outbox);
             }
             self.scratch = out;
         }
@@ -1775,7 +1980,15 @@ impl<P: Blocks> Shard<P> {
         for request in &mail.items {
             let item = &mail.bytes[start..request.end as usize];
             start = request.end as usize;
-            if self.postponed.is_empty() {
+            let peer = &self.peers[usize::from(mail.from)];
+            let is_below = peer.replying_bytes <= self.mailed_bytes_max || self.is_stopping;
+            let has_room = peer.held.is_empty() && is_below;
+            // Who asked keeps room for a short answer.
+            let may_pass = || {
+                let has_held = peer.held_of.contains_key(&request.address.session);
+                (!has_held || is_planted(Bug::PassHeld)) && !self.asks_for_much(item, AWAITED_BYTES)
+            };
+            if self.postponed.is_empty() && (has_room || may_pass()) {
                 let operation = Operation {
                     address: request.address,
                     level: request.level,
@@ -1789,14 +2002,23 @@ impl<P: Blocks> Shard<P> {
                     Step::Answered(gate) => {
                         self.counters.at_once += 1;
                         self.stages.queued(now.us, request.came_us, 1);
-                        self.answer_detached(origin, request.address, gate, &out, &mut outbox)
+                        self.answer_detached(
+                            origin,
+                            request.address,
+                            item.len(),
+                            gate,
+                            &out,
+                            &mut outbox,
+                        )
                     }
                     Step::Later => {}
                     Step::Postponed => self.postponed.push_back(detached(origin, request, item)),
                 }
                 self.scratch = out;
             } else {
-                self.postponed.push_back(detached(origin, request, item));
+                let peer = &mut self.peers[usize::from(mail.from)];
+                peer.held.push_back(detached(origin, request, item));
+                *peer.held_of.entry(request.address.session).or_default() += 1;
             }
         }
     }
@@ -1806,6 +2028,14 @@ impl<P: Blocks> Shard<P> {
             true => 1,
             false => mail.items.len(),
         };
+        let peer = &mut self.peers[usize::from(mail.from)];
+        peer.outstanding_bytes -= mail.asked_bytes;
+        let mut start = 0;
+        for reply in &mail.items {
+            let end = reply.end as usize;
+            peer.taken_bytes += bytes_beyond_awaited(end - start);
+            start = end;
+        }
         let mut start = 0;
         let mut next = 0;
         // Neighbouring answers to one request share a frame.
@@ -1815,10 +2045,11 @@ impl<P: Blocks> Shard<P> {
                 reply.address.session == address.session
                     && reply.address.request_id == address.request_id
             };
-            let count = mail.items[next..]
-                .iter()
-                .take_while(|reply| same(reply))
-                .count();
+            // As many as one frame has room for.
+            let full = start + self.frame_full_bytes;
+            let of_request = mail.items[next..].iter().take_while(|reply| same(reply));
+            let before = of_request.take_while(|reply| reply.end as usize <= full);
+            let count = before.count().max(1);
             let group = &mail.items[next..next + count];
             next += count;
             let shard = mail.from;
@@ -1828,6 +2059,7 @@ impl<P: Blocks> Shard<P> {
                 }
                 continue;
             };
+            session.awaited -= count;
             let more = session.settle(address.request_id, count);
             let out = &mut session.output.bytes;
             let mut reply = BatchReply::begin(out, address.request_id, count).over(session.medium);
@@ -1836,6 +2068,8 @@ impl<P: Blocks> Shard<P> {
                 start = item.end as usize;
             }
             reply.finish(out, shard, more, true);
+            self.awaited -= count;
+            self.replies_bytes -= count * AWAITED_BYTES;
             self.note(address.session, Lsn(0), count, outbox);
         }
         self.has_progress = true;
@@ -1910,7 +2144,7 @@ impl<P: Blocks> Shard<P> {
         // They are older than what was postponed: parked before it, or taken from its front. So
         // those that find no room go to its front, in their order.
         let mut kept = 0;
-        for (number, parked) in waiters {
+        for (number, mut parked) in waiters {
             match &mut admitted[number] {
                 Err((status, message)) => {
                     let asked = self.asked_by(&parked.item);
@@ -1924,7 +2158,16 @@ impl<P: Blocks> Shard<P> {
                         Version::default(),
                     )
                     .write_message(&mut out, message);
-                    self.answer_detached(parked.origin, parked.address, Lsn(0), &out, outbox);
+                    self.unreserve(&mut parked);
+                    let asked_bytes = parked.item.len();
+                    self.answer_detached(
+                        parked.origin,
+                        parked.address,
+                        asked_bytes,
+                        Lsn(0),
+                        &out,
+                        outbox,
+                    );
                 }
                 Ok(admitted) if kept == 0 => {
                     let before = self.postponed.len();
@@ -1939,6 +2182,7 @@ impl<P: Blocks> Shard<P> {
                     }
                 }
                 Ok(_) => {
+                    self.unreserve(&mut parked);
                     self.postponed.insert(kept, parked);
                     kept += 1;
                 }
@@ -2021,13 +2265,8 @@ impl<P: Blocks> Shard<P> {
                     break;
                 }
             }
-            for id in self.paused.drain(..) {
-                let session = &mut self.sessions[id.index()];
-                if session.generation == id.generation {
-                    session.is_paused = false;
-                    outbox.resume.push(id);
-                }
-            }
+            self.run_held(now, outbox);
+            self.resume(outbox);
         }
         let hash = &self.hash;
         self.store.settle(&|key| hash.home_of(key));
@@ -2082,6 +2321,7 @@ impl<P: Blocks> Shard<P> {
         if self.is_stopping
             && self.parking.is_empty()
             && self.postponed.is_empty()
+            && self.peers.iter().all(|peer| peer.held.is_empty())
             && self.scanning.is_empty()
             && self.snapshots.may_stop(now, &mut self.store)
         {
@@ -2105,6 +2345,65 @@ impl<P: Blocks> Shard<P> {
             let session = &mut self.sessions[id.index()];
             session.ready_us = session.ready_us.or(Some(now.us));
         }
+    }
+
+    /// Runs what other shards sent when there was no room for the answers.
+    fn run_held(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+        for from in 0..self.peers.len() {
+            while self.postponed.is_empty() {
+                let peer = &mut self.peers[from];
+                if peer.replying_bytes > self.mailed_bytes_max && !self.is_stopping {
+                    break;
+                }
+                let Some(held) = peer.held.pop_front() else {
+                    break;
+                };
+                let session = held.address.session;
+                let count = peer.held_of.get_mut(&session).expect("counted when held");
+                *count -= 1;
+                if *count == 0 {
+                    peer.held_of.remove(&session);
+                }
+                self.run_detached(now, held, None, outbox);
+            }
+        }
+    }
+
+    /// Lets connections go on for whose replies there is room, so that the others' frames are not looked
+    /// at again and again.
+    fn resume(&mut self, outbox: &mut Outbox<P::Block>) {
+        let mut paused = std::mem::take(&mut self.paused);
+        let has_room = self.room_for_replies() > 0;
+        paused.retain(|&id| {
+            let session = &self.sessions[id.index()];
+            if session.generation != id.generation {
+                return false;
+            }
+            let stays = !self.has_room_for_replies(id) || (session.asks_for_much && !has_room);
+            if !stays {
+                let session = &mut self.sessions[id.index()];
+                session.is_paused = false;
+                session.asks_for_much = false;
+                outbox.resume.push(id);
+            }
+            stays
+        });
+        self.paused = paused;
+    }
+
+    /// Whether connections have room for what other shards are told that they may answer. What is kept
+    /// for answers does not count: it waits for just that.
+    fn may_tell_taken(&self) -> bool {
+        self.replies_bytes - self.awaited * AWAITED_BYTES < self.config.replies_bytes_max
+    }
+
+    /// Whether another shard waits to be told that its answers were taken, and connections have room again.
+    fn owes_credit(&self) -> bool {
+        self.may_tell_taken()
+            && self
+                .peers
+                .iter()
+                .any(|peer| peer.taken_bytes > self.mailed_bytes_max / 4)
     }
 
     /// Who waits for memory goes on when cells have left. Nothing else can be done for it than to let the
@@ -2197,6 +2496,7 @@ impl<P: Blocks> Shard<P> {
         outbox.mail.append(&mut self.keyspaces.take_mail());
         let durable = self.store.log().durable();
         let from = self.config.shard;
+        let may_tell_taken = self.may_tell_taken();
         for (to, peer) in (0u16..).zip(&mut self.peers) {
             if !peer.requests.is_empty() {
                 let items = std::mem::take(&mut peer.requests);
@@ -2211,12 +2511,14 @@ impl<P: Blocks> Shard<P> {
             let ready = peer
                 .replies
                 .iter()
-                .take_while(|(gate, _)| *gate <= durable || is_planted(Bug::MailUndurable))
+                .take_while(|(gate, ..)| *gate <= durable || is_planted(Bug::MailUndurable))
                 .count();
             if ready > 0 {
                 let [a, b, c, d, ..] = peer.reply_bytes_sent.to_le_bytes();
                 let sent = u32::from_le_bytes([a, b, c, d]);
-                let relative = |(_, reply): (Lsn, MailedReply)| MailedReply {
+                let asked = peer.replies.iter().take(ready);
+                let asked_bytes = asked.map(|(_, _, asked_bytes)| asked_bytes).sum();
+                let relative = |(_, reply, _): (Lsn, MailedReply, usize)| MailedReply {
                     end: reply.end.wrapping_sub(sent),
                     ..reply
                 };
@@ -2225,9 +2527,20 @@ impl<P: Blocks> Shard<P> {
                 let rest = peer.reply_bytes.split_off(end);
                 let bytes = Bytes::from(std::mem::replace(&mut peer.reply_bytes, rest));
                 peer.reply_bytes_sent += end as u64;
+                let mail = ReplyMail {
+                    from,
+                    items,
+                    bytes,
+                    asked_bytes,
+                };
+                outbox.mail.push((to, Mail::Replies(mail)));
+            }
+            let is_told = may_tell_taken && !is_planted(Bug::ForgetTaken);
+            if is_told && peer.taken_bytes > self.mailed_bytes_max / 4 {
+                let bytes = std::mem::take(&mut peer.taken_bytes);
                 outbox
                     .mail
-                    .push((to, Mail::Replies(ReplyMail { from, items, bytes })));
+                    .push((to, Mail::Taken(TakenMail { from, bytes })));
             }
         }
     }
@@ -2272,10 +2585,18 @@ impl<P: Blocks> Shard<P> {
                 true => session.generation,
                 false => session.generation.wrapping_add(1),
             };
+            let (held, awaited) = (session.held_bytes(), session.awaited);
             *session = Session::new(FRAME_BYTES_BEFORE_HELLO_MAX);
             session.generation = generation;
+            self.replies_bytes -= held;
+            self.awaited -= awaited;
+            self.has_progress = true;
             self.free_sessions.push(id.index);
             self.counters.sessions -= 1;
+            assert!(
+                self.counters.sessions > 0 || (self.replies_bytes, self.awaited) == (0, 0),
+                "nobody is left who holds replies"
+            );
         }
     }
 }
@@ -2292,12 +2613,22 @@ struct Operation<'a> {
     brought: Option<(Place, &'a [u8])>,
 }
 
+/// How far a batch has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Whole,
+    /// Its reply goes on in another frame.
+    FrameFull,
+    /// There is no room in the log, for replies or for mail: try again after something completed.
+    NoRoom,
+}
+
 enum Step {
     /// A reply item was written; it depends on this.
     Answered(Lsn),
     /// It will be answered by itself.
     Later,
-    /// The log has no room: try again after something completed.
+    /// There is no room in the log or for mail: try again after something completed.
     Postponed,
 }
 
@@ -2307,6 +2638,23 @@ enum Halt {
     Reads(Vec<(Cursor, PackedPlace)>),
     /// The first key cannot be read.
     Unread(Unread),
+}
+
+/// What the answer of an operation on a value of so many bytes is taken to hold.
+fn answer_bytes(asked: Asked, value_bytes: usize) -> usize {
+    match asked {
+        Asked::Get | Asked::GetAt => value_bytes,
+        _ => 0,
+    }
+}
+
+/// What an answer of so many bytes takes beyond the room that the asking shard keeps for it.
+#[inline]
+fn bytes_beyond_awaited(bytes: usize) -> usize {
+    match bytes <= AWAITED_BYTES {
+        true => 0,
+        false => bytes,
+    }
 }
 
 /// What a read gave: all, or less where the file ends, for more was asked for than the part needs. A
@@ -2392,6 +2740,7 @@ fn detached(origin: Origin, request: &MailedRequest, item: &[u8]) -> Parked {
         deadline_us: request.deadline_us,
         came_us: request.came_us,
         slot: request.slot,
+        reserved: 0,
         item: item.into(),
     }
 }

@@ -274,6 +274,15 @@ bugs! {
     KeepMoreBefore = "keep-more-before",
     /// What is not kept any longer is left out of the log, and the time by then is not told.
     EndWithoutTime = "end-without-time",
+
+    // Planted with bounds on replies.
+
+    /// A shard never tells that it took answers.
+    ForgetTaken = "forget-taken",
+    /// What was kept free for an answer that waited for a read stays so.
+    KeepReserved = "keep-reserved",
+    /// An item goes before those of its connection that wait until answers were taken.
+    PassHeld = "pass-held",
 }
 
 #[cfg(feature = "planted")]

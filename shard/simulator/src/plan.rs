@@ -97,6 +97,8 @@ pub struct Plan {
     pub pool_bytes: usize,
     /// The least level of the server.
     pub level_min: AckLevel,
+    /// Bytes of replies that a shard holds, at which it takes no more requests.
+    pub replies_bytes_max: usize,
     /// Items between two shards, at most.
     pub mailed_items_max: usize,
     /// The levels that clients ask for.
@@ -240,6 +242,7 @@ impl Plan {
             },
             snapshot_bytes: Random::new(seed, 6).pick(&[0, 4 << 10, 16 << 10, 64 << 10, 1 << 20]),
             reshards: Random::new(seed, 10).pick(&[0, 0, 300_000, 800_000]),
+            replies_bytes_max: Random::new(seed, 13).pick(&[500, 4_000, 32_000, 1 << 20]),
             limits: Random::new(seed, 11).pick(&[0, 0, 300_000, 800_000]),
             files_max: random.pick(&[0, 0, 0, 5, 8, 14]) * usize::from(shards),
             cache_bytes: random.pick(&[0, 2_000, 8_000, 32_000, 1 << 20]),

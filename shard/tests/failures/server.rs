@@ -517,6 +517,7 @@ fn shard_config(incarnation: u64) -> ShardConfig {
         partial_frame_us_max: 1_000_000_000,
         write_stall_us_max: 1_000_000_000,
         idle_us_max: 0,
+        replies_bytes_max: 64 << 20,
         parked_bytes_max: PARKED_BYTES_MAX,
         mailed_items_max: 64,
         memory_max: 0,
