@@ -266,7 +266,6 @@ fn copy(
     now_ms: u64,
     ends: &[DurableEnd],
 ) -> Result<Taken, BackupError> {
-    refuse_inherited(identity)?;
     let mut vault = Vault::open(to)?;
     let known = vault.known(identity)?;
     let owner = Owner {

@@ -3,7 +3,7 @@
 //! ```text
 //! penstock-data/
 //!   LOCK                     held by the process that serves; its pid is in it
-//!   IDENTITY                 one block, see `identity.rs`; replaced as a whole at each start
+//!   IDENTITY                 whole blocks, see `identity.rs`; replaced as a whole at each start
 //!   segments/00000007.seg    FileId(7); for life
 //!   segments/*.tmp           being made; removed at the next start
 //!   segments/staging/        second names of files while a backup copies them, see `backup.rs`
@@ -43,14 +43,9 @@ const SNAPSHOTS: &str = "snapshots";
 /// What a server wants of its directory.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectoryOptions {
-    /// How many shards a directory that is made now gets, if they are asked for. What another one has
-    /// is changed by [`Directory::change_layout`].
-    pub shards: Option<u32>,
-    /// How many shards a directory that is made now gets when none are asked for.
+    /// How many shards a directory that is made now gets. What another one has is changed by
+    /// [`Directory::change_layout`].
     pub shards_of_new: u32,
-    /// The largest value that a directory that is made now is to hold, in bytes; for another one see
-    /// [`Directory::accept_values`].
-    pub value_bytes_max: u32,
     /// The size of new segments in bytes.
     pub segment_bytes: u64,
 }
@@ -352,13 +347,21 @@ impl Segments {
         cut().map_err(|error| named(&path, &error))
     }
 
+    /// Removes a file; a power cut may bring it back.
+    ///
+    /// # Errors
+    /// As the system says; the text names the file.
+    pub fn remove_soon(&self, file: FileId) -> io::Result<()> {
+        let path = self.path(file);
+        fs::remove_file(&path).map_err(|error| named(&path, &error))
+    }
+
     /// Removes a file, durably.
     ///
     /// # Errors
     /// As the system says; the text names the file.
     pub fn remove(&self, file: FileId) -> io::Result<()> {
-        let path = self.path(file);
-        fs::remove_file(&path).map_err(|error| named(&path, &error))?;
+        self.remove_soon(file)?;
         self.sync()
     }
 
@@ -723,11 +726,12 @@ fn new_identity(options: DirectoryOptions) -> io::Result<Identity> {
         cluster_id,
         node_id,
         incarnation: 1,
-        log_count: options.shards.unwrap_or(options.shards_of_new),
+        log_count: options.shards_of_new,
         first_log: 1,
         inherited: Vec::new(),
         segment_bytes: options.segment_bytes,
-        value_bytes_max: options.value_bytes_max,
+        // None is accepted yet, see [`Directory::accept_values`].
+        value_bytes_max: 1,
         created_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
         hash_seed: new_hash_seed()?,
     })
@@ -941,9 +945,7 @@ mod tests {
     fn a_directory_is_free_when_it_is_closed_though_a_child_still_holds_the_descriptor() {
         let path = std::env::temp_dir().join(format!("penstock-copied-{}", process::id()));
         let options = DirectoryOptions {
-            shards: None,
             shards_of_new: 1,
-            value_bytes_max: 1 << 20,
             segment_bytes: 1 << 20,
         };
         let held = Directory::open(&path, options).expect("open");

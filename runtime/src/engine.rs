@@ -13,6 +13,7 @@ use penstock_storage::io::{BLOCK_BYTES, Completion};
 
 use crate::block::{Arena, ArenaBlock};
 use crate::disk::Disk;
+use crate::lines::caution;
 use crate::memory::{MemoryBound, resident_bytes};
 use crate::node::ShardStart;
 use crate::snapshot::{SnapshotHandle, SnapshotOutcome};
@@ -81,6 +82,8 @@ pub(crate) enum Turn {
     },
     /// A write failed, or nothing more may be written: nothing is acknowledged any more. Told once.
     Fatal(String),
+    /// A file turned out to be damaged, and nothing more is written. Told once.
+    Damaged(String),
     /// It was told.
     Dead,
 }
@@ -213,7 +216,7 @@ impl Engine {
         }
         if let Some(text) = self.damage.take() {
             self.is_dead = true;
-            return Turn::Fatal(text);
+            return Turn::Damaged(text);
         }
         self.turns += 1;
         self.reap(now);
@@ -252,9 +255,11 @@ impl Engine {
                 .taken_over(Box::new(move |outcome| deliver(outcome)));
         }
         for damaged in self.outbox.damaged.drain(..) {
-            eprintln!(
-                "penstock: shard {}: {:08}.seg is damaged at offset {}: cleaning leaves it as it is; `penstock inspect` tells more",
-                self.number, damaged.file.0, damaged.offset
+            caution!(
+                "shard {}: {:08}.seg is damaged at offset {}: cleaning leaves it as it is; `penstock inspect` tells more",
+                self.number,
+                damaged.file.0,
+                damaged.offset
             );
         }
         for _ in 0..std::mem::take(&mut self.outbox.spares) {
@@ -278,8 +283,8 @@ impl Engine {
             );
         }
         for rotten in self.outbox.rotten.drain(..) {
-            eprintln!(
-                "penstock: shard {}: {rotten}; it is served as long as nobody needs that, and the next start refuses it: restore a backup elsewhere, or see `penstock inspect --repair` once the server is stopped",
+            caution!(
+                "shard {}: {rotten}; it is served as long as nobody needs that, and the next start refuses it: restore a backup elsewhere, or see `penstock inspect --repair` once the server is stopped",
                 self.number
             );
         }
@@ -332,8 +337,8 @@ impl Engine {
     fn take_snapshot_outcomes(&mut self, now: Now) {
         while let Some(SnapshotOutcome { name, result }) = self.snapshot_writer.outcome() {
             if let Err(error) = &result {
-                eprintln!(
-                    "penstock: snapshot {name} could not be written: {error}; the next start reads more of the log"
+                caution!(
+                    "snapshot {name} could not be written: {error}; the next start reads more of the log"
                 );
             }
             let is_good = result.is_ok();

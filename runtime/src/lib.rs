@@ -40,6 +40,7 @@ pub mod embedded;
 mod engine;
 pub mod expression;
 pub mod identity;
+mod lines;
 mod memory;
 mod node;
 pub mod rebuild;

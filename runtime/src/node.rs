@@ -119,10 +119,18 @@ const REPLIES_BYTES_MAX: usize = 256 << 20;
 /// Blocks of this size go back to the system when they are freed: pages of cells are larger.
 const MAPPED_BLOCK_BYTES: u32 = 192 << 10;
 
+/// Whose memory `memory_max` bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bound {
+    /// The process's, which does nothing else. There always is one.
+    Process,
+    /// What index and values of all shards take, in a process that does other work besides.
+    Data,
+}
+
 /// What all shards of a data directory start from. Holds the directory's lock and the thread that
 /// makes segment files, so it is to outlive the shards.
 pub(crate) struct Node {
-    pub(crate) directory: Directory,
     pub(crate) config: Arc<Config>,
     pub(crate) topology: Topology,
     pub(crate) stats: Arc<Stats>,
@@ -135,20 +143,25 @@ pub(crate) struct Node {
     sync: SyncMethod,
     clock: Instant,
     unix_ms_at_start: u64,
-    memory: Option<Arc<MemoryBound>>,
-    /// The largest value that earlier starts accepted or this one accepts, in bytes.
-    value_bytes_held: u32,
+    room: Room,
+    memory: Option<(Arc<MemoryBound>, Watch)>,
+    /// Unlocked when it is dropped, so the last one: the threads above write in it to their end.
+    pub(crate) directory: Directory,
 }
 
 impl Node {
-    /// Locks the directory, begins its next incarnation, times the disk and surveys the logs.
-    /// A new directory gets `shards_of_new` shards if the configuration names no number.
+    /// Locks the directory, begins its next incarnation, times the disk, bounds the memory and surveys the
+    /// logs. A new directory gets `shards_of_new` shards if the configuration names no number.
+    ///
+    /// What this start changes for good, larger values and another number of shards, it changes when it is
+    /// known to have room for them: no later start could take that back.
     ///
     /// # Errors
     /// [`OpenError`], whose text is one line that names the cause and what to do.
     pub(crate) fn open(
         mut config: Config,
         shards_of_new: u32,
+        bound: Bound,
         say: Say,
     ) -> Result<Node, OpenError> {
         let allowed = checks::allowed_cores();
@@ -161,10 +174,11 @@ impl Node {
         };
         too_many(u32::from(config.shards))?;
         let options = DirectoryOptions {
-            shards: (config.shards > 0).then_some(u32::from(config.shards)),
-            shards_of_new,
+            shards_of_new: match config.shards {
+                0 => shards_of_new,
+                asked => u32::from(asked),
+            },
             segment_bytes: config.segment_bytes,
-            value_bytes_max: config.value_bytes_max,
         };
         let mut directory = Directory::open(&config.data, options).map_err(OpenError::Directory)?;
         let identity = directory.identity().clone();
@@ -184,7 +198,25 @@ impl Node {
         };
         banner(&config, &directory, shards, say);
         hold_values(&mut config, identity.value_bytes_max, say)?;
-        let value_bytes_held = identity.value_bytes_max.max(config.value_bytes_max);
+        let value_bytes = identity.value_bytes_max.max(config.value_bytes_max);
+        let short_bytes = segment_bytes_for(value_bytes).next_multiple_of(BLOCK_BYTES as u64);
+        check_disk_bytes(&config, shards, short_bytes, value_bytes)?;
+        let room = Room {
+            shards,
+            memory_max: match (bound, config.memory_max) {
+                (Bound::Process, 0) => Some(memory::default_bytes()),
+                (Bound::Data, 0) => None,
+                (_, max) => Some(max),
+            },
+            value_bytes,
+        };
+        let memory = match bound {
+            Bound::Process => Some(room.bound_memory(config.memory_max == 0, say)?),
+            Bound::Data => room.check("memory_max", room.data_share()).map(|()| None)?,
+        };
+        directory
+            .accept_values(value_bytes)
+            .map_err(OpenError::Directory)?;
         // On a thread of its own: the kernel keeps the workers that a sync needed for as long as the
         // thread lives, and the shards are to show none.
         let is_anew = config.calibrate;
@@ -209,9 +241,7 @@ impl Node {
             inventory = take_inventory(&mut files, owner, &layout, config.segment_bytes)?;
         }
         directory.segments().progress().begin();
-        let short_bytes = segment_bytes_for(value_bytes_held).next_multiple_of(BLOCK_BYTES as u64);
         let kept_bytes = u64::from(shards) * short_bytes;
-        check_disk_bytes(&config, shards, short_bytes, value_bytes_held)?;
         let spares = Spares::start(
             directory.segments(),
             owner,
@@ -227,7 +257,6 @@ impl Node {
         let snapshot_writers = SnapshotWriters::start(directory.snapshots().clone())
             .map_err(system("start the thread that writes snapshots"))?;
         Ok(Node {
-            directory,
             topology: Topology::new(shards),
             stats: Arc::new(Stats::new(shards)),
             config: Arc::new(config),
@@ -240,62 +269,15 @@ impl Node {
             sync,
             clock: Instant::now(),
             unix_ms_at_start: unix_ms(),
-            memory: None,
-            value_bytes_held,
+            room,
+            memory,
+            directory,
         })
-    }
-
-    /// Bounds the memory of the process, before any shard is opened; the bound holds while what is
-    /// returned lives. For a process whose memory is all ours.
-    ///
-    /// # Errors
-    /// [`OpenError::Option`] if so little is left that no shard can work.
-    pub(crate) fn bound_memory(&mut self, say: Say) -> Result<Watch, OpenError> {
-        let max = match self.config.memory_max {
-            0 => memory::default_bytes(),
-            max => max,
-        };
-        process::map_blocks_from(MAPPED_BLOCK_BYTES);
-        let layout = self.arena_layout(Some(max));
-        let fixed = Fixed {
-            buffer_bytes: (layout.bytes()
-                + layout.overflow_bytes_max
-                + self.parked_bytes_max(Some(max))) as u64,
-            cells_bytes_min: self.cells_bytes_min() as u64,
-        };
-        let bound = MemoryBound::new(max, self.shards(), fixed)
-            .map_err(system("read how much memory the process takes"))?;
-        self.check_share("--memory-max", max, bound.share())?;
-        say(format_args!(
-            "memory       at most {} MiB{}, of which {} MiB for index and values",
-            max >> 20,
-            match self.config.memory_max {
-                0 => " (three quarters of what there is)",
-                _ => "",
-            },
-            (bound.share() as u64 * u64::from(self.shards())) >> 20
-        ));
-        let bound = Arc::new(bound);
-        self.memory = Some(Arc::clone(&bound));
-        bound
-            .watch()
-            .map_err(system("start the thread that watches the memory"))
-    }
-
-    /// Makes it durable that values of this start's limit are accepted, when their room is sure: after
-    /// [`Node::bound_memory`] or [`Node::bound_data`], before any shard.
-    ///
-    /// # Errors
-    /// [`OpenError::Directory`].
-    pub(crate) fn accept_values(&mut self) -> Result<(), OpenError> {
-        self.directory
-            .accept_values(self.value_bytes_held)
-            .map_err(OpenError::Directory)
     }
 
     /// The bound on the memory of the process, if it has one.
     pub(crate) fn memory(&self) -> Option<Arc<MemoryBound>> {
-        self.memory.clone()
+        self.memory.as_ref().map(|(bound, _)| Arc::clone(bound))
     }
 
     /// What the shards' time counts from.
@@ -306,89 +288,6 @@ impl Node {
     /// The wall clock at that moment, in milliseconds since 1970.
     pub(crate) fn unix_ms_at_start(&self) -> u64 {
         self.unix_ms_at_start
-    }
-
-    /// Bounds index and values of all shards, before any is opened, if `memory_max` says so. For a
-    /// process that does other work besides: of its memory nothing is measured.
-    ///
-    /// # Errors
-    /// As [`Node::bound_memory`].
-    pub(crate) fn bound_data(&self) -> Result<(), OpenError> {
-        match self.config.memory_max {
-            0 => Ok(()),
-            max => self.check_share("memory_max", max, self.data_share()),
-        }
-    }
-
-    /// What index and values of one shard may take beside what its cells may in any case.
-    fn data_share(&self) -> usize {
-        match self.config.memory_max {
-            0 => usize::MAX,
-            max => usize::try_from(max / u64::from(self.shards()))
-                .unwrap_or(usize::MAX)
-                .saturating_sub(self.cells_bytes_min()),
-        }
-    }
-
-    fn check_share(&self, name: &str, max: u64, share: usize) -> Result<(), OpenError> {
-        if share >= SHARE_BYTES_MIN {
-            return Ok(());
-        }
-        Err(OpenError::Option(format!(
-            "{name} {max} leaves each of {} shards {share} bytes for index and values, and {SHARE_BYTES_MIN} are the least: raise it; values of up to {} bytes may be there",
-            self.shards(),
-            self.value_bytes_held
-        )))
-    }
-
-    /// The bound that was asked for, if there is one.
-    fn memory_max(&self) -> Option<u64> {
-        let asked = (self.config.memory_max > 0).then_some(self.config.memory_max);
-        self.memory.as_ref().map(|bound| bound.max()).or(asked)
-    }
-
-    /// The memory of a shard's disk: within a bound on all, what comes beside the mapping is less.
-    fn arena_layout(&self, memory_max: Option<u64>) -> ArenaLayout {
-        let usual = ArenaLayout::default();
-        let wanted = memory_max.map_or(usual.overflow_bytes_max, |max| {
-            let share = max / 32 / u64::from(self.shards());
-            usize::try_from(share).unwrap_or(usize::MAX).clamp(
-                OVERFLOW_BYTES_MIN,
-                usual.overflow_bytes_max.max(OVERFLOW_BYTES_MIN),
-            )
-        });
-        // The largest record needs a block, and cleaning a chunk as large beside it.
-        let least = 2 * self.record_bytes_max() + OVERFLOW_BYTES_MIN;
-        ArenaLayout {
-            overflow_bytes_max: wanted.max(least),
-            ..usual
-        }
-    }
-
-    /// What the operations that wait for cold keys may hold, of one shard.
-    fn parked_bytes_max(&self, memory_max: Option<u64>) -> usize {
-        let share = memory_max.map_or(u64::MAX, |max| max / 32 / u64::from(self.shards()));
-        usize::try_from(share).map_or(PARKED_BYTES_MAX, |share| share.min(PARKED_BYTES_MAX))
-    }
-
-    /// What the replies of a shard's connections may hold: all together no more than grows unseen between
-    /// two looks at the memory, but for two of the largest.
-    fn replies_bytes_max(&self) -> usize {
-        let share = self
-            .memory_max()
-            .map_or(u64::MAX, |max| max / 16 / u64::from(self.shards()));
-        let share = usize::try_from(share).unwrap_or(usize::MAX);
-        share.min(REPLIES_BYTES_MAX).max(self.record_bytes_max())
-    }
-
-    /// What the cells of a shard may take in any case.
-    fn cells_bytes_min(&self) -> usize {
-        Budget::cells_bytes_min(usize::try_from(self.value_bytes_held).unwrap_or(usize::MAX / 8))
-    }
-
-    /// The largest record that the logs may hold or take, in bytes.
-    fn record_bytes_max(&self) -> usize {
-        record_bytes_for(self.value_bytes_held)
     }
 
     /// How many shards there are.
@@ -433,10 +332,10 @@ impl Node {
             partial_frame_us_max: u64::from(config.partial_frame_timeout_ms) * 1000,
             write_stall_us_max: u64::from(config.write_stall_timeout_ms) * 1000,
             idle_us_max: u64::from(config.idle_timeout_s) * 1_000_000,
-            replies_bytes_max: self.replies_bytes_max(),
-            parked_bytes_max: self.parked_bytes_max(self.memory_max()),
+            replies_bytes_max: self.room.replies_bytes_max(),
+            parked_bytes_max: self.room.parked_bytes_max(),
             mailed_items_max: 64 * 1024,
-            memory_max: self.memory_max().unwrap_or(0),
+            memory_max: self.room.memory_max.unwrap_or(0),
             hash_seed: identity.hash_seed,
             cleaning: CleaningConfig {
                 space_percent_max: config.space_percent_max,
@@ -453,7 +352,7 @@ impl Node {
             core: self.allowed.get(usize::from(shard)).copied(),
             config: Arc::clone(config),
             shard_config,
-            record_bytes_max: self.record_bytes_max(),
+            record_bytes_max: self.room.record_bytes_max(),
             owner: self.owner,
             inventory: Arc::clone(&self.inventory),
             segments: self.directory.segments().clone(),
@@ -463,13 +362,131 @@ impl Node {
             disk_mode: self.disk_mode,
             sync: self.sync,
             stats: Arc::clone(&self.stats),
-            memory: self.memory.clone(),
-            data_share: self.data_share(),
-            arena: self.arena_layout(self.memory_max()),
-            cells_bytes_min: self.cells_bytes_min(),
+            memory: self.memory(),
+            data_share: self.room.data_share(),
+            arena: self.room.arena_layout(),
+            cells_bytes_min: self.room.cells_bytes_min(),
             clock: self.clock,
             unix_ms_at_start: self.unix_ms_at_start,
         })
+    }
+}
+
+/// The memory that the shards of a process may take, and what each of them gets of it.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    shards: u16,
+    memory_max: Option<u64>,
+    /// The largest value that earlier starts accepted or this one accepts, in bytes.
+    value_bytes: u32,
+}
+
+impl Room {
+    /// Bounds the memory of the process, before any shard is opened; the bound holds while the thread that
+    /// watches it lives.
+    ///
+    /// # Errors
+    /// [`OpenError::Option`] if so little is left that no shard can work.
+    fn bound_memory(
+        &self,
+        is_default: bool,
+        say: Say,
+    ) -> Result<(Arc<MemoryBound>, Watch), OpenError> {
+        let max = self.memory_max.expect("a process has a bound");
+        process::map_blocks_from(MAPPED_BLOCK_BYTES);
+        let layout = self.arena_layout();
+        let fixed = Fixed {
+            buffer_bytes: (layout.bytes() + layout.overflow_bytes_max + self.parked_bytes_max())
+                as u64,
+            cells_bytes_min: self.cells_bytes_min() as u64,
+        };
+        let bound = MemoryBound::new(max, self.shards, fixed)
+            .map_err(system("read how much memory the process takes"))?;
+        self.check("--memory-max", bound.share())?;
+        say(format_args!(
+            "memory       at most {} MiB{}, of which {} MiB for index and values",
+            max >> 20,
+            match is_default {
+                true => " (three quarters of what there is)",
+                false => "",
+            },
+            (bound.share() as u64 * u64::from(self.shards)) >> 20
+        ));
+        let bound = Arc::new(bound);
+        let watch = bound
+            .watch()
+            .map_err(system("start the thread that watches the memory"))?;
+        Ok((bound, watch))
+    }
+
+    /// Whether a shard can work with `share` bytes for index and values; `name` is the option's.
+    fn check(&self, name: &str, share: usize) -> Result<(), OpenError> {
+        if share >= SHARE_BYTES_MIN {
+            return Ok(());
+        }
+        Err(OpenError::Option(format!(
+            "{name} {} leaves each of {} shards {share} bytes for index and values, and {SHARE_BYTES_MIN} are the least: raise it; values of up to {} bytes may be there",
+            self.memory_max.unwrap_or(0),
+            self.shards,
+            self.value_bytes
+        )))
+    }
+
+    /// What a bound on all leaves a shard.
+    fn share_of(&self, max: u64) -> usize {
+        usize::try_from(max / u64::from(self.shards)).unwrap_or(usize::MAX)
+    }
+
+    /// What index and values of one shard may take beside what its cells may in any case, where nothing
+    /// is measured.
+    fn data_share(&self) -> usize {
+        self.memory_max.map_or(usize::MAX, |max| {
+            self.share_of(max).saturating_sub(self.cells_bytes_min())
+        })
+    }
+
+    /// The memory of a shard's disk: within a bound on all, what comes beside the mapping is less.
+    fn arena_layout(&self) -> ArenaLayout {
+        let usual = ArenaLayout::default();
+        let wanted = self.memory_max.map_or(usual.overflow_bytes_max, |max| {
+            self.share_of(max / 32).clamp(
+                OVERFLOW_BYTES_MIN,
+                usual.overflow_bytes_max.max(OVERFLOW_BYTES_MIN),
+            )
+        });
+        // The largest record needs a block, and cleaning a chunk as large beside it.
+        let least = 2 * self.record_bytes_max() + OVERFLOW_BYTES_MIN;
+        ArenaLayout {
+            overflow_bytes_max: wanted.max(least),
+            ..usual
+        }
+    }
+
+    /// What the operations that wait for cold keys may hold, of one shard.
+    fn parked_bytes_max(&self) -> usize {
+        self.memory_max.map_or(PARKED_BYTES_MAX, |max| {
+            self.share_of(max / 32).min(PARKED_BYTES_MAX)
+        })
+    }
+
+    /// What the replies of a shard's connections may hold: all together no more than grows unseen between
+    /// two looks at the memory, but for two of the largest.
+    fn replies_bytes_max(&self) -> usize {
+        self.memory_max
+            .map_or(REPLIES_BYTES_MAX, |max| {
+                self.share_of(max / 16).min(REPLIES_BYTES_MAX)
+            })
+            .max(self.record_bytes_max())
+    }
+
+    /// What the cells of a shard may take in any case.
+    fn cells_bytes_min(&self) -> usize {
+        Budget::cells_bytes_min(usize::try_from(self.value_bytes).unwrap_or(usize::MAX / 8))
+    }
+
+    /// The largest record that the logs may hold or take, in bytes.
+    fn record_bytes_max(&self) -> usize {
+        record_bytes_for(self.value_bytes)
     }
 }
 

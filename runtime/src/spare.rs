@@ -32,6 +32,7 @@ use penstock_storage::spare::SpareHeader;
 
 use crate::block::{Arena, ArenaBlock, ArenaLayout};
 use crate::directory::{Segments, numbers_over, open_for_device};
+use crate::lines::caution;
 use crate::system;
 
 /// The size of one write of zeros, in bytes.
@@ -39,6 +40,8 @@ const ZEROS_BYTES: usize = 1 << 20;
 
 /// How many files that served before are kept for the next requests, at most.
 const REUSED_MAX: usize = 2;
+/// Files that are over and removed before the next request is looked at, at most.
+const REMOVED_A_ROUND_MAX: usize = 16;
 
 /// How long a request that found no file waits before it is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -155,6 +158,8 @@ impl Spares {
                     wanted: VecDeque::new(),
                     taking_over: None,
                     taken_over: Vec::new(),
+                    void: Vec::new(),
+                    damage: None,
                 }
                 .run(&inbox);
             })?;
@@ -255,6 +260,10 @@ struct Helper {
     taking_over: Option<TakingOver>,
     /// Those shards that have.
     taken_over: Vec<Deliver>,
+    /// Files of logs that IDENTITY tells no more.
+    void: Vec<FileId>,
+    /// What was found in a file that was left; nobody gets one any more.
+    damage: Option<String>,
 }
 
 impl Helper {
@@ -269,7 +278,11 @@ impl Helper {
                 inbox.recv_deadline(retry_at.unwrap_or_else(Instant::now))
             };
             match order {
-                Ok(Order::Expect(taking_over)) => self.taking_over = Some(taking_over),
+                Ok(Order::Expect(taking_over)) => {
+                    // Shards replay now; what was left is proved when they ask.
+                    self.taking_over = Some(taking_over);
+                    continue;
+                }
                 Ok(Order::TakenOver(deliver)) => self.taken_over.push(deliver),
                 Ok(Order::Make(wanted)) => self.wanted.push_back(wanted),
                 Ok(Order::Release(file)) => self.take_back(file),
@@ -277,7 +290,9 @@ impl Helper {
                 Err(flume::RecvTimeoutError::Timeout) => {}
             }
             let finish_at = self.finish_taking_over();
-            retry_at = [self.serve_first(), finish_at].into_iter().flatten().min();
+            let remove_at = self.remove_void();
+            let serve_at = self.serve_first();
+            retry_at = [serve_at, finish_at, remove_at].into_iter().flatten().min();
         }
     }
 
@@ -288,32 +303,50 @@ impl Helper {
             .taking_over
             .take_if(|taking_over| taken_over == taking_over.shards)?;
         if let Err(error) = (taking_over.finish)() {
-            eprintln!("penstock: IDENTITY cannot be written, inherited logs stay for now: {error}");
+            caution!("IDENTITY cannot be written, inherited logs stay for now: {error}");
             self.taking_over = Some(taking_over);
             return Some(Instant::now() + RETRY_AFTER);
         }
         for deliver in self.taken_over.drain(..) {
             deliver(SpareOutcome::InheritedGone);
         }
-        for file in taking_over.files {
-            // One that cannot be removed stays: the next start knows from IDENTITY that it is void.
-            drop(self.segments.remove(file));
-        }
+        self.void = taking_over.files;
         None
+    }
+
+    /// Removes some of the files that are over; when to go on. Requests come in between.
+    fn remove_void(&mut self) -> Option<Instant> {
+        let rest = self.void.len().saturating_sub(REMOVED_A_ROUND_MAX);
+        for file in self.void.drain(rest..) {
+            // One that cannot be removed, or is there again after a power cut, stays: the next start knows
+            // from IDENTITY that it is void.
+            drop(self.segments.remove_soon(file));
+        }
+        (rest > 0).then(Instant::now)
     }
 
     /// Proves a file that was left, if nobody waits or none is ready; otherwise serves the request of a
     /// starved shard or, if there is none, the one that waits longest. When to go on, or to try again if
     /// the disk is full.
     fn serve_first(&mut self) -> Option<Instant> {
+        if let Some(damage) = &self.damage {
+            let waiting = self.wanted.drain(..).map(|wanted| wanted.deliver);
+            let told = waiting.chain(self.served.drain(..));
+            told.for_each(|deliver| deliver(SpareOutcome::Damaged(damage.clone())));
+            return None;
+        }
         if self.ready.is_empty() || self.wanted.is_empty() {
             match self.prove_next() {
                 // What was asked for meanwhile comes before the next.
                 Ok(true) => return Some(Instant::now()),
                 Ok(false) => self.served.clear(),
-                Err(refusal) => {
-                    self.refuse(&refusal);
+                Err(RecoveryError::Read { error, .. }) => {
+                    self.refuse(&error);
                     return Some(Instant::now() + RETRY_AFTER);
+                }
+                Err(damage) => {
+                    self.damage = Some(damage.to_string());
+                    return Some(Instant::now());
                 }
             }
         }
@@ -345,7 +378,7 @@ impl Helper {
                 Some(Instant::now())
             }
             Err(error) => {
-                self.refuse(&RecoveryError::Read { file: None, error });
+                self.refuse(&error);
                 Some(Instant::now() + RETRY_AFTER)
             }
         }
@@ -440,15 +473,9 @@ impl Helper {
     }
 
     /// Tells why there is no file.
-    fn refuse(&self, refusal: &RecoveryError) {
-        let waiting = self.wanted.iter().map(|wanted| &wanted.deliver);
-        match refusal {
-            RecoveryError::Read { error, .. } => {
-                waiting.for_each(|deliver| deliver(self.refusal(error)));
-            }
-            damage => waiting
-                .chain(&self.served)
-                .for_each(|deliver| deliver(SpareOutcome::Damaged(damage.to_string()))),
+    fn refuse(&self, error: &io::Error) {
+        for wanted in &self.wanted {
+            (wanted.deliver)(self.refusal(error));
         }
     }
 

@@ -677,9 +677,7 @@ fn ends(data: &Path) -> Vec<DurableEnd> {
 /// Holds a data directory as a server does.
 fn held(data: &Path) -> Directory {
     let options = DirectoryOptions {
-        shards: None,
         shards_of_new: 2,
-        value_bytes_max: 1 << 20,
         segment_bytes: 4 << 20,
     };
     Directory::open(data, options).unwrap()

@@ -44,9 +44,7 @@ fn new_directory(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&path);
     let options = DirectoryOptions {
-        shards: Some(2),
         shards_of_new: 2,
-        value_bytes_max: 1 << 20,
         segment_bytes: 1 << 20,
     };
     Directory::open(&path, options).unwrap();

@@ -212,7 +212,7 @@ fn unit_runs_without_privileges_and_keeps_the_rings_and_the_pinning() {
         "ProtectSystem=strict",
         "StateDirectoryMode=0700",
         "KillSignal=SIGTERM",
-        "RestartPreventExitStatus=2",
+        "RestartPreventExitStatus=1 2",
         "SystemCallFilter=@system-service io_uring_setup io_uring_enter io_uring_register",
     ] {
         assert!(has(line), "missing: {line}");

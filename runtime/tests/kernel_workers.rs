@@ -19,9 +19,7 @@ fn durable_writes_into_a_spare_segment_need_no_helper_thread_of_the_kernel() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernel_workers");
     let _ = fs::remove_dir_all(&path);
     let options = DirectoryOptions {
-        shards: None,
         shards_of_new: 1,
-        value_bytes_max: 1 << 20,
         segment_bytes: 4 << 20,
     };
     let directory = Directory::open(&path, options).expect("open");

@@ -503,16 +503,17 @@ fn what_expired_stays_gone_over_restarts_and_what_expires_meanwhile_is_gone() {
         let flags = &["--shards", "1", "--io", io][..];
         let server = Server::start(&directory, flags);
         server.told(0, &["set", "short", "gone", "--ttl", "1s"]);
-        server.told(0, &["set", "longer", "gone", "--ttl", "3s"]);
+        server.told(0, &["set", "longer", "gone", "--ttl", "10s"]);
+        let all_are_gone = Instant::now() + Duration::from_secs(10);
         server.told(0, &["set", "stays", "here"]);
         // Nothing is written from here on: only the clock knows what time it is.
-        std::thread::sleep(Duration::from_millis(2_000));
+        std::thread::sleep(Duration::from_millis(1_500));
         server.told(1, &["get", "short"]);
         server.told(0, &["get", "longer"]);
         assert_eq!(server.stop(), Some(0));
         let server = Server::start(&directory, flags);
         server.told(1, &["get", "short"]);
-        std::thread::sleep(Duration::from_millis(1_500));
+        std::thread::sleep(all_are_gone.saturating_duration_since(Instant::now()));
         drop(server);
         let server = Server::start(&directory, flags);
         server.told(1, &["get", "short"]);

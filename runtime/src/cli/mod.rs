@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use penstock_runtime::OpenError;
 use penstock_runtime::config::{Settings, Sources};
+use penstock_runtime::directory::DirectoryError;
 use penstock_runtime::server::ServeError;
 use penstock_shard::opening::OpeningError;
 use penstock_storage::recovery::RecoveryError;
@@ -207,9 +208,13 @@ impl Command {
                 let settings = args.resolve()?;
                 penstock_runtime::server::serve(settings.config).map_err(|error| match error {
                     ServeError::Failed(_) => Failure::server(error),
-                    ServeError::Open(OpenError::Opening(OpeningError::Recovery(
-                        RecoveryError::Corrupt(_),
-                    ))) => Failure::no(error),
+                    ServeError::Damaged(_)
+                    | ServeError::Open(
+                        OpenError::Directory(DirectoryError::Damaged { .. })
+                        | OpenError::Opening(OpeningError::Recovery(
+                            RecoveryError::Corrupt(_) | RecoveryError::EndMissing { .. },
+                        )),
+                    ) => Failure::no(error),
                     _ => Failure::usage(error),
                 })
             }

@@ -145,7 +145,7 @@ impl Core {
                 is_due_again |= again;
                 self.is_over |= has_stopped;
             }
-            Turn::Fatal(text) => {
+            Turn::Fatal(text) | Turn::Damaged(text) => {
                 self.mailbox.set_cause(text);
                 self.is_over = true;
             }

@@ -26,7 +26,7 @@ use super::{
     Value, deadline_ms, read_found, read_info, reply, write_info,
 };
 use crate::engine::{Engine, Turn};
-use crate::node::{Node, OpenError, system};
+use crate::node::{Bound, Node, OpenError, system};
 use crate::spare::SpareOutcome;
 use crate::wall::WallClock;
 
@@ -83,9 +83,7 @@ pub struct Local {
 impl Local {
     pub(super) fn open(directory: &Path, options: Options) -> Result<Local, OpenError> {
         let options = options.shards(1);
-        let mut node = Node::open(options.resolve(directory)?, 1, |_| {})?;
-        node.bound_data()?;
-        node.accept_values()?;
+        let node = Node::open(options.resolve(directory)?, 1, Bound::Data, |_| {})?;
         let start = node.shard(0, |_| 0)?;
         let doorbell = Arc::new(Doorbell::new().map_err(system("make the doorbell of a shard"))?);
         // Without a bound of its own: the shard asks for a few at a time.
@@ -563,7 +561,7 @@ impl Local {
         }
         match self.engine.end_turn(now) {
             Turn::Ended { has_stopped, .. } => self.is_stopped |= has_stopped,
-            Turn::Fatal(text) => self.cause = Some(text),
+            Turn::Fatal(text) | Turn::Damaged(text) => self.cause = Some(text),
             Turn::Dead => {}
         }
         self.engine.outbox.resume.clear();

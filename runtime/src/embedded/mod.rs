@@ -45,7 +45,7 @@ pub use penstock_net::scan::ScanRequest;
 
 use self::call::Call;
 use self::core::LANES;
-use crate::node::{Node, OpenError, system};
+use crate::node::{Bound, Node, OpenError, system};
 use mailbox::{Letter, Mailbox};
 use pending::Ticket;
 
@@ -94,9 +94,7 @@ impl Penstock {
     /// another handle of this one has the directory open.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Penstock, OpenError> {
         let config = options.resolve(directory.as_ref())?;
-        let mut node = Node::open(config, 1, |_| {})?;
-        node.bound_data()?;
-        node.accept_values()?;
+        let node = Node::open(config, 1, Bound::Data, |_| {})?;
         let frame_bytes_max = usize::try_from(node.config.frame_bytes_max).unwrap_or(usize::MAX);
         let (tell, opened) = flume::unbounded();
         let (mut mailboxes, mut threads) = (Vec::new(), Vec::new());

@@ -22,6 +22,7 @@ use penstock_shard::{Event, Now, SessionId};
 
 use crate::block::ArenaBlock;
 use crate::engine::{Engine, Turn};
+use crate::lines::caution;
 use crate::node::Opened;
 use crate::wall::WallClock;
 
@@ -261,6 +262,10 @@ impl Core {
                 let _ = self.reports.send(Report::Fatal(text));
                 return None;
             }
+            Turn::Damaged(text) => {
+                let _ = self.reports.send(Report::Damaged(text));
+                return None;
+            }
             Turn::Dead => return None,
         }
         let outbox = &mut engine.outbox;
@@ -379,7 +384,7 @@ async fn core(start: CoreStart, opened: Opened) {
         .disk
         .drain(&mut Vec::new(), Duration::from_secs(10));
     if let Err(error) = drained {
-        eprintln!("penstock: shard {}: {error}", start.shard.shard);
+        caution!("shard {}: {error}", start.shard.shard);
     }
 }
 
@@ -454,7 +459,7 @@ async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>) {
                     let now = core.now();
                     let told = core.engine.borrow_mut().take_spare(now, outcome);
                     if let Some(text) = told {
-                        eprintln!("penstock: {text}");
+                        caution!("{text}");
                     }
                     core.turn.set();
                 }

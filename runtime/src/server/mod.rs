@@ -22,7 +22,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::config::{Config, IoMode};
 use crate::directory::Progress;
-use crate::node::{Node, OpenError, ShardStart};
+use crate::lines::{self, caution, tell};
+use crate::node::{Bound, Node, OpenError, ShardStart};
 use crate::spare::SpareOutcome;
 use crate::{checks, disk};
 
@@ -50,6 +51,8 @@ pub enum ServeError {
     },
     /// The server ran and a shard failed: nothing was acknowledged that is not durable.
     Failed(String),
+    /// The server ran and a file turned out to be damaged: likewise.
+    Damaged(String),
 }
 
 impl fmt::Display for ServeError {
@@ -69,7 +72,7 @@ impl fmt::Display for ServeError {
                 f,
                 "cannot listen on {address} for probes and metrics: {error}; choose another address with --admin-listen, or off"
             ),
-            ServeError::Failed(text) => f.write_str(text),
+            ServeError::Failed(text) | ServeError::Damaged(text) => f.write_str(text),
         }
     }
 }
@@ -109,6 +112,8 @@ pub(crate) enum Report {
     Stopped,
     /// It must not go on.
     Fatal(String),
+    /// A file is damaged: the process is to end.
+    Damaged(String),
     /// Its thread ends.
     Gone,
 }
@@ -144,9 +149,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     let has_uring = disk::probe().is_ok() && config.io != IoMode::Threads;
     let cpus = checks::allowed_cores().len().clamp(1, 256);
     let shards_of_new = u32::try_from(cpus).expect("at most 256");
-    let mut node = Node::open(config, shards_of_new, |line| println!("{line}"))?;
-    let _memory = node.bound_memory(|line| println!("{line}"))?;
-    node.accept_values()?;
+    let node = Node::open(config, shards_of_new, Bound::Process, lines::out)?;
     let config = Arc::clone(&node.config);
     let shards = node.shards();
 
@@ -193,7 +196,9 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
             // The first signal asks for the clean stop; a second one does not wait for it.
             for (count, _) in signals.forever().enumerate() {
                 if count > 0 || signal_sender.send(Report::Stopped).is_err() {
-                    eprintln!("penstock: second signal, leaving without the clean stop; the next start recovers");
+                    caution!(
+                        "second signal, leaving without the clean stop; the next start recovers"
+                    );
                     std::process::exit(130);
                 }
             }
@@ -247,42 +252,43 @@ fn conduct(
             Err(flume::RecvTimeoutError::Disconnected) => return Ok(()),
             Err(flume::RecvTimeoutError::Timeout) => {
                 if ready < shards {
-                    eprintln!("penstock: startup {} %", progress.percent());
+                    caution!("startup {} %", progress.percent());
                 }
                 continue;
             }
         };
         match report {
             Report::Ready { shard, text } => {
-                println!("shard {shard}     {text}");
+                tell!("shard {shard}     {text}");
                 ready += 1;
                 if ready == shards {
-                    println!(
+                    tell!(
                         "start        {} ms, {} bytes of segments and snapshots read",
                         began.elapsed().as_millis(),
                         progress.bytes()
                     );
                     let ports: Vec<String> = own_ports.iter().map(u16::to_string).collect();
-                    println!(
+                    tell!(
                         "listening    {shared} (every shard), ports {} (one each)",
                         ports.join(" ")
                     );
-                    println!(
+                    tell!(
                         "acks         {} by default; interval loses at most {} ms",
                         config.durability.name(),
                         config.interval_ms
                     );
                     health.enter(Phase::Serving);
-                    println!("ready");
+                    tell!("ready");
                 }
             }
             Report::Refused(error) => return Err(error),
             Report::Fatal(text) => return Err(ServeError::Failed(text)),
+            Report::Damaged(text) => return Err(ServeError::Damaged(text)),
             // From the signal watcher before the stop, from the cores during it.
             Report::Stopped if !is_stopping => {
                 is_stopping = true;
                 health.enter(Phase::Stopping);
-                println!("stopping     no more requests; making everything durable");
+                tell!("stopping     no more requests; making everything durable");
                 tell(|| Letter::Stop);
             }
             Report::Stopped => {
@@ -294,7 +300,7 @@ fn conduct(
             Report::Gone => {
                 gone += 1;
                 if gone == shards {
-                    println!("stopped      everything acknowledged is durable");
+                    tell!("stopped      everything acknowledged is durable");
                     return Ok(());
                 }
             }
@@ -308,7 +314,7 @@ fn open_admin(address: SocketAddr, health: &Arc<Health>) -> Result<Admin, ServeE
     let listener = TcpListener::bind(address).map_err(refused)?;
     let local = listener.local_addr().map_err(refused)?;
     let admin = Admin::start(listener, Arc::clone(health)).map_err(refused)?;
-    println!("admin        http://{local} (/metrics, /livez, /readyz)");
+    tell!("admin        http://{local} (/metrics, /livez, /readyz)");
     Ok(admin)
 }
 

@@ -154,9 +154,7 @@ fn a_directory_keeps_its_logs_until_its_layout_is_changed() {
     let path = folder.path().join("data");
     drop(Directory::open(&path, options()).expect("open"));
     let other = DirectoryOptions {
-        shards: Some(3),
-        shards_of_new: 8,
-        value_bytes_max: 1 << 20,
+        shards_of_new: 3,
         ..options()
     };
     let mut directory = Directory::open(&path, other).expect("the logs stay");
@@ -220,19 +218,15 @@ fn a_crash_at_any_step_of_a_replacement_leaves_the_old_identity_or_the_new_one()
     drop(directory);
     let new = fs::read(&file).expect("read");
     assert_ne!(old, new);
-    let larger = DirectoryOptions {
-        value_bytes_max: 16 << 20,
-        ..options()
-    };
     for cut in [0, 1, 92, 95, 96, 4091, 4096] {
         fs::write(&file, &old).expect("write");
         fs::write(&tmp, &new[..cut]).expect("write");
-        let opened = Directory::open(&path, larger).expect("open");
-        assert_eq!(opened.identity().value_bytes_max, 1 << 20, "cut at {cut}");
+        let opened = Directory::open(&path, options()).expect("open");
+        assert_eq!(opened.identity().value_bytes_max, 1, "cut at {cut}");
         assert_eq!(opened.identity().incarnation, 2);
     }
     fs::write(&file, &new).expect("write");
-    let opened = Directory::open(&path, larger).expect("open");
+    let opened = Directory::open(&path, options()).expect("open");
     assert_eq!(opened.identity().value_bytes_max, 2 << 20);
     assert_eq!(opened.identity().node_id, first.node_id);
     assert!(!tmp.exists());

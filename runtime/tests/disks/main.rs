@@ -42,9 +42,7 @@ impl Drop for Folder {
 
 pub(crate) fn options() -> DirectoryOptions {
     DirectoryOptions {
-        shards: None,
         shards_of_new: 2,
-        value_bytes_max: 1 << 20,
         segment_bytes: 1 << 20,
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use penstock_runtime::directory::Segments;
 use penstock_runtime::spare::{Spare, SpareHandle, SpareOutcome, Spares};
 use penstock_shard::opening::Leftovers;
+use penstock_storage::index::FILES_MAX;
 use penstock_storage::io::FileId;
 use penstock_storage::segment::Owner;
 use penstock_storage::spare::SpareHeader;
@@ -251,7 +252,7 @@ fn as_many_files_as_there_can_be_may_be_released_while_the_helper_is_busy() {
         1 << 20,
         Box::new(move |_| waits.recv().expect("the test goes on")),
     );
-    for file in 1..100_000 {
+    for file in 1..FILES_MAX {
         shard.release(FileId(file));
     }
     go_on.send(()).expect("the helper waits");

@@ -1,0 +1,177 @@
+//! What a start changes for good, in the real server: nothing if it is refused, and all that it accepted
+//! however it goes on.
+
+mod command;
+mod server;
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use penstock_net::client::{Client, ClientOptions};
+use penstock_runtime::directory::Directory;
+use penstock_runtime::identity::Identity;
+
+use command::command;
+use server::Server;
+
+const SMALL: &[&str] = &["--value-bytes-max", "16KiB", "--segment-bytes", "2MiB"];
+
+fn folder(name: &str) -> PathBuf {
+    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&data);
+    data
+}
+
+fn serve(data: &Path, flags: &[&[&str]]) -> std::process::Command {
+    let mut command = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
+    command.args(flags.concat()).arg("--data").arg(data);
+    command
+}
+
+/// The exit code of a start that is refused, and its last line.
+fn refused(command: &mut std::process::Command) -> (Option<i32>, String) {
+    let mut process = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let code = end_of(&mut process);
+    let mut said = String::new();
+    process.stderr.unwrap().read_to_string(&mut said).unwrap();
+    (code, said.lines().last().unwrap_or_default().to_string())
+}
+
+/// The exit code of a process that is to end by itself; it is ended if it does not.
+fn end_of(process: &mut Child) -> Option<i32> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(status) = process.try_wait().unwrap() {
+            return status.code();
+        }
+        if Instant::now() > deadline {
+            process.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn identity(data: &Path) -> Identity {
+    Directory::inspect(data).unwrap().identity().clone()
+}
+
+fn client(server: &Server) -> Client {
+    Client::connect(server.address, ClientOptions::default()).unwrap()
+}
+
+#[test]
+fn a_first_start_without_room_for_its_largest_value_leaves_no_limit_behind() {
+    let data = folder("starts-greedy");
+    let greedy = [
+        &["--value-bytes-max", "16MiB", "--segment-bytes", "256MiB"][..],
+        &["--frame-bytes-max", "32MiB", "--output-bytes-max", "32MiB"],
+    ];
+    for bound in ["--memory-max", "--disk-bytes-max"] {
+        let bound = ["--shards", "1", bound, "64MiB"];
+        let [limits, buffers] = greedy;
+        let (code, line) = refused(&mut serve(&data, &[limits, buffers, &bound]));
+        assert_eq!(code, Some(2), "{line}");
+        assert!(line.contains("16777216 bytes"), "{line}");
+    }
+    let bound = &["--memory-max", "128MiB", "--disk-bytes-max", "64MiB"][..];
+    let server = Server::start(&mut serve(&data, &[SMALL, bound]));
+    client(&server).set(b"key", &[1; 16 << 10]).wait().unwrap();
+    drop(server);
+    assert_eq!(identity(&data).value_bytes_max, 16 << 10);
+    fs::remove_dir_all(&data).unwrap();
+}
+
+#[test]
+fn a_start_without_room_for_more_shards_leaves_their_number_as_it_was() {
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        eprintln!("SKIPPED: one CPU, so no start has two shards");
+        return;
+    }
+    let data = folder("starts-shards");
+    let server = Server::start(&mut serve(&data, &[SMALL, &["--shards", "1"]]));
+    client(&server).set(b"key", b"value").wait().unwrap();
+    drop(server);
+    let before = identity(&data);
+    // Enough for one shard, and for the buffers of two.
+    for bound in [["--disk-bytes-max", "5MiB"], ["--memory-max", "36MiB"]] {
+        let (code, line) = refused(&mut serve(&data, &[SMALL, &["--shards", "2"], &bound]));
+        assert_eq!(code, Some(2), "{line}");
+        assert!(line.contains("2 shards"), "{line}");
+        let server = Server::start(&mut serve(&data, &[SMALL, &bound]));
+        let found = client(&server).get(b"key").wait().unwrap().unwrap();
+        assert_eq!(&found.bytes[..], b"value");
+    }
+    assert_eq!(identity(&data).layout(), before.layout());
+    fs::remove_dir_all(&data).unwrap();
+}
+
+#[test]
+fn a_limit_that_is_raised_while_logs_are_inherited_outlives_their_end() {
+    let data = folder("starts-raised");
+    let server = Server::start(&mut serve(&data, &[SMALL, &["--shards", "2"]]));
+    let sender = client(&server);
+    for number in 0..100_u32 {
+        sender.set(&number.to_le_bytes(), b"old").wait().unwrap();
+    }
+    drop(server);
+    let large = vec![7; 256 << 10];
+    let wide = &["--value-bytes-max", "256KiB", "--segment-bytes", "4MiB"][..];
+    let server = Server::start(&mut serve(&data, &[wide, &["--shards", "1"]]));
+    client(&server).set(b"large", &large).wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !Directory::beside(&data)
+        .unwrap()
+        .identity()
+        .inherited
+        .is_empty()
+    {
+        assert!(Instant::now() < deadline, "the inherited logs stay");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(server);
+    assert_eq!(identity(&data).value_bytes_max, 256 << 10);
+
+    // The smaller limit holds for new values only: the large one is there and can be changed.
+    let narrow = &["--value-bytes-max", "16KiB", "--segment-bytes", "4MiB"][..];
+    let server = Server::start(&mut serve(&data, &[narrow]));
+    let sender = client(&server);
+    let found = sender.get(b"large").wait().unwrap().unwrap();
+    assert!(found.bytes[..] == large[..]);
+    sender.del(b"large").wait().unwrap();
+    drop(server);
+    fs::remove_dir_all(&data).unwrap();
+}
+
+#[test]
+fn a_server_whose_log_nobody_reads_any_more_serves_and_stops_well() {
+    let data = folder("starts-unread");
+    let mut command = serve(&data, &[SMALL, &["--shards", "1"]]);
+    let mut process = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Both pipes break at once, before the first line.
+    drop((process.stdout.take(), process.stderr.take()));
+    // It is ready when it has taken a spare into use; until then a signal is no clean stop.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while fs::read_dir(data.join("segments")).map_or(0, Iterator::count) < 2 {
+        assert!(process.try_wait().unwrap().is_none(), "it ended by itself");
+        assert!(Instant::now() < deadline, "it makes no segment");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let killed = std::process::Command::new("kill")
+        .args(["-TERM", &process.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(killed.success());
+    assert_eq!(end_of(&mut process), Some(0));
+    fs::remove_dir_all(&data).unwrap();
+}
