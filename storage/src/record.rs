@@ -503,6 +503,15 @@ impl<'a> PartView<'a> {
         read_u64(&self.bytes[24..32])
     }
 
+    /// Epoch and sequence.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        Version {
+            epoch: self.epoch(),
+            sequence: self.sequence(),
+        }
+    }
+
     /// Unix milliseconds of the commit.
     #[must_use]
     pub fn time_ms(&self) -> u64 {

@@ -826,10 +826,7 @@ impl<P: Blocks> Store<P> {
         self.versions.sweep(
             &self.keyspaces,
             now_ms,
-            |id, place| {
-                let mut candidates = index.candidates(id.slot(), id.hash());
-                candidates.any(|candidate| place_of(cache, candidate.home) == Some(place))
-            },
+            |id, place| stands_at(index, cache, (id.slot(), id.hash()), place),
             |place| live.loses(place),
         );
     }
@@ -1312,12 +1309,24 @@ impl Memory {
         part: &PartView<'_>,
         place: Place,
     ) {
-        if !is_system(part.key()) {
-            let (_, hash) = home_of(part.key());
-            let (keyspaces, now_ms) = (&self.keyspaces, self.time_ms);
-            self.collected.take(keyspaces, now_ms, hash, part, place);
-            self.make_room(home_of);
+        if is_system(part.key()) {
+            return;
         }
+        let Some(rule) = self.keyspaces.rule(part.slot(), part.key()) else {
+            return;
+        };
+        let (slot, hash) = home_of(part.key());
+        // The newest version of a key that was there before versions were kept needs no entry, and had
+        // none: nothing before it is kept. Keys that nobody changes since may be all that there are.
+        if part.version() <= rule.since.version
+            && stands_at(&self.index, &self.cache, (slot, hash), place)
+        {
+            return;
+        }
+        let (keyspaces, now_ms) = (&self.keyspaces, self.time_ms);
+        let collected = &mut self.collected;
+        collected.take(keyspaces, rule.number, now_ms, hash, part, place);
+        self.make_room(home_of);
     }
 
     /// Lets cells leave that are too many beside what cannot.
@@ -1336,10 +1345,8 @@ impl Memory {
     /// Ends the second replay.
     pub fn finish_versions(&mut self) {
         let (index, cache, live) = (&self.index, &self.cache, &mut self.live);
-        let is_current = |id: KeyId, place: Place| {
-            let mut candidates = index.candidates(id.slot(), id.hash());
-            candidates.any(|candidate| place_of(cache, candidate.home) == Some(place))
-        };
+        let is_current =
+            |id: KeyId, place: Place| stands_at(index, cache, (id.slot(), id.hash()), place);
         let collected = std::mem::take(&mut self.collected);
         self.versions = collected.finish(&self.keyspaces, self.time_ms, &is_current, |place| {
             live.gains(place)
@@ -1474,6 +1481,12 @@ fn tidy(
         }
         true
     });
+}
+
+/// Whether the newest part of a key of this slot and hash stands there.
+fn stands_at(index: &Index, cache: &Cache, (slot, hash): (u16, u32), place: Place) -> bool {
+    let mut candidates = index.candidates(slot, hash);
+    candidates.any(|candidate| place_of(cache, candidate.home) == Some(place))
 }
 
 /// Where the newest part of a key stands, if it was logged.

@@ -576,26 +576,21 @@ impl Collected {
         self.versions.memory_bytes() + self.copies.capacity() * copy_bytes
     }
 
-    /// Takes in a part of a key. Of copies the last counts: what it was made from is about to be
-    /// released.
+    /// Takes in a part of a key of the keyspace with this number. Of copies the last counts: what it was
+    /// made from is about to be released.
     pub(crate) fn take(
         &mut self,
         keyspaces: &Keyspaces,
+        keyspace: u16,
         now_ms: u64,
         hash: u32,
         part: &PartView<'_>,
         place: Place,
     ) {
-        let Some(rule) = keyspaces.rule(part.slot(), part.key()) else {
-            return;
-        };
         let id = KeyId::new(part.slot(), hash, part.key());
-        let number = id.number(part.sequence()) | u128::from(rule.number);
+        let number = id.number(part.sequence()) | u128::from(keyspace);
         let version = KeptVersion {
-            version: Version {
-                epoch: part.epoch(),
-                sequence: part.sequence(),
-            },
+            version: part.version(),
             is_deletion: part.kind() == PartKind::Tombstone,
             time_ms: part.time_ms(),
             expiry_ms: part.expiry_ms().unwrap_or(0),

@@ -363,6 +363,28 @@ fn a_start_with_a_long_past_stays_within_its_memory() {
 }
 
 #[test]
+fn keys_of_before_versions_were_kept_take_no_entries_after_a_start() {
+    let mut shop = Shop::new();
+    let name = |number: usize| format!("key-{number}").into_bytes();
+    for number in 0..100 {
+        let reply = shop.set(&name(number), b"old", Expiry::Never);
+        assert_eq!(reply.status, Status::Ok);
+    }
+    let made = shop.keyspace(b"", Action::Create(kept(3, 0)));
+    assert_eq!(made.status, Status::Ok);
+    assert_eq!(shop.set(&name(7), b"new", Expiry::Never).status, Status::Ok);
+    for _ in 0..3 {
+        assert_eq!(shop.server.usage().versions, 2, "of the key that changed");
+        assert_eq!(shop.history(&name(7), 0, 9).versions.len(), 2);
+        let newest = shop.history(&name(8), 0, 9).versions;
+        assert_eq!(newest.len(), 1);
+        let was = shop.get_at(&name(8), At::Version(newest[0].version));
+        assert_eq!((was.status, &was.value[..]), (Status::Ok, &b"old"[..]));
+        shop.restart();
+    }
+}
+
+#[test]
 fn without_a_keyspace_nothing_is_kept_and_the_answer_says_so() {
     let mut shop = Shop::new();
     shop.set(b"k", b"1", Expiry::Never);
