@@ -265,8 +265,9 @@ impl Versions {
     }
 
     /// The newest version of a key, at `place`, is superseded; its part is owned here from now on,
-    /// unless it is a deletion. Whether it is a deletion; `was_deletion` says so of one that was written
-    /// before versions were kept. `lsn` is that of the version that supersedes.
+    /// unless it is a deletion. Whether it is a deletion; `was_deletion` says so of one that has no entry:
+    /// it was written before versions were kept, or was let go with all before it. `lsn` is that of the
+    /// version that supersedes.
     pub(crate) fn supersede(
         &mut self,
         id: KeyId,
@@ -285,12 +286,15 @@ impl Versions {
                 }
                 superseded
             }
+            // Nothing before it is kept, so neither is it: its time is not known here, and it must not be
+            // told of times when something was there that was let go.
+            None if was_deletion() => return true,
             None => {
                 // Written before versions were kept, but perhaps only just.
                 self.young.push_back((lsn, number));
                 KeptVersion {
                     version,
-                    is_deletion: was_deletion(),
+                    is_deletion: false,
                     time_ms: 0,
                     expiry_ms: 0,
                     place,

@@ -385,6 +385,32 @@ fn keys_of_before_versions_were_kept_take_no_entries_after_a_start() {
 }
 
 #[test]
+fn a_deletion_that_was_let_go_before_it_was_durable_tells_nothing_of_what_was_before_it() {
+    let mut shop = Shop::new();
+    let made = shop.keyspace(b"k", Action::Create(kept(0, 50)));
+    assert_eq!(made.status, Status::Ok);
+    assert_eq!(shop.set(b"k", b"1", Expiry::Never).status, Status::Ok);
+    shop.pass(100);
+    let then_ms = shop.server.time_ms();
+    shop.pass(10);
+    let server = &mut shop.server;
+    server.delete(1_001, b"k");
+    server.now.us += 51_000;
+    server.now.unix_ms += 51;
+    for _ in 0..8 {
+        server.turn();
+    }
+    assert!(!server.replies.contains_key(&1_001), "it is not durable");
+    assert_eq!(server.usage().versions, 0, "its time is over");
+    server.now.us += 2_000;
+    server.now.unix_ms += 2;
+    server.set(1_002, b"k", b"2");
+    server.settle();
+    let was = shop.get_at(b"k", At::TimeMs(then_ms));
+    assert_eq!(was.status, Status::NotKept, "{}", text(&was));
+}
+
+#[test]
 fn without_a_keyspace_nothing_is_kept_and_the_answer_says_so() {
     let mut shop = Shop::new();
     shop.set(b"k", b"1", Expiry::Never);
