@@ -197,8 +197,13 @@ struct Keyspace {
 pub struct Keyspaces {
     /// By prefix, ascending.
     keyspaces: Vec<Keyspace>,
-    /// Records in force that say that versions are kept.
+    /// Records in force.
+    written: usize,
+    /// Those of them that say that versions are kept.
     keeping: usize,
+    /// Those that mark values with a layout.
+    marking: usize,
+    prefix_bytes: usize,
 }
 
 /// A record of settings took or left a place.
@@ -233,14 +238,10 @@ impl Keyspaces {
     /// Bytes of memory.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let of = |keyspace: &Keyspace| {
-            let written = keyspace.partitions.iter().flatten().count();
-            keyspace.prefix.len()
-                + size_of_val(&*keyspace.partitions)
-                + written * size_of::<InForce>()
-        };
         self.keyspaces.capacity() * size_of::<Keyspace>()
-            + self.keyspaces.iter().map(of).sum::<usize>()
+            + self.keyspaces.len() * PARTITIONS * size_of::<Option<Box<InForce>>>()
+            + self.written * size_of::<InForce>()
+            + self.prefix_bytes
     }
 
     /// The keyspace of a key, and its settings.
@@ -258,6 +259,9 @@ impl Keyspaces {
     /// The layout that values of a key are marked with.
     #[inline]
     pub(crate) fn layout(&self, slot: u16, key: &[u8]) -> u16 {
+        if self.marking == 0 {
+            return 0;
+        }
         self.of(slot, key)
             .map_or(0, |(_, settings)| settings.layout)
     }
@@ -432,12 +436,16 @@ impl Keyspaces {
             Some(before) if before.version > record.version => return Replaced::default(),
             Some(before) => {
                 replaced.lost = Some(before.place);
+                self.written -= 1;
                 self.keeping -= usize::from(before.settings.keeps_versions());
+                self.marking -= usize::from(before.settings.layout > 0);
                 **before = in_force;
             }
             None => *slot = Some(Box::new(in_force)),
         }
+        self.written += 1;
         self.keeping += usize::from(settings.keeps_versions());
+        self.marking += usize::from(settings.layout > 0);
         replaced
     }
 
@@ -497,6 +505,7 @@ impl Keyspaces {
             partitions: (0..PARTITIONS).map(|_| None).collect(),
         };
         self.keyspaces.insert(at, keyspace);
+        self.prefix_bytes += prefix.len();
         // The prefixes that the one before begins with, itself included.
         let mut parents: Vec<usize> = Vec::new();
         for at in 0..self.keyspaces.len() {
@@ -716,6 +725,34 @@ mod tests {
         assert!(keyspaces.moved(0, place(88), place(96)));
         assert!(!keyspaces.moved(0, place(88), place(104)));
         assert!(!keyspaces.is_behind(b"a", 0) && keyspaces.is_behind(b"a", 1));
+    }
+
+    #[test]
+    fn memory_is_counted_as_a_walk_over_all_keyspaces_finds_it() {
+        let mut keyspaces = Keyspaces::default();
+        for at in 1..200 {
+            let prefix = &b"a longer prefix"[..(at % 13) as usize];
+            let slot = u16::try_from(at * 7 % 31).unwrap() * 64;
+            let layout = u16::try_from(at % 2).unwrap();
+            let settings = Settings {
+                is_dropped: at % 11 == 0,
+                layout,
+                ..settings(at, 1, 0)
+            };
+            write(&mut keyspaces, prefix, slot, settings, at);
+            let walked = |keyspace: &Keyspace| {
+                let written = keyspace.partitions.iter().flatten().count();
+                let partitions = size_of_val(&*keyspace.partitions);
+                keyspace.prefix.len() + partitions + written * size_of::<InForce>()
+            };
+            let walked = keyspaces.keyspaces.iter().map(walked).sum::<usize>();
+            let table = keyspaces.keyspaces.capacity() * size_of::<Keyspace>();
+            assert_eq!(keyspaces.memory_bytes(), table + walked);
+            if !settings.is_dropped {
+                assert_eq!(keyspaces.layout(slot, prefix), layout);
+            }
+        }
+        assert!(keyspaces.marking > 0 && keyspaces.marking < keyspaces.written);
     }
 
     #[test]
