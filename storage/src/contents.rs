@@ -9,7 +9,7 @@
 
 use crate::io::FileId;
 use crate::log::{LogPosition, Lsn};
-use crate::record::{read_u32, read_u64};
+use crate::record::{SEQUENCE_MAX, read_u32, read_u64};
 use crate::store::{PARTITIONS, Sequences};
 
 const HEAD_BYTES: usize = 16;
@@ -125,6 +125,9 @@ impl Contents {
         };
         for (sequence, bytes) in contents.sequences.iter_mut().zip(sequences.chunks_exact(8)) {
             *sequence = read_u64(bytes);
+            if *sequence > SEQUENCE_MAX {
+                return None;
+            }
         }
         let mut before = (0, Lsn(0));
         for entry in entries.chunks_exact(ENTRY_BYTES) {

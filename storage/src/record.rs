@@ -32,6 +32,10 @@ pub const SUCCESSOR_BYTES: usize = EXTENSION_HEAD_BYTES + ITEM_HEAD_BYTES + 16;
 const EXTENSION_HEAD_BYTES: usize = 8;
 const ITEM_HEAD_BYTES: usize = 8;
 const TIME_BITS: u32 = 48;
+/// The largest sequence: more than any partition ever has.
+pub const SEQUENCE_MAX: u64 = (1 << 48) - 1;
+/// The latest expiry, in unix milliseconds.
+pub const EXPIRY_MS_MAX: u64 = (1 << TIME_BITS) - 1;
 
 /// What a part says of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +139,10 @@ impl RecordSpec<'_> {
             part.value.len()
         );
         assert!(
-            self.parts.len() <= PARTS_MAX && self.sequence > 0 && self.time_ms >> TIME_BITS == 0
+            self.parts.len() <= PARTS_MAX
+                && (1..=SEQUENCE_MAX).contains(&self.sequence)
+                && self.time_ms >> TIME_BITS == 0
+                && part.expiry_ms.is_none_or(|ms| ms <= EXPIRY_MS_MAX)
         );
         let extension: &[u8] = if ordinal == 0 { self.extension } else { &[] };
         assert!(extension.is_empty() || read_extension(extension).is_some());
@@ -308,7 +315,8 @@ impl<'a> PartView<'a> {
         if fixed > len
             || (extended != (len > fixed))
             || (extended && ordinal > 0)
-            || part.sequence() == 0
+            || !(1..=SEQUENCE_MAX).contains(&part.sequence())
+            || part.expiry_ms().is_some_and(|ms| ms > EXPIRY_MS_MAX)
             || !padding_clean(PART_HEADER_BYTES, key_len)
             || !padding_clean(PART_HEADER_BYTES + padded(key_len), value_len)
         {
@@ -621,7 +629,7 @@ mod tests {
         for (expiry, extension) in [
             (None, &[][..]),
             (Some(5), &[][..]),
-            (Some(u64::MAX), &extension[..]),
+            (Some(EXPIRY_MS_MAX), &extension[..]),
             (None, &extension[..]),
         ] {
             let bytes = sample(expiry, extension);
@@ -748,6 +756,26 @@ mod tests {
             part[4..8].copy_from_slice(&crc.to_le_bytes());
             assert_eq!(PartView::read(&part).is_ok(), is_good, "flags {flags}");
         }
+    }
+
+    #[test]
+    fn numbers_that_no_part_has_are_damage_even_under_a_good_crc() {
+        let bytes = sample(Some(EXPIRY_MS_MAX), &[]);
+        let len = read_u32(&bytes) as usize;
+        let with = |at: usize, number: u64| {
+            let mut part = bytes[..len].to_vec();
+            part[at..at + 8].copy_from_slice(&number.to_le_bytes());
+            let crc = crc32(&part[8..]);
+            part[4..8].copy_from_slice(&crc.to_le_bytes());
+            PartView::read(&part).map(|_| ())
+        };
+        let (sequence, expiry) = (24, len - 8);
+        for at in [sequence, expiry] {
+            assert_eq!(with(at, (1 << 48) - 1), Ok(()));
+            assert_eq!(with(at, 1 << 48), Err(PartError::Damaged));
+            assert_eq!(with(at, u64::MAX), Err(PartError::Damaged));
+        }
+        assert_eq!(with(sequence, 0), Err(PartError::Damaged));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::io::FileId;
 use crate::keyspace::{Keyspaces, Rule};
 use crate::log::{Lsn, Place};
 use crate::planted::{Bug, is_planted};
-use crate::record::{PartKind, PartView};
+use crate::record::{PartKind, PartView, SEQUENCE_MAX};
 use crate::store::Version;
 
 /// The entries of one key: an entry's number without its sequence and keyspace.
@@ -31,7 +31,7 @@ const SLOT_SHIFT: u32 = 114;
 const HASH_SHIFT: u32 = 82;
 const CHECK_SHIFT: u32 = 58;
 const SEQUENCE_SHIFT: u32 = 10;
-const SEQUENCE_MAX: u64 = (1 << (CHECK_SHIFT - SEQUENCE_SHIFT)) - 1;
+const _: () = assert!(SEQUENCE_MAX >> (CHECK_SHIFT - SEQUENCE_SHIFT) == 0);
 const KEYSPACE_MASK: u128 = (1 << SEQUENCE_SHIFT) - 1;
 
 impl KeyId {
