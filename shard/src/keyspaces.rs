@@ -38,10 +38,11 @@ pub(crate) struct Keyspaces {
 
 #[derive(Debug)]
 enum Work {
-    /// Log the newest settings of this prefix in this partition, if it is behind.
-    Log { prefix: Box<[u8]>, partition: usize },
-    /// Say that all before is durable, when it is.
-    Answer { answer: Answer, is_told_full: bool },
+    /// Log the newest settings of this prefix in the partitions that are behind. There is at most one for
+    /// each prefix.
+    Log(Box<[u8]>),
+    /// Say that all before is durable, when it is, or that the disk is full.
+    Answer(Answer),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +80,7 @@ impl Keyspaces {
     }
 
     /// Tells a change, which the store has heard of, to the other shards and logs it here.
-    pub(crate) fn begin(&mut self, shard: u16, partitions: &[usize], change: Change) {
+    pub(crate) fn begin(&mut self, shard: u16, change: Change) {
         let revision = change.settings.revision;
         for to in (0..change.left).filter(|&to| to != shard) {
             let keyspaces = vec![(change.prefix.clone(), change.settings)];
@@ -90,22 +91,17 @@ impl Keyspaces {
             };
             self.mail.push((to, Mail::Keyspaces(mail)));
         }
-        self.log(&change.prefix, partitions);
+        self.log(&change.prefix);
         self.answer(shard, revision);
         self.change = Some(change);
     }
 
     /// Takes in what another shard tells.
-    pub(crate) fn hear<P: Blocks>(
-        &mut self,
-        store: &mut Store<P>,
-        partitions: &[usize],
-        mail: &KeyspaceMail,
-    ) {
+    pub(crate) fn hear<P: Blocks>(&mut self, store: &mut Store<P>, mail: &KeyspaceMail) {
         for (prefix, settings) in &mail.keyspaces {
             // Beyond the limit there is none on the shard that decides either.
             if store.hear(prefix, *settings) == Ok(true) {
-                self.log(prefix, partitions);
+                self.log(prefix);
             }
         }
         if let Some(revision) = mail.awaited {
@@ -114,11 +110,7 @@ impl Keyspaces {
     }
 
     fn answer(&mut self, to: u16, revision: u64) {
-        let answer = Answer { to, revision };
-        self.work.push_back(Work::Answer {
-            answer,
-            is_told_full: false,
-        });
+        self.work.push_back(Work::Answer(Answer { to, revision }));
     }
 
     /// A shard has made a revision durable, or cannot yet. The change, if that ends it.
@@ -150,7 +142,9 @@ impl Keyspaces {
             .map(|(prefix, settings)| (prefix.into(), *settings))
             .collect();
         for (prefix, _) in &keyspaces {
-            self.log(prefix, partitions);
+            if store.keyspaces().first_behind(prefix, partitions).is_some() {
+                self.log(prefix);
+            }
         }
         for to in (0..shards).filter(|&to| to != shard) {
             let mail = KeyspaceMail {
@@ -162,12 +156,20 @@ impl Keyspaces {
         }
     }
 
-    fn log(&mut self, prefix: &[u8], partitions: &[usize]) {
-        self.work
-            .extend(partitions.iter().map(|&partition| Work::Log {
-                prefix: prefix.into(),
-                partition,
-            }));
+    fn log(&mut self, prefix: &[u8]) {
+        // What is logged are the newest settings, so once is enough however often they changed.
+        let is_it = |work: &Work| matches!(work, Work::Log(other) if **other == *prefix);
+        self.work.retain(|work| !is_it(work));
+        self.work.push_back(Work::Log(prefix.into()));
+    }
+
+    /// A revision of no earlier run and behind all that was heard of in this one, of whatever prefix: by it
+    /// alone a shard says what it has done.
+    pub(crate) fn next_revision<P: Blocks>(store: &Store<P>) -> u64 {
+        let known = store.keyspaces().iter();
+        let newest = known.map(|(_, settings)| settings.revision).max();
+        let first = u64::from(store.epoch()) << 32;
+        newest.map_or(0, |newest| newest + 1).max(first)
     }
 
     /// Logs as much as there is room for, and answers what is durable. Also how this shard's own part of
@@ -176,6 +178,7 @@ impl Keyspaces {
         &mut self,
         now_us: u64,
         shard: u16,
+        partitions: &[usize],
         store: &mut Store<P>,
     ) -> Option<Done> {
         self.is_blocked = false;
@@ -185,12 +188,12 @@ impl Keyspaces {
                 break;
             };
             match work {
-                Work::Log { prefix, partition } => {
-                    if store.keyspaces().is_behind(prefix, *partition) {
+                Work::Log(prefix) => {
+                    if let Some(partition) = store.keyspaces().first_behind(prefix, partitions) {
                         if self.tags.is_empty() {
                             self.tags = tags();
                         }
-                        let key = keyspace_key(self.tags[*partition], prefix);
+                        let key = keyspace_key(self.tags[partition], prefix);
                         let room = store.room(Purpose::Keep, key.len(), SETTINGS_BYTES, false);
                         if room != Room::Yes {
                             self.is_blocked = true;
@@ -200,9 +203,10 @@ impl Keyspaces {
                             break;
                         }
                         store.commit_settings(now_us, slot_of(&key), &key, prefix);
+                        continue;
                     }
                 }
-                Work::Answer { answer, .. } => {
+                Work::Answer(answer) => {
                     let log = store.log_mut();
                     let lsn = log.appended();
                     log.want_durable(lsn);
@@ -228,7 +232,6 @@ impl Keyspaces {
                 false => self.mail.push((
                     to,
                     Mail::KeyspaceDone {
-                        from: shard,
                         revision,
                         is_full: false,
                     },
@@ -238,33 +241,22 @@ impl Keyspaces {
         own
     }
 
-    /// Says, once to each who waits, that the disk is full. What it means for this shard's own change.
+    /// Says to all who wait that the disk is full, which ends the change for them: nobody is told when the
+    /// rest is logged. What it means for this shard's own change.
     fn tell_full(&mut self, shard: u16) -> Option<Done> {
         let mut own = None;
-        for work in &mut self.work {
-            let Work::Answer {
-                answer: Answer { to, revision },
-                is_told_full,
-            } = work
-            else {
-                continue;
+        let mail = &mut self.mail;
+        self.work.retain(|work| {
+            let Work::Answer(Answer { to, revision }) = *work else {
+                return true;
             };
-            if std::mem::replace(is_told_full, true) {
-                continue;
-            }
-            let (to, revision, is_full) = (*to, *revision, true);
+            let is_full = true;
             match to == shard {
                 true => own = Some(Done { revision, is_full }),
-                false => self.mail.push((
-                    to,
-                    Mail::KeyspaceDone {
-                        from: shard,
-                        revision,
-                        is_full,
-                    },
-                )),
+                false => mail.push((to, Mail::KeyspaceDone { revision, is_full })),
             }
-        }
+            false
+        });
         own
     }
 

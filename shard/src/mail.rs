@@ -34,8 +34,6 @@ pub enum Mail {
     /// The settings of a keyspace with this revision, and those before them, are durable in all
     /// partitions of the shard that says so; or not yet, and its disk is full.
     KeyspaceDone {
-        /// The shard.
-        from: u16,
         /// The revision.
         revision: u64,
         /// The disk is full: the rest is logged when there is room.

@@ -501,14 +501,9 @@ impl<P: Blocks> Shard<P> {
             Event::Mail(Mail::Requests(mail)) => self.execute_mail(now, &mail),
             Event::Mail(Mail::Replies(mail)) => self.deliver_mail(&mail, outbox),
             Event::Mail(Mail::Keyspaces(mail)) => {
-                self.keyspaces
-                    .hear(&mut self.store, &self.partitions, &mail);
+                self.keyspaces.hear(&mut self.store, &mail);
             }
-            Event::Mail(Mail::KeyspaceDone {
-                from: _,
-                revision,
-                is_full,
-            }) => {
+            Event::Mail(Mail::KeyspaceDone { revision, is_full }) => {
                 self.keyspace_done(Done { revision, is_full }, outbox);
             }
             Event::Mail(Mail::Taken(mail)) => {
@@ -1293,58 +1288,53 @@ impl<P: Blocks> Shard<P> {
             |counters: &mut Counters, out: &mut Vec<u8>, status, message: &dyn fmt::Display| {
                 counters.answers.add(Asked::Keyspace, status);
                 head(status).write_message(out, message);
-                Step::Answered(Lsn(0))
             };
-        if self.keyspaces.is_changing() && action != Action::List {
-            self.counters.refused += 1;
-            return no(
-                &mut self.counters,
-                out,
-                Status::Busy,
-                &"another keyspace is being changed",
-            );
+        // All that is told here stands in records that were appended.
+        let logged = self.store.log().appended();
+        if action == Action::List {
+            let from = out.len();
+            out.resize(from + REPLY_ITEM_BYTES, 0);
+            let list = begin_list(out);
+            let mut count = 0;
+            let there = self.store.keyspaces().logged(&self.partitions);
+            for (prefix, settings) in there.filter(|(_, settings)| !settings.is_dropped) {
+                push_keyspace(out, prefix, settings.revision, &to_wire(settings));
+                count += 1;
+            }
+            end_list(out, list, count, false);
+            head(Status::Ok).patch(out, from);
+            self.counters.answers.add(Asked::Keyspace, Status::Ok);
+            return Step::Answered(self.gate(level, logged));
         }
-        let known = self.store.keyspaces().newest(prefix).copied();
+        if self.keyspaces.is_changing() {
+            self.counters.refused += 1;
+            let message = "another keyspace is being changed";
+            no(&mut self.counters, out, Status::Busy, &message);
+            return Step::Answered(Lsn(0));
+        }
+        let keyspaces = self.store.keyspaces();
+        let known = keyspaces.newest(prefix).copied();
         let exists = known.filter(|settings| !settings.is_dropped);
+        // A change that found a disk full may be nowhere in the log yet.
+        let is_logged = keyspaces.first_behind(prefix, &self.partitions).is_none();
         let name = KeyspaceName::new(prefix);
-        // Of no earlier run, and behind all that was heard of in this one.
-        let revision = known
-            .map_or(0, |known| known.revision + 1)
-            .max(u64::from(self.store.epoch()) << 32);
+        let revision = Keyspaces::next_revision(&self.store);
         let settings = match (action, exists) {
-            (Action::List, _) => {
-                let from = out.len();
-                out.resize(from + REPLY_ITEM_BYTES, 0);
-                let list = begin_list(out);
-                let mut count = 0;
-                let there = self.store.keyspaces().iter();
-                for (prefix, settings) in there.filter(|(_, settings)| !settings.is_dropped) {
-                    push_keyspace(out, prefix, settings.revision, &to_wire(settings));
-                    count += 1;
-                }
-                end_list(out, list, count, false);
-                head(Status::Ok).patch(out, from);
-                self.counters.answers.add(Asked::Keyspace, Status::Ok);
-                let lsn = self.store.log().appended();
-                return Step::Answered(self.gate(level, lsn));
+            (Action::Create(_), Some(_)) if is_logged => {
+                let message = format_args!("keyspace {name:?} exists");
+                no(&mut self.counters, out, Status::Exists, &message);
+                return Step::Answered(self.gate(level, logged));
             }
-            (Action::Create(_), Some(_)) => {
-                return no(
-                    &mut self.counters,
-                    out,
-                    Status::Exists,
-                    &format_args!("keyspace {name:?} exists"),
-                );
-            }
-            (Action::Drop, None) => {
+            (Action::Drop, None) if is_logged => {
                 let message = format_args!("keyspace {name:?} does not exist");
-                return no(&mut self.counters, out, Status::NotFound, &message);
+                no(&mut self.counters, out, Status::NotFound, &message);
+                return Step::Answered(self.gate(level, logged));
             }
             (Action::Create(settings) | Action::Set(settings), _) => from_wire(&settings, revision),
-            (Action::Drop, Some(settings)) => Settings {
+            (Action::Drop | Action::List, _) => Settings {
                 is_dropped: true,
                 revision,
-                ..settings
+                ..known.unwrap_or_default()
             },
         };
         let key_bytes = keyspace_key(u32::MAX, prefix).len();
@@ -1354,14 +1344,16 @@ impl<P: Blocks> Shard<P> {
         if room == Room::Full {
             self.counters.refused += 1;
             let message = "the disk is full: no segment can be made ready for new records";
-            return no(&mut self.counters, out, Status::Full, &message);
+            no(&mut self.counters, out, Status::Full, &message);
+            return Step::Answered(Lsn(0));
         }
         if self.store.hear(prefix, settings).is_err() {
             self.counters.refused += 1;
             let message = format_args!(
                 "{KEYSPACES_MAX} prefixes have settings or had some, which is the limit: keyspace {name:?} cannot be made"
             );
-            return no(&mut self.counters, out, Status::Full, &message);
+            no(&mut self.counters, out, Status::Full, &message);
+            return Step::Answered(Lsn(0));
         }
         self.counters.keyspace_changes += 1;
         let change = Change {
@@ -1373,8 +1365,7 @@ impl<P: Blocks> Shard<P> {
             settings,
             left: self.config.topology.shards(),
         };
-        self.keyspaces
-            .begin(self.config.shard, &self.partitions, change);
+        self.keyspaces.begin(self.config.shard, change);
         Step::Later
     }
 
@@ -1385,14 +1376,15 @@ impl<P: Blocks> Shard<P> {
         };
         let Done { revision, is_full } = done;
         if is_full {
-            self.counters.answers.add(Asked::Keyspace, Status::Full);
+            let status = Status::Indeterminate;
+            self.counters.answers.add(Asked::Keyspace, status);
             let name = KeyspaceName::new(&change.prefix);
             let message = format_args!(
                 "the disk is full: keyspace {name:?} is changed in a part of its partitions, and in the others as soon as there is room"
             );
             let mut out = Vec::new();
             let item = change.address.item;
-            ReplyHead::new(Status::Full, item, change.level, Version::default())
+            ReplyHead::new(status, item, change.level, Version::default())
                 .write_message(&mut out, &message);
             self.answer_detached(
                 change.origin,
@@ -2295,9 +2287,10 @@ impl<P: Blocks> Shard<P> {
             let shards = (self.config.shard, self.config.topology.shards());
             self.keyspaces
                 .begin_once(&self.store, shards, &self.partitions);
+            let partitions = &self.partitions;
             let own = self
                 .keyspaces
-                .turn(now.us, self.config.shard, &mut self.store);
+                .turn(now.us, self.config.shard, partitions, &mut self.store);
             self.has_progress |= self.keyspaces.may_go_on();
             if let Some(done) = own {
                 self.keyspace_done(done, outbox);

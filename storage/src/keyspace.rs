@@ -206,6 +206,16 @@ pub struct Keyspaces {
     prefix_bytes: usize,
 }
 
+impl Keyspace {
+    fn first_behind(&self, partitions: &[usize]) -> Option<usize> {
+        let mut partitions = partitions.iter().copied();
+        partitions.find(|&partition| {
+            let written = self.partitions[partition].as_ref();
+            written.map_or(0, |in_force| in_force.settings.revision) < self.newest.revision
+        })
+    }
+}
+
 /// A record of settings took or left a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Replaced {
@@ -360,13 +370,23 @@ impl Keyspaces {
         Ok(is_newer)
     }
 
-    /// Whether the record of a prefix in this partition says something else than the newest settings.
+    /// The first of these partitions in which the record of a prefix says something else than the newest
+    /// settings.
     #[must_use]
-    pub fn is_behind(&self, prefix: &[u8], partition: usize) -> bool {
-        self.position(prefix).is_ok_and(|at| {
-            let keyspace = &self.keyspaces[at];
-            let written = keyspace.partitions[partition].as_ref();
-            written.map_or(0, |in_force| in_force.settings.revision) < keyspace.newest.revision
+    pub fn first_behind(&self, prefix: &[u8], partitions: &[usize]) -> Option<usize> {
+        let keyspace = &self.keyspaces[self.position(prefix).ok()?];
+        keyspace.first_behind(partitions)
+    }
+
+    /// Every prefix with the settings that are in force in all of these partitions; while some of them
+    /// are behind, those from before in one that is.
+    pub fn logged(&self, partitions: &[usize]) -> impl Iterator<Item = (&[u8], &Settings)> {
+        self.keyspaces.iter().filter_map(move |keyspace| {
+            let settings = match keyspace.first_behind(partitions) {
+                None => &keyspace.newest,
+                Some(partition) => &keyspace.partitions[partition].as_ref()?.settings,
+            };
+            Some((&*keyspace.prefix, settings))
         })
     }
 
@@ -724,7 +744,17 @@ mod tests {
         assert_eq!(copy, expected);
         assert!(keyspaces.moved(0, place(88), place(96)));
         assert!(!keyspaces.moved(0, place(88), place(104)));
-        assert!(!keyspaces.is_behind(b"a", 0) && keyspaces.is_behind(b"a", 1));
+        assert_eq!(keyspaces.first_behind(b"a", &[0]), None);
+        assert_eq!(keyspaces.first_behind(b"a", &[0, 2, 1]), Some(2));
+        keyspaces.hear(b"a", settings(3, 0, 0)).unwrap();
+        let told = |partitions: &[usize]| {
+            let mut told = keyspaces.logged(partitions);
+            told.next().map(|(_, settings)| settings.revision)
+        };
+        assert_eq!(
+            (told(&[0]), told(&[1]), told(&[])),
+            (Some(2), None, Some(3))
+        );
     }
 
     #[test]

@@ -436,6 +436,15 @@ impl Oracle {
         self.records[number].answered_us = now_us;
         self.records[number].answered_ms = self.time_ms;
         match status.executed() {
+            // A disk turned out to be full: the change comes later, but before what was sent after this.
+            Executed::Unknown
+                if status == Status::Indeterminate
+                    && plan.operation.is_setting()
+                    && self.may_be_full =>
+            {
+                self.records[number].state = State::Refused(status);
+                return Ok(());
+            }
             Executed::Unknown => {
                 if !self.may_fail_to_read {
                     return Err(format!(

@@ -165,7 +165,7 @@ impl Server {
         let opened = open_shard(
             &mut image,
             &inventory,
-            shard_config(incarnation),
+            shard_config(0, 1, incarnation),
             log,
             bytes,
             budget,
@@ -489,12 +489,12 @@ pub fn log_config(sync: SyncMethod, incarnation: u64) -> LogConfig {
     }
 }
 
-fn shard_config(incarnation: u64) -> ShardConfig {
-    let topology = Topology::new(1);
+pub fn shard_config(shard: u16, shards: u16, incarnation: u64) -> ShardConfig {
+    let topology = Topology::new(shards);
     let hello = ServerHello {
         protocol: 1,
-        shard: 0,
-        shard_count: 1,
+        shard,
+        shard_count: shards,
         auth_methods: AUTH_NONE,
         cluster_id: OWNER.cluster_id,
         node_id: OWNER.node_id,
@@ -509,7 +509,7 @@ fn shard_config(incarnation: u64) -> ShardConfig {
         slots: topology.ranges(|shard| 7420 + shard),
     };
     ShardConfig {
-        shard: 0,
+        shard,
         topology,
         hello,
         level_min: AckLevel::None,

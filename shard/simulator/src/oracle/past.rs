@@ -282,11 +282,11 @@ impl Oracle {
     ) -> Option<Option<&Record>> {
         let issued = self.records[number].issued;
         let sent = self.keyspaces.iter().map(|&it| &self.records[it]);
-        // What is refused changes nothing, but on a full disk.
+        // What is refused changes nothing, but may come later if a disk was full.
         let mut sent = sent
             .filter(|it| is_of_it(it.plan.operation))
             .filter(|it| match it.state {
-                State::Refused(status) => status == Status::Full,
+                State::Refused(status) => status == Status::Indeterminate,
                 State::Answered(status) => status == Status::Ok,
                 State::Pending | State::Unknown => true,
             });

@@ -1,0 +1,283 @@
+//! Changes of keyspaces on a node of two shards whose disks fill up and empty, turned by hand.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use penstock_net::hello::ClientHello;
+use penstock_net::keyspace::{Action, Keyspace, Settings, read_keyspaces};
+use penstock_net::level::AckLevel;
+use penstock_net::receive::{Received, Receiver};
+use penstock_net::reply::{ReplyItem, read_batch_reply};
+use penstock_net::request::BatchRequest;
+use penstock_net::status::Status;
+use penstock_shard::{Event, Mail, Now, Outbox, SessionId, Shard};
+use penstock_storage::log::{Log, LogStart, SyncMethod};
+use penstock_storage::store::{Memory, PARTITIONS, Store};
+
+use crate::device::Device;
+use crate::heap::{Heap, HeapBlock};
+use crate::image::Image;
+use crate::server::{SEGMENT_BYTES, log_config, shard_config};
+
+const HELLO_ID: u64 = u64::MAX;
+
+struct Member {
+    shard: Shard<Heap>,
+    outbox: Outbox<HeapBlock>,
+    device: Device,
+    /// On its way to this shard.
+    mail: VecDeque<Mail>,
+    is_full: bool,
+}
+
+/// The first shard decides about keyspaces, and has the client.
+struct Pair {
+    members: [Member; 2],
+    session: SessionId,
+    now: Now,
+    salt: u64,
+    asked: u64,
+    replies: BTreeMap<u64, (Status, Vec<u8>)>,
+}
+
+impl Pair {
+    /// The disk of the second shard is full from the beginning.
+    fn with_a_full_one() -> Pair {
+        let now = Now { us: 1, unix_ms: 1 };
+        let member = |number: u16| {
+            let config = log_config(SyncMethod::DurableWrite, 1);
+            let log = Log::new(config, LogStart::default(), Heap);
+            let store = Store::new(log, Heap, 1 << 8, [0; PARTITIONS], Memory::new(1 << 16));
+            Member {
+                shard: Shard::new(shard_config(number, 2, 1), store),
+                outbox: Outbox::default(),
+                device: Device::holding(Image::default()),
+                mail: VecDeque::new(),
+                is_full: number == 1,
+            }
+        };
+        let mut members = [member(0), member(1)];
+        let session = members[0].shard.open_session(now);
+        let mut pair = Pair {
+            members,
+            session,
+            now,
+            salt: 0,
+            asked: 0,
+            replies: BTreeMap::new(),
+        };
+        let hello = ClientHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            features: 0,
+            name: "pair",
+        };
+        let mut bytes = Vec::new();
+        hello.write(&mut bytes, HELLO_ID);
+        pair.send(&bytes);
+        pair.settle();
+        pair
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        let member = &mut self.members[0];
+        let session = self.session;
+        let received = Event::Received { session, bytes };
+        let consumed = member.shard.step(self.now, received, &mut member.outbox);
+        assert_eq!(consumed, bytes.len());
+    }
+
+    /// Sends a change or question, and tells its number.
+    fn ask(&mut self, prefix: &[u8], action: Action) -> u64 {
+        self.asked += 1;
+        let mut bytes = Vec::new();
+        let mut batch = BatchRequest::begin(&mut bytes, self.asked, AckLevel::Disk, 0, 1);
+        batch.keyspace(&mut bytes, prefix, action);
+        batch.finish(&mut bytes);
+        self.send(&bytes);
+        self.asked
+    }
+
+    /// The same, until it is answered.
+    fn keyspace(&mut self, prefix: &[u8], action: Action) -> (Status, Vec<Keyspace>) {
+        let asked = self.ask(prefix, action);
+        self.settle();
+        let (status, value) = self.replies.remove(&asked).expect("a reply");
+        let told = match status {
+            Status::Ok => read_keyspaces(&value).expect("keyspaces"),
+            _ => Vec::new(),
+        };
+        (status, told)
+    }
+
+    fn turn(&mut self, number: usize) {
+        let now = self.now;
+        let member = &mut self.members[number];
+        member.shard.step(now, Event::TurnEnds, &mut member.outbox);
+        let outbox = std::mem::take(&mut member.outbox);
+        assert!(outbox.fatal.is_none());
+        member.device.submit(&mut { outbox.io });
+        for _ in 0..outbox.spares {
+            self.add_spare(number);
+        }
+        for (to, mail) in outbox.mail {
+            self.members[usize::from(to)].mail.push_back(mail);
+        }
+        for session in outbox.sendable {
+            let mut bytes = Vec::new();
+            let shard = &mut self.members[number].shard;
+            shard.take_output(now, session, &mut bytes);
+            shard.sent(session);
+            self.read_replies(&bytes);
+        }
+    }
+
+    fn add_spare(&mut self, number: usize) {
+        self.salt += 1;
+        let member = &mut self.members[number];
+        let event = match member.is_full {
+            true => Event::SpareRefused,
+            false => Event::Spare {
+                file: member.device.image.create(SEGMENT_BYTES),
+                salt: self.salt,
+                bytes: SEGMENT_BYTES as u64,
+                is_reused: false,
+            },
+        };
+        member.shard.step(self.now, event, &mut member.outbox);
+    }
+
+    fn make_room(&mut self, number: usize) {
+        self.members[number].is_full = false;
+        for _ in 0..3 {
+            self.add_spare(number);
+        }
+    }
+
+    fn read_replies(&mut self, bytes: &[u8]) {
+        let mut receiver = Receiver::new(u32::MAX);
+        let mut at = 0;
+        while at < bytes.len() {
+            let Received::Frame {
+                header,
+                body,
+                consumed,
+            } = receiver.next(&bytes[at..])
+            else {
+                panic!("the shard sends whole frames");
+            };
+            at += consumed;
+            if header.request_id != HELLO_ID {
+                let batch = read_batch_reply(body).expect("a batch");
+                let item = ReplyItem::read(batch.item(0)).expect("an item");
+                let reply = (item.head.status, item.value.to_vec());
+                let before = self.replies.insert(header.request_id, reply);
+                assert!(before.is_none(), "answered twice");
+            }
+        }
+    }
+
+    fn deliver(&mut self, number: usize) {
+        let member = &mut self.members[number];
+        while let Some(mail) = member.mail.pop_front() {
+            let mail = Event::Mail(mail);
+            member.shard.step(self.now, mail, &mut member.outbox);
+        }
+    }
+
+    fn end_requests(&mut self, number: usize) {
+        let member = &mut self.members[number];
+        while !member.device.under_way().is_empty() {
+            let ended = Event::Completed(member.device.complete(0));
+            member.shard.step(self.now, ended, &mut member.outbox);
+        }
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..50 {
+            for number in 0..2 {
+                self.turn(number);
+                self.deliver(number);
+                self.end_requests(number);
+            }
+            self.now.us += 1_000;
+        }
+    }
+}
+
+fn set(versions: u8) -> Action {
+    Action::Set(Settings {
+        versions,
+        ..Settings::default()
+    })
+}
+
+fn prefixes(told: &[Keyspace]) -> Vec<&[u8]> {
+    told.iter().map(|keyspace| &*keyspace.prefix).collect()
+}
+
+#[test]
+fn a_change_that_meets_a_full_disk_is_indeterminate_and_comes_when_there_is_room() {
+    let mut pair = Pair::with_a_full_one();
+    for versions in 1..=100 {
+        let (status, _) = pair.keyspace(b"a", set(versions));
+        assert_eq!(status, Status::Indeterminate, "change {versions}");
+    }
+    let (status, _) = pair.keyspace(b"a", Action::Create(Settings::default()));
+    assert_eq!(
+        status,
+        Status::Exists,
+        "the shard that decides has logged it"
+    );
+    pair.make_room(1);
+    pair.settle();
+    let logged = pair.members[1].shard.store().keyspaces();
+    let (_, in_force) = logged.of(16_383, b"abc").expect("it came");
+    assert_eq!(in_force.versions, 100, "the last one counts");
+    let (status, told) = pair.keyspace(b"a", set(7));
+    assert_eq!((status, told[0].settings.versions), (Status::Ok, 7));
+}
+
+#[test]
+fn the_late_end_of_one_change_is_not_taken_for_that_of_the_next() {
+    let mut pair = Pair::with_a_full_one();
+    let (status, _) = pair.keyspace(b"a", set(1));
+    assert_eq!(status, Status::Indeterminate);
+    pair.make_room(1);
+    // The second shard logs the first change, while it hears nothing of the next one.
+    pair.turn(1);
+    let next = pair.ask(b"b", set(1));
+    for _ in 0..50 {
+        for number in 0..2 {
+            pair.turn(number);
+            pair.end_requests(number);
+        }
+        pair.deliver(0);
+        pair.now.us += 1_000;
+    }
+    assert_eq!(pair.replies.get(&next), None, "one shard does not know it");
+    pair.settle();
+    let (status, _) = pair.replies.remove(&next).expect("a reply");
+    assert_eq!(status, Status::Ok);
+    let (_, told) = pair.keyspace(b"", Action::List);
+    assert_eq!(prefixes(&told), [b"a", b"b"]);
+    assert!(told[1].revision > told[0].revision, "{told:?}");
+}
+
+#[test]
+fn what_is_told_of_keyspaces_is_durable() {
+    let mut pair = Pair::with_a_full_one();
+    pair.make_room(1);
+    pair.settle();
+    let (made, list) = (pair.ask(b"a", set(1)), pair.ask(b"", Action::List));
+    pair.turn(0);
+    let (status, value) = pair.replies.remove(&list).expect("it waits for nothing");
+    assert_eq!(status, Status::Ok);
+    assert_eq!(
+        prefixes(&read_keyspaces(&value).expect("a list")),
+        [[0; 0]; 0]
+    );
+    pair.settle();
+    assert_eq!(pair.replies[&made].0, Status::Ok);
+    let (_, told) = pair.keyspace(b"", Action::List);
+    assert_eq!(prefixes(&told), [b"a"]);
+}
