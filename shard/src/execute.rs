@@ -60,7 +60,7 @@ pub(crate) enum Ran {
     Answered { gate: Lsn, status: Status },
     /// A key must be read from the disk first. Nothing was written.
     Cold(Cold),
-    /// Likewise the second key, and the first one is in memory.
+    /// Likewise the second key, or an older version of the first one, which is in memory.
     SecondCold(Cold),
     /// The log has no room now. Nothing was written.
     Postponed,

@@ -72,12 +72,17 @@ pub(super) fn get_at<P: Blocks>(
     let bytes = match context.brought {
         Some((place, bytes)) if place == kept.place => bytes,
         _ => {
-            return Ran::Cold(Cold {
+            let cold = Cold {
                 slot,
                 hash: key.hash,
                 place: kept.place,
                 sequence: Some(kept.version.sequence),
-            });
+            };
+            // What is kept of a key is looked for only while its newest version is in memory.
+            return match key.cell {
+                Some(_) => Ran::SecondCold(cold),
+                None => Ran::Cold(cold),
+            };
         }
     };
     let part = bytes

@@ -410,6 +410,43 @@ fn a_deletion_that_was_let_go_before_it_was_durable_tells_nothing_of_what_was_be
     assert_eq!(was.status, Status::NotKept, "{}", text(&was));
 }
 
+/// The newest version tells which ones are kept, so both must be in memory at the same time, which holds
+/// nothing between two turns.
+#[test]
+fn an_old_version_of_a_cold_key_is_read_where_memory_holds_nothing() {
+    let mut shop = Shop::new();
+    let sync = SyncMethod::DurableWrite;
+    let budget = Budget::of_cache(0);
+    let image = Image::default();
+    shop.server = Server::open_within(budget, START_MS, sync, image, 1, None).expect("it opens");
+    let made = shop.keyspace(b"k", Action::Create(kept(3, 0)));
+    assert_eq!(made.status, Status::Ok);
+    let first = shop.set(b"k", b"1", Expiry::Never).version;
+    for value in [0, 1] {
+        for key in [&b"between"[..], b"k"] {
+            let reply = shop.set(key, &[value; 2_000], Expiry::Never);
+            assert_eq!(reply.status, Status::Ok);
+        }
+    }
+    shop.pass(10);
+    let server = &mut shop.server;
+    assert_eq!(server.usage().cells, 0, "all are cold");
+    server.send(1_001, |batch, out| {
+        batch.get_at(out, b"k", At::Version(first))
+    });
+    for _ in 0..10 {
+        // A read takes longer than the hand needs for all that is held.
+        for _ in 0..4 {
+            server.turn();
+            server.now.us += 100;
+        }
+        server.end(0);
+    }
+    server.turn();
+    let reply = server.replies.remove(&1_001).expect("a reply");
+    assert_eq!((reply.status, &reply.value[..]), (Status::Ok, &b"1"[..]));
+}
+
 #[test]
 fn without_a_keyspace_nothing_is_kept_and_the_answer_says_so() {
     let mut shop = Shop::new();
