@@ -328,7 +328,7 @@ fn no_memory<P: Blocks>(store: &Store<P>, context: Context<'_>, out: &mut Vec<u8
         usage.index_bytes,
         store.budget().index_bytes_max(),
     );
-    if usage.versions > 0 {
+    if store.keyspaces().keeps_versions() || usage.versions > 0 {
         message = format!(
             "no memory for another key or kept version: memory_max = {} leaves this shard {} bytes, and its {} keys and {} kept versions take {} of at most {}",
             context.memory_max,
@@ -467,6 +467,10 @@ fn del<P: Blocks>(
         condition_fails(request.condition, key).or((!key.exists).then_some(Status::NotFound));
     if let Some(status) = fails {
         return no(context, status, key, out);
+    }
+    // Where versions are kept, a deletion is one more.
+    if store.adds_version(context.slot, key.hash, key.bytes) && !store.has_room_for_keys() {
+        return no_memory(store, context, out);
     }
     match store.room(Purpose::Keep, key.bytes.len(), 0, false) {
         Room::Yes => {}

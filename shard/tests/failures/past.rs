@@ -307,6 +307,8 @@ fn the_past_ends_before_the_memory_does() {
         reply.status
     };
     assert_eq!(edit(&mut shop, b"all:1"), Status::Full);
+    let deleted = shop.ask(|b, o| b.del(o, b"all:1", Condition::Always));
+    assert_eq!(text(&deleted), message, "a deletion is a version too");
     let now = shop.get(b"all:1");
     assert_eq!((now.version, &now.value[..]), (version, &[7; 8][..]));
     // What adds nothing to the past goes on.
@@ -316,6 +318,10 @@ fn the_past_ends_before_the_memory_does() {
     }
     let usage = shop.server.usage();
     assert!(usage.index_bytes + usage.version_bytes <= bytes_max + 4_000);
+    for key in [&b"two:1"[..], b"none:1"] {
+        let deleted = shop.ask(|b, o| b.del(o, key, Condition::Always));
+        assert_eq!(deleted.status, Status::Ok, "{}", text(&deleted));
+    }
     shop.pass(HOUR_MS);
     for _ in 0..100 {
         shop.pass(1);
