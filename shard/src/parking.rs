@@ -52,9 +52,19 @@ struct Read {
     /// The place among them that ends last.
     widest: Place,
     is_issued: bool,
-    /// In order, each with the number of the key that it waits for.
-    waiters: VecDeque<(usize, Parked)>,
+    /// In order.
+    waiters: VecDeque<Waiter>,
     again: Option<Again>,
+}
+
+/// An operation that waits for a read.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    /// The number of the key that it waits for, or that the operation waits for behind which it queues.
+    pub(crate) number: usize,
+    /// It only keeps the order of its connection: what the read brings is nothing to it.
+    pub(crate) is_behind: bool,
+    pub(crate) parked: Parked,
 }
 
 /// What a second attempt has brought so far.
@@ -202,7 +212,11 @@ impl Parking {
             .get_mut(&token)
             .expect("made above")
             .waiters
-            .push_back((number, parked));
+            .push_back(Waiter {
+                number,
+                is_behind: behind.is_some(),
+                parked,
+            });
         self.parked += 1;
     }
 
@@ -286,14 +300,13 @@ impl Parking {
         (again.bytes, again.bad)
     }
 
-    /// The keys that a read was for, and the operations that waited for it, which are parked no more,
-    /// each with the number of the key that it waited for.
-    pub(crate) fn finished(&mut self, token: IoToken) -> (Vec<Cold>, VecDeque<(usize, Parked)>) {
+    /// The keys that a read was for, and the operations that waited for it, which are parked no more.
+    pub(crate) fn finished(&mut self, token: IoToken) -> (Vec<Cold>, VecDeque<Waiter>) {
         self.close(token);
         let read = self.waiting.remove(&token).expect("a read completes once");
         self.parked -= read.waiters.len();
         self.bytes_under_way -= aligned_span(read.widest).1 as usize;
-        for (_, parked) in &read.waiters {
+        for Waiter { parked, .. } in &read.waiters {
             self.parked_bytes -= parked.item.len();
             let key = order_key(parked.origin, &parked.address, parked.slot);
             let entry = self.order.get_mut(&key).expect("counted when parked");

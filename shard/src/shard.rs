@@ -51,7 +51,7 @@ use crate::keyspaces::{Change, Done, Keyspaces, from_wire, to_wire};
 use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId, TakenMail,
 };
-use crate::parking::{Origin, PARKED_MAX, Parked, Parking};
+use crate::parking::{Origin, PARKED_MAX, Parked, Parking, Waiter};
 use crate::scanning::{
     ColdKey, ENTRIES_A_STEP_MAX, Order, READ_BYTES_A_STEP_MAX, READS_A_STEP_MAX, ROUNDS_MAX,
     SCAN_TOKEN_BIT, STEPS_A_TURN_MAX, Scan, ScanRead, Scanning, Unread, slot_of_cursor,
@@ -2136,9 +2136,14 @@ impl<P: Blocks> Shard<P> {
         // They are older than what was postponed: parked before it, or taken from its front. So
         // those that find no room go to its front, in their order.
         let mut kept = 0;
-        for (number, mut parked) in waiters {
+        for waiter in waiters {
+            let Waiter {
+                number,
+                is_behind,
+                mut parked,
+            } = waiter;
             match &mut admitted[number] {
-                Err((status, message)) => {
+                Err((status, message)) if !is_behind => {
                     let asked = self.asked_by(&parked.item);
                     self.counters.answers.add(asked, *status);
                     self.stages.queued(now.us, parked.came_us, 1);
@@ -2161,19 +2166,22 @@ impl<P: Blocks> Shard<P> {
                         outbox,
                     );
                 }
-                Ok(admitted) if kept == 0 => {
+                admitted if kept == 0 => {
+                    let brought = admitted.as_ref().ok().map(|it| (it.place, bytes));
                     let before = self.postponed.len();
-                    self.run_detached(now, parked, Some((admitted.place, bytes)), outbox);
+                    self.run_detached(now, parked, brought, outbox);
                     if self.postponed.len() > before {
                         self.postponed.rotate_right(1);
                         kept = 1;
                     }
-                    if std::mem::take(&mut admitted.is_new) {
+                    if let Ok(admitted) = admitted
+                        && std::mem::take(&mut admitted.is_new)
+                    {
                         let Cold { slot, hash, .. } = colds[number];
                         self.store.forget_use((slot, hash));
                     }
                 }
-                Ok(_) => {
+                _ => {
                     self.unreserve(&mut parked);
                     self.postponed.insert(kept, parked);
                     kept += 1;

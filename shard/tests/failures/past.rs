@@ -19,7 +19,7 @@ use crate::device::Device;
 use crate::heap::Heap;
 use crate::image::Image;
 use crate::random::Random;
-use crate::server::{Reply, SEGMENT_BYTES, Server, log_config};
+use crate::server::{Failure, Reply, SEGMENT_BYTES, Server, log_config};
 
 const START_MS: u64 = 1_800_000_000_000;
 const KEYS: usize = 6;
@@ -451,6 +451,34 @@ fn an_old_version_of_a_cold_key_is_read_where_memory_holds_nothing() {
     server.turn();
     let reply = server.replies.remove(&1_001).expect("a reply");
     assert_eq!((reply.status, &reply.value[..]), (Status::Ok, &b"1"[..]));
+}
+
+#[test]
+fn what_queues_behind_a_version_that_cannot_be_read_is_executed() {
+    let mut shop = Shop::new();
+    let made = shop.keyspace(b"{k}", Action::Create(kept(3, 0)));
+    assert_eq!(made.status, Status::Ok);
+    let old = shop.set(b"{k}1", b"1", Expiry::Never).version;
+    for key in [&b"{k}1"[..], b"{k}2"] {
+        assert_eq!(shop.set(key, b"2", Expiry::Never).status, Status::Ok);
+    }
+    let server = &mut shop.server;
+    server.fail(server.asked.len(), Failure::Unreadable);
+    server.send(1_001, |batch, out| {
+        batch.get_at(out, b"{k}1", At::Version(old))
+    });
+    server.set(1_002, b"{k}1", b"3");
+    server.get(1_003, b"{k}2");
+    server.get(1_004, b"{k}1");
+    server.settle();
+    let mut told = |id| {
+        let reply = server.replies.remove(&id).expect("a reply");
+        (reply.status, reply.value)
+    };
+    assert_eq!(told(1_001).0, Status::Io);
+    assert_eq!(told(1_002).0, Status::Ok);
+    assert_eq!(told(1_003), (Status::Ok, b"2".to_vec()));
+    assert_eq!(told(1_004), (Status::Ok, b"3".to_vec()));
 }
 
 #[test]
