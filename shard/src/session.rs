@@ -1,7 +1,7 @@
 //! One connection as its shard sees it: what it may send, what it still owes, and the replies that
 //! wait for the disk.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use penstock_net::frame::Medium;
 use penstock_net::receive::Receiver;
@@ -111,13 +111,6 @@ impl Output {
 /// need no other leave.
 pub(crate) const AWAITED_BYTES: usize = 512;
 
-/// A request whose items are not all answered yet.
-#[derive(Clone, Copy, Debug)]
-struct Owed {
-    request_id: u64,
-    items: usize,
-}
-
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -158,8 +151,8 @@ pub(crate) struct Session {
     /// It is paused because the answer to its next item is long.
     pub(crate) asks_for_much: bool,
     pub(crate) last_heard_us: u64,
-    /// Requests with items that were parked or sent to another shard.
-    owed: Vec<Owed>,
+    /// By request, how many of its items were parked or sent to another shard and are not answered.
+    owed: HashMap<u64, usize>,
 }
 
 impl Session {
@@ -186,39 +179,36 @@ impl Session {
             awaited: 0,
             asks_for_much: false,
             last_heard_us: 0,
-            owed: Vec::new(),
+            owed: HashMap::new(),
         }
     }
 
     /// Notes that `items` more of a request are answered later.
     pub(crate) fn owe(&mut self, request_id: u64, items: usize) {
-        match self
-            .owed
-            .iter_mut()
-            .find(|owed| owed.request_id == request_id)
-        {
-            Some(owed) => owed.items += items,
-            None if items > 0 => self.owed.push(Owed { request_id, items }),
-            None => {}
+        if items > 0 {
+            *self.owed.entry(request_id).or_default() += items;
         }
     }
 
     /// Notes that `items` of a request were answered now; returns whether more are to be.
     pub(crate) fn settle(&mut self, request_id: u64, items: usize) -> bool {
-        let mut owed = self.owed.iter();
-        if let Some(at) = owed.position(|owed| owed.request_id == request_id) {
-            self.owed[at].items -= items;
-            if self.owed[at].items == 0 {
-                self.owed.swap_remove(at);
+        if let Some(owed) = self.owed.get_mut(&request_id) {
+            *owed -= items;
+            if *owed > 0 {
+                return true;
             }
+            self.owed.remove(&request_id);
         }
-        self.owes(request_id)
+        self.is_interrupted(request_id)
+    }
+
+    fn is_interrupted(&self, request_id: u64) -> bool {
+        self.interrupted.is_some_and(|(id, _)| id == request_id)
     }
 
     /// Whether items of a request are still to be answered, or have not run yet.
     pub(crate) fn owes(&self, request_id: u64) -> bool {
-        let is_interrupted = self.interrupted.is_some_and(|(id, _)| id == request_id);
-        is_interrupted || self.owed.iter().any(|owed| owed.request_id == request_id)
+        self.is_interrupted(request_id) || self.owed.contains_key(&request_id)
     }
 
     /// Whether a request that is not the one to be gone on with has this id and is not answered whole.

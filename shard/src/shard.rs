@@ -1108,7 +1108,7 @@ impl<P: Blocks> Shard<P> {
         if owed > 0 {
             session.owe(header.request_id, owed);
         }
-        let more = !is_whole || session.owes(header.request_id);
+        let more = !is_whole || owed > 0 || session.owes(header.request_id);
         let has_reply = reply.finish(&mut out, self.config.shard, more && answered > 0, false);
         self.sessions[id.index()].output.bytes = out;
         if has_reply {
