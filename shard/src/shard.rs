@@ -2704,22 +2704,21 @@ fn obey<P: Blocks>(
     request: &Request<'_>,
     context: &mut Context<'_>,
 ) -> Result<(), Refusal> {
-    for key in [Some(request.key), request.second_key]
-        .into_iter()
-        .flatten()
-    {
+    if let Some(key) = request.second_key {
         context.level = context.level.max(least_level(store, context.slot, key));
     }
-    if let Some((prefix, settings)) = store.keyspaces().of(context.slot, request.key) {
-        context.ttl_ms = settings.ttl_ms;
-        let max = settings.value_bytes_max;
-        if max > 0 && request.value.len() > max as usize {
-            return Err(Refusal::KeyspaceValueLength {
-                len: request.value.len(),
-                max,
-                keyspace: KeyspaceName::new(prefix),
-            });
-        }
+    let Some((prefix, settings)) = store.keyspaces().of(context.slot, request.key) else {
+        return Ok(());
+    };
+    context.level = context.level.max(level_min(settings));
+    context.ttl_ms = settings.ttl_ms;
+    let max = settings.value_bytes_max;
+    if max > 0 && request.value.len() > max as usize {
+        return Err(Refusal::KeyspaceValueLength {
+            len: request.value.len(),
+            max,
+            keyspace: KeyspaceName::new(prefix),
+        });
     }
     Ok(())
 }
@@ -2728,9 +2727,13 @@ fn obey<P: Blocks>(
 #[inline]
 fn least_level<P: Blocks>(store: &Store<P>, slot: u16, key: &[u8]) -> AckLevel {
     match store.keyspaces().of(slot, key) {
-        Some((_, settings)) => AckLevel::from_code(settings.level_min).unwrap_or_default(),
+        Some((_, settings)) => level_min(settings),
         None => AckLevel::None,
     }
+}
+
+fn level_min(settings: &Settings) -> AckLevel {
+    AckLevel::from_code(settings.level_min).unwrap_or_default()
 }
 
 fn detached(origin: Origin, request: &MailedRequest, item: &[u8]) -> Parked {
