@@ -3,7 +3,7 @@
 
 use crate::batch::{padded, push_padded, read_u16, read_u32, read_u64};
 use crate::level::AckLevel;
-use crate::limits::{EXPIRY_MS_MAX, KEYSPACE_BYTES_MAX, VALUE_BYTES_HARD_MAX};
+use crate::limits::{EXPIRY_MS_MAX, KEYSPACE_BYTES_MAX, KEYSPACE_TTL_MS_MAX, VALUE_BYTES_HARD_MAX};
 use crate::refusal::Refusal;
 use crate::request::Version;
 
@@ -84,12 +84,12 @@ impl Settings {
                 max: u32::try_from(VALUE_BYTES_HARD_MAX).expect("16 MiB"),
             });
         }
-        for (name, ms) in [
-            ("a retention", settings.retention_ms),
-            ("a lifetime", settings.ttl_ms),
+        for (name, ms, max) in [
+            ("a retention", settings.retention_ms, EXPIRY_MS_MAX),
+            ("a lifetime", settings.ttl_ms, KEYSPACE_TTL_MS_MAX),
         ] {
-            if ms > EXPIRY_MS_MAX {
-                return Err(Refusal::Retention { name, ms });
+            if ms > max {
+                return Err(Refusal::Retention { name, ms, max });
             }
         }
         match read_u64(bytes, 24) {
@@ -142,7 +142,7 @@ pub struct KeptVersion {
     pub version: Version,
     /// It is a deletion.
     pub is_deletion: bool,
-    /// When it was written, in unix milliseconds; 0 if that was before versions were kept.
+    /// When it was written, in unix milliseconds; 0 if that is not known, for it was before versions were kept.
     pub time_ms: u64,
     /// From when on it was gone by itself; 0 is never.
     pub expiry_ms: u64,
@@ -262,6 +262,23 @@ pub fn read_keyspaces(value: &[u8]) -> Option<Vec<Keyspace>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::Batch;
+    use crate::frame::HEADER_BYTES;
+    use crate::request::{BatchRequest, Extra, Request};
+
+    #[test]
+    fn settings_are_accepted_where_no_value_is_as_long() {
+        let mut out = Vec::new();
+        let mut batch = BatchRequest::begin(&mut out, 1, AckLevel::None, 0, 1);
+        batch.keyspace(&mut out, b"k", Action::Set(Settings::default()));
+        batch.finish(&mut out);
+        let batch = Batch::read(&out[HEADER_BYTES..]).expect("a batch");
+        let request = Request::read(batch.item(0), 1).expect("its length is its own");
+        assert_eq!(
+            request.extra,
+            Extra::Keyspace(Action::Set(Settings::default()))
+        );
+    }
 
     #[test]
     fn lists_are_read_back_and_no_cut_of_them_is() {

@@ -130,6 +130,9 @@ pub enum Refusal {
     KeyspaceLength {
         len: u16,
     },
+    KeyspaceList {
+        len: usize,
+    },
     KeyspaceSettings {
         len: u32,
         needed: usize,
@@ -137,6 +140,7 @@ pub enum Refusal {
     Retention {
         name: &'static str,
         ms: u64,
+        max: u64,
     },
     HistoryLimit(u32),
     AtUnsaid {
@@ -214,7 +218,8 @@ impl Refusal {
             Refusal::HelloExpected { .. } => Status::HelloExpected,
             Refusal::KeyLength { .. }
             | Refusal::KeyReserved { .. }
-            | Refusal::KeyspaceLength { .. } => Status::BadKey,
+            | Refusal::KeyspaceLength { .. }
+            | Refusal::KeyspaceList { .. } => Status::BadKey,
             Refusal::CrossSlot { .. } => Status::CrossSlot,
             Refusal::Field { .. } => Status::BadField,
             Refusal::Opcode(_)
@@ -336,11 +341,18 @@ impl fmt::Display for Refusal {
                 f,
                 "the prefix of a keyspace has {len} bytes; 0 to {KEYSPACE_BYTES_MAX} are accepted"
             ),
+            Refusal::KeyspaceList { len } => write!(
+                f,
+                "all keyspaces are told, with an empty prefix; this one has {len} bytes"
+            ),
             Refusal::KeyspaceSettings { len, needed } => {
                 write!(f, "settings of {len} bytes; this action takes {needed}")
             }
-            Refusal::Retention { name, ms } => {
-                write!(f, "{name} is 0 to {EXPIRY_MS_MAX} milliseconds, not {ms}")
+            Refusal::Retention { name, ms, max } => {
+                write!(
+                    f,
+                    "{name} of a keyspace is 0 to {max} milliseconds, not {ms}"
+                )
             }
             Refusal::HistoryLimit(found) => write!(
                 f,

@@ -235,7 +235,8 @@ impl<'a> Request<'a> {
                 return Err(Refusal::KeyLength { key, len });
             }
         }
-        if value_len > value_bytes_max {
+        // The settings of a keyspace are no value of a key; they have one length.
+        if value_len > value_bytes_max && verb != Verb::Keyspace {
             return Err(Refusal::ValueLength {
                 len: value_len,
                 max: value_bytes_max,
@@ -406,9 +407,7 @@ fn read_extra(
         });
     }
     if flags == KEYSPACE_LIST && !prefix.is_empty() {
-        return Err(Refusal::KeyspaceLength {
-            len: u16::try_from(prefix.len()).unwrap_or(u16::MAX),
-        });
+        return Err(Refusal::KeyspaceList { len: prefix.len() });
     }
     let settings = value.first_chunk().map(Settings::read).transpose()?;
     Ok(Extra::Keyspace(match (flags, settings) {

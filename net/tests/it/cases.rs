@@ -660,13 +660,14 @@ fn keyspaces(cases: &mut Cases) {
         "KEYSPACE of the server's keys",
         item(|b, o| b.keyspace(o, b"\0\0penstock/", Action::Drop)),
     );
-    let wrong: [(&str, usize, &[u8]); 6] = [
+    let wrong: [(&str, usize, &[u8]); 7] = [
         ("level 3", 0, &[3]),
         ("level 4", 0, &[4]),
         ("a value limit over 16 MiB", 4, &[1, 0, 0, 1]),
         ("a retention of 2^48", 8, &[0, 0, 0, 0, 0, 0, 1]),
         ("a lifetime of 2^48", 16, &[0, 0, 0, 0, 0, 0, 1]),
         ("a last word that is not 0", 31, &[1]),
+        ("a lifetime of 2^47", 16, &[0, 0, 0, 0, 0, 0x80]),
     ];
     for (what, at, bytes) in wrong {
         let bytes = changed(set.clone(), start + at, bytes);
