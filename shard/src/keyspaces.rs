@@ -11,14 +11,23 @@ use std::collections::VecDeque;
 
 use penstock_net::keyspace as wire;
 use penstock_net::level::AckLevel;
+use penstock_net::limits::{KEYSPACE_BYTES_MAX, RESERVED_KEY};
 use penstock_net::slot::slot_of;
 use penstock_storage::io::Blocks;
-use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, keyspace_key};
+use penstock_storage::keyspace::{
+    PREFIX_BYTES_MAX, SETTINGS_BYTES, SYSTEM_KEY, Settings, keyspace_key,
+};
 use penstock_storage::log::{Lsn, Purpose, Room};
 use penstock_storage::store::{PARTITIONS, Store, partition_of};
 
 use crate::mail::{KeyspaceMail, Mail, ReplyAddress};
 use crate::parking::Origin;
+
+// What the wire refuses is what the store keeps for itself, and what it accepts has room there.
+const _: () = {
+    assert!(matches!(RESERVED_KEY, SYSTEM_KEY));
+    assert!(KEYSPACE_BYTES_MAX == PREFIX_BYTES_MAX);
+};
 
 /// What a shard still has to do about keyspaces.
 #[derive(Debug, Default)]
@@ -325,6 +334,25 @@ pub(crate) fn to_wire(settings: &Settings) -> wire::Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_to_be_logged_and_told_does_not_grow_with_changes_that_find_no_room() {
+        let mut keyspaces = Keyspaces::default();
+        for revision in 0..1_000 {
+            for prefix in [&b"a"[..], b"b", b"c"] {
+                keyspaces.log(prefix);
+                keyspaces.answer(0, revision);
+                let own = keyspaces.tell_full(0);
+                let told = Done {
+                    revision,
+                    is_full: true,
+                };
+                assert_eq!(own, Some(told));
+                assert!(keyspaces.work.len() <= 3);
+            }
+        }
+        assert!(keyspaces.mail.is_empty());
+    }
 
     #[test]
     fn every_partition_has_a_tag_that_routes_there_whatever_the_prefix_is() {

@@ -81,7 +81,7 @@ pub struct KeptVersion {
     pub version: Version,
     /// It is a deletion.
     pub is_deletion: bool,
-    /// When it was written, in unix milliseconds; 0 if that was before versions were kept.
+    /// When it was written, in unix milliseconds; 0 if that is not known, for it was before versions were kept.
     pub time_ms: u64,
     /// From when on it was gone by itself; 0 is never, or not known.
     pub expiry_ms: u64,
@@ -496,6 +496,9 @@ impl Versions {
     }
 
     /// Looks at the next few entries; `is_current` says whether the newest part of a key stands there.
+    /// A key is not known here, only the keyspace under which it was entered: what a longer prefix took over
+    /// stays as long as the shorter one says, though nothing of it is shown, until its key changes,
+    /// cleaning meets it, or a start.
     pub(crate) fn sweep(
         &mut self,
         keyspaces: &Keyspaces,

@@ -82,7 +82,7 @@ pub struct Past {
     pub bytes: Bytes,
     /// The version that it was then.
     pub version: Version,
-    /// When it was written, in unix milliseconds; 0 if that was before versions were kept.
+    /// When it was written, in unix milliseconds; 0 if that is not known, for it was before versions were kept.
     pub time_ms: u64,
     /// From when on it was gone by itself; 0 is never.
     pub expiry_ms: u64,

@@ -93,7 +93,7 @@ pub enum State {
     Pending,
     /// Answered: executed, or refused by a condition.
     Answered(Status),
-    /// Answered: not executed, and never will be.
+    /// Answered: not executed, and never will be; but a change of a keyspace that met a full disk may be.
     Refused(Status),
     /// Never answered, or answered that nobody knows.
     Unknown,

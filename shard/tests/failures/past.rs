@@ -691,6 +691,12 @@ fn name(key: usize) -> Vec<u8> {
     format!("{{p}}{key}").into_bytes()
 }
 
+/// Whether that may be told as the time of a version; 0, if it need not be known.
+fn is_time(written: &Written, is_known: bool, told_ms: u64) -> bool {
+    let is_not_known = told_ms == 0 && !is_known;
+    is_not_known || written.time_ms == 0 || told_ms == written.time_ms
+}
+
 fn judge(model: &Model, key: usize, at: At, reply: &Reply, now_ms: u64) -> Result<(), String> {
     let versions = &model.keys[key];
     let place = versions.iter().rposition(|written| match at {
@@ -711,7 +717,8 @@ fn judge(model: &Model, key: usize, at: At, reply: &Reply, now_ms: u64) -> Resul
                 return Err(format!("version {:?} instead of {was:?}", reply.version));
             }
             let told = reply.expiry.ok_or("no time was told")?;
-            let is_time = was.time_ms == 0 || [0, was.time_ms].contains(&told.time_ms);
+            let is_known = place.is_some_and(|place| place >= model.begun[key]);
+            let is_time = is_time(was, is_known, told.time_ms);
             if told.expiry_ms != was.expiry_ms || !is_time {
                 return Err(format!("{told:?} instead of {was:?}"));
             }
@@ -874,10 +881,12 @@ fn run(seed: u64) -> [usize; 4] {
                 }
                 let now_ms = shop.latest_ms();
                 let versions = &model.keys[key];
-                for (told, written) in told.iter().zip(versions.iter().rev()) {
+                let places = versions.iter().enumerate().rev();
+                for (told, (place, written)) in told.iter().zip(places) {
+                    let is_known = place >= model.begun[key];
                     if told.version != written.version
                         || told.is_deletion != written.value.is_none()
-                        || ![0, written.time_ms].contains(&told.time_ms) && written.time_ms != 0
+                        || !is_time(written, is_known, told.time_ms)
                     {
                         fail(format!(
                             "{told:?} instead of {written:?} in {}",

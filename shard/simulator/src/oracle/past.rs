@@ -71,7 +71,7 @@ impl Oracle {
             return Err(format!("{version:?} of {told:?} was not there then"));
         }
         let record = &self.records[writer];
-        if told.time_ms != 0 && !(record.issued_ms..=record.answered_ms).contains(&told.time_ms) {
+        if !self.may_tell(number, plan.key, record, told.time_ms) {
             return Err(format!(
                 "operation {writer} was sent at {} and answered at {}, and wrote at {}",
                 record.issued_ms, record.answered_ms, told.time_ms
@@ -86,6 +86,19 @@ impl Oracle {
             ));
         }
         Ok(())
+    }
+
+    /// Whether that is when this operation may have written; 0 is not known, which must be known of what was
+    /// written while versions were kept.
+    fn may_tell(&self, number: usize, key: usize, writer: &Record, time_ms: u64) -> bool {
+        let is_known = || {
+            let rule = self.rule(number, key);
+            rule.is_some_and(|(_, _, since)| writer.issued > since)
+        };
+        match time_ms {
+            0 => !is_known(),
+            ms => (writer.issued_ms..=writer.answered_ms).contains(&ms),
+        }
     }
 
     fn judge_writer(&self, key: usize, version: Version, writer: usize) -> Result<(), Violation> {
@@ -167,8 +180,7 @@ impl Oracle {
                 Operation::Del | Operation::DelVersion
             );
             let is_of_key = record.plan.key == key || record.plan.other == Some(key);
-            let is_time =
-                *time_ms == 0 || (record.issued_ms..=record.answered_ms).contains(time_ms);
+            let is_time = self.may_tell(number, key, record, *time_ms);
             if !is_of_key || deletes != *is_deletion || !is_time {
                 return Err(format!(
                     "{version:?} of operation {writer} {:?} is told as deletion {is_deletion} at {time_ms}",
