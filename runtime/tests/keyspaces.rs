@@ -375,6 +375,21 @@ fn served_and_embedded(name: &str, io: &str, embedded: IoMode) {
     all_holds(&mut client, &model);
     server.told(1, &["keyspace", "drop", "hold:long:"]);
     drop((client, server));
+
+    let inspected = command(&["inspect"]).arg(&data).output().unwrap();
+    let text = String::from_utf8(inspected.stdout).unwrap();
+    let keyspaces: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("keyspace "))
+        .collect();
+    assert_eq!(
+        keyspaces,
+        [
+            "\"hold:\" level-min disk versions 0 retention 0ms ttl 3600000ms value-bytes-max 16 layout 0",
+            "\"price:\" level-min disk versions 2 retention 0ms ttl 0ms value-bytes-max 0 layout 0",
+        ],
+        "{text}"
+    );
     fs::remove_dir_all(&data).unwrap();
 }
 

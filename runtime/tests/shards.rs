@@ -323,5 +323,12 @@ fn what_is_kept_of_the_past_comes_along_to_another_number_of_shards() {
     wait_until_rewritten(&data, &client, 4..5);
     check_past(&client, &past, "with one shard again, rewritten");
     drop(server);
+    let inspected = run(&data, &["inspect"]);
+    let text = String::from_utf8_lossy(&inspected.stdout).into_owned();
+    assert!(inspected.status.success(), "{text}");
+    assert!(
+        text.contains(" superseded versions copied for a keyspace"),
+        "{text}"
+    );
     fs::remove_dir_all(&data).unwrap();
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::frame::FrameKind;
 use crate::io::{FileId, SegmentSource};
+use crate::keyspace::{Settings, is_system, told_by};
 use crate::layout::Layout;
 use crate::log::Lsn;
 use crate::record::PartKind;
@@ -25,6 +26,8 @@ pub struct Report {
     pub released: Vec<FileId>,
     /// The logs by number.
     pub logs: BTreeMap<u64, LogReport>,
+    /// What prefixes are set to by the newest record of any log, those that were dropped included.
+    pub keyspaces: BTreeMap<Vec<u8>, Settings>,
     /// What is wrong. A start would be refused if there is anything.
     pub damage: Vec<RecoveryError>,
 }
@@ -54,6 +57,8 @@ pub struct LogReport {
     pub parts: u64,
     /// Tombstones among the parts.
     pub tombstones: u64,
+    /// Versions among the parts that cleaning has copied because their keyspace keeps them.
+    pub kept: u64,
     /// Bytes of the parts.
     pub part_bytes: u64,
     /// The last record.
@@ -129,8 +134,18 @@ pub fn inspect_laid_out(
                 segments.truncate(good);
             }
         }
+        let keyspaces = &mut report.keyspaces;
         let mut see = |event: Event<'_>| {
             log.count(&event);
+            if let Event::Part(part, _) = &event
+                && is_system(part.key())
+                && let Some((prefix, settings)) = told_by(part)
+                && keyspaces
+                    .get(prefix)
+                    .is_none_or(|known| known.revision < settings.revision)
+            {
+                keyspaces.insert(prefix.to_vec(), settings);
+            }
             show(&event);
             Ok(())
         };
@@ -170,6 +185,7 @@ impl LogReport {
                 }
                 self.parts += 1;
                 self.tombstones += u64::from(part.kind() == PartKind::Tombstone);
+                self.kept += u64::from(part.successor().is_some());
                 self.part_bytes += part.bytes().len() as u64;
                 self.epoch_max = self.epoch_max.max(part.epoch());
             }

@@ -561,9 +561,14 @@ pub fn is_system(key: &[u8]) -> bool {
 /// Whether a part under a key of the store's own is one that this version writes.
 #[must_use]
 pub fn is_understood(part: &PartView<'_>) -> bool {
-    part.kind() == PartKind::Put
-        && prefix_of(part.key()).is_some()
-        && Settings::read(part.value()).is_some()
+    part.kind() == PartKind::Put && told_by(part).is_some()
+}
+
+/// The prefix and its settings, if the part is a record of them.
+#[must_use]
+pub fn told_by<'a>(part: &PartView<'a>) -> Option<(&'a [u8], Settings)> {
+    let prefix = prefix_of(part.key())?;
+    Settings::read(part.value()).map(|(settings, _)| (prefix, settings))
 }
 
 /// The key under which the settings of `prefix` are logged in a partition; `tag` is what routes it

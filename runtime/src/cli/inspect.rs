@@ -5,6 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use penstock_net::keyspace::Settings;
+use penstock_net::level::AckLevel;
 use penstock_runtime::directory::{Directory, DirectoryError};
 use penstock_runtime::repair::{carry_out, lost_text, put_identity};
 use penstock_runtime::snapshot::read_at;
@@ -20,6 +22,7 @@ use penstock_storage::snapshot::{
     Coverage, SnapshotError, SnapshotFooter, SnapshotName, SnapshotReader,
 };
 
+use super::keyspace::keyspace_text;
 use super::output::{Output, count, hex};
 use super::{EXIT_CODES, Failure};
 
@@ -318,8 +321,11 @@ fn show(out: &mut Output<impl Write>, event: &Event<'_>) {
             let expiry = part
                 .expiry_ms()
                 .map_or(String::new(), |ms| format!(", gone at {ms} ms"));
+            let successor = part.successor().map_or(String::new(), |newer| {
+                format!(", superseded by {}:{}", newer.epoch, newer.sequence)
+            });
             out.line(format_args!(
-                "    {kind} {} at {:08}.seg+{}: part {} of {}, version {}:{}, slot {}, {} value bytes, time {} ms{expiry}",
+                "    {kind} {} at {:08}.seg+{}: part {} of {}, version {}:{}, slot {}, {} value bytes, time {} ms{expiry}{successor}",
                 part.key().escape_ascii(),
                 place.file.0,
                 place.offset,
@@ -392,6 +398,18 @@ fn read_snapshot(
     Ok((from, footer))
 }
 
+/// Settings of the log as a server tells them.
+fn told(settings: &penstock_storage::keyspace::Settings) -> Settings {
+    Settings {
+        level_min: AckLevel::from_code(settings.level_min).unwrap_or_default(),
+        versions: settings.versions,
+        layout: settings.layout,
+        value_bytes_max: settings.value_bytes_max,
+        retention_ms: settings.retention_ms,
+        ttl_ms: settings.ttl_ms,
+    }
+}
+
 fn summarize(out: &mut Output<impl Write>, report: &Report) {
     for (id, log) in &report.logs {
         let LogReport {
@@ -406,6 +424,7 @@ fn summarize(out: &mut Output<impl Write>, report: &Report) {
             given_up,
             parts,
             tombstones,
+            kept,
             part_bytes,
             last_lsn,
             epoch_max,
@@ -432,6 +451,12 @@ fn summarize(out: &mut Output<impl Write>, report: &Report) {
             last_lsn.0,
             proven_durable.0
         ));
+        if *kept > 0 {
+            out.line(format_args!(
+                "  {} copied for a keyspace that keeps them",
+                count(*kept, "superseded version")
+            ));
+        }
         if *repairs > 0 {
             out.line(format_args!(
                 "  repaired, with {} in the place of damaged ones; given up: {}",
@@ -443,6 +468,14 @@ fn summarize(out: &mut Output<impl Write>, report: &Report) {
             out.line(format_args!(
                 "  torn by a crash: {} bytes at {:08}.seg+{} from LSN {}, never acknowledged; the next start cuts them",
                 torn.bytes, torn.file.0, torn.offset, torn.lsn.0
+            ));
+        }
+    }
+    for (prefix, settings) in &report.keyspaces {
+        if !settings.is_dropped {
+            out.line(format_args!(
+                "keyspace {}",
+                keyspace_text(prefix, &told(settings))
             ));
         }
     }

@@ -218,21 +218,27 @@ fn ask(
 fn report(keyspaces: &[Keyspace]) -> Result<(), Failure> {
     let mut out = Output::stdout();
     for keyspace in keyspaces {
-        let Settings {
-            level_min,
-            versions,
-            layout,
-            value_bytes_max,
-            retention_ms,
-            ttl_ms,
-        } = keyspace.settings;
-        out.line(format_args!(
-            "\"{}\" level-min {} versions {versions} retention {retention_ms}ms ttl {ttl_ms}ms value-bytes-max {value_bytes_max} layout {layout}",
-            keyspace.prefix.escape_ascii(),
-            level_min.name(),
-        ));
+        let text = keyspace_text(&keyspace.prefix, &keyspace.settings);
+        out.line(format_args!("{text}"));
     }
     out.finish()
+}
+
+/// A keyspace in one line.
+pub fn keyspace_text(prefix: &[u8], settings: &Settings) -> String {
+    let Settings {
+        level_min,
+        versions,
+        layout,
+        value_bytes_max,
+        retention_ms,
+        ttl_ms,
+    } = settings;
+    format!(
+        "\"{}\" level-min {} versions {versions} retention {retention_ms}ms ttl {ttl_ms}ms value-bytes-max {value_bytes_max} layout {layout}",
+        prefix.escape_ascii(),
+        level_min.name(),
+    )
 }
 
 fn parse_time(text: &str) -> Result<u64, String> {
