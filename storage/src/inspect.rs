@@ -28,6 +28,9 @@ pub struct Report {
     pub logs: BTreeMap<u64, LogReport>,
     /// What prefixes are set to by the newest record of any log, those that were dropped included.
     pub keyspaces: BTreeMap<Vec<u8>, Settings>,
+    /// The first key of the store's own under which is nothing that this version writes: a start is refused
+    /// for it.
+    pub strange_key: Option<Box<[u8]>>,
     /// What is wrong. A start would be refused if there is anything.
     pub damage: Vec<RecoveryError>,
 }
@@ -134,17 +137,23 @@ pub fn inspect_laid_out(
                 segments.truncate(good);
             }
         }
-        let keyspaces = &mut report.keyspaces;
+        let (keyspaces, strange_key) = (&mut report.keyspaces, &mut report.strange_key);
         let mut see = |event: Event<'_>| {
             log.count(&event);
             if let Event::Part(part, _) = &event
                 && is_system(part.key())
-                && let Some((prefix, settings)) = told_by(part)
-                && keyspaces
-                    .get(prefix)
-                    .is_none_or(|known| known.revision < settings.revision)
             {
-                keyspaces.insert(prefix.to_vec(), settings);
+                match told_by(part) {
+                    Some((prefix, settings)) => {
+                        let known = keyspaces.entry(prefix.to_vec()).or_insert(settings);
+                        if known.revision < settings.revision {
+                            *known = settings;
+                        }
+                    }
+                    None => {
+                        strange_key.get_or_insert_with(|| part.key().into());
+                    }
+                }
             }
             show(&event);
             Ok(())

@@ -561,13 +561,13 @@ pub fn is_system(key: &[u8]) -> bool {
 /// Whether a part under a key of the store's own is one that this version writes.
 #[must_use]
 pub fn is_understood(part: &PartView<'_>) -> bool {
-    part.kind() == PartKind::Put && told_by(part).is_some()
+    told_by(part).is_some()
 }
 
 /// The prefix and its settings, if the part is a record of them.
 #[must_use]
 pub fn told_by<'a>(part: &PartView<'a>) -> Option<(&'a [u8], Settings)> {
-    let prefix = prefix_of(part.key())?;
+    let prefix = prefix_of(part.key()).filter(|_| part.kind() == PartKind::Put)?;
     Settings::read(part.value()).map(|(settings, _)| (prefix, settings))
 }
 

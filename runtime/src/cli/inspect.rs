@@ -10,6 +10,7 @@ use penstock_net::level::AckLevel;
 use penstock_runtime::directory::{Directory, DirectoryError};
 use penstock_runtime::repair::{carry_out, lost_text, put_identity};
 use penstock_runtime::snapshot::read_at;
+use penstock_shard::opening::OpeningError;
 use penstock_shard::shard::hash_check;
 use penstock_storage::inspect::{LogReport, Report, inspect_laid_out};
 use penstock_storage::layout::Layout;
@@ -231,7 +232,13 @@ fn report(directory: &Directory, dump: bool) -> Result<(), Failure> {
     show_snapshots(&mut out, directory);
     out.finish()?;
     match report.damage.len() {
-        0 => Ok(()),
+        0 => match report.strange_key {
+            None => Ok(()),
+            Some(key) => Err(Failure::no(format_args!(
+                "a start would be refused: {}",
+                OpeningError::StrangeKey { key }
+            ))),
+        },
         damages => Err(Failure::no(format_args!(
             "{damages} damaged in {}; a start would be refused; `penstock inspect` with --repair shows what can be done",
             directory.path().display()

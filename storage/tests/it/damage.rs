@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use penstock_storage::frame::FRAME_HEADER_BYTES;
 use penstock_storage::inspect::inspect;
 use penstock_storage::io::{BLOCK_BYTES, FileId, SegmentSource};
+use penstock_storage::keyspace::{SETTINGS_BYTES, keyspace_key};
 use penstock_storage::layout::Layout;
 use penstock_storage::log::{Lsn, SyncMethod};
 use penstock_storage::record::part_bytes;
@@ -339,6 +340,42 @@ fn a_segment_without_header_and_first_frames_is_found_before_a_spare_is_used() {
 }
 
 #[test]
+fn inspection_tells_keyspaces_by_their_newest_record_and_a_key_that_a_start_is_refused_for() {
+    let mut journal = small_log();
+    for (tag, prefix, revision, versions) in [
+        (1, &b"price:"[..], 5, 3),
+        (2, b"hold:", 6, 0),
+        // A partition that was behind.
+        (3, b"price:", 4, 9),
+        (4, b"hold:", 7, 1),
+    ] {
+        let mut value = [0; SETTINGS_BYTES];
+        value[0] = revision;
+        value[10] = versions;
+        journal.put(&keyspace_key(tag, prefix), &value);
+    }
+    journal.flush();
+    let report = inspect(&mut journal.disk, Some(OWNER), &mut |_| ());
+    let told: Vec<_> = report
+        .keyspaces
+        .iter()
+        .map(|(prefix, settings)| (&prefix[..], settings.revision, settings.versions))
+        .collect();
+    assert_eq!(told, [(&b"hold:"[..], 7, 1), (b"price:", 5, 3)]);
+    assert_eq!(report.strange_key, None);
+
+    journal.put(b"\0\0penstock/mine", b"");
+    journal.put(b"\0\0penstock/later", b"");
+    journal.flush();
+    let report = inspect(&mut journal.disk, Some(OWNER), &mut |_| ());
+    assert_eq!(
+        report.strange_key.as_deref(),
+        Some(&b"\0\0penstock/mine"[..])
+    );
+    assert!(report.damage.is_empty());
+}
+
+#[test]
 fn inspection_counts_what_is_good_and_lists_all_that_is_not() {
     let mut journal = small_log();
     let mut shown = 0;
@@ -363,6 +400,8 @@ fn inspection_counts_what_is_good_and_lists_all_that_is_not() {
     );
     assert_eq!(shown, 1 + 3 + 3);
     assert_eq!(report.spares.len(), 2);
+
+    assert!(report.keyspaces.is_empty() && report.strange_key.is_none());
 
     let mut journal = long_log();
     let records = journal.appended.len() as u64;
