@@ -299,8 +299,9 @@ impl Penstock {
     ///
     /// A page and its cursor are the caller's own and hold nothing of the store: a scan may stop between two pages for
     /// as long as it likes, and go on in another process, with another number of shards or over the network. A key
-    /// that is there from the first page to the last is told exactly once, whatever is written, cleaned
-    /// or opened anew meanwhile. A page shows all that was answered before it was asked for, at the handle's level. Of
+    /// that is there from the first page to the last is told once, whatever is written, cleaned
+    /// or opened anew meanwhile; twice, perhaps, if the directory was restored from a backup or its IDENTITY made anew
+    /// in between. A page shows all that was answered before it was asked for, at the handle's level. Of
     /// one shard sixteen pages may be under way; beyond that the answer is [`ClientError::Busy`].
     pub fn scan_page(&self, request: &ScanRequest<'_>) -> Pending<Page> {
         self.ask(Ask::Scan(*request), |reply| {
