@@ -582,6 +582,33 @@ fn a_handle_that_outlives_the_store_is_told_so() {
     handle.close().unwrap();
 }
 
+/// It is amid the rewriting of an old log, so it has something to make durable at its end, and neither a
+/// session nor a snapshot whose deadlines would wake it.
+#[test]
+fn a_shard_that_nobody_asked_anything_ends_when_the_store_is_closed() {
+    if two_shards_or_one() < 2 {
+        eprintln!("SKIPPED: two shards need two CPUs");
+        return;
+    }
+    let scratch = Scratch::new("unasked");
+    let mut local = Penstock::open_local(&scratch.0, options().level(AckLevel::None)).unwrap();
+    for key in 0..1_000u64 {
+        local.set(&key.to_le_bytes(), &[7; 60 << 10]).unwrap();
+    }
+    local.close().unwrap();
+    let store = Penstock::open(&scratch.0, options().shards(2)).unwrap();
+    // INFO is the first shard's; the other one is asked nothing.
+    let long = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while store.info().wait().unwrap().contains("\"moved_bytes\":0") {
+        assert!(std::time::Instant::now() < long, "nothing is rewritten");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let (ended, waits) = std::sync::mpsc::channel();
+    std::thread::spawn(move || ended.send(store.close()));
+    let closed = waits.recv_timeout(std::time::Duration::from_secs(60));
+    closed.expect("it ends").unwrap();
+}
+
 #[test]
 fn callers_that_meet_the_close_get_an_answer_each() {
     let scratch = Scratch::new("meet");

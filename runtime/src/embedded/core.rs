@@ -115,7 +115,8 @@ impl Core {
 
     fn run(&mut self) {
         while !self.is_over {
-            if !self.turn() {
+            // Nobody wakes a thread in whose last turn the shard ended.
+            if !self.turn() && !self.is_over {
                 let deadline_us = self.engine.shard.deadline_us(self.watch.now());
                 self.watch
                     .wait(&mut self.engine, &self.mailbox.doorbell, deadline_us);
