@@ -845,7 +845,7 @@ impl<P: Blocks> Shard<P> {
         match Asked::of(request.verb) {
             Asked::Get => {}
             // What they tell was written before what the index says.
-            Asked::GetAt | Asked::History => return true,
+            Asked::GetAt | Asked::History | Asked::Keyspace => return true,
             _ => return false,
         }
         let hash = self.hash.of(request.key);
@@ -1230,7 +1230,8 @@ impl<P: Blocks> Shard<P> {
                 self.park(cold, origin, operation, slot, item, reserved, out)
             }
             Ran::SecondCold(cold) => {
-                let step = self.park(cold, origin, operation, slot, item, 0, out);
+                let reserved = answer_bytes(asked, cold.place.bytes as usize);
+                let step = self.park(cold, origin, operation, slot, item, reserved, out);
                 if self.kept_for.is_none() && matches!(step, Step::Later) {
                     self.kept_for = self.parking.read_of(origin, &address, slot);
                     self.store.keep(Some((slot, self.hash.of(request.key))));
@@ -1528,7 +1529,8 @@ impl<P: Blocks> Shard<P> {
         }
         let bytes_max = self.mailed_bytes_max;
         let peer = &mut self.peers[usize::from(owner)];
-        if peer.outstanding > 0 && peer.outstanding_bytes + item.len() > bytes_max {
+        // One item may go beyond: it would wait for ever while smaller ones of others fill what is left.
+        if peer.outstanding > 0 && peer.outstanding_bytes >= bytes_max {
             return Step::Postponed;
         }
         self.counters.forwarded += 1;

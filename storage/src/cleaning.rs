@@ -804,7 +804,9 @@ impl<P: Blocks> Store<P> {
             (segment.end.sequence, segment.end.end_offset)
                 <= (durable_end.segment_sequence, durable_end.end_offset)
         });
-        self.cleaner.is_hopeless = picked.is_none() && is_settled && !self.seal_wasted();
+        // With a spare that is still to come more can be copied than without.
+        let is_final = is_settled && !self.log().awaits_spare();
+        self.cleaner.is_hopeless = picked.is_none() && is_final && !self.seal_wasted();
         let must_make_room = self.log().is_low() || self.log().has_most_segments();
         let goes_before = picked.is_none() || !self.cleaner.was_inherited;
         if !must_make_room && goes_before && self.take_inherited() {

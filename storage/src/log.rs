@@ -884,6 +884,12 @@ impl<P: Blocks> Log<P> {
         self.spares.len() < SPARES_READY
     }
 
+    /// Whether a spare was asked for that has neither come nor been refused.
+    #[must_use]
+    pub fn awaits_spare(&self) -> bool {
+        self.lacks_spares() && !self.spare_refused
+    }
+
     /// How many segments the log may have, so that a list of them fills at most a quarter of one.
     #[must_use]
     pub fn segments_max(&self) -> usize {
