@@ -4,6 +4,8 @@
 //! It promises: nothing is read before it was checked, no length is believed, no item is copied;
 //! damage to one frame or item leaves the connection usable wherever its framing survives.
 //!
+//! `link` is the wire between nodes, in `LINK.md`.
+//!
 //! It does not know: what a request means to a store, shards, disks, time. Outside `client` it
 //! makes no system call. Every byte is described in `PROTOCOL.md`.
 #![forbid(unsafe_code)]
@@ -16,6 +18,7 @@ pub mod instruction;
 pub mod keyspace;
 pub mod level;
 pub mod limits;
+pub mod link;
 pub mod receive;
 pub mod refusal;
 pub mod reply;

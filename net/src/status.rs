@@ -52,6 +52,8 @@ pub enum Status {
     ShardDown = 0x0503,
     /// The outcome is not known.
     Indeterminate = 0x0601,
+    /// Executed, and not every node that was to receive it has told so in time.
+    NoReplicas = 0x0602,
 }
 
 /// Whether a request took effect.
@@ -67,7 +69,7 @@ pub enum Executed {
 
 impl Status {
     /// Every status, in the order in which they came to be.
-    pub const ALL: [Status; 24] = [
+    pub const ALL: [Status; 25] = [
         Status::Ok,
         Status::GuardFailed,
         Status::NotFound,
@@ -92,6 +94,7 @@ impl Status {
         Status::ShardDown,
         Status::Indeterminate,
         Status::NotKept,
+        Status::NoReplicas,
     ];
 
     /// The number on the wire.
@@ -115,7 +118,9 @@ impl Status {
     pub fn executed(self) -> Executed {
         match self {
             Status::Ok => Executed::Yes,
-            Status::ShardDown | Status::Io | Status::Indeterminate => Executed::Unknown,
+            Status::ShardDown | Status::Io | Status::Indeterminate | Status::NoReplicas => {
+                Executed::Unknown
+            }
             _ => Executed::No,
         }
     }
@@ -130,6 +135,7 @@ impl Status {
             Status::Exists => "EXISTS",
             Status::VersionMismatch => "VERSION_MISMATCH",
             Status::NotKept => "NOT_KEPT",
+            Status::NoReplicas => "NOREPLICAS",
             Status::Moved => "MOVED",
             Status::NotPrimary => "NOT_PRIMARY",
             Status::Busy => "BUSY",

@@ -66,4 +66,13 @@ fn every_vector_is_a_kept_input_of_its_target() {
     let servers = vectors("server-hello", &[1]);
     let clients = vectors("client-hello", &[0]);
     keep(FOLDER, "hellos", &[clients, servers].concat());
+
+    // As they are, and in a row.
+    let frames = vectors("link-frame", &[1]);
+    let mut row = vec![0];
+    for (_, input) in &frames {
+        row.extend(&input[1..]);
+    }
+    let row = [("link-frames-in-a-row".to_string(), row)];
+    keep(FOLDER, "links", &[frames, row.to_vec()].concat());
 }

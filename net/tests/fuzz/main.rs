@@ -4,6 +4,7 @@ mod corpus;
 mod frames;
 mod hellos;
 mod instructions;
+mod links;
 mod replies;
 mod requests;
 mod target;
@@ -16,6 +17,7 @@ target!(requests, "tests/fuzz", requests::judge);
 target!(instructions, "tests/fuzz", instructions::judge);
 target!(replies, "tests/fuzz", replies::judge);
 target!(hellos, "tests/fuzz", hellos::judge);
+target!(links, "tests/fuzz", links::judge);
 
 /// Runs what must not touch the heap.
 fn without_memory<T>(run: impl FnOnce() -> T) -> T {

@@ -846,7 +846,7 @@ fn replies(cases: &mut Cases) {
         bytes
     };
     // What came later stands at the end.
-    let later = [Status::NotKept];
+    let later = [Status::NotKept, Status::NoReplicas];
     for status in Status::ALL
         .into_iter()
         .filter(|status| !later.contains(status))

@@ -3,6 +3,7 @@
 mod cases;
 mod chunking;
 mod client;
+mod link;
 mod session;
 mod vectors;
 

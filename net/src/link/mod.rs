@@ -1,0 +1,20 @@
+//! The wire between nodes: what a primary and the members of its partitions say to each other.
+//!
+//! It promises, like the clients' wire: nothing is read before it was checked, no length is believed,
+//! nothing is copied. Unlike there, nothing is forgiven: whatever does not check ends the link,
+//! because the peer is a program of the same kind.
+//!
+//! It does not know: what a record is, secrets, sockets, time. Every byte is described in `LINK.md`.
+
+pub mod fault;
+pub mod frame;
+pub mod handshake;
+pub mod message;
+
+pub use fault::LinkFault;
+pub use frame::{LINK_HEADER_BYTES, LinkFrame, LinkHeader, LinkReceived, Marks};
+pub use handshake::{Hello, NONCE_BYTES, Nonce, PROOF_BYTES, Proof, ProofRole, Welcome};
+pub use message::{
+    Answer, Begin, Epochs, Handover, Join, LinkMessage, Membership, Mode, Open, Position, Records,
+    RefusalCode, Refused, Rewind, Rewound, State, UnderWay,
+};
