@@ -35,8 +35,9 @@ pub const SMALL_BYTES_MAX: usize = 2048;
 /// Bytes of an expiry behind the value.
 const EXPIRY_BYTES: usize = size_of::<u64>();
 
-/// A page and what the allocator keeps before it fill whole pages of the system.
-const PAGE_BYTES: usize = (1 << 18) - 64;
+/// Bytes of a page of cells, the first ones of their lengths apart. A page and what an allocator keeps before it fill
+/// whole pages of the system; an allocator may know the pages by this length, which nothing else has.
+pub const PAGE_BYTES: usize = (1 << 18) - 64;
 /// The first page of a class is smaller: many stores have few cells of most lengths.
 const FIRST_PAGE_BYTES: usize = (1 << 14) - 64;
 const SLOT_BITS: u32 = 14;

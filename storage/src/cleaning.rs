@@ -26,10 +26,12 @@ use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind};
 use crate::index::{Candidate, FILES_MAX, Home, PackedPlace};
 use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoToken};
 use crate::keyspace::{Replaced, is_system};
+use crate::local::is_local;
 use crate::log::{Lsn, Moved, Place, Purpose, Room};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PartKind, PartView, SUCCESSOR_BYTES, part_bytes};
-use crate::store::{Store, Version, place_of, point_to};
+use crate::replica::Backlog;
+use crate::store::{PARTITIONS, Sequences, Store, Version, partition_of, place_of, point_to};
 use crate::versions::KeyId;
 
 /// Tokens of reads for cleaning have this bit; those of other reads and of the log do not.
@@ -169,6 +171,8 @@ impl Live {
 pub(crate) struct Cleaner<B> {
     config: CleaningConfig,
     victim: Option<Victim<B>>,
+    /// How far the records of each partition in it go, as far as it was judged; copies left out.
+    highest: Box<Sequences>,
     /// Copies that are not durable yet, in log order.
     moves: VecDeque<Move>,
     /// Sequences of segments that are damaged.
@@ -185,6 +189,8 @@ pub(crate) struct Cleaner<B> {
     credit_bytes: u64,
     /// Commit bytes for which credit was given.
     credited_bytes: u64,
+    /// What is kept for others.
+    pub(crate) backlog: Option<Backlog>,
     has_looked: bool,
     /// The last look found nothing that could be cleaned.
     is_hopeless: bool,
@@ -251,6 +257,8 @@ struct Move {
     id: KeyId,
     was: PartKind,
     kind: PartKind,
+    /// It names its successor.
+    is_marked: bool,
     from: Place,
     to: Place,
 }
@@ -313,10 +321,16 @@ impl<B> Victim<B> {
 }
 
 impl<B> Cleaner<B> {
+    /// The last copy that is not known to be durable.
+    pub(crate) fn last_move(&self) -> Option<Lsn> {
+        self.moves.back().map(|moved| moved.lsn)
+    }
+
     pub(crate) fn new() -> Self {
         Cleaner {
             config: CleaningConfig::default(),
             victim: None,
+            highest: Box::new([0; PARTITIONS]),
             moves: VecDeque::new(),
             avoided: Vec::new(),
             damaged: Vec::new(),
@@ -326,6 +340,7 @@ impl<B> Cleaner<B> {
             next_look_us: 0,
             credit_bytes: 0,
             credited_bytes: 0,
+            backlog: None,
             has_looked: false,
             is_hopeless: false,
             was_inherited: false,
@@ -537,6 +552,12 @@ impl<P: Blocks> Store<P> {
         is_oldest: bool,
         hash_of: &impl Fn(&[u8]) -> u32,
     ) -> Fate {
+        if is_local(part.key()) {
+            return match self.locals.stands_at(part.slot(), place) {
+                true => Fate::Copied(PartKind::Put),
+                false => Fate::Dead,
+            };
+        }
         let hash = hash_of(part.key());
         // The index points to what an earlier version took from a client.
         if is_system(part.key()) && self.pointer_to(part.slot(), hash, place).is_none() {
@@ -547,11 +568,21 @@ impl<P: Blocks> Store<P> {
         }
         match part.kind() {
             PartKind::Put => {
-                if self.pointer_to(part.slot(), hash, place).is_none() {
-                    return match self.successor_of(part, place, hash) {
-                        Some(version) if !is_planted(Bug::DropKeptVersion) => Fate::Kept(version),
-                        _ => Fate::Dead,
-                    };
+                match self.pointer_to(part.slot(), hash, place) {
+                    None => {
+                        return match self.successor_of(part, place, hash) {
+                            Some(version) if !is_planted(Bug::DropKeptVersion) => {
+                                Fate::Kept(version)
+                            }
+                            _ => Fate::Dead,
+                        };
+                    }
+                    // It is swept: the deletion is in the log and not durable yet.
+                    Some(Candidate {
+                        home: Home::Memory(id),
+                        ..
+                    }) if self.cache.cell(id).is_deleted() => return Fate::Dead,
+                    Some(_) => {}
                 }
                 if !self.is_expired(part.expiry_ms()) || self.keeps_expired(part) {
                     return Fate::Copied(PartKind::Put);
@@ -568,12 +599,14 @@ impl<P: Blocks> Store<P> {
                 let mut candidates = self.index.candidates(part.slot(), hash);
                 let is_over = candidates.any(|candidate| match candidate.home {
                     Home::Memory(id) if self.cache.cell(id).key() == part.key() => {
-                        let version = self.version(id);
+                        // Behind a tail that has diverged older versions may follow, until its keys
+                        // are written anew.
+                        let is_newer = self.version(id) > Version::of(part);
                         assert!(
-                            (version.epoch, version.sequence) > (part.epoch(), part.sequence()),
+                            is_newer || self.log().history().is_linked,
                             "a deletion that is durable has left the index"
                         );
-                        true
+                        is_newer
                     }
                     _ => false,
                 });
@@ -679,11 +712,14 @@ impl<P: Blocks> Store<P> {
         let Move {
             id,
             sequence,
+            is_marked,
             from,
             to,
             ..
         } = *moved;
-        if !self.versions.is_empty() && self.versions.moved(id, sequence, from, to) == Some(true) {
+        if !self.versions.is_empty()
+            && self.versions.moved(id, sequence, (from, to), is_marked) == Some(true)
+        {
             self.live.loses(from);
             self.live.gains(to);
         }
@@ -763,11 +799,49 @@ impl<P: Blocks> Store<P> {
                     } else if self.keyspaces.moved(moved.slot, moved.from, moved.to) {
                         self.live.loses(moved.from);
                         self.live.gains(moved.to);
+                    } else if self.locals.stands_at(moved.slot, moved.from) {
+                        self.locals.moved(moved.slot, moved.to);
+                        self.live.loses(moved.from);
+                        self.live.gains(moved.to);
                     }
                     self.moved_version(&moved);
                 }
             }
         }
+    }
+
+    /// Whether a copy of what stands there is not durable yet.
+    pub(crate) fn is_moving(&self, from: Place) -> bool {
+        self.cleaner.moves.iter().any(|moved| moved.from == from)
+    }
+
+    /// Logs a key's part that stands at `from` again, as a deletion of the same version, and lets the index
+    /// forget the key when that is durable. The log must have room.
+    pub(crate) fn move_as_deletion(
+        &mut self,
+        now_us: u64,
+        part: &PartView<'_>,
+        hash: u32,
+        from: Place,
+    ) -> Lsn {
+        let kind = PartKind::Tombstone;
+        let (lsn, to) = self
+            .log_mut()
+            .append_moved(now_us, part, Moved::As(kind), true);
+        self.cleaner.must_look = true;
+        self.cleaner.moves.push_back(Move {
+            lsn,
+            slot: part.slot(),
+            hash,
+            sequence: part.sequence(),
+            id: KeyId::new(part.slot(), hash, part.key()),
+            was: PartKind::Put,
+            kind,
+            is_marked: false,
+            from,
+            to,
+        });
+        lsn
     }
 
     /// Looks at all segments: is there too much that does not count, and where is most of it?
@@ -819,6 +893,7 @@ impl<P: Blocks> Store<P> {
         if let Some((segment, is_oldest)) = picked {
             self.cleaner.credit_bytes -= segment.file_bytes;
             let home = self.log().home_of(&segment);
+            self.cleaner.highest.fill(0);
             self.cleaner.victim = Some(Victim::new(segment, home, is_oldest));
         }
     }
@@ -896,13 +971,17 @@ impl<P: Blocks> Store<P> {
         if !is_wasteful && !is_tight && !are_many {
             return (rate, None);
         }
+        let held_from = match is_tight {
+            true => segments.len(),
+            false => self.held_from(segments),
+        };
         // What can be copied for sure before the victim's own release gives a segment back.
         let sure_bytes = match self.log().lacks_spares() {
             true => self.log().sure_bytes(),
             false => u64::MAX,
         };
         let mut best: Option<(u128, usize)> = None;
-        for (at, segment) in segments.iter().enumerate() {
+        for (at, segment) in segments[..held_from].iter().enumerate() {
             let end = (segment.end.sequence, segment.end.end_offset);
             if end > durable_end || self.cleaner.avoided.contains(&segment.end.sequence) {
                 continue;
@@ -932,6 +1011,19 @@ impl<P: Blocks> Store<P> {
         }
         let picked = best.map(|(_, at)| (segments[at], at == 0 && !self.has_older()));
         (rate, picked)
+    }
+
+    /// From which segment on all are kept for others.
+    fn held_from(&self, segments: &[SealedSegment]) -> usize {
+        let Some(backlog) = self.cleaner.backlog else {
+            return segments.len();
+        };
+        let mut bytes = 0;
+        let is_held = |segment: &&SealedSegment| {
+            bytes += segment.file_bytes;
+            segment.end.last_lsn > backlog.behind && bytes <= backlog.bytes_max
+        };
+        segments.len() - segments.iter().rev().take_while(is_held).count()
     }
 
     /// Bytes that copies of what counts in a file take, at most.
@@ -975,7 +1067,11 @@ impl<P: Blocks> Store<P> {
                 }
                 match victim.is_inherited {
                     true => self.inheritance.passed(),
-                    false => self.log_mut().release(segment.end.sequence),
+                    false => {
+                        let sequence = segment.end.sequence;
+                        let highest = *self.cleaner.highest;
+                        self.log_mut().release(sequence, &highest);
+                    }
                 }
                 self.cleaner.counters.segments += 1;
                 return false;
@@ -1062,6 +1158,7 @@ impl<P: Blocks> Store<P> {
                     .is_some()
                     || version.is_some_and(|(_, it)| it.is_counted && it.place == moved.from)
                     || self.keyspaces.stands_at(moved.slot, moved.from)
+                    || self.locals.stands_at(moved.slot, moved.from)
             })
             .map(|moved| u64::from(moved.from.bytes))
             .sum()
@@ -1087,6 +1184,10 @@ impl<P: Blocks> Store<P> {
                 return (at, JudgeEnd::StepDone);
             }
             step.parts -= 1;
+            if !part.is_copy() && !is_local(part.key()) {
+                let highest = &mut self.cleaner.highest[partition_of(part.slot())];
+                *highest = (*highest).max(part.sequence());
+            }
             let fate = self.fate(&part, place, victim.is_oldest, hash_of);
             let hash = hash_of(part.key());
             let is_gone = fate == Fate::Expired || fate == Fate::Copied(PartKind::Tombstone);
@@ -1164,6 +1265,7 @@ impl<P: Blocks> Store<P> {
                         id: KeyId::new(part.slot(), hash, part.key()),
                         was: part.kind(),
                         kind,
+                        is_marked: matches!(copy, Moved::Superseded(_)),
                         from: place,
                         to,
                     });

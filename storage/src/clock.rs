@@ -65,6 +65,11 @@ impl Clock {
         self.seen_us = Some(now_us);
     }
 
+    /// Shows no less than `time_ms` from now on: a record of that time came from elsewhere.
+    pub(crate) fn carry(&mut self, time_ms: u64) {
+        self.time_us = self.time_us.max(time_ms.min(TIME_MS_MAX) * 1_000);
+    }
+
     /// Unix milliseconds, at most [`TIME_MS_MAX`].
     #[inline]
     #[must_use]

@@ -10,6 +10,7 @@
 //! keyspace that was dropped stays as a record, because it tells since when the shorter prefix is in
 //! force for its keys.
 
+use crate::local::{is_epochs, is_local};
 use crate::log::Place;
 use crate::planted::{Bug, is_planted};
 use crate::record::{PartKind, PartView, read_u32, read_u64};
@@ -56,6 +57,16 @@ impl Settings {
         !self.is_dropped && (self.versions > 0 || self.retention_ms > 0)
     }
 
+    /// Whether versions that `before` keeps may be let go, and none more are kept.
+    #[must_use]
+    pub fn gives_back(&self, before: &Settings) -> bool {
+        let is_less = !self.keeps_versions()
+            || (self.versions, self.retention_ms) != (before.versions, before.retention_ms);
+        before.keeps_versions()
+            && is_less
+            && !(self.keeps_versions() && self.keeps_more_than(before))
+    }
+
     /// Whether a version may be kept now that `before` let go.
     fn keeps_more_than(&self, before: &Settings) -> bool {
         let count = |settings: &Settings| match settings.versions {
@@ -90,7 +101,9 @@ impl Settings {
     #[must_use]
     pub fn read(value: &[u8]) -> Option<(Settings, Option<Since>)> {
         let bytes: &[u8; SETTINGS_BYTES] = value.try_into().ok()?;
-        let is_known = bytes[8] & !FLAG_DROPPED == 0
+        // Behind a revision there must be another one.
+        let is_known = read_u64(&bytes[0..8]) < u64::MAX
+            && bytes[8] & !FLAG_DROPPED == 0
             && bytes[11] == 0
             && bytes[14..16] == [0; 2]
             && bytes[56..] == [0; 8]
@@ -216,6 +229,33 @@ impl Keyspace {
     }
 }
 
+/// The record that is in force for a prefix in a partition, as a snapshot tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SettingsEntry<'a> {
+    /// The number of the keyspace.
+    pub number: u16,
+    /// The partition.
+    pub partition: u8,
+    /// The prefix.
+    pub prefix: &'a [u8],
+    /// What it is set to.
+    pub settings: Settings,
+    /// Since when versions are kept.
+    pub since: Since,
+    /// The version of the record.
+    pub version: Version,
+    /// Where it stands.
+    pub place: Place,
+}
+
+impl SettingsEntry<'_> {
+    /// The value that a record which tells all of this has.
+    #[must_use]
+    pub fn value(&self) -> [u8; SETTINGS_BYTES] {
+        self.settings.encode(self.since)
+    }
+}
+
 /// A record of settings took or left a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Replaced {
@@ -280,7 +320,8 @@ impl Keyspaces {
     #[inline]
     #[must_use]
     pub fn rule(&self, slot: u16, key: &[u8]) -> Option<Rule> {
-        if !self.keeps_versions() {
+        // What is the store's own has no past, whatever the prefix.
+        if !self.keeps_versions() || is_system(key) {
             return None;
         }
         self.rule_from(self.longest(key), partition_of(slot), key)
@@ -378,6 +419,17 @@ impl Keyspaces {
         keyspace.first_behind(partitions)
     }
 
+    /// Whether the newest settings of a prefix give back what is kept by those in force in a partition.
+    #[must_use]
+    pub fn gives_back(&self, prefix: &[u8], partition: usize) -> bool {
+        let Ok(at) = self.position(prefix) else {
+            return false;
+        };
+        let keyspace = &self.keyspaces[at];
+        let in_force = keyspace.partitions[partition].as_ref();
+        in_force.is_some_and(|in_force| keyspace.newest.gives_back(&in_force.settings))
+    }
+
     /// Every prefix with the settings that are in force in all of these partitions; while some of them
     /// are behind, those from before in one that is.
     pub fn logged(&self, partitions: &[usize]) -> impl Iterator<Item = (&[u8], &Settings)> {
@@ -469,6 +521,16 @@ impl Keyspaces {
         replaced
     }
 
+    /// Whether a record of settings is newer than the one in force in its partition.
+    pub(crate) fn is_news(&self, part: &PartView<'_>) -> bool {
+        let at = prefix_of(part.key()).and_then(|prefix| self.position(prefix).ok());
+        let in_force = at.and_then(|at| {
+            let partitions = &self.keyspaces[at].partitions;
+            partitions[partition_of(part.slot())].as_ref()
+        });
+        in_force.is_none_or(|it| it.version < Version::of(part))
+    }
+
     /// Whether the record at `place` is the one in force.
     pub(crate) fn is_at(&self, part: &PartView<'_>, place: Place) -> bool {
         let Some(at) = prefix_of(part.key()).and_then(|prefix| self.position(prefix).ok()) else {
@@ -516,7 +578,19 @@ impl Keyspaces {
         if self.keyspaces.len() >= KEYSPACES_MAX {
             return Err(KeyspaceError::TooMany);
         }
-        let number = u16::try_from(self.keyspaces.len()).expect("there is a limit");
+        // The least that is free: those of a snapshot may have gaps.
+        let is_taken = |number: &u16| self.keyspaces.iter().any(|k| k.number == *number);
+        let next = u16::try_from(self.keyspaces.len()).expect("there is a limit");
+        let mut numbers = std::iter::once(next).chain(0..);
+        let number = numbers
+            .find(|number| !is_taken(number))
+            .expect("there is a limit");
+        self.add(at, number, prefix);
+        Ok(at)
+    }
+
+    /// Adds a prefix that is not there, where it belongs.
+    fn add(&mut self, at: usize, number: u16, prefix: &[u8]) {
         let keyspace = Keyspace {
             number,
             prefix: prefix.into(),
@@ -538,7 +612,105 @@ impl Keyspaces {
             self.keyspaces[at].parent = parents.last().copied();
             parents.push(at);
         }
-        Ok(at)
+    }
+
+    /// Visits the records in force of so many partitions: by the numbers of keyspaces, then by partition, from
+    /// `from` on. Where to go on, or `None` at the end.
+    pub fn walk(
+        &self,
+        from: usize,
+        partitions: usize,
+        visit: &mut impl FnMut(SettingsEntry<'_>),
+    ) -> Option<usize> {
+        let end = self.keyspaces.iter().map(|k| usize::from(k.number) + 1);
+        let end = end.max().unwrap_or(0) * PARTITIONS;
+        let to = end.min(from + partitions);
+        let mut at = from;
+        while at < to {
+            let first = at % PARTITIONS;
+            let keyspace = self
+                .keyspaces
+                .iter()
+                .find(|keyspace| usize::from(keyspace.number) == at / PARTITIONS);
+            let count = (to - at).min(PARTITIONS - first);
+            for partition in first..first + count {
+                if let Some(keyspace) = keyspace
+                    && let Some(in_force) = &keyspace.partitions[partition]
+                {
+                    visit(SettingsEntry {
+                        number: keyspace.number,
+                        partition: u8::try_from(partition).expect("256 partitions"),
+                        prefix: &keyspace.prefix,
+                        settings: in_force.settings,
+                        since: in_force.since,
+                        version: in_force.version,
+                        place: in_force.place,
+                    });
+                }
+            }
+            at += count;
+        }
+        (to < end).then_some(to)
+    }
+
+    /// Takes in what a snapshot tells.
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub(crate) fn restore(&mut self, entry: &SettingsEntry<'_>) -> Result<(), &'static str> {
+        let at = match self.position(entry.prefix) {
+            Ok(at) => at,
+            Err(at) => {
+                let is_taken = |keyspace: &Keyspace| keyspace.number == entry.number;
+                if self.keyspaces.iter().any(is_taken) {
+                    return Err("two keyspaces have one number");
+                }
+                self.add(at, entry.number, entry.prefix);
+                at
+            }
+        };
+        let keyspace = &mut self.keyspaces[at];
+        let slot = &mut keyspace.partitions[usize::from(entry.partition)];
+        if keyspace.number != entry.number || slot.is_some() {
+            return Err("a keyspace is told twice");
+        }
+        *slot = Some(Box::new(InForce {
+            settings: entry.settings,
+            since: entry.since,
+            version: entry.version,
+            place: entry.place,
+        }));
+        if entry.settings.revision > keyspace.newest.revision {
+            keyspace.newest = entry.settings;
+        }
+        self.written += 1;
+        self.keeping += usize::from(entry.settings.keeps_versions());
+        self.marking += usize::from(entry.settings.layout > 0);
+        Ok(())
+    }
+
+    /// Whether a keyspace has this number.
+    pub(crate) fn has_number(&self, number: u16) -> bool {
+        self.keyspaces.iter().any(|k| k.number == number)
+    }
+
+    /// Where the records in force stand.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
+        let records = self.keyspaces.iter().flat_map(|k| k.partitions.iter());
+        records.flatten().map(|in_force| in_force.place)
+    }
+
+    /// Whether this record of settings, or a newer one in its place, was taken in.
+    pub(crate) fn knows(&self, part: &PartView<'_>) -> bool {
+        let at = prefix_of(part.key()).and_then(|prefix| self.position(prefix).ok());
+        at.and_then(|at| {
+            let partition = partition_of(part.slot());
+            self.keyspaces[at].partitions[partition].as_ref()
+        })
+        .is_some_and(|in_force| {
+            let version = in_force.version;
+            (version.epoch, version.sequence) >= (part.epoch(), part.sequence())
+        })
     }
 }
 
@@ -561,7 +733,8 @@ pub fn is_system(key: &[u8]) -> bool {
 /// Whether a part under a key of the store's own is one that this version writes.
 #[must_use]
 pub fn is_understood(part: &PartView<'_>) -> bool {
-    told_by(part).is_some()
+    let is_note = is_local(part.key()) || is_epochs(part.key());
+    told_by(part).is_some() || is_note && part.kind() == PartKind::Put
 }
 
 /// The prefix and its settings, if the part is a record of them.
@@ -582,7 +755,9 @@ pub fn keyspace_key(tag: u32, prefix: &[u8]) -> Vec<u8> {
     key
 }
 
-fn prefix_of(key: &[u8]) -> Option<&[u8]> {
+/// The prefix whose settings stand under this key, if it is such a key.
+#[must_use]
+pub fn prefix_of(key: &[u8]) -> Option<&[u8]> {
     let tagged = key.strip_prefix(KEYSPACE_KEY)?;
     let end = tagged.iter().position(|&byte| byte == b'}')?;
     Some(&tagged[end + 1..]).filter(|prefix| prefix.len() <= PREFIX_BYTES_MAX)
@@ -821,6 +996,12 @@ mod tests {
             assert_eq!(Settings::read(&wrong), None, "byte {at}");
         }
         assert_eq!(Settings::read(&bytes[..63]), None);
+        let last = Settings {
+            revision: u64::MAX,
+            ..all
+        };
+        let none_can_follow = last.encode(since);
+        assert_eq!(Settings::read(&none_can_follow), None, "no change could");
     }
 
     #[test]

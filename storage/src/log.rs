@@ -16,6 +16,7 @@
 //!
 //! What must hold: `durable <= written <= sealed <= appended`.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use crate::contents::{History, SEGMENTS_MAX, SealedSegment, SegmentEnd};
@@ -23,10 +24,11 @@ use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind, padded
 use crate::histogram::Histogram;
 use crate::index::{FILES_MAX, rounded_bytes};
 use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken};
+use crate::local::is_local;
 use crate::planted::{Bug, is_planted};
 use crate::record::{PARTS_MAX, PartKind, PartView, RecordSpec};
 use crate::segment::{Owner, SEGMENT_BYTES_MAX, SegmentHeader};
-use crate::store::{Version, partition_of};
+use crate::store::{PARTITIONS, Sequences, Version, partition_of};
 use crate::summary::{SUMMARY_BYTES_MAX, Summary};
 
 /// The ordinal of a record in its log, dense from 1; 0 is before the first.
@@ -148,6 +150,28 @@ pub struct DurableEnd {
     pub end_offset: u64,
 }
 
+/// A segment that can be read, as far as it is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DurableSegment {
+    /// The file.
+    pub file: FileId,
+    /// What its frames are checked by.
+    pub home: FrameHome,
+    /// Where the durable ones end.
+    pub end_offset: u64,
+    /// Nothing more comes behind that.
+    pub is_whole: bool,
+}
+
+/// A frame of records that was sealed: it goes to the disk now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealedFrame {
+    /// Its first record.
+    pub first: Lsn,
+    /// The parts of its records.
+    pub bytes: Vec<u8>,
+}
+
 /// The end of a frame up to which a log is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPosition {
@@ -187,6 +211,9 @@ pub enum Purpose {
     Grow,
     /// The store holds no more after it: a deletion, an edit, a value no longer than the one before.
     Keep,
+    /// The store keeps less after it, which gives cleaning something to do where all else counts: few
+    /// bytes, and as deep as cleaning itself.
+    Relieve,
     /// Cleaning moves what it found: every move leaves a segment nearer to its release.
     Clean,
 }
@@ -358,6 +385,8 @@ pub struct Log<P: Blocks> {
     time_ms: u64,
     closing: bool,
     poisoned: Option<Poisoned>,
+    /// Frames that were sealed since they were last taken, for who asked for them.
+    tapped: Option<VecDeque<SealedFrame>>,
     counters: LogCounters,
     /// Records of each frame that holds a commit.
     batches: Histogram,
@@ -423,6 +452,7 @@ impl<P: Blocks> Log<P> {
             time_ms: 0,
             closing: false,
             poisoned: None,
+            tapped: None,
             counters: LogCounters::default(),
             batches: Histogram::default(),
             flushes_us: Histogram::default(),
@@ -435,12 +465,16 @@ impl<P: Blocks> Log<P> {
         assert!(self.segment.is_none(), "before anything is appended");
         let own = &mut self.history;
         let mut is_told = other.epoch_max <= own.epoch_max && time_ms <= self.time_ms;
-        for (last, &found) in own.sequences.iter_mut().zip(other.sequences.iter()) {
-            is_told &= found <= *last;
-            *last = (*last).max(found);
+        for partition in 0..PARTITIONS {
+            is_told &= other.last(partition) <= own.last(partition);
+            own.raise(partition, other.last(partition));
         }
         own.epoch_max = own.epoch_max.max(other.epoch_max);
+        // Nothing tells when it vanishes, so what is only there counts as gone.
+        own.forget(&other.sequences);
+        own.forget(&other.forgotten);
         own.has_released = true;
+        own.is_linked |= other.is_linked;
         self.time_ms = self.time_ms.max(time_ms);
         self.owes_contents |= !is_told;
     }
@@ -477,7 +511,7 @@ impl<P: Blocks> Log<P> {
     fn is_kept_back(&self, purpose: Purpose) -> bool {
         let is_needed = self.spares.is_empty() && self.segment.is_some();
         match purpose {
-            Purpose::Clean => false,
+            Purpose::Clean | Purpose::Relieve => false,
             _ if is_planted(Bug::NoReserve) || !self.keeps_reserve => false,
             Purpose::Keep => is_needed,
             Purpose::Grow => is_needed || self.is_low(),
@@ -493,8 +527,8 @@ impl<P: Blocks> Log<P> {
         match purpose {
             _ if !self.spare_refused => Room::Wait,
             Purpose::Grow => Room::Full,
-            Purpose::Keep if comes => Room::Wait,
-            Purpose::Keep => {
+            Purpose::Keep | Purpose::Relieve if comes => Room::Wait,
+            Purpose::Keep | Purpose::Relieve => {
                 self.has_refused = true;
                 Room::Full
             }
@@ -527,23 +561,28 @@ impl<P: Blocks> Log<P> {
             self.interval_end_us = now_us + self.config.interval_us;
         }
         let before = open.body_bytes;
+        let version = Version {
+            epoch: record.epoch,
+            sequence: record.sequence,
+        };
+        let is_local = is_local(record.parts[0].key);
+        match is_local {
+            true => self.history.is_linked = true,
+            false => self.history.note(partition_of(record.slot), version),
+        }
         for (ordinal, place) in places.iter_mut().enumerate().take(record.parts.len()) {
             let bytes = record.encode_part(ordinal, &mut body[open.body_bytes..]);
             let offset = segment.end_offset + (FRAME_HEADER_BYTES + open.body_bytes) as u64;
             *place = Place::new(segment.file, offset, bytes);
             open.body_bytes += bytes;
             let tombstone = record.parts[ordinal].kind == PartKind::Tombstone;
-            let last = &mut self.history.sequences[partition_of(record.slot)];
-            *last = (*last).max(record.sequence);
-            segment.summary.note(
-                record.slot,
-                record.epoch,
-                record.sequence,
-                offset,
-                tombstone,
-            );
+            if !is_local {
+                let (epoch, sequence) = (version.epoch, version.sequence);
+                segment
+                    .summary
+                    .note(record.slot, epoch, sequence, offset, tombstone);
+            }
         }
-        self.history.epoch_max = self.history.epoch_max.max(record.epoch);
         open.record_count += 1;
         open.has_commits = true;
         self.appended.0 += 1;
@@ -592,9 +631,11 @@ impl<P: Blocks> Log<P> {
         let place = Place::new(segment.file, offset, bytes);
         let is_tombstone = kind == PartKind::Tombstone;
         let (slot, epoch, sequence) = (part.slot(), part.epoch(), part.sequence());
-        segment
-            .summary
-            .note(slot, epoch, sequence, place.offset, is_tombstone);
+        if !is_local(part.key()) {
+            segment
+                .summary
+                .note(slot, epoch, sequence, place.offset, is_tombstone);
+        }
         open.body_bytes += bytes;
         open.record_count += 1;
         self.appended.0 += 1;
@@ -818,6 +859,54 @@ impl<P: Blocks> Log<P> {
         &self.history.segments
     }
 
+    /// Keeps a copy of each frame of records that is sealed from now on, until [`Log::take_sealed`]. Whoever
+    /// asks for that must take them in every turn: nothing else bounds them.
+    pub fn tap(&mut self) {
+        self.tapped.get_or_insert_default();
+    }
+
+    /// The next frame that was sealed.
+    pub fn take_sealed(&mut self) -> Option<SealedFrame> {
+        self.tapped.as_mut()?.pop_front()
+    }
+
+    /// The segment with the first durable record behind `behind` that is still there, or one before it that
+    /// holds none; `None` if there is none. Only segments behind the one of the sequence `after` count.
+    #[must_use]
+    pub fn durable_segment_behind(&self, behind: Lsn, after: u64) -> Option<DurableSegment> {
+        if behind >= self.durable {
+            return None;
+        }
+        let (sequence, end_offset) = self.durable_end;
+        let segments = &self.history.segments;
+        let is_passed = |segment: &SealedSegment| {
+            segment.end.last_lsn <= behind || segment.end.sequence <= after
+        };
+        let at = segments.partition_point(is_passed);
+        let (file, home, sealed_end) = match (segments.get(at), &self.segment) {
+            (Some(segment), _) => (
+                segment.file,
+                self.home_of(segment),
+                Some(segment.end.end_offset),
+            ),
+            (None, Some(open)) if open.header.sequence > after => {
+                (open.file, open.header.home(), None)
+            }
+            (None, _) => return None,
+        };
+        let end_offset = match home.segment_sequence.cmp(&sequence) {
+            Ordering::Less => sealed_end?,
+            Ordering::Equal => end_offset,
+            Ordering::Greater => return None,
+        };
+        Some(DurableSegment {
+            file,
+            home,
+            end_offset,
+            is_whole: sealed_end == Some(end_offset),
+        })
+    }
+
     /// What the frames of a sealed segment are checked by.
     #[must_use]
     pub fn home_of(&self, segment: &SealedSegment) -> FrameHome {
@@ -964,7 +1053,8 @@ impl<P: Blocks> Log<P> {
     /// Nothing in this sealed segment counts any more: whatever of it was still needed is appended
     /// elsewhere. Its file may be removed as soon as [`Log::take_removable`] tells it, when the log
     /// itself tells durably that the segment is gone, and with that all that was appended before.
-    pub fn release(&mut self, sequence: u64) {
+    /// `highest` is how far the records of each partition in it went, copies left out.
+    pub fn release(&mut self, sequence: u64, highest: &Sequences) {
         let by_sequence = |segment: &SealedSegment| segment.end.sequence.cmp(&sequence);
         let found = self.history.segments.binary_search_by(by_sequence);
         let segment = self
@@ -972,6 +1062,7 @@ impl<P: Blocks> Log<P> {
             .segments
             .remove(found.expect("only a sealed segment is released, once"));
         self.history.has_released = true;
+        self.history.forget(highest);
         self.counters.released += 1;
         match is_planted(Bug::RemoveBeforeTold) {
             true => self.removable.push(segment.file),
@@ -1072,7 +1163,7 @@ impl<P: Blocks> Log<P> {
         };
         if !self.segment.as_ref().is_some_and(fits) {
             let needed = match purpose {
-                Purpose::Clean => 1,
+                Purpose::Clean | Purpose::Relieve => 1,
                 _ if self.segment.is_none() || !self.keeps_reserve => 1,
                 _ if is_planted(Bug::NoReserve) => 1,
                 Purpose::Keep | Purpose::Grow => SPARES_TO_ROTATE,
@@ -1080,7 +1171,8 @@ impl<P: Blocks> Log<P> {
             if self.spares.len() < needed {
                 return self.no_room(purpose);
             }
-            if self.has_most_segments() && purpose != Purpose::Clean && self.keeps_reserve {
+            let is_kept_back = matches!(purpose, Purpose::Keep | Purpose::Grow);
+            if self.has_most_segments() && is_kept_back && self.keeps_reserve {
                 return match self.relief_comes || self.is_releasing() {
                     true => Room::Wait,
                     false => Room::Full,
@@ -1233,6 +1325,14 @@ impl<P: Blocks> Log<P> {
             time_ms: self.time_ms,
         };
         let home = segment.header.home();
+        if let Some(tapped) = &mut self.tapped
+            && record_count > 0
+        {
+            tapped.push_back(SealedFrame {
+                first: header.first_lsn,
+                bytes: block.bytes()[FRAME_HEADER_BYTES..][..body_bytes].to_vec(),
+            });
+        }
         header.seal(home, block.bytes_mut());
         let (file, offset, len) = (segment.file, segment.end_offset, header.padded_bytes());
         segment.end_offset += len as u64;

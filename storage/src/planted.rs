@@ -180,6 +180,21 @@ bugs! {
     /// Entries of a snapshot that point into released segments are kept.
     KeepReleased = "keep-released",
 
+    // Planted with the snapshots of keyspaces and kept versions.
+
+    /// A snapshot is finished before what its walk over the versions has seen is durable.
+    VersionsBehindEnd = "versions-behind-end",
+    /// A snapshot leaves out versions whose time has ended, and does not tell the time by then.
+    SnapshotUntimed = "snapshot-untimed",
+    /// Behind a snapshot nobody looks for versions in the log.
+    SkipTailVersions = "skip-tail-versions",
+    /// What stood in the place of the first version that is kept, before the snapshot, is not looked for.
+    SkipFirstVersion = "skip-first-version",
+    /// Versions of a snapshot that point into released segments are kept.
+    KeepReleasedVersions = "keep-released-versions",
+    /// Behind a snapshot a version stays under the keyspace that it was written under.
+    KeepOldKeyspace = "keep-old-keyspace",
+
     // Planted with cleaning.
 
     /// The frame that tells a release may be durable before what the release relies on.
@@ -256,6 +271,8 @@ bugs! {
     TakenOverUnderRead = "taken-over-under-read",
     // Planted with kept versions.
 
+    /// A version seems to have followed one that was deleted while no versions were kept.
+    BridgeGap = "bridge-gap",
     /// A start forgets the versions that are kept.
     ForgetVersions = "forget-versions",
     /// Of what is kept in inherited logs a start knows nothing.

@@ -444,6 +444,12 @@ impl<'a> PartView<'a> {
         len
     }
 
+    /// Whether cleaning appended it, as a copy of one that stood elsewhere.
+    #[must_use]
+    pub fn is_copy(&self) -> bool {
+        self.bytes[9] & FLAG_CLEANED != 0
+    }
+
     /// Whether another key of the same hash may have been in the index when the part was appended.
     #[must_use]
     pub fn is_crowded(&self) -> bool {
@@ -474,11 +480,6 @@ impl<'a> PartView<'a> {
             items = rest.get(padded(len)..).unwrap_or_default();
         }
         None
-    }
-
-    fn extension(&self) -> &'a [u8] {
-        let expires = self.bytes[9] & FLAG_EXPIRY != 0;
-        &self.bytes[part_bytes(self.key_len, self.value_len, expires, 0)..]
     }
 
     /// Position of the part in its record.
@@ -543,6 +544,13 @@ impl<'a> PartView<'a> {
     pub fn value(&self) -> &'a [u8] {
         let start = PART_HEADER_BYTES + padded(self.key_len);
         &self.bytes[start..start + self.value_len]
+    }
+
+    /// The extension area, or nothing.
+    #[must_use]
+    pub fn extension(&self) -> &'a [u8] {
+        let expires = self.bytes[9] & FLAG_EXPIRY != 0;
+        &self.bytes[part_bytes(self.key_len, self.value_len, expires, 0)..]
     }
 
     /// Unix milliseconds from which on the key is gone.

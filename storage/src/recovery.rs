@@ -17,13 +17,14 @@ use crate::contents::{Contents, History, SealedSegment, SegmentEnd};
 use crate::frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, FrameHome, FrameKind};
 use crate::io::{BLOCK_BYTES, FileId, SegmentSource};
 use crate::layout::Layout;
+use crate::local::is_local;
 use crate::log::{LogPosition, LogStart, Lsn, Place};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PartError, PartKind, PartView};
 use crate::segment::{FirstBlock, Owner, SegmentHeader};
 use crate::snapshot::{SnapshotFooter, SnapshotHeader};
 use crate::spare::{SpareHeader, holds_frame_of};
-use crate::store::{LOOK_AHEAD, partition_of};
+use crate::store::{LOOK_AHEAD, Version, partition_of};
 use crate::summary::Summary;
 
 pub use row::{Row, Rows, Verdict};
@@ -781,6 +782,7 @@ fn replay_behind(
     if let Some((header, footer)) = snapshot {
         found.history.sequences.clone_from(&header.sequences);
         found.history.epoch_max = header.epoch_max;
+        found.history.forgotten.clone_from(&header.sequences);
         found.history.has_released = header.has_released;
         found.time_ms = footer.time_ms;
     }
@@ -1207,12 +1209,7 @@ impl<S: SegmentSource> Replay<'_, S> {
                     return wrong(&self.found, "the list of segments cannot be read");
                 };
                 self.has_contents = true;
-                let history = &mut self.found.history;
-                history.has_released = true;
-                history.epoch_max = history.epoch_max.max(contents.epoch_max);
-                for (last, told) in history.sequences.iter_mut().zip(contents.sequences.iter()) {
-                    *last = (*last).max(*told);
-                }
+                self.found.history.take_told(&contents);
             }
             FrameKind::Mark | FrameKind::Summary | FrameKind::Contents => {
                 return wrong(&self.found, "a frame without records counts some");
@@ -1227,11 +1224,17 @@ impl<S: SegmentSource> Replay<'_, S> {
                 let bytes = part.bytes().len();
                 let place = Place::new(segment.file, offset, bytes);
                 let history = &mut self.found.history;
-                let last = &mut history.sequences[partition_of(part.slot())];
-                *last = (*last).max(part.sequence());
-                history.epoch_max = history.epoch_max.max(part.epoch());
+                let is_local = is_local(part.key());
+                match is_local {
+                    true => history.is_linked = true,
+                    // Behind local records a copy may be of a version from before them.
+                    false if history.is_linked && part.is_copy() => {
+                        history.epoch_max = history.epoch_max.max(part.epoch());
+                    }
+                    false => history.note(partition_of(part.slot()), Version::of(&part)),
+                }
                 let is_tombstone = part.kind() == PartKind::Tombstone;
-                if let Some(summary) = summary {
+                if let Some(summary) = summary.as_mut().filter(|_| !is_local) {
                     let (epoch, sequence) = (part.epoch(), part.sequence());
                     summary.note(part.slot(), epoch, sequence, place.offset, is_tombstone);
                 }

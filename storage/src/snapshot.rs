@@ -1,5 +1,5 @@
-//! Snapshots of the index: where the newest part of each key stands, so that a start reads them and
-//! the end of the log instead of all of it.
+//! Snapshots of the index: where the newest part of each key stands, the kept versions of keys and the
+//! settings of keyspaces, so that a start reads them and the end of the log instead of all of it.
 //!
 //! A snapshot is taken beside the traffic. It *begins* at a position up to which the log is durable;
 //! then the index is walked in small steps, and an entry that points behind that position is left
@@ -7,6 +7,12 @@
 //! that was not changed between the begin and the moment when the walk came to it. A key whose
 //! change the walk has seen is not in the snapshot, so the change itself must not get lost: a
 //! snapshot is *finished* only when everything that was appended by the end of the walk is durable.
+//!
+//! The kept versions are walked like the index, and then the settings. A version that is not there any more
+//! when the walk comes to it is not kept by then, nor ever again: the footer tells a time that is not before
+//! that, and what was superseded or set meanwhile is in the log behind the begin. The settings are told as the
+//! walk finds them, also if their record stands behind the begin: later ones are as good, and a start needs
+//! to know of each superseded part there whether it is kept.
 //!
 //! A snapshot is only ever an accelerator. One that is not whole, of another node, log or key hash,
 //! or that does not fit the segments that are there, is not used; the log alone gives the same.
@@ -20,18 +26,20 @@ use crc32fast::Hasher;
 use crate::budget::Budget;
 use crate::index::{Cursor, FILES_MAX, PackedPlace};
 use crate::io::{BLOCK_BYTES, Blocks, FileId};
+use crate::keyspace::{KEYSPACES_MAX, PREFIX_BYTES_MAX, SETTINGS_BYTES, Settings, SettingsEntry};
 use crate::log::{LogPosition, Lsn, Place};
 use crate::planted::{Bug, is_planted};
-use crate::record::{read_u32, read_u64};
+use crate::record::{SEQUENCE_MAX, read_u32, read_u64};
 use crate::recovery::Segment;
 use crate::segment::Owner;
-use crate::store::{Memory, PARTITIONS, SLOTS, Sequences, Store};
+use crate::store::{Memory, PARTITIONS, SLOTS, Sequences, Store, Version};
+use crate::versions::{CHECK_MAX, VersionEntry};
 
 /// The first bytes of a snapshot.
 pub const SNAPSHOT_MAGIC: [u8; 8] = *b"PSTKSNP1";
 /// The version of the snapshot format.
-pub const SNAPSHOT_VERSION: u32 = 1;
-/// Entries of a chunk, at most.
+pub const SNAPSHOT_VERSION: u32 = 2;
+/// Entries of the index in a chunk, at most.
 pub const CHUNK_ENTRIES_MAX: usize = 1 << 14;
 /// Segments that a snapshot may point into, at most.
 pub const COVERED_SEGMENTS_MAX: usize = 1 << 16;
@@ -46,13 +54,49 @@ const SEQUENCES_AT: usize = 112;
 const SEGMENTS_AT: usize = SEQUENCES_AT + 8 * PARTITIONS;
 const SEGMENT_BYTES: usize = 32;
 const CHUNK_HEAD_BYTES: usize = 20;
+/// Bytes of the entries of a chunk, at most.
+const CHUNK_BYTES_MAX: usize = CHUNK_ENTRIES_MAX * ENTRY_BYTES;
 const ENTRY_BYTES: usize = 14;
-/// The section of the newest parts; no other is known here.
-const SECTION_NEWEST: u32 = 1;
-const SECTIONS: u32 = 1;
+const VERSION_BYTES: usize = 56;
+const SETTINGS_AT: usize = 24;
+const PREFIX_AT: usize = SETTINGS_AT + SETTINGS_BYTES;
+const SETTINGS_ENTRY_BYTES: usize = PREFIX_AT + PREFIX_BYTES_MAX;
+const SECTIONS: u32 = 3;
 const FOOTER_BYTES: usize = 40;
 const FLAG_UNPROVEN: u8 = 1;
 const FLAG_RELEASED: u8 = 2;
+const VERSION_FLAG_DELETION: u8 = 1;
+const VERSION_FLAG_MARKED: u8 = 2;
+const VERSION_FLAGS: u8 = VERSION_FLAG_DELETION | VERSION_FLAG_MARKED;
+
+/// What the entries of a chunk are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Section {
+    Newest = 1,
+    Versions = 2,
+    Settings = 3,
+}
+
+impl Section {
+    fn read(number: u32) -> Option<Self> {
+        [Section::Newest, Section::Versions, Section::Settings]
+            .into_iter()
+            .find(|&section| section as u32 == number)
+    }
+
+    const fn entry_bytes(self) -> usize {
+        match self {
+            Section::Newest => ENTRY_BYTES,
+            Section::Versions => VERSION_BYTES,
+            Section::Settings => SETTINGS_ENTRY_BYTES,
+        }
+    }
+
+    /// What the entries of a chunk take, at most.
+    const fn chunk_bytes_max(self) -> usize {
+        CHUNK_BYTES_MAX - CHUNK_BYTES_MAX % self.entry_bytes()
+    }
+}
 
 /// Which snapshot: of which log, and which of that log's. The newest has the highest number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -148,6 +192,17 @@ pub struct SnapshotEntry {
     pub part: PackedPlace,
 }
 
+/// An entry of one of the sections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotItem<'a> {
+    /// Of the index.
+    Newest(SnapshotEntry),
+    /// A version that is known.
+    Version(VersionEntry),
+    /// The settings of a keyspace in a partition.
+    Settings(SettingsEntry<'a>),
+}
+
 /// Why a snapshot is not used.
 #[derive(Debug)]
 pub enum SnapshotError {
@@ -174,7 +229,7 @@ impl fmt::Display for SnapshotError {
             SnapshotError::Read(error) => write!(f, "cannot be read: {error}"),
             SnapshotError::Version(version) => write!(f, "is of format version {version}"),
             SnapshotError::Sections(sections) => {
-                write!(f, "has {sections} sections, of which {SECTIONS} is known")
+                write!(f, "has {sections} sections, of which {SECTIONS} are known")
             }
             SnapshotError::Damaged { offset, cause } => {
                 write!(f, "is damaged at offset {offset}: {cause}")
@@ -336,6 +391,113 @@ impl SnapshotEntry {
     }
 }
 
+fn encode_version(entry: &VersionEntry, into: &mut Vec<u8>) {
+    let flags = u8::from(entry.is_deletion) * VERSION_FLAG_DELETION
+        + u8::from(entry.is_marked) * VERSION_FLAG_MARKED;
+    let part = PackedPlace::new(entry.place, entry.version.sequence);
+    into.extend_from_slice(&entry.slot.to_le_bytes());
+    into.extend_from_slice(&entry.hash.to_le_bytes());
+    into.extend_from_slice(&entry.check.to_le_bytes()[..3]);
+    into.push(flags);
+    into.extend_from_slice(&entry.keyspace.to_le_bytes());
+    into.extend_from_slice(&entry.version.epoch.to_le_bytes());
+    into.extend_from_slice(&entry.version.sequence.to_le_bytes());
+    into.extend_from_slice(&part.bits().to_le_bytes());
+    into.extend_from_slice(&entry.time_ms.to_le_bytes()[..6]);
+    into.extend_from_slice(&entry.expiry_ms.to_le_bytes()[..6]);
+    let successor = entry.successor.unwrap_or_default();
+    into.extend_from_slice(&successor.epoch.to_le_bytes());
+    into.extend_from_slice(&successor.sequence.to_le_bytes());
+}
+
+fn decode_version(bytes: &[u8; VERSION_BYTES]) -> Result<VersionEntry, &'static str> {
+    let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    let six = |at: usize| {
+        let high = u64::from(short(at + 4));
+        high << 32 | u64::from(read_u32(&bytes[at..at + 4]))
+    };
+    let slot = short(0);
+    let keyspace = short(10);
+    let flags = bytes[9];
+    let sequence = read_u64(&bytes[16..24]);
+    let part = PackedPlace::read(read_u64(&bytes[24..32]));
+    let place = part
+        .filter(|part| part.is_sequence(sequence))
+        .and_then(PackedPlace::place);
+    let successor = Version {
+        epoch: read_u32(&bytes[44..48]),
+        sequence: read_u64(&bytes[48..56]),
+    };
+    let is_followed = sequence < successor.sequence && successor.sequence <= SEQUENCE_MAX;
+    let is_possible = slot < SLOTS
+        && (is_followed || successor == Version::default())
+        && usize::from(keyspace) < KEYSPACES_MAX
+        && flags & !VERSION_FLAGS == 0
+        && (1..=SEQUENCE_MAX).contains(&sequence);
+    match place {
+        Some(place) if is_possible => Ok(VersionEntry {
+            slot,
+            hash: read_u32(&bytes[2..6]),
+            check: read_u32(&bytes[6..10]) & CHECK_MAX,
+            keyspace,
+            version: Version {
+                epoch: read_u32(&bytes[12..16]),
+                sequence,
+            },
+            is_deletion: flags & VERSION_FLAG_DELETION != 0,
+            is_marked: flags & VERSION_FLAG_MARKED != 0,
+            successor: (successor != Version::default()).then_some(successor),
+            time_ms: six(32),
+            expiry_ms: six(38),
+            place,
+        }),
+        _ => Err("a version cannot be one of a key"),
+    }
+}
+
+fn encode_settings(entry: &SettingsEntry<'_>, into: &mut Vec<u8>) {
+    let part = PackedPlace::new(entry.place, entry.version.sequence);
+    let prefix_bytes = u8::try_from(entry.prefix.len()).expect("a prefix has at most 64 bytes");
+    into.extend_from_slice(&entry.number.to_le_bytes());
+    into.extend_from_slice(&[entry.partition, prefix_bytes]);
+    into.extend_from_slice(&entry.version.epoch.to_le_bytes());
+    into.extend_from_slice(&entry.version.sequence.to_le_bytes());
+    into.extend_from_slice(&part.bits().to_le_bytes());
+    into.extend_from_slice(&entry.value());
+    into.extend_from_slice(entry.prefix);
+    into.resize(into.len() + PREFIX_BYTES_MAX - entry.prefix.len(), 0);
+}
+
+fn decode_settings(bytes: &[u8; SETTINGS_ENTRY_BYTES]) -> Result<SettingsEntry<'_>, &'static str> {
+    let impossible = "settings cannot be those of a keyspace";
+    let number = u16::from_le_bytes([bytes[0], bytes[1]]);
+    let sequence = read_u64(&bytes[8..16]);
+    let part = PackedPlace::read(read_u64(&bytes[16..24]));
+    let place = part
+        .filter(|part| part.is_sequence(sequence))
+        .and_then(PackedPlace::place);
+    let value = Settings::read(&bytes[SETTINGS_AT..PREFIX_AT]);
+    let (prefix, padding) = bytes[PREFIX_AT..]
+        .split_at_checked(usize::from(bytes[3]))
+        .ok_or(impossible)?;
+    let is_possible = usize::from(number) < KEYSPACES_MAX && padding.iter().all(|&byte| byte == 0);
+    match (place, value) {
+        (Some(place), Some((settings, Some(since)))) if is_possible => Ok(SettingsEntry {
+            number,
+            partition: bytes[2],
+            prefix,
+            settings,
+            since,
+            version: Version {
+                epoch: read_u32(&bytes[4..8]),
+                sequence,
+            },
+            place,
+        }),
+        _ => Err(impossible),
+    }
+}
+
 /// A snapshot that is being taken: the bytes of its file, piece by piece, in order.
 #[derive(Debug)]
 pub struct SnapshotWriter {
@@ -344,8 +506,9 @@ pub struct SnapshotWriter {
     header_crc: u32,
     /// By file number: whether all of the file is covered. Without the segment of the position.
     covered: Vec<bool>,
-    /// Entries that are in no chunk yet.
+    /// Entries of one section that are in no chunk yet.
     pending: Vec<u8>,
+    section: Section,
     footer: SnapshotFooter,
     chunk_crcs: Hasher,
 }
@@ -367,6 +530,7 @@ impl SnapshotWriter {
             header_crc: read_u32(&bytes[bytes.len() - 4..]),
             covered,
             pending: Vec::new(),
+            section: Section::Newest,
             footer: SnapshotFooter {
                 chunks: 0,
                 entries: 0,
@@ -402,32 +566,59 @@ impl SnapshotWriter {
         is_whole || (place.file == self.position.file && place.offset < self.position.offset)
     }
 
-    /// Takes an entry, if it is covered.
+    /// Takes an entry, if it is covered. All entries of the index come first.
     #[inline]
     pub fn take(&mut self, entry: &SnapshotEntry) {
         if self.covers(entry.place()) {
             entry.encode(&mut self.pending);
-            self.footer.entries += 1;
+            self.takes(Section::Newest);
         }
+    }
+
+    /// Takes a version, if it is covered, when no entry of the index waits for a chunk.
+    pub fn take_version(&mut self, entry: &VersionEntry) {
+        if self.covers(entry.place) {
+            encode_version(entry, &mut self.pending);
+            self.takes(Section::Versions);
+        }
+    }
+
+    /// Takes settings, wherever their record stands, when no version waits for a chunk.
+    pub fn take_settings(&mut self, entry: &SettingsEntry<'_>) {
+        encode_settings(entry, &mut self.pending);
+        self.takes(Section::Settings);
+    }
+
+    /// An entry was added to those that wait for a chunk.
+    fn takes(&mut self, section: Section) {
+        if self.section != section {
+            assert!(
+                self.section < section && self.pending.len() == section.entry_bytes(),
+                "the section before is written"
+            );
+            self.section = section;
+        }
+        self.footer.entries += 1;
     }
 
     /// Whether [`SnapshotWriter::next_chunk`] should be written before more entries are taken.
     #[must_use]
     pub fn is_chunk_full(&self) -> bool {
-        self.pending.len() >= CHUNK_ENTRIES_MAX * ENTRY_BYTES
+        self.pending.len() >= self.section.chunk_bytes_max()
     }
 
     /// The next bytes: a chunk of entries that were taken; nothing if there are none.
     pub fn next_chunk(&mut self) -> Option<Vec<u8>> {
-        let bytes = self.pending.len().min(CHUNK_ENTRIES_MAX * ENTRY_BYTES);
+        let bytes = self.pending.len().min(self.section.chunk_bytes_max());
         if bytes == 0 {
             return None;
         }
-        let count = u32::try_from(bytes / ENTRY_BYTES).expect("a chunk is bounded");
+        let count = bytes / self.section.entry_bytes();
+        let count = u32::try_from(count).expect("a chunk is bounded");
         let mut chunk = Vec::with_capacity(CHUNK_HEAD_BYTES + bytes);
         chunk.extend_from_slice(&CHUNK_MAGIC);
         chunk.extend_from_slice(&self.footer.chunks.to_le_bytes());
-        chunk.extend_from_slice(&SECTION_NEWEST.to_le_bytes());
+        chunk.extend_from_slice(&(self.section as u32).to_le_bytes());
         chunk.extend_from_slice(&count.to_le_bytes());
         chunk.extend_from_slice(&[0; 4]);
         chunk.extend(self.pending.drain(..bytes));
@@ -499,7 +690,7 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> SnapshotReader<R> {
             return Err(SnapshotError::Version(version));
         }
         let sections = read_u32(&head[108..112]);
-        if sections > SECTIONS {
+        if sections != SECTIONS {
             return Err(SnapshotError::Sections(sections));
         }
         let count = read_u32(&head[104..108]) as usize;
@@ -569,7 +760,7 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> SnapshotReader<R> {
     /// [`SnapshotError`]; whatever `visit` objects to, with the offset of the chunk.
     pub fn entries(
         self,
-        visit: impl FnMut(&SnapshotEntry) -> Result<(), &'static str>,
+        visit: impl FnMut(&SnapshotItem<'_>) -> Result<(), &'static str>,
     ) -> Result<SnapshotFooter, SnapshotError> {
         let told = self.footer;
         match self.chunks(visit) {
@@ -580,13 +771,13 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> SnapshotReader<R> {
 
     fn chunks(
         mut self,
-        mut visit: impl FnMut(&SnapshotEntry) -> Result<(), &'static str>,
+        mut visit: impl FnMut(&SnapshotItem<'_>) -> Result<(), &'static str>,
     ) -> Result<SnapshotFooter, SnapshotError> {
         let end = self.file_bytes - FOOTER_BYTES as u64;
-        let mut buffer = vec![0; CHUNK_HEAD_BYTES + CHUNK_ENTRIES_MAX * ENTRY_BYTES];
+        let mut buffer = vec![0; CHUNK_HEAD_BYTES + CHUNK_BYTES_MAX];
         let mut chunk_crcs = Hasher::new();
         let (mut chunks, mut entries) = (0, 0);
-        let mut last = Cursor::default();
+        let mut order = Order::default();
         let mut offset = self.header_bytes;
         while offset < end {
             let damaged = |cause| Err(SnapshotError::Damaged { offset, cause });
@@ -599,15 +790,21 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> SnapshotReader<R> {
             if wanted < CHUNK_HEAD_BYTES
                 || read[0..4] != CHUNK_MAGIC
                 || read_u32(&read[4..8]) != chunks
-                || read_u32(&read[8..12]) != SECTION_NEWEST
             {
                 return damaged("no chunk stands there");
             }
+            let Some(section) = Section::read(read_u32(&read[8..12])) else {
+                return damaged("a chunk is of no section");
+            };
             let count = read_u32(&read[12..16]) as usize;
             let bytes = match count {
-                1..=CHUNK_ENTRIES_MAX => CHUNK_HEAD_BYTES + count * ENTRY_BYTES,
+                1..=CHUNK_ENTRIES_MAX => count * section.entry_bytes(),
                 _ => return damaged("a chunk has an impossible length"),
             };
+            if bytes > CHUNK_BYTES_MAX {
+                return damaged("a chunk has an impossible length");
+            }
+            let bytes = CHUNK_HEAD_BYTES + bytes;
             let Some(chunk) = read.get(..bytes) else {
                 return damaged("it ends within a chunk");
             };
@@ -616,19 +813,35 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> SnapshotReader<R> {
                 return damaged("a chunk does not check");
             }
             chunk_crcs.update(&crc.to_le_bytes());
-            let (encoded, _) = chunk[CHUNK_HEAD_BYTES..].as_chunks::<ENTRY_BYTES>();
-            for encoded in encoded {
-                let entry = SnapshotEntry::decode(encoded);
-                let visited = entry.and_then(|entry| {
-                    if entry.key < last {
-                        return Err("its entries are not in order");
-                    }
-                    last = entry.key;
-                    visit(&entry)
-                });
-                if let Err(cause) = visited {
-                    return damaged(cause);
+            let encoded = &chunk[CHUNK_HEAD_BYTES..];
+            let visited = match section {
+                Section::Newest => {
+                    let (encoded, _) = encoded.as_chunks();
+                    encoded.iter().try_for_each(|encoded| {
+                        let entry = SnapshotEntry::decode(encoded)?;
+                        order.newest(&entry)?;
+                        visit(&SnapshotItem::Newest(entry))
+                    })
                 }
+                Section::Versions => {
+                    let (encoded, _) = encoded.as_chunks();
+                    encoded.iter().try_for_each(|encoded| {
+                        let entry = decode_version(encoded)?;
+                        order.version(&entry)?;
+                        visit(&SnapshotItem::Version(entry))
+                    })
+                }
+                Section::Settings => {
+                    let (encoded, _) = encoded.as_chunks();
+                    encoded.iter().try_for_each(|encoded| {
+                        let entry = decode_settings(encoded)?;
+                        order.settings(&entry)?;
+                        visit(&SnapshotItem::Settings(entry))
+                    })
+                }
+            };
+            if let Err(cause) = visited {
+                return damaged(cause);
             }
             chunks += 1;
             entries += count as u64;
@@ -646,6 +859,44 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> SnapshotReader<R> {
     }
 }
 
+/// How far the entries of a snapshot have come: sections follow each other, and each ascends.
+#[derive(Debug, Default)]
+struct Order {
+    newest: Cursor,
+    version: Option<(u16, u32, u32, u64)>,
+    settings: Option<(u16, u8)>,
+}
+
+impl Order {
+    const BROKEN: &str = "its entries are not in order";
+
+    fn newest(&mut self, entry: &SnapshotEntry) -> Result<(), &'static str> {
+        if entry.key < self.newest || self.version.is_some() || self.settings.is_some() {
+            return Err(Self::BROKEN);
+        }
+        self.newest = entry.key;
+        Ok(())
+    }
+
+    fn version(&mut self, entry: &VersionEntry) -> Result<(), &'static str> {
+        let at = Some(entry.order());
+        if at <= self.version || self.settings.is_some() {
+            return Err(Self::BROKEN);
+        }
+        self.version = at;
+        Ok(())
+    }
+
+    fn settings(&mut self, entry: &SettingsEntry<'_>) -> Result<(), &'static str> {
+        let at = Some((entry.number, entry.partition));
+        if at <= self.settings {
+            return Err(Self::BROKEN);
+        }
+        self.settings = at;
+        Ok(())
+    }
+}
+
 /// Whether all of `into` could be read.
 fn fill(
     read_at: &mut impl FnMut(u64, &mut [u8]) -> io::Result<usize>,
@@ -658,7 +909,7 @@ fn fill(
 }
 
 /// Which files of a log a snapshot's entries may point into, and which of them are gone by now.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Coverage {
     by_file: Vec<Covered>,
 }
@@ -741,16 +992,25 @@ impl Coverage {
         matches!(state, Some(Covered::Present(_)))
     }
 
-    /// Whether an entry may be used: not if its segment was released.
+    /// Whether a part stands before the position in a segment that is there.
+    pub(crate) fn is_covered(&self, place: Place) -> bool {
+        match self.by_file.get(place.file.0 as usize) {
+            Some(Covered::Present(end)) => place.offset < *end,
+            _ => false,
+        }
+    }
+
+    /// Whether an entry of the index or a version that stands at `place` may be used: not if its segment
+    /// was released.
     ///
     /// # Errors
     /// What is wrong with it, if it points where nothing can be.
-    pub fn admits(&self, entry: &SnapshotEntry) -> Result<bool, &'static str> {
+    pub fn admits(&self, place: Place) -> Result<bool, &'static str> {
         let Place {
             file,
             offset,
             bytes,
-        } = entry.place();
+        } = place;
         // Rounded up by less than a sixteenth.
         let bytes = u64::from(bytes - bytes / 16);
         match self.by_file.get(file.0 as usize) {
@@ -770,12 +1030,23 @@ impl Coverage {
 #[derive(Debug)]
 pub struct Taking {
     writer: SnapshotWriter,
-    /// Where the walk goes on; none at its end.
-    walk: Option<Cursor>,
+    walk: Walk,
+    /// The section before is still to be written.
+    must_write: bool,
     /// What was appended when the walk was at its end.
     to: Lsn,
     /// The newest time that the log carried then.
     time_ms: u64,
+}
+
+/// Where the walk goes on. The versions come before the settings, so that the settings tell of every keyspace
+/// that a version names.
+#[derive(Clone, Copy, Debug)]
+enum Walk {
+    Newest(Cursor),
+    Versions(u128),
+    Settings(usize),
+    Ended,
 }
 
 /// What a step of taking a snapshot came to.
@@ -805,7 +1076,7 @@ impl Taking {
     /// What must be durable before the next step can end it; nothing while there is more to walk.
     #[must_use]
     pub fn waits_for(&self) -> Option<Lsn> {
-        self.walk.is_none().then_some(self.to)
+        matches!(self.walk, Walk::Ended).then_some(self.to)
     }
 }
 
@@ -816,6 +1087,10 @@ impl<P: Blocks> Store<P> {
     pub fn begin_snapshot(&mut self, number: u64, hash_check: u64) -> Option<(Taking, Vec<u8>)> {
         self.apply_moves();
         let position = self.log().position()?;
+        // It would tell neither local records nor the epochs of partitions.
+        if self.log().history().is_linked {
+            return None;
+        }
         if self.covered() < position.lsn {
             return None;
         }
@@ -863,7 +1138,8 @@ impl<P: Blocks> Store<P> {
         let (writer, bytes) = SnapshotWriter::new(&header);
         let taking = Taking {
             writer,
-            walk: Some(Cursor::default()),
+            walk: Walk::Newest(Cursor::default()),
+            must_write: false,
             to: Lsn(0),
             time_ms: 0,
         };
@@ -876,25 +1152,61 @@ impl<P: Blocks> Store<P> {
         let Taking {
             writer,
             walk,
+            must_write,
             to,
             time_ms,
         } = taking;
-        if (walk.is_none() || writer.is_chunk_full())
-            && let Some(chunk) = writer.next_chunk()
-        {
-            return Taken::Chunk(chunk);
-        }
-        let Some(from) = *walk else {
-            let durable = self.log().durable();
-            if durable < *to && !is_planted(Bug::FinishUndurable) {
-                return Taken::Nothing;
+        if *must_write || writer.is_chunk_full() {
+            if let Some(chunk) = writer.next_chunk() {
+                return Taken::Chunk(chunk);
             }
-            return Taken::Last(writer.finish((*to).min(durable), *time_ms));
+            *must_write = false;
+        }
+        let next = match *walk {
+            Walk::Newest(from) => {
+                let next = self.newest_parts(from, entries, &mut |entry| writer.take(&entry));
+                next.map(Walk::Newest)
+            }
+            Walk::Versions(from) => {
+                let mut take = |entry: VersionEntry| writer.take_version(&entry);
+                let next = self.versions.walk(from, entries, &mut take);
+                next.map(Walk::Versions)
+            }
+            Walk::Settings(from) => {
+                let mut take = |entry: SettingsEntry<'_>| writer.take_settings(&entry);
+                let next = self.keyspaces.walk(from, entries, &mut take);
+                next.map(Walk::Settings)
+            }
+            Walk::Ended => {
+                let durable = self.log().durable();
+                if durable < *to && !is_planted(Bug::FinishUndurable) {
+                    return Taken::Nothing;
+                }
+                return Taken::Last(writer.finish((*to).min(durable), *time_ms));
+            }
         };
-        *walk = self.newest_parts(from, entries, &mut |entry| writer.take(&entry));
-        if walk.is_none() {
+        if let Some(next) = next {
+            *walk = next;
+            return Taken::Nothing;
+        }
+        *must_write = true;
+        if is_planted(Bug::VersionsBehindEnd) && matches!(walk, Walk::Newest(_)) {
             *to = self.log().appended();
-            *time_ms = self.carried_ms();
+        }
+        *walk = match *walk {
+            Walk::Newest(_) => Walk::Versions(0),
+            Walk::Versions(_) => Walk::Settings(0),
+            Walk::Settings(_) | Walk::Ended => Walk::Ended,
+        };
+        if matches!(walk, Walk::Ended) {
+            if !is_planted(Bug::VersionsBehindEnd) {
+                *to = self.log().appended();
+            }
+            // Versions may be gone whose time had ended, and the log need not tell that time.
+            *time_ms = match self.keyspaces.keeps_versions() && !is_planted(Bug::SnapshotUntimed) {
+                true => self.time_ms().max(self.carried_ms()),
+                false => self.carried_ms(),
+            };
         }
         Taken::Nothing
     }
@@ -912,8 +1224,19 @@ pub fn load<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
 ) -> Result<Memory, SnapshotError> {
     let mut memory = Memory::behind_snapshot(budget, reader.header(), reader.footer(), coverage);
     let mut slot: Vec<SnapshotEntry> = Vec::new();
-    reader.entries(|entry| {
-        if !coverage.admits(entry)? {
+    let mut named = vec![false; KEYSPACES_MAX];
+    reader.entries(|item| {
+        let entry = match item {
+            SnapshotItem::Newest(entry) => entry,
+            SnapshotItem::Version(version) => {
+                let is_gone = !coverage.admits(version.place)?;
+                named[usize::from(version.keyspace)] = true;
+                memory.take_in_version(version, is_gone && !is_planted(Bug::KeepReleasedVersions));
+                return Ok(());
+            }
+            SnapshotItem::Settings(settings) => return memory.take_in_settings(settings),
+        };
+        if !coverage.admits(entry.place())? {
             return Ok(());
         }
         let is_of_slot = |first: &SnapshotEntry| first.key.slot == entry.key.slot;
@@ -925,5 +1248,11 @@ pub fn load<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
         Ok(())
     })?;
     memory.take_in(&slot);
+    let mut named = (0..).zip(named).filter(|(_, is_named)| *is_named);
+    if !named.all(|(number, _)| memory.has_keyspace(number)) {
+        return Err(SnapshotError::Stranger(
+            "has versions of a keyspace that it does not tell of",
+        ));
+    }
     Ok(memory)
 }

@@ -11,7 +11,7 @@
 //! newest ones without a gap. Keys whose slot and 56 bits of hash are the same share their entries: then some are
 //! dropped early, and a read that meets the part of the other key says that nothing is kept there.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::RangeInclusive;
 
 use crate::checksum::crc32;
@@ -32,11 +32,13 @@ const HASH_SHIFT: u32 = 82;
 const CHECK_SHIFT: u32 = 58;
 const SEQUENCE_SHIFT: u32 = 10;
 const _: () = assert!(SEQUENCE_MAX >> (CHECK_SHIFT - SEQUENCE_SHIFT) == 0);
+/// Bits of another hash of a key.
+pub(crate) const CHECK_MAX: u32 = (1 << (HASH_SHIFT - CHECK_SHIFT)) - 1;
 const KEYSPACE_MASK: u128 = (1 << SEQUENCE_SHIFT) - 1;
 
 impl KeyId {
     pub(crate) fn new(slot: u16, hash: u32, key: &[u8]) -> Self {
-        let check = crc32(key) & ((1 << (HASH_SHIFT - CHECK_SHIFT)) - 1);
+        let check = crc32(key) & CHECK_MAX;
         KeyId(
             u128::from(slot) << SLOT_SHIFT
                 | u128::from(hash) << HASH_SHIFT
@@ -72,6 +74,76 @@ impl KeyId {
     pub(crate) fn hash(self) -> u32 {
         u32::try_from(self.0 >> HASH_SHIFT & u128::from(u32::MAX)).expect("32 bits")
     }
+
+    fn check(self) -> u32 {
+        u32::try_from(self.0 >> CHECK_SHIFT & u128::from(CHECK_MAX)).expect("24 bits")
+    }
+}
+
+/// A version of a key as a snapshot tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionEntry {
+    /// The slot of the key.
+    pub slot: u16,
+    /// Its hash, as the index keeps it.
+    pub hash: u32,
+    /// The low 24 bits of its CRC-32.
+    pub check: u32,
+    /// The number of its keyspace.
+    pub keyspace: u16,
+    /// The version; its sequence has 48 bits.
+    pub version: Version,
+    /// It is a deletion.
+    pub is_deletion: bool,
+    /// Its part is a copy that names its successor.
+    pub is_marked: bool,
+    /// The version that took its place.
+    pub successor: Option<Version>,
+    /// When it was written, in unix milliseconds; 0 if that was before versions were kept.
+    pub time_ms: u64,
+    /// From when on it was gone by itself; 0 is never, or not known.
+    pub expiry_ms: u64,
+    /// Where its part stands.
+    pub place: Place,
+}
+
+impl VersionEntry {
+    /// What entries ascend by.
+    #[must_use]
+    pub fn order(&self) -> (u16, u32, u32, u64) {
+        (self.slot, self.hash, self.check, self.version.sequence)
+    }
+
+    fn new(number: u128, entry: &Entry, successor: Option<Version>) -> Self {
+        let id = KeyId::of(number);
+        let kept = entry.version(number);
+        VersionEntry {
+            slot: id.slot(),
+            hash: id.hash(),
+            check: id.check(),
+            keyspace: keyspace_of(number),
+            version: kept.version,
+            is_deletion: kept.is_deletion,
+            is_marked: kept.is_marked,
+            successor,
+            time_ms: kept.time_ms,
+            expiry_ms: kept.expiry_ms,
+            place: kept.place,
+        }
+    }
+
+    fn number(&self) -> u128 {
+        let id = KeyId(
+            u128::from(self.slot) << SLOT_SHIFT
+                | u128::from(self.hash) << HASH_SHIFT
+                | u128::from(self.check) << CHECK_SHIFT,
+        );
+        id.number(self.version.sequence) | u128::from(self.keyspace)
+    }
+}
+
+fn keyspace_of(number: u128) -> u16 {
+    u16::try_from(number & KEYSPACE_MASK).expect("10 bits")
 }
 
 /// One version of a key.
@@ -197,6 +269,25 @@ impl Versions {
         self.entries.len() * ENTRY_BYTES
             + self.young.capacity() * size_of::<(Lsn, u128)>()
             + self.copies.capacity() * size_of::<Copies>()
+    }
+
+    /// Visits so many entries from `from` on. Where to go on, or `None` at the end.
+    pub(crate) fn walk(
+        &self,
+        from: u128,
+        entries: usize,
+        visit: &mut impl FnMut(VersionEntry),
+    ) -> Option<u128> {
+        let mut left = self.entries.range(from..).peekable();
+        for _ in 0..entries {
+            let (&number, entry) = left.next()?;
+            let next = left
+                .peek()
+                .filter(|&&(&next, _)| KeyId::of(next) == KeyId::of(number));
+            let successor = next.map(|&(&next, entry)| entry.version(next).version);
+            visit(VersionEntry::new(number, entry, successor));
+        }
+        left.next().map(|(&number, _)| number)
     }
 
     /// What copies of the kept parts of a file take beside those that are live.
@@ -515,7 +606,7 @@ impl Versions {
             self.next = number + 1;
             let version = entry.version(number);
             let id = KeyId::of(number);
-            let keyspace = u16::try_from(number & KEYSPACE_MASK).expect("10 bits");
+            let keyspace = keyspace_of(number);
             let rule = keyspaces.rule_of(keyspace, id.slot());
             let is_newest = self
                 .entries
@@ -539,21 +630,20 @@ impl Versions {
     }
 
     /// The part of a version stands at `to` now; `Some` if it stood at `from`, with whether its bytes
-    /// are counted on behalf of its entry.
+    /// are counted on behalf of its entry. `is_marked` if the copy names its successor.
     pub(crate) fn moved(
         &mut self,
         id: KeyId,
         sequence: u64,
-        from: Place,
-        to: Place,
+        (from, to): (Place, Place),
+        is_marked: bool,
     ) -> Option<bool> {
         let (number, mut version) = self.get(id, sequence)?;
         if version.place != from || is_planted(Bug::MoveForgetsVersion) {
             return None;
         }
         version.place = to;
-        // Nothing else makes a copy longer.
-        version.is_marked |= to.bytes > from.bytes;
+        version.is_marked |= is_marked;
         self.put(number, &version);
         Some(version.is_counted)
     }
@@ -567,6 +657,12 @@ pub(crate) struct Collected {
     /// What copies tell of the versions that they are of.
     copies: HashMap<u128, Copied>,
     entries_max: usize,
+    /// Some came from a snapshot, perhaps under the keyspace of a shorter prefix.
+    has_restored: bool,
+    /// The last that came from a snapshot, and what took its place.
+    restored: Option<(u128, Option<Version>)>,
+    /// Keys that a snapshot tells of and that are known to have changed behind it.
+    begun: HashSet<u128>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -580,7 +676,79 @@ enum Copied {
 impl Collected {
     pub(crate) fn memory_bytes(&self) -> usize {
         let copy_bytes = size_of::<(u128, Copied)>() + 1;
-        self.versions.memory_bytes() + self.copies.capacity() * copy_bytes
+        self.versions.memory_bytes()
+            + self.copies.capacity() * copy_bytes
+            + self.begun.capacity() * (size_of::<u128>() + 1)
+    }
+
+    /// Takes in what a snapshot tells, in its order; not if its segment `is_gone`.
+    pub(crate) fn restore(&mut self, entry: &VersionEntry, is_gone: bool) {
+        self.has_restored = true;
+        let number = entry.number();
+        if let Some((before, successor)) = self.restored.take()
+            && (is_gone || KeyId::of(before) != KeyId::of(number))
+        {
+            self.end_key(before, successor);
+        }
+        if is_gone {
+            // If it still counted it is found behind the position.
+            self.begun.insert(KeyId::of(number).0);
+            return;
+        }
+        self.restored = Some((number, entry.successor));
+        let version = KeptVersion {
+            version: entry.version,
+            is_deletion: entry.is_deletion,
+            time_ms: entry.time_ms,
+            expiry_ms: entry.expiry_ms,
+            place: entry.place,
+            is_young: false,
+            is_counted: false,
+            is_marked: entry.is_marked,
+        };
+        self.versions.put(number, &version);
+    }
+
+    /// What a snapshot tells of a key is interrupted or ends here. What took the place of the version is found
+    /// behind the position, or the version is not kept.
+    fn end_key(&mut self, number: u128, successor: Option<Version>) {
+        if let Some(successor) = successor {
+            self.copies.insert(number, Copied::SupersededBy(successor));
+            self.begun.insert(KeyId::of(number).0);
+        }
+    }
+
+    /// Takes out the versions of a key if all that are known so far were written by `since`.
+    pub(crate) fn forget_before(&mut self, id: KeyId, since: Version) {
+        let newest = self.versions.newest(id).map(|newest| newest.version);
+        if newest.is_some_and(|version| version <= since) {
+            let mut left = usize::MAX;
+            self.versions
+                .remove_through(id, SEQUENCE_MAX, &mut left, |_| {});
+        }
+    }
+
+    /// Whether this is the first version of a key behind a snapshot that tells of the key.
+    pub(crate) fn begins(&mut self, id: KeyId) -> bool {
+        if let Some((number, successor)) = self.restored.take() {
+            self.end_key(number, successor);
+        }
+        let is_told = self.versions.newest(id).is_some();
+        is_told && self.begun.insert(id.0)
+    }
+
+    /// Whether the newest version of a key that is known so far stands there.
+    pub(crate) fn is_newest_at(&self, id: KeyId, place: Place) -> bool {
+        self.versions
+            .newest(id)
+            .is_some_and(|newest| newest.place == place)
+    }
+
+    /// Takes in the version of a key that stood there when versions began to be kept.
+    pub(crate) fn take_first(&mut self, id: KeyId, rule: Rule, part: &PartView<'_>, place: Place) {
+        let number = id.number(part.sequence()) | u128::from(rule.number);
+        self.begun.insert(id.0);
+        self.versions.put(number, &version_of(part, place));
     }
 
     /// Takes in a part of a key of the keyspace with this number. Of copies the last counts: what it was
@@ -596,16 +764,16 @@ impl Collected {
     ) {
         let id = KeyId::new(part.slot(), hash, part.key());
         let number = id.number(part.sequence()) | u128::from(keyspace);
-        let version = KeptVersion {
-            version: part.version(),
-            is_deletion: part.kind() == PartKind::Tombstone,
-            time_ms: part.time_ms(),
-            expiry_ms: part.expiry_ms().unwrap_or(0),
-            place,
-            is_young: false,
-            is_counted: false,
-            is_marked: part.successor().is_some(),
-        };
+        if self.has_restored
+            && let Some((known, _)) = self.versions.get(id, part.sequence())
+            && known != number
+        {
+            self.versions.take(known);
+            if let Some(copied) = self.copies.remove(&known) {
+                self.copies.insert(number, copied);
+            }
+        }
+        let version = version_of(part, place);
         self.versions.put(number, &version);
         let copied = match part.successor() {
             _ if part.is_superseded() && version.is_deletion => Some(Copied::Silent),
@@ -629,6 +797,9 @@ impl Collected {
         is_current: &impl Fn(KeyId, Place) -> bool,
         counted: impl FnMut(Place),
     ) -> Versions {
+        if let Some((number, successor)) = self.restored.take() {
+            self.end_key(number, successor);
+        }
         self.judge(keyspaces, now_ms, Some(is_current), counted);
         self.versions
     }
@@ -651,7 +822,8 @@ impl Collected {
             let versions = self.versions.entries.range(id.all()).rev();
             group.clear();
             group.extend(versions.map(|(&number, entry)| (number, entry.version(number))));
-            let keyspace = u16::try_from(first & KEYSPACE_MASK).expect("10 bits");
+            // That of the newest: a longer prefix may have taken the key over since the older ones.
+            let keyspace = group.first().map_or(0, |&(newest, _)| keyspace_of(newest));
             let rule = keyspaces.rule_of(keyspace, id.slot());
             let mut kept = match rule {
                 Some(rule) => {
@@ -664,17 +836,27 @@ impl Collected {
                 let older = group.iter().take(kept).skip(1);
                 let of_two = older.clone().position(|(_, it)| is_current(id, it.place));
                 kept = of_two.map_or(kept, |at| at + 1);
+                // One of before the history of its keyspace needs no entry, and nothing before it is kept.
+                let since = rule.map_or(Version::default(), |rule| rule.since.version);
                 let is_there = |(_, newest): &(u128, KeptVersion)| match newest.is_deletion {
                     true => kept > 1,
-                    false => is_current(id, newest.place),
+                    false => newest.version > since && is_current(id, newest.place),
                 };
                 if !group.first().is_some_and(is_there) {
                     kept = 0;
                 }
                 for (number, version) in group.iter_mut().take(kept).skip(1) {
+                    let is_taken_over =
+                        keyspace_of(*number) != keyspace && !is_planted(Bug::KeepOldKeyspace);
+                    if is_taken_over {
+                        self.versions.take(*number);
+                        *number = id.number(version.version.sequence) | u128::from(keyspace);
+                    }
                     if !version.is_deletion {
                         version.is_counted = true;
                         counted(version.place);
+                    }
+                    if is_taken_over || version.is_counted {
                         self.versions.put(*number, version);
                     }
                 }
@@ -684,6 +866,22 @@ impl Collected {
                 self.copies.remove(number);
             }
         }
+    }
+}
+
+fn version_of(part: &PartView<'_>, place: Place) -> KeptVersion {
+    KeptVersion {
+        version: Version {
+            epoch: part.epoch(),
+            sequence: part.sequence(),
+        },
+        is_deletion: part.kind() == PartKind::Tombstone,
+        time_ms: part.time_ms(),
+        expiry_ms: part.expiry_ms().unwrap_or(0),
+        place,
+        is_young: false,
+        is_counted: false,
+        is_marked: part.successor().is_some(),
     }
 }
 
@@ -861,7 +1059,7 @@ mod tests {
         assert_eq!(versions.copies(FileId(1)), copies(3));
         let from = versions.get(id, 3).expect("the oldest").1.place;
         let to = Place::new(FileId(9), 8, 88);
-        assert_eq!(versions.moved(id, 3, from, to), Some(true));
+        assert_eq!(versions.moved(id, 3, (from, to), true), Some(true));
         assert_eq!(versions.copies(FileId(1)), copies(2));
         assert_eq!(versions.copies(FileId(9)), copies(0), "it is marked");
         versions.remove_through(id, 12, &mut 100, |_| {});

@@ -15,6 +15,7 @@ mod heap;
 mod journal;
 mod random;
 mod repair;
+mod replica;
 mod scrub;
 mod seed;
 mod snapshot;

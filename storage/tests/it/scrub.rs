@@ -243,7 +243,10 @@ fn a_segment_that_is_released_meanwhile_is_left_alone() {
         .iter()
         .find(|it| it.file == *file)
         .unwrap();
-    shelf.store.log_mut().release(released.end.sequence);
+    shelf
+        .store
+        .log_mut()
+        .release(released.end.sequence, &[0; 256]);
     shelf.disk.submit(&mut shelf.requests);
     let mut completion = shelf.disk.complete(0);
     completion.result = Err(IoFailure::Device(5));

@@ -5,13 +5,16 @@ use std::io;
 
 use penstock_storage::index::{Cursor, FILES_MAX, PackedPlace};
 use penstock_storage::io::FileId;
+use penstock_storage::keyspace::{Settings, SettingsEntry, Since};
 use penstock_storage::log::{Lsn, Place};
 use penstock_storage::recovery::Segment;
 use penstock_storage::segment::{Owner, SegmentHeader};
 use penstock_storage::snapshot::{
     CHUNK_ENTRIES_MAX, Coverage, CoveredSegment, SnapshotEntry, SnapshotError, SnapshotFooter,
-    SnapshotHeader, SnapshotName, SnapshotReader, SnapshotWriter,
+    SnapshotHeader, SnapshotItem, SnapshotName, SnapshotReader, SnapshotWriter,
 };
+use penstock_storage::store::Version;
+use penstock_storage::versions::VersionEntry;
 
 use crate::golden::hex_block;
 use crate::random::Random;
@@ -60,28 +63,105 @@ fn entry(hash: u32, file: u32, offset: u64) -> SnapshotEntry {
     }
 }
 
-/// The file of a snapshot with these entries, all of them covered.
-fn file(header: &SnapshotHeader, entries: &[SnapshotEntry]) -> Vec<u8> {
-    let (mut writer, mut bytes) = SnapshotWriter::new(header);
-    for entry in entries {
-        if writer.is_chunk_full() {
-            bytes.extend(writer.next_chunk().expect("it is full"));
-        }
-        writer.take(entry);
+fn kept(hash: u32, sequence: u64, offset: u64) -> VersionEntry {
+    VersionEntry {
+        slot: 0xABC,
+        hash,
+        check: 0x00CC_BF03,
+        keyspace: 0,
+        version: Version {
+            epoch: 0x201,
+            sequence,
+        },
+        is_deletion: false,
+        is_marked: false,
+        successor: None,
+        time_ms: 1_700_000_000_000,
+        expiry_ms: 0,
+        place: Place::new(FileId(1), offset, 56),
     }
-    assert_eq!(writer.entries(), entries.len() as u64);
+}
+
+fn settings(number: u16, partition: u8) -> SettingsEntry<'static> {
+    let version = Version {
+        epoch: 0x201,
+        sequence: 2,
+    };
+    let time_ms = 1_700_000_000_000;
+    SettingsEntry {
+        number,
+        partition,
+        prefix: b"stock:",
+        settings: Settings {
+            revision: 1 << 32,
+            versions: 2,
+            ..Settings::default()
+        },
+        since: Since { version, time_ms },
+        version,
+        place: Place::new(FileId(1), 4216, 136),
+    }
+}
+
+/// What stands in a snapshot.
+#[derive(Debug, Default, PartialEq)]
+struct Told {
+    newest: Vec<SnapshotEntry>,
+    versions: Vec<VersionEntry>,
+    settings: Vec<(u16, u8, Vec<u8>, [u8; 64])>,
+}
+
+impl Told {
+    fn entries(&self) -> u64 {
+        (self.newest.len() + self.versions.len() + self.settings.len()) as u64
+    }
+
+    fn take(&mut self, item: &SnapshotItem<'_>) {
+        match item {
+            SnapshotItem::Newest(entry) => self.newest.push(*entry),
+            SnapshotItem::Version(entry) => self.versions.push(*entry),
+            SnapshotItem::Settings(it) => {
+                let told = (it.number, it.partition, it.prefix.to_vec(), it.value());
+                self.settings.push(told);
+            }
+        }
+    }
+}
+
+/// The file of a snapshot with these entries, all of them covered.
+fn file(header: &SnapshotHeader, items: &[SnapshotItem<'_>]) -> Vec<u8> {
+    let (mut writer, mut bytes) = SnapshotWriter::new(header);
+    let mut before = None;
+    for item in items {
+        let section = std::mem::discriminant(item);
+        if writer.is_chunk_full() || before.replace(section).is_some_and(|it| it != section) {
+            while let Some(chunk) = writer.next_chunk() {
+                bytes.extend(chunk);
+            }
+        }
+        match item {
+            SnapshotItem::Newest(entry) => writer.take(entry),
+            SnapshotItem::Version(entry) => writer.take_version(entry),
+            SnapshotItem::Settings(entry) => writer.take_settings(entry),
+        }
+    }
+    assert_eq!(writer.entries(), items.len() as u64);
     bytes.extend(writer.next_chunk().into_iter().flatten());
     bytes.extend(writer.finish(Lsn(1), 1_700_000_000_000));
     bytes
 }
 
-fn read(bytes: &[u8]) -> Result<(Vec<SnapshotEntry>, SnapshotFooter), SnapshotError> {
-    let mut entries = Vec::new();
-    let footer = open(bytes)?.entries(|entry| {
-        entries.push(*entry);
+fn newest(entries: &[SnapshotEntry]) -> Vec<SnapshotItem<'static>> {
+    entries.iter().copied().map(SnapshotItem::Newest).collect()
+}
+
+fn read(bytes: &[u8]) -> Result<(Told, SnapshotFooter), SnapshotError> {
+    let mut told = Told::default();
+    let footer = open(bytes)?.entries(|item| {
+        told.take(item);
         Ok(())
     })?;
-    Ok((entries, footer))
+    Ok((told, footer))
 }
 
 pub type ReadAt<'a> = Box<dyn FnMut(u64, &mut [u8]) -> io::Result<usize> + 'a>;
@@ -99,7 +179,12 @@ pub fn open(bytes: &[u8]) -> Result<SnapshotReader<ReadAt<'_>>, SnapshotError> {
 
 #[test]
 fn the_document_shows_every_byte() {
-    let written = file(&header(vec![covered(1, 1, 8192)]), &[entry(0x2A, 1, 4160)]);
+    let items = [
+        SnapshotItem::Newest(entry(0x2A, 1, 4160)),
+        SnapshotItem::Version(kept(0x2A, 1, 4160)),
+        SnapshotItem::Settings(settings(0, 42)),
+    ];
+    let written = file(&header(vec![covered(1, 1, 8192)]), &items);
     let documented = hex_block("## Snapshot of the index\n");
     for (at, byte) in written.iter().enumerate() {
         let shown = documented.get(&at).copied().unwrap_or(0);
@@ -133,11 +218,34 @@ fn many_chunks_are_read_back_in_order() {
             .map(|n| covered(u64::from(n), n, 1 << 20))
             .collect();
         let header = header(segments);
-        let bytes = file(&header, &entries);
+        let mut items = newest(&entries);
+        for sequence in 1..=count as u64 {
+            items.push(SnapshotItem::Version(VersionEntry {
+                is_deletion: sequence % 3 == 0,
+                is_marked: sequence % 2 == 0,
+                successor: (sequence % 5 == 0).then_some(Version {
+                    epoch: 7,
+                    sequence: (1 << 48) - sequence,
+                }),
+                check: 0,
+                keyspace: 1_023,
+                time_ms: (1 << 48) - sequence,
+                expiry_ms: (1 << 48) - 1 - sequence,
+                ..kept(u32::MAX, (1 << 47) + sequence, 4096 + 8 * sequence)
+            }));
+        }
+        for at in 0..count.min(5_000) {
+            let number = u16::try_from(at / 256).expect("small");
+            let partition = u8::try_from(at % 256).expect("a partition");
+            items.push(SnapshotItem::Settings(settings(number, partition)));
+        }
+        let mut expected = Told::default();
+        items.iter().for_each(|item| expected.take(item));
+        let bytes = file(&header, &items);
         assert_eq!(*open(&bytes).expect("whole").header(), header);
         let (found, footer) = read(&bytes).expect("whole");
-        assert!(found == entries);
-        assert_eq!((footer.entries, footer.to), (count as u64, Lsn(1)));
+        assert!(found == expected);
+        assert_eq!((footer.entries, footer.to), (found.entries(), Lsn(1)));
         assert_eq!(footer.time_ms, 1_700_000_000_000);
     }
 }
@@ -175,6 +283,12 @@ fn small() -> Vec<u8> {
         }
     }
     bytes.extend(writer.next_chunk().expect("entries"));
+    for sequence in 1..=2 {
+        writer.take_version(&kept(3, sequence, 4160));
+    }
+    bytes.extend(writer.next_chunk().expect("versions"));
+    writer.take_settings(&settings(0, 42));
+    bytes.extend(writer.next_chunk().expect("settings"));
     bytes.extend(writer.finish(Lsn(1), 1_700_000_000_000));
     bytes
 }
@@ -215,9 +329,15 @@ fn every_flipped_bit_is_told() {
 
 #[test]
 fn a_snapshot_with_a_section_that_is_not_known_is_told() {
-    let mut bytes = small();
-    bytes[108] = 2;
-    assert!(matches!(read(&bytes), Err(SnapshotError::Sections(2))));
+    for sections in [1, 2, 4] {
+        let mut bytes = small();
+        bytes[108] = sections;
+        let told = u32::from(sections);
+        assert!(matches!(read(&bytes), Err(SnapshotError::Sections(it)) if it == told));
+    }
+    let mut older = small();
+    older[8] = 1;
+    assert!(matches!(read(&older), Err(SnapshotError::Version(1))));
 }
 
 #[test]
@@ -240,10 +360,74 @@ fn a_segment_with_a_file_number_that_cannot_be_is_told() {
 #[test]
 fn entries_out_of_order_are_told() {
     let header = header(vec![covered(1, 1, 8192)]);
-    let bytes = file(&header, &[entry(2, 1, 4160), entry(1, 1, 4160)]);
-    assert!(matches!(read(&bytes), Err(SnapshotError::Damaged { .. })));
-    let bytes = file(&header, &[entry(2, 1, 4160), entry(2, 1, 4224)]);
-    assert!(read(&bytes).is_ok());
+    let version = |hash, sequence| SnapshotItem::Version(kept(hash, sequence, 4160));
+    let set = |number, partition| SnapshotItem::Settings(settings(number, partition));
+    for (items, is_in_order) in [
+        (newest(&[entry(2, 1, 4160), entry(1, 1, 4160)]), false),
+        (newest(&[entry(2, 1, 4160), entry(2, 1, 4224)]), true),
+        (vec![version(2, 7), version(1, 8)], false),
+        (vec![version(2, 7), version(2, 7)], false),
+        (vec![version(2, 7), version(2, 8), version(3, 1)], true),
+        (vec![set(1, 0), set(0, 1)], false),
+        (vec![set(1, 0), set(1, 0)], false),
+        (vec![set(1, 0), set(1, 1), set(2, 0)], true),
+    ] {
+        let bytes = file(&header, &items);
+        match (read(&bytes), is_in_order) {
+            (Ok(_), true) | (Err(SnapshotError::Damaged { .. }), false) => {}
+            (told, _) => panic!("{items:?}: {told:?}"),
+        }
+    }
+}
+
+#[test]
+fn entries_that_cannot_be_are_told() {
+    let header = header(vec![covered(1, 1, 8192)]);
+    let written = [
+        SnapshotItem::Version(kept(3, 5, 4160)),
+        SnapshotItem::Settings(settings(0, 42)),
+    ];
+    for (item, at, value) in [
+        // A slot, a flag and a keyspace that cannot be, another sequence than the place's, one too high.
+        (0, 1, 0x40),
+        (0, 9, 4),
+        (0, 11, 4),
+        (0, 16, 6),
+        (0, 24, 6),
+        (0, 22, 1),
+        // A successor that is older.
+        (0, 48, 4),
+        // A number, a prefix and settings that cannot be, a prefix that is not filled with zeros.
+        (1, 1, 4),
+        (1, 3, 65),
+        (1, 8, 9),
+        (1, 24 + 8, 2),
+        (1, 151, 1),
+    ] {
+        let bytes = file(&header, &written[item..=item]);
+        let head_at = bytes.len() - 40 - if item == 0 { 56 } else { 152 } - 20;
+        let mut wrong = bytes.clone();
+        wrong[head_at + 20 + at] = value;
+        // With CRCs as they would be.
+        let footer_at = bytes.len() - 40;
+        let header_crc = wrong[head_at - 4..head_at].to_vec();
+        let chunk = [
+            &header_crc[..],
+            &wrong[head_at..head_at + 16],
+            &wrong[head_at + 20..footer_at],
+        ];
+        let crc = crc32fast::hash(&chunk.concat()).to_le_bytes();
+        wrong[head_at + 16..head_at + 20].copy_from_slice(&crc);
+        let crcs = crc32fast::hash(&crc).to_le_bytes();
+        wrong[footer_at + 32..footer_at + 36].copy_from_slice(&crcs);
+        let footer = [&header_crc[..], &wrong[footer_at..footer_at + 36]].concat();
+        let crc = crc32fast::hash(&footer).to_le_bytes();
+        wrong[footer_at + 36..].copy_from_slice(&crc);
+        match read(&wrong) {
+            Err(SnapshotError::Damaged { cause, .. }) if cause.contains("cannot be") => {}
+            told => panic!("byte {at} of {:?}: {told:?}", written[item]),
+        }
+    }
 }
 
 #[test]
@@ -252,9 +436,12 @@ fn a_chunk_or_footer_of_another_snapshot_is_told() {
     let other = {
         let mut header = header(vec![covered(1, 1, 8192)]);
         header.name.number = 2;
-        file(&header, &[entry(0, 1, 4160)])
+        file(&header, &newest(&[entry(0, 1, 4160)]))
     };
-    let one = file(&header(vec![covered(1, 1, 8192)]), &[entry(0, 1, 4160)]);
+    let one = file(
+        &header(vec![covered(1, 1, 8192)]),
+        &newest(&[entry(0, 1, 4160)]),
+    );
     assert_eq!(one.len(), other.len());
     assert!(ours.len() > one.len());
     for at in [one.len() - 74, one.len() - 40] {
@@ -303,8 +490,8 @@ fn a_snapshot_that_does_not_fit_the_log_is_a_stranger() {
     ];
     let fits = |segments: &[Segment]| Coverage::of(&told, OWNER, NAME, HASH_CHECK, segments);
     let coverage = fits(&full).expect("it fits");
-    assert_eq!(coverage.admits(&entry(1, 1, 8944)), Ok(true));
-    assert_eq!(coverage.admits(&entry(1, 4, 8136)), Ok(true));
+    assert_eq!(coverage.admits(entry(1, 1, 8944).place()), Ok(true));
+    assert_eq!(coverage.admits(entry(1, 4, 8136).place()), Ok(true));
     for (file, offset) in [
         (1, 8952),
         (1, 0),
@@ -313,14 +500,14 @@ fn a_snapshot_that_does_not_fit_the_log_is_a_stranger() {
         (3, 4160),
         (70, 4160),
     ] {
-        assert!(coverage.admits(&entry(1, file, offset)).is_err());
+        assert!(coverage.admits(entry(1, file, offset).place()).is_err());
     }
     // A segment that was released: its entries are dropped, also if it is that of the position.
     let coverage = fits(&[full[0], full[2]]).expect("it fits");
-    assert_eq!(coverage.admits(&entry(1, 2, 4160)), Ok(false));
-    assert_eq!(coverage.admits(&entry(1, 1, 4160)), Ok(true));
+    assert_eq!(coverage.admits(entry(1, 2, 4160).place()), Ok(false));
+    assert_eq!(coverage.admits(entry(1, 1, 4160).place()), Ok(true));
     let coverage = fits(&[full[0], full[3]]).expect("it fits");
-    assert_eq!(coverage.admits(&entry(1, 4, 4160)), Ok(false));
+    assert_eq!(coverage.admits(entry(1, 4, 4160).place()), Ok(false));
 
     let other_salt = [full[0], segment(2, 2, 1, 9000), full[2]];
     let other_file = [full[0], segment(2, 9, SALT, 9000), full[2]];

@@ -254,7 +254,7 @@ table! {
             journal.restart(SyncMethod::DurableWrite).unwrap();
             put(&mut journal);
         }
-        journal.log.release(1);
+        journal.log.release(1, &[0; 256]);
         journal.idle();
         assert_eq!(journal.log.take_removable(), Some(FIRST));
         let files = segments(&journal);

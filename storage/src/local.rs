@@ -1,0 +1,114 @@
+//! Local records: what a node notes about a partition for itself.
+//!
+//! They stand in the log, are synced, replayed and cleaned with it, and are no part of what the partition
+//! holds: not of its sequence, nor of the index, and never shipped to another node. There is one
+//! for each partition, the newest, which stays in memory. Its version is epoch 0 and a count.
+
+use std::collections::BTreeMap;
+
+use crate::log::Place;
+use crate::record::{KEY_BYTES_MAX, PartKind, PartView, part_bytes};
+use crate::store::{PARTITIONS, Version, partition_of};
+
+/// What the keys of local records begin with. The rest only leads to a slot of the partition.
+pub const LOCAL_KEY: &[u8] = b"\0\0penstock/local/";
+/// What the keys of the records of epochs begin with: which epochs wrote the partition. They are
+/// records like others; a start tells the newest of each partition besides.
+pub const EPOCHS_KEY: &[u8] = b"\0\0penstock/epochs/";
+/// Bytes of the value of a local record, at most.
+pub const LOCAL_BYTES_MAX: usize = 256;
+/// Bytes of a local record in the log, at most.
+pub const LOCAL_RECORD_BYTES_MAX: usize = part_bytes(KEY_BYTES_MAX, LOCAL_BYTES_MAX, false, 0);
+
+/// Whether a part with this key is a local record.
+#[inline]
+#[must_use]
+pub fn is_local(key: &[u8]) -> bool {
+    // Nearly no key begins with a zero.
+    key[0] == 0 && key.starts_with(LOCAL_KEY)
+}
+
+/// Whether a part with this key is a record of epochs.
+#[inline]
+#[must_use]
+pub fn is_epochs(key: &[u8]) -> bool {
+    key[0] == 0 && key.starts_with(EPOCHS_KEY)
+}
+
+/// The newest local record of one partition.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalRecord {
+    pub(crate) count: u64,
+    pub(crate) place: Place,
+    pub(crate) value: Vec<u8>,
+}
+
+/// The newest local record of each partition that has one.
+#[derive(Debug, Default)]
+pub(crate) struct LocalRecords {
+    of: Vec<Option<LocalRecord>>,
+    /// The newest record of epochs of each partition that a replay came upon.
+    epochs: BTreeMap<usize, (Version, Vec<u8>)>,
+}
+
+impl LocalRecords {
+    pub(crate) fn get(&self, slot: u16) -> Option<&LocalRecord> {
+        self.of.get(partition_of(slot))?.as_ref()
+    }
+
+    /// Whether the newest one of the partition stands there.
+    pub(crate) fn stands_at(&self, slot: u16, place: Place) -> bool {
+        self.get(slot).is_some_and(|newest| newest.place == place)
+    }
+
+    /// Takes in a record that was logged or replayed. Where the one stood that counts no more: itself, if a
+    /// newer one is known.
+    pub(crate) fn take(&mut self, part: &PartView<'_>, place: Place) -> Option<Place> {
+        assert!(
+            part.kind() == PartKind::Put,
+            "a local record is never deleted"
+        );
+        self.put(part.slot(), part.sequence(), place, part.value())
+    }
+
+    pub(crate) fn put(
+        &mut self,
+        slot: u16,
+        count: u64,
+        place: Place,
+        value: &[u8],
+    ) -> Option<Place> {
+        self.of.resize(PARTITIONS, None);
+        let known = &mut self.of[partition_of(slot)];
+        if known.as_ref().is_some_and(|known| known.count > count) {
+            return Some(place);
+        }
+        let newest = LocalRecord {
+            count,
+            place,
+            value: value.to_vec(),
+        };
+        known.replace(newest).map(|before| before.place)
+    }
+
+    /// Takes note of a record of epochs that is replayed. None is ever deleted.
+    pub(crate) fn see(&mut self, part: &PartView<'_>) {
+        let version = Version::of(part);
+        let known = self.epochs.entry(partition_of(part.slot())).or_default();
+        if version >= known.0 {
+            *known = (version, part.value().to_vec());
+        }
+    }
+
+    pub(crate) fn epochs_found(&self, slot: u16) -> Option<&[u8]> {
+        let (_, value) = self.epochs.get(&partition_of(slot))?;
+        Some(value)
+    }
+
+    /// A copy of the newest one stands elsewhere now.
+    pub(crate) fn moved(&mut self, slot: u16, to: Place) {
+        if let Some(Some(newest)) = self.of.get_mut(partition_of(slot)) {
+            newest.place = to;
+        }
+    }
+}
