@@ -291,7 +291,15 @@ fn full<P: Blocks>(store: &Store<P>, context: Context<'_>, out: &mut Vec<u8>) ->
             &format_args!("the log has {count} segments of {most}, and what is in them counts"),
         );
     } else {
-        let message = "the disk is full, or disk_bytes_max is used up: no segment can be made ready for new records";
+        let mend = match store.keyspaces().keeps_versions() {
+            true => {
+                "; a keyspace that keeps fewer versions, or for a shorter time, gives room back"
+            }
+            false => "",
+        };
+        let message = format_args!(
+            "the disk is full, or disk_bytes_max is used up: no segment can be made ready for new records{mend}"
+        );
         head.write_message(out, &message);
     }
     Ran::Answered {

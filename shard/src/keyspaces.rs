@@ -11,13 +11,14 @@ use std::collections::VecDeque;
 
 use penstock_net::keyspace as wire;
 use penstock_net::level::AckLevel;
-use penstock_net::limits::{KEYSPACE_BYTES_MAX, RESERVED_KEY};
+use penstock_net::limits::{EXPIRY_MS_MAX, KEYSPACE_BYTES_MAX, RESERVED_KEY};
 use penstock_net::slot::slot_of;
 use penstock_storage::io::Blocks;
 use penstock_storage::keyspace::{
     PREFIX_BYTES_MAX, SETTINGS_BYTES, SYSTEM_KEY, Settings, keyspace_key,
 };
 use penstock_storage::log::{Lsn, Purpose, Room};
+use penstock_storage::record;
 use penstock_storage::store::{PARTITIONS, Store, partition_of};
 
 use crate::mail::{KeyspaceMail, Mail, ReplyAddress};
@@ -27,6 +28,7 @@ use crate::parking::Origin;
 const _: () = {
     assert!(matches!(RESERVED_KEY, SYSTEM_KEY));
     assert!(KEYSPACE_BYTES_MAX == PREFIX_BYTES_MAX);
+    assert!(EXPIRY_MS_MAX == record::EXPIRY_MS_MAX);
 };
 
 /// What a shard still has to do about keyspaces.
@@ -74,8 +76,6 @@ pub(crate) struct Change {
     pub(crate) origin: Origin,
     pub(crate) address: ReplyAddress,
     pub(crate) level: AckLevel,
-    /// Bytes of the item that asked for it.
-    pub(crate) asked_bytes: usize,
     pub(crate) prefix: Box<[u8]>,
     pub(crate) settings: Settings,
     /// Shards that have not answered yet.
@@ -189,6 +189,7 @@ impl Keyspaces {
         shard: u16,
         partitions: &[usize],
         store: &mut Store<P>,
+        may_write: &impl Fn(usize) -> bool,
     ) -> Option<Done> {
         self.is_blocked = false;
         let mut own = None;
@@ -199,15 +200,22 @@ impl Keyspaces {
             match work {
                 Work::Log(prefix) => {
                     if let Some(partition) = store.keyspaces().first_behind(prefix, partitions) {
+                        if !may_write(partition) {
+                            // Another node writes it, or it is not begun.
+                            self.is_blocked = true;
+                            break;
+                        }
                         if self.tags.is_empty() {
                             self.tags = tags();
                         }
                         let key = keyspace_key(self.tags[partition], prefix);
-                        let room = store.room(Purpose::Keep, key.len(), SETTINGS_BYTES, false);
+                        let gives_back = store.keyspaces().gives_back(prefix, partition);
+                        let purpose = purpose_of(gives_back);
+                        let room = store.room(purpose, key.len(), SETTINGS_BYTES, false);
                         if room != Room::Yes {
                             self.is_blocked = true;
                             if room == Room::Full {
-                                own = self.tell_full(shard);
+                                own = later(own, self.tell_full(shard));
                             }
                             break;
                         }
@@ -233,10 +241,11 @@ impl Keyspaces {
             let Answer { to, revision } = answer;
             match to == shard {
                 true => {
-                    own = Some(Done {
+                    let done = Done {
                         revision,
                         is_full: false,
-                    });
+                    };
+                    own = later(own, Some(done));
                 }
                 false => self.mail.push((
                     to,
@@ -288,6 +297,22 @@ impl Keyspaces {
 /// Records of settings that one turn logs, at most: what a commit that comes behind them waits for.
 const RECORDS_PER_TURN_MAX: usize = 256;
 
+/// The end of the later change: who asked for an earlier one was answered when the later one began.
+fn later(one: Option<Done>, other: Option<Done>) -> Option<Done> {
+    one.into_iter()
+        .chain(other)
+        .max_by_key(|done| done.revision)
+}
+
+/// What a record of settings is logged for. One that gives back what was kept may take what belongs to
+/// cleaning: on a disk full of the past nothing else gives cleaning anything to do.
+pub(crate) fn purpose_of(gives_back: bool) -> Purpose {
+    match gives_back {
+        true => Purpose::Relieve,
+        false => Purpose::Keep,
+    }
+}
+
 /// The least number for each partition whose digits route there.
 fn tags() -> Vec<u32> {
     let mut tags = vec![None; PARTITIONS];
@@ -320,7 +345,7 @@ pub(crate) fn from_wire(settings: &wire::Settings, revision: u64) -> Settings {
 }
 
 /// Settings as a client is told them.
-pub(crate) fn to_wire(settings: &Settings) -> wire::Settings {
+pub fn to_wire(settings: &Settings) -> wire::Settings {
     wire::Settings {
         level_min: AckLevel::from_code(settings.level_min).unwrap_or_default(),
         versions: settings.versions,
@@ -352,6 +377,22 @@ mod tests {
             }
         }
         assert!(keyspaces.mail.is_empty());
+    }
+
+    #[test]
+    fn the_end_of_the_later_change_counts_in_whatever_order_two_of_them_come() {
+        let full = Done {
+            revision: 8,
+            is_full: true,
+        };
+        let late = Done {
+            revision: 7,
+            is_full: false,
+        };
+        assert_eq!(later(Some(full), Some(late)), Some(full));
+        assert_eq!(later(Some(late), Some(full)), Some(full));
+        assert_eq!(later(None, Some(late)), Some(late));
+        assert_eq!(later(Some(late), None), Some(late));
     }
 
     #[test]

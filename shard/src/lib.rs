@@ -15,9 +15,11 @@
 pub mod answers;
 mod execute;
 mod keyspaces;
+pub mod linked;
 pub mod mail;
 pub mod opening;
 mod parking;
+pub mod replication;
 mod scanning;
 mod session;
 pub mod shard;
@@ -25,6 +27,7 @@ pub mod snapshots;
 pub mod stages;
 pub mod topology;
 
+pub use keyspaces::to_wire as settings_to_wire;
 pub use mail::{Mail, SessionId};
 pub use scanning::slot_of_cursor;
 pub use shard::{Counters, Event, Fatal, Now, Outbox, Shard, ShardConfig};

@@ -89,8 +89,6 @@ pub struct ReplyMail {
     pub items: Vec<MailedReply>,
     /// Their encoded reply items.
     pub bytes: Bytes,
-    /// Bytes of the items that they answer.
-    pub asked_bytes: usize,
 }
 
 /// Room for further answers.
@@ -120,4 +118,6 @@ pub struct ReplyAddress {
     pub request_id: u64,
     /// The item within it.
     pub item: u16,
+    /// Bytes of that item.
+    pub item_bytes: u32,
 }

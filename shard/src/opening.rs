@@ -23,7 +23,9 @@ use penstock_storage::recovery::{
     replay_ended, survey_heads,
 };
 use penstock_storage::segment::Owner;
-use penstock_storage::snapshot::{Coverage, SnapshotError, SnapshotName, SnapshotReader, load};
+use penstock_storage::snapshot::{
+    Coverage, SnapshotError, SnapshotFooter, SnapshotHeader, SnapshotName, SnapshotReader, load,
+};
 use penstock_storage::store::{LOOK_AHEAD, Memory, Store};
 
 use crate::execute::KeyHash;
@@ -86,6 +88,15 @@ pub enum OpeningError {
         /// The epoch of this start.
         epoch: u32,
     },
+    /// The directory is one of a cluster's node, and the start names no cluster. Nothing was changed.
+    OfCluster,
+    /// The start names a cluster, and the directory holds what a node alone wrote. Nothing was changed.
+    WrittenAlone,
+    /// What a node of a cluster noted of a partition is not of this version.
+    StrangeNote {
+        /// The partition.
+        partition: u16,
+    },
     /// All terms are used up.
     TermsOver {
         /// Starts of this directory.
@@ -134,6 +145,16 @@ impl fmt::Display for OpeningError {
             OpeningError::TermUsed { found, epoch } => write!(
                 f,
                 "records of epoch {found:#x} are not older than this start ({epoch:#x}): the IDENTITY file is of an older copy of the directory"
+            ),
+            OpeningError::OfCluster => f.write_str(
+                "the directory is that of a node of a cluster: start it with --cluster and its file",
+            ),
+            OpeningError::WrittenAlone => f.write_str(
+                "--cluster needs a directory that is new or of a node of that cluster, and this one holds what a node alone wrote: give another --data",
+            ),
+            OpeningError::StrangeNote { partition } => write!(
+                f,
+                "what the log notes of partition {partition} and its cluster is not of this version"
             ),
             OpeningError::TermsOver { incarnation } => write!(
                 f,
@@ -426,9 +447,19 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
     if let Some(key) = memory.strange_key() {
         return Err(OpeningError::StrangeKey { key: key.into() });
     }
-    let inherited_epochs = inherited.iter().map(|(log, _)| log.history.epoch_max);
-    let epoch_max = recovered.history.epoch_max;
-    check_term(inherited_epochs.fold(epoch_max, u32::max), epoch)?;
+    let logs = || inherited.iter().map(|(log, _)| &log.history);
+    let is_linked = recovered.history.is_linked || logs().any(|history| history.is_linked);
+    let holds_data = recovered.history.epoch_max > 0 || logs().any(|history| history.epoch_max > 0);
+    match shard.cluster {
+        None if is_linked => return Err(OpeningError::OfCluster),
+        Some(_) if !is_linked && holds_data => return Err(OpeningError::WrittenAlone),
+        // Epochs of a cluster say nothing of starts.
+        Some(_) => {}
+        None => {
+            let epochs = logs().map(|history| history.epoch_max);
+            check_term(epochs.fold(recovered.history.epoch_max, u32::max), epoch)?;
+        }
+    }
 
     // Nothing above changed a file. From here on the verdict is acted on.
     act_on(files, survey, log.log_id, &recovered)?;
@@ -464,7 +495,8 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
     let inherited: Vec<InheritedLog> = inherited.into_iter().map(|(log, _)| log).collect();
     store.inherit(&inherited);
     Ok(Opened {
-        shard: Shard::after(shard, store, start),
+        shard: Shard::after(shard, store, start)
+            .map_err(|partition| OpeningError::StrangeNote { partition })?,
         recovered,
         files: names,
         inherited_records,
@@ -625,41 +657,79 @@ fn replay_behind(
     shard: &ShardConfig,
     log: &LogConfig,
     budget: Budget,
-    (name, bytes): (SnapshotName, u64),
+    snapshot: (SnapshotName, u64),
 ) -> Result<(Memory, Recovered, u64, u64), SnapshotError> {
+    let mut is_again = false;
+    loop {
+        let (mut memory, header, footer) =
+            load_snapshot(files, segments, shard, log, budget, snapshot)?;
+        let position = header.position();
+        let unread_bytes = |sequence: u64, end_offset: u64| match sequence.cmp(&position.sequence) {
+            Ordering::Less => 0,
+            Ordering::Equal => end_offset.saturating_sub(position.offset),
+            Ordering::Greater => end_offset,
+        };
+        let unread = segments
+            .iter()
+            .map(|segment| unread_bytes(segment.header.sequence, segment.file_bytes));
+        files.expect_bytes(unread.sum());
+        let mut reader = files.reader();
+        let mut behind = |visit: &mut dyn FnMut(Event<'_>) -> io::Result<()>| {
+            recover_behind(&mut reader, segments, (&header, &footer), visit)
+                .map_err(|_| SnapshotError::Stranger("does not lead to the end of the log"))?
+                .ok_or(SnapshotError::Stranger(
+                    "tells of records that the log does not hold",
+                ))
+        };
+        if is_again {
+            let mut take = replay_into(files, shard.hash_seed, &mut memory);
+            behind(&mut |event| match &event {
+                Event::Part(part, _) if is_system(part.key()) => take(event),
+                _ => Ok(()),
+            })?;
+        }
+        let mut take = replay_into(files, shard.hash_seed, &mut memory);
+        let recovered = behind(&mut take)?;
+        drop(take);
+        if memory.has_late_settings() && !is_again {
+            is_again = true;
+            continue;
+        }
+        if !memory.has_settings_in(|file| segments.iter().any(|segment| segment.file == file)) {
+            return Err(SnapshotError::Stranger(
+                "has settings that are not in the log",
+            ));
+        }
+        memory.carry_time(recovered.time_ms);
+        if memory.keeps_versions() {
+            let mut collect = collect_into(shard.hash_seed, &mut memory, |_| true);
+            behind(&mut collect)?;
+            drop(collect);
+            memory.finish_versions();
+        }
+        let ends = recovered.history.segments.iter().map(|segment| segment.end);
+        let behind_bytes = ends
+            .map(|end| unread_bytes(end.sequence, end.end_offset))
+            .sum();
+        return Ok((memory, recovered, footer.entries, behind_bytes));
+    }
+}
+
+/// Fills a memory from one snapshot, if it fits the log.
+fn load_snapshot(
+    files: &mut impl SegmentFiles,
+    segments: &[Segment],
+    shard: &ShardConfig,
+    log: &LogConfig,
+    budget: Budget,
+    (name, bytes): (SnapshotName, u64),
+) -> Result<(Memory, SnapshotHeader, SnapshotFooter), SnapshotError> {
     let hash_check = hash_check(shard.hash_seed);
     let read_at = |offset: u64, into: &mut [u8]| files.read_snapshot(name, offset, into);
     let reader = SnapshotReader::open(read_at, bytes)?;
     let coverage = Coverage::of(reader.header(), log.owner, name, hash_check, segments)?;
-    let header = reader.header().clone();
-    let position = header.position();
-    let unread_bytes = |sequence: u64, end_offset: u64| match sequence.cmp(&position.sequence) {
-        Ordering::Less => 0,
-        Ordering::Equal => end_offset.saturating_sub(position.offset),
-        Ordering::Greater => end_offset,
-    };
-    let unread = segments
-        .iter()
-        .map(|segment| unread_bytes(segment.header.sequence, segment.file_bytes));
-    let footer = *reader.footer();
-    let mut memory = load(reader, &coverage, budget)?;
-    files.expect_bytes(unread.sum());
-    let mut take = replay_into(files, shard.hash_seed, &mut memory);
-    let mut reader = files.reader();
-    let recovered = recover_behind(&mut reader, segments, (&header, &footer), &mut take)
-        .map_err(|_| SnapshotError::Stranger("does not lead to the end of the log"))?
-        .ok_or(SnapshotError::Stranger(
-            "tells of records that the log does not hold",
-        ))?;
-    drop(take);
-    if memory.has_keyspaces() {
-        return Err(SnapshotError::Stranger("does not hold keyspaces"));
-    }
-    let ends = recovered.history.segments.iter().map(|segment| segment.end);
-    let behind_bytes = ends
-        .map(|end| unread_bytes(end.sequence, end.end_offset))
-        .sum();
-    Ok((memory, recovered, footer.entries, behind_bytes))
+    let (header, footer) = (reader.header().clone(), *reader.footer());
+    Ok((load(reader, &coverage, budget)?, header, footer))
 }
 
 /// Takes the parts of a second replay into `memory`, but for those of other shards.

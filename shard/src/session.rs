@@ -136,8 +136,12 @@ pub(crate) struct Session {
     pub(crate) is_announced: bool,
     /// When the frame that is not whole yet began to arrive.
     pub(crate) frame_began_us: Option<u64>,
-    /// When replies that may leave last began to wait for the peer.
+    /// When replies that may leave last began to wait for the peer, ...
     pub(crate) stalled_since_us: Option<u64>,
+    /// ... when he last took some of them, ...
+    pub(crate) took_us: u64,
+    /// ... and how many bytes since he had to take a certain number.
+    pub(crate) took_bytes: usize,
     /// When the turn ended in which replies came to be sendable that were not taken yet.
     pub(crate) ready_us: Option<u64>,
     /// The same of what was taken and is being sent, and how many operations it answers.
@@ -172,6 +176,8 @@ impl Session {
             is_announced: false,
             frame_began_us: None,
             stalled_since_us: None,
+            took_us: 0,
+            took_bytes: 0,
             ready_us: None,
             leaving: None,
             leaving_bytes: 0,

@@ -10,14 +10,17 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Medium, Opcode};
 use penstock_net::hello::{ClientHello, ServerHello};
-use penstock_net::keyspace::{Action, begin_list, end_list, push_keyspace};
+use penstock_net::keyspace::{Action, KEPT_BYTES, begin_list, end_list, push_keyspace};
 use penstock_net::level::AckLevel;
-use penstock_net::limits::{FRAME_BYTES_BEFORE_HELLO_MAX, KEY_BYTES_MAX, Limits};
+use penstock_net::limits::{
+    FRAME_BYTES_BEFORE_HELLO_MAX, HISTORY_VERSIONS_MAX, KEY_BYTES_MAX, Limits,
+};
 use penstock_net::receive::Received;
 use penstock_net::refusal::{KeyspaceName, Refusal};
 use penstock_net::reply::{
@@ -34,7 +37,7 @@ use penstock_storage::io::{Block, Blocks, Completion, FileId, Io, IoFailure, IoT
 use penstock_storage::keyspace::{
     KEYSPACES_MAX, SETTINGS_BYTES, Settings, is_system, keyspace_key,
 };
-use penstock_storage::log::{LOG_TOKEN_BIT, Lsn, Place, Poisoned, Purpose, Room};
+use penstock_storage::log::{LOG_TOKEN_BIT, Lsn, Place, Poisoned, Room};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::Corruption;
@@ -42,16 +45,23 @@ use penstock_storage::scrub::SCRUB_TOKEN_BIT;
 use penstock_storage::snapshot::SnapshotName;
 use penstock_storage::store::{
     AdmitError, Found, LOOK_AHEAD, PARTITIONS, SLOTS, Store, Usage, aligned_span, part_read,
+    partition_of,
 };
 
 use crate::answers::{Answers, Asked, Statuses};
 use crate::execute::past::in_block;
 use crate::execute::{Cold, Context, KeyHash, Ran, Undo, look, run};
-use crate::keyspaces::{Change, Done, Keyspaces, from_wire, to_wire};
+use crate::keyspaces::{Change, Done, Keyspaces, from_wire, purpose_of, to_wire};
+use crate::linked::{ClusterConfig, LinkOutbox, Linked, PartitionStatus, Plan};
 use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId, TakenMail,
 };
 use crate::parking::{Origin, PARKED_MAX, Parked, Parking, Waiter};
+use crate::replication::gate::Outcome;
+use crate::replication::handshake::Peer as LinkPeer;
+use crate::replication::links::{Links, LinksCounters};
+use crate::replication::reads::LINK_TOKEN_BIT;
+use crate::replication::{LinkId, PartitionId, ReplicaGates, Waiting};
 use crate::scanning::{
     ColdKey, ENTRIES_A_STEP_MAX, Order, READ_BYTES_A_STEP_MAX, READS_A_STEP_MAX, ROUNDS_MAX,
     SCAN_TOKEN_BIT, STEPS_A_TURN_MAX, Scan, ScanRead, Scanning, Unread, slot_of_cursor,
@@ -106,6 +116,8 @@ pub struct ShardConfig {
     pub cleaning: CleaningConfig,
     /// When to take snapshots of the index.
     pub snapshots: SnapshotPolicy,
+    /// Its part in a cluster; none of a node alone.
+    pub cluster: Option<ClusterConfig>,
 }
 
 /// What the key hash of a seed makes of constants: a snapshot of the index tells it.
@@ -165,6 +177,36 @@ pub enum Event<'a, B> {
         /// Whether it was written.
         is_good: bool,
     },
+    /// Who writes and who holds what has changed in the cluster.
+    Plan(Arc<Plan>),
+    /// A link to another node has proven itself.
+    LinkUp {
+        /// Never one that was used before.
+        link: LinkId,
+        /// Who is at the other end.
+        peer: LinkPeer,
+        /// This node ships by it; otherwise it is shipped to.
+        is_outgoing: bool,
+    },
+    /// Bytes have come by a link.
+    LinkReceived {
+        /// The link.
+        link: LinkId,
+        /// The next ones.
+        bytes: &'a [u8],
+    },
+    /// A link is gone.
+    LinkDown {
+        /// The link.
+        link: LinkId,
+    },
+    /// What [`LinkOutbox::kept`] told of a partition is durable.
+    TailKept {
+        /// The partition.
+        partition: PartitionId,
+        /// The link for which it was asked.
+        link: LinkId,
+    },
     /// All that was ready has been handed over: emit what is to be done.
     TurnEnds,
     /// Make all that was executed durable without waiting for the interval.
@@ -200,6 +242,8 @@ pub struct Outbox<B> {
     pub damaged: Vec<Damaged>,
     /// What looking through sealed segments found damaged, to be told to people.
     pub rotten: Vec<Corruption>,
+    /// What is to be done about links.
+    pub links: LinkOutbox,
     /// The next bytes of a snapshot's file. They come one at a time: [`Event::SnapshotWritten`].
     pub snapshots: Vec<SnapshotWrite>,
     /// The clean stop is complete.
@@ -223,6 +267,7 @@ impl<B> Default for Outbox<B> {
             forgotten: Vec::new(),
             damaged: Vec::new(),
             rotten: Vec::new(),
+            links: LinkOutbox::default(),
             snapshots: Vec::new(),
             is_stopped: false,
             fatal: None,
@@ -313,12 +358,22 @@ struct Peer {
     held: VecDeque<Parked>,
     /// How many of them are of which connection.
     held_of: HashMap<SessionId, usize>,
-    /// Each with what it waits for and the bytes of the item that it answers.
-    replies: VecDeque<(Lsn, MailedReply, usize)>,
+    replies: VecDeque<(Lsn, MailedReply)>,
     reply_bytes: Vec<u8>,
     /// `end` of the replies counts from here.
     reply_bytes_sent: u64,
 }
+
+/// A reply that waits for the members of a partition.
+#[derive(Debug)]
+struct ReplicaReply {
+    origin: Origin,
+    address: ReplyAddress,
+    item: Box<[u8]>,
+}
+
+/// Replies at level `replica` that wait, at most: beyond that the answer is BUSY.
+const REPLICA_REPLIES_MAX: usize = 65_536;
 
 /// One core's state machine.
 pub struct Shard<P: Blocks> {
@@ -346,6 +401,9 @@ pub struct Shard<P: Blocks> {
     postponed: VecDeque<Parked>,
     peers: Vec<Peer>,
     keyspaces: Keyspaces,
+    linked: Option<Box<Linked<P::Block>>>,
+    /// Replies at level `replica`.
+    replica_gates: ReplicaGates<ReplicaReply>,
     /// The partitions of its slots.
     partitions: Vec<usize>,
     /// Bytes of replies that connections hold, those being sent, those that reads will bring and those
@@ -383,19 +441,33 @@ const REPLY_HEAD_BYTES_MAX: usize = REPLY_ITEM_BYTES + 24;
 /// Between two looks at the deadlines of connections, in microseconds.
 const SWEEP_US: u64 = 100_000;
 
+/// What a peer takes of its replies within the time that it has for that, at least, if there is so much.
+const TAKEN_BYTES_MIN: usize = 64 << 10;
+
 impl<P: Blocks> Shard<P> {
     /// A shard over a recovered store.
+    ///
+    /// # Panics
+    /// If the store is one of a cluster and its notes cannot be read: [`crate::opening`] tells.
     pub fn new(config: ShardConfig, store: Store<P>) -> Self {
-        Self::after(config, store, SnapshotStart::default())
+        let shard = Self::after(config, store, SnapshotStart::default());
+        shard.expect("the notes of its partitions are read")
     }
 
     /// A shard over a recovered store, with what was found of its snapshots.
+    ///
+    /// # Errors
+    /// The partition whose notes of its cluster are not of this version.
     pub(crate) fn after(
         config: ShardConfig,
         mut store: Store<P>,
         snapshots: SnapshotStart,
-    ) -> Self {
+    ) -> Result<Self, PartitionId> {
         store.set_cleaning(config.cleaning);
+        let linked = match config.cluster.clone() {
+            Some(cluster) => Some(Box::new(Linked::new(cluster, &mut store)?)),
+            None => None,
+        };
         let shards = config.topology.shards();
         let peers = (0..shards).map(|_| Peer::default()).collect();
         let mailed_bytes_max = config.replies_bytes_max / 4 / usize::from(shards.max(2) - 1);
@@ -403,7 +475,7 @@ impl<P: Blocks> Shard<P> {
         let item_bytes_max = store.log().config().record_bytes_max / 2;
         let frame_bytes_max = config.hello.limits.frame_bytes_max as usize;
         let frame_full_bytes = frame_bytes_max.saturating_sub(item_bytes_max);
-        Shard {
+        Ok(Shard {
             limits: config.hello.limits,
             hash: KeyHash::new(config.hash_seed),
             store,
@@ -420,6 +492,8 @@ impl<P: Blocks> Shard<P> {
             postponed: VecDeque::new(),
             peers,
             keyspaces: Keyspaces::default(),
+            linked,
+            replica_gates: ReplicaGates::new(REPLICA_REPLIES_MAX),
             partitions: (0..PARTITIONS)
                 .zip((0..SLOTS).step_by(usize::from(SLOTS) / PARTITIONS))
                 .filter(|&(_, slot)| config.topology.owner(slot) == config.shard)
@@ -442,7 +516,7 @@ impl<P: Blocks> Shard<P> {
             scratch: Vec::new(),
             undo: Vec::new(),
             config,
-        }
+        })
     }
 
     /// The slot and hash with which recovery must fill the index of a shard with this seed.
@@ -544,6 +618,38 @@ impl<P: Blocks> Shard<P> {
                 let record_bytes = self.store.log().counters().record_bytes;
                 self.snapshots.written(name, is_good, record_bytes);
             }
+            Event::Plan(plan) => {
+                if let Some(linked) = &mut self.linked {
+                    linked.replan(plan);
+                }
+            }
+            Event::LinkUp {
+                link,
+                peer,
+                is_outgoing,
+            } => {
+                if let Some(links) = self.links() {
+                    match is_outgoing {
+                        true => links.connected(link, peer),
+                        false => links.accepted(link, peer),
+                    }
+                }
+            }
+            Event::LinkReceived { link, bytes } => {
+                if let Some(links) = self.links() {
+                    links.came(link, bytes);
+                }
+            }
+            Event::LinkDown { link } => {
+                if let Some(links) = self.links() {
+                    links.closed(link);
+                }
+            }
+            Event::TailKept { partition, link } => {
+                if let Some(links) = self.links() {
+                    links.tail_kept(partition, link);
+                }
+            }
             Event::TurnEnds => self.turn_ends(now, outbox),
             Event::Sync => {
                 let log = self.store.log_mut();
@@ -609,15 +715,23 @@ impl<P: Blocks> Shard<P> {
             let ready_us = session.ready_us.take();
             if !into.is_empty() {
                 session.stalled_since_us = Some(now.us);
+                session.took_us = now.us;
+                session.took_bytes = 0;
                 session.leaving = ready_us.map(|ready_us| (ready_us, operations));
             }
         }
     }
 
-    /// The network took some of what was taken.
-    pub fn progressed(&mut self, now: Now, id: SessionId) {
+    /// The network took so many bytes more of what was taken.
+    pub fn progressed(&mut self, now: Now, id: SessionId, bytes: usize) {
         if let Some(session) = self.open(id) {
-            session.stalled_since_us = Some(now.us);
+            session.took_us = now.us;
+            session.took_bytes += bytes;
+            // Whoever takes a byte at a time would keep others from their replies for as long as he likes.
+            if session.took_bytes >= TAKEN_BYTES_MIN {
+                session.took_bytes = 0;
+                session.stalled_since_us = Some(now.us);
+            }
         }
     }
 
@@ -626,11 +740,12 @@ impl<P: Blocks> Shard<P> {
         let Some(session) = self.open(id) else {
             return;
         };
-        let sent_bytes = std::mem::take(&mut session.leaving_bytes);
+        let (sent_bytes, took_us) = (session.leaving_bytes, session.took_us);
+        session.leaving_bytes = 0;
+        session.stalled_since_us = None;
         // The network took the last of it when it last took some.
-        let last_us = session.stalled_since_us.take();
-        if let (Some(last_us), Some((ready_us, operations))) = (last_us, session.leaving.take()) {
-            self.stages.left(last_us, ready_us, operations);
+        if let Some((ready_us, operations)) = session.leaving.take() {
+            self.stages.left(took_us, ready_us, operations);
         }
         self.replies_bytes -= sent_bytes;
         self.has_progress |= !self.paused.is_empty() || self.owes_credit();
@@ -672,10 +787,15 @@ impl<P: Blocks> Shard<P> {
             || self.keyspaces.has_work();
         let retry = ((self.has_progress && waits) || self.scanning.has_ready()).then_some(now.us);
         let snapshot = self.snapshots.deadline_us(now, &self.store);
-        [log, sweep, cleaning, scrub, retry, snapshot]
-            .into_iter()
-            .flatten()
-            .min()
+        let linked = self.linked.as_ref().filter(|_| !self.is_stopping);
+        let links = linked.filter(|it| it.is_due()).map(|_| now.us);
+        let replicas = self.replica_gates.deadline_us();
+        [
+            log, sweep, cleaning, scrub, retry, snapshot, links, replicas,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Keeps index and values within so many bytes from now on.
@@ -729,6 +849,40 @@ impl<P: Blocks> Shard<P> {
     #[must_use]
     pub fn store(&self) -> &Store<P> {
         &self.store
+    }
+
+    /// Whether it is one of a cluster's.
+    #[must_use]
+    pub fn is_linked(&self) -> bool {
+        self.linked.is_some()
+    }
+
+    /// What it is to the partitions of its cluster, if it has one.
+    pub fn partitions(&self) -> impl Iterator<Item = PartitionStatus> + '_ {
+        self.linked.iter().flat_map(|linked| linked.status())
+    }
+
+    /// What its links have done.
+    #[must_use]
+    pub fn links_counters(&self) -> LinksCounters {
+        let linked = self.linked.as_ref();
+        linked.map_or_else(LinksCounters::default, |linked| linked.counters())
+    }
+
+    /// Moves what is to be sent by a link to `into`, which is empty; nothing of a link that is gone.
+    pub fn take_link_output(&mut self, link: LinkId, into: &mut Vec<u8>) {
+        if let Some(output) = self.links().and_then(|links| links.output(link)) {
+            std::mem::swap(output, into);
+        }
+    }
+
+    /// Whether more bytes of a link are to be handed over now.
+    pub fn may_read_link(&mut self, link: LinkId) -> bool {
+        self.links().is_none_or(|links| links.may_read(link))
+    }
+
+    fn links(&mut self) -> Option<&mut Links<P::Block>> {
+        self.linked.as_mut().map(|linked| linked.links())
     }
 
     fn open(&mut self, id: SessionId) -> Option<&mut Session> {
@@ -838,7 +992,7 @@ impl<P: Blocks> Shard<P> {
         let Ok(request) = Request::read(item, self.limits.value_bytes_max) else {
             return false;
         };
-        let slot = slot_of(request.key);
+        let slot = slot_of_request(&request);
         if self.config.topology.owner(slot) != self.config.shard {
             return false;
         }
@@ -879,9 +1033,13 @@ impl<P: Blocks> Shard<P> {
     /// Ends that, before it is answered; nothing is kept for a connection that is closed.
     fn unreserve(&mut self, parked: &mut Parked) {
         let bytes = std::mem::take(&mut parked.reserved);
-        match parked.origin {
+        self.unreserve_bytes(parked.origin, parked.address.session, bytes);
+    }
+
+    fn unreserve_bytes(&mut self, origin: Origin, session: SessionId, bytes: usize) {
+        match origin {
             Origin::Here => {
-                if let Some(session) = self.open(parked.address.session) {
+                if let Some(session) = self.open(session) {
                     session.reserved_bytes -= bytes;
                     self.replies_bytes -= bytes;
                 }
@@ -942,7 +1100,7 @@ impl<P: Blocks> Shard<P> {
                 Ok(_) if self.sessions[id.index()].is_under_way(header.request_id) => {
                     Refusal::RequestUnderWay(header.request_id)
                 }
-                Ok(batch) if level != AckLevel::Replica => loop {
+                Ok(batch) if level != AckLevel::Replica || self.linked.is_some() => loop {
                     match self.batch(now, came_us, id, header, batch, level, outbox) {
                         Progress::Whole => return true,
                         Progress::FrameFull if self.has_room_for_replies(id) => {}
@@ -952,6 +1110,12 @@ impl<P: Blocks> Shard<P> {
                 Ok(_) => Refusal::Replica,
                 Err(refusal) => refusal,
             },
+            Ok((Opcode::Ping, _))
+                if body.len() > SMALL_ANSWER_BYTES && self.room_for_replies() == 0 =>
+            {
+                self.sessions[id.index()].asks_for_much = true;
+                return false;
+            }
             Ok((Opcode::Ping, _)) => {
                 self.counters.pings += 1;
                 let shard = self.config.shard;
@@ -1059,6 +1223,7 @@ impl<P: Blocks> Shard<P> {
                     session: id,
                     request_id: header.request_id,
                     item: number,
+                    item_bytes: u32::try_from(item.len()).expect("a frame bounds it"),
                 },
                 level,
                 deadline_us,
@@ -1169,11 +1334,7 @@ impl<P: Blocks> Shard<P> {
             }
         };
         let asked = Asked::of(request.verb);
-        let slot = match request.verb {
-            // One shard decides about keyspaces.
-            Verb::Keyspace => 0,
-            _ => slot_of(request.key),
-        };
+        let slot = slot_of_request(&request);
         if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
             return self.refuse_item(asked, &operation, status, &message, out);
         }
@@ -1201,7 +1362,13 @@ impl<P: Blocks> Shard<P> {
             return self.park(cold, origin, operation, slot, item, reserved, out);
         }
         if let Extra::Keyspace(action) = request.extra {
-            return self.keyspace(origin, operation, item.len(), request.key, action, out);
+            if let Some(linked) = &self.linked
+                && action != Action::List
+                && let Some((status, message)) = linked.refuses_settings(&action, level)
+            {
+                return self.refuse_item(asked, &operation, status, &message, out);
+            }
+            return self.keyspace(origin, operation, request.key, action, out);
         }
         let mut context = Context {
             now_us: now.us,
@@ -1219,11 +1386,49 @@ impl<P: Blocks> Shard<P> {
             return self.refuse_item(asked, &operation, refusal.status(), &refusal, out);
         }
         let level = context.level;
+        if let Some(linked) = &self.linked {
+            let partition = partition_of(slot);
+            let is_waited_for = level == AckLevel::Replica;
+            if let Some(elsewhere) = linked.elsewhere(partition) {
+                return self.refuse_item(asked, &operation, elsewhere.status(), &elsewhere, out);
+            }
+            if is_waited_for && !linked.has_sync(partition) {
+                let refusal = Refusal::Replica;
+                return self.refuse_item(asked, &operation, refusal.status(), &refusal, out);
+            }
+            if is_waited_for && !self.replica_gates.has_room() {
+                let message = format!(
+                    "{REPLICA_REPLIES_MAX} replies wait for other nodes, which is the limit"
+                );
+                return self.refuse_item(asked, &operation, Status::Busy, &message, out);
+            }
+        }
+        let from = out.len();
         let ran = run(&mut self.store, context, &request, &mut self.undo, out);
         match ran {
+            Ran::Answered { gate: _, status } if level == AckLevel::Replica => {
+                self.counters.answers.add(asked, status);
+                let whom = ReplicaReply {
+                    origin,
+                    address,
+                    item: out[from..].into(),
+                };
+                out.truncate(from);
+                self.wait_for_members(now, slot, whom);
+                Step::Later
+            }
             Ran::Answered { gate, status } => {
                 self.counters.answers.add(asked, status);
                 Step::Answered(self.gate(level, gate))
+            }
+            Ran::Cold(cold) | Ran::SecondCold(cold)
+                if operation.brought.is_some()
+                    && cold.sequence.is_some()
+                    && !self.has_room_for_more(origin, address.session) =>
+            {
+                // It was parked for its key, and only now shows how long the version is.
+                let bytes = cold.place.bytes as usize;
+                self.refuse_item(asked, &operation, Status::Busy, &Outgrown(bytes), out)
             }
             Ran::Cold(cold) => {
                 let reserved = answer_bytes(asked, cold.place.bytes as usize);
@@ -1278,7 +1483,6 @@ impl<P: Blocks> Shard<P> {
         &mut self,
         origin: Origin,
         operation: Operation<'_>,
-        asked_bytes: usize,
         prefix: &[u8],
         action: Action,
         out: &mut Vec<u8>,
@@ -1339,9 +1543,9 @@ impl<P: Blocks> Shard<P> {
             },
         };
         let key_bytes = keyspace_key(u32::MAX, prefix).len();
-        let room = self
-            .store
-            .room(Purpose::Keep, key_bytes, SETTINGS_BYTES, false);
+        let gives_back = known.is_some_and(|known| settings.gives_back(&known));
+        let purpose = purpose_of(gives_back);
+        let room = self.store.room(purpose, key_bytes, SETTINGS_BYTES, false);
         if room == Room::Full {
             self.counters.refused += 1;
             let message = "the disk is full: no segment can be made ready for new records";
@@ -1361,7 +1565,6 @@ impl<P: Blocks> Shard<P> {
             origin,
             address,
             level: level.max(AckLevel::Disk),
-            asked_bytes,
             prefix: prefix.into(),
             settings,
             left: self.config.topology.shards(),
@@ -1387,14 +1590,7 @@ impl<P: Blocks> Shard<P> {
             let item = change.address.item;
             ReplyHead::new(status, item, change.level, Version::default())
                 .write_message(&mut out, &message);
-            self.answer_detached(
-                change.origin,
-                change.address,
-                change.asked_bytes,
-                Lsn(0),
-                &out,
-                outbox,
-            );
+            self.answer_detached(change.origin, change.address, Lsn(0), &out, outbox);
             return;
         }
         self.counters.answers.add(Asked::Keyspace, Status::Ok);
@@ -1417,14 +1613,7 @@ impl<P: Blocks> Shard<P> {
         }
         end_list(&mut out, list, u32::from(is_there), false);
         head.patch(&mut out, 0);
-        self.answer_detached(
-            change.origin,
-            change.address,
-            change.asked_bytes,
-            Lsn(0),
-            &out,
-            outbox,
-        );
+        self.answer_detached(change.origin, change.address, Lsn(0), &out, outbox);
     }
 
     /// What the reply must wait for at this level, after asking the log for it.
@@ -1441,6 +1630,68 @@ impl<P: Blocks> Shard<P> {
         }
         // The log makes what nobody waits for durable within its interval by itself.
         Lsn(0)
+    }
+
+    /// Keeps a reply until each member of the sync set has all that was appended by now.
+    #[cold]
+    fn wait_for_members(&mut self, now: Now, slot: u16, whom: ReplicaReply) {
+        self.reserve(whom.origin, whom.address.session, whom.item.len());
+        let log = self.store.log_mut();
+        let lsn = log.appended();
+        log.want_durable(lsn);
+        let linked = self.linked.as_ref().expect("the level was refused without");
+        self.replica_gates.wait(Waiting {
+            partition: PartitionId::try_from(partition_of(slot)).expect("256"),
+            lsn,
+            deadline_us: now.us + linked.replica_timeout_us(),
+            whom,
+        });
+    }
+
+    /// Answers what need not wait for members any longer.
+    fn release_replicas(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+        let Some(linked) = &self.linked else { return };
+        if self.replica_gates.is_empty() {
+            return;
+        }
+        // Behind the stop nobody may come to have it.
+        let now_us = match self.is_stopping {
+            true => u64::MAX,
+            false => now.us,
+        };
+        let mut answers = Vec::new();
+        let deposed = linked.deposed();
+        let durable = self.store.log().durable();
+        for &partition in deposed {
+            self.replica_gates
+                .depose(partition, |whom| answers.push((whom, Outcome::Unknown)));
+        }
+        self.replica_gates.release(
+            now_us,
+            durable,
+            |partition| linked.received(partition),
+            |whom, outcome| answers.push((whom, outcome)),
+        );
+        for (whom, outcome) in answers {
+            let ReplicaReply {
+                origin,
+                address,
+                item,
+            } = whom;
+            self.unreserve_bytes(origin, address.session, item.len());
+            match outcome {
+                Outcome::Reached => {
+                    self.answer_detached(origin, address, Lsn(0), &item, outbox);
+                }
+                Outcome::Unknown => {
+                    let mut out = Vec::new();
+                    let version = Version::default();
+                    ReplyHead::new(Status::NoReplicas, address.item, AckLevel::None, version)
+                        .write_message(&mut out, &"it was executed here and is in the log, and not every node of the sync set has told in time that it has it");
+                    self.answer_detached(origin, address, Lsn(0), &out, outbox);
+                }
+            }
+        }
     }
 
     /// Has an operation wait for a read, and keeps so many bytes free for its answer.
@@ -1561,6 +1812,7 @@ impl<P: Blocks> Shard<P> {
         brought: Option<(Place, &[u8])>,
         outbox: &mut Outbox<P::Block>,
     ) {
+        let reserved = parked.reserved;
         self.unreserve(&mut parked);
         let operation = Operation {
             address: parked.address,
@@ -1574,30 +1826,61 @@ impl<P: Blocks> Shard<P> {
         };
         let mut out = std::mem::take(&mut self.scratch);
         out.clear();
-        match self.operation(now, parked.origin, operation, &parked.item, &mut out) {
+        let step = match self.outgrown(&parked, reserved) {
+            None => self.operation(now, parked.origin, operation, &parked.item, &mut out),
+            Some(outgrown) => {
+                self.refuse_item(Asked::Get, &operation, Status::Busy, &outgrown, &mut out)
+            }
+        };
+        match step {
             Step::Answered(gate) => {
                 self.stages.queued(now.us, parked.came_us, 1);
-                let asked_bytes = parked.item.len();
-                self.answer_detached(
-                    parked.origin,
-                    parked.address,
-                    asked_bytes,
-                    gate,
-                    &out,
-                    outbox,
-                )
+                self.answer_detached(parked.origin, parked.address, gate, &out, outbox)
             }
             Step::Later => {}
-            Step::Postponed => self.postponed.push_back(parked),
+            Step::Postponed => {
+                parked.reserved = reserved;
+                self.reserve(parked.origin, parked.address.session, reserved);
+                self.postponed.push_back(parked);
+            }
         }
         self.scratch = out;
+    }
+
+    /// How long a value is that a GET finds now, if its key has grown since it was parked and there is no
+    /// room for that: thousands may wait for one read, and what they were taken to answer says nothing
+    /// about what somebody wrote since.
+    fn outgrown(&self, parked: &Parked, reserved: usize) -> Option<Outgrown> {
+        if self.has_room_for_more(parked.origin, parked.address.session) {
+            return None;
+        }
+        let request = Request::read(&parked.item, self.limits.value_bytes_max).ok()?;
+        if Asked::of(request.verb) != Asked::Get {
+            return None;
+        }
+        let hash = self.hash.of(request.key);
+        let bytes = self.value_bytes(self.store.find(parked.slot, hash, request.key));
+        // In the log the same value takes a little more than in memory: key, header, and what is told of a
+        // place is rounded up by a sixteenth.
+        let in_log = reserved + reserved / 8 + request.key.len() + AWAITED_BYTES;
+        (bytes > in_log).then_some(Outgrown(bytes))
+    }
+
+    /// Whether an answer may be longer than what was kept free for it.
+    #[inline]
+    fn has_room_for_more(&self, origin: Origin, session: SessionId) -> bool {
+        match origin {
+            Origin::Here => self.has_room_for_replies(session),
+            Origin::Shard(from) => {
+                self.peers[usize::from(from)].replying_bytes <= self.mailed_bytes_max
+            }
+        }
     }
 
     fn answer_detached(
         &mut self,
         origin: Origin,
         address: ReplyAddress,
-        asked_bytes: usize,
         gate: Lsn,
         item: &[u8],
         outbox: &mut Outbox<P::Block>,
@@ -1615,7 +1898,7 @@ impl<P: Blocks> Shard<P> {
         let gate = peer
             .replies
             .back()
-            .map_or(gate, |(last, ..)| gate.max(*last));
+            .map_or(gate, |(last, _)| gate.max(*last));
         peer.replying_bytes += bytes_beyond_awaited(item.len());
         peer.reply_bytes.extend_from_slice(item);
         let end = peer.reply_bytes_sent + peer.reply_bytes.len() as u64;
@@ -1627,7 +1910,6 @@ impl<P: Blocks> Shard<P> {
                 address,
                 end: u32::from_le_bytes([a, b, c, d]),
             },
-            asked_bytes,
         ));
     }
 
@@ -1701,6 +1983,15 @@ impl<P: Blocks> Shard<P> {
         if owner != self.config.shard {
             return self.mail_request(origin, owner, operation, slot, item, out);
         }
+        if let Some(elsewhere) = self.linked.as_ref().and_then(|it| it.elsewhere_of_any()) {
+            let status = elsewhere.status();
+            return self.refuse_item(Asked::Scan, &operation, status, &elsewhere, out);
+        }
+        if level == AckLevel::Replica {
+            let message = "a SCAN has no ack level replica: read the keys by GET at that level";
+            let status = Status::Unsupported;
+            return self.refuse_item(Asked::Scan, &operation, status, &message, out);
+        }
         if self.scanning.is_full() {
             let message = format!(
                 "{} scans are under way, which is the limit",
@@ -1734,10 +2025,8 @@ impl<P: Blocks> Shard<P> {
                 level,
                 deadline_us,
                 came_us,
-                ref item,
                 ..
             } = scan.parked;
-            let asked_bytes = item.len();
             if origin == Origin::Here && self.open(address.session).is_none() {
                 continue;
             }
@@ -1770,7 +2059,7 @@ impl<P: Blocks> Shard<P> {
             };
             if let Some(gate) = gate {
                 self.stages.queued(now.us, came_us, 1);
-                self.answer_detached(origin, address, asked_bytes, gate, &out, outbox);
+                self.answer_detached(origin, address, gate, &out, outbox);
             }
             self.scratch = out;
         }
@@ -1996,14 +2285,7 @@ impl<P: Blocks> Shard<P> {
                     Step::Answered(gate) => {
                         self.counters.at_once += 1;
                         self.stages.queued(now.us, request.came_us, 1);
-                        self.answer_detached(
-                            origin,
-                            request.address,
-                            item.len(),
-                            gate,
-                            &out,
-                            &mut outbox,
-                        )
+                        self.answer_detached(origin, request.address, gate, &out, &mut outbox)
                     }
                     Step::Later => {}
                     Step::Postponed => self.postponed.push_back(detached(origin, request, item)),
@@ -2023,9 +2305,9 @@ impl<P: Blocks> Shard<P> {
             false => mail.items.len(),
         };
         let peer = &mut self.peers[usize::from(mail.from)];
-        peer.outstanding_bytes -= mail.asked_bytes;
         let mut start = 0;
         for reply in &mail.items {
+            peer.outstanding_bytes -= reply.address.item_bytes as usize;
             let end = reply.end as usize;
             peer.taken_bytes += bytes_beyond_awaited(end - start);
             start = end;
@@ -2109,6 +2391,12 @@ impl<P: Blocks> Shard<P> {
             self.scan_read(&completion);
             return;
         }
+        if completion.token.0 & LINK_TOKEN_BIT != 0 {
+            if let Some(links) = self.links() {
+                links.read(completion);
+            }
+            return;
+        }
         let token = completion.token;
         let brought = self.parking.again(token);
         let read = bytes_read(&completion, brought);
@@ -2158,15 +2446,7 @@ impl<P: Blocks> Shard<P> {
                     )
                     .write_message(&mut out, message);
                     self.unreserve(&mut parked);
-                    let asked_bytes = parked.item.len();
-                    self.answer_detached(
-                        parked.origin,
-                        parked.address,
-                        asked_bytes,
-                        Lsn(0),
-                        &out,
-                        outbox,
-                    );
+                    self.answer_detached(parked.origin, parked.address, Lsn(0), &out, outbox);
                 }
                 admitted if kept == 0 => {
                     let brought = admitted.as_ref().ok().map(|it| (it.place, bytes));
@@ -2184,7 +2464,6 @@ impl<P: Blocks> Shard<P> {
                     }
                 }
                 _ => {
-                    self.unreserve(&mut parked);
                     self.postponed.insert(kept, parked);
                     kept += 1;
                 }
@@ -2293,14 +2572,28 @@ impl<P: Blocks> Shard<P> {
             self.scanning.issued();
         }
         self.mind_memory(waits_for_memory);
+        if let Some(linked) = &mut self.linked
+            && !self.is_stopping
+        {
+            let (io, links) = (&mut outbox.io, &mut outbox.links);
+            linked.take_in(now.us, &mut self.store, &self.hash, io, links);
+        }
         if !self.is_stopping {
             let shards = (self.config.shard, self.config.topology.shards());
-            self.keyspaces
-                .begin_once(&self.store, shards, &self.partitions);
+            let linked = self.linked.as_ref();
+            if linked.is_none_or(|linked| linked.are_all_served()) {
+                self.keyspaces
+                    .begin_once(&self.store, shards, &self.partitions);
+            }
+            let may_write = |partition| linked.is_none_or(|it| it.elsewhere(partition).is_none());
             let partitions = &self.partitions;
-            let own = self
-                .keyspaces
-                .turn(now.us, self.config.shard, partitions, &mut self.store);
+            let own = self.keyspaces.turn(
+                now.us,
+                self.config.shard,
+                partitions,
+                &mut self.store,
+                &may_write,
+            );
             self.has_progress |= self.keyspaces.may_go_on();
             if let Some(done) = own {
                 self.keyspace_done(done, outbox);
@@ -2331,6 +2624,13 @@ impl<P: Blocks> Shard<P> {
             self.store.log_mut().close();
         }
         self.store.log_mut().pump(now.us, &mut outbox.io);
+        if let Some(linked) = &mut self.linked {
+            if !self.is_stopping {
+                let (io, links) = (&mut outbox.io, &mut outbox.links);
+                linked.give_out(now.us, &mut self.store, &self.hash, io, links);
+            }
+            self.release_replicas(now, outbox);
+        }
         self.send_mail(now, outbox);
         let wanted = self.store.log().spares_wanted();
         if wanted > self.spares_requested && !self.is_stopping {
@@ -2481,6 +2781,7 @@ impl<P: Blocks> Shard<P> {
         self.parking.reads_file(file)
             || self.scanning.reads_file(file)
             || self.store.scrub_reads(file)
+            || self.linked.as_ref().is_some_and(|it| it.is_reading(file))
     }
 
     /// Tells, once, that nothing refers to the inherited logs any more.
@@ -2514,14 +2815,12 @@ impl<P: Blocks> Shard<P> {
             let ready = peer
                 .replies
                 .iter()
-                .take_while(|(gate, ..)| *gate <= durable || is_planted(Bug::MailUndurable))
+                .take_while(|(gate, _)| *gate <= durable || is_planted(Bug::MailUndurable))
                 .count();
             if ready > 0 {
                 let [a, b, c, d, ..] = peer.reply_bytes_sent.to_le_bytes();
                 let sent = u32::from_le_bytes([a, b, c, d]);
-                let asked = peer.replies.iter().take(ready);
-                let asked_bytes = asked.map(|(_, _, asked_bytes)| asked_bytes).sum();
-                let relative = |(_, reply, _): (Lsn, MailedReply, usize)| MailedReply {
+                let relative = |(_, reply): (Lsn, MailedReply)| MailedReply {
                     end: reply.end.wrapping_sub(sent),
                     ..reply
                 };
@@ -2530,13 +2829,9 @@ impl<P: Blocks> Shard<P> {
                 let rest = peer.reply_bytes.split_off(end);
                 let bytes = Bytes::from(std::mem::replace(&mut peer.reply_bytes, rest));
                 peer.reply_bytes_sent += end as u64;
-                let mail = ReplyMail {
-                    from,
-                    items,
-                    bytes,
-                    asked_bytes,
-                };
-                outbox.mail.push((to, Mail::Replies(mail)));
+                outbox
+                    .mail
+                    .push((to, Mail::Replies(ReplyMail { from, items, bytes })));
             }
             let is_told = may_tell_taken && !is_planted(Bug::ForgetTaken);
             if is_told && peer.taken_bytes > self.mailed_bytes_max / 4 {
@@ -2563,7 +2858,7 @@ impl<P: Blocks> Shard<P> {
             ) {
                 "a frame was not whole within partial_frame_timeout_ms"
             } else if is_over(session.stalled_since_us, self.config.write_stall_us_max) {
-                "the peer took none of its replies within write_stall_timeout_ms"
+                "the peer took too little of its replies within write_stall_timeout_ms"
             } else if self.config.idle_us_max > 0
                 && !waits_for_us
                 && now.us > session.last_heard_us + self.config.idle_us_max
@@ -2635,6 +2930,19 @@ enum Step {
     Postponed,
 }
 
+/// The answer to a read would have so many bytes, for which there is no room.
+struct Outgrown(usize);
+
+impl fmt::Display for Outgrown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Outgrown(bytes) = self;
+        write!(
+            f,
+            "the value has {bytes} bytes, for which there is no room: answers wait to be read"
+        )
+    }
+}
+
 /// Why a step of a scan is not answered now, or not with a page.
 enum Halt {
     /// These keys must be read first.
@@ -2643,10 +2951,21 @@ enum Halt {
     Unread(Unread),
 }
 
+/// The slot whose shard answers.
+#[inline]
+fn slot_of_request(request: &Request<'_>) -> u16 {
+    match request.verb {
+        // One shard decides about keyspaces.
+        Verb::Keyspace => 0,
+        _ => slot_of(request.key),
+    }
+}
+
 /// What the answer of an operation on a value of so many bytes is taken to hold.
 fn answer_bytes(asked: Asked, value_bytes: usize) -> usize {
     match asked {
         Asked::Get | Asked::GetAt => value_bytes,
+        Asked::History => HISTORY_VERSIONS_MAX as usize * KEPT_BYTES,
         _ => 0,
     }
 }

@@ -155,7 +155,9 @@ impl Snapshots {
                 // appended until then is replayed by a start that comes before the end.
                 let grown = store.log().counters().record_bytes - self.record_bytes;
                 let pace = u128::from(interval / 2).max(1);
-                let due = store.usage().keys as u128 * u128::from(grown) / pace;
+                let usage = store.usage();
+                let entries = (usage.keys + usage.versions) as u128;
+                let due = entries * u128::from(grown) / pace;
                 usize::try_from(due.saturating_sub(taking.entries().into()))
                     .unwrap_or(usize::MAX)
                     .clamp(ENTRIES_BUSY_MIN, ENTRIES_BUSY_MAX)
@@ -234,12 +236,8 @@ impl Snapshots {
         self.is_writing
     }
 
-    /// Bytes of log that a snapshot would spare a start. One does not hold keyspaces and the versions
-    /// that they keep, so it would spare none where there are some.
+    /// Bytes of log that a snapshot would spare a start.
     fn behind<P: Blocks>(&self, store: &Store<P>) -> u64 {
-        if !store.keyspaces().is_empty() {
-            return 0;
-        }
         self.behind_bytes + store.log().counters().record_bytes - self.record_bytes
     }
 

@@ -5,18 +5,17 @@ use std::collections::{BTreeMap, VecDeque};
 use penstock_net::hello::ClientHello;
 use penstock_net::keyspace::{Action, Keyspace, Settings, read_keyspaces};
 use penstock_net::level::AckLevel;
-use penstock_net::receive::{Received, Receiver};
-use penstock_net::reply::{ReplyItem, read_batch_reply};
-use penstock_net::request::BatchRequest;
+use penstock_net::request::{BatchRequest, Condition};
+use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
-use penstock_shard::{Event, Mail, Now, Outbox, SessionId, Shard};
+use penstock_shard::{Event, Mail, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
 use penstock_storage::log::{Log, LogStart, SyncMethod};
 use penstock_storage::store::{Memory, PARTITIONS, Store};
 
 use crate::device::Device;
 use crate::heap::{Heap, HeapBlock};
 use crate::image::Image;
-use crate::server::{SEGMENT_BYTES, log_config, shard_config};
+use crate::server::{SEGMENT_BYTES, for_each_reply, log_config, shard_config};
 
 const HELLO_ID: u64 = u64::MAX;
 
@@ -42,17 +41,27 @@ struct Pair {
 impl Pair {
     /// The disk of the second shard is full from the beginning.
     fn with_a_full_one() -> Pair {
+        Pair::new(true, 64 << 20)
+    }
+
+    fn new(second_is_full: bool, replies_bytes_max: usize) -> Pair {
         let now = Now { us: 1, unix_ms: 1 };
         let member = |number: u16| {
             let config = log_config(SyncMethod::DurableWrite, 1);
             let log = Log::new(config, LogStart::default(), Heap);
             let store = Store::new(log, Heap, 1 << 8, [0; PARTITIONS], Memory::new(1 << 16));
             Member {
-                shard: Shard::new(shard_config(number, 2, 1), store),
+                shard: Shard::new(
+                    ShardConfig {
+                        replies_bytes_max,
+                        ..shard_config(number, 2, 1)
+                    },
+                    store,
+                ),
                 outbox: Outbox::default(),
                 device: Device::holding(Image::default()),
                 mail: VecDeque::new(),
-                is_full: number == 1,
+                is_full: second_is_full && number == 1,
             }
         };
         let mut members = [member(0), member(1)];
@@ -154,26 +163,11 @@ impl Pair {
     }
 
     fn read_replies(&mut self, bytes: &[u8]) {
-        let mut receiver = Receiver::new(u32::MAX);
-        let mut at = 0;
-        while at < bytes.len() {
-            let Received::Frame {
-                header,
-                body,
-                consumed,
-            } = receiver.next(&bytes[at..])
-            else {
-                panic!("the shard sends whole frames");
-            };
-            at += consumed;
-            if header.request_id != HELLO_ID {
-                let batch = read_batch_reply(body).expect("a batch");
-                let item = ReplyItem::read(batch.item(0)).expect("an item");
-                let reply = (item.head.status, item.value.to_vec());
-                let before = self.replies.insert(header.request_id, reply);
-                assert!(before.is_none(), "answered twice");
-            }
-        }
+        for_each_reply(bytes, |id, item| {
+            let reply = (item.head.status, item.value.to_vec());
+            let before = self.replies.insert(id, reply);
+            assert!(before.is_none(), "answered twice");
+        });
     }
 
     fn deliver(&mut self, number: usize) {
@@ -280,4 +274,29 @@ fn what_is_told_of_keyspaces_is_durable() {
     assert_eq!(pair.replies[&made].0, Status::Ok);
     let (_, told) = pair.keyspace(b"", Action::List);
     assert_eq!(prefixes(&told), [b"a"]);
+}
+
+#[test]
+fn a_large_item_goes_to_another_shard_while_small_ones_of_others_are_on_their_way() {
+    // A quarter of it is for items on their way to the other shard.
+    let mut pair = Pair::new(false, 4 << 10);
+    let keys = (0..).map(|number: u32| number.to_le_bytes());
+    let mut keys = keys.filter(|key| Topology::new(2).owner(slot_of(key)) == 1);
+    let mut set = |pair: &mut Pair, bytes: usize| {
+        pair.asked += 1;
+        let mut out = Vec::new();
+        let mut batch = BatchRequest::begin(&mut out, pair.asked, AckLevel::Disk, 0, 1);
+        let key = keys.next().expect("every second one");
+        batch.set(&mut out, &key, &vec![7; bytes], Condition::Always);
+        batch.finish(&mut out);
+        // That all of it is taken, is what is tested.
+        pair.send(&out);
+        pair.asked
+    };
+    let asked = [10, 1_500].map(|bytes| set(&mut pair, bytes));
+    pair.settle();
+    for asked in asked {
+        let (status, _) = pair.replies.remove(&asked).expect("a reply");
+        assert_eq!(status, Status::Ok);
+    }
 }

@@ -6,7 +6,7 @@ use penstock_storage::budget::Budget;
 use penstock_storage::log::SyncMethod;
 
 use crate::image::Image;
-use crate::server::{PARKED_BYTES_MAX, Server};
+use crate::server::{PARKED_BYTES_MAX, Server, WRITE_STALL_US_MAX};
 
 fn open(budget: Budget) -> Server {
     let sync = SyncMethod::DurableWrite;
@@ -158,4 +158,53 @@ fn a_loop_that_waits_for_memory_rests_until_the_disk_has_written() {
     assert!(!server.is_restless(), "there is nothing to do meanwhile");
     server.settle();
     assert_eq!(server.replies.len(), 24);
+}
+
+/// What they were taken to answer when they came is not what they find.
+#[test]
+fn reads_behind_a_cold_key_that_grew_meanwhile_are_bounded_by_what_they_find() {
+    const GETS: usize = 100;
+    let mut server = open(Budget::of_cache(0));
+    server.set(0, b"cold", b"");
+    server.settle();
+    server.settle();
+    assert_eq!(server.usage().cells, 0);
+    server.get(1, b"cold");
+    let large = vec![7; 2_000];
+    server.set(2, b"cold", &large);
+    for id in 3..3 + GETS {
+        server.get(id, b"cold");
+    }
+    server.settle();
+    let replies = server.replies.values();
+    let found = replies.clone().filter(|reply| reply.value == large).count();
+    let busy: Vec<_> = replies
+        .filter(|reply| reply.status == Status::Busy)
+        .collect();
+    assert!((1..=5).contains(&found), "{found} values in 8 KiB");
+    assert_eq!(found + busy.len(), GETS);
+    let message = String::from_utf8_lossy(&busy[0].value).into_owned();
+    assert!(message.contains("2000 bytes"), "{message}");
+    server.get(3 + GETS, b"cold");
+    server.settle();
+    assert_eq!(server.replies[&(3 + GETS)].value, large);
+}
+
+#[test]
+fn a_peer_that_takes_a_byte_now_and_then_is_ended_and_a_slow_one_is_not() {
+    const STEP_US: u64 = WRITE_STALL_US_MAX / 4;
+    for (each, is_ended) in [(1, true), (10 << 10, true), (20 << 10, false)] {
+        let mut server = open(Budget::of_cache(1 << 20));
+        server.set(0, b"key", &[7; 2_000]);
+        server.settle();
+        server.takes = Some(each);
+        server.get(1, b"key");
+        let mut close = None;
+        for _ in 0..20 {
+            server.turn();
+            close = close.or(server.close);
+            server.now.us += STEP_US;
+        }
+        assert_eq!(close.is_some(), is_ended, "{each} bytes each time");
+    }
 }

@@ -19,7 +19,7 @@ use crate::device::Device;
 use crate::heap::Heap;
 use crate::image::Image;
 use crate::random::Random;
-use crate::server::{Failure, Reply, SEGMENT_BYTES, Server, log_config};
+use crate::server::{Failure, Reply, SEGMENT_BYTES, Server, Snapshots, log_config};
 
 const START_MS: u64 = 1_800_000_000_000;
 const KEYS: usize = 6;
@@ -32,16 +32,42 @@ struct Shop {
     incarnation: u64,
     /// The latest time that a run before this one came to.
     latest_ms: u64,
+    /// Bytes of log after which a snapshot is taken; 0 for none.
+    snapshot_bytes: u64,
+    /// Starts that used one.
+    snapshots_used: usize,
 }
 
 impl Shop {
     fn new() -> Shop {
+        Shop::with_snapshots(0)
+    }
+
+    fn with_snapshots(snapshot_bytes: u64) -> Shop {
+        let snapshots = (Snapshots::new(), snapshot_bytes);
         Shop {
-            server: open(Image::default(), 1, START_MS),
+            server: open(snapshots, Image::default(), 1, START_MS),
             asked: 0,
             incarnation: 1,
             latest_ms: 0,
+            snapshot_bytes,
+            snapshots_used: 0,
         }
+    }
+
+    /// Writes until another snapshot is finished.
+    fn take_snapshot(&mut self) {
+        let newest = |shop: &Shop| shop.server.snapshots.keys().next_back().copied();
+        let before = newest(self);
+        for number in 0..2_000 {
+            let name = format!("filler{}", number % 7).into_bytes();
+            let reply = self.set(&name, &[7; 1_500], Expiry::Never);
+            assert_eq!(reply.status, Status::Ok, "{}", text(&reply));
+            if newest(self) > before {
+                return;
+            }
+        }
+        panic!("no snapshot is taken");
     }
 
     fn ask(&mut self, item: impl FnOnce(&mut BatchRequest, &mut Vec<u8>)) -> Reply {
@@ -102,13 +128,17 @@ impl Shop {
         self.latest_ms = self.latest_ms();
         let unix_ms = self.server.now.unix_ms - back_ms;
         let image = self.server.device.image.clone();
-        self.server = open(image, self.incarnation, unix_ms);
+        let snapshots = (self.server.snapshots.clone(), self.snapshot_bytes);
+        self.server = open(snapshots, image, self.incarnation, unix_ms);
+        assert_eq!(self.server.refused, [""; 0]);
+        self.snapshots_used += usize::from(self.server.used.is_some());
     }
 }
 
-fn open(image: Image, incarnation: u64, unix_ms: u64) -> Server {
-    let sync = SyncMethod::DurableWrite;
-    Server::open_at(unix_ms, sync, image, incarnation, None).expect("it opens")
+fn open(snapshots: (Snapshots, u64), image: Image, incarnation: u64, unix_ms: u64) -> Server {
+    let budget = Budget::of_cache(2_500);
+    let log = log_config(SyncMethod::DurableWrite, incarnation);
+    Server::open_with(snapshots, budget, unix_ms, log, image, None).expect("it opens")
 }
 
 fn text(reply: &Reply) -> String {
@@ -240,6 +270,155 @@ fn a_scan_tells_keys_as_they_are_and_nothing_of_the_past_or_of_the_server() {
         );
         shop.restart();
     }
+}
+
+#[test]
+fn a_start_behind_a_snapshot_knows_the_past_that_the_log_tells() {
+    let mut shop = Shop::with_snapshots(1);
+    let set = |shop: &mut Shop, key: &[u8], value: &[u8]| {
+        let reply = shop.set(key, value, Expiry::Never);
+        assert_eq!(reply.status, Status::Ok, "{}", text(&reply));
+        reply.version
+    };
+    let settings = |shop: &mut Shop, prefix: &[u8], action| {
+        assert_eq!(shop.keyspace(prefix, action).status, Status::Ok);
+    };
+    // Written before versions are kept, and superseded before and behind the snapshot.
+    let mut early: Vec<Vec<Version>> = [b"price:1", b"price:2", b"price:3", b"price:4"]
+        .map(|key| vec![set(&mut shop, key, b"0")])
+        .into();
+    settings(&mut shop, b"price:", Action::Create(kept(3, 0)));
+    settings(&mut shop, b"drop:", Action::Create(kept(3, 0)));
+    settings(&mut shop, b"less:", Action::Create(kept(9, 0)));
+    settings(&mut shop, b"time:", Action::Create(kept(0, 3_000)));
+    for value in 0..6 {
+        for key in [&b"drop:1"[..], b"less:1", b"time:1"] {
+            set(&mut shop, key, &[value]);
+        }
+    }
+    early[0].push(set(&mut shop, b"price:1", b"1"));
+    let deleted = shop.ask(|b, o| b.del(o, b"price:4", Condition::Always));
+    early[3].push(deleted.version);
+    // Its time ends, nothing is written since, and the wall clock is put back.
+    shop.pass(3_000);
+    for _ in 0..20 {
+        shop.pass(1);
+    }
+    shop.take_snapshot();
+    early[1].push(set(&mut shop, b"price:2", b"1"));
+    early[3].push(set(&mut shop, b"price:4", b"1"));
+    settings(&mut shop, b"drop:", Action::Drop);
+    settings(&mut shop, b"less:", Action::Set(kept(2, 0)));
+    settings(&mut shop, b"price:3", Action::Create(kept(5, 0)));
+    early[2].push(set(&mut shop, b"price:3", b"1"));
+    settings(&mut shop, b"price:", Action::Drop);
+    settings(&mut shop, b"price:", Action::Create(kept(9, 0)));
+    for start in 1..4 {
+        shop.restart_earlier(2_500);
+        assert_eq!(shop.snapshots_used, start);
+        for _ in 0..10 {
+            shop.pass(1);
+        }
+        let mut told = |key: &[u8]| -> Vec<Version> {
+            let versions = shop.history(key, 0, 30).versions;
+            versions.iter().rev().map(|kept| kept.version).collect()
+        };
+        // The history of all but this began anew with the last change of settings.
+        assert_eq!(told(b"price:3"), early[2]);
+        for key in [0, 1, 3] {
+            let key_name = format!("price:{}", key + 1);
+            let newest = early[key].last().copied();
+            assert_eq!(told(key_name.as_bytes()).last().copied(), newest);
+            assert_eq!(told(key_name.as_bytes()).len(), 1);
+        }
+        assert_eq!(told(b"less:1").len(), 3);
+        assert_eq!(told(b"time:1").len(), 1, "its time had ended");
+        let reply = shop.get_at(b"drop:1", At::TimeMs(START_MS));
+        assert_eq!(reply.status, Status::NotKept, "{}", text(&reply));
+        assert_eq!(shop.get(b"drop:1").value, [5]);
+    }
+}
+
+#[test]
+fn what_stood_there_before_versions_were_kept_is_found_behind_a_snapshot() {
+    let mut shop = Shop::with_snapshots(1);
+    let mut told = Vec::new();
+    for key in [b"k1", b"k2", b"k3"] {
+        let reply = shop.set(key, b"0", Expiry::Never);
+        told.push(vec![reply.version]);
+    }
+    let made = shop.keyspace(b"k", Action::Create(kept(5, 0)));
+    assert_eq!(made.status, Status::Ok);
+    shop.take_snapshot();
+    let second = shop.set(b"k1", b"1", Expiry::Never);
+    told[0].push(second.version);
+    let second = shop.ask(|b, o| b.del(o, b"k2", Condition::Always));
+    told[1].push(second.version);
+    for start in 1..4 {
+        shop.restart();
+        assert_eq!(shop.snapshots_used, start);
+        for (key, expected) in [b"k1", b"k2", b"k3"].into_iter().zip(&told) {
+            let history = shop.history(key, 0, 9).versions;
+            let versions = history.iter().rev().map(|kept| kept.version);
+            assert!(versions.eq(expected.iter().copied()), "{history:?}");
+            let was = shop.get_at(key, At::Version(expected[0]));
+            assert_eq!((was.status, &was.value[..]), (Status::Ok, &b"0"[..]));
+        }
+    }
+}
+
+#[test]
+fn kept_versions_that_cleaning_moved_since_a_snapshot_are_found() {
+    let mut shop = Shop::with_snapshots(1 << 20);
+    let made = shop.keyspace(b"k", Action::Create(kept(100, 0)));
+    assert_eq!(made.status, Status::Ok);
+    let mut versions = Vec::new();
+    for number in 0..60_u8 {
+        // Each stands in a segment of which little counts.
+        for filler in 0..3 {
+            let name = format!("filler{filler}").into_bytes();
+            shop.set(&name, &[7; 1_900], Expiry::Never);
+        }
+        versions.push(shop.set(b"k", &[number], Expiry::Never).version);
+        if number == 40 {
+            shop.snapshot_bytes = 1;
+            shop.restart();
+            shop.take_snapshot();
+        }
+    }
+    let released = shop.server.cleaned();
+    for _ in 0..600 {
+        shop.set(b"filler", &[7; 1_900], Expiry::Never);
+    }
+    assert!(shop.server.cleaned() > released, "segments were cleaned");
+    for start in 1..3 {
+        shop.restart();
+        assert_eq!(shop.snapshots_used, start);
+        for (number, &version) in (0..).zip(&versions) {
+            let was = shop.get_at(b"k", At::Version(version));
+            assert_eq!((was.status, &was.value[..]), (Status::Ok, &[number][..]));
+        }
+    }
+}
+
+#[test]
+fn what_was_before_a_deletion_that_nobody_noted_is_not_shown() {
+    let mut shop = Shop::new();
+    let made = shop.keyspace(b"k", Action::Create(kept(0, 3_600_000)));
+    assert_eq!(made.status, Status::Ok);
+    let mut before = Version::default();
+    for _ in 0..2_500 {
+        before = shop.set(b"k1", b"1", Expiry::Never).version;
+    }
+    assert_eq!(shop.keyspace(b"k", Action::Drop).status, Status::Ok);
+    shop.ask(|b, o| b.del(o, b"k1", Condition::Always));
+    let made = shop.keyspace(b"k", Action::Set(kept(9, 0)));
+    assert_eq!(made.status, Status::Ok);
+    let reply = shop.set(b"k1", b"2", Expiry::Never);
+    let versions = shop.history(b"k1", 0, 9).versions;
+    assert_eq!((versions.len(), versions[0].version), (1, reply.version));
+    let was = shop.get_at(b"k1", At::Version(before));
+    assert_eq!(was.status, Status::NotKept, "{}", text(&was));
 }
 
 #[test]
@@ -521,6 +700,86 @@ fn a_change_of_a_keyspace_is_refused_on_a_full_disk_and_goes_on_when_there_is_ro
     assert_eq!(made.status, Status::Ok, "{}", text(&made));
 }
 
+/// A shop with versions of eight keys on a disk that has no room for more of them.
+fn full_of_the_past() -> Shop {
+    let mut shop = Shop::new();
+    shop.server.segment_bytes = 4 * SEGMENT_BYTES;
+    let made = shop.keyspace(b"past:", Action::Create(kept(255, 0)));
+    assert_eq!(made.status, Status::Ok);
+    for number in 0..SMALL {
+        let reply = shop.set(&small(number), b"small", Expiry::Never);
+        assert_eq!(reply.status, Status::Ok);
+    }
+    for round in 0..40 {
+        for key in 0..8 {
+            let reply = shop.set(&past_key(key), &[round; 1_000], Expiry::Never);
+            assert_eq!(reply.status, Status::Ok);
+        }
+    }
+    shop.server.is_used_up = true;
+    fill_with(&mut shop, |round| past_key(round % 8));
+    shop
+}
+
+/// Keys with one version.
+const SMALL: usize = 5_000;
+
+fn small(number: usize) -> Vec<u8> {
+    format!("past:small-{number}").into_bytes()
+}
+
+fn past_key(number: usize) -> Vec<u8> {
+    format!("past:{number}").into_bytes()
+}
+
+/// Writes values of 1,000 bytes until there is no room, also not after cleaning. How many.
+fn fill_with(shop: &mut Shop, name: impl Fn(usize) -> Vec<u8>) -> usize {
+    for written in 0..1_000 {
+        let mut reply = shop.set(&name(written), &[9; 1_000], Expiry::Never);
+        for _ in 0..20 {
+            if reply.status != Status::Full {
+                break;
+            }
+            shop.pass(20);
+            reply = shop.set(&name(written), &[9; 1_000], Expiry::Never);
+        }
+        if reply.status == Status::Full {
+            return written;
+        }
+        assert_eq!(reply.status, Status::Ok, "{}", text(&reply));
+    }
+    panic!("it is never full");
+}
+
+#[test]
+fn on_a_disk_full_of_the_past_settings_that_keep_less_are_taken_and_give_room_back() {
+    let drop = Action::Drop;
+    let fewer = Action::Set(kept(2, 0));
+    let shorter = Action::Set(kept(255, 10));
+    for action in [drop, fewer, shorter] {
+        let mut shop = full_of_the_past();
+        // Deletions are versions too, and use up what is left for changes that take no room.
+        let mut deletions = 0..SMALL;
+        let refused = deletions.find(|&number| {
+            let deleted = shop.ask(|b, o| b.del(o, &small(number), Condition::Always));
+            deleted.status == Status::Full
+        });
+        assert!(refused.is_some(), "there is always room");
+        let changed = shop.keyspace(b"past:", action);
+        assert_eq!(changed.status, Status::Ok, "{}", text(&changed));
+        let room = fill_with(&mut shop, |number| format!("new-{number}").into_bytes());
+        assert!(room >= 100, "only {room}");
+        shop.restart();
+        let list = read_keyspaces(&shop.keyspace(b"", Action::List).value).expect("a list");
+        let found = list.iter().find(|keyspace| keyspace.prefix == b"past:");
+        let told = found.map(|keyspace| keyspace.settings);
+        match action {
+            Action::Set(settings) => assert_eq!(told, Some(settings)),
+            _ => assert_eq!(told, None),
+        }
+    }
+}
+
 #[test]
 fn a_version_that_was_superseded_before_it_was_durable_is_read_when_it_is() {
     let mut shop = Shop::new();
@@ -752,18 +1011,19 @@ fn judge(model: &Model, key: usize, at: At, reply: &Reply, now_ms: u64) -> Resul
     }
 }
 
-fn run(seed: u64) -> [usize; 4] {
+fn run(seed: u64) -> [usize; 5] {
     let mut random = Random::new(seed + 1);
-    let mut shop = Shop::new();
+    let mut shop = Shop::with_snapshots([0, 1, 60_000][random.below(3)]);
     let mut model = Model {
         keys: vec![Vec::new(); KEYS],
         settings: Settings::default(),
         begun: vec![0; KEYS],
         begun_ms: u64::MAX,
     };
-    let mut met = [0; 4];
+    let mut met = [0; 5];
     let mut value = 0u64;
-    for step in 0..700 {
+    let steps = if shop.snapshot_bytes > 0 { 1_000 } else { 700 };
+    for step in 0..steps {
         let key = random.below(KEYS);
         let fail = |wrong: String| -> ! { panic!("seed {seed}, step {step}, key {key}: {wrong}") };
         match random.below(100) {
@@ -774,7 +1034,8 @@ fn run(seed: u64) -> [usize; 4] {
                 let all = |shop: &mut Shop| -> Vec<Vec<Version>> {
                     let keys = (0..KEYS).filter(|_| by_count);
                     keys.map(|key| {
-                        let history = shop.history(&name(key), 0, 300);
+                        let mut history = shop.history(&name(key), 0, 300);
+                        history.versions.pop_if(|first| first.is_deletion);
                         history.versions.iter().map(|kept| kept.version).collect()
                     })
                     .collect()
@@ -783,7 +1044,7 @@ fn run(seed: u64) -> [usize; 4] {
                 let back_ms = [0, 0, 300, 3_000][random.below(4)];
                 shop.restart_earlier(back_ms);
                 let after = all(&mut shop);
-                // The log may also tell of the deletion that was there when versions began to be kept.
+                // A log may also tell of the deletion that was there when versions began to be kept.
                 let mut keys = before.iter().zip(&after);
                 if !keys.all(|(before, after)| after.starts_with(before)) {
                     fail(format!("{before:?} before a start and {after:?} behind it"));
@@ -906,6 +1167,7 @@ fn run(seed: u64) -> [usize; 4] {
         }
     }
     assert_eq!(shop.server.damaged(), 0, "seed {seed}: nothing is damaged");
+    met[4] = shop.snapshots_used;
     met
 }
 
@@ -943,7 +1205,7 @@ fn set_keyspace(shop: &mut Shop, model: &mut Model, random: &mut Random) {
 
 #[test]
 fn the_past_is_as_the_model_has_it_after_cleaning_and_starts() {
-    let mut met = [0; 4];
+    let mut met = [0; 5];
     let seeds = std::env::var("PENSTOCK_PAST_SEEDS")
         .ok()
         .and_then(|text| text.parse().ok())

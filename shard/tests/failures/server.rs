@@ -12,7 +12,10 @@ use penstock_net::reply::{ExpiryTold, ReplyItem, read_batch_reply};
 use penstock_net::request::{BatchRequest, Condition, Version};
 use penstock_net::status::Status;
 use penstock_shard::opening::{SegmentFiles, open_shard, prove_spares, take_inventory};
-use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
+use penstock_shard::{
+    Event, Now, Outbox, SessionId, Shard, ShardConfig, SnapshotPolicy, SnapshotWrite, Topology,
+    WriteStep,
+};
 use penstock_storage::budget::Budget;
 use penstock_storage::io::{BLOCK_BYTES, Block, FileId, Io, IoFailure, IoToken};
 use penstock_storage::layout::Layout;
@@ -33,6 +36,9 @@ pub const SEGMENT_BYTES: usize = 52 << 10;
 const CACHE_BYTES: usize = 2_500;
 /// Bytes of operations that wait for reads, at most.
 pub const PARKED_BYTES_MAX: usize = 256 << 10;
+
+/// Within which a client takes some of its replies.
+pub const WRITE_STALL_US_MAX: u64 = 1_000_000_000;
 const HELLO_ID: u64 = u64::MAX;
 /// Turns in which everything that was begun must end.
 const TURNS_MAX: usize = 10_000;
@@ -85,29 +91,53 @@ pub struct Server {
     /// Reads of more than one block.
     pub wide_reads: usize,
     failing: Option<(usize, Failure)>,
+    /// The client takes so many bytes of its replies in each turn, and never all of them.
+    pub takes: Option<usize>,
+    /// Why the shard wants the connection closed.
+    pub close: Option<&'static str>,
     /// Requests under way that are to fail.
     doomed: Vec<(IoToken, Failure)>,
     pub is_fatal: bool,
     /// No spare segment can be made, and what room comes back somebody else takes.
     pub is_full: bool,
+    /// No spare segment can be made but of one that is removed.
+    pub is_used_up: bool,
+    /// How long spare segments are from now on.
+    pub segment_bytes: usize,
+    /// Its finished snapshots, the newest two.
+    pub snapshots: Snapshots,
+    growing: Vec<u8>,
+    /// The snapshot that the start used.
+    pub used: Option<SnapshotName>,
+    /// Why it did not use newer ones.
+    pub refused: Vec<String>,
     salt: u64,
 }
 
-impl SegmentFiles for Image {
+/// Finished snapshots.
+pub type Snapshots = BTreeMap<SnapshotName, Vec<u8>>;
+
+/// Segments and snapshots.
+struct Files<'a> {
+    image: &'a mut Image,
+    snapshots: &'a Snapshots,
+}
+
+impl SegmentFiles for Files<'_> {
     type Reader = Image;
 
     fn reader(&self) -> Image {
-        self.clone()
+        self.image.clone()
     }
 
     fn truncate(&mut self, file: FileId, bytes: u64) -> io::Result<()> {
         let bytes = usize::try_from(bytes).expect("small files");
-        self.file(file).truncate(bytes);
+        self.image.file(file).truncate(bytes);
         Ok(())
     }
 
     fn remove(&mut self, file: FileId) -> io::Result<()> {
-        self.files.remove(&file).expect("the file is there");
+        self.image.files.remove(&file).expect("the file is there");
         Ok(())
     }
 
@@ -116,11 +146,24 @@ impl SegmentFiles for Image {
     }
 
     fn snapshots(&mut self) -> io::Result<Vec<(SnapshotName, u64)>> {
-        Ok(Vec::new())
+        let snapshots = self.snapshots.iter();
+        Ok(snapshots
+            .map(|(name, bytes)| (*name, bytes.len() as u64))
+            .collect())
     }
 
-    fn read_snapshot(&mut self, _: SnapshotName, _: u64, _: &mut [u8]) -> io::Result<usize> {
-        Err(io::ErrorKind::NotFound.into())
+    fn read_snapshot(
+        &mut self,
+        name: SnapshotName,
+        offset: u64,
+        into: &mut [u8],
+    ) -> io::Result<usize> {
+        let bytes = self.snapshots.get(&name).ok_or(io::ErrorKind::NotFound)?;
+        let offset = usize::try_from(offset).expect("small files");
+        let left = bytes.get(offset..).unwrap_or_default();
+        let moved = left.len().min(into.len());
+        into[..moved].copy_from_slice(&left[..moved]);
+        Ok(moved)
     }
 
     fn expect_bytes(&mut self, _: u64) {}
@@ -154,32 +197,53 @@ impl Server {
         budget: Budget,
         unix_ms: u64,
         sync: SyncMethod,
-        mut image: Image,
+        image: Image,
         incarnation: u64,
         failing: Option<(usize, Failure)>,
     ) -> Result<Self, String> {
         let log = log_config(sync, incarnation);
+        let none = (Snapshots::new(), 0);
+        Self::open_with(none, budget, unix_ms, log, image, failing)
+    }
+
+    /// The same with snapshots, of which new ones are taken after so many bytes of log.
+    pub fn open_with(
+        (snapshots, snapshot_bytes): (Snapshots, u64),
+        budget: Budget,
+        unix_ms: u64,
+        log: LogConfig,
+        mut image: Image,
+        failing: Option<(usize, Failure)>,
+    ) -> Result<Self, String> {
+        let incarnation = log.incarnation;
         let bytes = SEGMENT_BYTES as u64;
-        let inventory = take_inventory(&mut image, OWNER, &Layout::new(1), bytes)
+        let mut files = Files {
+            image: &mut image,
+            snapshots: &snapshots,
+        };
+        let inventory = take_inventory(&mut files, OWNER, &Layout::new(1), bytes)
             .map_err(|error| error.to_string())?;
         let opened = open_shard(
-            &mut image,
+            &mut files,
             &inventory,
-            shard_config(0, 1, incarnation),
+            shard_config_with(0, 1, incarnation, snapshot_bytes),
             log,
             bytes,
             budget,
             Heap,
         );
-        let mut shard = opened.map_err(|error| error.to_string())?.shard;
+        let opened = opened.map_err(|error| error.to_string())?;
+        let used = opened.snapshot.map(|(name, _)| name);
+        let refused = opened.snapshots_refused.iter();
+        let refused = refused.map(|(_, error)| error.to_string()).collect();
+        let mut shard = opened.shard;
         let now = Now { us: 1, unix_ms };
         let mut outbox = Outbox::default();
         let mut salt = 1_000 * incarnation;
         let left = inventory.left;
-        prove_spares(&mut image.reader(), &left).map_err(|error| error.to_string())?;
+        prove_spares(&mut image.clone(), &left).map_err(|error| error.to_string())?;
         for &(file, _) in &left.superfluous {
-            let removed = SegmentFiles::remove(&mut image, file);
-            removed.map_err(|error| error.to_string())?;
+            image.files.remove(&file).expect("the file is there");
         }
         for (file, bytes) in left.spares {
             salt += 1;
@@ -206,9 +270,17 @@ impl Server {
             asked: Vec::new(),
             wide_reads: 0,
             failing,
+            takes: None,
+            close: None,
             doomed: Vec::new(),
             is_fatal: false,
             is_full: false,
+            is_used_up: false,
+            segment_bytes: SEGMENT_BYTES,
+            snapshots,
+            growing: Vec::new(),
+            used,
+            refused,
             salt,
         };
         let hello = ClientHello {
@@ -268,6 +340,11 @@ impl Server {
         self.shard.store().cleaning_counters().damaged
     }
 
+    /// Segments that cleaning went through.
+    pub fn cleaned(&self) -> u64 {
+        self.shard.store().cleaning_counters().segments
+    }
+
     /// There is room on the disk again.
     pub fn make_room(&mut self) {
         self.is_full = false;
@@ -279,9 +356,9 @@ impl Server {
     fn add_spare(&mut self) {
         self.salt += 1;
         let event = Event::Spare {
-            file: self.device.image.create(SEGMENT_BYTES),
+            file: self.device.image.create(self.segment_bytes),
             salt: self.salt,
-            bytes: SEGMENT_BYTES as u64,
+            bytes: self.segment_bytes as u64,
             is_reused: false,
         };
         self.shard.step(self.now, event, &mut self.outbox);
@@ -349,24 +426,58 @@ impl Server {
         );
         self.device.submit(&mut requests);
         for _ in 0..outbox.spares {
-            if self.ask(Asked::Spare).is_some() || self.is_full {
+            if self.ask(Asked::Spare).is_some() || self.is_full || self.is_used_up {
                 let refused = Event::SpareRefused;
                 self.shard.step(self.now, refused, &mut self.outbox);
             } else {
                 self.add_spare();
             }
         }
+        let returned = if self.is_used_up {
+            outbox.removals.len()
+        } else {
+            0
+        };
+        for _ in 0..returned {
+            self.add_spare();
+        }
         for _ in outbox.removals.iter().filter(|_| self.is_full) {
             let refused = Event::SpareRefused;
             self.shard.step(self.now, refused, &mut self.outbox);
         }
+        for SnapshotWrite { name, step, bytes } in outbox.snapshots {
+            if step == WriteStep::First {
+                self.growing.clear();
+            }
+            self.growing.extend(bytes);
+            if step == WriteStep::Last {
+                self.snapshots
+                    .insert(name, std::mem::take(&mut self.growing));
+                while self.snapshots.len() > 2 {
+                    self.snapshots.pop_first();
+                }
+            }
+            let is_good = true;
+            let written = Event::SnapshotWritten { name, is_good };
+            self.shard.step(self.now, written, &mut self.outbox);
+        }
         for session in outbox.sendable {
             let mut bytes = Vec::new();
             self.shard.take_output(self.now, session, &mut bytes);
-            self.shard.sent(session);
+            if self.takes.is_none() {
+                self.shard.sent(session);
+            }
             self.read_replies(&bytes);
         }
-        assert!(outbox.close.is_empty(), "{:?}", outbox.close);
+        if let Some(bytes) = self.takes {
+            self.shard.progressed(self.now, self.session, bytes);
+        }
+        self.close = outbox.close.first().map(|&(_, reason)| reason);
+        assert!(
+            self.takes.is_some() || self.close.is_none(),
+            "{:?}",
+            self.close
+        );
         if !outbox.resume.is_empty() {
             self.hand_over();
         }
@@ -385,39 +496,17 @@ impl Server {
     }
 
     fn read_replies(&mut self, bytes: &[u8]) {
-        let mut receiver = Receiver::new(u32::MAX);
-        let mut at = 0;
-        while at < bytes.len() {
-            let Received::Frame {
-                header,
-                body,
-                consumed,
-            } = receiver.next(&bytes[at..])
-            else {
-                panic!(
-                    "the shard sends whole frames, not {:?}",
-                    &bytes[at..][..HEADER_BYTES]
-                )
+        for_each_reply(bytes, |id, item| {
+            let id = usize::try_from(id).expect("an id that was sent");
+            let reply = Reply {
+                status: item.head.status,
+                version: item.head.version,
+                value: item.value.to_vec(),
+                expiry: item.expiry,
             };
-            at += consumed;
-            assert_eq!(header.level_or_status, Status::Ok as u16, "of the frame");
-            if header.request_id == HELLO_ID {
-                continue;
-            }
-            let id = usize::try_from(header.request_id).expect("an id that was sent");
-            let batch = read_batch_reply(body).expect("a batch");
-            for number in 0..batch.len() {
-                let item = ReplyItem::read(batch.item(number)).expect("an item");
-                let reply = Reply {
-                    status: item.head.status,
-                    version: item.head.version,
-                    value: item.value.to_vec(),
-                    expiry: item.expiry,
-                };
-                let before = self.replies.insert(id, reply);
-                assert!(before.is_none(), "operation {id} is answered twice");
-            }
-        }
+            let before = self.replies.insert(id, reply);
+            assert!(before.is_none(), "operation {id} is answered twice");
+        });
     }
 
     /// The request at `index`, or the last one, ends.
@@ -471,7 +560,6 @@ impl Server {
     }
 }
 
-/// Each run of the server has its keys in another order.
 /// How the server writes its log.
 pub fn log_config(sync: SyncMethod, incarnation: u64) -> LogConfig {
     LogConfig {
@@ -489,7 +577,18 @@ pub fn log_config(sync: SyncMethod, incarnation: u64) -> LogConfig {
     }
 }
 
+/// How a shard is set up without snapshots.
 pub fn shard_config(shard: u16, shards: u16, incarnation: u64) -> ShardConfig {
+    shard_config_with(shard, shards, incarnation, 0)
+}
+
+/// Each run of a server without snapshots has its keys in another order.
+fn shard_config_with(
+    shard: u16,
+    shards: u16,
+    incarnation: u64,
+    snapshot_bytes: u64,
+) -> ShardConfig {
     let topology = Topology::new(shards);
     let hello = ServerHello {
         protocol: 1,
@@ -515,14 +614,51 @@ pub fn shard_config(shard: u16, shards: u16, incarnation: u64) -> ShardConfig {
         level_min: AckLevel::None,
         output_bytes_max: 8 << 10,
         partial_frame_us_max: 1_000_000_000,
-        write_stall_us_max: 1_000_000_000,
+        write_stall_us_max: WRITE_STALL_US_MAX,
         idle_us_max: 0,
         replies_bytes_max: 64 << 20,
         parked_bytes_max: PARKED_BYTES_MAX,
         mailed_items_max: 64,
         memory_max: 0,
-        hash_seed: 6 + incarnation,
+        hash_seed: if snapshot_bytes > 0 {
+            7
+        } else {
+            6 + incarnation
+        },
         cleaning: penstock_storage::cleaning::CleaningConfig::default(),
-        snapshots: penstock_shard::SnapshotPolicy::default(),
+        snapshots: SnapshotPolicy {
+            log_bytes: snapshot_bytes,
+            stop_us_max: 0,
+        },
+        cluster: None,
+    }
+}
+
+/// Shows every reply item of whole frames with the id of its request; those to HELLO are left out.
+pub fn for_each_reply(bytes: &[u8], mut show: impl FnMut(u64, ReplyItem<'_>)) {
+    let mut receiver = Receiver::new(u32::MAX);
+    let mut at = 0;
+    while at < bytes.len() {
+        let Received::Frame {
+            header,
+            body,
+            consumed,
+        } = receiver.next(&bytes[at..])
+        else {
+            panic!(
+                "the shard sends whole frames, not {:?}",
+                &bytes[at..][..HEADER_BYTES]
+            )
+        };
+        at += consumed;
+        assert_eq!(header.level_or_status, Status::Ok as u16, "of the frame");
+        if header.request_id == HELLO_ID {
+            continue;
+        }
+        let batch = read_batch_reply(body).expect("a batch");
+        for number in 0..batch.len() {
+            let item = ReplyItem::read(batch.item(number)).expect("an item");
+            show(header.request_id, item);
+        }
     }
 }

@@ -417,6 +417,7 @@ fn shard_config(shard: u16, topology: Topology) -> ShardConfig {
         hash_seed: HASH_SEED,
         cleaning: penstock_storage::cleaning::CleaningConfig::default(),
         snapshots: penstock_shard::SnapshotPolicy::default(),
+        cluster: None,
     }
 }
 

@@ -1,0 +1,543 @@
+//! A shard as one of several nodes: who writes its partitions, and its links.
+//!
+//! The plan says of each partition which node writes it in which generation and who else holds it. A shard
+//! begins the partitions that are its node's, ships what it writes to the others, takes in what it is
+//! shipped, and says of each operation whether it is its to answer. A node alone has none of this.
+//!
+//! In each turn what has come is taken in before the log is pumped, and what was sealed is shipped
+//! behind it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use penstock_net::keyspace::Action;
+use penstock_net::level::AckLevel;
+use penstock_net::link::Membership;
+use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_net::status::Status;
+use penstock_storage::io::{Block, Blocks, FileId, Io};
+use penstock_storage::log::Lsn;
+use penstock_storage::store::Store;
+
+use crate::execute::KeyHash;
+use crate::replication::links::{LinkAction, LinkTime, Links, LinksConfig, LinksCounters};
+use crate::replication::{CannotBegin, Epoch, LinkId, PartitionId, Role};
+
+/// Who writes a partition and who else holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// The generation in which it is written.
+    pub generation: u32,
+    /// The node that writes it.
+    pub primary: u8,
+    /// The other nodes that hold it.
+    pub members: Vec<(u8, Membership)>,
+    /// The primary does not begin by itself: the node that has written it so far hands it over.
+    pub is_handed_over: bool,
+    /// The primary may begin with what it holds although it has started since it last followed, and so may have
+    /// lost what it had only received.
+    pub is_loss_accepted: bool,
+}
+
+impl Assignment {
+    /// Who holds the partition besides this node. Whoever writes it is one of them: what was executed here waits
+    /// at level `replica` for all who may be promoted, and a successor that lacks it was promoted already.
+    fn others(&self, me: u8) -> Vec<(u8, Membership)> {
+        let primary = (self.primary, Membership::Sync);
+        let all = self.members.iter().copied().chain([primary]);
+        all.filter(|&(node, _)| node != me).collect()
+    }
+}
+
+/// What all nodes of a cluster know of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// For each partition, ascending.
+    pub partitions: Vec<Assignment>,
+    /// The addresses of the nodes for clients, by their numbers.
+    pub clients: Vec<(u8, String)>,
+}
+
+impl Plan {
+    fn of(&self, partition: PartitionId) -> &Assignment {
+        &self.partitions[usize::from(partition)]
+    }
+
+    fn clients_of(&self, node: u8) -> &str {
+        let mut clients = self.clients.iter();
+        clients
+            .find(|(number, _)| *number == node)
+            .map_or("", |(_, address)| address)
+    }
+}
+
+/// How a shard takes part in a cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterConfig {
+    /// Its links.
+    pub links: LinksConfig,
+    /// Who holds what.
+    pub plan: Arc<Plan>,
+    /// How long a reply at level `replica` waits for members, at most.
+    pub replica_timeout_us: u64,
+    /// The cluster is new: a partition that the plan names for this node may be begun although nothing of it is
+    /// here. What a later plan names may not.
+    pub is_new: bool,
+}
+
+/// What a shard wants done about its links.
+#[derive(Debug, Default)]
+pub struct LinkOutbox {
+    /// Links with bytes to send: [`crate::Shard::take_link_output`].
+    pub sendable: Vec<LinkId>,
+    /// Links that are to be ended, with what is to be sent before.
+    pub ended: Vec<(LinkId, Vec<u8>)>,
+    /// Records that have diverged, each with all of its parts, to be kept.
+    pub kept: Vec<(PartitionId, Vec<u8>)>,
+    /// What was kept of a partition is to be made durable: [`crate::Event::TailKept`].
+    pub to_sync: Vec<(PartitionId, LinkId)>,
+    /// What people should know.
+    pub told: Vec<String>,
+}
+
+/// What is known of a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionStatus {
+    /// The partition.
+    pub partition: PartitionId,
+    /// What this node is to it: `primary`, `draining`, `beginning`, `following`, `catching up`, `scanning`, `rewinding`,
+    /// `followed` if it has since it started and nobody ships it now, or `idle`.
+    pub role: &'static str,
+    /// The epoch promised.
+    pub epoch: Epoch,
+    /// The sequence of the last record in the log.
+    pub applied: u64,
+    /// The same of the last record that is there, if only in memory.
+    pub received: u64,
+}
+
+/// Why an operation is not answered here.
+pub(crate) struct Elsewhere {
+    partition: PartitionId,
+    primary: u8,
+    me: u8,
+    clients: String,
+}
+
+impl Elsewhere {
+    pub(crate) fn status(&self) -> Status {
+        match self.primary == self.me {
+            true => Status::NotPrimary,
+            false => Status::Moved,
+        }
+    }
+}
+
+impl fmt::Display for Elsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.primary == self.me {
+            true => write!(
+                f,
+                "partition {}: this node is to write it and has not begun",
+                self.partition
+            ),
+            false => write!(
+                f,
+                "partition {} is written by node {} at {}",
+                self.partition, self.primary, self.clients
+            ),
+        }
+    }
+}
+
+/// The cluster's part of a shard.
+pub(crate) struct Linked<B> {
+    links: Links<B>,
+    plan: Arc<Plan>,
+    me: u8,
+    /// Partitions of this shard that its node is to begin, in which generation, and whether it may although
+    /// nothing of it is here.
+    to_begin: Vec<(PartitionId, u32, bool)>,
+    /// Partitions of this shard that are answered for here.
+    served: [bool; LINK_PARTITIONS as usize],
+    are_all_served: bool,
+    /// In this turn.
+    deposed: Vec<PartitionId>,
+    replica_timeout_us: u64,
+    is_due: bool,
+}
+
+fn time<P: Blocks>(now_us: u64, store: &Store<P>) -> LinkTime {
+    LinkTime {
+        now_us,
+        time_ms: store.time_ms(),
+    }
+}
+
+impl<B: Block> Linked<B> {
+    /// Over a store that was just opened.
+    ///
+    /// # Errors
+    /// The partition whose notes in the log cannot be understood.
+    pub(crate) fn new<P: Blocks<Block = B>>(
+        config: ClusterConfig,
+        store: &mut Store<P>,
+    ) -> Result<Self, PartitionId> {
+        let me = config.links.me.node;
+        let mut links = Links::new(config.links, store).map_err(|note| note.partition)?;
+        let mut to_begin = Vec::new();
+        for partition in 0..LINK_PARTITIONS {
+            if links.partition(partition).is_none() {
+                continue;
+            }
+            let assignment = config.plan.of(partition);
+            links.place(partition, assignment.others(me));
+            let state = links.partition(partition).expect("just seen");
+            let promised = state.facts().promised;
+            let has_begun = (promised.generation(), promised.node()) == (assignment.generation, me);
+            if assignment.primary == me && (has_begun || !assignment.is_handed_over) {
+                to_begin.push((partition, assignment.generation, config.is_new));
+            }
+        }
+        Ok(Linked {
+            links,
+            plan: config.plan,
+            me,
+            to_begin,
+            served: [false; LINK_PARTITIONS as usize],
+            are_all_served: false,
+            deposed: Vec::new(),
+            replica_timeout_us: config.replica_timeout_us,
+            is_due: false,
+        })
+    }
+
+    /// The plan has changed. What this node is to write is begun in the next turns; what it is not to write any
+    /// more it answers no more, whether the other node has begun or not.
+    pub(crate) fn replan(&mut self, plan: Arc<Plan>) {
+        let partitions: Vec<PartitionId> = self.links.partitions().collect();
+        for partition in partitions {
+            let (before, now) = (self.plan.of(partition), plan.of(partition));
+            if before == now {
+                continue;
+            }
+            let state = self.links.partition(partition).expect("the shard's");
+            let has_written = matches!(state.role(), Role::Primary { .. });
+            let promised = state.facts().promised;
+            self.links.place(partition, now.others(self.me));
+            let is_same = (before.primary, before.generation) == (now.primary, now.generation);
+            if is_same && before.is_loss_accepted == now.is_loss_accepted {
+                continue;
+            }
+            // It may have been handed over in the turn before, and not have begun yet.
+            let is_due = |it: &(PartitionId, u32, bool)| {
+                (it.0, it.1) == (partition, now.generation) && now.primary == self.me
+            };
+            self.to_begin.retain(|it| it.0 != partition || is_due(it));
+            self.links.keep(partition);
+            let has_begun = has_written
+                && (promised.generation(), promised.node()) == (now.generation, self.me);
+            if now.primary != self.me {
+                if now.is_handed_over {
+                    let epoch = Epoch::new(now.generation, 0, now.primary);
+                    self.links.hand_over(partition, now.primary, epoch);
+                }
+            } else if !has_begun && !now.is_handed_over {
+                // A node that was started for a new cluster may have nothing yet of what another one writes.
+                if !self.to_begin.iter().any(is_due) {
+                    self.to_begin.push((partition, now.generation, false));
+                }
+            }
+        }
+        self.plan = plan;
+    }
+
+    pub(crate) fn links(&mut self) -> &mut Links<B> {
+        &mut self.links
+    }
+
+    /// Why an operation on this partition is not this node's to answer, if it is not.
+    #[inline]
+    pub(crate) fn elsewhere(&self, partition: usize) -> Option<Elsewhere> {
+        match self.served[partition] {
+            true => None,
+            false => Some(self.elsewhere_of(PartitionId::try_from(partition).expect("256"))),
+        }
+    }
+
+    /// The same of what concerns all partitions.
+    pub(crate) fn elsewhere_of_any(&self) -> Option<Elsewhere> {
+        if self.are_all_served {
+            return None;
+        }
+        let mut all = self.links.partitions();
+        let first = all.find(|&partition| !self.served[usize::from(partition)])?;
+        Some(self.elsewhere_of(first))
+    }
+
+    #[cold]
+    fn elsewhere_of(&self, partition: PartitionId) -> Elsewhere {
+        let primary = self.plan.of(partition).primary;
+        Elsewhere {
+            partition,
+            primary,
+            me: self.me,
+            clients: self.plan.clients_of(primary).into(),
+        }
+    }
+
+    pub(crate) fn are_all_served(&self) -> bool {
+        self.are_all_served
+    }
+
+    /// Why settings of a keyspace cannot be changed here, if they cannot.
+    pub(crate) fn refuses_settings(
+        &self,
+        action: &Action,
+        level: AckLevel,
+    ) -> Option<(Status, String)> {
+        if let Some(elsewhere) = self.elsewhere_of_any() {
+            return Some((elsewhere.status(), elsewhere.to_string()));
+        }
+        if level == AckLevel::Replica {
+            let text = "a change of a keyspace has no ack level replica: ask for it at level disk";
+            return Some((Status::Unsupported, text.into()));
+        }
+        let mut all = self.plan.partitions.iter();
+        if all.any(|assignment| assignment.primary != self.me) {
+            let text = "settings of keyspaces are changed on a node that writes all partitions";
+            return Some((Status::Unsupported, text.into()));
+        }
+        match action {
+            Action::Create(settings) | Action::Set(settings)
+                if settings.versions > 0 || settings.retention_ms > 0 =>
+            {
+                let text = "the nodes of a cluster do not keep versions yet";
+                Some((Status::Unsupported, text.into()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether level `replica` has somebody to wait for.
+    pub(crate) fn has_sync(&self, partition: usize) -> bool {
+        let members = &self.plan.partitions[partition].members;
+        let mut others = members.iter().filter(|(node, _)| *node != self.me);
+        others.any(|(_, membership)| *membership == Membership::Sync)
+    }
+
+    pub(crate) fn received(
+        &self,
+        partition: PartitionId,
+    ) -> impl Iterator<Item = Option<Lsn>> + '_ {
+        self.links.received(partition)
+    }
+
+    /// Partitions that this node writes no more, since the last turn.
+    pub(crate) fn deposed(&self) -> &[PartitionId] {
+        &self.deposed
+    }
+
+    pub(crate) fn replica_timeout_us(&self) -> u64 {
+        self.replica_timeout_us
+    }
+
+    pub(crate) fn is_reading(&self, file: FileId) -> bool {
+        self.links.is_reading(file)
+    }
+
+    /// Whether another turn can do more, whatever ends until then.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    /// Before the log is pumped.
+    pub(crate) fn take_in<P: Blocks<Block = B>>(
+        &mut self,
+        now_us: u64,
+        store: &mut Store<P>,
+        hash: &KeyHash,
+        io: &mut Vec<Io<B>>,
+        outbox: &mut LinkOutbox,
+    ) {
+        let time = time(now_us, store);
+        self.links.follow_commits(store);
+        self.begin(time, store, outbox);
+        self.links.take_in(time, store, &|key| hash.of(key), io);
+        self.look(store);
+    }
+
+    /// Behind the pump.
+    pub(crate) fn give_out<P: Blocks<Block = B>>(
+        &mut self,
+        now_us: u64,
+        store: &mut Store<P>,
+        hash: &KeyHash,
+        io: &mut Vec<Io<B>>,
+        outbox: &mut LinkOutbox,
+    ) {
+        let time = time(now_us, store);
+        self.links.follow_commits(store);
+        self.links
+            .give_out(time, store, &|key| hash.home_of(key), io);
+        self.look(store);
+        self.deposed.clear();
+        let mut lost: BTreeMap<Epoch, Vec<PartitionId>> = BTreeMap::new();
+        while let Some(action) = self.links.take_action() {
+            if let LinkAction::Deposed { partition, epoch } = action {
+                lost.entry(epoch).or_default().push(partition);
+                self.deposed.push(partition);
+            } else {
+                self.act(action, outbox);
+            }
+        }
+        outbox.told.extend(lost.iter().map(|(epoch, partitions)| {
+            let (which, node) = (which_of(partitions), epoch.node());
+            format!(
+                "{which}: written by node {node} in epoch {epoch} from now on, and not by this one"
+            )
+        }));
+        outbox.sendable.extend(self.links.sendable());
+        self.is_due = self.links.take_due();
+    }
+
+    /// Which partitions are answered for here.
+    fn look<P: Blocks<Block = B>>(&mut self, store: &Store<P>) {
+        self.are_all_served = true;
+        for partition in self.links.partitions() {
+            let is_served = self.plan.of(partition).primary == self.me
+                && self.links.may_write(partition, store);
+            self.served[usize::from(partition)] = is_served;
+            self.are_all_served &= is_served;
+        }
+    }
+
+    /// Begins what is this node's to write.
+    fn begin<P: Blocks<Block = B>>(
+        &mut self,
+        time: LinkTime,
+        store: &mut Store<P>,
+        outbox: &mut LinkOutbox,
+    ) {
+        let mut refused: BTreeMap<String, Vec<PartitionId>> = BTreeMap::new();
+        while let Some(&(partition, generation, is_new)) = self.to_begin.last() {
+            let state = self.links.partition(partition).expect("the shard's");
+            let is_nothing = state.received().sequence == 0
+                && state.facts().promised == Epoch::default()
+                && state.is_whole();
+            // Whoever has promised and got nothing has no past to go on from.
+            let has_some = state.received().sequence > 0;
+            let is_loss_accepted = self.plan.of(partition).is_loss_accepted;
+            let is_promoted = is_loss_accepted && state.is_whole() && has_some;
+            let is_forced = is_nothing && is_new || is_promoted;
+            let begun = self
+                .links
+                .begin(time, partition, generation, is_forced, store);
+            let Some(begun) = begun else {
+                // The log has no room for it now.
+                break;
+            };
+            self.to_begin.pop();
+            if let Err(cause) = begun {
+                let cause = format!(
+                    "in generation {generation}: {}",
+                    cause_text(cause, is_nothing)
+                );
+                refused.entry(cause).or_default().push(partition);
+            }
+        }
+        let told = refused
+            .iter()
+            .map(|(cause, partitions)| format!("{}: not begun {cause}", which_of(partitions)));
+        outbox.told.extend(told);
+    }
+
+    fn act(&mut self, action: LinkAction, outbox: &mut LinkOutbox) {
+        match action {
+            LinkAction::End {
+                link,
+                refusal,
+                output,
+            } => {
+                outbox
+                    .told
+                    .push(format!("a link is ended: {}", refusal.text));
+                outbox.ended.push((link, output));
+            }
+            LinkAction::Ended { link, refusal } => {
+                outbox.told.push(format!(
+                    "a link is ended by the other node: {}",
+                    refusal.text
+                ));
+                outbox.ended.push((link, Vec::new()));
+            }
+            LinkAction::Deposed { .. } => unreachable!("the caller takes them together"),
+            LinkAction::Keep { partition, record } => outbox.kept.push((partition, record)),
+            LinkAction::Sync { partition, link } => outbox.to_sync.push((partition, link)),
+            LinkAction::Begin { partition, epoch } => {
+                self.to_begin.push((partition, epoch.generation(), false));
+            }
+            LinkAction::Damaged { file, offset } => outbox.told.push(format!(
+                "{:08}.seg cannot be read at offset {offset} for a link",
+                file.0
+            )),
+        }
+    }
+
+    pub(crate) fn counters(&self) -> LinksCounters {
+        self.links.counters()
+    }
+
+    pub(crate) fn status(&self) -> impl Iterator<Item = PartitionStatus> + '_ {
+        self.links.partitions().map(|partition| {
+            let state = self.links.partition(partition).expect("the shard's");
+            let facts = state.facts();
+            let role = match state.role() {
+                Role::Primary { .. } if self.served[usize::from(partition)] => "primary",
+                Role::Primary { epoch, .. }
+                    if epoch.generation() < self.plan.of(partition).generation =>
+                {
+                    "draining"
+                }
+                // Handed over before the plan was read that names it, or the first record is not durable.
+                Role::Primary { .. } => "beginning",
+                _ if facts.scan_from.is_some() => "scanning",
+                _ if facts.rewind_from.is_some() => "rewinding",
+                Role::Member(_) if state.is_readable() => "following",
+                Role::Member(_) => "catching up",
+                Role::Idle if state.has_followed() => "followed",
+                Role::Idle => "idle",
+            };
+            PartitionStatus {
+                partition,
+                role,
+                epoch: facts.promised,
+                applied: state.applied().sequence,
+                received: state.received().sequence,
+            }
+        })
+    }
+}
+
+fn which_of(partitions: &[PartitionId]) -> String {
+    match partitions {
+        [one] => format!("partition {one}"),
+        all => format!("partition {} and {} others", all[0], all.len() - 1),
+    }
+}
+
+fn cause_text(cause: CannotBegin, is_nothing: bool) -> String {
+    match cause {
+        CannotBegin::Promised(epoch) => {
+            format!("epoch {epoch} was promised to node {}", epoch.node())
+        }
+        CannotBegin::NotWhole if is_nothing => {
+            "nothing of it is here: start once with --cluster-new if the cluster is new, otherwise let the node that has its data write it".into()
+        }
+        CannotBegin::NotWhole => "not all of it is here".into(),
+        CannotBegin::Behind => {
+            "this node was not the last to write it, and has started since it last followed: what it had only received by then is gone. If no node has more of it, promote this one with --accept-loss".into()
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Replies at level `replica`: each waits for the disk here and for every member of the sync set.
+
+use std::collections::VecDeque;
+
+use penstock_storage::log::Lsn;
+
+use super::PartitionId;
+use super::planted::{Bug, is_planted};
+
+/// A reply that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting<T> {
+    /// Whose record it is.
+    pub partition: PartitionId,
+    /// The record.
+    pub lsn: Lsn,
+    /// When to answer that the outcome is unknown, in microseconds.
+    pub deadline_us: u64,
+    /// Whom to answer.
+    pub whom: T,
+}
+
+/// Replies at level `replica` that wait, at most so many.
+#[derive(Debug)]
+pub struct ReplicaGates<T> {
+    waiting: VecDeque<Waiting<T>>,
+    most: usize,
+}
+
+/// What a reply is to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The level was reached.
+    Reached,
+    /// It was not in time, or never will be: it may have been executed.
+    Unknown,
+}
+
+impl<T> ReplicaGates<T> {
+    /// Nobody waits; at most `most` will.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        ReplicaGates {
+            waiting: VecDeque::new(),
+            most,
+        }
+    }
+
+    /// When the first of them is answered at the latest.
+    #[must_use]
+    pub fn deadline_us(&self) -> Option<u64> {
+        self.waiting.front().map(|waiting| waiting.deadline_us)
+    }
+
+    /// Whether another one may wait; to be asked before anything is executed.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.waiting.len() < self.most
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether nobody waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// One more waits.
+    ///
+    /// # Panics
+    /// If there is no room.
+    pub fn wait(&mut self, waiting: Waiting<T>) {
+        assert!(self.has_room(), "asked before it was executed");
+        self.waiting.push_back(waiting);
+    }
+
+    /// Answers who need not wait any longer, in order: the log is durable up to `durable`; `received`
+    /// tells for a partition up to which record each member of its sync set has all, or `None` for
+    /// one that does not count now.
+    pub fn release<I>(
+        &mut self,
+        now_us: u64,
+        durable: Lsn,
+        received: impl Fn(PartitionId) -> I,
+        mut answer: impl FnMut(T, Outcome),
+    ) where
+        I: Iterator<Item = Option<Lsn>>,
+    {
+        for waiting in std::mem::take(&mut self.waiting) {
+            let has = |member: Option<Lsn>| member.is_some_and(|lsn| lsn >= waiting.lsn);
+            let mut members = received(waiting.partition);
+            let is_received = match () {
+                () if is_planted(Bug::AckBeforePeer) => true,
+                () if is_planted(Bug::AckByAnyMember) => members.any(has),
+                () => members.all(has),
+            };
+            if waiting.lsn <= durable && is_received {
+                answer(waiting.whom, Outcome::Reached);
+            } else if now_us >= waiting.deadline_us {
+                answer(waiting.whom, Outcome::Unknown);
+            } else {
+                self.waiting.push_back(waiting);
+            }
+        }
+    }
+
+    /// Answers all who wait for this partition: its node is not primary any more.
+    pub fn depose(&mut self, partition: PartitionId, mut answer: impl FnMut(T)) {
+        for waiting in std::mem::take(&mut self.waiting) {
+            match waiting.partition == partition {
+                true => answer(waiting.whom),
+                false => self.waiting.push_back(waiting),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_waits_for_the_disk_and_for_every_member() {
+        let mut gates = ReplicaGates::new(4);
+        for (whom, partition, lsn) in [('a', 1, 10), ('b', 2, 11), ('c', 1, 12)] {
+            gates.wait(Waiting {
+                partition,
+                lsn: Lsn(lsn),
+                deadline_us: 1000 + lsn,
+                whom,
+            });
+        }
+        let release = |gates: &mut ReplicaGates<char>, now_us, durable, members: &[Option<u64>]| {
+            let mut answers = Vec::new();
+            gates.release(
+                now_us,
+                Lsn(durable),
+                |partition| {
+                    let all = members.iter().map(|member| member.map(Lsn));
+                    all.take(if partition == 1 { 9 } else { 1 })
+                },
+                |whom, outcome| answers.push((whom, outcome)),
+            );
+            answers
+        };
+        use Outcome::{Reached, Unknown};
+        assert_eq!(
+            release(&mut gates, 0, 20, &[Some(20), None]),
+            [('b', Reached)]
+        );
+        assert_eq!(release(&mut gates, 0, 9, &[Some(20), Some(20)]), []);
+        assert_eq!(release(&mut gates, 0, 20, &[Some(20), Some(9)]), []);
+        assert_eq!(
+            release(&mut gates, 0, 20, &[Some(10), Some(11)]),
+            [('a', Reached)]
+        );
+        assert_eq!(release(&mut gates, 1011, 20, &[Some(11), Some(20)]), []);
+        assert_eq!(
+            release(&mut gates, 1012, 20, &[Some(11), Some(20)]),
+            [('c', Unknown)]
+        );
+        assert!(gates.is_empty());
+    }
+
+    #[test]
+    fn nobody_waits_beyond_the_bound_or_for_a_primary_that_is_none_any_more() {
+        let mut gates = ReplicaGates::new(2);
+        for (whom, partition) in [('a', 1), ('b', 2)] {
+            assert!(gates.has_room());
+            gates.wait(Waiting {
+                partition,
+                lsn: Lsn(1),
+                deadline_us: 1,
+                whom,
+            });
+        }
+        assert!(!gates.has_room());
+        let mut answers = Vec::new();
+        gates.depose(2, |whom| answers.push(whom));
+        assert_eq!((answers.as_slice(), gates.len()), (&['b'][..], 1));
+    }
+}

@@ -1,0 +1,551 @@
+//! The first four frames of a link: who is at the other end, and whether it may speak.
+//!
+//! Pure: nonces and digests come from the owner, who alone knows the secret. A side is handed what a
+//! proof is to be computed over, and told whether the other's was right.
+
+use penstock_net::link::frame::{LINK_VERSION, write_link_frame};
+use penstock_net::link::handshake::{PROOF_INPUT_BYTES, proof_input};
+use penstock_net::link::{
+    Hello, LinkHeader, LinkMessage, Nonce, Proof, ProofRole, RefusalCode, Welcome,
+};
+
+use super::receiver::LinkRefusal;
+use super::sender::frame_bytes_needed;
+
+/// What a shard of a node tells of itself on each of its links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Introduction {
+    /// Version of the format of its records.
+    pub log_format: u32,
+    /// The cluster.
+    pub cluster_id: [u8; 16],
+    /// The node.
+    pub node_id: [u8; 16],
+    /// Rises at every start of the node.
+    pub incarnation: u64,
+    /// Number of the node in its cluster, the low byte of its epochs.
+    pub node: u8,
+    /// Which of its shards.
+    pub shard: u16,
+    /// How many it has.
+    pub shards: u16,
+    /// Bytes of its largest record.
+    pub record_bytes_max: u32,
+    /// Bytes of a frame that it takes.
+    pub frame_bytes_max: u32,
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The node.
+    pub node_id: [u8; 16],
+    /// Its number.
+    pub node: u8,
+    /// Which start of it.
+    pub incarnation: u64,
+    /// Which of its shards, and how many it has.
+    pub shard: u16,
+    /// How many it has.
+    pub shards: u16,
+    /// Bytes of a frame that it takes.
+    pub frame_bytes_max: u32,
+}
+
+/// A proof that was told, and what it must be computed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// What was told.
+    pub proof: Proof,
+    /// The keyed digest of this is right.
+    pub input: [u8; PROOF_INPUT_BYTES],
+}
+
+/// The source's side, from HELLO on.
+#[derive(Debug)]
+pub struct Connecting {
+    me: Introduction,
+    hello: Hello,
+    welcome: Option<Welcome>,
+}
+
+/// The destination's side, up to PROOF.
+#[derive(Debug)]
+pub struct Accepting {
+    me: Introduction,
+    greeted: Option<(Hello, Welcome)>,
+}
+
+fn refusal<T>(code: RefusalCode, text: impl Into<String>) -> Result<T, LinkRefusal> {
+    Err(LinkRefusal {
+        code,
+        text: text.into(),
+    })
+}
+
+fn header(number: u64) -> LinkHeader {
+    LinkHeader {
+        number,
+        ..LinkHeader::default()
+    }
+}
+
+/// What both sides look at in what the other tells, before any proof.
+fn judge(
+    me: &Introduction,
+    log_format: u32,
+    cluster_id: [u8; 16],
+    peer: &Peer,
+    incarnation_seen: u64,
+) -> Result<(), LinkRefusal> {
+    if log_format != me.log_format {
+        return refusal(
+            RefusalCode::LogFormat,
+            format!(
+                "node {} writes format {log_format} of the log and node {} format {}",
+                peer.node, me.node, me.log_format
+            ),
+        );
+    }
+    if cluster_id != me.cluster_id {
+        return refusal(
+            RefusalCode::Cluster,
+            format!(
+                "node {} is of another cluster than node {}",
+                peer.node, me.node
+            ),
+        );
+    }
+    if peer.node_id == me.node_id || peer.node == me.node {
+        return refusal(
+            RefusalCode::Itself,
+            format!("both ends of the link are node {}", me.node),
+        );
+    }
+    if peer.incarnation < incarnation_seen {
+        return refusal(
+            RefusalCode::Incarnation,
+            format!(
+                "node {} is start {}, and its start {incarnation_seen} was seen: its directory is an older copy",
+                peer.node, peer.incarnation
+            ),
+        );
+    }
+    Ok(())
+}
+
+impl Connecting {
+    /// Says HELLO to a shard of another node.
+    #[must_use]
+    pub fn new(
+        me: Introduction,
+        to_node: u8,
+        to_shard: u16,
+        nonce: Nonce,
+        out: &mut Vec<u8>,
+    ) -> Self {
+        let version = u16::from(LINK_VERSION);
+        let hello = Hello {
+            versions: (version, version),
+            log_format: me.log_format,
+            cluster_id: me.cluster_id,
+            node_id: me.node_id,
+            incarnation: me.incarnation,
+            nonce,
+            node: me.node,
+            to_node,
+            shard: me.shard,
+            shards: me.shards,
+            to_shard,
+            record_bytes_max: me.record_bytes_max,
+            frame_bytes_max: me.frame_bytes_max,
+        };
+        write_link_frame(out, header(1), &LinkMessage::Hello(hello));
+        Connecting {
+            me,
+            hello,
+            welcome: None,
+        }
+    }
+
+    /// Takes WELCOME. `incarnation_seen` is the highest start of the node wanted that was ever seen.
+    ///
+    /// # Errors
+    /// [`LinkRefusal`]: the link is to be ended.
+    pub fn welcome(
+        &mut self,
+        message: &LinkMessage<'_>,
+        incarnation_seen: u64,
+    ) -> Result<Claim, LinkRefusal> {
+        let (LinkMessage::Welcome(welcome), None) = (message, &self.welcome) else {
+            return refusal(
+                RefusalCode::Order,
+                format!("{} is no answer to HELLO", message.name()),
+            );
+        };
+        if welcome.version != u16::from(LINK_VERSION) {
+            return refusal(
+                RefusalCode::LinkVersion,
+                format!("version {} of the link was not offered", welcome.version),
+            );
+        }
+        let peer = Peer {
+            node_id: welcome.node_id,
+            node: welcome.node,
+            incarnation: welcome.incarnation,
+            shard: welcome.shard,
+            shards: welcome.shards,
+            frame_bytes_max: welcome.frame_bytes_max,
+        };
+        if (welcome.node, welcome.shard) != (self.hello.to_node, self.hello.to_shard) {
+            return refusal(
+                RefusalCode::Destination,
+                format!(
+                    "shard {} of node {} was wanted, and shard {} of node {} answers",
+                    self.hello.to_shard, self.hello.to_node, welcome.shard, welcome.node
+                ),
+            );
+        }
+        judge(
+            &self.me,
+            welcome.log_format,
+            welcome.cluster_id,
+            &peer,
+            incarnation_seen,
+        )?;
+        let needed = frame_bytes_needed(self.me.record_bytes_max);
+        if welcome.record_bytes_max < self.me.record_bytes_max || welcome.frame_bytes_max < needed {
+            return refusal(
+                RefusalCode::RecordBytes,
+                format!(
+                    "node {} takes records of {} bytes in frames of {}, and it needs {} in {needed}",
+                    welcome.node,
+                    welcome.record_bytes_max,
+                    welcome.frame_bytes_max,
+                    self.me.record_bytes_max
+                ),
+            );
+        }
+        self.welcome = Some(*welcome);
+        Ok(Claim {
+            proof: welcome.proof,
+            input: proof_input(ProofRole::Destination, &self.hello, welcome),
+        })
+    }
+
+    /// What the own proof is to be computed over, once the other's was right.
+    ///
+    /// # Panics
+    /// If WELCOME has not come.
+    #[must_use]
+    pub fn proof_input(&self) -> [u8; PROOF_INPUT_BYTES] {
+        let welcome = self.welcome.as_ref().expect("WELCOME was taken");
+        proof_input(ProofRole::Source, &self.hello, welcome)
+    }
+
+    /// Tells the own proof. Two frames have gone out then and one has come in.
+    ///
+    /// # Panics
+    /// If WELCOME has not come.
+    #[must_use]
+    pub fn prove(self, proof: Proof, out: &mut Vec<u8>) -> Peer {
+        let welcome = self.welcome.expect("WELCOME was taken");
+        write_link_frame(out, header(2), &LinkMessage::Proof(proof));
+        Peer {
+            node_id: welcome.node_id,
+            node: welcome.node,
+            incarnation: welcome.incarnation,
+            shard: welcome.shard,
+            shards: welcome.shards,
+            frame_bytes_max: welcome.frame_bytes_max,
+        }
+    }
+}
+
+impl Accepting {
+    /// Waits for HELLO.
+    #[must_use]
+    pub fn new(me: Introduction) -> Self {
+        Accepting { me, greeted: None }
+    }
+
+    /// Takes HELLO, and tells what the own proof is to be computed over. `incarnation_seen` tells the
+    /// highest start of a node that was ever seen, by its number.
+    ///
+    /// # Errors
+    /// [`LinkRefusal`]: the peer is to be told, and the link to be ended.
+    pub fn hello(
+        &mut self,
+        message: &LinkMessage<'_>,
+        nonce: Nonce,
+        incarnation_seen: impl Fn(u8) -> u64,
+    ) -> Result<[u8; PROOF_INPUT_BYTES], LinkRefusal> {
+        let (LinkMessage::Hello(hello), None) = (message, &self.greeted) else {
+            return refusal(
+                RefusalCode::Order,
+                format!("a link does not begin with {}", message.name()),
+            );
+        };
+        let me = &self.me;
+        let version = u16::from(LINK_VERSION);
+        if !(hello.versions.0..=hello.versions.1).contains(&version) {
+            return refusal(
+                RefusalCode::LinkVersion,
+                format!(
+                    "versions {} to {} of the link are offered, and {version} is spoken here",
+                    hello.versions.0, hello.versions.1
+                ),
+            );
+        }
+        if (hello.to_node, hello.to_shard) != (me.node, me.shard) {
+            return refusal(
+                RefusalCode::Destination,
+                format!(
+                    "shard {} of node {} is wanted, and this is shard {} of node {}",
+                    hello.to_shard, hello.to_node, me.shard, me.node
+                ),
+            );
+        }
+        let peer = peer_of(hello);
+        judge(
+            me,
+            hello.log_format,
+            hello.cluster_id,
+            &peer,
+            incarnation_seen(hello.node),
+        )?;
+        let needed = frame_bytes_needed(hello.record_bytes_max);
+        if hello.record_bytes_max > me.record_bytes_max || hello.frame_bytes_max < needed {
+            return refusal(
+                RefusalCode::RecordBytes,
+                format!(
+                    "node {} writes records of {} bytes and takes frames of {}; node {} takes records of {}, and frames have up to {needed}",
+                    hello.node,
+                    hello.record_bytes_max,
+                    hello.frame_bytes_max,
+                    me.node,
+                    me.record_bytes_max
+                ),
+            );
+        }
+        let welcome = Welcome {
+            version,
+            log_format: me.log_format,
+            cluster_id: me.cluster_id,
+            node_id: me.node_id,
+            incarnation: me.incarnation,
+            nonce,
+            node: me.node,
+            shard: me.shard,
+            shards: me.shards,
+            record_bytes_max: me.record_bytes_max,
+            frame_bytes_max: me.frame_bytes_max,
+            proof: Proof::default(),
+        };
+        let input = proof_input(ProofRole::Destination, hello, &welcome);
+        self.greeted = Some((*hello, welcome));
+        Ok(input)
+    }
+
+    /// Says WELCOME with the own proof.
+    ///
+    /// # Panics
+    /// If HELLO has not come.
+    pub fn welcome(&mut self, proof: Proof, out: &mut Vec<u8>) {
+        let (_, welcome) = self.greeted.as_mut().expect("HELLO was taken");
+        welcome.proof = proof;
+        write_link_frame(out, header(1), &LinkMessage::Welcome(*welcome));
+    }
+
+    /// Takes PROOF: if it is right, [`Accepting::proven`].
+    ///
+    /// # Errors
+    /// [`LinkRefusal`]: the peer is to be told, and the link to be ended.
+    pub fn proof(&self, message: &LinkMessage<'_>) -> Result<Claim, LinkRefusal> {
+        match (message, &self.greeted) {
+            (&LinkMessage::Proof(proof), Some((hello, welcome))) => Ok(Claim {
+                proof,
+                input: proof_input(ProofRole::Source, hello, welcome),
+            }),
+            _ => refusal(
+                RefusalCode::Order,
+                format!("{} proves nothing", message.name()),
+            ),
+        }
+    }
+
+    /// The proof was right. One frame has gone out and two have come in.
+    ///
+    /// # Panics
+    /// If HELLO has not come.
+    #[must_use]
+    pub fn proven(self) -> Peer {
+        let (hello, _) = self.greeted.expect("HELLO was taken");
+        peer_of(&hello)
+    }
+}
+
+fn peer_of(hello: &Hello) -> Peer {
+    Peer {
+        node_id: hello.node_id,
+        node: hello.node,
+        incarnation: hello.incarnation,
+        shard: hello.shard,
+        shards: hello.shards,
+        frame_bytes_max: hello.frame_bytes_max,
+    }
+}
+
+/// The refusal of a proof that is not right.
+#[must_use]
+pub fn wrong_proof(node: u8) -> LinkRefusal {
+    LinkRefusal {
+        code: RefusalCode::Credentials,
+        text: format!("node {node} does not know the secret of the cluster"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_net::link::LinkReceived;
+    use penstock_net::link::frame::{LINK_FRAME_BYTES_BEFORE_PROOF_MAX, read_link_frame};
+
+    fn introduction(node: u8) -> Introduction {
+        Introduction {
+            log_format: 1,
+            cluster_id: [7; 16],
+            node_id: [node; 16],
+            incarnation: 5,
+            node,
+            shard: 0,
+            shards: 1,
+            record_bytes_max: 1 << 20,
+            frame_bytes_max: 4 << 20,
+        }
+    }
+
+    /// Stands for a keyed digest.
+    fn digest(secret: u8, input: &[u8]) -> Proof {
+        let mut proof = [secret; 32];
+        for (at, byte) in input.iter().enumerate() {
+            let into = &mut proof[at % 32];
+            *into = into.rotate_left(3) ^ byte;
+        }
+        proof
+    }
+
+    fn message(bytes: &[u8], number: u64) -> LinkMessage<'_> {
+        match read_link_frame(bytes, number, LINK_FRAME_BYTES_BEFORE_PROOF_MAX) {
+            Ok(LinkReceived::Frame(frame)) => frame.message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    struct Ends {
+        source: Introduction,
+        destination: Introduction,
+        wanted: (u8, u16),
+        secrets: (u8, u8),
+        seen: (u64, u64),
+    }
+
+    impl Ends {
+        fn new() -> Ends {
+            Ends {
+                source: introduction(1),
+                destination: introduction(2),
+                wanted: (2, 0),
+                secrets: (9, 9),
+                seen: (5, 5),
+            }
+        }
+
+        /// What the two agree on, or why the one or the other refuses.
+        fn meet(&self) -> Result<(Peer, Peer), RefusalCode> {
+            let (mut there, mut back) = (Vec::new(), Vec::new());
+            let (node, shard) = self.wanted;
+            let mut source = Connecting::new(self.source, node, shard, [1; 32], &mut there);
+            let mut destination = Accepting::new(self.destination);
+            let input = destination
+                .hello(&message(&there, 1), [2; 32], |_| self.seen.1)
+                .map_err(|refusal| refusal.code)?;
+            destination.welcome(digest(self.secrets.1, &input), &mut back);
+            let claim = source
+                .welcome(&message(&back, 1), self.seen.0)
+                .map_err(|refusal| refusal.code)?;
+            if digest(self.secrets.0, &claim.input) != claim.proof {
+                return Err(wrong_proof(2).code);
+            }
+            let proof = digest(self.secrets.0, &source.proof_input());
+            // The one's proof is of no use as the other's.
+            assert_ne!(proof, claim.proof);
+            there.clear();
+            let destination_is = source.prove(proof, &mut there);
+            let claim = destination
+                .proof(&message(&there, 2))
+                .map_err(|refusal| refusal.code)?;
+            if digest(self.secrets.1, &claim.input) != claim.proof {
+                return Err(wrong_proof(1).code);
+            }
+            Ok((destination.proven(), destination_is))
+        }
+    }
+
+    #[test]
+    fn two_nodes_with_one_secret_know_each_other() {
+        let (source, destination) = Ends::new().meet().expect("they fit");
+        assert_eq!((source.node, source.node_id), (1, [1; 16]));
+        assert_eq!((destination.node, destination.node_id), (2, [2; 16]));
+        assert_eq!(destination.frame_bytes_max, 4 << 20);
+    }
+
+    #[test]
+    fn who_does_not_fit_is_refused_by_name() {
+        let refused = |code, change: &dyn Fn(&mut Ends)| {
+            let mut ends = Ends::new();
+            change(&mut ends);
+            assert_eq!(ends.meet(), Err(code));
+        };
+        refused(RefusalCode::Credentials, &|ends| ends.secrets.0 = 8);
+        refused(RefusalCode::Credentials, &|ends| ends.secrets.1 = 8);
+        refused(RefusalCode::Cluster, &|ends| ends.source.cluster_id[3] = 8);
+        refused(RefusalCode::LogFormat, &|ends| ends.source.log_format = 2);
+        refused(RefusalCode::Destination, &|ends| ends.wanted.0 = 3);
+        refused(RefusalCode::Destination, &|ends| ends.wanted.1 = 1);
+        refused(RefusalCode::Itself, &|ends| ends.source.node_id = [2; 16]);
+        refused(RefusalCode::Itself, &|ends| ends.source.node = 2);
+        refused(RefusalCode::Incarnation, &|ends| ends.seen.0 = 6);
+        refused(RefusalCode::Incarnation, &|ends| ends.seen.1 = 6);
+        refused(RefusalCode::RecordBytes, &|ends| {
+            ends.source.record_bytes_max += 1;
+        });
+        refused(RefusalCode::RecordBytes, &|ends| {
+            ends.source.frame_bytes_max = 1 << 20;
+        });
+        refused(RefusalCode::RecordBytes, &|ends| {
+            ends.destination.frame_bytes_max = 1 << 20;
+        });
+    }
+
+    #[test]
+    fn nothing_else_is_said_before_both_are_known() {
+        let mut out = Vec::new();
+        let mut source = Connecting::new(introduction(1), 2, 0, [1; 32], &mut out);
+        let mut destination = Accepting::new(introduction(2));
+        for other in [LinkMessage::Beat, LinkMessage::Proof([0; 32])] {
+            let refused = destination.hello(&other, [2; 32], |_| 0);
+            assert_eq!(refused.map_err(|it| it.code), Err(RefusalCode::Order));
+            let refused = source.welcome(&other, 0);
+            assert_eq!(refused.map_err(|it| it.code), Err(RefusalCode::Order));
+            let refused = destination.proof(&other);
+            assert_eq!(refused.map_err(|it| it.code), Err(RefusalCode::Order));
+        }
+        let hello = message(&out, 1);
+        destination
+            .hello(&hello, [2; 32], |_| 0)
+            .expect("the first one is right");
+        let twice = destination.hello(&hello, [2; 32], |_| 0);
+        assert_eq!(twice.map_err(|it| it.code), Err(RefusalCode::Order));
+    }
+}

@@ -1,0 +1,1705 @@
+//! The links of one shard over its store: bytes of other nodes in, records into the log and the index,
+//! records of the log out.
+//!
+//! It has the partitions of the shard, the ring, and for each link that has proven itself a [`Sender`] or a
+//! [`Receiver`]; it does for them what touches the log: notes, records that are applied or written anew,
+//! reading what the ring does not hold any more. In each turn [`Links::take_in`] comes before the log is
+//! pumped and [`Links::give_out`] behind it, so that what was sealed is shipped while it goes to the
+//! disk.
+//!
+//! It does not know: sockets, secrets, where lostfound is, who is to be primary.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use penstock_net::link::frame::{read_link_frame, write_link_frame};
+use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_net::link::{
+    LinkHeader, LinkMessage, LinkReceived, Membership, Mode, Position, RefusalCode, Refused,
+};
+use penstock_net::slot::slot_of;
+use penstock_storage::index::{Cursor, Home};
+use penstock_storage::io::{Block, Blocks, Completion, FileId, Io};
+use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, prefix_of};
+use penstock_storage::log::{Lsn, Place, Purpose, Room};
+use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec};
+use penstock_storage::replica::Backlog;
+use penstock_storage::store::{Found, SLOTS, Store, Version, partition_of};
+
+use super::cursor::{CursorStep, LogCursor};
+use super::epoch::{Epoch, EpochHistory};
+use super::handshake::{Introduction, Peer};
+use super::notes::{Notes, Tags};
+use super::partition::{Applicable, CannotBegin, Facts, Partition, Role};
+use super::planted::{Bug, is_planted};
+use super::reads::LinkReads;
+use super::receiver::{LinkRefusal, Partitions, Receiver};
+use super::record::{ShippedRecord, records};
+use super::ring::Ring;
+use super::sender::{Counting, LogReach, Sender};
+use super::{LinkId, PENDING_BYTES_MAX, PartitionId, Work};
+use crate::topology::Topology;
+
+/// Bytes of records that are applied in one turn, about: what a commit that shares the frame waits for.
+const APPLY_BYTES: usize = 256 << 10;
+/// Reads of a cold key that may fail before that is told.
+const READS_MAX: u32 = 3;
+/// Keys that are held against what a scan has brought, at a time.
+const SWEEP_KEYS: usize = 32;
+/// Keys that are written anew in one turn.
+const REWIND_KEYS: usize = 64;
+/// Frames of the log that one cursor goes through in one turn.
+const CURSOR_FRAMES: usize = 16;
+
+/// The times of one turn.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkTime {
+    /// On the monotonic clock, in microseconds.
+    pub now_us: u64,
+    /// Of the store, in unix milliseconds.
+    pub time_ms: u64,
+}
+
+/// How a shard takes part.
+#[derive(Clone, Debug)]
+pub struct LinksConfig {
+    /// What it tells of itself.
+    pub me: Introduction,
+    /// Bytes of records that are kept in memory for links, at most.
+    pub ring_bytes_max: usize,
+    /// Bytes of segments that cleaning leaves to members which lack them, at most.
+    pub backlog_bytes_max: u64,
+}
+
+/// What links have done since they were made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinksCounters {
+    /// Records of others that were applied.
+    pub applied: u64,
+    /// Keys that were written anew for members which had diverged.
+    pub rewritten: u64,
+    /// Keys that were here and did not come by a scan.
+    pub swept: u64,
+    /// Diverged tails of which cleaning had released records, so that all of the partition was asked for.
+    pub tails_lost: u64,
+}
+
+/// What the owner is to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum LinkAction {
+    /// Send this, then end the link; it is closed here.
+    End {
+        /// The link.
+        link: LinkId,
+        /// Why, for people; the output tells it to the peer.
+        refusal: LinkRefusal,
+        /// What is left to be sent.
+        output: Vec<u8>,
+    },
+    /// The peer has ended the link; it is closed here.
+    Ended {
+        /// The link.
+        link: LinkId,
+        /// Why.
+        refusal: LinkRefusal,
+    },
+    /// This node is not primary of the partition any more.
+    Deposed {
+        /// The partition.
+        partition: PartitionId,
+        /// By which epoch.
+        epoch: Epoch,
+    },
+    /// Keep a record that has diverged in lostfound.
+    Keep {
+        /// The partition.
+        partition: PartitionId,
+        /// All of its parts that there are.
+        record: Vec<u8>,
+    },
+    /// Make durable what was to be kept of a partition, then call [`Links::tail_kept`].
+    Sync {
+        /// The partition.
+        partition: PartitionId,
+        /// The link by which its keys are told.
+        link: LinkId,
+    },
+    /// The primary hands the partition over: [`Links::begin`] in the generation of the epoch.
+    Begin {
+        /// The partition.
+        partition: PartitionId,
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// Something of the log cannot be read.
+    Damaged {
+        /// The file.
+        file: FileId,
+        /// Where.
+        offset: u64,
+    },
+}
+
+/// Why links cannot be made over a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnreadableNote {
+    /// The partition whose local record or record of epochs is none of this version.
+    pub partition: PartitionId,
+}
+
+/// A link on which this node ships.
+#[derive(Debug)]
+struct Outgoing<B> {
+    peer: Peer,
+    sender: Sender,
+    cursor: LogCursor<B>,
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+/// A link by which this node is shipped to.
+#[derive(Debug)]
+struct Incoming {
+    receiver: Receiver,
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+/// Cold keys that are read.
+#[derive(Debug)]
+struct Warming<B> {
+    reads: Vec<WarmingRead<B>>,
+    /// Reads that failed, or did not bring what the index says.
+    failures: u32,
+    is_told: bool,
+}
+
+impl<B> Default for Warming<B> {
+    fn default() -> Self {
+        Warming {
+            reads: Vec::new(),
+            failures: 0,
+            is_told: false,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct WarmingRead<B> {
+    home: (u16, u32),
+    place: Place,
+    token: Option<u64>,
+    read: Option<B>,
+}
+
+/// What somebody waits for cold keys for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Waiter {
+    Apply(PartitionId),
+    Rewind(PartitionId, LinkId),
+}
+
+/// A diverged tail that is looked for in the log.
+#[derive(Debug)]
+struct Tail {
+    link: LinkId,
+    from: Position,
+    history: EpochHistory,
+    /// What was read of the log for it.
+    behind: Lsn,
+    /// Where it ends.
+    until: Lsn,
+    keys: BTreeSet<Vec<u8>>,
+    is_read: bool,
+    is_told_damaged: bool,
+}
+
+impl Tail {
+    /// Whether a record is one of it.
+    fn holds(&self, record: &ShippedRecord<'_>) -> bool {
+        let endless = Position {
+            epoch: self.history.last().map_or(0, |epoch| epoch.0),
+            sequence: u64::MAX,
+        };
+        !record.is_local
+            && record.position > self.from
+            && !self.history.contains(record.position, endless)
+    }
+}
+
+/// What a scan has brought, to know what it has not.
+#[derive(Debug, Default)]
+struct Sweep {
+    /// Keys that have come since it began: the newest version of each, and whether that is a value. A deletion
+    /// may have the version of a value: the source has swept that one itself.
+    seen: BTreeMap<Vec<u8>, (Version, bool)>,
+    /// How far the keys that are here were held against that; none at the end.
+    at: Option<Cursor>,
+    has_begun: bool,
+}
+
+impl Sweep {
+    fn note(&mut self, part: &PartView<'_>) {
+        let (version, is_put) = (part.version(), part.kind() == PartKind::Put);
+        let known = self.seen.get(part.key());
+        let is_news =
+            known.is_none_or(|&(other, _)| version > other || version == other && !is_put);
+        if is_news {
+            self.seen.insert(part.key().to_vec(), (version, is_put));
+        }
+    }
+
+    /// Whether the source has a value of this key.
+    fn has_come(&self, key: &[u8]) -> bool {
+        self.seen.get(key).is_some_and(|&(_, is_put)| is_put)
+    }
+}
+
+/// Keys that are written anew for a member.
+#[derive(Debug)]
+struct Rewrite {
+    keys: VecDeque<Vec<u8>>,
+    last: (Position, Lsn),
+}
+
+/// A partition that is handed over.
+#[derive(Debug)]
+struct Handover {
+    node: u8,
+    epoch: Epoch,
+    step: HandoverStep,
+}
+
+#[derive(Debug)]
+enum HandoverStep {
+    /// The node lacks some of it.
+    Drains,
+    /// Since the last turn it has all of it, and who waited for that has been answered.
+    HasAll,
+    /// Its epoch is promised here, with this record; then it is told by this link.
+    Promised(Lsn, LinkId),
+}
+
+/// The links of one shard.
+#[derive(Debug)]
+pub struct Links<B> {
+    config: LinksConfig,
+    tags: Tags,
+    partitions: Partitions,
+    /// Who gets each partition while this node writes it.
+    members: BTreeMap<PartitionId, Vec<(u8, Membership)>>,
+    ring: Ring,
+    outgoing: BTreeMap<LinkId, Outgoing<B>>,
+    incoming: BTreeMap<LinkId, Incoming>,
+    warming: BTreeMap<Waiter, Warming<B>>,
+    tails: BTreeMap<PartitionId, Tail>,
+    /// Reads the log for all of them: one block of memory, and each frame once.
+    tail_cursor: LogCursor<B>,
+    rewrites: BTreeMap<(PartitionId, LinkId), Rewrite>,
+    /// Partitions that another node is to write.
+    handovers: BTreeMap<PartitionId, Handover>,
+    /// Of partitions that are scanned although something of them is here.
+    sweeps: BTreeMap<PartitionId, Sweep>,
+    /// Up to which record of this log each node is known to have all of a partition on its disk.
+    durable_at: BTreeMap<(PartitionId, u8), Lsn>,
+    reads: LinkReads,
+    actions: VecDeque<LinkAction>,
+    counters: LinksCounters,
+    /// Another turn may do more.
+    is_due: bool,
+}
+
+struct Reach<'a, P: Blocks>(&'a Store<P>);
+
+impl<P: Blocks> LogReach for Reach<'_, P> {
+    fn reach(&self, partition: PartitionId, from: Position) -> Option<Lsn> {
+        let forgotten = self.0.forgotten(usize::from(partition));
+        let is_there = forgotten <= from.sequence || is_planted(Bug::ForgottenIgnored);
+        is_there.then_some(Lsn(0))
+    }
+
+    fn oldest(&self) -> Lsn {
+        Lsn(0)
+    }
+}
+
+/// Whether all of a diverged tail is still in the log, or a scan brings the partition anew.
+fn is_told_whole<P: Blocks>(
+    state: &Partition,
+    number: PartitionId,
+    fork: Position,
+    store: &Store<P>,
+) -> bool {
+    let facts = state.facts();
+    // What came by a scan is told without what had been deleted before.
+    let is_dense = facts.dense_behind <= fork.sequence || is_planted(Bug::TailOfScan);
+    facts.scan_from.is_some()
+        || store.forgotten(usize::from(number)) <= fork.sequence && is_dense
+        || is_planted(Bug::TailHalfReleased)
+}
+
+fn position(version: Version) -> Position {
+    Position {
+        epoch: version.epoch,
+        sequence: version.sequence,
+    }
+}
+
+fn parts_of(mut bytes: &[u8]) -> Vec<PartView<'_>> {
+    let mut parts = Vec::new();
+    while let Ok(part) = PartView::read(bytes) {
+        bytes = &bytes[part.bytes().len()..];
+        parts.push(part);
+    }
+    parts
+}
+
+impl<B: Block> Links<B> {
+    /// The links of a shard whose store was just opened; the log tells what the partitions are.
+    ///
+    /// # Errors
+    /// [`UnreadableNote`]: it was written by another version.
+    pub fn new<P: Blocks<Block = B>>(
+        config: LinksConfig,
+        store: &mut Store<P>,
+    ) -> Result<Self, UnreadableNote> {
+        let topology = Topology::new(config.me.shards);
+        let tags = Tags::default();
+        let mut partitions = Partitions::new();
+        for number in 0..256 {
+            let slot = tags.slot(number);
+            if topology.owner(slot) != config.me.shard {
+                continue;
+            }
+            let unreadable = UnreadableNote { partition: number };
+            let facts = match store.local(slot) {
+                Some(value) => Facts::read(value).ok_or(unreadable)?,
+                None => Facts::default(),
+            };
+            let history = match store.epochs_found(slot) {
+                Some(value) => EpochHistory::read(value).ok_or(unreadable)?,
+                None => EpochHistory::default(),
+            };
+            let highest = position(store.highest(usize::from(number)));
+            let partition = Partition::recovered(number, facts, history, highest);
+            partitions.insert(number, partition);
+        }
+        let positions = partitions
+            .iter()
+            .map(|(&number, partition)| (number, partition.applied()));
+        let ring = Ring::new(config.ring_bytes_max, store.log().appended(), positions);
+        store.log_mut().tap();
+        // Before anything is cleaned: what has diverged may be anywhere.
+        store.hold_back(Some(Backlog {
+            behind: Lsn(0),
+            bytes_max: config.backlog_bytes_max,
+        }));
+        Ok(Links {
+            config,
+            tags,
+            partitions,
+            members: BTreeMap::new(),
+            ring,
+            outgoing: BTreeMap::new(),
+            incoming: BTreeMap::new(),
+            warming: BTreeMap::new(),
+            tails: BTreeMap::new(),
+            tail_cursor: LogCursor::default(),
+            rewrites: BTreeMap::new(),
+            handovers: BTreeMap::new(),
+            sweeps: BTreeMap::new(),
+            durable_at: BTreeMap::new(),
+            reads: LinkReads::default(),
+            actions: VecDeque::new(),
+            counters: LinksCounters::default(),
+            is_due: false,
+        })
+    }
+
+    /// What was done.
+    #[must_use]
+    pub fn counters(&self) -> LinksCounters {
+        self.counters
+    }
+
+    /// A partition of the shard.
+    #[must_use]
+    pub fn partition(&self, number: PartitionId) -> Option<&Partition> {
+        self.partitions.get(&number)
+    }
+
+    /// Which other nodes hold a partition from now on, by their numbers.
+    pub fn place(&mut self, partition: PartitionId, members: Vec<(u8, Membership)>) {
+        self.members.insert(partition, members);
+    }
+
+    /// This node begins to write a partition; its first record follows in a turn.
+    ///
+    /// # Errors
+    /// [`CannotBegin`]; nothing changed. `None` if the log has no room for it now, or the partition is
+    /// not the shard's.
+    pub fn begin<P: Blocks<Block = B>>(
+        &mut self,
+        time: LinkTime,
+        partition: PartitionId,
+        generation: u32,
+        is_forced: bool,
+        store: &mut Store<P>,
+    ) -> Option<Result<Epoch, CannotBegin>> {
+        let mut notes = Notes {
+            store,
+            tags: &self.tags,
+            now_us: time.now_us,
+        };
+        if !notes.has_room() {
+            return None;
+        }
+        let node = self.config.me.node;
+        let state = self.partitions.get_mut(&partition)?;
+        Some(state.begin(generation, node, is_forced, &mut notes))
+    }
+
+    /// Hands a partition over to a member that is to write it in this epoch: as soon as the member has all that was
+    /// written here. Nothing more is written here from now on: the owner sees to that.
+    pub fn hand_over(&mut self, partition: PartitionId, node: u8, epoch: Epoch) {
+        let step = HandoverStep::Drains;
+        self.handovers
+            .insert(partition, Handover { node, epoch, step });
+    }
+
+    /// The partition is not handed over any more, if that has not been promised.
+    pub fn keep(&mut self, partition: PartitionId) {
+        self.handovers.remove(&partition);
+    }
+
+    /// Whether a client's write of a partition may be executed now.
+    #[must_use]
+    pub fn may_write<P: Blocks<Block = B>>(
+        &self,
+        partition: PartitionId,
+        store: &Store<P>,
+    ) -> bool {
+        let durable = store.log().durable();
+        self.partitions
+            .get(&partition)
+            .is_some_and(|state| state.may_write(durable))
+    }
+
+    /// The partitions of the shard, ascending.
+    pub fn partitions(&self) -> impl Iterator<Item = PartitionId> + '_ {
+        self.partitions.keys().copied()
+    }
+
+    /// Takes note of all that clients have written since the last turn: an owner that does so at the begin of
+    /// each need not tell each write.
+    pub fn follow_commits<P: Blocks<Block = B>>(&mut self, store: &Store<P>) {
+        let sequences = store.sequences();
+        for (&number, state) in &mut self.partitions {
+            state.written_up_to(sequences[usize::from(number)]);
+        }
+    }
+
+    /// A client's write was committed with this version.
+    ///
+    /// # Panics
+    /// If it is not the next one of the partition.
+    pub fn committed(&mut self, partition: PartitionId, version: Version) {
+        let state = self.partitions.get_mut(&partition).expect("it may write");
+        let next = state.next_position();
+        assert_eq!(next, position(version), "versions follow each other");
+    }
+
+    /// How far each member of the sync set of a partition has it; `None` for one that does not count.
+    pub fn received(&self, partition: PartitionId) -> impl Iterator<Item = Option<Lsn>> + '_ {
+        let members = self.members.get(&partition).map_or(&[][..], Vec::as_slice);
+        let sync = members
+            .iter()
+            .filter(|(_, membership)| *membership == Membership::Sync);
+        sync.map(move |&(node, _)| {
+            let of_node = |link: &&Outgoing<B>| link.peer.node == node;
+            let links = self.outgoing.values().filter(of_node);
+            links
+                .filter_map(|link| match link.sender.counting(partition) {
+                    Counting::UpTo(lsn) => Some(lsn),
+                    Counting::Not => None,
+                })
+                .max()
+        })
+    }
+
+    /// A link to a peer that has proven itself.
+    pub fn connected(&mut self, link: LinkId, peer: Peer) {
+        let outgoing = Outgoing {
+            peer,
+            sender: Sender::new(2, 1),
+            cursor: LogCursor::default(),
+            input: Vec::new(),
+            output: Vec::new(),
+        };
+        self.outgoing.insert(link, outgoing);
+    }
+
+    /// A link from a peer that has proven itself.
+    pub fn accepted(&mut self, link: LinkId, peer: Peer) {
+        let incoming = Incoming {
+            receiver: Receiver::new(link, peer.node, 1, 2),
+            input: Vec::new(),
+            output: Vec::new(),
+        };
+        self.incoming.insert(link, incoming);
+    }
+
+    /// The link is gone. What was received by it stays.
+    pub fn closed(&mut self, link: LinkId) {
+        self.outgoing.remove(&link);
+        if let Some(incoming) = self.incoming.remove(&link) {
+            incoming.receiver.close(&mut self.partitions);
+        }
+        self.tails.retain(|_, tail| tail.link != link);
+        self.rewrites.retain(|&(_, of), _| of != link);
+    }
+
+    /// Whether more bytes of a link are to be read from its socket now.
+    #[must_use]
+    pub fn may_read(&self, link: LinkId) -> bool {
+        let frame_bytes_max = self.config.me.frame_bytes_max as usize;
+        let input = match (self.outgoing.get(&link), self.incoming.get(&link)) {
+            (Some(outgoing), _) => outgoing.input.len(),
+            (None, Some(incoming)) => incoming.input.len(),
+            (None, None) => return false,
+        };
+        input < frame_bytes_max
+    }
+
+    /// Bytes have come by a link. They are looked at in the next turn.
+    pub fn came(&mut self, link: LinkId, bytes: &[u8]) {
+        if let Some(outgoing) = self.outgoing.get_mut(&link) {
+            outgoing.input.extend_from_slice(bytes);
+        } else if let Some(incoming) = self.incoming.get_mut(&link) {
+            incoming.input.extend_from_slice(bytes);
+        }
+    }
+
+    /// What is to be sent by a link; whatever is taken from its front has gone out.
+    pub fn output(&mut self, link: LinkId) -> Option<&mut Vec<u8>> {
+        match self.outgoing.get_mut(&link) {
+            Some(outgoing) => Some(&mut outgoing.output),
+            None => Some(&mut self.incoming.get_mut(&link)?.output),
+        }
+    }
+
+    /// Links with something to be sent.
+    pub fn sendable(&self) -> impl Iterator<Item = LinkId> + '_ {
+        let outgoing = self.outgoing.iter().map(|(&link, it)| (link, &it.output));
+        let incoming = self.incoming.iter().map(|(&link, it)| (link, &it.output));
+        let all = outgoing.chain(incoming);
+        all.filter(|(_, output)| !output.is_empty())
+            .map(|(link, _)| link)
+    }
+
+    /// Whether something was done since this was last asked, so that another turn may do more.
+    pub fn take_due(&mut self) -> bool {
+        std::mem::take(&mut self.is_due)
+    }
+
+    /// What the owner is to do next.
+    pub fn take_action(&mut self) -> Option<LinkAction> {
+        self.actions.pop_front()
+    }
+
+    /// Whether a file is read for a link, so that it must stay.
+    #[must_use]
+    pub fn is_reading(&self, file: FileId) -> bool {
+        self.reads.is_reading(file)
+    }
+
+    /// What was kept of a partition is durable, and its keys may be told.
+    pub fn tail_kept(&mut self, partition: PartitionId, link: LinkId) {
+        let is_told = self
+            .tails
+            .get(&partition)
+            .is_some_and(|tail| tail.link == link && tail.is_read);
+        if !is_told {
+            return;
+        }
+        let tail = self.tails.remove(&partition).expect("just seen");
+        if let Some(incoming) = self.incoming.get_mut(&link) {
+            incoming.receiver.tail_saved(partition, tail.keys);
+        }
+    }
+
+    /// The end of a read of this part of the shard.
+    pub fn read(&mut self, completion: Completion<B>) {
+        self.reads.ended(completion.token.0);
+        let cursors = self.outgoing.values_mut().map(|link| &mut link.cursor);
+        let mut cursors = cursors.chain([&mut self.tail_cursor]);
+        if let Some(cursor) = cursors.find(|cursor| cursor.awaits(completion.token.0)) {
+            cursor.read(completion);
+            return;
+        }
+        let token = Some(completion.token.0);
+        for warming in self.warming.values_mut() {
+            let Some(at) = warming.reads.iter().position(|read| read.token == token) else {
+                continue;
+            };
+            match (completion.result, completion.block) {
+                (Ok(()), Some(block)) => {
+                    warming.reads[at].token = None;
+                    warming.reads[at].read = Some(block);
+                }
+                _ => {
+                    warming.reads.remove(at);
+                    warming.failures += 1;
+                }
+            }
+            return;
+        }
+    }
+
+    // ---- in ----
+
+    /// What has come is taken in: frames, records that may be applied, keys to be written anew. Before
+    /// the log is pumped.
+    pub fn take_in<P: Blocks<Block = B>>(
+        &mut self,
+        time: LinkTime,
+        store: &mut Store<P>,
+        hash_of: &impl Fn(&[u8]) -> u32,
+        io: &mut Vec<Io<B>>,
+    ) {
+        let links: Vec<LinkId> = self.incoming.keys().copied().collect();
+        for link in links {
+            self.take_frames_in(time, link, store);
+        }
+        let links: Vec<LinkId> = self.outgoing.keys().copied().collect();
+        for link in links {
+            self.take_frames_back(time, link, store);
+        }
+        self.apply(time, store, hash_of, io);
+        self.begin_first(time, store, hash_of, io);
+        self.rewrite(time, store, hash_of, io);
+        self.judge_tails(time, store);
+        self.read_tails(store, io);
+    }
+
+    fn take_frames_in<P: Blocks<Block = B>>(
+        &mut self,
+        time: LinkTime,
+        link: LinkId,
+        store: &mut Store<P>,
+    ) {
+        let mut incoming = self.incoming.remove(&link).expect("the caller saw it");
+        let mut start = 0;
+        let mut work = VecDeque::new();
+        let mut is_over = false;
+        let mut notes = Notes {
+            store,
+            tags: &self.tags,
+            now_us: time.now_us,
+        };
+        let ended = loop {
+            let is_full = incoming.receiver.kept_bytes(&self.partitions) > PENDING_BYTES_MAX;
+            if is_full || !notes.has_room() {
+                break None;
+            }
+            let frame = match read_link_frame(
+                &incoming.input[start..],
+                incoming.receiver.next_number(),
+                self.config.me.frame_bytes_max,
+            ) {
+                Ok(LinkReceived::Frame(frame)) => frame,
+                Ok(LinkReceived::Incomplete { .. }) => break None,
+                Err(fault) => break Some(fault_refusal(&fault)),
+            };
+            if let LinkMessage::Refused(refused) = &frame.message {
+                self.actions.push_back(ended(link, refused));
+                is_over = true;
+                break None;
+            }
+            let taken =
+                incoming
+                    .receiver
+                    .frame(&frame, &mut self.partitions, &mut notes, &mut work);
+            if let Err(refusal) = taken {
+                break Some(refusal);
+            }
+            self.is_due = true;
+            note_scan(&mut self.sweeps, &frame.message, |partition| {
+                notes.store.highest(usize::from(partition)).sequence > 0
+            });
+            start += frame.bytes;
+        };
+        incoming.input.drain(..start);
+        self.incoming.insert(link, incoming);
+        self.work(time, link, work, store);
+        if is_over {
+            self.closed(link);
+        }
+        if let Some(refusal) = ended {
+            self.refuse(link, refusal);
+        }
+    }
+
+    fn take_frames_back<P: Blocks<Block = B>>(
+        &mut self,
+        time: LinkTime,
+        link: LinkId,
+        store: &mut Store<P>,
+    ) {
+        let mut outgoing = self.outgoing.remove(&link).expect("the caller saw it");
+        let mut start = 0;
+        let mut work = VecDeque::new();
+        let mut is_over = false;
+        let ended = loop {
+            // Being deposed is noted.
+            let mut notes = Notes {
+                store,
+                tags: &self.tags,
+                now_us: time.now_us,
+            };
+            if !notes.has_room() || !work.is_empty() {
+                break None;
+            }
+            let frame = match read_link_frame(
+                &outgoing.input[start..],
+                outgoing.sender.next_number(),
+                self.config.me.frame_bytes_max,
+            ) {
+                Ok(LinkReceived::Frame(frame)) => frame,
+                Ok(LinkReceived::Incomplete { .. }) => break None,
+                Err(fault) => break Some(fault_refusal(&fault)),
+            };
+            if let LinkMessage::Refused(refused) = &frame.message {
+                self.actions.push_back(ended(link, refused));
+                is_over = true;
+                break None;
+            }
+            let appended = store.log().appended();
+            let taken =
+                outgoing
+                    .sender
+                    .frame(&frame, &self.partitions, &Reach(store), appended, &mut work);
+            if let Err(refusal) = taken {
+                break Some(refusal);
+            }
+            self.is_due = true;
+            // BEGIN goes when all of that is durable.
+            store.log_mut().want_durable(appended);
+            start += frame.bytes;
+        };
+        outgoing.input.drain(..start);
+        for (number, durable) in outgoing.sender.member_durable() {
+            let place = (number, outgoing.peer.node);
+            let known = self.durable_at.entry(place).or_default();
+            *known = (*known).max(durable);
+        }
+        self.outgoing.insert(link, outgoing);
+        self.work(time, link, work, store);
+        if is_over {
+            self.closed(link);
+        }
+        if let Some(refusal) = ended {
+            self.refuse(link, refusal);
+        }
+    }
+
+    /// Tells the peer why, and ends the link.
+    fn refuse(&mut self, link: LinkId, refusal: LinkRefusal) {
+        let mut output = Vec::new();
+        if let Some(of_link) = self.output(link) {
+            output = std::mem::take(of_link);
+        }
+        let number = self
+            .outgoing
+            .get(&link)
+            .map(|it| it.sender.sent())
+            .or_else(|| self.incoming.get(&link).map(|it| it.receiver.sent()));
+        let Some(number) = number else { return };
+        let header = LinkHeader {
+            number: number + 1,
+            ..LinkHeader::default()
+        };
+        let refused = LinkMessage::Refused(Refused {
+            code: refusal.code,
+            text: short(&refusal.text),
+        });
+        write_link_frame(&mut output, header, &refused);
+        self.closed(link);
+        self.actions.push_back(LinkAction::End {
+            link,
+            refusal,
+            output,
+        });
+    }
+
+    fn work<P: Blocks<Block = B>>(
+        &mut self,
+        time: LinkTime,
+        link: LinkId,
+        mut work: VecDeque<Work>,
+        store: &mut Store<P>,
+    ) {
+        while let Some(work) = work.pop_front() {
+            match work {
+                Work::Deposed { partition, epoch } => {
+                    self.depose(time, partition, epoch, store);
+                }
+                Work::Save { partition, records } => {
+                    let keep = |record| LinkAction::Keep { partition, record };
+                    self.actions.extend(records.into_iter().map(keep));
+                }
+                Work::SaveTail {
+                    partition,
+                    link,
+                    from,
+                    history,
+                } => {
+                    let until = store.log().appended();
+                    store.log_mut().want_durable(until);
+                    let tail = Tail {
+                        link,
+                        from,
+                        history,
+                        behind: Lsn(0),
+                        until,
+                        keys: BTreeSet::new(),
+                        is_read: false,
+                        is_told_damaged: false,
+                    };
+                    self.tails.insert(partition, tail);
+                }
+                Work::Rewind { partition, keys } => {
+                    let state = &self.partitions[&partition];
+                    let rewrite = Rewrite {
+                        keys: keys.into(),
+                        last: (state.applied(), Lsn(0)),
+                    };
+                    self.rewrites.insert((partition, link), rewrite);
+                }
+                Work::Begin { partition, epoch } => {
+                    self.actions
+                        .push_back(LinkAction::Begin { partition, epoch });
+                }
+            }
+        }
+    }
+
+    fn depose<P: Blocks<Block = B>>(
+        &mut self,
+        time: LinkTime,
+        partition: PartitionId,
+        epoch: Epoch,
+        store: &mut Store<P>,
+    ) {
+        let mut notes = Notes {
+            store,
+            tags: &self.tags,
+            now_us: time.now_us,
+        };
+        let state = self.partitions.get_mut(&partition).expect("it was offered");
+        state.depose(epoch, &mut notes);
+        self.rewrites.retain(|&(of, _), _| of != partition);
+        for outgoing in self.outgoing.values_mut() {
+            outgoing.sender.close(partition);
+        }
+        self.actions
+            .push_back(LinkAction::Deposed { partition, epoch });
+    }
+
+    /// Appends what was received and is durable at its source, in the order of each partition.
+    fn apply<P: Blocks<Block = B>>(
+        &mut self,
+        time: LinkTime,
+        store: &mut Store<P>,
+        hash_of: &impl Fn(&[u8]) -> u32,
+        io: &mut Vec<Io<B>>,
+    ) {
+        let mut left = APPLY_BYTES;
+        let numbers: Vec<PartitionId> = self.partitions.keys().copied().collect();
+        for number in numbers {
+            let link = match self.partitions[&number].role() {
+                Role::Member(member) => Some(member.link),
+                _ => None,
+            };
+            let told = link
+                .and_then(|link| self.incoming.get(&link))
+                .map_or(0, |incoming| incoming.receiver.told());
+            while let Some(applicable) = self.partitions[&number].applicable(told) {
+                if left == 0 {
+                    return;
+                }
+                let (frame, lsn) = match applicable {
+                    Applicable::Record {
+                        bytes, is_dense, ..
+                    } => {
+                        let parts = parts_of(bytes);
+                        let keys: Vec<&[u8]> = parts.iter().map(PartView::key).collect();
+                        let keys = (parts[0].slot(), keys.as_slice());
+                        let warmer = Warmer {
+                            warming: &mut self.warming,
+                            reads: &mut self.reads,
+                            actions: &mut self.actions,
+                        };
+                        if !warmer.warm(Waiter::Apply(number), keys, store, hash_of, io) {
+                            break;
+                        }
+                        if store.room_for(Purpose::Grow, bytes.len()) != Room::Yes {
+                            return;
+                        }
+                        left = left.saturating_sub(bytes.len());
+                        self.counters.applied += 1;
+                        let lsn = store.apply(time.now_us, &parts, is_dense, hash_of);
+                        let lsn = lsn.unwrap_or(store.log().appended());
+                        let state = self.partitions.get_mut(&number).expect("just seen");
+                        (state.record_applied(), lsn)
+                    }
+                    Applicable::Join => {
+                        if self.partitions[&number].facts().scan_from.is_some()
+                            && !self.sweep(time, number, store, hash_of, io)
+                        {
+                            break;
+                        }
+                        let mut notes = Notes {
+                            store,
+                            tags: &self.tags,
+                            now_us: time.now_us,
+                        };
+                        if !notes.has_room() {
+                            return;
+                        }
+                        self.sweeps.remove(&number);
+                        let state = self.partitions.get_mut(&number).expect("just seen");
+                        let frame = state.join(&mut notes);
+                        (frame, store.log().appended())
+                    }
+                };
+                store.log_mut().want_durable(lsn);
+                self.is_due = true;
+                if let Some(incoming) = link.and_then(|link| self.incoming.get_mut(&link)) {
+                    incoming.receiver.applied(number, frame, lsn);
+                }
+            }
+        }
+    }
+
+    /// At the end of a scan: takes out what is here and did not come, for it was deleted so long ago that
+    /// nobody has the deletion any more. Whether that is done.
+    fn sweep<P: Blocks<Block = B>>(
+        &mut self,
+        time: LinkTime,
+        number: PartitionId,
+        store: &mut Store<P>,
+        hash_of: &impl Fn(&[u8]) -> u32,
+        io: &mut Vec<Io<B>>,
+    ) -> bool {
+        let Some(sweep) = self.sweeps.get_mut(&number) else {
+            return true;
+        };
+        let slots = SLOTS / LINK_PARTITIONS;
+        let (first, last) = (number * slots, number * slots + (slots - 1));
+        if !std::mem::replace(&mut sweep.has_begun, true) && !is_planted(Bug::SweepForgotten) {
+            sweep.at = Some(Cursor {
+                slot: first,
+                hash: 0,
+            });
+        }
+        let Some(at) = sweep.at else {
+            return true;
+        };
+        let warmer = Warmer {
+            warming: &mut self.warming,
+            reads: &mut self.reads,
+            actions: &mut self.actions,
+        };
+        let cold_of = |store: &Store<P>| {
+            let mut cold = Vec::new();
+            store.homes_from(at, last, SWEEP_KEYS, &mut |home, found| {
+                if let Home::Disk(packed) = found {
+                    cold.extend(packed.place().map(|place| (home, place)));
+                }
+            });
+            cold
+        };
+        if !warmer.warm_all(Waiter::Apply(number), cold_of, store, hash_of, io) {
+            return false;
+        }
+        let mut gone = Vec::new();
+        let next = store.homes_from(at, last, SWEEP_KEYS, &mut |home, found| {
+            if let Home::Memory(id) = found
+                && !store.cell(id).is_deleted()
+                && !sweep.has_come(store.cell(id).key())
+            {
+                gone.push((home, id));
+            }
+        });
+        for (home, id) in gone {
+            let key_bytes = store.cell(id).key().len();
+            if store.room(Purpose::Keep, key_bytes, 0, false) != Room::Yes {
+                return false;
+            }
+            let Some(lsn) = store.sweep(time.now_us, home, id) else {
+                return false;
+            };
+            self.is_due = true;
+            store.log_mut().want_durable(lsn);
+            self.counters.swept += 1;
+        }
+        sweep.at = next;
+        self.is_due = true;
+        next.is_none()
+    }
+
+    /// Writes the first record of each epoch that has begun.
+    fn begin_first<P: Blocks<Block = B>>(
+        &mut self,
+        time: LinkTime,
+        store: &mut Store<P>,
+        hash_of: &impl Fn(&[u8]) -> u32,
+        io: &mut Vec<Io<B>>,
+    ) {
+        let numbers: Vec<PartitionId> = self.partitions.keys().copied().collect();
+        for number in numbers {
+            let Some((at, history)) = self.partitions[&number].first_record() else {
+                continue;
+            };
+            let (key, value) = (self.tags.epochs(number), history.encode());
+            let slot = self.tags.slot(number);
+            let warmer = Warmer {
+                warming: &mut self.warming,
+                reads: &mut self.reads,
+                actions: &mut self.actions,
+            };
+            let keys = (slot, &[key.as_slice()][..]);
+            if !warmer.warm(Waiter::Apply(number), keys, store, hash_of, io) {
+                continue;
+            }
+            let part = PartSpec {
+                kind: PartKind::Put,
+                key: &key,
+                value: &value,
+                expiry_ms: None,
+                layout: 0,
+                is_crowded: false,
+            };
+            let record = RecordSpec {
+                slot,
+                epoch: at.epoch,
+                sequence: at.sequence,
+                time_ms: store.time_ms(),
+                parts: &[part],
+                extension: &[],
+            };
+            let mut bytes = vec![0; record.bytes()];
+            record.encode_part(0, &mut bytes);
+            let parts = parts_of(&bytes);
+            let mut notes = Notes {
+                store,
+                tags: &self.tags,
+                now_us: time.now_us,
+            };
+            if !notes.has_room() || store.room_for(Purpose::Keep, bytes.len()) != Room::Yes {
+                continue;
+            }
+            let lsn = store.apply(time.now_us, &parts, true, hash_of);
+            let lsn = lsn.expect("what must be dense is appended");
+            store.lead(usize::from(number), Version::of(&parts[0]));
+            store.log_mut().want_durable(lsn);
+            let mut notes = Notes {
+                store,
+                tags: &self.tags,
+                now_us: time.now_us,
+            };
+            let state = self.partitions.get_mut(&number).expect("just seen");
+            state.begun(lsn, &mut notes);
+            self.is_due = true;
+        }
+    }
+
+    /// Writes keys anew, each with its present value or as a deletion.
+    fn rewrite<P: Blocks<Block = B>>(
+        &mut self,
+        time: LinkTime,
+        store: &mut Store<P>,
+        hash_of: &impl Fn(&[u8]) -> u32,
+        io: &mut Vec<Io<B>>,
+    ) {
+        let mut left = REWIND_KEYS;
+        let all: Vec<(PartitionId, LinkId)> = self.rewrites.keys().copied().collect();
+        for (number, link) in all {
+            let durable = store.log().durable();
+            if !self.partitions[&number].may_write(durable) {
+                self.rewrites.remove(&(number, link));
+                continue;
+            }
+            let rewrite = self.rewrites.get_mut(&(number, link)).expect("just seen");
+            while let Some(key) = rewrite.keys.front().filter(|_| left > 0) {
+                let slot = slot_of(key);
+                if partition_of(slot) != usize::from(number) {
+                    // Nobody of this partition has such a key.
+                    rewrite.keys.pop_front();
+                    continue;
+                }
+                let hash = hash_of(key);
+                if let Some(prefix) = prefix_of(key) {
+                    if store.room(Purpose::Keep, key.len(), SETTINGS_BYTES, false) != Room::Yes {
+                        break;
+                    }
+                    if let Some(lsn) = rewrite_settings(time.now_us, slot, key, prefix, store) {
+                        store.log_mut().want_durable(lsn);
+                        let state = self.partitions.get_mut(&number).expect("just seen");
+                        rewrite.last = (state.next_position(), lsn);
+                    }
+                    rewrite.keys.pop_front();
+                    self.counters.rewritten += 1;
+                    left -= 1;
+                    continue;
+                }
+                let warmer = Warmer {
+                    warming: &mut self.warming,
+                    reads: &mut self.reads,
+                    actions: &mut self.actions,
+                };
+                let keys = (slot, &[key.as_slice()][..]);
+                if !warmer.warm(Waiter::Rewind(number, link), keys, store, hash_of, io) {
+                    break;
+                }
+                let found = store.find(slot, hash, key);
+                let value_bytes = match found {
+                    Found::Cached(id) => store.cell(id).value().len(),
+                    Found::Absent | Found::Cold(_) => 0,
+                };
+                if store.room(Purpose::Keep, key.len(), value_bytes, true) != Room::Yes {
+                    break;
+                }
+                let cell = match found {
+                    Found::Cached(id) => id,
+                    Found::Absent => {
+                        let id = store.insert((slot, hash), key, &[], None);
+                        store.delete(id);
+                        id
+                    }
+                    Found::Cold(_) => unreachable!("it was read"),
+                };
+                let (lsn, version) = store.commit(time.now_us, slot, &[(hash, cell)]);
+                store.log_mut().want_durable(lsn);
+                let state = self.partitions.get_mut(&number).expect("just seen");
+                let at = state.next_position();
+                assert_eq!(at, position(version), "versions follow each other");
+                rewrite.last = (at, lsn);
+                rewrite.keys.pop_front();
+                self.counters.rewritten += 1;
+                self.is_due = true;
+                left -= 1;
+            }
+            if rewrite.keys.is_empty() {
+                let rewrite = self.rewrites.remove(&(number, link)).expect("just seen");
+                if let Some(outgoing) = self.outgoing.get_mut(&link) {
+                    let (at, lsn) = rewrite.last;
+                    outgoing
+                        .sender
+                        .rewound(time.time_ms, number, at, lsn, &mut outgoing.output);
+                }
+            }
+        }
+    }
+
+    /// Asks for scans of the partitions whose tails are not all in the log any more.
+    fn judge_tails<P: Blocks<Block = B>>(&mut self, time: LinkTime, store: &mut Store<P>) {
+        let numbers: Vec<PartitionId> = self.tails.keys().copied().collect();
+        for number in numbers {
+            // Refusing the link of one tail has ended all that came by it.
+            let Some(tail) = self.tails.get(&number) else {
+                continue;
+            };
+            let (link, fork) = (tail.link, tail.from);
+            let state = self.partitions.get_mut(&number).expect("it is the shard's");
+            if is_told_whole(state, number, fork, store) {
+                continue;
+            }
+            let mut notes = Notes {
+                store,
+                tags: &self.tags,
+                now_us: time.now_us,
+            };
+            if !notes.has_room() {
+                return;
+            }
+            state.must_scan(&mut notes);
+            self.counters.tails_lost += 1;
+            let text = format!(
+                "partition {number}: records behind {fork:?} were given up here, so all of it is wanted"
+            );
+            self.refuse(
+                link,
+                LinkRefusal {
+                    code: RefusalCode::Order,
+                    text,
+                },
+            );
+        }
+    }
+
+    /// Looks in the log for what has diverged: one reader for all tails, from where the one that is furthest
+    /// behind was read to.
+    fn read_tails<P: Blocks<Block = B>>(&mut self, store: &mut Store<P>, io: &mut Vec<Io<B>>) {
+        for _ in 0..CURSOR_FRAMES {
+            let unread = self.tails.values().filter(|tail| !tail.is_read);
+            let Some(behind) = unread.map(|tail| tail.behind).min() else {
+                self.is_due |= self.tail_cursor.rest();
+                return;
+            };
+            match self.tail_cursor.next(store, behind, &mut self.reads, io) {
+                CursorStep::Frame(frame) => {
+                    for record in records(frame.bytes).map_while(Result::ok) {
+                        let number = record.partition;
+                        let tail = self.tails.get_mut(&number);
+                        let tail = tail.filter(|it| !it.is_read && it.behind < frame.last);
+                        let Some(tail) = tail.filter(|it| it.holds(&record)) else {
+                            continue;
+                        };
+                        let keys = parts_of(record.bytes);
+                        let epochs = self.tags.epochs(number);
+                        let keys = keys.iter().map(PartView::key);
+                        let keys = keys.filter(|&key| key != epochs.as_slice());
+                        tail.keys.extend(keys.map(<[u8]>::to_vec));
+                        self.actions.push_back(LinkAction::Keep {
+                            partition: number,
+                            record: record.bytes.to_vec(),
+                        });
+                        if is_planted(Bug::TailReadHalf) {
+                            break;
+                        }
+                    }
+                    for tail in self.tails.values_mut().filter(|tail| !tail.is_read) {
+                        tail.behind = tail.behind.max(frame.last);
+                    }
+                    self.is_due = true;
+                }
+                CursorStep::UnderWay => return,
+                CursorStep::End => {
+                    if !self.end_tails(store) {
+                        return;
+                    }
+                }
+                // It is read again in the next turn: without it the partitions never are whole.
+                CursorStep::Damaged { file, offset } => {
+                    let mut is_told = true;
+                    for tail in self.tails.values_mut().filter(|tail| !tail.is_read) {
+                        is_told &= std::mem::replace(&mut tail.is_told_damaged, true);
+                    }
+                    if !is_told {
+                        self.actions.push_back(LinkAction::Damaged { file, offset });
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// All that is durable was read for the tails; whether one of them is known whole by that.
+    fn end_tails<P: Blocks<Block = B>>(&mut self, store: &mut Store<P>) -> bool {
+        let mut has_ended = false;
+        for (&number, tail) in self.tails.iter_mut().filter(|(_, tail)| !tail.is_read) {
+            if store.log().durable() < tail.until && !is_planted(Bug::TailReadEarly) {
+                continue;
+            }
+            // A part that is moved while it is looked for stands behind what was read.
+            if let Some(lsn) = store.moving_until() {
+                tail.until = lsn;
+                store.log_mut().want_durable(lsn);
+                continue;
+            }
+            // Some of it was released meanwhile.
+            if !is_told_whole(&self.partitions[&number], number, tail.from, store) {
+                continue;
+            }
+            tail.is_read = true;
+            has_ended = true;
+            self.actions.push_back(LinkAction::Sync {
+                partition: number,
+                link: tail.link,
+            });
+        }
+        has_ended
+    }
+
+    // ---- out ----
+
+    /// Ships what was sealed, offers partitions, answers. Behind the pump of the log.
+    pub fn give_out<P: Blocks<Block = B>>(
+        &mut self,
+        time: LinkTime,
+        store: &mut Store<P>,
+        home_of: &impl Fn(&[u8]) -> (u16, u32),
+        io: &mut Vec<Io<B>>,
+    ) {
+        while let Some(frame) = store.log_mut().take_sealed() {
+            self.ring.push(frame.first, &frame.bytes);
+        }
+        let links: Vec<LinkId> = self.outgoing.keys().copied().collect();
+        for link in links {
+            let mut outgoing = self.outgoing.remove(&link).expect("just seen");
+            let shipped = self.ship(time, &mut outgoing, store, home_of, io);
+            self.outgoing.insert(link, outgoing);
+            if let Err(refusal) = shipped {
+                self.refuse(link, refusal);
+            }
+        }
+        self.hand_over_due(time, store);
+        let durable = store.log().durable();
+        for incoming in self.incoming.values_mut() {
+            incoming.receiver.pump(
+                time.time_ms,
+                durable,
+                &self.partitions,
+                &mut incoming.output,
+            );
+        }
+        store.hold_back(self.backlog());
+    }
+
+    /// Brings forward what is handed over.
+    fn hand_over_due<P: Blocks<Block = B>>(&mut self, time: LinkTime, store: &mut Store<P>) {
+        for (number, mut handover) in std::mem::take(&mut self.handovers) {
+            let state = self.partitions.get_mut(&number).expect("the shard's");
+            handover.step = match handover.step {
+                HandoverStep::Drains | HandoverStep::HasAll
+                    if !matches!(state.role(), Role::Primary { begun: Some(_), .. }) =>
+                {
+                    // Somebody else writes it by now, or it never began.
+                    continue;
+                }
+                HandoverStep::Drains | HandoverStep::HasAll => {
+                    let end = state.applied();
+                    let has_all = |(_, link): &(&LinkId, &Outgoing<B>)| {
+                        link.peer.node == handover.node && link.sender.has_all(number, end)
+                    };
+                    let mut notes = Notes {
+                        store,
+                        tags: &self.tags,
+                        now_us: time.now_us,
+                    };
+                    match (self.outgoing.iter().find(has_all), &handover.step) {
+                        (None, _) => HandoverStep::Drains,
+                        (Some((&link, _)), HandoverStep::HasAll) if notes.has_room() => {
+                            state.depose(handover.epoch, &mut notes);
+                            self.actions.push_back(LinkAction::Deposed {
+                                partition: number,
+                                epoch: handover.epoch,
+                            });
+                            let lsn = store.log().appended();
+                            store.log_mut().want_durable(lsn);
+                            HandoverStep::Promised(lsn, link)
+                        }
+                        (Some(_), _) => HandoverStep::HasAll,
+                    }
+                }
+                HandoverStep::Promised(lsn, link) if lsn <= store.log().durable() => {
+                    if let Some(outgoing) = self.outgoing.get_mut(&link) {
+                        let out = &mut outgoing.output;
+                        let sender = &mut outgoing.sender;
+                        sender.hand_over(time.time_ms, number, handover.epoch, out);
+                    }
+                    for outgoing in self.outgoing.values_mut() {
+                        outgoing.sender.close(number);
+                    }
+                    continue;
+                }
+                promised @ HandoverStep::Promised(..) => promised,
+            };
+            self.is_due |= matches!(handover.step, HandoverStep::HasAll);
+            self.handovers.insert(number, handover);
+        }
+    }
+
+    /// What cleaning is to leave: behind what the slowest member is known to have of what is written here;
+    /// all of it while this node does not know whether it has diverged.
+    fn backlog(&self) -> Option<Backlog> {
+        let known = |place| self.durable_at.get(&place).copied().unwrap_or_default();
+        let lacked = self.members.iter().filter_map(|(number, members)| {
+            let state = self.partitions.get(number)?;
+            match state.role() {
+                Role::Primary { .. } => members
+                    .iter()
+                    .map(|&(node, _)| known((*number, node)))
+                    .min(),
+                Role::Member(_) if state.is_readable() => None,
+                Role::Member(_) | Role::Idle => Some(Lsn(0)),
+            }
+        });
+        let lacked = lacked.filter(|_| !is_planted(Bug::BacklogForgotten));
+        Some(Backlog {
+            behind: lacked.min()?,
+            // What is read is not released meanwhile.
+            bytes_max: match self.tails.is_empty() {
+                true => self.config.backlog_bytes_max,
+                false => u64::MAX,
+            },
+        })
+    }
+
+    fn ship<P: Blocks<Block = B>>(
+        &mut self,
+        time: LinkTime,
+        outgoing: &mut Outgoing<B>,
+        store: &mut Store<P>,
+        home_of: &impl Fn(&[u8]) -> (u16, u32),
+        io: &mut Vec<Io<B>>,
+    ) -> Result<(), LinkRefusal> {
+        let Outgoing {
+            peer,
+            sender,
+            cursor,
+            output,
+            ..
+        } = outgoing;
+        // What is inherited stands in other logs, which the cursor does not read: it is rewritten first.
+        if !store.is_inheriting() {
+            let durable = store.log().durable();
+            let theirs = Topology::new(peer.shards);
+            for (&number, state) in &self.partitions {
+                let Some(epoch) = state.may_open(durable) else {
+                    continue;
+                };
+                let is_there = theirs.owner(self.tags.slot(number)) == peer.shard;
+                let members = self.members.get(&number).into_iter().flatten();
+                let mut members = members.filter(|(node, _)| *node == peer.node && is_there);
+                if let Some(&(_, membership)) = members.next()
+                    && sender.opened(number) != Some(epoch)
+                {
+                    sender.open(time.time_ms, number, epoch, membership, output);
+                }
+            }
+        }
+        for _ in 0..CURSOR_FRAMES {
+            let Some(behind) = sender.wants_log(&self.ring) else {
+                // Another cursor may wait for just this memory.
+                self.is_due |= cursor.rest();
+                break;
+            };
+            store.settle(home_of);
+            store.settle_copies();
+            let step = cursor.next(store, behind, &mut self.reads, io);
+            match step {
+                CursorStep::Frame(frame) => {
+                    let appended = store.log().appended();
+                    let hash_of = |key: &[u8]| home_of(key).1;
+                    let mut at = 0;
+                    let mut lsn = frame.first;
+                    for record in records(frame.bytes).map_while(Result::ok) {
+                        let bytes = record.bytes.len();
+                        if lsn > behind && !record.is_local {
+                            let mut offset = frame.offset + at as u64;
+                            let counts = parts_of(record.bytes).iter().any(|part| {
+                                let place = Place::new(frame.file, offset, part.bytes().len());
+                                offset += part.bytes().len() as u64;
+                                store.counts(part, place, &hash_of)
+                                    && !(part.is_copy() && is_planted(Bug::ScanSkipsCopies))
+                            });
+                            sender.feed(
+                                time.time_ms,
+                                lsn,
+                                &record,
+                                (counts, appended),
+                                &self.partitions,
+                                output,
+                            )?;
+                        }
+                        at += bytes;
+                        lsn.0 += 1;
+                    }
+                    sender.fed(time.time_ms, frame.last, store.log().appended(), output);
+                    self.is_due = true;
+                }
+                CursorStep::UnderWay => break,
+                // What the ring does not hold any more is on its way to the disk, or was released.
+                CursorStep::End => {
+                    let before = self.ring.before();
+                    store.log_mut().want_durable(before);
+                    let log = store.log();
+                    let read = before.min(log.durable());
+                    sender.fed(time.time_ms, read, log.appended(), output);
+                    if store.log().durable() < before {
+                        break;
+                    }
+                }
+                CursorStep::Damaged { file, offset } => {
+                    self.actions.push_back(LinkAction::Damaged { file, offset });
+                    return Err(LinkRefusal {
+                        code: RefusalCode::Records,
+                        text: format!(
+                            "the log of the source cannot be read: {:08}.seg at {offset}",
+                            file.0
+                        ),
+                    });
+                }
+            }
+        }
+        let durable = store.log().durable();
+        sender.pump(
+            time.time_ms,
+            durable,
+            &self.ring,
+            &self.partitions,
+            &Reach(store),
+            output,
+        )
+    }
+}
+
+/// What reads cold keys, and what it has read.
+struct Warmer<'a, B> {
+    warming: &'a mut BTreeMap<Waiter, Warming<B>>,
+    reads: &'a mut LinkReads,
+    actions: &'a mut VecDeque<LinkAction>,
+}
+
+impl<B: Block> Warmer<'_, B> {
+    /// Whether nothing of these keys is cold. Otherwise all of it is read, and comes into the cache at
+    /// once: what comes first, or is there already, may leave before the last is there.
+    fn warm<P: Blocks<Block = B>>(
+        self,
+        waiter: Waiter,
+        (slot, keys): (u16, &[&[u8]]),
+        store: &mut Store<P>,
+        hash_of: &impl Fn(&[u8]) -> u32,
+        io: &mut Vec<Io<B>>,
+    ) -> bool {
+        let cold_of = |store: &Store<P>| store.cold_of(slot, keys.iter().copied(), hash_of);
+        self.warm_all(waiter, cold_of, store, hash_of, io)
+    }
+
+    /// The same of whatever is cold.
+    fn warm_all<P: Blocks<Block = B>>(
+        self,
+        waiter: Waiter,
+        cold_of: impl Fn(&Store<P>) -> Vec<((u16, u32), Place)>,
+        store: &mut Store<P>,
+        hash_of: &impl Fn(&[u8]) -> u32,
+        io: &mut Vec<Io<B>>,
+    ) -> bool {
+        let mut cold = cold_of(store);
+        let of_waiter = self.warming.entry(waiter).or_default();
+        // What is cold no more, or elsewhere now, is not asked for.
+        of_waiter
+            .reads
+            .retain(|read| read.token.is_some() || cold.contains(&(read.home, read.place)));
+        let is_there = |at: &((u16, u32), Place)| {
+            let mut reads = of_waiter.reads.iter();
+            reads.any(|read| (read.home, read.place) == *at && read.read.is_some())
+        };
+        if !cold.is_empty() && cold.iter().all(is_there) {
+            for read in std::mem::take(&mut of_waiter.reads) {
+                let Some(block) = read.read else { continue };
+                let home_of = |key: &[u8]| (slot_of(key), hash_of(key));
+                let admitted = store.admit(read.home, read.place, block.bytes(), home_of);
+                of_waiter.failures += u32::from(admitted.is_err());
+            }
+            cold = cold_of(store);
+        }
+        if cold.is_empty() {
+            self.warming.remove(&waiter);
+            return true;
+        }
+        // It is read again and again: without it the partition does not go on.
+        if of_waiter.failures >= READS_MAX && !std::mem::replace(&mut of_waiter.is_told, true) {
+            let (_, place) = cold[0];
+            self.actions.push_back(LinkAction::Damaged {
+                file: place.file,
+                offset: place.offset,
+            });
+        }
+        for (home, place) in cold {
+            let is_known = of_waiter
+                .reads
+                .iter()
+                .any(|read| (read.home, read.place) == (home, place));
+            if is_known {
+                continue;
+            }
+            let Some((token, _)) = self.reads.begin(store, place, io) else {
+                break;
+            };
+            of_waiter.reads.push(WarmingRead {
+                home,
+                place,
+                token: Some(token),
+                read: None,
+            });
+        }
+        false
+    }
+}
+
+/// Logs what is in force for a prefix anew, or that nothing is, under a revision that outranks those of
+/// earlier epochs; nothing if there is no place for another prefix here, where the other one is in force
+/// nowhere.
+fn rewrite_settings<P: Blocks>(
+    now_us: u64,
+    slot: u16,
+    key: &[u8],
+    prefix: &[u8],
+    store: &mut Store<P>,
+) -> Option<Lsn> {
+    let dropped = Settings {
+        is_dropped: true,
+        ..Settings::default()
+    };
+    let known = store.keyspaces().newest(prefix).copied().unwrap_or(dropped);
+    let floor = u64::from(store.leads(partition_of(slot))) << 32;
+    let settings = Settings {
+        revision: known.revision.max(floor) + 1,
+        ..known
+    };
+    store.hear(prefix, settings).ok()?;
+    Some(store.commit_settings(now_us, slot, key, prefix))
+}
+
+/// Keeps account of what a scan brings.
+fn note_scan(
+    sweeps: &mut BTreeMap<PartitionId, Sweep>,
+    message: &LinkMessage<'_>,
+    is_there: impl Fn(PartitionId) -> bool,
+) {
+    match message {
+        LinkMessage::Begin(begin) => {
+            sweeps.remove(&begin.partition);
+            if begin.mode == Mode::Scan && is_there(begin.partition) {
+                sweeps.insert(begin.partition, Sweep::default());
+            }
+        }
+        LinkMessage::Records(shipped) if !sweeps.is_empty() => {
+            for record in records(shipped.bytes).map_while(Result::ok) {
+                if let Some(sweep) = sweeps.get_mut(&record.partition) {
+                    for part in parts_of(record.bytes) {
+                        sweep.note(&part);
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn fault_refusal(fault: &penstock_net::link::LinkFault) -> LinkRefusal {
+    LinkRefusal {
+        code: RefusalCode::Fault,
+        text: fault.to_string(),
+    }
+}
+
+fn ended(link: LinkId, refused: &Refused<'_>) -> LinkAction {
+    LinkAction::Ended {
+        link,
+        refusal: LinkRefusal {
+            code: refused.code,
+            text: refused.text.to_string(),
+        },
+    }
+}
+
+/// As much of a text as a refusal takes.
+fn short(text: &str) -> &str {
+    let most = penstock_net::link::message::REFUSED_TEXT_BYTES_MAX;
+    text.get(..text.floor_char_boundary(most.min(text.len())))
+        .unwrap_or_default()
+}

@@ -1,0 +1,98 @@
+//! Replication: what a primary ships to the members of its partitions, and what they do with it.
+//!
+//! One [`Partition`] for each partition of the node, a [`Ring`] for each shard, a [`Sender`] for each
+//! link to a member, a [`Receiver`] for each link from a primary, [`ReplicaGates`] for the replies that wait
+//! for members. These know no log: frames in, frames and [`Work`] out; its owner does the work and says how
+//! far it is durable. That is [`links::Links`], over the store of a shard. All of it is pure. The words,
+//! orderings and states stand in `REPLICATION.md`.
+//!
+//! It does not know: sockets, secrets, time but as a number that it passes on.
+
+pub mod cursor;
+pub mod epoch;
+pub mod gate;
+pub mod handshake;
+pub mod links;
+pub mod notes;
+pub mod partition;
+pub mod planted;
+pub mod reads;
+pub mod receiver;
+pub mod record;
+pub mod ring;
+pub mod sender;
+#[cfg(test)]
+mod tests;
+
+use penstock_net::link::Position;
+use penstock_storage::log::Lsn;
+
+pub use epoch::{Epoch, EpochHistory, Fork};
+pub use gate::{ReplicaGates, Waiting};
+pub use partition::{Applicable, CannotBegin, Facts, Partition, Role};
+pub use receiver::Receiver;
+pub use record::{RecordFault, ShippedRecord, records};
+pub use ring::Ring;
+pub use sender::{Counting, Sender};
+
+/// A partition, 0 to 255.
+pub type PartitionId = u16;
+
+/// One connection from or to another node; never means another one later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u64);
+
+/// Bytes of records that a source may ship before it can tell them durable, at most.
+pub const PENDING_BYTES_MAX: usize = 8 << 20;
+
+/// What the owner of the log writes down at once.
+pub trait Journal {
+    /// Appends the local record of a partition. Tells behind which record it is durable.
+    fn note(&mut self, partition: PartitionId, facts: &Facts) -> Lsn;
+}
+
+/// What the owner of the log is to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Work {
+    /// It is not primary any more: clients are to be sent elsewhere, and what waits for members is
+    /// *unknown*.
+    Deposed {
+        /// The partition.
+        partition: PartitionId,
+        /// By which epoch.
+        epoch: Epoch,
+    },
+    /// Records that were received and have diverged, to be kept in lostfound.
+    Save {
+        /// The partition.
+        partition: PartitionId,
+        /// Each with all of its parts.
+        records: Vec<Vec<u8>>,
+    },
+    /// All records in the log that have diverged are to be kept in lostfound, then their keys are to
+    /// be told: [`Receiver::tail_saved`].
+    SaveTail {
+        /// The partition.
+        partition: PartitionId,
+        /// By which link the keys are to be told.
+        link: LinkId,
+        /// They stand behind this.
+        from: Position,
+        /// They are not of this past, of which there is no end.
+        history: EpochHistory,
+    },
+    /// Keys are to be written anew, each with its present value or as a deletion: [`Sender::rewound`].
+    Rewind {
+        /// The partition.
+        partition: PartitionId,
+        /// The keys.
+        keys: Vec<Vec<u8>>,
+    },
+    /// The primary hands the partition over: [`Partition::begin`].
+    Begin {
+        /// The partition.
+        partition: PartitionId,
+        /// The epoch that is to begin.
+        epoch: Epoch,
+    },
+}

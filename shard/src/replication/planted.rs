@@ -1,0 +1,135 @@
+//! Bugs of replication that are planted on purpose, to test the model test; as `penstock_storage::planted`,
+//! but a simulator of one node cannot catch them.
+
+macro_rules! bugs {
+    ($($(#[doc = $text:literal])+ $bug:ident = $name:literal,)+) => {
+        /// One planted bug.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Bug {
+            $($(#[doc = $text])+ $bug,)+
+        }
+
+        impl Bug {
+            /// All of them.
+            pub const ALL: &[Bug] = &[$(Bug::$bug,)+];
+
+            /// Those of the machine; the others are of links over a store.
+            #[must_use]
+            pub fn of_the_machine() -> &'static [Bug] {
+                let is_last = |bug: &Bug| *bug == Bug::OverrunSkips;
+                let last = Bug::ALL.iter().position(is_last);
+                &Bug::ALL[..=last.expect("it is one of all")]
+            }
+
+            /// Its name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Bug::$bug => $name,)+
+                }
+            }
+
+            /// What it does wrong.
+            #[must_use]
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Bug::$bug => concat!($($text),+),)+
+                }
+            }
+        }
+    };
+}
+
+bugs! {
+    /// A reply at level replica leaves when the primary's disk has its record.
+    AckBeforePeer = "ack-before-peer",
+    /// ... when one member of the sync set has it.
+    AckByAnyMember = "ack-by-any-member",
+    /// A member that has not joined counts for new records.
+    AckUnjoined = "ack-unjoined",
+    /// A lower epoch than the promised one is taken.
+    LowerEpochAccepted = "lower-epoch-accepted",
+    /// A promise is told before it is durable.
+    PromiseNotDurable = "promise-not-durable",
+    /// A primary that starts again goes on with its epoch.
+    EpochResumed = "epoch-resumed",
+    /// A frame whose records were dropped is acknowledged before its partition is rejected.
+    MarksBeforeRejection = "marks-before-rejection",
+    /// ... or before all of them are.
+    MarksBetweenRejections = "marks-between-rejections",
+    /// A member applies what its primary may lose.
+    ApplyUntold = "apply-untold",
+    /// What was received is dropped when its link ends.
+    PendingForgotten = "pending-forgotten",
+    /// A destination takes any later sequence, and a source leaves some out now and then.
+    GapAccepted = "gap-accepted",
+    /// The records of a frame before a bad one are taken.
+    HalfRecord = "half-record",
+    /// What was received and has diverged is dropped.
+    TailNotSaved = "tail-not-saved",
+    /// The keys of a diverged tail are not asked for again.
+    RewindForgets = "rewind-forgets",
+    /// A member is promoted although its scan or rewind is not finished.
+    ScanReadable = "scan-readable",
+    /// A member that started again is promoted although what it had only received is gone.
+    ReceivedIsDurable = "received-is-durable",
+    /// A scan that was interrupted is believed up to its highest version.
+    ScanPosition = "scan-position",
+    /// The record of a scan tells complete what is only in memory.
+    ScanCountsMemory = "scan-counts-memory",
+    /// A scan joins before what superseded the parts that it left out is durable.
+    ScanJoinsEarly = "scan-joins-early",
+    /// ... or before what cleaning has moved meanwhile was shipped.
+    ScanMissesMoves = "scan-misses-moves",
+    /// Delta ships what a former primary wrote behind its fork.
+    OwnTailShipped = "own-tail-shipped",
+    /// The fork is looked for by sequence alone.
+    ForkBySequence = "fork-by-sequence",
+    /// A cursor that the ring has overtaken goes on where the ring begins.
+    OverrunSkips = "overrun-skips",
+
+    // Of the links over a store; the others are of the machine.
+
+    /// What a scan did not bring stays.
+    SweepForgotten = "sweep-forgotten",
+    /// Cleaning leaves nothing to members, and no tail that may have diverged.
+    BacklogForgotten = "backlog-forgotten",
+    /// Delta is promised although records behind the position were released.
+    ForgottenIgnored = "forgotten-ignored",
+    /// A scan does not ship what cleaning has moved.
+    ScanSkipsCopies = "scan-skips-copies",
+    /// A diverged tail is looked for only as far as the log was durable.
+    TailReadEarly = "tail-read-early",
+    /// A diverged tail is believed although cleaning has released records of it.
+    TailHalfReleased = "tail-half-released",
+    /// ... or although it came by a scan, which leaves out what was deleted.
+    TailOfScan = "tail-of-scan",
+    /// Of each frame only the first record of a diverged tail is kept.
+    TailReadHalf = "tail-read-half",
+}
+
+#[cfg(feature = "planted")]
+std::thread_local! {
+    static ACTIVE: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+}
+
+/// Switches one bug on for this thread, or all off.
+#[cfg(feature = "planted")]
+pub fn plant(bug: Option<Bug>) {
+    ACTIVE.set(bug);
+}
+
+/// Whether this bug is switched on.
+#[cfg(feature = "planted")]
+#[must_use]
+pub fn is_planted(bug: Bug) -> bool {
+    ACTIVE.get() == Some(bug)
+}
+
+/// Whether this bug is switched on: never.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+#[must_use]
+pub const fn is_planted(_: Bug) -> bool {
+    false
+}

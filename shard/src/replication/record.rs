@@ -1,0 +1,173 @@
+//! Records as they are shipped: their parts side by side, as they stand in a frame of the log.
+
+use penstock_net::link::Position;
+use penstock_storage::keyspace::{is_system, is_understood};
+use penstock_storage::local::is_local;
+use penstock_storage::record::{PARTS_MAX, PartView};
+use penstock_storage::store::partition_of;
+
+use super::PartitionId;
+
+/// One record: all of its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShippedRecord<'a> {
+    /// Whose it is.
+    pub partition: PartitionId,
+    /// Its version.
+    pub position: Position,
+    /// Cleaning copied it: it is no news.
+    pub is_copy: bool,
+    /// It is a note of its node, and never shipped.
+    pub is_local: bool,
+    /// It is under a key of the store's own and nothing that this version understands: a log with it
+    /// would be refused.
+    pub is_strange: bool,
+    /// Its parts.
+    pub bytes: &'a [u8],
+}
+
+/// Why bytes are not whole records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordFault {
+    /// The part at this offset does not check.
+    Part {
+        /// In the bytes.
+        offset: usize,
+    },
+    /// The part at this offset is not the next one of its record.
+    Order {
+        /// In the bytes.
+        offset: usize,
+    },
+    /// The last record goes on behind the end.
+    Cut,
+}
+
+impl<'a> ShippedRecord<'a> {
+    /// The record at the start of `bytes`, every part checked, and what stands behind it.
+    ///
+    /// # Errors
+    /// [`RecordFault`].
+    pub fn read(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), RecordFault> {
+        let mut end = 0;
+        let mut first: Option<PartView<'a>> = None;
+        let mut is_strange = false;
+        for ordinal in 0..PARTS_MAX {
+            if bytes.len() == end {
+                return Err(RecordFault::Cut);
+            }
+            let fault = RecordFault::Part { offset: end };
+            let part = PartView::read(&bytes[end..]).map_err(|_| fault)?;
+            let head = *first.get_or_insert(part);
+            let version = |part: &PartView<'_>| {
+                (
+                    part.slot(),
+                    part.epoch(),
+                    part.sequence(),
+                    part.time_ms(),
+                    part.count(),
+                )
+            };
+            if part.ordinal() != ordinal || version(&part) != version(&head) {
+                return Err(RecordFault::Order { offset: end });
+            }
+            is_strange |= is_system(part.key()) && (part.count() > 1 || !is_understood(&part));
+            end += part.bytes().len();
+            if ordinal + 1 == part.count() {
+                break;
+            }
+        }
+        let part = first.expect("a record has a part");
+        let partition = partition_of(part.slot());
+        let record = ShippedRecord {
+            partition: PartitionId::try_from(partition).expect("there are 256"),
+            position: Position {
+                epoch: part.epoch(),
+                sequence: part.sequence(),
+            },
+            is_copy: part.is_copy(),
+            is_local: is_local(part.key()),
+            is_strange,
+            bytes: &bytes[..end],
+        };
+        Ok((record, &bytes[end..]))
+    }
+}
+
+/// The records in `bytes`, up to the first that does not check.
+pub fn records(mut bytes: &[u8]) -> impl Iterator<Item = Result<ShippedRecord<'_>, RecordFault>> {
+    std::iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let read = ShippedRecord::read(bytes);
+        bytes = match &read {
+            Ok((_, rest)) => rest,
+            Err(_) => &[],
+        };
+        Some(read.map(|(record, _)| record))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replication::tests::{encoded, keys_of_partition};
+
+    #[test]
+    fn a_record_is_read_whole_or_not_at_all() {
+        let keys = keys_of_partition(7, 3);
+        let views: Vec<(&[u8], u64)> = keys.iter().map(|key| (key.as_slice(), 9)).collect();
+        let at = Position {
+            epoch: 256,
+            sequence: 5,
+        };
+        let bytes = encoded(at, &views);
+        let read: Vec<_> = records(&bytes).collect();
+        assert_eq!(read.len(), 1);
+        let record = read[0].expect("it checks");
+        assert_eq!((record.partition, record.position), (7, at));
+        assert!(!record.is_copy && record.bytes == bytes);
+        for cut in (8..bytes.len()).step_by(8) {
+            assert!(ShippedRecord::read(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(ShippedRecord::read(&bytes).is_err(), "bit {bit}");
+        }
+        // Parts of two records that would make one.
+        let one = bytes.len() / 3;
+        let other = encoded(Position { sequence: 6, ..at }, &views);
+        let mixed = [&bytes[..one], &other[one..]].concat();
+        assert_eq!(
+            ShippedRecord::read(&mixed),
+            Err(RecordFault::Order { offset: one })
+        );
+        let twice = [&bytes[..], &bytes[..one]].concat();
+        let read: Vec<_> = records(&twice).collect();
+        assert!(matches!(read[..], [Ok(_), Err(RecordFault::Cut)]));
+    }
+
+    #[test]
+    fn a_record_of_the_stores_own_that_is_not_understood_is_strange() {
+        let at = Position {
+            epoch: 256,
+            sequence: 5,
+        };
+        for (keys, is_strange) in [
+            (&[&b"key"[..]][..], false),
+            (&[b"\0\0penstock/epochs/{7}"], false),
+            (&[b"\0\0penstock/later/{7}"], true),
+            // Eight bytes are no settings.
+            (&[b"\0\0penstock/keyspace/{7}"], true),
+            (&[b"{7}", b"\0\0penstock/epochs/{7}"], true),
+        ] {
+            let views: Vec<(&[u8], u64)> = keys.iter().map(|key| (*key, 9)).collect();
+            let bytes = encoded(at, &views);
+            let (record, rest) = ShippedRecord::read(&bytes).expect("it checks");
+            assert_eq!(record.is_strange, is_strange, "{keys:?}");
+            assert!(rest.is_empty());
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What a shard has sealed last, for its links: one bounded memory, the oldest makes room.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use penstock_net::link::Position;
+use penstock_storage::log::Lsn;
+
+use super::PartitionId;
+use super::record::{ShippedRecord, records};
+
+/// The newest records of one log, in its order; what cleaning copies among them, which only a scan wants.
+#[derive(Debug)]
+pub struct Ring {
+    chunks: VecDeque<Chunk>,
+    bytes: usize,
+    bytes_max: usize,
+    /// The last record that was sealed.
+    last: Lsn,
+    /// Everything behind this one is held.
+    before: Lsn,
+    /// The highest version of each partition up to `last`.
+    positions: BTreeMap<PartitionId, Position>,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    last: Lsn,
+    lsns: Vec<Lsn>,
+    bytes: Vec<u8>,
+}
+
+impl Ring {
+    /// A ring of at most `bytes_max` for a log that ends at `last`, with these highest versions.
+    pub fn new(
+        bytes_max: usize,
+        last: Lsn,
+        positions: impl IntoIterator<Item = (PartitionId, Position)>,
+    ) -> Self {
+        Ring {
+            chunks: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+            last,
+            before: last,
+            positions: positions.into_iter().collect(),
+        }
+    }
+
+    /// The last record that was sealed.
+    #[must_use]
+    pub fn last(&self) -> Lsn {
+        self.last
+    }
+
+    /// Everything behind this record is held.
+    #[must_use]
+    pub fn before(&self) -> Lsn {
+        self.before
+    }
+
+    /// The highest version of a partition that was sealed.
+    #[must_use]
+    pub fn position(&self, partition: PartitionId) -> Position {
+        self.positions.get(&partition).copied().unwrap_or_default()
+    }
+
+    /// Bytes of records that are held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A frame was sealed: `bytes` are its records, the first of which is `first`. Local ones are not held.
+    ///
+    /// # Panics
+    /// If `first` is not the next one, or the bytes are no records: they are the log's own.
+    pub fn push(&mut self, first: Lsn, bytes: &[u8]) {
+        assert_eq!(first.0, self.last.0 + 1, "frames are sealed in order");
+        let mut chunk = Chunk {
+            last: self.last,
+            lsns: Vec::new(),
+            bytes: Vec::new(),
+        };
+        for record in records(bytes) {
+            let record = record.expect("the log's own records check");
+            chunk.last.0 += 1;
+            if record.is_local {
+                continue;
+            }
+            let highest = self.positions.entry(record.partition).or_default();
+            *highest = (*highest).max(record.position);
+            chunk.lsns.push(chunk.last);
+            chunk.bytes.extend_from_slice(record.bytes);
+        }
+        self.last = chunk.last;
+        self.bytes += chunk.bytes.len();
+        self.chunks.push_back(chunk);
+        // The newest stays, however large: what is not held at all cannot be met from the disk.
+        while self.bytes > self.bytes_max && self.chunks.len() > 1 {
+            let oldest = self.chunks.pop_front().expect("there are two");
+            self.bytes -= oldest.bytes.len();
+            self.before = oldest.last;
+        }
+    }
+
+    /// A record that is never shipped was sealed, alone.
+    ///
+    /// # Panics
+    /// If it is not the next one.
+    pub fn pass(&mut self, lsn: Lsn) {
+        assert_eq!(lsn.0, self.last.0 + 1, "frames are sealed in order");
+        self.last = lsn;
+        match self.chunks.back_mut() {
+            Some(newest) => newest.last = lsn,
+            None => self.before = lsn,
+        }
+    }
+
+    /// The records behind `after`, oldest first.
+    ///
+    /// # Panics
+    /// If some of them are not held any more.
+    pub fn behind(&self, after: Lsn) -> impl Iterator<Item = (Lsn, ShippedRecord<'_>)> {
+        assert!(after >= self.before, "the ring begins behind {after:?}");
+        let from = self.chunks.partition_point(|chunk| chunk.last <= after);
+        self.chunks.range(from..).flat_map(move |chunk| {
+            chunk
+                .lsns
+                .iter()
+                .copied()
+                .zip(records(&chunk.bytes))
+                .map(|(lsn, record)| (lsn, record.expect("checked when it came")))
+                .filter(move |&(lsn, _)| lsn > after)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replication::tests::{encoded, keys_of_partition};
+
+    #[test]
+    fn the_newest_is_held_and_the_oldest_makes_room() {
+        let keys = keys_of_partition(3, 1);
+        let record = |sequence| {
+            let at = Position {
+                epoch: 256,
+                sequence,
+            };
+            encoded(at, &[(&keys[0], sequence)])
+        };
+        let one = record(1).len();
+        let mut ring = Ring::new(one * 5, Lsn(10), []);
+        assert_eq!((ring.before(), ring.last()), (Lsn(10), Lsn(10)));
+        for frame in 0..10 {
+            let (a, b) = (record(2 * frame + 1), record(2 * frame + 2));
+            ring.push(Lsn(11 + 2 * frame), &[a, b].concat());
+            assert!(ring.bytes() <= one * 5);
+            let held: Vec<_> = ring.behind(ring.before()).collect();
+            assert_eq!(
+                held.first().map(|(lsn, _)| lsn.0),
+                Some(ring.before().0 + 1)
+            );
+            assert_eq!(held.last().map(|(lsn, _)| *lsn), Some(ring.last()));
+            for pair in held.windows(2) {
+                assert_eq!(pair[0].0.0 + 1, pair[1].0.0);
+                assert_eq!(pair[0].1.position.sequence + 1, pair[1].1.position.sequence);
+            }
+        }
+        assert_eq!((ring.before(), ring.last()), (Lsn(26), Lsn(30)));
+        assert_eq!(ring.behind(Lsn(29)).count(), 1);
+        assert_eq!(ring.behind(Lsn(30)).count(), 0);
+        // One that is larger than all is held alone.
+        let large: Vec<u8> = (21..41).flat_map(record).collect();
+        ring.push(Lsn(31), &large);
+        assert_eq!((ring.before(), ring.last()), (Lsn(30), Lsn(50)));
+        assert_eq!(ring.behind(Lsn(30)).count(), 20);
+    }
+}

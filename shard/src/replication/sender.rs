@@ -1,0 +1,860 @@
+//! The source's side of one link: what a member has, what it is sent next, what it counts for.
+//!
+//! Two cursors go over the source's log: *live* over the ring, for partitions that have joined, and *catching up* for the
+//! others, over segments and then the ring, until the two meet. What a partition was shipped already is
+//! never shipped twice in dense mode, so a cursor may be set back at any time.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use penstock_net::link::frame::{begin_link_frame, finish_link_frame, write_link_frame};
+use penstock_net::link::message::{RECORDS, RECORDS_HEAD_BYTES, REWIND_KEYS_MAX, records_head};
+use penstock_net::link::{
+    Answer, Begin, Epochs, Handover, Join, LINK_HEADER_BYTES, LinkFrame, LinkHeader, LinkMessage,
+    Marks, Membership, Mode, Open, Position, RefusalCode, Rewound, State, UnderWay,
+};
+use penstock_storage::log::Lsn;
+use penstock_storage::record::KEY_BYTES_MAX;
+
+use super::epoch::{Epoch, EpochHistory, Fork};
+use super::planted::{Bug, is_planted};
+use super::receiver::{LinkRefusal, Partitions};
+use super::record::ShippedRecord;
+use super::ring::Ring;
+use super::{PENDING_BYTES_MAX, PartitionId, Work};
+
+/// Whether a member counts at level `replica`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// It is not there, or has not joined durably.
+    Not,
+    /// It has all of the partition up to this record.
+    UpTo(Lsn),
+}
+
+/// Frames under way on one link, at most.
+const FRAMES_MAX: usize = 1024;
+/// Bytes of records of one frame, about.
+const FRAME_BYTES: usize = 128 << 10;
+
+/// Bytes of the largest frame of a link whose source writes records of at most so many: of records, or
+/// of keys that are to be written anew.
+#[must_use]
+pub fn frame_bytes_needed(record_bytes_max: u32) -> u32 {
+    let head = LINK_HEADER_BYTES + RECORDS_HEAD_BYTES;
+    let keys = REWIND_KEYS_MAX * (8 + KEY_BYTES_MAX);
+    u32::try_from(head + keys.max(FRAME_BYTES)).expect("below a mebibyte") + record_bytes_max
+}
+
+/// The source's side of one link, once both sides have proven themselves.
+#[derive(Debug)]
+pub struct Sender {
+    /// The last frame that was sent, and the last that was taken.
+    number: u64,
+    received: u64,
+    outgoing: BTreeMap<PartitionId, Outgoing>,
+    /// What of the ring was shipped to the partitions that have joined.
+    live: Lsn,
+    /// What of the log was looked at for the others; none if there are none.
+    catching_up: Option<Lsn>,
+    /// What a scan left out was superseded up to this record, which a crash may still take back: no scan
+    /// joins before it has passed it, and no JOIN is told durable before it is.
+    judged: Lsn,
+    /// Frames that the member has not told durable.
+    notes: VecDeque<Note>,
+    /// Up to this frame all is durable here.
+    durable: u64,
+    /// Up to this record of the ring the member has received all that it was to be shipped.
+    received_lsn: Lsn,
+    /// The same for what is durable there.
+    member_durable: Lsn,
+    /// What the member told last.
+    marks: Marks,
+    told: Marks,
+    /// The frame that is being filled.
+    open: Option<OpenFrame>,
+}
+
+#[derive(Debug)]
+struct OpenFrame {
+    start: usize,
+    count: u32,
+    lsn: Lsn,
+    is_live: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Note {
+    number: u64,
+    /// Durable here with this record.
+    lsn: Lsn,
+    /// Of records.
+    bytes: usize,
+    is_live: bool,
+    /// The member waits to hear that it is durable.
+    is_awaited: bool,
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    epoch: Epoch,
+    membership: Membership,
+    phase: Phase,
+    /// The last record that was shipped, dense.
+    shipped: Position,
+    rewind: Option<Rewinding>,
+    /// The frame of JOIN, and the record up to which all was shipped with it.
+    joined: Option<(u64, Lsn)>,
+    /// The last frame with one of its records.
+    shipped_in: u64,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// OPEN was sent.
+    Asked,
+    /// STATE has come; BEGIN goes when the log is durable up to here.
+    Known {
+        when: Lsn,
+        mode: Mode,
+        from: Position,
+    },
+    CatchingUp(Mode),
+    Live,
+    /// A higher epoch was promised there, or the partition was handed over.
+    Over,
+}
+
+#[derive(Debug, Default)]
+struct Rewinding {
+    /// REWIND with keys was taken, and not answered yet.
+    is_due: bool,
+    is_last: bool,
+    /// The last record that was written for it.
+    lsn: Lsn,
+}
+
+/// What a source knows of its log.
+pub trait LogReach {
+    /// The record before the first that may be needed to go on from this position; `None` if records
+    /// behind it were released.
+    fn reach(&self, partition: PartitionId, from: Position) -> Option<Lsn>;
+    /// The record before the first that still is in the log.
+    fn oldest(&self) -> Lsn;
+}
+
+impl Sender {
+    /// A link on which `sent` frames went out and `received` came in so far.
+    #[must_use]
+    pub fn new(sent: u64, received: u64) -> Self {
+        Sender {
+            number: sent,
+            received,
+            outgoing: BTreeMap::new(),
+            live: Lsn(0),
+            catching_up: None,
+            judged: Lsn(0),
+            notes: VecDeque::new(),
+            durable: sent,
+            received_lsn: Lsn(0),
+            member_durable: Lsn(0),
+            marks: Marks::default(),
+            told: Marks::default(),
+            open: None,
+        }
+    }
+
+    /// The number that the next frame must have.
+    #[must_use]
+    pub fn next_number(&self) -> u64 {
+        self.received + 1
+    }
+
+    /// Offers a partition that this node writes in `epoch`, whose first record is durable.
+    pub fn open(
+        &mut self,
+        time_ms: u64,
+        partition: PartitionId,
+        epoch: Epoch,
+        membership: Membership,
+        out: &mut Vec<u8>,
+    ) {
+        let outgoing = Outgoing {
+            epoch,
+            membership,
+            phase: Phase::Asked,
+            shipped: Position::default(),
+            rewind: None,
+            joined: None,
+            shipped_in: 0,
+        };
+        self.outgoing.insert(partition, outgoing);
+        let open = Open {
+            partition,
+            membership,
+            epoch: epoch.0,
+        };
+        self.send(time_ms, &LinkMessage::Open(open), out);
+    }
+
+    /// The epoch in which a partition was offered on this link.
+    #[must_use]
+    pub fn opened(&self, partition: PartitionId) -> Option<Epoch> {
+        self.outgoing.get(&partition).map(|outgoing| outgoing.epoch)
+    }
+
+    /// This node does not write a partition any more.
+    pub fn close(&mut self, partition: PartitionId) {
+        if let Some(outgoing) = self.outgoing.get_mut(&partition) {
+            outgoing.phase = Phase::Over;
+            outgoing.joined = None;
+        }
+    }
+
+    /// Up to where the member has what this node writes in a partition.
+    #[must_use]
+    pub fn counting(&self, partition: PartitionId) -> Counting {
+        let Some(outgoing) = self.outgoing.get(&partition) else {
+            return Counting::Not;
+        };
+        if is_planted(Bug::AckUnjoined) && matches!(outgoing.phase, Phase::CatchingUp(_)) {
+            return Counting::UpTo(Lsn(u64::MAX));
+        }
+        match outgoing.joined {
+            Some((frame, lsn)) if frame <= self.marks.durable => {
+                Counting::UpTo(lsn.max(self.received_lsn))
+            }
+            _ => Counting::Not,
+        }
+    }
+
+    /// Up to which record of this log the member has all of each partition on its disk, of those that have
+    /// joined.
+    pub fn member_durable(&self) -> impl Iterator<Item = (PartitionId, Lsn)> + '_ {
+        let joined = self
+            .outgoing
+            .iter()
+            .filter_map(|(&number, outgoing)| Some((number, outgoing.joined?)));
+        joined
+            .filter(|(_, (frame, _))| *frame <= self.marks.durable)
+            .map(|(number, (_, lsn))| (number, lsn.max(self.member_durable)))
+    }
+
+    /// The number of the last frame that was sent.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether the member was offered the partition as one of its sync set.
+    #[must_use]
+    pub fn is_sync(&self, partition: PartitionId) -> bool {
+        self.outgoing
+            .get(&partition)
+            .is_some_and(|outgoing| outgoing.membership == Membership::Sync)
+    }
+
+    /// Takes a frame in.
+    ///
+    /// # Errors
+    /// [`LinkRefusal`]: the peer is to be told, then the link is to be ended.
+    pub fn frame(
+        &mut self,
+        frame: &LinkFrame<'_>,
+        partitions: &Partitions,
+        reach: &impl LogReach,
+        appended: Lsn,
+        work: &mut VecDeque<Work>,
+    ) -> Result<(), LinkRefusal> {
+        let number = frame.header.number;
+        assert_eq!(number, self.next_number(), "frames are read in order");
+        match &frame.message {
+            LinkMessage::State(state) => self.state(state, partitions, reach, appended, work)?,
+            LinkMessage::Rewind(rewind) => {
+                let Some(outgoing) = self.outgoing.get_mut(&rewind.partition) else {
+                    return Err(out_of_place("REWIND", rewind.partition));
+                };
+                let has_begun = matches!(outgoing.phase, Phase::CatchingUp(_));
+                match &mut outgoing.rewind {
+                    // For an OPEN before this one.
+                    _ if !has_begun => {}
+                    Some(rewinding) if !rewinding.is_due && !rewinding.is_last => {
+                        rewinding.is_due = true;
+                        rewinding.is_last = rewind.is_last;
+                        work.push_back(Work::Rewind {
+                            partition: rewind.partition,
+                            keys: rewind.keys().map(<[u8]>::to_vec).collect(),
+                        });
+                    }
+                    _ => return Err(out_of_place("REWIND", rewind.partition)),
+                }
+            }
+            LinkMessage::Beat => {}
+            other => {
+                return Err(LinkRefusal {
+                    code: RefusalCode::Order,
+                    text: format!("a destination does not send {}", other.name()),
+                });
+            }
+        }
+        self.received = number;
+        self.take_marks(frame.header.marks)
+    }
+
+    fn take_marks(&mut self, marks: Marks) -> Result<(), LinkRefusal> {
+        let is_rising = marks.received >= self.marks.received
+            && marks.durable >= self.marks.durable
+            && marks.durable <= marks.received
+            && marks.received <= self.number;
+        if !is_rising {
+            return Err(LinkRefusal {
+                code: RefusalCode::Order,
+                text: format!("{marks:?} behind {:?}", self.marks),
+            });
+        }
+        self.marks = marks;
+        for note in &self.notes {
+            if note.number <= marks.received && note.is_live {
+                self.received_lsn = self.received_lsn.max(note.lsn);
+            }
+            if note.number <= marks.durable && note.is_live {
+                self.member_durable = self.member_durable.max(note.lsn);
+            }
+        }
+        self.drop_notes();
+        Ok(())
+    }
+
+    fn state(
+        &mut self,
+        state: &State<'_>,
+        partitions: &Partitions,
+        reach: &impl LogReach,
+        appended: Lsn,
+        work: &mut VecDeque<Work>,
+    ) -> Result<(), LinkRefusal> {
+        let number = state.partition;
+        let Some(outgoing) = self.outgoing.get_mut(&number) else {
+            return Err(out_of_place("STATE", number));
+        };
+        // It may answer an earlier OPEN, in an epoch that this node has left since.
+        let is_stale = match state.answer {
+            Answer::Accepted => state.promised != outgoing.epoch.0,
+            Answer::Rejected => state.promised <= outgoing.epoch.0,
+        };
+        if is_stale {
+            return Ok(());
+        }
+        if state.answer == Answer::Rejected {
+            outgoing.phase = Phase::Over;
+            outgoing.joined = None;
+            work.push_back(Work::Deposed {
+                partition: number,
+                epoch: Epoch(state.promised),
+            });
+            return Ok(());
+        }
+        match outgoing.phase {
+            Phase::Asked => {}
+            // It was deposed since it asked.
+            Phase::Over => return Ok(()),
+            _ => return Err(out_of_place("STATE", number)),
+        }
+        let partition = &partitions[&number];
+        let theirs = EpochHistory::told(&state.epochs);
+        let ours = partition.history();
+        let fork = match is_planted(Bug::ForkBySequence) {
+            true if state.complete.sequence <= partition.applied().sequence => Fork::Prefix,
+            _ => ours.fork(partition.applied(), &theirs, state.complete),
+        };
+        let from = match fork {
+            Fork::Prefix => state.complete,
+            Fork::At(at) => at,
+            Fork::Unrelated => {
+                return Err(LinkRefusal {
+                    code: RefusalCode::Unrelated,
+                    text: format!(
+                        "partition {number}: {:?} of {theirs:?} there and {:?} of {ours:?} here have no epoch in common",
+                        state.complete,
+                        partition.applied()
+                    ),
+                });
+            }
+        };
+        let is_dense = state.under_way != UnderWay::Scan
+            && from.sequence >= partition.facts().dense_behind
+            && reach.reach(number, from).is_some();
+        let mode = match is_dense {
+            true => Mode::Dense,
+            false => Mode::Scan,
+        };
+        let owes_rewind = state.under_way != UnderWay::Nothing || from < state.complete;
+        outgoing.rewind = owes_rewind.then(Rewinding::default);
+        outgoing.phase = Phase::Known {
+            when: appended,
+            mode,
+            from,
+        };
+        Ok(())
+    }
+
+    /// The keys of a REWIND were written, the last of them as this.
+    pub fn rewound(
+        &mut self,
+        time_ms: u64,
+        partition: PartitionId,
+        at: Position,
+        lsn: Lsn,
+        out: &mut Vec<u8>,
+    ) {
+        let outgoing = self.outgoing.get_mut(&partition);
+        if let Some(rewinding) = outgoing.and_then(|outgoing| outgoing.rewind.as_mut()) {
+            rewinding.is_due = false;
+            rewinding.lsn = rewinding.lsn.max(lsn);
+            let rewound = Rewound { partition, at };
+            self.send(time_ms, &LinkMessage::Rewound(rewound), out);
+        }
+    }
+
+    /// Whether the member has all of a partition that ends here on its disk.
+    #[must_use]
+    pub fn has_all(&self, partition: PartitionId, end: Position) -> bool {
+        self.outgoing.get(&partition).is_some_and(|outgoing| {
+            outgoing.shipped == end
+                && outgoing.shipped_in <= self.marks.durable
+                && matches!(self.counting(partition), Counting::UpTo(_))
+        })
+    }
+
+    /// Tells the member to begin an epoch of its own. It has all of the partition, nothing more is written to it
+    /// here, and that is durable.
+    pub fn hand_over(
+        &mut self,
+        time_ms: u64,
+        partition: PartitionId,
+        epoch: Epoch,
+        out: &mut Vec<u8>,
+    ) {
+        let Some(outgoing) = self.outgoing.get(&partition) else {
+            return;
+        };
+        let handover = Handover {
+            partition,
+            epoch: epoch.0,
+            at: outgoing.shipped,
+        };
+        self.send(time_ms, &LinkMessage::Handover(handover), out);
+        self.close(partition);
+    }
+
+    /// The record of the log behind which the owner is to read next, if it is not in the ring:
+    /// [`Sender::feed`].
+    #[must_use]
+    pub fn wants_log(&self, ring: &Ring) -> Option<Lsn> {
+        self.catching_up
+            .filter(|&lsn| lsn < ring.before() && self.has_window())
+    }
+
+    /// The next record of the log, which the owner has read. `counts` tells whether it is the newest of
+    /// one of its keys, or a deletion that is still needed, by an index that knows of all up to `appended`.
+    ///
+    /// # Errors
+    /// [`LinkRefusal`] if the own log has a gap: the link is to be ended.
+    pub fn feed(
+        &mut self,
+        time_ms: u64,
+        lsn: Lsn,
+        record: &ShippedRecord<'_>,
+        (counts, appended): (bool, Lsn),
+        partitions: &Partitions,
+        out: &mut Vec<u8>,
+    ) -> Result<(), LinkRefusal> {
+        if !counts && !is_planted(Bug::ScanJoinsEarly) {
+            self.judged = self.judged.max(appended);
+        }
+        self.catch_up(time_ms, lsn, record, counts, partitions, out)
+    }
+
+    /// The owner has read all records up to this one and fed those that there are; by now the log has
+    /// `appended`.
+    pub fn fed(&mut self, time_ms: u64, lsn: Lsn, appended: Lsn, out: &mut [u8]) {
+        // A segment that was not read, because cleaning gives it up, has its copies among these.
+        if !is_planted(Bug::ScanMissesMoves) {
+            self.judged = self.judged.max(appended);
+        }
+        if let Some(at) = &mut self.catching_up {
+            *at = (*at).max(lsn);
+        }
+        self.flush(time_ms, out);
+    }
+
+    fn has_window(&self) -> bool {
+        let is_pending =
+            |note: &&Note| note.number > self.durable || note.number > self.marks.received;
+        let pending: usize = self
+            .notes
+            .iter()
+            .filter(is_pending)
+            .map(|note| note.bytes)
+            .sum();
+        self.notes.len() < FRAMES_MAX && pending < PENDING_BYTES_MAX / 2
+    }
+
+    /// Appends the frames that can be sent, now that the log is durable up to `durable`.
+    ///
+    /// # Errors
+    /// [`LinkRefusal`] if the own log has a gap: the link is to be ended.
+    pub fn pump(
+        &mut self,
+        time_ms: u64,
+        durable: Lsn,
+        ring: &Ring,
+        partitions: &Partitions,
+        reach: &impl LogReach,
+        out: &mut Vec<u8>,
+    ) -> Result<(), LinkRefusal> {
+        self.begin_known(time_ms, durable, partitions, reach, out);
+        self.ship_live(time_ms, ring, out)?;
+        self.ship_from_ring(time_ms, ring, partitions, out)?;
+        self.join(time_ms, ring, out)?;
+        while let Some(note) = self.notes.iter().find(|note| note.number > self.durable)
+            && note.lsn <= durable
+        {
+            self.durable = note.number;
+        }
+        self.drop_notes();
+        let is_news = |note: &Note| {
+            note.is_awaited && note.number <= self.durable && note.number > self.told.durable
+        };
+        if self.notes.iter().any(is_news) {
+            self.send(time_ms, &LinkMessage::Beat, out);
+        }
+        Ok(())
+    }
+
+    /// Forgets the frames that are durable on both sides.
+    fn drop_notes(&mut self) {
+        let until = self.marks.durable.min(self.durable);
+        while self.notes.front().is_some_and(|note| note.number <= until) {
+            self.notes.pop_front();
+        }
+    }
+
+    fn begin_known(
+        &mut self,
+        time_ms: u64,
+        durable: Lsn,
+        partitions: &Partitions,
+        reach: &impl LogReach,
+        out: &mut Vec<u8>,
+    ) {
+        let mut entries = Vec::new();
+        let ready: Vec<_> = self
+            .outgoing
+            .iter()
+            .filter_map(|(&number, outgoing)| match outgoing.phase {
+                Phase::Known { when, mode, from }
+                    if when <= durable
+                        && partitions[&number].history().last() == Some(outgoing.epoch) =>
+                {
+                    Some((number, outgoing.epoch, mode, from))
+                }
+                _ => None,
+            })
+            .collect();
+        for (partition, epoch, mode, from) in ready {
+            let start = reach.reach(partition, from).filter(|_| mode == Mode::Dense);
+            // What was there when STATE came may have been released since.
+            let mode = match start {
+                Some(_) => Mode::Dense,
+                None => Mode::Scan,
+            };
+            let start = start.unwrap_or(reach.oldest());
+            self.catching_up = Some(self.catching_up.map_or(start, |at| at.min(start)));
+            let outgoing = self.outgoing.get_mut(&partition).expect("just seen");
+            outgoing.phase = Phase::CatchingUp(mode);
+            outgoing.shipped = from;
+            let history = partitions[&partition].history().entries();
+            let begin = Begin {
+                partition,
+                mode,
+                epoch: epoch.0,
+                from,
+                epochs: Epochs::write(&mut entries, history.map(|(epoch, first)| (epoch.0, first))),
+            };
+            self.send(time_ms, &LinkMessage::Begin(begin), out);
+        }
+    }
+
+    fn ship_live(
+        &mut self,
+        time_ms: u64,
+        ring: &Ring,
+        out: &mut Vec<u8>,
+    ) -> Result<(), LinkRefusal> {
+        let is_live = |outgoing: &Outgoing| matches!(outgoing.phase, Phase::Live);
+        if !self.outgoing.values().any(is_live) {
+            self.live = ring.last();
+            return Ok(());
+        }
+        if self.live < ring.before() {
+            if is_planted(Bug::OverrunSkips) {
+                self.live = ring.before();
+            } else {
+                // Overtaken: as if it had never joined. What was shipped is remembered.
+                for outgoing in self.outgoing.values_mut().filter(|it| is_live(it)) {
+                    outgoing.phase = Phase::CatchingUp(Mode::Dense);
+                    outgoing.joined = None;
+                }
+                let at = self.live;
+                self.catching_up = Some(self.catching_up.map_or(at, |before| before.min(at)));
+                return Ok(());
+            }
+        }
+        let mut reached = ring.last();
+        for (lsn, record) in ring.behind(self.live) {
+            if !self.has_window() {
+                reached = self.live;
+                break;
+            }
+            if let Some(outgoing) = self.outgoing.get_mut(&record.partition)
+                && is_live(outgoing)
+                && !record.is_copy
+                && record.position.epoch <= outgoing.epoch.0
+            {
+                let skips = is_planted(Bug::GapAccepted) && record.position.sequence % 7 == 3;
+                follow(outgoing, &record)?;
+                if !skips {
+                    self.put(time_ms, lsn, &record, true, out);
+                }
+            }
+            self.live = lsn;
+        }
+        // Behind the last record there may be copies.
+        self.live = reached;
+        self.flush(time_ms, out);
+        Ok(())
+    }
+
+    fn ship_from_ring(
+        &mut self,
+        time_ms: u64,
+        ring: &Ring,
+        partitions: &Partitions,
+        out: &mut Vec<u8>,
+    ) -> Result<(), LinkRefusal> {
+        let Some(at) = self.catching_up.filter(|&at| at >= ring.before()) else {
+            return Ok(());
+        };
+        let mut reached = ring.last();
+        let mut looked_at = at;
+        for (lsn, record) in ring.behind(at) {
+            if !self.has_window() {
+                reached = looked_at;
+                break;
+            }
+            self.catch_up(time_ms, lsn, &record, true, partitions, out)?;
+            looked_at = lsn;
+        }
+        self.catching_up = Some(reached);
+        self.flush(time_ms, out);
+        Ok(())
+    }
+
+    /// Ships a record to the partition that is catching up, if it lacks it.
+    fn catch_up(
+        &mut self,
+        time_ms: u64,
+        lsn: Lsn,
+        record: &ShippedRecord<'_>,
+        counts: bool,
+        partitions: &Partitions,
+        out: &mut Vec<u8>,
+    ) -> Result<(), LinkRefusal> {
+        let Some(outgoing) = self.outgoing.get_mut(&record.partition) else {
+            return Ok(());
+        };
+        // What a former primary wrote behind its fork still stands in its log.
+        let partition = &partitions[&record.partition];
+        let is_past = partition
+            .history()
+            .contains(record.position, partition.applied());
+        if !is_past && !is_planted(Bug::OwnTailShipped) {
+            return Ok(());
+        }
+        // Of an epoch that this node has begun since; it is offered anew.
+        if record.position.epoch > outgoing.epoch.0 {
+            return Ok(());
+        }
+        match outgoing.phase {
+            Phase::CatchingUp(Mode::Dense)
+                if !record.is_copy && record.position.sequence > outgoing.shipped.sequence =>
+            {
+                follow(outgoing, record)?;
+                self.put(time_ms, lsn, record, false, out);
+            }
+            Phase::CatchingUp(Mode::Scan) if counts => {
+                self.put(time_ms, lsn, record, false, out);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn join(&mut self, time_ms: u64, ring: &Ring, out: &mut Vec<u8>) -> Result<(), LinkRefusal> {
+        let Some(at) = self
+            .catching_up
+            .filter(|&at| at == ring.last() && at == self.live)
+        else {
+            return Ok(());
+        };
+        let mut is_over = true;
+        let mut ready = Vec::new();
+        for (&partition, outgoing) in &self.outgoing {
+            if !matches!(outgoing.phase, Phase::CatchingUp(_)) {
+                continue;
+            }
+            let is_rewound = outgoing
+                .rewind
+                .as_ref()
+                .is_none_or(|it| it.is_last && !it.is_due && it.lsn <= at);
+            let is_judged = (matches!(outgoing.phase, Phase::CatchingUp(Mode::Dense))
+                || self.judged <= at)
+                && ring.position(partition).epoch <= outgoing.epoch.0;
+            match is_rewound && is_judged {
+                true => ready.push(partition),
+                false => is_over = false,
+            }
+        }
+        for partition in ready {
+            let outgoing = self.outgoing.get_mut(&partition).expect("just seen");
+            let at_position = ring.position(partition);
+            if matches!(outgoing.phase, Phase::CatchingUp(Mode::Dense))
+                && outgoing.shipped != at_position
+            {
+                // The last records of the partition were released before they were read.
+                return Err(gap(partition, at_position, outgoing.shipped));
+            }
+            outgoing.phase = Phase::Live;
+            outgoing.rewind = None;
+            outgoing.shipped = at_position;
+            let join = Join {
+                partition,
+                at: at_position,
+            };
+            self.send(time_ms, &LinkMessage::Join(join), out);
+            let outgoing = self.outgoing.get_mut(&partition).expect("just seen");
+            outgoing.joined = Some((self.number, at));
+            let note = self.notes.back_mut().expect("just sent");
+            note.is_awaited = true;
+            if !is_planted(Bug::ScanJoinsEarly) {
+                note.lsn = at;
+            }
+        }
+        if is_over {
+            self.catching_up = None;
+        }
+        Ok(())
+    }
+
+    /// Adds a record to the open frame.
+    fn put(
+        &mut self,
+        time_ms: u64,
+        lsn: Lsn,
+        record: &ShippedRecord<'_>,
+        is_live: bool,
+        out: &mut Vec<u8>,
+    ) {
+        if self
+            .open
+            .as_ref()
+            .is_some_and(|open| open.is_live != is_live || out.len() - open.start > FRAME_BYTES)
+        {
+            self.flush(time_ms, out);
+        }
+        let open = self.open.get_or_insert_with(|| {
+            let start = begin_link_frame(out);
+            out.extend_from_slice(&[0; RECORDS_HEAD_BYTES]);
+            OpenFrame {
+                start,
+                count: 0,
+                lsn: Lsn(0),
+                is_live,
+            }
+        });
+        out.extend_from_slice(record.bytes);
+        open.count += 1;
+        open.lsn = open.lsn.max(lsn);
+        if let Some(outgoing) = self.outgoing.get_mut(&record.partition) {
+            outgoing.shipped_in = self.number + 1;
+        }
+    }
+
+    fn flush(&mut self, time_ms: u64, out: &mut [u8]) {
+        let Some(open) = self.open.take() else { return };
+        let head = open.start + penstock_net::link::LINK_HEADER_BYTES;
+        out[head..head + RECORDS_HEAD_BYTES].copy_from_slice(&records_head(open.count));
+        let header = self.header(time_ms);
+        finish_link_frame(out, open.start, header, RECORDS);
+        self.notes.push_back(Note {
+            number: self.number,
+            lsn: open.lsn,
+            bytes: out.len() - open.start,
+            is_live: open.is_live,
+            is_awaited: true,
+        });
+    }
+
+    fn header(&mut self, time_ms: u64) -> LinkHeader {
+        self.number += 1;
+        self.told = Marks {
+            durable: self.durable,
+            received: 0,
+        };
+        LinkHeader {
+            number: self.number,
+            marks: self.told,
+            time_ms,
+        }
+    }
+
+    fn send(&mut self, time_ms: u64, message: &LinkMessage<'_>, out: &mut Vec<u8>) {
+        self.flush(time_ms, out);
+        let header = self.header(time_ms);
+        write_link_frame(out, header, message);
+        // It is durable with what stands before it.
+        self.notes.push_back(Note {
+            number: self.number,
+            lsn: Lsn(0),
+            bytes: 0,
+            is_live: false,
+            is_awaited: false,
+        });
+    }
+}
+
+/// The record is the next one of its partition, or the own log has a gap, which must not be shipped
+/// over.
+fn follow(outgoing: &mut Outgoing, record: &ShippedRecord<'_>) -> Result<(), LinkRefusal> {
+    if record.position.sequence != outgoing.shipped.sequence + 1 {
+        return Err(gap(record.partition, record.position, outgoing.shipped));
+    }
+    outgoing.shipped = record.position;
+    Ok(())
+}
+
+fn gap(partition: PartitionId, found: Position, shipped: Position) -> LinkRefusal {
+    LinkRefusal {
+        code: RefusalCode::Records,
+        text: format!(
+            "partition {partition}: {found:?} does not follow {shipped:?} in the log of the source"
+        ),
+    }
+}
+
+fn out_of_place(message: &str, partition: PartitionId) -> LinkRefusal {
+    LinkRefusal {
+        code: RefusalCode::Order,
+        text: format!("{message} of partition {partition} has no place here"),
+    }
+}

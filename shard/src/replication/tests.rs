@@ -1,0 +1,47 @@
+//! What the tests of replication share: records as a log has them.
+
+use penstock_net::link::Position;
+use penstock_net::slot::slot_of;
+use penstock_storage::record::{PartKind, PartSpec, RecordSpec};
+use penstock_storage::store::partition_of;
+
+/// Keys of one slot of a partition.
+pub(super) fn keys_of_partition(partition: usize, count: usize) -> Vec<Vec<u8>> {
+    let tag = (0u32..)
+        .find(|tag| partition_of(slot_of(format!("{{{tag}}}").as_bytes())) == partition)
+        .expect("some number routes there");
+    (0..count)
+        .map(|number| format!("{{{tag}}}{number}").into_bytes())
+        .collect()
+}
+
+/// A record that puts these values.
+pub(super) fn encoded(at: Position, puts: &[(&[u8], u64)]) -> Vec<u8> {
+    let values: Vec<[u8; 8]> = puts.iter().map(|(_, value)| value.to_le_bytes()).collect();
+    let parts: Vec<PartSpec<'_>> = puts
+        .iter()
+        .zip(&values)
+        .map(|((key, _), value)| PartSpec {
+            kind: PartKind::Put,
+            key,
+            value,
+            expiry_ms: None,
+            layout: 0,
+            is_crowded: false,
+        })
+        .collect();
+    let record = RecordSpec {
+        slot: slot_of(puts[0].0),
+        epoch: at.epoch,
+        sequence: at.sequence,
+        time_ms: 1_700_000_000_000,
+        parts: &parts,
+        extension: &[],
+    };
+    let mut bytes = vec![0; record.bytes()];
+    let mut end = 0;
+    for ordinal in 0..parts.len() {
+        end += record.encode_part(ordinal, &mut bytes[end..]);
+    }
+    bytes
+}

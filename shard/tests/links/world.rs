@@ -1,0 +1,1129 @@
+//! Nodes, their disks and the links between them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use penstock_net::link::{Membership, Position};
+use penstock_net::slot::slot_of;
+use penstock_shard::replication::gate::Outcome;
+use penstock_shard::replication::handshake::{Introduction, Peer};
+use penstock_shard::replication::links::{LinkAction, LinkTime, Links, LinksConfig};
+use penstock_shard::replication::reads::LINK_TOKEN_BIT;
+use penstock_shard::replication::{
+    CannotBegin, Epoch, LinkId, Partition, PartitionId, ReplicaGates, Role, Waiting, records,
+};
+use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig};
+use penstock_storage::index::CellId;
+use penstock_storage::io::{Block, FileId, Io, IoFailure, IoToken, SegmentSource};
+use penstock_storage::log::{
+    LOG_TOKEN_BIT, Log, LogConfig, LogStart, Lsn, Place, Purpose, Room, SyncMethod,
+};
+use penstock_storage::record::{PartView, part_bytes};
+use penstock_storage::recovery::{recover, survey};
+use penstock_storage::segment::Owner;
+use penstock_storage::store::{Found, Memory, Store, Version, partition_of};
+
+use crate::disk::Disk;
+use crate::heap::{Heap, HeapBlock};
+use crate::random::Random;
+
+const NODES: usize = 3;
+const PARTITIONS: [PartitionId; 2] = [7, 200];
+const KEYS: usize = 12;
+const CACHE_BYTES: usize = 6_000;
+const SEGMENT_BYTES: usize = 128 << 10;
+const RECORD_BYTES_MAX: u32 = 16 << 10;
+const FRAME_BYTES_MAX: u32 = 4 << 20;
+const LOG_ID: u64 = 3;
+const TIME_MS: u64 = 1_700_000_000_000;
+const NEVER_US: u64 = u64::MAX;
+const EIO: i32 = 5;
+
+/// How often what a run must meet was met.
+#[derive(Debug, Default)]
+pub struct Met {
+    counts: BTreeMap<&'static str, u64>,
+}
+
+impl Met {
+    fn one(&mut self, what: &'static str) {
+        self.more(what, 1);
+    }
+
+    fn more(&mut self, what: &'static str, count: u64) {
+        if count > 0 {
+            *self.counts.entry(what).or_default() += count;
+        }
+    }
+
+    pub fn add(&mut self, other: &Met) {
+        for (what, &count) in &other.counts {
+            self.more(what, count);
+        }
+    }
+
+    pub fn check(&self) {
+        for what in [
+            "acked at replica",
+            "acked at disk",
+            "unknown",
+            "promoted",
+            "deposed by a link",
+            "restarted",
+            "restarted as primary",
+            "tail saved",
+            "scanned",
+            "read from the log",
+            "released",
+            "rewritten",
+            "swept",
+            "other shards",
+            "refused on purpose",
+            "told refused",
+            "failed reads",
+            "not whole",
+            "behind",
+        ] {
+            assert!(self.counts.contains_key(what), "never met: {what}");
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    partition: PartitionId,
+    at: Position,
+}
+
+/// Bytes on their way from one end to the other.
+#[derive(Default)]
+struct Wire {
+    bytes: VecDeque<u8>,
+    is_spoilt: bool,
+}
+
+struct Link {
+    id: LinkId,
+    there: Wire,
+    back: Wire,
+}
+
+/// One shard of a node, which starts and ends by itself here.
+struct Node {
+    number: u8,
+    shard: u16,
+    shards: u16,
+    /// Which start.
+    life: u64,
+    disk: Disk,
+    store: Store<Heap>,
+    links: Links<HeapBlock>,
+    requests: Vec<Io<HeapBlock>>,
+    now_us: u64,
+    salt: u64,
+    removable: Vec<FileId>,
+    gates: ReplicaGates<Operation>,
+    /// Acknowledged at level disk when this is durable.
+    disk_waits: VecDeque<(Lsn, Operation)>,
+    /// What this life wrote.
+    written: Vec<(Lsn, Operation)>,
+    /// What was kept, and what of it is synced.
+    kept: BTreeSet<(PartitionId, Position)>,
+    lostfound: BTreeSet<(PartitionId, Position)>,
+    /// Epochs of this life whose first record was checked.
+    served: BTreeSet<(PartitionId, Epoch)>,
+}
+
+/// What the control plane says of a partition.
+#[derive(Clone, Copy, Debug)]
+struct Assignment {
+    generation: u32,
+    primary: usize,
+}
+
+pub struct World {
+    random: Random,
+    nodes: Vec<Node>,
+    links: BTreeMap<(usize, usize), Link>,
+    /// Pairs that cannot connect.
+    cut: BTreeSet<(usize, usize)>,
+    plan: BTreeMap<PartitionId, Assignment>,
+    keys: BTreeMap<PartitionId, Vec<Vec<u8>>>,
+    ring_bytes: usize,
+    backlog_bytes: u64,
+    value_bytes: usize,
+    next_link: u64,
+    next_value: u64,
+    next_life: u64,
+    next_salt: u64,
+    /// Which life of which node wrote in an epoch.
+    writers: BTreeMap<(PartitionId, u32), (usize, u64)>,
+    acked_replica: Vec<Operation>,
+    acked_disk: Vec<Operation>,
+    /// Ends of links that the other end has left: closed when what it said was read.
+    dying: Vec<(usize, LinkId)>,
+    is_settling: bool,
+    met: Met,
+}
+
+fn keys_of(partition: PartitionId) -> Vec<Vec<u8>> {
+    let tag = (0u32..)
+        .find(|tag| {
+            partition_of(slot_of(format!("{{{tag}}}").as_bytes())) == usize::from(partition)
+        })
+        .expect("some number routes there");
+    (0..KEYS)
+        .map(|number| format!("{{{tag}}}{number}").into_bytes())
+        .collect()
+}
+
+/// Few values, other ones at each node.
+fn hash(salt: u64, key: &[u8]) -> u32 {
+    let mixed = key.iter().fold(salt, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    });
+    u32::try_from(mixed >> 40).expect("24 bits") % 61
+}
+
+fn position(version: Version) -> Position {
+    Position {
+        epoch: version.epoch,
+        sequence: version.sequence,
+    }
+}
+
+impl Node {
+    fn introduction(&self) -> Introduction {
+        introduction((self.number, self.shard, self.shards), self.life)
+    }
+
+    fn peer(&self) -> Peer {
+        let me = self.introduction();
+        Peer {
+            node_id: me.node_id,
+            node: me.node,
+            incarnation: me.incarnation,
+            shard: me.shard,
+            shards: me.shards,
+            frame_bytes_max: FRAME_BYTES_MAX,
+        }
+    }
+
+    fn time(&self) -> LinkTime {
+        LinkTime {
+            now_us: self.now_us,
+            time_ms: self.store.time_ms(),
+        }
+    }
+
+    /// The cell of a key, if it has one; what is cold is read at once.
+    fn cell(&mut self, key: &[u8]) -> Option<CellId> {
+        let (slot, salt) = (slot_of(key), self.salt);
+        loop {
+            match self.store.find(slot, hash(salt, key), key) {
+                Found::Cached(id) => return Some(id),
+                Found::Absent => return None,
+                Found::Cold(place) => self.read_cold((slot, hash(salt, key)), place),
+            }
+        }
+    }
+
+    fn read_cold(&mut self, home: (u16, u32), place: Place) {
+        let salt = self.salt;
+        let request = self.store.read(IoToken(1), place).expect("heap");
+        self.disk.submit(&mut vec![request]);
+        let completion = self.disk.complete(self.disk.under_way().len() - 1);
+        let block = completion.block.expect("a read has a block");
+        let home_of = |key: &[u8]| (slot_of(key), hash(salt, key));
+        self.store
+            .admit(home, place, block.bytes(), home_of)
+            .expect("what was written");
+    }
+
+    fn settle(&mut self) {
+        let salt = self.salt;
+        self.store
+            .settle(&|key: &[u8]| (slot_of(key), hash(salt, key)));
+    }
+}
+
+fn introduction((number, shard, shards): (u8, u16, u16), life: u64) -> Introduction {
+    Introduction {
+        log_format: 1,
+        cluster_id: [9; 16],
+        node_id: [number; 16],
+        incarnation: life + 1,
+        node: number,
+        shard,
+        shards,
+        record_bytes_max: RECORD_BYTES_MAX,
+        frame_bytes_max: FRAME_BYTES_MAX,
+    }
+}
+
+fn owner(number: u8) -> Owner {
+    Owner {
+        cluster_id: [9; 16],
+        node_id: [number; 16],
+    }
+}
+
+impl World {
+    /// Who has a partition.
+    fn holders(&self, partition: PartitionId) -> Vec<usize> {
+        let has = |at: &usize| self.nodes[*at].links.partition(partition).is_some();
+        (0..self.nodes.len()).filter(has).collect()
+    }
+
+    fn state(&self, at: usize, partition: PartitionId) -> &Partition {
+        let state = self.nodes[at].links.partition(partition);
+        state.expect("it is one of the holders")
+    }
+
+    /// One run; what went wrong panics.
+    pub fn run(seed: u64) -> Met {
+        let mut random = Random::new(seed);
+        let ring_bytes = [2_000, 20_000, 1 << 20][random.below(3)];
+        let backlog_bytes = [u64::MAX, u64::MAX, 0, 0][random.below(4)];
+        let value_bytes = [16, 600, 3_000][random.below(3)];
+        let mut world = World {
+            random,
+            nodes: Vec::new(),
+            links: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            plan: BTreeMap::new(),
+            keys: PARTITIONS
+                .into_iter()
+                .map(|partition| (partition, keys_of(partition)))
+                .collect(),
+            ring_bytes,
+            backlog_bytes,
+            value_bytes,
+            next_link: 1,
+            next_value: 1,
+            next_life: 0,
+            next_salt: 1,
+            writers: BTreeMap::new(),
+            acked_replica: Vec::new(),
+            acked_disk: Vec::new(),
+            dying: Vec::new(),
+            is_settling: false,
+            met: Met::default(),
+        };
+        for number in 1..=NODES {
+            let number = u8::try_from(number).expect("few");
+            let shards = 1 + u16::from(world.random.once_in(3));
+            for shard in 0..shards {
+                let who = (number, shard, shards);
+                let node = world.start(who, Disk::default(), BTreeSet::new());
+                world.nodes.push(node);
+            }
+        }
+        for partition in PARTITIONS {
+            let holders = world.holders(partition);
+            let primary = holders[world.random.below(NODES)];
+            let assignment = Assignment {
+                generation: 1,
+                primary,
+            };
+            world.plan.insert(partition, assignment);
+            world.begin(primary, partition, true);
+        }
+        // A partition is made when its first epoch is durable.
+        for _ in 0..20 {
+            for at in 0..world.nodes.len() {
+                world.turn(at);
+                world.complete_all(at);
+            }
+        }
+        let steps = 600 + world.random.below(1_500);
+        for _ in 0..steps {
+            world.step();
+        }
+        world.settle();
+        world.check_end();
+        world.met
+    }
+
+    /// What a start makes of a disk.
+    fn start(
+        &mut self,
+        who: (u8, u16, u16),
+        mut disk: Disk,
+        lostfound: BTreeSet<(PartitionId, Position)>,
+    ) -> Node {
+        let (number, shard, shards) = who;
+        let life = self.next_life;
+        self.next_life += 1;
+        let salt = self.random.next();
+        let survey = survey(&mut disk, owner(number)).expect("a power cut is no damage");
+        for file in survey
+            .torn_activations
+            .iter()
+            .chain(survey.released.values().flatten())
+        {
+            disk.files.remove(file);
+        }
+        let segments = survey.logs.values().next().map_or(&[][..], Vec::as_slice);
+        let mut cold = Disk::from(disk.files.clone());
+        let mut memory = Memory::new(CACHE_BYTES);
+        let home_of = |key: &[u8]| (slot_of(key), hash(salt, key));
+        let recovered = recover(&mut disk, segments, &mut |part, place| {
+            memory.replay(&home_of, part, place, |place, tell| {
+                let mut bytes = vec![0; place.bytes as usize];
+                cold.read_at(place.file, place.offset, &mut bytes)?;
+                tell(&PartView::read(&bytes).expect("it was replayed"));
+                Ok(())
+            })
+        })
+        .expect("a power cut is no damage");
+        if let Some(file) = recovered.release {
+            disk.files.remove(&file);
+        }
+        let config = LogConfig {
+            owner: owner(number),
+            incarnation: life + 1,
+            log_id: LOG_ID,
+            frame_bytes: 8 << 10,
+            record_bytes_max: RECORD_BYTES_MAX as usize,
+            frames_in_flight_max: 2,
+            frames_sealed_max: 4,
+            sync: SyncMethod::DurableWrite,
+            interval_us: 1_000,
+            idle_mark_us: 5_000,
+        };
+        let start: LogStart = recovered.start;
+        let log = Log::with_history(config, start, recovered.history.clone(), Heap);
+        let sequences = *recovered.history.sequences.clone();
+        let mut store = Store::new(log, Heap, 1, sequences, memory);
+        for (file, bytes) in survey.spares {
+            self.next_salt += 1;
+            store.log_mut().add_spare(file, self.next_salt, bytes);
+        }
+        store.set_cleaning(CleaningConfig {
+            space_percent_max: 120,
+            bytes_per_s: 1 << 30,
+            log_bytes_max: 0,
+        });
+        let config = LinksConfig {
+            me: introduction(who, life),
+            ring_bytes_max: self.ring_bytes,
+            backlog_bytes_max: self.backlog_bytes,
+        };
+        let mut links = Links::new(config, &mut store).expect("its own notes");
+        for partition in PARTITIONS {
+            let others = (1..=NODES).map(|other| u8::try_from(other).expect("few"));
+            let members = others
+                .filter(|&other| other != number)
+                .map(|other| (other, Membership::Sync));
+            links.place(partition, members.collect());
+        }
+        Node {
+            number,
+            shard,
+            shards,
+            life,
+            disk,
+            store,
+            links,
+            requests: Vec::new(),
+            now_us: 0,
+            salt,
+            removable: Vec::new(),
+            gates: ReplicaGates::new(usize::MAX),
+            disk_waits: VecDeque::new(),
+            written: Vec::new(),
+            kept: BTreeSet::new(),
+            lostfound,
+            served: BTreeSet::new(),
+        }
+    }
+
+    fn step(&mut self) {
+        let node = self.random.below(self.nodes.len());
+        match self.random.below(200) {
+            0..50 => self.write(node),
+            50..120 => {
+                for _ in 0..=self.random.below(4) {
+                    self.complete_one(node);
+                }
+            }
+            120..178 => {
+                for _ in 0..=self.random.below(4) {
+                    self.deliver();
+                }
+            }
+            178..182 => self.drop_a_link(),
+            182..185 => {
+                let count = self.nodes.len();
+                let pair = (self.random.below(count), self.random.below(count));
+                if !self.cut.remove(&pair) && self.random.once_in(2) {
+                    self.cut.insert(pair);
+                    self.close(pair);
+                }
+            }
+            185..188 => self.restart(node),
+            188..191 => self.promote(),
+            191..194 => self.nodes[node].now_us += 10_000,
+            _ => self.spoil(),
+        }
+        self.connect();
+        let node = self.random.below(self.nodes.len());
+        self.nodes[node].now_us += 100;
+        self.turn(node);
+    }
+
+    // ---- what clients and people do ----
+
+    fn write(&mut self, at: usize) {
+        let partition = PARTITIONS[self.random.below(PARTITIONS.len())];
+        let count = 1 + self.random.below(3);
+        let first = self.random.below(KEYS - count + 1);
+        let keys: Vec<Vec<u8>> = self.keys[&partition][first..first + count].to_vec();
+        let mut puts: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
+        for key in keys {
+            let mut value = self.next_value.to_le_bytes().to_vec();
+            self.next_value += 1;
+            value.resize(8 + self.random.below(self.value_bytes), 7);
+            puts.push((key, (!self.random.once_in(3)).then_some(value)));
+        }
+        let Some((lsn, operation)) = self.commit(at, partition, &puts) else {
+            return;
+        };
+        if self.random.once_in(2) {
+            self.nodes[at].gates.wait(Waiting {
+                partition,
+                lsn,
+                deadline_us: NEVER_US,
+                whom: operation,
+            });
+        }
+        self.nodes[at].disk_waits.push_back((lsn, operation));
+    }
+
+    fn commit(
+        &mut self,
+        at: usize,
+        partition: PartitionId,
+        puts: &[(Vec<u8>, Option<Vec<u8>>)],
+    ) -> Option<(Lsn, Operation)> {
+        let node = &mut self.nodes[at];
+        if !node.links.may_write(partition, &node.store) {
+            return None;
+        }
+        let slot = slot_of(&puts[0].0);
+        for (key, _) in puts {
+            node.cell(key);
+        }
+        let sizes = puts.iter().map(|(key, value)| {
+            let value_len = value.as_ref().map_or(0, Vec::len);
+            part_bytes(key.len(), value_len, false, 0)
+        });
+        if node.store.room_for(Purpose::Grow, sizes.sum()) != Room::Yes {
+            return None;
+        }
+        let mut cells = Vec::new();
+        for (key, value) in puts {
+            let home = (slot, hash(node.salt, key));
+            let known = node.cell(key);
+            let mut id = known.unwrap_or_else(|| node.store.insert(home, key, &[], None));
+            match value {
+                Some(value) => id = node.store.set_value(home, id, value, None),
+                None => node.store.delete(id),
+            }
+            cells.push((home.1, id));
+        }
+        let (lsn, version) = node.store.commit(node.now_us, slot, &cells);
+        node.store.log_mut().want_durable(lsn);
+        node.links.committed(partition, version);
+        let writer = (at, node.life);
+        let epochs = (partition, version.epoch);
+        let known = *self.writers.entry(epochs).or_insert(writer);
+        assert_eq!(
+            known,
+            writer,
+            "two lives write partition {partition} in {:?}",
+            Epoch(version.epoch)
+        );
+        let operation = Operation {
+            partition,
+            at: position(version),
+        };
+        node.written.push((lsn, operation));
+        Some((lsn, operation))
+    }
+
+    fn begin(&mut self, at: usize, partition: PartitionId, is_forced: bool) -> bool {
+        let generation = self.plan[&partition].generation;
+        for _ in 0..100 {
+            let node = &mut self.nodes[at];
+            let time = node.time();
+            let begun = node
+                .links
+                .begin(time, partition, generation, is_forced, &mut node.store);
+            match begun {
+                Some(Ok(_)) => return true,
+                Some(Err(CannotBegin::NotWhole)) => {
+                    self.met.one("not whole");
+                    return false;
+                }
+                Some(Err(CannotBegin::Behind)) => {
+                    self.met.one("behind");
+                    return false;
+                }
+                Some(Err(CannotBegin::Promised(_))) => return false,
+                // The log has no room now.
+                None => {
+                    self.turn(at);
+                    self.complete_all(at);
+                }
+            }
+        }
+        panic!("the log of node {at} never has room");
+    }
+
+    /// Somebody else is to be primary; whether the old one is there is nobody's concern.
+    fn promote(&mut self) {
+        let partition = PARTITIONS[self.random.below(PARTITIONS.len())];
+        let at = self.holders(partition)[self.random.below(NODES)];
+        if self.plan[&partition].primary != at {
+            self.promote_to(partition, at, false);
+        }
+    }
+
+    fn promote_to(&mut self, partition: PartitionId, at: usize, is_forced: bool) -> bool {
+        let before = self.plan[&partition];
+        let after = Assignment {
+            generation: before.generation + 1,
+            primary: at,
+        };
+        self.plan.insert(partition, after);
+        if !self.begin(at, partition, is_forced) {
+            self.plan.insert(partition, before);
+            return false;
+        }
+        self.met.one("promoted");
+        true
+    }
+
+    fn restart(&mut self, at: usize) {
+        let pairs: Vec<_> = self.links.keys().copied().collect();
+        for pair in pairs {
+            if pair.0 == at || pair.1 == at {
+                self.close(pair);
+            }
+        }
+        self.count(at);
+        let node = &mut self.nodes[at];
+        let mut disk = std::mem::take(&mut node.disk);
+        let found = std::mem::take(&mut node.lostfound);
+        let who = (node.number, node.shard, node.shards);
+        disk.crash(|| self.random.next());
+        self.dying.retain(|(other, _)| *other != at);
+        self.nodes[at] = self.start(who, disk, found);
+        self.met.one("restarted");
+        for partition in PARTITIONS {
+            if self.plan[&partition].primary == at && self.begin(at, partition, false) {
+                self.met.one("restarted as primary");
+            }
+        }
+    }
+
+    /// Counts what the links of a life have done.
+    fn count(&mut self, at: usize) {
+        let counters = self.nodes[at].links.counters();
+        self.met.more("applied", counters.applied);
+        self.met.more("rewritten", counters.rewritten);
+        self.met.more("swept", counters.swept);
+    }
+
+    // ---- a node ----
+
+    fn turn(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        let salt = node.salt;
+        let home_of = |key: &[u8]| (slot_of(key), hash(salt, key));
+        let hash_of = |key: &[u8]| hash(salt, key);
+        node.store
+            .observe(node.now_us, TIME_MS + node.now_us / 1_000);
+        while node.store.log().spares_wanted() > 0 {
+            let file = node.disk.create(SEGMENT_BYTES);
+            self.next_salt += 1;
+            let log = node.store.log_mut();
+            log.add_spare(file, self.next_salt, SEGMENT_BYTES as u64);
+        }
+        let time = node.time();
+        let io = &mut node.requests;
+        node.links.take_in(time, &mut node.store, &hash_of, io);
+        node.settle();
+        let io = &mut node.requests;
+        node.store.clean(node.now_us, &hash_of, io);
+        node.store.log_mut().pump(node.now_us, io);
+        let time = LinkTime {
+            now_us: node.now_us,
+            time_ms: node.store.time_ms(),
+        };
+        node.links.give_out(time, &mut node.store, &home_of, io);
+        let reads = |request: &Io<HeapBlock>| matches!(request, Io::Read { token, .. } if token.0 & LINK_TOKEN_BIT != 0);
+        let count = node.requests.iter().filter(|it| reads(it)).count() as u64;
+        self.met.more("read from the log", count);
+        while let Some(file) = node.store.take_removable() {
+            self.met.one("released");
+            node.removable.push(file);
+        }
+        let is_read = |file: FileId, node: &Node| {
+            let mut requests = node.disk.under_way().iter().chain(&node.requests);
+            let reads = |request: &Io<HeapBlock>| match *request {
+                // Reads for links are told by the links.
+                Io::Read {
+                    file: read, token, ..
+                } => read == file && token.0 & LINK_TOKEN_BIT == 0,
+                _ => false,
+            };
+            requests.any(reads) || node.links.is_reading(file)
+        };
+        for file in std::mem::take(&mut node.removable) {
+            match is_read(file, node) {
+                true => node.removable.push(file),
+                false => {
+                    node.disk.files.remove(&file);
+                }
+            }
+        }
+        node.disk.submit(&mut node.requests);
+        self.act(at);
+        for (other, link) in std::mem::take(&mut self.dying) {
+            match other == at {
+                true => self.nodes[at].links.closed(link),
+                false => self.dying.push((other, link)),
+            }
+        }
+        self.check_applied(at);
+        self.check_served(at);
+        self.send(at);
+        self.release(at);
+    }
+
+    /// What a member applies, its source cannot lose.
+    fn check_applied(&self, at: usize) {
+        for partition in PARTITIONS {
+            let Some(state) = self.nodes[at].links.partition(partition) else {
+                continue;
+            };
+            if state.facts().rewind_from.is_some() && state.is_readable() {
+                panic!("node {at} serves {partition} and has not rewound it");
+            }
+            let Role::Member(member) = state.role() else {
+                continue;
+            };
+            let source = self
+                .links
+                .iter()
+                .find(|(_, link)| link.id == member.link)
+                .map(|(&(from, _), _)| &self.nodes[from]);
+            let Some(source) = source else { continue };
+            let applied = state.applied();
+            let durable = source.store.log().durable();
+            let is_lossy = source.written.iter().any(|(lsn, operation)| {
+                operation.partition == partition && operation.at == applied && *lsn > durable
+            });
+            assert!(
+                !is_lossy,
+                "{applied:?} of {partition} is applied at node {at} and its source may lose it"
+            );
+        }
+    }
+
+    /// Whoever serves has what was acknowledged by all.
+    fn check_served(&mut self, at: usize) {
+        for partition in PARTITIONS {
+            let node = &mut self.nodes[at];
+            let Some(state) = node.links.partition(partition) else {
+                continue;
+            };
+            let Some(epoch) = state.may_open(node.store.log().durable()) else {
+                continue;
+            };
+            if !node.served.insert((partition, epoch)) {
+                continue;
+            }
+            for acked in &self.acked_replica {
+                assert!(
+                    acked.partition != partition
+                        || state.history().contains(acked.at, state.applied()),
+                    "node {at} serves {partition} without {:?}, which was acknowledged at level replica; it is at {:?} of {:?}",
+                    acked.at,
+                    state.applied(),
+                    state.history()
+                );
+            }
+        }
+    }
+
+    fn act(&mut self, at: usize) {
+        while let Some(action) = self.nodes[at].links.take_action() {
+            match action {
+                LinkAction::Deposed { partition, .. } => {
+                    let met = &mut self.met;
+                    self.nodes[at]
+                        .gates
+                        .depose(partition, |_| met.one("unknown"));
+                    self.met.one("deposed by a link");
+                }
+                LinkAction::Keep { partition, record } => {
+                    for record in records(&record) {
+                        let record = record.expect("whole");
+                        self.nodes[at].kept.insert((partition, record.position));
+                    }
+                }
+                LinkAction::Sync { partition, link } => {
+                    let node = &mut self.nodes[at];
+                    let kept = std::mem::take(&mut node.kept);
+                    self.met.more("tail saved", kept.len() as u64);
+                    node.lostfound.extend(kept);
+                    node.links.tail_kept(partition, link);
+                }
+                LinkAction::End {
+                    link,
+                    refusal,
+                    output,
+                } => {
+                    let pair = self.pair_of(link);
+                    let is_spoilt = pair.is_some_and(|pair| {
+                        let link = &self.links[&pair];
+                        link.there.is_spoilt || link.back.is_spoilt
+                    });
+                    // The other end has left it, and what it had sent comes to an end somewhere.
+                    if self.dying.iter().any(|&(_, of)| of == link) {
+                        continue;
+                    }
+                    let is_gap = self.backlog_bytes < u64::MAX;
+                    let is_unread = refusal.text.contains("cannot be read") && !self.is_settling;
+                    assert!(
+                        is_spoilt || is_gap || is_unread,
+                        "{pair:?} is refused: {refusal:?}"
+                    );
+                    let is_tail = refusal.text.contains("all of it is wanted");
+                    self.met.one(match (is_spoilt, is_unread, is_tail) {
+                        (_, _, true) => "tail released",
+                        (true, ..) => "refused on purpose",
+                        (_, true, _) => "refused for failed reads",
+                        _ => "released under delta",
+                    });
+                    if let Some(pair) = pair {
+                        self.leave(at, pair, &output);
+                    }
+                }
+                // The other end has left it before.
+                LinkAction::Ended { .. } => self.met.one("told refused"),
+                LinkAction::Begin { .. } => unreachable!("nobody hands over"),
+                LinkAction::Damaged { .. } => self.met.one("told damaged"),
+            }
+        }
+    }
+
+    /// One end has refused: the other reads what it has said, and then that it is gone.
+    fn leave(&mut self, at: usize, pair: (usize, usize), output: &[u8]) {
+        let link = self.links.remove(&pair).expect("just seen");
+        let (other, wire) = match at == pair.0 {
+            true => (pair.1, link.there),
+            false => (pair.0, link.back),
+        };
+        let mut bytes: Vec<u8> = wire.bytes.into();
+        bytes.extend_from_slice(output);
+        self.nodes[other].links.came(link.id, &bytes);
+        self.dying.push((other, link.id));
+    }
+
+    fn pair_of(&self, link: LinkId) -> Option<(usize, usize)> {
+        let mut links = self.links.iter();
+        links.find(|(_, it)| it.id == link).map(|(&pair, _)| pair)
+    }
+
+    /// One request of the disk ends.
+    fn complete_one(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        if node.disk.under_way().is_empty() {
+            return;
+        }
+        let index = self.random.below(node.disk.under_way().len());
+        let is_ours = matches!(&node.disk.under_way()[index],
+            Io::Read { token, .. } if token.0 & LINK_TOKEN_BIT != 0);
+        let fails = is_ours && !self.is_settling && self.random.once_in(20);
+        let completion = match fails {
+            true => {
+                self.met.one("failed reads");
+                node.disk.fail(index, IoFailure::Device(EIO))
+            }
+            false => node.disk.complete(index),
+        };
+        match completion.token.0 {
+            token if token & LOG_TOKEN_BIT != 0 => {
+                let log = node.store.log_mut();
+                log.completed(node.now_us, completion).expect("sound");
+            }
+            token if token & CLEAN_TOKEN_BIT != 0 => node.store.clean_read(completion),
+            token if token & LINK_TOKEN_BIT != 0 => node.links.read(completion),
+            _ => panic!("a read of nobody"),
+        }
+        self.release(at);
+    }
+
+    fn complete_all(&mut self, at: usize) {
+        while !self.nodes[at].disk.under_way().is_empty() {
+            self.complete_one(at);
+        }
+    }
+
+    /// Answers who need not wait any longer.
+    fn release(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        let durable = node.store.log().durable();
+        while let Some(&(lsn, operation)) = node.disk_waits.front()
+            && lsn <= durable
+        {
+            self.acked_disk.push(operation);
+            self.met.one("acked at disk");
+            node.disk_waits.pop_front();
+        }
+        let (acked, met) = (&mut self.acked_replica, &mut self.met);
+        let links = &node.links;
+        let received = |partition| links.received(partition);
+        node.gates
+            .release(0, durable, received, |operation, outcome| match outcome {
+                Outcome::Reached => {
+                    acked.push(operation);
+                    met.one("acked at replica");
+                }
+                Outcome::Unknown => met.one("unknown"),
+            });
+    }
+
+    // ---- the network ----
+
+    fn connect(&mut self) {
+        for from in 0..self.nodes.len() {
+            for to in 0..self.nodes.len() {
+                if self.nodes[from].number == self.nodes[to].number {
+                    continue;
+                }
+                let pair = (from, to);
+                if self.links.contains_key(&pair)
+                    || self.cut.contains(&pair)
+                    || self.random.once_in(3)
+                {
+                    continue;
+                }
+                let id = LinkId(self.next_link);
+                self.next_link += 1;
+                let (source, destination) = (self.nodes[from].peer(), self.nodes[to].peer());
+                self.nodes[from].links.connected(id, destination);
+                self.nodes[to].links.accepted(id, source);
+                let link = Link {
+                    id,
+                    there: Wire::default(),
+                    back: Wire::default(),
+                };
+                self.links.insert(pair, link);
+            }
+        }
+    }
+
+    fn close(&mut self, pair: (usize, usize)) {
+        if let Some(link) = self.links.remove(&pair) {
+            self.nodes[pair.0].links.closed(link.id);
+            self.nodes[pair.1].links.closed(link.id);
+        }
+    }
+
+    fn drop_a_link(&mut self) {
+        if let Some(pair) = self.any_link() {
+            self.close(pair);
+        }
+    }
+
+    fn any_link(&mut self) -> Option<(usize, usize)> {
+        let pairs: Vec<_> = self.links.keys().copied().collect();
+        match pairs.len() {
+            0 => None,
+            len => Some(pairs[self.random.below(len)]),
+        }
+    }
+
+    /// What a node has to say goes onto its wires.
+    fn send(&mut self, at: usize) {
+        for (&(from, to), link) in &mut self.links {
+            let wire = match at {
+                _ if at == from => &mut link.there,
+                _ if at == to => &mut link.back,
+                _ => continue,
+            };
+            if let Some(output) = self.nodes[at].links.output(link.id) {
+                wire.bytes.extend(output.drain(..));
+            }
+        }
+    }
+
+    /// Some bytes arrive at one end of a link.
+    fn deliver(&mut self) {
+        let Some(pair) = self.any_link() else { return };
+        let is_there = self.random.once_in(2);
+        let is_part = self.random.once_in(3);
+        let link = self.links.get_mut(&pair).expect("just seen");
+        let (wire, to) = match is_there {
+            true => (&mut link.there, pair.1),
+            false => (&mut link.back, pair.0),
+        };
+        let links = &mut self.nodes[to].links;
+        if !links.may_read(link.id) {
+            return;
+        }
+        let count = match is_part {
+            true => self.random.below(wire.bytes.len() + 1),
+            false => wire.bytes.len(),
+        };
+        let bytes: Vec<u8> = wire.bytes.drain(..count).collect();
+        links.came(link.id, &bytes);
+    }
+
+    /// A bit changes on its way.
+    fn spoil(&mut self) {
+        let Some(pair) = self.any_link() else { return };
+        let link = self.links.get_mut(&pair).expect("just seen");
+        let wire = match self.random.once_in(2) {
+            true => &mut link.there,
+            false => &mut link.back,
+        };
+        if wire.bytes.is_empty() {
+            return;
+        }
+        let at = self.random.below(wire.bytes.len());
+        wire.bytes[at] ^= 1 << self.random.below(8);
+        wire.is_spoilt = true;
+    }
+
+    // ---- the end ----
+
+    /// All faults stop, and everything comes to rest.
+    fn settle(&mut self) {
+        self.is_settling = true;
+        self.cut.clear();
+        let pairs: Vec<_> = self.links.keys().copied().collect();
+        pairs.into_iter().for_each(|pair| self.close(pair));
+        for partition in PARTITIONS {
+            let is_primary = |at: usize| {
+                let state = self.state(at, partition);
+                matches!(state.role(), Role::Primary { .. })
+            };
+            let is_served = is_primary(self.plan[&partition].primary);
+            let holders = self.holders(partition);
+            let mut others = holders.iter();
+            if !is_served && !others.any(|&at| self.promote_to(partition, at, false)) {
+                // People choose who has most, and accept what is lost.
+                let far = |at: &usize| {
+                    let state = self.state(*at, partition);
+                    (state.is_whole(), state.received())
+                };
+                let at = holders.into_iter().max_by_key(far);
+                let at = at.expect("there are nodes");
+                self.acked_replica
+                    .retain(|acked| acked.partition != partition);
+                assert!(self.promote_to(partition, at, true));
+                self.met.one("forced");
+            }
+        }
+        for round in 0..400 {
+            self.connect();
+            for at in 0..self.nodes.len() {
+                self.nodes[at].now_us += 1_000;
+                self.turn(at);
+                self.complete_all(at);
+            }
+            for _ in 0..20 * self.nodes.len() {
+                self.deliver();
+            }
+            if round == 200 {
+                for partition in PARTITIONS {
+                    let primary = self.plan[&partition].primary;
+                    let key = self.keys[&partition][1].clone();
+                    let written = self.commit(primary, partition, &[(key, Some(vec![9; 8]))]);
+                    let (lsn, operation) = written.expect("it is served");
+                    self.nodes[primary].gates.wait(Waiting {
+                        partition,
+                        lsn,
+                        deadline_us: NEVER_US,
+                        whom: operation,
+                    });
+                }
+            }
+        }
+    }
+
+    fn check_end(&mut self) {
+        (0..self.nodes.len()).for_each(|at| self.count(at));
+        for node in &self.nodes {
+            assert!(
+                node.gates.is_empty(),
+                "node {} lets {} wait for ever",
+                node.number,
+                node.gates.len()
+            );
+        }
+        for partition in PARTITIONS {
+            let primary = self.plan[&partition].primary;
+            let expected = self.contents(primary, partition);
+            let applied = self.state(primary, partition).applied();
+            for at in self.holders(partition) {
+                assert_eq!(self.contents(at, partition), expected, "node {at} differs");
+                let here = self.state(at, partition);
+                assert!(here.is_readable(), "node {at}: {here:?}");
+                assert_eq!(here.applied(), applied, "node {at}");
+                let store = &self.nodes[at].store;
+                let highest = store.highest(usize::from(partition));
+                assert_eq!(position(highest), applied, "node {at}");
+                let is_scanned = here.facts().dense_behind > 0;
+                self.met.more("scanned", u64::from(is_scanned));
+                let is_dealt = self.nodes[at].shards != self.nodes[primary].shards;
+                self.met.more("other shards", u64::from(is_dealt));
+            }
+            let state = self.state(primary, partition);
+            let of_partition = |acked: &&Operation| acked.partition == partition;
+            for acked in self.acked_disk.iter().filter(of_partition) {
+                let is_there = state.history().contains(acked.at, state.applied());
+                let place = (partition, acked.at);
+                let is_told = self
+                    .nodes
+                    .iter()
+                    .any(|node| node.lostfound.contains(&place) || node.kept.contains(&place));
+                assert!(
+                    is_there || is_told || self.backlog_bytes < u64::MAX,
+                    "{:?} of {partition} was acknowledged, is gone, and no lostfound has it",
+                    acked.at
+                );
+            }
+            for acked in self.acked_replica.iter().filter(of_partition) {
+                assert!(state.history().contains(acked.at, state.applied()));
+            }
+        }
+    }
+
+    /// Keys of a partition with versions and values.
+    fn contents(
+        &mut self,
+        at: usize,
+        partition: PartitionId,
+    ) -> BTreeMap<Vec<u8>, (Version, Vec<u8>)> {
+        let keys = self.keys[&partition].clone();
+        let mut contents = BTreeMap::new();
+        for key in keys {
+            let node = &mut self.nodes[at];
+            node.settle();
+            let Some(id) = node.cell(&key) else { continue };
+            let cell = node.store.cell(id);
+            if !cell.is_deleted() {
+                let value = cell.value().to_vec();
+                contents.insert(key, (node.store.version(id), value));
+            }
+        }
+        contents
+    }
+}

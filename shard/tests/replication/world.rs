@@ -1,0 +1,1315 @@
+//! Nodes, their logs and the links between them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use penstock_net::link::frame::{read_link_frame, write_link_frame};
+use penstock_net::link::{LinkMessage, LinkReceived, Membership, Position, Records};
+use penstock_net::slot::slot_of;
+use penstock_shard::replication::gate::Outcome;
+use penstock_shard::replication::partition::CannotBegin;
+use penstock_shard::replication::receiver::{LinkRefusal, Partitions};
+use penstock_shard::replication::sender::LogReach;
+use penstock_shard::replication::{
+    Applicable, Counting, Epoch, EpochHistory, Facts, Journal, LinkId, Partition, PartitionId,
+    Receiver, ReplicaGates, Ring, Role, Sender, ShippedRecord, Waiting, Work, records,
+};
+use penstock_storage::log::Lsn;
+use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec};
+use penstock_storage::store::partition_of;
+
+const NODES: usize = 3;
+const PARTITIONS: [PartitionId; 2] = [7, 200];
+const KEYS: usize = 6;
+const FRAME_BYTES_MAX: u32 = 4 << 20;
+const TIME_MS: u64 = 1_700_000_000_000;
+const NEVER_US: u64 = u64::MAX;
+
+/// How often what a run must meet was met.
+#[derive(Debug, Default)]
+pub struct Met {
+    counts: BTreeMap<&'static str, u64>,
+}
+
+impl Met {
+    fn one(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    pub fn add(&mut self, other: &Met) {
+        for (what, count) in &other.counts {
+            *self.counts.entry(what).or_default() += count;
+        }
+    }
+
+    pub fn check(&self) {
+        for what in [
+            "acked at replica",
+            "acked at disk",
+            "unknown",
+            "promoted",
+            "deposed by a link",
+            "restarted as primary",
+            "restarted",
+            "tail saved",
+            "received tail saved",
+            "rewound",
+            "scanned",
+            "overrun",
+            "released",
+            "refused on purpose",
+            "not whole",
+            "behind",
+        ] {
+            assert!(self.counts.contains_key(what), "never met: {what}");
+        }
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).expect("below a usize")
+    }
+
+    fn one_in(&mut self, bound: usize) -> bool {
+        self.below(bound) == 0
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Entry {
+    Record(Vec<u8>),
+    Facts(PartitionId, Facts),
+}
+
+/// A log: the entry with LSN n stands at n - 1; what is released is none.
+#[derive(Debug, Default)]
+struct Log {
+    entries: Vec<Option<Entry>>,
+    sealed: usize,
+    durable: usize,
+    /// What was released, and how far its sequences went.
+    released: usize,
+    forgotten: BTreeMap<PartitionId, u64>,
+}
+
+impl Log {
+    fn append(&mut self, entry: Entry) -> Lsn {
+        self.entries.push(Some(entry));
+        Lsn(self.entries.len() as u64)
+    }
+
+    fn last(&self) -> Lsn {
+        Lsn(self.entries.len() as u64)
+    }
+
+    fn durable(&self) -> Lsn {
+        Lsn(self.durable as u64)
+    }
+
+    /// Records with their LSNs.
+    fn records(&self) -> impl Iterator<Item = (Lsn, ShippedRecord<'_>)> {
+        (1..)
+            .zip(&self.entries)
+            .filter_map(|(lsn, entry)| match entry {
+                Some(Entry::Record(bytes)) => {
+                    let (record, rest) = ShippedRecord::read(bytes).expect("the log is sound");
+                    assert!(rest.is_empty());
+                    Some((Lsn(lsn), record))
+                }
+                _ => None,
+            })
+    }
+}
+
+impl Journal for Log {
+    fn note(&mut self, partition: PartitionId, facts: &Facts) -> Lsn {
+        self.append(Entry::Facts(partition, facts.clone()))
+    }
+}
+
+impl LogReach for Log {
+    fn reach(&self, partition: PartitionId, from: Position) -> Option<Lsn> {
+        let forgotten = self.forgotten.get(&partition).copied().unwrap_or_default();
+        (forgotten <= from.sequence).then_some(Lsn(self.released as u64))
+    }
+
+    fn oldest(&self) -> Lsn {
+        Lsn(self.released as u64)
+    }
+}
+
+/// What the index says of a key: version, value, and where its part stands.
+type Index = BTreeMap<Vec<u8>, (Position, Option<u64>, Lsn)>;
+
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    partition: PartitionId,
+    at: Position,
+}
+
+struct Link {
+    id: u64,
+    /// Of the source, and of the destination.
+    lives: (u64, u64),
+    sender: Sender,
+    receiver: Receiver,
+    /// Bytes on their way to the destination and to the source.
+    there: Vec<u8>,
+    back: Vec<u8>,
+    /// How much of them has arrived.
+    arrived: (usize, usize),
+}
+
+struct Node {
+    number: u8,
+    /// Which start.
+    life: u64,
+    log: Log,
+    partitions: Partitions,
+    ring: Ring,
+    index: Index,
+    gates: ReplicaGates<Operation>,
+    /// Acknowledged at level disk when this is durable.
+    disk_waits: VecDeque<(Lsn, Operation)>,
+    lostfound: BTreeSet<(PartitionId, Position)>,
+}
+
+/// What the control plane says of a partition.
+#[derive(Clone, Copy, Debug)]
+struct Assignment {
+    generation: u32,
+    primary: usize,
+}
+
+pub struct World {
+    random: Random,
+    nodes: Vec<Node>,
+    links: BTreeMap<(usize, usize), Link>,
+    /// Pairs that cannot connect.
+    cut: BTreeSet<(usize, usize)>,
+    plan: BTreeMap<PartitionId, Assignment>,
+    keys: BTreeMap<PartitionId, Vec<Vec<u8>>>,
+    next_link: u64,
+    next_value: u64,
+    next_life: u64,
+    /// Which life of which node wrote in an epoch.
+    writers: BTreeMap<(PartitionId, u32), (usize, u64)>,
+    acked_replica: Vec<Operation>,
+    acked_disk: Vec<Operation>,
+    /// Released by cleaning before all nodes had it.
+    forgiven: BTreeSet<(PartitionId, Position)>,
+    met: Met,
+}
+
+fn keys_of(partition: PartitionId) -> Vec<Vec<u8>> {
+    let tag = (0u32..)
+        .find(|tag| {
+            partition_of(slot_of(format!("{{{tag}}}").as_bytes())) == usize::from(partition)
+        })
+        .expect("some number routes there");
+    let mut keys = vec![format!("{{{tag}}}epochs").into_bytes()];
+    keys.extend((0..KEYS).map(|number| format!("{{{tag}}}{number}").into_bytes()));
+    keys
+}
+
+fn encode(at: Position, puts: &[(&[u8], Option<Vec<u8>>)]) -> Vec<u8> {
+    let parts: Vec<PartSpec<'_>> = puts
+        .iter()
+        .map(|(key, value)| PartSpec {
+            kind: match value {
+                Some(_) => PartKind::Put,
+                None => PartKind::Tombstone,
+            },
+            key,
+            value: value.as_deref().unwrap_or_default(),
+            expiry_ms: None,
+            layout: 0,
+            is_crowded: false,
+        })
+        .collect();
+    let record = RecordSpec {
+        slot: slot_of(puts[0].0),
+        epoch: at.epoch,
+        sequence: at.sequence,
+        time_ms: TIME_MS,
+        parts: &parts,
+        extension: &[],
+    };
+    let mut bytes = vec![0; record.bytes()];
+    let mut end = 0;
+    for ordinal in 0..parts.len() {
+        end += record.encode_part(ordinal, &mut bytes[end..]);
+    }
+    bytes
+}
+
+fn encode_history(history: &EpochHistory) -> Vec<u8> {
+    let entry = |(epoch, first): (Epoch, u64)| {
+        let mut bytes = epoch.0.to_le_bytes().to_vec();
+        bytes.extend(first.to_le_bytes());
+        bytes
+    };
+    history.entries().flat_map(entry).collect()
+}
+
+fn decode_history(bytes: &[u8]) -> EpochHistory {
+    EpochHistory::of(bytes.chunks_exact(12).map(|entry| {
+        let epoch = u32::from_le_bytes(entry[..4].try_into().expect("four bytes"));
+        let first = u64::from_le_bytes(entry[4..].try_into().expect("eight bytes"));
+        (Epoch(epoch), first)
+    }))
+}
+
+fn parts(mut bytes: &[u8]) -> Vec<PartView<'_>> {
+    let mut parts = Vec::new();
+    while !bytes.is_empty() {
+        let part = PartView::read(bytes).expect("it was checked");
+        bytes = &bytes[part.bytes().len()..];
+        parts.push(part);
+    }
+    parts
+}
+
+fn value_of(part: &PartView<'_>) -> Option<u64> {
+    (part.kind() == PartKind::Put).then(|| {
+        let mut value = [0; 8];
+        let len = part.value().len().min(8);
+        value[..len].copy_from_slice(&part.value()[..len]);
+        u64::from_le_bytes(value)
+    })
+}
+
+impl Node {
+    /// What a start makes of a log.
+    fn start(
+        number: u8,
+        life: u64,
+        log: Log,
+        ring_bytes: usize,
+        found: BTreeSet<(PartitionId, Position)>,
+    ) -> Node {
+        let mut node = Node {
+            number,
+            life,
+            log,
+            partitions: Partitions::new(),
+            ring: Ring::new(0, Lsn(0), []),
+            index: Index::new(),
+            gates: ReplicaGates::new(usize::MAX),
+            disk_waits: VecDeque::new(),
+            lostfound: found,
+        };
+        let mut highest: BTreeMap<PartitionId, Position> = BTreeMap::new();
+        let mut histories: BTreeMap<PartitionId, (Position, EpochHistory)> = BTreeMap::new();
+        let mut facts: BTreeMap<PartitionId, Facts> = BTreeMap::new();
+        for (lsn, record) in node.log.records() {
+            let position = highest.entry(record.partition).or_default();
+            *position = (*position).max(record.position);
+            for part in parts(record.bytes) {
+                let newest = node
+                    .index
+                    .get(part.key())
+                    .map_or(Position::default(), |found| found.0);
+                if newest <= record.position {
+                    let entry = (record.position, value_of(&part), lsn);
+                    node.index.insert(part.key().to_vec(), entry);
+                    if part.key().ends_with(b"epochs") {
+                        let history = (record.position, decode_history(part.value()));
+                        histories.insert(record.partition, history);
+                    }
+                }
+            }
+        }
+        for entry in node.log.entries.iter().flatten() {
+            if let Entry::Facts(partition, found) = entry {
+                facts.insert(*partition, found.clone());
+            }
+        }
+        for number in PARTITIONS {
+            let history = histories
+                .remove(&number)
+                .map_or_else(EpochHistory::default, |it| it.1);
+            let partition = Partition::recovered(
+                number,
+                facts.remove(&number).unwrap_or_default(),
+                history,
+                highest.get(&number).copied().unwrap_or_default(),
+            );
+            node.partitions.insert(number, partition);
+        }
+        node.log.sealed = node.log.entries.len();
+        node.log.durable = node.log.sealed;
+        node.ring = Ring::new(ring_bytes, node.log.last(), highest);
+        node
+    }
+
+    fn append(&mut self, bytes: Vec<u8>) -> Lsn {
+        let lsn = self.log.append(Entry::Record(bytes.clone()));
+        let (record, _) = ShippedRecord::read(&bytes).expect("just written");
+        for part in parts(record.bytes) {
+            let newest = self
+                .index
+                .get(part.key())
+                .map_or(Position::default(), |found| found.0);
+            if newest <= record.position {
+                let entry = (record.position, value_of(&part), lsn);
+                self.index.insert(part.key().to_vec(), entry);
+            }
+        }
+        lsn
+    }
+
+    fn seal(&mut self) {
+        for at in self.log.sealed..self.log.entries.len() {
+            let lsn = Lsn(at as u64 + 1);
+            match &self.log.entries[at] {
+                Some(Entry::Record(bytes)) => self.ring.push(lsn, bytes),
+                _ => self.ring.pass(lsn),
+            }
+        }
+        self.log.sealed = self.log.entries.len();
+    }
+}
+
+impl World {
+    /// One run; what went wrong panics.
+    pub fn run(seed: u64) -> Met {
+        let mut random = Random(seed);
+        let ring_bytes = [300, 1500, 1 << 20][random.below(3)];
+        let nodes = (0..NODES)
+            .map(|at| {
+                let number = u8::try_from(at + 1).expect("few");
+                Node::start(
+                    number,
+                    at as u64,
+                    Log::default(),
+                    ring_bytes,
+                    BTreeSet::new(),
+                )
+            })
+            .collect();
+        let plan = PARTITIONS.into_iter().map(|partition| {
+            let primary = random.below(NODES);
+            (
+                partition,
+                Assignment {
+                    generation: 1,
+                    primary,
+                },
+            )
+        });
+        let mut world = World {
+            plan: plan.collect(),
+            random,
+            nodes,
+            links: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            keys: PARTITIONS
+                .into_iter()
+                .map(|partition| (partition, keys_of(partition)))
+                .collect(),
+            next_link: 1,
+            next_value: 1,
+            next_life: NODES as u64,
+            writers: BTreeMap::new(),
+            acked_replica: Vec::new(),
+            acked_disk: Vec::new(),
+            forgiven: BTreeSet::new(),
+            met: Met::default(),
+        };
+        for partition in PARTITIONS {
+            world.begin(world.plan[&partition].primary, partition, true);
+        }
+        // A partition is made when its first epoch is durable.
+        for node in &mut world.nodes {
+            node.seal();
+            node.log.durable = node.log.sealed;
+        }
+        let steps = 200 + world.random.below(400);
+        for _ in 0..steps {
+            world.step(ring_bytes);
+        }
+        world.settle();
+        world.check_end();
+        world.met
+    }
+
+    fn step(&mut self, ring_bytes: usize) {
+        match self.random.below(100) {
+            0..30 => self.write(),
+            30..45 => {
+                let node = self.random.below(NODES);
+                self.nodes[node].seal();
+            }
+            45..60 => {
+                let node = self.random.below(NODES);
+                self.flush(node);
+            }
+            60..88 => {
+                let count = 1 + self.random.below(4);
+                for _ in 0..count {
+                    self.deliver();
+                }
+            }
+            88..91 => self.drop_a_link(),
+            91..93 => {
+                let pair = (self.random.below(NODES), self.random.below(NODES));
+                if !self.cut.remove(&pair) && self.random.one_in(2) {
+                    self.cut.insert(pair);
+                    self.links
+                        .remove(&pair)
+                        .into_iter()
+                        .for_each(|link| self.close(pair, link));
+                }
+            }
+            93..95 => {
+                let node = self.random.below(NODES);
+                self.restart(node, ring_bytes);
+            }
+            95..97 => self.promote(),
+            97..99 => {
+                let node = self.random.below(NODES);
+                self.clean(node);
+            }
+            _ => self.spoil(),
+        }
+        self.connect();
+        let node = self.random.below(NODES);
+        self.turn(node);
+    }
+
+    // ---- what clients and people do ----
+
+    fn write(&mut self) {
+        let node = self.random.below(NODES);
+        let partition = PARTITIONS[self.random.below(PARTITIONS.len())];
+        let durable = self.nodes[node].log.durable();
+        if !self.nodes[node].partitions[&partition].may_write(durable) {
+            return;
+        }
+        let count = 1 + self.random.below(3);
+        let first = 1 + self.random.below(KEYS - count + 1);
+        let keys: Vec<Vec<u8>> = self.keys[&partition][first..first + count].to_vec();
+        let mut puts: Vec<(&[u8], Option<Vec<u8>>)> = Vec::new();
+        for key in &keys {
+            let value = self.next_value.to_le_bytes().to_vec();
+            self.next_value += 1;
+            puts.push((key, (!self.random.one_in(6)).then_some(value)));
+        }
+        let (lsn, operation) = self.commit(node, partition, &puts);
+        if self.random.one_in(2) {
+            self.nodes[node].gates.wait(Waiting {
+                partition,
+                lsn,
+                deadline_us: NEVER_US,
+                whom: operation,
+            });
+        }
+        self.nodes[node].disk_waits.push_back((lsn, operation));
+    }
+
+    fn commit(
+        &mut self,
+        at: usize,
+        partition: PartitionId,
+        puts: &[(&[u8], Option<Vec<u8>>)],
+    ) -> (Lsn, Operation) {
+        let node = &mut self.nodes[at];
+        let state = node.partitions.get_mut(&partition).expect("all are there");
+        let position = state.next_position();
+        let lsn = node.append(encode(position, puts));
+        let writer = (at, node.life);
+        let known = *self
+            .writers
+            .entry((partition, position.epoch))
+            .or_insert(writer);
+        assert_eq!(
+            known,
+            writer,
+            "two lives write partition {partition} in {:?}",
+            Epoch(position.epoch)
+        );
+        (
+            lsn,
+            Operation {
+                partition,
+                at: position,
+            },
+        )
+    }
+
+    fn begin(&mut self, at: usize, partition: PartitionId, is_forced: bool) -> bool {
+        let node = &mut self.nodes[at];
+        let generation = self.plan[&partition].generation;
+        let state = node.partitions.get_mut(&partition).expect("all are there");
+        match state.begin(generation, node.number, is_forced, &mut node.log) {
+            Ok(_) => {
+                self.apply(at);
+                true
+            }
+            Err(CannotBegin::NotWhole) => {
+                self.met.one("not whole");
+                false
+            }
+            Err(CannotBegin::Behind) => {
+                self.met.one("behind");
+                false
+            }
+            Err(CannotBegin::Promised(_)) => false,
+        }
+    }
+
+    /// Somebody else is to be primary; whether the old one is there is nobody's concern.
+    fn promote(&mut self) {
+        let partition = PARTITIONS[self.random.below(PARTITIONS.len())];
+        let at = self.random.below(NODES);
+        if self.plan[&partition].primary != at {
+            self.promote_to(partition, at, false);
+        }
+    }
+
+    fn promote_to(&mut self, partition: PartitionId, at: usize, is_forced: bool) -> bool {
+        let before = self.plan[&partition];
+        let after = Assignment {
+            generation: before.generation + 1,
+            primary: at,
+        };
+        self.plan.insert(partition, after);
+        if !self.begin(at, partition, is_forced) {
+            self.plan.insert(partition, before);
+            return false;
+        }
+        self.met.one("promoted");
+        let node = &self.nodes[at];
+        let state = &node.partitions[&partition];
+        for acked in self
+            .acked_replica
+            .iter()
+            .filter(|acked| acked.partition == partition)
+        {
+            assert!(
+                state.history().contains(acked.at, state.applied()),
+                "node {at} is promoted for {partition} without {:?}, which was acknowledged at level replica; it is at {:?} of {:?}",
+                acked.at,
+                state.applied(),
+                state.history()
+            );
+        }
+        true
+    }
+
+    fn restart(&mut self, at: usize, ring_bytes: usize) {
+        let pairs: Vec<_> = self
+            .links
+            .keys()
+            .copied()
+            .filter(|&(a, b)| a == at || b == at)
+            .collect();
+        for pair in pairs {
+            let link = self.links.remove(&pair).expect("just seen");
+            self.close(pair, link);
+        }
+        let life = self.next_life;
+        self.next_life += 1;
+        let node = &mut self.nodes[at];
+        let mut log = std::mem::take(&mut node.log);
+        let kept = log.durable + self.random.below(log.entries.len() - log.durable + 1);
+        log.entries.truncate(kept);
+        let found = std::mem::take(&mut node.lostfound);
+        self.nodes[at] = Node::start(self.nodes[at].number, life, log, ring_bytes, found);
+        self.met.one("restarted");
+        for partition in PARTITIONS {
+            if self.plan[&partition].primary == at && self.begin(at, partition, false) {
+                self.met.one("restarted as primary");
+            }
+        }
+    }
+
+    fn flush(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        let open = node.log.sealed - node.log.durable;
+        node.log.durable += self.random.below(open + 1);
+    }
+
+    /// Copies what counts of the oldest entries to the end and releases them.
+    fn clean(&mut self, at: usize) {
+        let is_tail_needed = |node: &Node| {
+            node.partitions
+                .values()
+                .any(|partition| partition.facts().rewind_from.is_some())
+        };
+        if is_tail_needed(&self.nodes[at]) {
+            return;
+        }
+        let ignores_members = self.random.one_in(3);
+        let node = &self.nodes[at];
+        let until = node.log.released + self.random.below(node.log.durable - node.log.released + 1);
+        let durable: Vec<BTreeSet<(PartitionId, Position)>> = self
+            .nodes
+            .iter()
+            .map(|node| {
+                let records = node.log.records();
+                let is_durable = |(lsn, record): (Lsn, ShippedRecord<'_>)| {
+                    (lsn <= node.log.durable()).then_some((record.partition, record.position))
+                };
+                records.filter_map(is_durable).collect()
+            })
+            .collect();
+        let has_it = |at: usize, record: &ShippedRecord<'_>| {
+            durable[at].contains(&(record.partition, record.position))
+        };
+        let mut forgotten: Vec<(PartitionId, Position)> = Vec::new();
+        let mut lacking = Vec::new();
+        for (_, record) in node
+            .log
+            .records()
+            .take_while(|(lsn, _)| lsn.0 <= until as u64)
+        {
+            forgotten.push((record.partition, record.position));
+            if !(0..NODES).all(|at| has_it(at, &record)) {
+                lacking.push((record.partition, record.position));
+            }
+        }
+        if !lacking.is_empty() && !ignores_members {
+            return;
+        }
+        let mut copies = Vec::new();
+        let mut latest: BTreeMap<PartitionId, usize> = BTreeMap::new();
+        for (index, entry) in node.log.entries.iter().enumerate() {
+            if let Some(Entry::Facts(partition, _)) = entry {
+                latest.insert(*partition, index);
+            }
+        }
+        for index in node.log.released..until {
+            match &node.log.entries[index] {
+                Some(Entry::Record(bytes)) => {
+                    for part in parts(bytes) {
+                        if node.index[part.key()].2 == Lsn(index as u64 + 1) {
+                            let mut copy = vec![0; part.bytes().len()];
+                            let len = part.encode_moved(part.kind(), false, &mut copy);
+                            copy.truncate(len);
+                            copies.push(Entry::Record(copy));
+                        }
+                    }
+                }
+                Some(Entry::Facts(partition, facts)) if latest[partition] == index => {
+                    copies.push(Entry::Facts(*partition, facts.clone()));
+                }
+                _ => {}
+            }
+        }
+        self.forgiven.extend(lacking);
+        let node = &mut self.nodes[at];
+        for copy in copies {
+            match copy {
+                Entry::Record(bytes) => {
+                    node.append(bytes);
+                }
+                facts => {
+                    node.log.append(facts);
+                }
+            }
+        }
+        node.seal();
+        node.log.durable = node.log.sealed;
+        for (partition, position) in forgotten {
+            let highest = node.log.forgotten.entry(partition).or_default();
+            *highest = (*highest).max(position.sequence);
+        }
+        for entry in &mut node.log.entries[..until] {
+            *entry = None;
+        }
+        node.log.released = until;
+        self.met.one("released");
+    }
+
+    // ---- links ----
+
+    fn connect(&mut self) {
+        for from in 0..NODES {
+            for to in (0..NODES).filter(|&to| to != from) {
+                let pair = (from, to);
+                if self.links.contains_key(&pair)
+                    || self.cut.contains(&pair)
+                    || self.random.one_in(3)
+                {
+                    continue;
+                }
+                let id = self.next_link;
+                self.next_link += 1;
+                let link = Link {
+                    id,
+                    lives: (self.nodes[from].life, self.nodes[to].life),
+                    sender: Sender::new(0, 0),
+                    receiver: Receiver::new(LinkId(id), self.nodes[from].number, 0, 0),
+                    there: Vec::new(),
+                    back: Vec::new(),
+                    arrived: (0, 0),
+                };
+                self.links.insert(pair, link);
+            }
+        }
+    }
+
+    fn drop_a_link(&mut self) {
+        let pairs: Vec<_> = self.links.keys().copied().collect();
+        if !pairs.is_empty() {
+            let pair = pairs[self.random.below(pairs.len())];
+            let link = self.links.remove(&pair).expect("just seen");
+            self.close(pair, link);
+        }
+    }
+
+    fn close(&mut self, (_, to): (usize, usize), link: Link) {
+        assert_eq!(link.lives.1, self.nodes[to].life);
+        link.receiver.close(&mut self.nodes[to].partitions);
+    }
+
+    /// Some bytes arrive at one end of a link.
+    fn deliver(&mut self) {
+        let pairs: Vec<_> = self.links.keys().copied().collect();
+        if pairs.is_empty() {
+            return;
+        }
+        let pair = pairs[self.random.below(pairs.len())];
+        let link = self.links.get_mut(&pair).expect("just seen");
+        let is_there = self.random.one_in(2);
+        let (bytes, arrived) = match is_there {
+            true => (&link.there, &mut link.arrived.0),
+            false => (&link.back, &mut link.arrived.1),
+        };
+        let left = bytes.len() - *arrived;
+        *arrived += match self.random.one_in(3) {
+            true => self.random.below(left + 1),
+            false => left,
+        };
+        match is_there {
+            true => self.read_there(pair, false),
+            false => self.read_back(pair),
+        }
+    }
+
+    /// The destination reads what has arrived.
+    fn read_there(&mut self, pair: (usize, usize), is_spoilt: bool) {
+        let (_, to) = pair;
+        let mut link = self.links.remove(&pair).expect("the caller saw it");
+        let mut start = 0;
+        let mut work = VecDeque::new();
+        let mut refused = None;
+        loop {
+            let left = &link.there[start..link.arrived.0];
+            let frame = match read_link_frame(left, link.receiver.next_number(), FRAME_BYTES_MAX) {
+                Ok(LinkReceived::Frame(frame)) => frame,
+                Ok(LinkReceived::Incomplete { .. }) => break,
+                Err(fault) => panic!("{fault}"),
+            };
+            let node = &mut self.nodes[to];
+            if let Err(refusal) =
+                link.receiver
+                    .frame(&frame, &mut node.partitions, &mut node.log, &mut work)
+            {
+                refused = Some(refusal);
+                break;
+            }
+            start += frame.bytes;
+        }
+        link.there.drain(..start);
+        link.arrived.0 -= start;
+        self.links.insert(pair, link);
+        self.work(to, pair, work);
+        if let Some(refusal) = refused {
+            assert!(is_spoilt, "link {pair:?} is refused: {refusal:?}");
+            self.met.one("refused on purpose");
+            let link = self.links.remove(&pair).expect("just put back");
+            self.close(pair, link);
+        }
+    }
+
+    /// The source reads what has arrived.
+    fn read_back(&mut self, pair: (usize, usize)) {
+        let (from, _) = pair;
+        let mut link = self.links.remove(&pair).expect("the caller saw it");
+        let mut start = 0;
+        let mut work = VecDeque::new();
+        loop {
+            let left = &link.back[start..link.arrived.1];
+            let frame = match read_link_frame(left, link.sender.next_number(), FRAME_BYTES_MAX) {
+                Ok(LinkReceived::Frame(frame)) => frame,
+                Ok(LinkReceived::Incomplete { .. }) => break,
+                Err(fault) => panic!("{fault}"),
+            };
+            let node = &self.nodes[from];
+            link.sender
+                .frame(
+                    &frame,
+                    &node.partitions,
+                    &node.log,
+                    node.log.last(),
+                    &mut work,
+                )
+                .unwrap_or_else(|refusal| panic!("link {pair:?} is refused: {refusal:?}"));
+            start += frame.bytes;
+        }
+        link.back.drain(..start);
+        link.arrived.1 -= start;
+        self.links.insert(pair, link);
+        self.work(from, pair, work);
+        self.release(from);
+    }
+
+    /// A frame of records loses a byte of its last record on its way through the source's memory.
+    fn spoil(&mut self) {
+        let pairs: Vec<_> = self.links.keys().copied().collect();
+        for pair in pairs {
+            let link = self.links.get_mut(&pair).expect("just seen");
+            let left = &link.there[..];
+            let number = link.receiver.next_number();
+            let Ok(LinkReceived::Frame(frame)) = read_link_frame(left, number, FRAME_BYTES_MAX)
+            else {
+                continue;
+            };
+            let LinkMessage::Records(shipped) = frame.message else {
+                continue;
+            };
+            let mut bytes = shipped.bytes.to_vec();
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+            let spoilt = LinkMessage::Records(Records {
+                count: shipped.count,
+                bytes: &bytes,
+            });
+            let mut written = Vec::new();
+            write_link_frame(&mut written, frame.header, &spoilt);
+            let end = frame.bytes;
+            link.there.splice(..end, written);
+            link.there.truncate(end);
+            link.arrived.0 = end;
+            self.read_there(pair, true);
+            return;
+        }
+    }
+
+    // ---- a node ----
+
+    fn work(&mut self, at: usize, pair: (usize, usize), mut work: VecDeque<Work>) {
+        while let Some(work) = work.pop_front() {
+            match work {
+                Work::Deposed { partition, epoch } => self.deposed(at, partition, epoch),
+                Work::Save { partition, records } => {
+                    self.met.one("received tail saved");
+                    let node = &mut self.nodes[pair.1];
+                    for bytes in &records {
+                        let (record, _) = ShippedRecord::read(bytes).expect("it was checked");
+                        node.lostfound.insert((partition, record.position));
+                    }
+                }
+                Work::SaveTail {
+                    partition,
+                    link,
+                    from,
+                    history,
+                } => {
+                    self.save_tail(pair, partition, link, from, &history);
+                }
+                Work::Rewind { partition, keys } => self.rewind(pair, partition, &keys),
+                Work::Begin { .. } => unreachable!("nobody hands over"),
+            }
+        }
+    }
+
+    fn deposed(&mut self, at: usize, partition: PartitionId, epoch: Epoch) {
+        let node = &mut self.nodes[at];
+        let state = node.partitions.get_mut(&partition).expect("all are there");
+        state.depose(epoch, &mut node.log);
+        let met = &mut self.met;
+        node.gates.depose(partition, |_| met.one("unknown"));
+        for (&(from, _), link) in &mut self.links {
+            if from == at {
+                link.sender.close(partition);
+            }
+        }
+        self.met.one("deposed by a link");
+    }
+
+    fn save_tail(
+        &mut self,
+        pair: (usize, usize),
+        partition: PartitionId,
+        link: LinkId,
+        from: Position,
+        history: &EpochHistory,
+    ) {
+        let node = &mut self.nodes[pair.1];
+        let endless = Position {
+            epoch: history.last().map_or(0, |epoch| epoch.0),
+            sequence: u64::MAX,
+        };
+        let mut keys = BTreeSet::new();
+        let mut saved = Vec::new();
+        for (_, record) in node.log.records() {
+            if record.partition == partition
+                && record.position > from
+                && !history.contains(record.position, endless)
+            {
+                saved.push((partition, record.position));
+                keys.extend(parts(record.bytes).iter().map(|part| part.key().to_vec()));
+            }
+        }
+        keys.retain(|key| !key.ends_with(b"epochs"));
+        if !saved.is_empty() {
+            self.met.one("tail saved");
+        }
+        node.lostfound.extend(saved);
+        let link = self.links.get_mut(&pair).filter(|it| it.id == link.0);
+        if let Some(link) = link {
+            link.receiver.tail_saved(partition, keys);
+        }
+    }
+
+    fn rewind(&mut self, pair: (usize, usize), partition: PartitionId, keys: &[Vec<u8>]) {
+        let (from, _) = pair;
+        let durable = self.nodes[from].log.durable();
+        if !self.nodes[from].partitions[&partition].may_write(durable) {
+            return;
+        }
+        let mut last = (self.nodes[from].partitions[&partition].applied(), Lsn(0));
+        for key in keys {
+            let value = self.nodes[from].index.get(key).and_then(|found| found.1);
+            let value = value.map(|value| value.to_le_bytes().to_vec());
+            let (lsn, operation) = self.commit(from, partition, &[(key, value)]);
+            last = (operation.at, lsn);
+            self.met.one("rewound");
+        }
+        let link = self.links.get_mut(&pair).expect("its frame was just read");
+        link.sender
+            .rewound(TIME_MS, partition, last.0, last.1, &mut link.there);
+    }
+
+    /// Applies what may be applied.
+    fn apply(&mut self, at: usize) {
+        for number in PARTITIONS {
+            let links: Vec<(usize, usize)> = self
+                .links
+                .keys()
+                .copied()
+                .filter(|&(_, to)| to == at)
+                .collect();
+            let link = links.iter().copied().find(|pair| {
+                matches!(self.nodes[at].partitions[&number].role(), Role::Member(member)
+                    if member.link == LinkId(self.links[pair].id))
+            });
+            let told = link.map_or(0, |pair| self.links[&pair].receiver.told());
+            loop {
+                let partition = &self.nodes[at].partitions[&number];
+                let Some(applicable) = partition.applicable(told) else {
+                    break;
+                };
+                let (frame, lsn) = match applicable {
+                    Applicable::Record {
+                        position,
+                        bytes,
+                        is_dense,
+                        is_news,
+                    } => {
+                        let bytes = bytes.to_vec();
+                        if let Some((from, _)) = link {
+                            self.check_durable(from, number, position);
+                        }
+                        let node = &mut self.nodes[at];
+                        let is_newer = |part: &PartView<'_>| {
+                            node.index
+                                .get(part.key())
+                                .is_none_or(|found| found.0 < position)
+                        };
+                        let parts = parts(&bytes);
+                        let state = &node.partitions[&number];
+                        assert!(
+                            !is_news || parts.iter().all(is_newer),
+                            "{position:?} is no news: {:?} {:?} {:?}",
+                            state.facts(),
+                            state.role(),
+                            state.history()
+                        );
+                        let lsn = match is_dense || parts.iter().any(is_newer) {
+                            true => node.append(bytes),
+                            false => node.log.last(),
+                        };
+                        let state = node.partitions.get_mut(&number).expect("all are there");
+                        (state.record_applied(), lsn)
+                    }
+                    Applicable::Join => {
+                        let node = &mut self.nodes[at];
+                        let state = node.partitions.get_mut(&number).expect("all are there");
+                        if state.facts().scan_from.is_some() {
+                            self.met.one("scanned");
+                        }
+                        (state.join(&mut node.log), node.log.last())
+                    }
+                };
+                if let Some(pair) = link {
+                    let link = self.links.get_mut(&pair).expect("just seen");
+                    link.receiver.applied(number, frame, lsn);
+                }
+            }
+            let node = &mut self.nodes[at];
+            if let Some((position, history)) = node.partitions[&number].first_record() {
+                let key = &self.keys[&number][0];
+                let lsn = node.append(encode(position, &[(key, Some(encode_history(&history)))]));
+                let state = node.partitions.get_mut(&number).expect("all are there");
+                state.begun(lsn, &mut node.log);
+            }
+        }
+    }
+
+    /// What a member applies by a link, its source cannot lose.
+    fn check_durable(&self, from: usize, partition: PartitionId, position: Position) {
+        let log = &self.nodes[from].log;
+        let is_lossy = log.records().any(|(lsn, record)| {
+            record.partition == partition
+                && record.position == position
+                && lsn > log.durable()
+                && !record.is_copy
+        });
+        assert!(
+            !is_lossy,
+            "{position:?} of {partition} is applied and node {from} may lose it"
+        );
+    }
+
+    fn turn(&mut self, at: usize) {
+        self.apply(at);
+        let pairs: Vec<_> = self.links.keys().copied().collect();
+        for pair in pairs {
+            if pair.0 == at {
+                self.pump_sender(pair);
+            }
+            if pair.1 == at {
+                let node = &self.nodes[at];
+                let link = self.links.get_mut(&pair).expect("just seen");
+                let durable = node.log.durable();
+                link.receiver
+                    .pump(TIME_MS, durable, &node.partitions, &mut link.back);
+            }
+        }
+        self.release(at);
+    }
+
+    fn pump_sender(&mut self, pair: (usize, usize)) {
+        let mut link = self.links.remove(&pair).expect("the caller saw it");
+        match self.ship(pair.0, &mut link) {
+            Ok(()) => {
+                self.links.insert(pair, link);
+            }
+            // Cleaning has released what was promised to be shipped: told, and scanned the next time.
+            Err(refusal) => {
+                assert!(self.nodes[pair.0].log.released > 0, "{refusal:?}");
+                self.met.one("released under a delta");
+                self.close(pair, link);
+            }
+        }
+    }
+
+    fn ship(&mut self, from: usize, link: &mut Link) -> Result<(), LinkRefusal> {
+        let node = &self.nodes[from];
+        let durable = node.log.durable();
+        let out = &mut link.there;
+        for (&number, partition) in &node.partitions {
+            if let Some(epoch) = partition.may_open(durable)
+                && link.sender.opened(number) != Some(epoch)
+            {
+                let writer = (from, node.life);
+                let known = *self.writers.entry((number, epoch.0)).or_insert(writer);
+                assert_eq!(known, writer, "two lives offer {number} in {epoch}");
+                link.sender
+                    .open(TIME_MS, number, epoch, Membership::Sync, out);
+            }
+        }
+        if link.sender.wants_log(&node.ring).is_some() {
+            self.met.one("overrun");
+        }
+        while let Some(behind) = link.sender.wants_log(&node.ring) {
+            let until = Lsn((behind.0 + 5).min(node.ring.before().0));
+            let read = node.log.records();
+            for (lsn, record) in read.filter(|(lsn, _)| *lsn > behind && *lsn <= until) {
+                let counts = parts(record.bytes)
+                    .iter()
+                    .any(|part| node.index[part.key()].0 == record.position);
+                link.sender.feed(
+                    TIME_MS,
+                    lsn,
+                    &record,
+                    (counts, node.log.last()),
+                    &node.partitions,
+                    out,
+                )?;
+            }
+            link.sender.fed(TIME_MS, until, node.log.last(), out);
+        }
+        let (ring, partitions, log) = (&node.ring, &node.partitions, &node.log);
+        link.sender
+            .pump(TIME_MS, durable, ring, partitions, log, out)
+    }
+
+    /// Answers who need not wait any longer.
+    fn release(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        let durable = node.log.durable();
+        while let Some(&(lsn, operation)) = node.disk_waits.front()
+            && lsn <= durable
+        {
+            self.acked_disk.push(operation);
+            self.met.one("acked at disk");
+            node.disk_waits.pop_front();
+        }
+        let links = &self.links;
+        let received = |partition| {
+            (0..NODES).filter(move |&to| to != at).map(move |to| {
+                match links
+                    .get(&(at, to))
+                    .map(|link| link.sender.counting(partition))
+                {
+                    Some(Counting::UpTo(lsn)) => Some(lsn),
+                    _ => None,
+                }
+            })
+        };
+        let (acked, met) = (&mut self.acked_replica, &mut self.met);
+        node.gates
+            .release(0, durable, received, |operation, outcome| match outcome {
+                Outcome::Reached => {
+                    acked.push(operation);
+                    met.one("acked at replica");
+                }
+                Outcome::Unknown => met.one("unknown"),
+            });
+    }
+
+    // ---- the end ----
+
+    /// All faults stop, and everything comes to rest.
+    fn settle(&mut self) {
+        self.cut.clear();
+        // Who was primary and does not know of its successor has to be told by somebody: a write of
+        // the present primary is enough to see that all is well.
+        for partition in PARTITIONS {
+            let is_primary = |at: usize| {
+                let state = &self.nodes[at].partitions[&partition];
+                matches!(state.role(), Role::Primary { .. })
+            };
+            // It may have been whole in what it lost.
+            let is_served = is_primary(self.plan[&partition].primary);
+            if !is_served && !(0..NODES).any(|at| self.promote_to(partition, at, false)) {
+                // People choose who has most, and accept what is lost.
+                let far = |at: &usize| {
+                    let state = &self.nodes[*at].partitions[&partition];
+                    (state.is_whole(), state.received())
+                };
+                let at = (0..NODES).max_by_key(far).expect("there are nodes");
+                self.acked_replica
+                    .retain(|acked| acked.partition != partition);
+                assert!(self.promote_to(partition, at, true));
+                self.met.one("forced");
+            }
+        }
+        for round in 0..60 {
+            self.connect();
+            for at in 0..NODES {
+                self.nodes[at].seal();
+                self.nodes[at].log.durable = self.nodes[at].log.sealed;
+                self.turn(at);
+            }
+            let pairs: Vec<_> = self.links.keys().copied().collect();
+            for pair in pairs {
+                let link = self.links.get_mut(&pair).expect("just seen");
+                link.arrived = (link.there.len(), link.back.len());
+                self.read_there(pair, false);
+                self.read_back(pair);
+            }
+            if round == 30 {
+                for partition in PARTITIONS {
+                    let primary = self.plan[&partition].primary;
+                    let durable = self.nodes[primary].log.durable();
+                    assert!(self.nodes[primary].partitions[&partition].may_write(durable));
+                    let key = self.keys[&partition][1].clone();
+                    let (lsn, operation) =
+                        self.commit(primary, partition, &[(&key, Some(vec![9; 8]))]);
+                    self.nodes[primary].gates.wait(Waiting {
+                        partition,
+                        lsn,
+                        deadline_us: NEVER_US,
+                        whom: operation,
+                    });
+                }
+            }
+        }
+    }
+
+    fn check_end(&self) {
+        for node in &self.nodes {
+            assert!(
+                node.gates.is_empty(),
+                "node {} lets {} wait for ever",
+                node.number,
+                node.gates.len()
+            );
+        }
+        for partition in PARTITIONS {
+            let primary = &self.nodes[self.plan[&partition].primary];
+            let state = &primary.partitions[&partition];
+            let of = |node: &Node| -> Vec<(Vec<u8>, Position, Option<u64>)> {
+                let keys = &self.keys[&partition];
+                let found = keys.iter().filter_map(|key| {
+                    let &(position, value, _) = node.index.get(key)?;
+                    Some((key.clone(), position, value))
+                });
+                found.collect()
+            };
+            for node in &self.nodes {
+                let here = &node.partitions[&partition];
+                assert!(here.is_readable(), "node {}: {here:?}", node.number);
+                assert_eq!(here.applied(), state.applied(), "node {}", node.number);
+                assert_eq!(of(node), of(primary), "node {} differs", node.number);
+            }
+            for acked in self
+                .acked_disk
+                .iter()
+                .filter(|acked| acked.partition == partition)
+            {
+                let is_there = state.history().contains(acked.at, state.applied());
+                let place = (partition, acked.at);
+                let is_told = self
+                    .nodes
+                    .iter()
+                    .any(|node| node.lostfound.contains(&place));
+                assert!(
+                    is_there || is_told || self.forgiven.contains(&place),
+                    "{:?} of {partition} was acknowledged, is gone, and no lostfound has it",
+                    acked.at
+                );
+            }
+            for acked in self
+                .acked_replica
+                .iter()
+                .filter(|acked| acked.partition == partition)
+            {
+                assert!(state.history().contains(acked.at, state.applied()));
+            }
+        }
+        // What is on the way is none of the log's.
+        for node in &self.nodes {
+            for (_, record) in node.log.records() {
+                assert_eq!(records(record.bytes).count(), 1);
+            }
+        }
+    }
+}
