@@ -1,9 +1,11 @@
 //! What a run has met. A fault or an operation that never occurs proves nothing, so a run that
 //! misses one fails and names it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_storage::recovery::Row;
+
+use crate::cluster::MUST_MEET;
 
 macro_rules! kinds {
     ($(#[doc = $text:literal])+ $name:ident: $($(#[doc = $kind_text:literal])+ $kind:ident,)+) => {
@@ -199,6 +201,8 @@ pub struct Coverage {
     operations: Vec<u64>,
     rows: Vec<u64>,
     statuses: BTreeSet<&'static str>,
+    /// What a cluster has met; of a node alone nothing.
+    met: BTreeMap<&'static str, u64>,
 }
 
 impl Default for Coverage {
@@ -208,6 +212,7 @@ impl Default for Coverage {
             operations: vec![0; Operation::ALL.len()],
             rows: vec![0; Row::ALL.len()],
             statuses: BTreeSet::new(),
+            met: BTreeMap::new(),
         }
     }
 }
@@ -247,6 +252,15 @@ impl Operation {
 }
 
 impl Coverage {
+    /// What a cluster has met.
+    #[must_use]
+    pub fn of_cluster(met: BTreeMap<&'static str, u64>) -> Self {
+        Coverage {
+            met,
+            ..Coverage::default()
+        }
+    }
+
     /// A fault happened.
     pub fn fault(&mut self, fault: Fault) {
         self.faults[fault as usize] += 1;
@@ -287,6 +301,18 @@ impl Coverage {
             }
         }
         self.statuses.extend(&other.statuses);
+        for (what, count) in &other.met {
+            *self.met.entry(what).or_default() += count;
+        }
+    }
+
+    /// What clusters are to meet, and whatever else they have met, with its count.
+    pub fn cluster_table(&self) -> impl Iterator<Item = (String, u64)> + '_ {
+        let names: BTreeSet<&str> = MUST_MEET.iter().chain(self.met.keys()).copied().collect();
+        let count = |name: &str| self.met.get(name).copied().unwrap_or_default();
+        names
+            .into_iter()
+            .map(move |name| (name.to_owned(), count(name)))
     }
 
     /// Every kind with its count.
@@ -305,15 +331,6 @@ impl Coverage {
             .chain(operations.map(|(kind, &count)| (format!("operation {kind:?}"), count)))
             .chain(rows.map(|(row, &count)| (format!("recovery row {}", row.name()), count)))
             .chain(statuses)
-    }
-
-    /// What was never met.
-    #[must_use]
-    pub fn missing(&self) -> Vec<String> {
-        self.table()
-            .filter(|(_, count)| *count == 0)
-            .map(|(name, _)| name)
-            .collect()
     }
 }
 

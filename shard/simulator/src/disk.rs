@@ -19,7 +19,7 @@ use penstock_storage::io::{
 };
 
 use penstock_storage::planted::{Bug, is_planted};
-use penstock_storage::segment::{FirstBlock, SegmentHeader};
+use penstock_storage::segment::{FirstBlock, Owner, SegmentHeader};
 use penstock_storage::snapshot::SnapshotName;
 use penstock_storage::spare::SpareHeader;
 
@@ -165,6 +165,8 @@ struct UnderWay {
 
 /// The files of one node.
 pub struct Disk {
+    /// Whose files they are.
+    pub owner: Owner,
     files: BTreeMap<FileId, File>,
     under_way: BTreeMap<u64, UnderWay>,
     next_ticket: u64,
@@ -211,6 +213,7 @@ impl Disk {
     #[must_use]
     pub fn new(random: Random, coverage: Rc<RefCell<Coverage>>) -> Self {
         Disk {
+            owner: OWNER,
             files: BTreeMap::new(),
             under_way: BTreeMap::new(),
             next_ticket: 0,
@@ -271,7 +274,10 @@ impl Disk {
                 FirstBlock::Segment(header) if is_planted(Bug::ReuseSalt) => header.salt,
                 _ => salt,
             };
-            let header = SpareHeader { owner: OWNER, salt };
+            let header = SpareHeader {
+                owner: self.owner,
+                salt,
+            };
             header.encode(image.last_chunk_mut().expect("a block"));
             header.encode(image.first_chunk_mut().expect("a block"));
         }

@@ -11,6 +11,7 @@
 //! under the real kernel.
 #![forbid(unsafe_code)]
 
+pub mod cluster;
 pub mod coverage;
 pub mod damage;
 pub mod disk;
@@ -20,5 +21,6 @@ pub mod oracle;
 pub mod plan;
 pub mod random;
 pub mod scan;
+mod starts;
 pub mod trace;
 pub mod world;

@@ -11,12 +11,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
+use penstock_shard::replication::planted as cluster_bugs;
+use penstock_simulator::cluster;
 use penstock_simulator::coverage::Coverage;
 use penstock_simulator::world::{self, Report};
-use penstock_storage::planted::Bug;
+use penstock_storage::planted as node_bugs;
 
 /// Seeds that failed once: `<seed> <what it found>`. They are run for ever.
 const STORED: &str = include_str!("../seeds.txt");
+/// The same of clusters.
+const STORED_CLUSTERS: &str = include_str!("../cluster-seeds.txt");
 /// Where the runs are counted.
 const LEDGER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/LEDGER.md");
 /// A run of so many seeds must have met every kind of fault, row, operation and outcome.
@@ -46,6 +50,9 @@ struct Arguments {
     /// Seeds that run side by side [default: one for each processor]
     #[arg(long)]
     jobs: Option<usize>,
+    /// Run clusters of three nodes; without it a run is of one node
+    #[arg(long)]
+    cluster: bool,
     /// Run the seeds that failed once, and nothing else
     #[arg(long)]
     stored: bool,
@@ -72,7 +79,7 @@ fn main() -> ExitCode {
         });
     }));
     if let Some(name) = &arguments.planted {
-        return if penstock_storage::planted::IS_COMPILED_IN {
+        return if node_bugs::IS_COMPILED_IN {
             plant(&arguments, name)
         } else {
             build_with_bugs()
@@ -92,8 +99,12 @@ std::thread_local! {
 }
 
 /// Runs a seed; a panic is a failure like any other, without a report.
-fn run(seed: u64) -> Result<Report, String> {
-    panic::catch_unwind(AssertUnwindSafe(|| world::run(seed)))
+fn run(is_cluster: bool, seed: u64) -> Result<Report, String> {
+    let run = match is_cluster {
+        true => cluster::run,
+        false => world::run,
+    };
+    panic::catch_unwind(AssertUnwindSafe(|| run(seed)))
         .map_err(|_| PANIC.with(|last| last.borrow().clone()))
 }
 
@@ -105,7 +116,7 @@ fn failure_of(outcome: &Result<Report, String>) -> Option<String> {
 }
 
 fn one(arguments: &Arguments, seed: u64) -> ExitCode {
-    let outcome = run(seed);
+    let outcome = run(arguments.cluster, seed);
     let failure = failure_of(&outcome);
     match &failure {
         Some(failure) => println!("seed {seed} failed: {failure}"),
@@ -122,7 +133,7 @@ fn one(arguments: &Arguments, seed: u64) -> ExitCode {
                 seconds(report.simulated_us)
             );
             if arguments.coverage {
-                print_coverage(&report.coverage);
+                print_coverage(arguments, &report.coverage);
             }
             report.hash
         }
@@ -134,15 +145,15 @@ fn one(arguments: &Arguments, seed: u64) -> ExitCode {
 
 fn stored() -> ExitCode {
     let mut failed = 0;
-    let lines = STORED.lines().filter(|line| !line.starts_with('#'));
-    for line in lines {
-        let (seed, what) = line.split_once(' ').unwrap_or((line, ""));
-        let seed = seed
-            .parse()
-            .expect("seeds.txt begins each line with a seed");
-        if let Some(failure) = failure_of(&run(seed)) {
-            failed += 1;
-            println!("seed {seed} failed again ({what}): {failure}");
+    for (is_cluster, seeds) in [(false, STORED), (true, STORED_CLUSTERS)] {
+        let lines = seeds.lines().filter(|line| !line.starts_with('#'));
+        for line in lines {
+            let (seed, what) = line.split_once(' ').unwrap_or((line, ""));
+            let seed = seed.parse().expect("each line begins with a seed");
+            if let Some(failure) = failure_of(&run(is_cluster, seed)) {
+                failed += 1;
+                println!("seed {seed} failed again ({what}): {failure}");
+            }
         }
     }
     println!("stored seeds: {failed} failed");
@@ -209,10 +220,10 @@ fn run_many(arguments: &Arguments, bug: Option<Bug>, stops_at_failure: bool) -> 
                         break;
                     }
                     let seed = first.wrapping_add(number);
-                    let mut outcome = run(seed);
+                    let mut outcome = run(arguments.cluster, seed);
                     let is_repeated = bug.is_none() && number.is_multiple_of(TWICE_EVERY);
                     if is_repeated && let Ok(report) = &mut outcome {
-                        let again = run(seed).map(|again| again.hash);
+                        let again = run(arguments.cluster, seed).map(|again| again.hash);
                         if again != Ok(report.hash) {
                             report.failure = Some("two runs of the seed differ".into());
                         }
@@ -221,7 +232,8 @@ fn run_many(arguments: &Arguments, bug: Option<Bug>, stops_at_failure: bool) -> 
                     totals.repeated += u64::from(is_repeated);
                     if let Some(failure) = failure_of(&outcome) {
                         if bug.is_none() {
-                            println!("seed {seed} failed: {failure}\n  repeat it: cargo sim --seed {seed}");
+                            let which = if arguments.cluster { " --cluster" } else { "" };
+                            println!("seed {seed} failed: {failure}\n  repeat it: cargo sim{which} --seed {seed}");
                         }
                         if stops_at_failure {
                             is_over.store(true, Ordering::Relaxed);
@@ -244,7 +256,7 @@ fn many(arguments: &Arguments) -> ExitCode {
     let wall_minutes = began.elapsed().as_secs_f64() / 60.0;
     let hours = seconds(totals.simulated_us) / 3600.0;
     if arguments.coverage {
-        print_coverage(&totals.coverage);
+        print_coverage(&arguments, &totals.coverage);
     }
     println!(
         "{} seeds ({} of them twice), {} operations, {} answered, {} recoveries, {} keys judged twice",
@@ -260,7 +272,7 @@ fn many(arguments: &Arguments) -> ExitCode {
         hours / wall_minutes
     );
     let missing = match totals.seeds >= SEEDS_THAT_MEET_ALL {
-        true => totals.coverage.missing(),
+        true => missing(&arguments, &totals.coverage),
         false => Vec::new(),
     };
     for name in &missing {
@@ -300,9 +312,53 @@ fn with_row(ledger: &str, row: &str) -> String {
 
 // ---- planted bugs ----
 
+/// A bug of a node alone, or of replication.
+#[derive(Clone, Copy)]
+enum Bug {
+    Node(node_bugs::Bug),
+    Cluster(cluster_bugs::Bug),
+}
+
+impl Bug {
+    /// All that these runs can meet.
+    fn all(arguments: &Arguments) -> Vec<Bug> {
+        match arguments.cluster {
+            true => cluster_bugs::Bug::ALL
+                .iter()
+                .map(|&bug| Bug::Cluster(bug))
+                .collect(),
+            false => node_bugs::Bug::ALL
+                .iter()
+                .map(|&bug| Bug::Node(bug))
+                .collect(),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Bug::Node(bug) => bug.name(),
+            Bug::Cluster(bug) => bug.name(),
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Bug::Node(bug) => bug.text(),
+            Bug::Cluster(bug) => bug.text(),
+        }
+    }
+}
+
 #[cfg(feature = "planted")]
 fn set_bug(bug: Option<Bug>) {
-    penstock_storage::planted::plant(bug);
+    let (mut of_node, mut of_cluster) = (None, None);
+    match bug {
+        Some(Bug::Node(bug)) => of_node = Some(bug),
+        Some(Bug::Cluster(bug)) => of_cluster = Some(bug),
+        None => {}
+    }
+    node_bugs::plant(of_node);
+    cluster_bugs::plant(of_cluster);
 }
 
 #[cfg(not(feature = "planted"))]
@@ -337,7 +393,8 @@ fn build_with_bugs() -> ExitCode {
 
 fn plant(arguments: &Arguments, name: &str) -> ExitCode {
     if name != "all" {
-        let Some(bug) = Bug::ALL.iter().copied().find(|bug| bug.name() == name) else {
+        let mut all = Bug::all(arguments).into_iter();
+        let Some(bug) = all.find(|bug| bug.name() == name) else {
             println!("there is no planted bug {name}");
             return ExitCode::FAILURE;
         };
@@ -357,9 +414,10 @@ fn plant(arguments: &Arguments, name: &str) -> ExitCode {
     let minutes = arguments.minutes.unwrap_or(3.0);
     let first = arguments.first.unwrap_or(1);
     let mut caught = 0;
-    for bug in Bug::ALL {
+    let all = Bug::all(arguments);
+    for &bug in &all {
         let began = Instant::now();
-        let verdict = try_one(*bug, first, minutes, arguments.jobs);
+        let verdict = try_one(arguments, bug, first, minutes);
         let took = began.elapsed().as_secs_f64();
         match verdict {
             Ok(how) => {
@@ -373,18 +431,21 @@ fn plant(arguments: &Arguments, name: &str) -> ExitCode {
             ),
         }
     }
-    println!("caught {caught} of {}", Bug::ALL.len());
-    exit_code(caught == Bug::ALL.len())
+    println!("caught {caught} of {}", all.len());
+    exit_code(caught == all.len())
 }
 
-fn try_one(bug: Bug, first: u64, minutes: f64, jobs: Option<usize>) -> Result<String, String> {
+fn try_one(arguments: &Arguments, bug: Bug, first: u64, minutes: f64) -> Result<String, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
     command
         .args(["--planted", bug.name(), "--first", &first.to_string()])
         .args(["--minutes", &minutes.to_string()])
         .stdout(Stdio::piped());
-    if let Some(jobs) = jobs {
+    if arguments.cluster {
+        command.arg("--cluster");
+    }
+    if let Some(jobs) = arguments.jobs {
         command.args(["--jobs", &jobs.to_string()]);
     }
     let mut child = command.spawn().map_err(|error| error.to_string())?;
@@ -420,10 +481,25 @@ fn try_one(bug: Bug, first: u64, minutes: f64, jobs: Option<usize>) -> Result<St
 
 // ---- small things ----
 
-fn print_coverage(coverage: &Coverage) {
-    for (name, count) in coverage.table() {
+fn print_coverage(arguments: &Arguments, coverage: &Coverage) {
+    for (name, count) in table(arguments, coverage) {
         println!("{count:>12} {name}");
     }
+}
+
+fn table(arguments: &Arguments, coverage: &Coverage) -> Vec<(String, u64)> {
+    match arguments.cluster {
+        true => coverage.cluster_table().collect(),
+        false => coverage.table().collect(),
+    }
+}
+
+/// What was never met.
+fn missing(arguments: &Arguments, coverage: &Coverage) -> Vec<String> {
+    let all = table(arguments, coverage).into_iter();
+    all.filter(|(_, count)| *count == 0)
+        .map(|(name, _)| name)
+        .collect()
 }
 
 fn exit_code(is_good: bool) -> ExitCode {

@@ -27,15 +27,14 @@ use penstock_shard::{
     SnapshotWrite, Topology,
 };
 use penstock_storage::budget::Budget as MemoryBudget;
-use penstock_storage::index::{Cursor, PackedPlace};
-use penstock_storage::io::{FileId, Io, SegmentSource};
+use penstock_storage::io::{FileId, Io};
 use penstock_storage::layout::Layout;
 use penstock_storage::log::{LogConfig, Lsn};
 use penstock_storage::planted::{Bug, is_planted};
-use penstock_storage::record::{PartView, part_bytes};
+use penstock_storage::record::part_bytes;
 use penstock_storage::recovery::{Corruption, Recovered, RecoveryError, Survey};
 use penstock_storage::segment::Owner;
-use penstock_storage::snapshot::{SnapshotEntry, SnapshotName};
+use penstock_storage::snapshot::SnapshotName;
 use penstock_storage::store::{Memory, PARTITIONS, SLOTS, Sequences, partition_of};
 use penstock_storage::summary::SUMMARY_BYTES_MAX;
 
@@ -47,6 +46,7 @@ use crate::oracle::{self, Oracle, State};
 use crate::plan::{Blow, Budget, KEYSPACE, LONGER, Plan};
 use crate::random::Random;
 use crate::scan::Scan;
+use crate::starts::compare_starts;
 use crate::trace::Trace;
 
 /// What one seed showed.
@@ -847,6 +847,7 @@ impl World {
                 mailed_items_max: self.plan.mailed_items_max,
                 memory_max: 0,
                 hash_seed: self.hash_seed,
+                cluster: None,
                 snapshots: SnapshotPolicy {
                     log_bytes: self.plan.snapshot_bytes,
                     stop_us_max: 3_000_000,
@@ -2498,71 +2499,6 @@ impl World {
 }
 
 /// Whether an event needs the node's process to run.
-fn part_of(entry: &SnapshotEntry) -> (Cursor, u64) {
-    (entry.key, entry.part.bits())
-}
-
-/// Whether a start with a snapshot came to the same as one without, but for what had expired.
-fn compare_starts(
-    alone: Result<(Memory, Recovered), RecoveryError>,
-    shard: &Shard<Pool>,
-    recovered: &Recovered,
-    files: &mut impl SegmentSource,
-) -> Result<(), String> {
-    let (memory, other) =
-        alone.map_err(|refusal| format!("the log alone is refused: {refusal}"))?;
-    let store = shard.store();
-    let (mut with, mut without) = (Vec::new(), Vec::new());
-    let start = Cursor::default();
-    store.newest_parts(start, usize::MAX, &mut |entry| with.push(part_of(&entry)));
-    memory.newest_parts(start, usize::MAX, &mut |entry| {
-        without.push(part_of(&entry))
-    });
-    with.sort_unstable();
-    without.sort_unstable();
-    let only = |these: &[(Cursor, u64)], those: &[(Cursor, u64)]| {
-        let is_only = |part: &&(Cursor, u64)| those.binary_search(part).is_err();
-        these.iter().filter(is_only).copied().collect::<Vec<_>>()
-    };
-    if let Some(part) = only(&with, &without).first() {
-        return Err(format!("{part:?} is there that is not there without it"));
-    }
-    for (cursor, bits) in only(&without, &with) {
-        let place = PackedPlace::read(bits).and_then(PackedPlace::place);
-        let place = place.expect("it is one of an index");
-        let mut bytes = vec![0; place.bytes as usize];
-        let read = files.read_at(place.file, place.offset, &mut bytes);
-        let part = PartView::read(&bytes[..read.expect("it was just replayed")]);
-        let expiry_ms = part.expect("it was just replayed").expiry_ms();
-        // Cleaning had taken it out, and its segment was not released yet.
-        if expiry_ms.is_none_or(|expiry_ms| expiry_ms > store.carried_ms()) {
-            return Err(format!("{cursor:?} at {place:?} is missing"));
-        }
-    }
-    let (history, other_history) = (&recovered.history, &other.history);
-    let is_same = [
-        ("start", recovered.start == other.start),
-        ("torn end", recovered.torn == other.torn),
-        ("last file", recovered.last_file == other.last_file),
-        ("truncation", recovered.truncate == other.truncate),
-        ("release", recovered.release == other.release),
-        ("segments", history.segments == other_history.segments),
-        (
-            "releases",
-            history.has_released == other_history.has_released,
-        ),
-        ("sequences", history.sequences == other_history.sequences),
-        ("epoch", history.epoch_max == other_history.epoch_max),
-    ];
-    if let Some((what, _)) = is_same.iter().find(|(_, is_same)| !is_same) {
-        return Err(format!("another {what}"));
-    }
-    if store.carried_ms() < memory.time_ms() {
-        return Err("an earlier time".into());
-    }
-    Ok(())
-}
-
 fn is_of_node(event: &Event) -> bool {
     matches!(
         event,

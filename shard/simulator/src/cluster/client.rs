@@ -1,0 +1,468 @@
+//! A client: one connection at a time to one of the nodes, one operation on its way.
+
+use std::collections::BTreeMap;
+
+use penstock_net::frame::{FLAG_REPLY, Header, Opcode};
+use penstock_net::hello::ClientHello;
+use penstock_net::instruction::{FieldType, Instruction, Operation as Act};
+use penstock_net::level::AckLevel;
+use penstock_net::receive::{Received, Receiver};
+use penstock_net::reply::{ReplyItem, read_batch_reply, text_of};
+use penstock_net::request::{BatchRequest, Condition, Version};
+use penstock_net::status::{Executed, Status};
+use penstock_shard::{Event as ShardEvent, SessionId};
+
+use super::node::LIST_MAX;
+use super::oracle::{Kind, Outcome, list_of, value_of};
+use super::{Event, GROUPS, NODES, Phase, Step, World, number_of};
+
+/// How long a client waits for an answer, at most.
+const PATIENCE_US: u64 = 2_000_000;
+
+pub(super) struct Client {
+    /// The node that it asks.
+    pub(super) node: usize,
+    shard: usize,
+    run: u64,
+    pub(super) connection: Option<u64>,
+    session: Option<SessionId>,
+    is_ready: bool,
+    pub(super) request: u64,
+    pub(super) operation: Option<Operation>,
+    /// What it knows of lists: version and entries.
+    known: BTreeMap<Vec<u8>, (Option<Version>, Vec<u64>)>,
+    inbound: Vec<u8>,
+    buffer: Vec<u8>,
+    server_us: u64,
+    client_us: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Operation {
+    key: Vec<u8>,
+    partition: u16,
+    level: AckLevel,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Get,
+    Append { number: u64, list: Vec<u64> },
+    Raise,
+    Change,
+}
+
+impl Client {
+    pub(super) fn new(node: usize) -> Self {
+        Client {
+            node,
+            shard: 0,
+            run: 0,
+            connection: None,
+            session: None,
+            is_ready: false,
+            request: 0,
+            operation: None,
+            known: BTreeMap::new(),
+            inbound: Vec::new(),
+            buffer: Vec::new(),
+            server_us: 0,
+            client_us: 0,
+        }
+    }
+}
+
+impl World {
+    pub(super) fn client_of(&self, node: usize, shard: usize, session: SessionId) -> Option<usize> {
+        let run = self.nodes[node].run;
+        self.clients.iter().position(|client| {
+            (client.node, client.shard, client.run) == (node, shard, run)
+                && client.session == Some(session)
+        })
+    }
+
+    /// A client that waits for nothing does its next thing.
+    pub(super) fn client(&mut self, client: usize) {
+        let state = &self.clients[client];
+        if state.operation.is_some() {
+            return;
+        }
+        if self.phase != Phase::Traffic || self.issued >= self.setting.operations {
+            return;
+        }
+        if state.connection.is_none() {
+            self.connect_client(client);
+            return;
+        }
+        if state.is_ready {
+            self.ask(client);
+        }
+    }
+
+    fn connect_client(&mut self, client: usize) {
+        let node = self.clients[client].node;
+        let is_there = self.nodes[node].cores.is_some();
+        if !is_there || self.now_us < self.nodes[node].paused_until_us {
+            self.clients[client].node = self.workload.index(NODES);
+            let delay_us = self.workload.within(5_000, 50_000);
+            self.after(delay_us, Event::Client { client });
+            return;
+        }
+        let shard = self.workload.index(usize::from(self.nodes[node].shards));
+        let now = self.now();
+        let core = self.core(node, shard).expect("it runs");
+        let session = core.shard.open_session(now);
+        let connection = self.next_connection;
+        self.next_connection += 1;
+        let run = self.nodes[node].run;
+        let now_us = self.now_us;
+        let state = &mut self.clients[client];
+        state.connection = Some(connection);
+        state.session = Some(session);
+        (state.shard, state.run) = (shard, run);
+        state.is_ready = false;
+        state.inbound.clear();
+        state.buffer.clear();
+        (state.server_us, state.client_us) = (now_us, now_us);
+        let mut bytes = Vec::new();
+        ClientHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            features: 0,
+            name: "simulated",
+        }
+        .write(&mut bytes, 0);
+        self.send_to_server(client, bytes);
+    }
+
+    fn send_to_server(&mut self, client: usize, bytes: Vec<u8>) {
+        let delay_us = self.network.latency(self.setting.network_us);
+        let now_us = self.now_us;
+        let state = &mut self.clients[client];
+        let connection = state.connection.expect("it is connected");
+        state.server_us = state.server_us.max(now_us + delay_us);
+        let when_us = state.server_us;
+        let bytes = Event::ToServer {
+            client,
+            connection,
+            bytes,
+        };
+        self.at(when_us, bytes);
+    }
+
+    pub(super) fn reach_server(&mut self, client: usize, connection: u64, bytes: Vec<u8>) {
+        let state = &mut self.clients[client];
+        if state.connection != Some(connection) {
+            return;
+        }
+        let paused_until_us = self.nodes[state.node].paused_until_us;
+        if self.now_us < paused_until_us {
+            let again = Event::ToServer {
+                client,
+                connection,
+                bytes,
+            };
+            self.at(paused_until_us, again);
+            return;
+        }
+        state.inbound.extend_from_slice(&bytes);
+        self.deliver(client);
+    }
+
+    pub(super) fn deliver(&mut self, client: usize) {
+        let state = &mut self.clients[client];
+        let (node, run, shard) = (state.node, state.run, state.shard);
+        let bytes = std::mem::take(&mut state.inbound);
+        let Some(session) = state.session else { return };
+        if bytes.is_empty() || !self.is_run(node, run) {
+            return;
+        }
+        let received = ShardEvent::Received {
+            session,
+            bytes: &bytes,
+        };
+        let consumed = self.step(node, shard, received);
+        self.clients[client].inbound = bytes[consumed..].to_vec();
+    }
+
+    pub(super) fn send_output(&mut self, node: usize, shard: usize, session: SessionId) {
+        let now = self.now();
+        let mut bytes = Vec::new();
+        let core = self.core(node, shard).expect("it runs");
+        core.shard.take_output(now, session, &mut bytes);
+        core.shard.sent(session);
+        let Some(client) = self.client_of(node, shard, session) else {
+            return;
+        };
+        self.trace.fold_bytes(&bytes);
+        let delay_us = self.network.latency(self.setting.network_us);
+        let state = &mut self.clients[client];
+        let connection = state.connection.expect("it was found by it");
+        state.client_us = state.client_us.max(now.us + delay_us);
+        let when_us = state.client_us;
+        let bytes = Event::ToClient {
+            client,
+            connection,
+            bytes,
+        };
+        self.at(when_us, bytes);
+    }
+
+    /// The connection is of no use any more; what was on its way has an unknown outcome.
+    pub(super) fn give_up(&mut self, client: usize) {
+        let state = &mut self.clients[client];
+        let (node, run, shard) = (state.node, state.run, state.shard);
+        state.connection = None;
+        let session = state.session.take();
+        let operation = state.operation.take();
+        state.node = self.workload.index(NODES);
+        if let Some(session) = session
+            && self.is_run(node, run)
+        {
+            self.step(node, shard, ShardEvent::Closed { session });
+        }
+        if operation.is_some() {
+            self.meet("unknown at a client");
+        }
+        if let Some(Operation { key, .. }) = operation {
+            self.clients[client].known.remove(&key);
+        }
+        let delay_us = self.workload.latency(self.setting.think_us);
+        self.after(delay_us, Event::Client { client });
+    }
+
+    /// Sends the next operation.
+    fn ask(&mut self, client: usize) {
+        let group = self.workload.index(GROUPS);
+        let number = self.workload.index(16);
+        let level = match self.workload.chance(self.setting.replica_level) {
+            true => AckLevel::Replica,
+            false => AckLevel::Disk,
+        };
+        let request = self.clients[client].request + 1;
+        let mut out = Vec::new();
+        let mut batch = BatchRequest::begin(&mut out, request, level, 0, 1);
+        let (kind, is_change) = match self.workload.below(10) {
+            0 => (Kind::Pair, true),
+            1..4 => (Kind::Churn, self.workload.chance(800_000)),
+            _ => (Kind::List, true),
+        };
+        let (key, partition) = self.oracle.key(kind, group, number);
+        let known = self.clients[client].known.get(&key).cloned();
+        let what = match (kind, is_change, known) {
+            (Kind::List, _, Some((version, mut list))) if list.len() < LIST_MAX => {
+                let number = self.oracle.append(key.clone(), partition);
+                list.push(number);
+                let value = value_of(&list, self.workload.index(self.setting.value_bytes));
+                let condition = version.map_or(Condition::Absent, Condition::Version);
+                batch.set(&mut out, &key, &value, condition);
+                What::Append { number, list }
+            }
+            (Kind::List, _, known) => {
+                if known.is_some() {
+                    self.oracle.retire(group, number, &key);
+                }
+                batch.get(&mut out, &key);
+                What::Get
+            }
+            (Kind::Pair, ..) => {
+                let other = self.oracle.key(kind, group, number + 1).0;
+                let add = |key: u8| Instruction {
+                    operation: Act::Add,
+                    field_type: FieldType::U64,
+                    key,
+                    reason: 1,
+                    offset: 0,
+                    immediate: 1,
+                };
+                batch.update_if(
+                    &mut out,
+                    &key,
+                    Some(&other),
+                    &[add(0), add(1)],
+                    Some(&[0; 8]),
+                );
+                What::Raise
+            }
+            (Kind::Churn, true, _) if self.workload.chance(350_000) => {
+                batch.del(&mut out, &key, Condition::Always);
+                What::Change
+            }
+            (Kind::Churn, true, _) => {
+                let len = 1 + self.workload.index(self.setting.value_bytes);
+                batch.set(&mut out, &key, &vec![7; len], Condition::Always);
+                What::Change
+            }
+            (Kind::Churn, false, _) => {
+                batch.get(&mut out, &key);
+                What::Get
+            }
+        };
+        batch.finish(&mut out);
+        self.issued += 1;
+        let state = &mut self.clients[client];
+        state.request = request;
+        state.operation = Some(Operation {
+            key,
+            partition,
+            level,
+            what,
+        });
+        let connection = state.connection.expect("it is ready");
+        self.send_to_server(client, out);
+        let timeout = Event::Timeout {
+            client,
+            connection,
+            request,
+        };
+        self.after(PATIENCE_US, timeout);
+    }
+
+    pub(super) fn reach_client(&mut self, client: usize, connection: u64, bytes: &[u8]) -> Step {
+        let state = &mut self.clients[client];
+        if state.connection != Some(connection) {
+            return Ok(());
+        }
+        state.buffer.extend_from_slice(bytes);
+        let buffer = std::mem::take(&mut state.buffer);
+        let mut start = 0;
+        let mut receiver = Receiver::new(8 << 20);
+        while let Received::Frame {
+            header,
+            body,
+            consumed,
+        } = receiver.next(&buffer[start..])
+        {
+            self.frame(client, &header, body)?;
+            start += consumed;
+        }
+        let state = &mut self.clients[client];
+        if state.connection == Some(connection) {
+            state.buffer = buffer[start..].to_vec();
+        }
+        Ok(())
+    }
+
+    fn frame(&mut self, client: usize, header: &Header, body: &[u8]) -> Step {
+        let is_reply = header.flags & FLAG_REPLY != 0 && header.level_or_status == 0;
+        let state = &mut self.clients[client];
+        match Opcode::from_code(header.opcode) {
+            Some(Opcode::Hello) if is_reply => {
+                state.is_ready = true;
+                self.client(client);
+                return Ok(());
+            }
+            Some(Opcode::Batch) if is_reply && header.request_id == state.request => {}
+            _ => {
+                return Err(format!(
+                    "frame {} was refused with {:#x}: {}",
+                    header.request_id,
+                    header.level_or_status,
+                    text_of(body).unwrap_or("no text")
+                ));
+            }
+        }
+        let batch = read_batch_reply(body).map_err(|refusal| refusal.to_string())?;
+        if batch.len() != 1 {
+            return Err(format!("one item was asked, {} answered", batch.len()));
+        }
+        let item = ReplyItem::read(batch.item(0)).map_err(|refusal| refusal.to_string())?;
+        self.answer(client, &item)
+    }
+
+    fn answer(&mut self, client: usize, item: &ReplyItem<'_>) -> Step {
+        let state = &mut self.clients[client];
+        let Some(operation) = state.operation.take() else {
+            return Err(format!("request {} is answered twice", state.request));
+        };
+        self.answered += 1;
+        let (status, version) = (item.head.status, item.head.version);
+        let writer = (number_of(state.node), state.run);
+        if [
+            Status::Moved,
+            Status::NotPrimary,
+            Status::NoReplicas,
+            Status::NotFound,
+            Status::VersionMismatch,
+        ]
+        .contains(&status)
+        {
+            self.meet(status.name());
+        }
+        let is_done = status.executed() == Executed::Yes;
+        let Operation {
+            key,
+            partition,
+            level,
+            what,
+        } = operation;
+        if is_done && item.head.level < level {
+            return Err(format!(
+                "{level:?} was asked for and {:?} is told",
+                item.head.level
+            ));
+        }
+        let is_change = !matches!(what, What::Get);
+        let state = &mut self.clients[client];
+        match what {
+            What::Get => match status {
+                Status::Ok if String::from_utf8_lossy(&key).contains("list") => {
+                    let list = list_of(item.value).ok_or("a list is no list")?;
+                    state.known.insert(key, (Some(version), list));
+                }
+                Status::NotFound => {
+                    state.known.insert(key, (None, Vec::new()));
+                }
+                _ => {}
+            },
+            What::Append { number, list } => {
+                state.known.remove(&key);
+                let outcome = match status.executed() {
+                    Executed::Yes => {
+                        state.known.insert(key, (Some(version), list));
+                        Outcome::Acked(level, version)
+                    }
+                    Executed::No => Outcome::Refused,
+                    Executed::Unknown => Outcome::Unknown,
+                };
+                self.oracle.ended(number, writer.0, outcome);
+            }
+            What::Raise | What::Change => {}
+        }
+        if is_done && is_change {
+            self.oracle.acknowledged(partition, version, writer)?;
+        }
+        match status {
+            Status::Moved | Status::NotPrimary => {
+                // Whoever the newest file names, or anybody.
+                let primary = self.plan.partitions[usize::from(partition)].primary;
+                let node = match self.workload.chance(700_000) {
+                    true => usize::from(primary) - 1,
+                    false => self.workload.index(NODES),
+                };
+                self.leave(client, node);
+            }
+            _ => {}
+        }
+        let delay_us = self.workload.latency(self.setting.think_us);
+        self.after(delay_us, Event::Client { client });
+        Ok(())
+    }
+
+    /// Goes to another node.
+    fn leave(&mut self, client: usize, to: usize) {
+        let state = &mut self.clients[client];
+        let (node, run, shard) = (state.node, state.run, state.shard);
+        if node == to {
+            return;
+        }
+        state.connection = None;
+        state.node = to;
+        if let Some(session) = state.session.take()
+            && self.is_run(node, run)
+        {
+            self.step(node, shard, ShardEvent::Closed { session });
+        }
+    }
+}

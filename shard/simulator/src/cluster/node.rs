@@ -1,0 +1,346 @@
+//! One node: a disk of its own, the shards of its process while it runs, and what people keep for it.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use penstock_net::hello::{AUTH_NONE, ServerHello};
+use penstock_net::level::AckLevel;
+use penstock_net::limits::Limits;
+use penstock_shard::linked::{ClusterConfig, Plan};
+use penstock_shard::opening::{
+    OpeningError, SegmentFiles, open_shard, prove_spares, take_inventory,
+};
+use penstock_shard::replication::handshake::{Introduction, Peer};
+use penstock_shard::replication::links::LinksConfig;
+use penstock_shard::{
+    Event as ShardEvent, Now, Outbox, Shard, ShardConfig, SnapshotPolicy, Topology,
+};
+use penstock_storage::budget::Budget;
+use penstock_storage::cleaning::CleaningConfig;
+use penstock_storage::layout::Layout;
+use penstock_storage::log::{LogConfig, SyncMethod};
+use penstock_storage::record::{PartKind, PartView, part_bytes};
+use penstock_storage::segment::Owner;
+use penstock_storage::store::{Found, Version};
+use penstock_storage::summary::SUMMARY_BYTES_MAX;
+
+use super::{Event, Setting, number_of};
+use crate::coverage::Coverage;
+use crate::disk::{Disk, Files, Pool, PoolBlock};
+use crate::random::Random;
+
+const CLUSTER_ID: [u8; 16] = [0xC1; 16];
+const FRAME_BYTES_MAX: u32 = 4 << 20;
+/// How long a reply at level replica waits for members.
+const REPLICA_TIMEOUT_US: u64 = 300_000;
+
+/// One shard of a process.
+pub(super) struct Core {
+    pub(super) shard: Shard<Pool>,
+    pub(super) outbox: Outbox<PoolBlock>,
+    /// When its next turn is due.
+    pub(super) turn_us: Option<u64>,
+    pub(super) mail_us: Vec<u64>,
+}
+
+pub(super) struct Node {
+    number: u8,
+    node_id: [u8; 16],
+    pub(super) disk: Rc<RefCell<Disk>>,
+    pub(super) shards: u16,
+    incarnation: u64,
+    hash_seed: u64,
+    random: Random,
+    /// Which start of the process.
+    pub(super) run: u64,
+    pub(super) was_started: bool,
+    pub(super) was_wiped: bool,
+    pub(super) cores: Option<Vec<Core>>,
+    pub(super) paused_until_us: u64,
+    pub(super) frozen: VecDeque<Event>,
+    /// The cluster's file as it read it last.
+    pub(super) plan: Arc<Plan>,
+    /// Handed out to be kept by a shard, and not durable yet.
+    pub(super) kept: Vec<(usize, u16, Vec<u8>)>,
+    /// Durable.
+    lostfound: Vec<Vec<u8>>,
+}
+
+impl Node {
+    pub(super) fn new(
+        place: usize,
+        shards: u16,
+        seed: u64,
+        hash_seed: u64,
+        plan: Arc<Plan>,
+    ) -> Self {
+        let number = number_of(place);
+        let random = Random::new(seed, 110 + u64::from(number));
+        Node {
+            number,
+            node_id: [number; 16],
+            disk: Rc::new(RefCell::new(new_disk(random.clone()))),
+            shards,
+            incarnation: 0,
+            hash_seed,
+            random,
+            run: 0,
+            was_started: false,
+            was_wiped: false,
+            cores: None,
+            paused_until_us: 0,
+            frozen: VecDeque::new(),
+            plan,
+            kept: Vec::new(),
+            lostfound: Vec::new(),
+        }
+    }
+
+    fn owner(&self) -> Owner {
+        Owner {
+            cluster_id: CLUSTER_ID,
+            node_id: self.node_id,
+        }
+    }
+
+    fn log_config(&self, setting: &Setting, shard: u16) -> LogConfig {
+        LogConfig {
+            owner: self.owner(),
+            incarnation: self.incarnation,
+            log_id: Layout::new(self.shards).log_of(shard),
+            frame_bytes: setting.frame_bytes,
+            record_bytes_max: record_bytes_max(setting),
+            frames_in_flight_max: 2,
+            frames_sealed_max: 4,
+            sync: SyncMethod::DurableWrite,
+            interval_us: 1_000,
+            idle_mark_us: 5_000,
+        }
+    }
+
+    pub(super) fn segment_bytes(&self, setting: &Setting) -> u64 {
+        let least = self.log_config(setting, 0).segment_bytes_min();
+        least.next_multiple_of(4096) + setting.segment_bytes_more
+    }
+
+    fn introduction(&self, setting: &Setting, shard: u16) -> Introduction {
+        Introduction {
+            log_format: 1,
+            cluster_id: CLUSTER_ID,
+            node_id: self.node_id,
+            incarnation: self.incarnation,
+            node: self.number,
+            shard,
+            shards: self.shards,
+            record_bytes_max: u32::try_from(record_bytes_max(setting)).expect("small records"),
+            frame_bytes_max: FRAME_BYTES_MAX,
+        }
+    }
+
+    /// As the other end of a link sees it.
+    pub(super) fn peer(&self, setting: &Setting, shard: usize) -> Peer {
+        let me = self.introduction(setting, u16::try_from(shard).expect("few shards"));
+        Peer {
+            node_id: me.node_id,
+            node: me.node,
+            incarnation: me.incarnation,
+            shard: me.shard,
+            shards: me.shards,
+            frame_bytes_max: me.frame_bytes_max,
+        }
+    }
+
+    /// Opens every shard as the server does.
+    pub(super) fn start(
+        &mut self,
+        now: Now,
+        setting: &Setting,
+        plan: Arc<Plan>,
+        is_new: bool,
+    ) -> Result<(), OpeningError> {
+        self.incarnation += 1;
+        self.plan = plan;
+        let segment_bytes = self.segment_bytes(setting);
+        let mut files = Files(Rc::clone(&self.disk));
+        self.disk.borrow_mut().owner = self.owner();
+        self.disk.borrow_mut().forgotten.clear();
+        let layout = Layout::new(self.shards);
+        let inventory = take_inventory(&mut files, self.owner(), &layout, segment_bytes)?;
+        let topology = Topology::new(self.shards);
+        let mut cores = Vec::new();
+        for shard in 0..self.shards {
+            let log = self.log_config(setting, shard);
+            let frame_bytes = log.frame_bytes.max(log.record_bytes_max + 4096);
+            let pool_bytes = (log.frames_sealed_max + 1) * (frame_bytes + 4096) + SUMMARY_BYTES_MAX;
+            let config = self.shard_config(setting, shard, topology, is_new);
+            let budget = Budget {
+                cache_bytes_max: setting.cache_bytes,
+                memory_bytes_max: usize::MAX,
+                cells_bytes_min: Budget::cells_bytes_min(setting.value_bytes + 8 * LIST_MAX),
+            };
+            let opened = open_shard(
+                &mut files,
+                &inventory,
+                config,
+                log,
+                segment_bytes,
+                budget,
+                Pool::new(pool_bytes + setting.read_bytes),
+            )?;
+            cores.push(Core {
+                shard: opened.shard,
+                outbox: Outbox::default(),
+                turn_us: None,
+                mail_us: vec![0; usize::from(self.shards)],
+            });
+        }
+        let left = inventory.left;
+        prove_spares(&mut files, &left).map_err(OpeningError::Recovery)?;
+        for &(file, _) in &left.superfluous {
+            let action = "remove a spare segment that is not needed";
+            files
+                .remove(file)
+                .map_err(|error| OpeningError::System { action, error })?;
+        }
+        for (place, (file, bytes)) in left.spares.into_iter().enumerate() {
+            let core = place % cores.len();
+            let Core { shard, outbox, .. } = &mut cores[core];
+            let spare = ShardEvent::Spare {
+                file,
+                salt: self.random.bits(),
+                bytes,
+                is_reused: false,
+            };
+            shard.step(now, spare, outbox);
+        }
+        self.run += 1;
+        self.was_started = true;
+        self.cores = Some(cores);
+        Ok(())
+    }
+
+    fn shard_config(
+        &self,
+        setting: &Setting,
+        shard: u16,
+        topology: Topology,
+        is_new: bool,
+    ) -> ShardConfig {
+        let limits = Limits {
+            frame_bytes_max: 1 << 20,
+            value_bytes_max: u32::try_from(value_bytes_max(setting)).expect("small values"),
+        };
+        let hello = ServerHello {
+            protocol: 1,
+            shard,
+            shard_count: self.shards,
+            auth_methods: AUTH_NONE,
+            cluster_id: CLUSTER_ID,
+            node_id: self.node_id,
+            incarnation: self.incarnation,
+            features: 0,
+            nonce: [0; 32],
+            limits,
+            interval_ms: 1,
+            slots: topology.ranges(|shard| 7000 + shard),
+        };
+        ShardConfig {
+            shard,
+            topology,
+            hello,
+            level_min: AckLevel::None,
+            output_bytes_max: 64 << 10,
+            partial_frame_us_max: 60_000_000,
+            write_stall_us_max: 60_000_000,
+            idle_us_max: 0,
+            replies_bytes_max: 64 << 20,
+            parked_bytes_max: 1 << 20,
+            mailed_items_max: 1_024,
+            memory_max: 0,
+            hash_seed: self.hash_seed,
+            cluster: Some(ClusterConfig {
+                links: LinksConfig {
+                    me: self.introduction(setting, shard),
+                    ring_bytes_max: setting.ring_bytes_max,
+                    backlog_bytes_max: setting.backlog_bytes_max,
+                },
+                plan: Arc::clone(&self.plan),
+                replica_timeout_us: REPLICA_TIMEOUT_US,
+                is_new,
+            }),
+            snapshots: SnapshotPolicy::default(),
+            cleaning: CleaningConfig {
+                space_percent_max: 120,
+                bytes_per_s: 1 << 30,
+                log_bytes_max: 0,
+            },
+        }
+    }
+
+    /// Its disk is gone, with all that was on it; it will be another node.
+    pub(super) fn wipe(&mut self, salt: u64) {
+        self.node_id = [self.number.wrapping_add(100); 16];
+        self.incarnation = 0;
+        self.hash_seed = salt;
+        self.was_wiped = true;
+        self.kept.clear();
+        self.lostfound.clear();
+        self.disk = Rc::new(RefCell::new(new_disk(Random::new(salt, 1))));
+    }
+
+    /// What a shard handed out to be kept is durable.
+    pub(super) fn sync_found(&mut self, shard: usize) {
+        let of_shard = self.kept.extract_if(.., |(of, ..)| *of == shard);
+        self.lostfound.extend(of_shard.map(|(_, _, record)| record));
+    }
+
+    /// What was kept of diverged records, on the disk or about to be.
+    pub(super) fn found(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        let kept = self.kept.iter().map(|(_, _, record)| record);
+        self.lostfound.iter().chain(kept).cloned()
+    }
+
+    /// A key's version and value as they stand in the store of the node that runs, from the disk if they are
+    /// nowhere else.
+    pub(super) fn read(&self, key: &[u8]) -> Result<Option<(Version, Vec<u8>)>, String> {
+        let (slot, hash) = Shard::<Pool>::home_of(self.hash_seed)(key);
+        let owner = usize::from(Topology::new(self.shards).owner(slot));
+        let core = &self.cores.as_ref().expect("it runs")[owner];
+        let store = core.shard.store();
+        let place = match store.find(slot, hash, key) {
+            Found::Absent => return Ok(None),
+            Found::Cached(id) => {
+                let cell = store.cell(id);
+                let value = cell.value().to_vec();
+                return Ok(store.exists(id).then(|| (store.version(id), value)));
+            }
+            Found::Cold(place) => place,
+        };
+        let disk = self.disk.borrow();
+        let image = disk.image(place.file).ok_or("a key's file is gone")?;
+        let start = usize::try_from(place.offset).expect("small files");
+        let part = PartView::read(&image[start..]).map_err(|_| "a key's part cannot be read")?;
+        if part.key() != key || part.kind() == PartKind::Tombstone {
+            return Ok(None);
+        }
+        Ok(Some((part.version(), part.value().to_vec())))
+    }
+}
+
+/// Entries of a list, at most.
+pub(super) const LIST_MAX: usize = 40;
+
+/// The largest value: a list with its padding.
+pub(super) fn value_bytes_max(setting: &Setting) -> usize {
+    8 + 8 * LIST_MAX + setting.value_bytes
+}
+
+fn record_bytes_max(setting: &Setting) -> usize {
+    2 * part_bytes(1024, value_bytes_max(setting), true, 0)
+}
+
+fn new_disk(random: Random) -> Disk {
+    Disk::new(random, Rc::new(RefCell::new(Coverage::default())))
+}

@@ -1,0 +1,332 @@
+//! What clients did and were told, and whether the cluster kept its word.
+//!
+//! A key holds the list of all appends to it, so its last value tells which of them are there, in which
+//! order, and which have been lost: nothing can hide behind a later write.
+//!
+//! - What was acknowledged at level `replica` is there, unless somebody promoted by force.
+//! - What was acknowledged at level `disk` is there, or a lostfound has it, or its disk is gone.
+//! - What was refused is nowhere; nothing is there twice, and nothing that nobody sent.
+//! - No two nodes, and no two starts of one, acknowledge in the same epoch of a partition, and no version is
+//!   given out twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use penstock_net::level::AckLevel;
+use penstock_net::request::Version;
+use penstock_shard::replication::records;
+use penstock_storage::record::{PartKind, PartView};
+
+use super::node::LIST_MAX;
+
+/// What a key is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A list of appends.
+    List,
+    /// One of two counters that are always raised together.
+    Pair,
+    /// Set and deleted at will.
+    Churn,
+}
+
+/// Lists of a group that are in use, and keys of the other kinds.
+const LISTS: usize = 3;
+const CHURN: usize = 5;
+
+/// A group of keys in one slot.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    tag: u64,
+    partition: u16,
+    /// Lists that are full are followed by new ones.
+    lists: [usize; LISTS],
+    made: usize,
+}
+
+/// How an append has ended for its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Unknown,
+    Refused,
+    Acked(AckLevel, Version),
+}
+
+struct Append {
+    key: Vec<u8>,
+    partition: u16,
+    node: u8,
+    outcome: Outcome,
+    /// The disk of the node that acknowledged it is gone since.
+    was_wiped: bool,
+}
+
+pub(super) struct Oracle {
+    groups: Vec<Group>,
+    appends: Vec<Append>,
+    churned: BTreeSet<(Vec<u8>, u16)>,
+    /// Which start of which node acknowledged in an epoch of a partition.
+    writers: BTreeMap<(u16, u32), (u8, u64)>,
+    versions: BTreeSet<(u16, u32, u64)>,
+    promotions: BTreeMap<u16, u64>,
+    forced: BTreeSet<u16>,
+    wiped: Option<u8>,
+}
+
+impl Oracle {
+    pub(super) fn new(tags: Vec<(u64, u16)>) -> Self {
+        let groups = tags.into_iter().map(|(tag, partition)| Group {
+            tag,
+            partition,
+            lists: [0, 1, 2],
+            made: LISTS,
+        });
+        Oracle {
+            groups: groups.collect(),
+            appends: Vec::new(),
+            churned: BTreeSet::new(),
+            writers: BTreeMap::new(),
+            versions: BTreeSet::new(),
+            promotions: BTreeMap::new(),
+            forced: BTreeSet::new(),
+            wiped: None,
+        }
+    }
+
+    /// A key that is in use: its name and partition. Which one `number` decides.
+    pub(super) fn key(&mut self, kind: Kind, group: usize, number: usize) -> (Vec<u8>, u16) {
+        let Group {
+            tag,
+            partition,
+            lists,
+            ..
+        } = &self.groups[group];
+        let name = match kind {
+            Kind::List => format!("{{{tag}}}list {}", lists[number % LISTS]),
+            Kind::Pair => format!("{{{tag}}}pair {}", number % 2),
+            Kind::Churn => format!("{{{tag}}}key {}", number % CHURN),
+        };
+        let key = (name.into_bytes(), *partition);
+        if kind != Kind::List {
+            self.churned.insert(key.clone());
+        }
+        key
+    }
+
+    /// A list is full: another one takes its place.
+    pub(super) fn retire(&mut self, group: usize, number: usize, key: &[u8]) {
+        let current = self.key(Kind::List, group, number).0;
+        let group = &mut self.groups[group];
+        if current == key {
+            group.lists[number % LISTS] = group.made;
+            group.made += 1;
+        }
+    }
+
+    /// An append is about to be sent; its number is what it appends.
+    pub(super) fn append(&mut self, key: Vec<u8>, partition: u16) -> u64 {
+        self.appends.push(Append {
+            key,
+            partition,
+            node: 0,
+            outcome: Outcome::Unknown,
+            was_wiped: false,
+        });
+        self.appends.len() as u64
+    }
+
+    pub(super) fn ended(&mut self, number: u64, node: u8, outcome: Outcome) {
+        let append = &mut self.appends[usize::try_from(number).expect("few") - 1];
+        append.outcome = outcome;
+        append.node = node;
+    }
+
+    /// A change of this partition was acknowledged under this version by a start of a node.
+    pub(super) fn acknowledged(
+        &mut self,
+        partition: u16,
+        version: Version,
+        writer: (u8, u64),
+    ) -> Result<(), String> {
+        let Version { epoch, sequence } = version;
+        let known = *self.writers.entry((partition, epoch)).or_insert(writer);
+        if known != writer {
+            return Err(format!(
+                "start {} of node {} and start {} of node {} both acknowledge in epoch {epoch} of partition {partition}",
+                known.1, known.0, writer.1, writer.0
+            ));
+        }
+        if !self.versions.insert((partition, epoch, sequence)) {
+            return Err(format!(
+                "version {epoch}:{sequence} of partition {partition} was given out twice"
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn promoted(&mut self, partition: u16) {
+        *self.promotions.entry(partition).or_default() += 1;
+    }
+
+    pub(super) fn forced(&mut self, partition: u16) {
+        self.forced.insert(partition);
+    }
+
+    /// All that this node had is gone.
+    pub(super) fn wiped(&mut self, number: u8) {
+        self.wiped = Some(number);
+        for append in self.appends.iter_mut().filter(|it| it.node == number) {
+            append.was_wiped = true;
+        }
+    }
+
+    /// All keys that were ever in use, with their partitions.
+    pub(super) fn keys(&self) -> Vec<(Vec<u8>, u16)> {
+        let lists = self.appends.iter().map(|it| (it.key.clone(), it.partition));
+        let all: BTreeSet<_> = lists.chain(self.churned.iter().cloned()).collect();
+        all.into_iter().collect()
+    }
+
+    /// Holds the last values against all that was told; `found` is what nodes keep of diverged records.
+    pub(super) fn judge(
+        &self,
+        last: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+        found: &[(u8, Vec<u8>)],
+        is_exact: bool,
+    ) -> Result<BTreeMap<&'static str, u64>, String> {
+        let mut met = BTreeMap::new();
+        let mut there: BTreeSet<u64> = BTreeSet::new();
+        for (key, value) in last {
+            let name = String::from_utf8_lossy(key);
+            if name.contains("pair") {
+                continue;
+            }
+            let Some(value) = value.as_ref().filter(|_| name.contains("list")) else {
+                continue;
+            };
+            for number in list_of(value).ok_or_else(|| format!("{name} holds no list"))? {
+                let append = self.append_of(number).filter(|it| it.key == *key);
+                let append =
+                    append.ok_or_else(|| format!("{name} has {number}, sent by nobody"))?;
+                if append.outcome == Outcome::Refused {
+                    return Err(format!("{name} has {number}, which was refused"));
+                }
+                if !there.insert(number) {
+                    return Err(format!("{name} has {number} twice"));
+                }
+            }
+        }
+        for group in &self.groups {
+            let pair = [0, 1].map(|number| {
+                let key = format!("{{{}}}pair {number}", group.tag).into_bytes();
+                last.get(&key).cloned().flatten()
+            });
+            if let [Some(first), Some(second)] = &pair
+                && first != second
+            {
+                return Err(format!(
+                    "half of a record is there: {pair:?} of {}",
+                    group.tag
+                ));
+            }
+        }
+        let mut kept = BTreeSet::new();
+        for (node, bytes) in found {
+            for number in appended(bytes)? {
+                kept.insert(number);
+                let append = self.append_of(number);
+                let append = append.ok_or_else(|| format!("lostfound has {number}"))?;
+                let promotions = self.promotions.get(&append.partition).copied();
+                let is_simple =
+                    promotions.unwrap_or(0) <= 1 && !self.forced.contains(&append.partition);
+                if there.contains(&number) && is_simple {
+                    return Err(format!(
+                        "node {node} keeps append {number} as lost, and it is there"
+                    ));
+                }
+            }
+        }
+        for (number, append) in (1..).zip(&self.appends) {
+            let Outcome::Acked(level, version) = append.outcome else {
+                continue;
+            };
+            *met.entry(match level {
+                AckLevel::Replica => "acked at replica",
+                _ => "acked at disk",
+            })
+            .or_default() += 1;
+            if there.contains(&number) {
+                continue;
+            }
+            let what = format!(
+                "append {number} to {}, acknowledged by node {} at level {level:?} as {}:{}, is gone",
+                String::from_utf8_lossy(&append.key),
+                append.node,
+                version.epoch,
+                version.sequence
+            );
+            let is_forced = self.forced.contains(&append.partition);
+            if level == AckLevel::Replica && !is_forced {
+                return Err(what);
+            }
+            if kept.contains(&number) {
+                *met.entry("lost at disk and kept").or_default() += 1;
+            } else if append.was_wiped || self.wiped.is_some() && is_forced {
+                *met.entry("lost with a disk").or_default() += 1;
+            } else if is_exact && self.wiped.is_none() {
+                return Err(format!("{what}, and no lostfound has it"));
+            }
+        }
+        Ok(met)
+    }
+
+    fn append_of(&self, number: u64) -> Option<&Append> {
+        let place = usize::try_from(number).ok()?.checked_sub(1)?;
+        self.appends.get(place)
+    }
+}
+
+/// A value of a list: how many, the numbers, something to make it long.
+pub(super) fn value_of(list: &[u64], more: usize) -> Vec<u8> {
+    let mut value = (list.len() as u64).to_le_bytes().to_vec();
+    for number in list {
+        value.extend_from_slice(&number.to_le_bytes());
+    }
+    value.resize(value.len() + more, 7);
+    value
+}
+
+/// The numbers in a value of a list.
+pub(super) fn list_of(value: &[u8]) -> Option<Vec<u64>> {
+    let (count, rest) = value.split_first_chunk::<8>()?;
+    let count = usize::try_from(u64::from_le_bytes(*count)).ok()?;
+    if count > LIST_MAX || rest.len() < 8 * count {
+        return None;
+    }
+    let numbers = rest.chunks_exact(8).take(count);
+    Some(
+        numbers
+            .map(|it| u64::from_le_bytes(it.try_into().expect("eight")))
+            .collect(),
+    )
+}
+
+/// The appends that records kept by a node were about.
+fn appended(bytes: &[u8]) -> Result<Vec<u64>, String> {
+    let mut numbers = Vec::new();
+    for record in records(bytes) {
+        let record = record.map_err(|fault| format!("lostfound holds no record: {fault:?}"))?;
+        let mut rest = record.bytes;
+        while let Ok(part) = PartView::read(rest) {
+            rest = &rest[part.bytes().len()..];
+            let is_list = String::from_utf8_lossy(part.key()).contains("}list ");
+            if is_list && part.kind() != PartKind::Tombstone {
+                let list = list_of(part.value()).ok_or("lostfound holds no list")?;
+                numbers.extend(list.last());
+            }
+            if rest.is_empty() {
+                break;
+            }
+        }
+    }
+    Ok(numbers)
+}
