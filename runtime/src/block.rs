@@ -18,7 +18,7 @@ use std::{fmt, io, slice};
 use penstock_storage::io::{BLOCK_BYTES, Block, Blocks};
 
 /// The size and the alignment of a huge page on the machines this runs on.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// How an arena is carved. All sizes are multiples of [`BLOCK_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ use penstock_storage::io::{BLOCK_BYTES, Block, Blocks};
 use crate::block::{Arena, ArenaLayout};
 use crate::directory::{Segments, open_for_device};
 use crate::disk;
+use crate::huge_pages::{self, Support};
 use crate::system::{self, Limit, Resource};
 
 /// Open files that a server with few connections and segments needs at least.
@@ -51,6 +52,8 @@ pub struct Demand<'a> {
     pub arena_bytes: u64,
     /// How many connections may be open.
     pub connections_max: u64,
+    /// Whether cached values are to lie on huge pages.
+    pub wants_huge_pages: bool,
 }
 
 /// Raises the limits of open files and of locked memory as far as the process may, and looks at
@@ -61,6 +64,7 @@ pub fn look(demand: &Demand<'_>) -> Vec<Check> {
         kernel(),
         io_uring(),
         locked_memory(demand),
+        huge_pages(demand),
         open_files(demand),
         cores(demand),
         file_system(folder),
@@ -150,6 +154,22 @@ fn locked_memory(demand: &Demand<'_>) -> Check {
                 demand.shards
             ),
             "ulimit -l unlimited, or LimitMEMLOCK=infinity in the systemd unit",
+        ),
+    }
+}
+
+fn huge_pages(demand: &Demand<'_>) -> Check {
+    const NAME: &str = "huge pages";
+    if !demand.wants_huge_pages {
+        return fine(NAME, "off");
+    }
+    match huge_pages::support() {
+        (Support::OnRequest, setting) => fine(NAME, setting),
+        (Support::Never, setting) => wrong(
+            NAME,
+            setting,
+            "cached values lie on small pages, which makes random reads of much memory slower",
+            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, or huge_pages = \"off\"",
         ),
     }
 }

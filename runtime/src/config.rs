@@ -46,6 +46,15 @@ pub enum IoMode {
     Threads,
 }
 
+/// Whether cached values lie on huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugePageMode {
+    /// Where the system gives them to who asks.
+    Auto,
+    /// Never.
+    Off,
+}
+
 /// Makes the resolved struct, the table and the way between them from one list.
 macro_rules! options {
     ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:literal, $kind:expr, $group:ident; )+) => {
@@ -94,6 +103,12 @@ options! {
     durability: AckLevel = "disk", Kind::Choice(&["none", "interval", "disk"]), Main;
     /// Most that a crash may take from writes acknowledged at level interval.
     interval_ms: u32 = "100ms", Kind::Duration(Unit::Milliseconds, 1, 60_000), Main;
+    /// File that says which nodes there are, who writes what and who else holds it; all nodes have the same. off is a node alone. See deploy/RUNBOOK.md.
+    cluster: Option<PathBuf> = "off", Kind::PathOrOff, Main;
+    /// Which node of the cluster this one is, by its number in that file.
+    cluster_node: u8 = "0", Kind::Count(0, 255), Main;
+    /// Begin partitions of which nothing is here: given once, at the first start of a new cluster.
+    cluster_new: bool = "false", Kind::Switch, Main;
     /// Serve without authentication on an address that other machines can reach.
     allow_unauthenticated: bool = "false", Kind::Switch, Main;
     /// Largest value. A larger one is refused with TOO_LARGE; what earlier starts accepted stays, and keeps the room that it needs.
@@ -116,6 +131,8 @@ options! {
     write_stall_timeout_ms: u32 = "5s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
     /// Memory for values, all shards together, as far as memory_max leaves it.
     cache_bytes: u64 = "1GiB", Kind::Size(MIB, 1 << 44), Tuning;
+    /// Keep cached values on huge pages of the system, where it gives them to who asks; off leaves them on small ones.
+    huge_pages: HugePageMode = "auto", Kind::Choice(&["auto", "off"]), Tuning;
     /// Size of one segment file of the log. It must hold four of the largest records, and 1044KiB at least.
     segment_bytes: u64 = "64MiB", Kind::Size(1044 * KIB, GIB), Tuning;
     /// Cleaning keeps the segments of the log below this share of the bytes that count in them, in percent. Lower costs more copies.
@@ -208,7 +225,9 @@ from_value! {
     PathBuf: Value::Path(path) => path;
     SocketAddr: Value::Address(address) => address;
     Option<SocketAddr>: Value::MaybeAddress(address) => address;
+    Option<PathBuf>: Value::MaybePath(path) => path;
     bool: Value::Switch(on) => on;
+    u8: Value::Number(number) => u8::try_from(number).expect("the table bounds it");
     u16: Value::Number(number) => u16::try_from(number).expect("the table bounds it");
     u32: Value::Number(number) => u32::try_from(number).expect("the table bounds it");
     u64: Value::Number(number) => number;
@@ -216,6 +235,11 @@ from_value! {
         "auto" => IoMode::Auto,
         "uring" => IoMode::Uring,
         "threads" => IoMode::Threads,
+        other => panic!("the table lists {other}, which is no mode"),
+    };
+    HugePageMode: Value::Word(word) => match word {
+        "auto" => HugePageMode::Auto,
+        "off" => HugePageMode::Off,
         other => panic!("the table lists {other}, which is no mode"),
     };
     AckLevel: Value::Word(word) => [AckLevel::None, AckLevel::Interval, AckLevel::Disk]

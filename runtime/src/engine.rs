@@ -296,10 +296,14 @@ impl Engine {
         if now.us >= self.published_us + PUBLISH_US || !asked.is_empty() || is_stopped {
             self.publish(now);
         }
+        let partitions = match self.shard.is_linked() && !asked.is_empty() {
+            true => format!(",\"partitions\":{}", self.stats.partitions_json()),
+            false => String::new(),
+        };
         for &(session, request_id) in &asked {
             let end = self.shard.store().log().durable_end();
             let head = format!(
-                "{},\"memory_max\":{},\"resident_bytes\":{},\"uptime_ms\":{},\"log\":{{\"shard\":{},\"id\":{},\"durable_lsn\":{},\"segment\":{},\"end_offset\":{}}}",
+                "{}{partitions},\"memory_max\":{},\"resident_bytes\":{},\"uptime_ms\":{},\"log\":{{\"shard\":{},\"id\":{},\"durable_lsn\":{},\"segment\":{},\"end_offset\":{}}}",
                 self.info_head,
                 self.memory.as_ref().map_or(0, |bound| bound.max()),
                 resident_bytes().unwrap_or(0),
@@ -373,5 +377,9 @@ impl Engine {
         let of_log = (log.flushes_us(), log.batches());
         self.stats
             .publish(self.number, now.us, &sample, self.shard.stages(), of_log);
+        if self.shard.is_linked() {
+            let partitions = self.shard.partitions().collect();
+            self.stats.publish_partitions(self.number, partitions);
+        }
     }
 }

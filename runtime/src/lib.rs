@@ -33,12 +33,14 @@ pub mod backup;
 pub mod block;
 pub mod calibrate;
 pub mod checks;
+pub mod cluster;
 pub mod config;
 pub mod directory;
 pub mod disk;
 pub mod embedded;
 mod engine;
 pub mod expression;
+mod huge_pages;
 pub mod identity;
 mod lines;
 mod memory;
@@ -53,6 +55,7 @@ mod system;
 mod wall;
 
 pub use embedded::{Local, Options, Penstock};
+pub use huge_pages::HugePages;
 pub use node::OpenError;
 
 /// What README.md shows compiles.

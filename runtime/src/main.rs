@@ -2,6 +2,9 @@
 
 mod cli;
 
+#[global_allocator]
+static ALLOCATOR: penstock_runtime::HugePages = penstock_runtime::HugePages;
+
 fn main() -> std::process::ExitCode {
     cli::run()
 }

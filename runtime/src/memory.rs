@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::huge_pages;
 use crate::system;
 
 /// Between two looks at the resident memory.
@@ -177,6 +178,7 @@ impl MemoryBound {
             };
             if resident > self.max - self.slack() && Instant::now() >= not_before {
                 // What the allocator keeps counts as others', and would drive values out for nothing.
+                huge_pages::give_back_free_memory();
                 system::give_back_free_memory();
                 let after = resident_bytes().unwrap_or(resident);
                 if resident.saturating_sub(after) < WORTH_BYTES {

@@ -2,6 +2,7 @@
 //! each shard on the thread that will run it.
 
 use std::fs::File;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,9 +13,13 @@ use penstock_net::hello::{
     AUTH_NONE, FEATURE_EXPIRY, FEATURE_KEYSPACES, FEATURE_SCAN, ServerHello,
 };
 use penstock_net::limits::Limits;
+use penstock_shard::linked::ClusterConfig;
 use penstock_shard::opening::{
     self, Inventory, OpeningError, SegmentFiles, change_shards, take_inventory,
 };
+use penstock_shard::replication::handshake::Introduction;
+use penstock_shard::replication::links::LinksConfig;
+use penstock_shard::replication::sender::frame_bytes_needed;
 use penstock_shard::{ShardConfig, SnapshotPolicy, Topology};
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
@@ -26,12 +31,16 @@ use penstock_storage::snapshot::SnapshotName;
 use crate::block::{Arena, ArenaLayout};
 use crate::calibrate::{self, calibrate};
 use crate::checks::{self, Demand, Problem};
-use crate::config::{Config, FRAME_BYTES, IoMode, record_bytes_for, segment_bytes_for, size_text};
+use crate::cluster::file::ClusterFile;
+use crate::config::{
+    Config, FRAME_BYTES, HugePageMode, IoMode, record_bytes_for, segment_bytes_for, size_text,
+};
 use crate::directory::{
     Directory, DirectoryError, DirectoryOptions, SegmentReader, Segments, write_identity,
 };
 use crate::disk::{self, Disk, DiskOptions};
 use crate::engine::{DeliverSpare, Engine};
+use crate::huge_pages::{self, Support};
 use crate::identity::Identity;
 use crate::memory::{self, Fixed, MemoryBound, Watch};
 use crate::snapshot::{self, SnapshotFolder, SnapshotHandle, SnapshotWriters};
@@ -92,6 +101,27 @@ impl From<OpeningError> for OpenError {
     }
 }
 
+/// Reads the cluster's file, if there is one.
+fn read_cluster(config: &Config) -> Result<Option<ClusterFile>, OpenError> {
+    let Some(path) = &config.cluster else {
+        return match config.cluster_node {
+            0 => Ok(None),
+            number => Err(OpenError::Option(format!(
+                "--cluster-node {number} is given, and no --cluster"
+            ))),
+        };
+    };
+    let file = ClusterFile::read(path).map_err(|error| OpenError::Option(error.to_string()))?;
+    match file.node(config.cluster_node) {
+        Some(_) => Ok(Some(file)),
+        None => Err(OpenError::Option(format!(
+            "--cluster-node {}: {} has no such node",
+            config.cluster_node,
+            path.display()
+        ))),
+    }
+}
+
 /// What `action` was refused with.
 pub(crate) fn system(action: &'static str) -> impl Fn(io::Error) -> OpenError {
     move |error| OpenError::System { action, error }
@@ -99,6 +129,11 @@ pub(crate) fn system(action: &'static str) -> impl Fn(io::Error) -> OpenError {
 
 /// How long a clean stop may wait for a snapshot of an index, in microseconds.
 const SNAPSHOT_STOP_US_MAX: u64 = 3_000_000;
+
+/// Version of the format of records, as links tell it.
+const LOG_FORMAT: u32 = 1;
+/// Bytes of records of each shard that are kept in memory for links.
+const RING_BYTES: usize = 16 << 20;
 
 /// Takes a line for people.
 pub(crate) type Say = fn(fmt::Arguments<'_>);
@@ -145,6 +180,7 @@ pub(crate) struct Node {
     unix_ms_at_start: u64,
     room: Room,
     memory: Option<(Arc<MemoryBound>, Watch)>,
+    cluster: Option<ClusterFile>,
     /// Unlocked when it is dropped, so the last one: the threads above write in it to their end.
     pub(crate) directory: Directory,
 }
@@ -173,6 +209,7 @@ impl Node {
             }),
         };
         too_many(u32::from(config.shards))?;
+        let cluster = read_cluster(&config)?;
         let options = DirectoryOptions {
             shards_of_new: match config.shards {
                 0 => shards_of_new,
@@ -214,6 +251,10 @@ impl Node {
             Bound::Process => Some(room.bound_memory(config.memory_max == 0, say)?),
             Bound::Data => room.check("memory_max", room.data_share()).map(|()| None)?,
         };
+        if config.huge_pages == HugePageMode::Auto && huge_pages::support().0 == Support::OnRequest
+        {
+            huge_pages::allow(memory::available_bytes());
+        }
         directory
             .accept_values(value_bytes)
             .map_err(OpenError::Directory)?;
@@ -271,7 +312,49 @@ impl Node {
             unix_ms_at_start: unix_ms(),
             room,
             memory,
+            cluster,
             directory,
+        })
+    }
+
+    /// Where this node takes links, if it is one of a cluster.
+    pub(crate) fn links_address(&self) -> Option<SocketAddr> {
+        let cluster = self.cluster.as_ref()?;
+        Some(cluster.node(self.config.cluster_node)?.links)
+    }
+
+    /// The cluster, and what this node tells of itself in it.
+    pub(crate) fn cluster(&self) -> Option<(ClusterFile, Introduction)> {
+        let cluster = self.cluster.clone()?;
+        let identity = self.directory.identity();
+        let record_bytes_max =
+            u32::try_from(self.room.record_bytes_max()).expect("values have at most 16 MiB");
+        let me = Introduction {
+            log_format: LOG_FORMAT,
+            cluster_id: cluster.cluster_id,
+            node_id: identity.node_id,
+            incarnation: identity.incarnation,
+            node: self.config.cluster_node,
+            shard: 0,
+            shards: self.shards(),
+            record_bytes_max,
+            frame_bytes_max: frame_bytes_needed(record_bytes_max),
+        };
+        Some((cluster, me))
+    }
+
+    /// What a shard needs of the cluster.
+    fn cluster_of(&self, shard: u16) -> Option<ClusterConfig> {
+        let (file, me) = self.cluster()?;
+        Some(ClusterConfig {
+            links: LinksConfig {
+                me: Introduction { shard, ..me },
+                ring_bytes_max: RING_BYTES,
+                backlog_bytes_max: file.backlog_bytes_max,
+            },
+            plan: Arc::new(file.plan()),
+            replica_timeout_us: file.replica_timeout_us,
+            is_new: self.config.cluster_new,
         })
     }
 
@@ -343,9 +426,14 @@ impl Node {
                 log_bytes_max: config.disk_bytes_max / u64::from(self.shards()),
             },
             snapshots: SnapshotPolicy {
-                log_bytes: config.snapshot_bytes,
+                // A snapshot would tell neither the notes of partitions nor their epochs.
+                log_bytes: match self.cluster {
+                    Some(_) => 0,
+                    None => config.snapshot_bytes,
+                },
                 stop_us_max: SNAPSHOT_STOP_US_MAX,
             },
+            cluster: self.cluster_of(shard),
         };
         Ok(ShardStart {
             shard,
@@ -838,6 +926,7 @@ fn banner(config: &Config, directory: &Directory, shards: u16, say: Say) {
         segment_bytes: config.segment_bytes,
         arena_bytes: ArenaLayout::default().bytes() as u64,
         connections_max: u64::from(config.connections_max),
+        wants_huge_pages: config.huge_pages == HugePageMode::Auto,
     };
     for check in checks::look(&demand) {
         say(format_args!("{:<12} {}", check.name, check.value));

@@ -88,6 +88,7 @@ impl World {
             hash_seed: 7,
             cleaning: penstock_storage::cleaning::CleaningConfig::default(),
             snapshots: penstock_shard::SnapshotPolicy::default(),
+            cluster: None,
         };
         let mut shard = Shard::new(config, store);
         let now = Now { us: 1, unix_ms: 1 };

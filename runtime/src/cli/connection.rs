@@ -45,6 +45,14 @@ impl fmt::Display for ServerAddress {
 }
 
 impl ServerAddress {
+    /// A server that a file names.
+    pub fn at(addr: &str) -> ServerAddress {
+        ServerAddress {
+            addr: addr.into(),
+            timeout_ms: 5000,
+        }
+    }
+
     /// The same host at another port.
     pub fn on_port(&self, port: u16) -> ServerAddress {
         let host = self

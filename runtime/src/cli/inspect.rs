@@ -5,12 +5,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use penstock_net::keyspace::Settings;
-use penstock_net::level::AckLevel;
 use penstock_runtime::directory::{Directory, DirectoryError};
 use penstock_runtime::repair::{carry_out, lost_text, put_identity};
 use penstock_runtime::snapshot::read_at;
 use penstock_shard::opening::OpeningError;
+use penstock_shard::settings_to_wire;
 use penstock_shard::shard::hash_check;
 use penstock_storage::inspect::{LogReport, Report, inspect_laid_out};
 use penstock_storage::layout::Layout;
@@ -20,7 +19,7 @@ use penstock_storage::recovery::{Event, Segment, survey_laid_out};
 use penstock_storage::repair::plan_laid_out;
 use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::{
-    Coverage, SnapshotError, SnapshotFooter, SnapshotName, SnapshotReader,
+    Coverage, SnapshotError, SnapshotFooter, SnapshotItem, SnapshotName, SnapshotReader,
 };
 
 use super::keyspace::keyspace_text;
@@ -401,20 +400,12 @@ fn read_snapshot(
     let header = reader.header();
     let coverage = Coverage::of(header, owner_of(directory), name, hash_check, segments)?;
     let from = header.from;
-    let footer = reader.entries(|entry| coverage.admits(entry).map(|_| ()))?;
+    let footer = reader.entries(|item| match item {
+        SnapshotItem::Newest(entry) => coverage.admits(entry.place()).map(|_| ()),
+        SnapshotItem::Version(version) => coverage.admits(version.place).map(|_| ()),
+        SnapshotItem::Settings(_) => Ok(()),
+    })?;
     Ok((from, footer))
-}
-
-/// Settings of the log as a server tells them.
-fn told(settings: &penstock_storage::keyspace::Settings) -> Settings {
-    Settings {
-        level_min: AckLevel::from_code(settings.level_min).unwrap_or_default(),
-        versions: settings.versions,
-        layout: settings.layout,
-        value_bytes_max: settings.value_bytes_max,
-        retention_ms: settings.retention_ms,
-        ttl_ms: settings.ttl_ms,
-    }
 }
 
 fn summarize(out: &mut Output<impl Write>, report: &Report) {
@@ -482,7 +473,7 @@ fn summarize(out: &mut Output<impl Write>, report: &Report) {
         if !settings.is_dropped {
             out.line(format_args!(
                 "keyspace {}",
-                keyspace_text(prefix, &told(settings))
+                keyspace_text(prefix, &settings_to_wire(settings))
             ));
         }
     }

@@ -2,6 +2,7 @@
 
 mod backup;
 mod client;
+mod cluster;
 mod connection;
 mod inspect;
 mod keyspace;
@@ -25,6 +26,7 @@ use client::{
     DelArgs, ExpireArgs, GetArgs, InfoArgs, PersistArgs, PingArgs, ScanArgs, SetArgs, TtlArgs,
     UpdateIfArgs,
 };
+use cluster::{CLUSTER_EXAMPLES, ClusterCommand};
 use inspect::InspectArgs;
 use keyspace::{HistoryArgs, KEYSPACE_EXAMPLES, KeyspaceCommand};
 use options::OptionFlags;
@@ -89,6 +91,9 @@ enum Command {
     Ping(PingArgs),
     /// Print what the server is doing, as JSON
     Info(InfoArgs),
+    /// Look at the nodes of a cluster
+    #[command(subcommand, after_help = format!("{CLUSTER_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Cluster(ClusterCommand),
     /// Check a stopped data directory byte by byte and say what it holds
     Inspect(InspectArgs),
     /// Copy the data of a running or a stopped server to another directory
@@ -230,6 +235,7 @@ impl Command {
             Command::Keyspace(command) => command.run(),
             Command::Ping(args) => args.run(),
             Command::Info(args) => args.run(),
+            Command::Cluster(command) => command.run(),
             Command::Inspect(args) => args.run(),
             Command::Backup(args) => args.run(),
             Command::Restore(args) => args.run(),

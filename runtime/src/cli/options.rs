@@ -70,6 +70,7 @@ fn flag(option: &'static ConfigOption) -> Arg {
 fn value_name(option: &ConfigOption) -> String {
     match option.kind {
         Kind::Path => "DIR".into(),
+        Kind::PathOrOff => "FILE".into(),
         Kind::Address | Kind::AddressOrOff => "IP:PORT".into(),
         Kind::Choice(words) => words.join("|"),
         Kind::Switch => "BOOL".into(),

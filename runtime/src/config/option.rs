@@ -24,6 +24,8 @@ pub enum Group {
 pub enum Kind {
     /// A path of the file system.
     Path,
+    /// A path of the file system, or `off`.
+    PathOrOff,
     /// `IP:PORT` or `localhost:PORT`; a port of 0 takes a free one.
     Address,
     /// One of these words.
@@ -59,6 +61,7 @@ pub struct ConfigOption {
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Path(PathBuf),
+    MaybePath(Option<PathBuf>),
     Address(SocketAddr),
     MaybeAddress(Option<SocketAddr>),
     Word(&'static str),
@@ -86,6 +89,7 @@ impl ConfigOption {
     pub fn allowed(&self) -> String {
         match self.kind {
             Kind::Path => "a path".into(),
+            Kind::PathOrOff => "a path, or off".into(),
             Kind::Address => {
                 "IP:PORT or localhost:PORT, for example 127.0.0.1:7411 or [::1]:0".into()
             }
@@ -123,6 +127,8 @@ impl ConfigOption {
         };
         match self.kind {
             Kind::Path => (!text.is_empty()).then(|| Value::Path(text.into())),
+            Kind::PathOrOff if text == "off" => Some(Value::MaybePath(None)),
+            Kind::PathOrOff => (!text.is_empty()).then(|| Value::MaybePath(Some(text.into()))),
             Kind::Address => parse_address(text).map(Value::Address),
             Kind::AddressOrOff if text == "off" => Some(Value::MaybeAddress(None)),
             Kind::AddressOrOff => parse_address(text).map(|it| Value::MaybeAddress(Some(it))),
@@ -141,9 +147,10 @@ impl ConfigOption {
     pub(super) fn show(&self, value: &Value) -> String {
         match (self.kind, value) {
             (_, Value::Path(path)) => path.display().to_string(),
+            (_, Value::MaybePath(Some(path))) => path.display().to_string(),
+            (_, Value::MaybeAddress(None) | Value::MaybePath(None)) => "off".into(),
             (_, Value::Address(address)) => address.to_string(),
             (_, Value::MaybeAddress(Some(address))) => address.to_string(),
-            (_, Value::MaybeAddress(None)) => "off".into(),
             (_, Value::Word(word)) => (*word).to_string(),
             (_, Value::Switch(on)) => on.to_string(),
             (Kind::Size(..), Value::Number(number)) => size_text(*number),
@@ -164,7 +171,7 @@ impl ConfigOption {
     pub(super) fn takes(&self, value: &toml::de::DeValue<'_>) -> bool {
         use toml::de::DeValue;
         match self.kind {
-            Kind::Path | Kind::Address | Kind::AddressOrOff | Kind::Choice(_) => {
+            Kind::Path | Kind::PathOrOff | Kind::Address | Kind::AddressOrOff | Kind::Choice(_) => {
                 matches!(value, DeValue::String(_))
             }
             Kind::Switch => matches!(value, DeValue::Boolean(_)),

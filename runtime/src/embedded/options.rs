@@ -121,7 +121,7 @@ impl Options {
     }
 
     /// Memory for values, all shards together, in bytes, as far as `memory_max` leaves it; default
-    /// 256 MiB.
+    /// 256 MiB. They lie on huge pages of the system if the program has [`HugePages`](crate::HugePages) as its allocator.
     #[must_use]
     pub fn cache_bytes(self, cache_bytes: u64) -> Self {
         Options {

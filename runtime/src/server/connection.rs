@@ -143,7 +143,7 @@ async fn write(core: Rc<Core>, connection: Rc<Connection>, mut writer: OwnedWrit
                 let Ok(taken @ 1..) = result else { break };
                 sent += taken;
                 // A slow peer is not a stalled one.
-                core.progressed(session);
+                core.progressed(session, taken);
             }
             connection.is_sending.set(false);
             if sent < bytes {

@@ -18,15 +18,20 @@ use monoio::io::{AsyncReadRent, AsyncWriteRent, AsyncWriteRentExt};
 use monoio::net::{TcpListener, TcpStream, UnixStream};
 use penstock_net::reply::write_error;
 use penstock_net::status::Status;
+use penstock_shard::linked::LinkOutbox;
+use penstock_shard::replication::LinkId;
 use penstock_shard::{Event, Now, SessionId};
 
 use crate::block::ArenaBlock;
+use crate::cluster::lostfound::Found;
+use crate::cluster::{ProvenLink, lostfound};
 use crate::engine::{Engine, Turn};
 use crate::lines::caution;
 use crate::node::Opened;
 use crate::wall::WallClock;
 
 use super::connection::{Connection, serve_connection};
+use super::link::{Link, serve_link};
 use super::{CoreStart, Letter, Report, system};
 
 /// Sockets, timers and tasks of one core.
@@ -86,6 +91,10 @@ pub(crate) struct Core {
     engine: RefCell<Engine>,
     /// By the index of their session.
     connections: RefCell<Vec<Option<Rc<Connection>>>>,
+    links: RefCell<Vec<Rc<Link>>>,
+    /// To the thread that keeps what has diverged, if this is a node of a cluster.
+    lostfound: Option<flume::Sender<Found>>,
+    shard: u16,
     turn: Signal,
     spin: Signal,
     spin_until_us: Cell<u64>,
@@ -178,9 +187,10 @@ impl Core {
             .take_output(now, session, into);
     }
 
-    pub(crate) fn progressed(&self, session: SessionId) {
+    pub(crate) fn progressed(&self, session: SessionId, bytes: usize) {
         let now = self.now();
-        self.engine.borrow_mut().shard.progressed(now, session);
+        let shard = &mut self.engine.borrow_mut().shard;
+        shard.progressed(now, session, bytes);
     }
 
     pub(crate) fn sent(&self, session: SessionId, bytes: usize) {
@@ -216,6 +226,57 @@ impl Core {
         self.connections.borrow_mut()[session.index()] = None;
         self.open_connections.set(self.open_connections.get() - 1);
         self.step(Event::Closed { session });
+    }
+
+    pub(crate) fn may_read_link(&self, link: LinkId) -> bool {
+        self.engine.borrow_mut().shard.may_read_link(link)
+    }
+
+    pub(crate) fn take_link_output(&self, link: LinkId, into: &mut Vec<u8>) {
+        self.engine.borrow_mut().shard.take_link_output(link, into);
+    }
+
+    /// Another turn is due.
+    pub(crate) fn take_turn(&self) {
+        self.turn.set();
+    }
+
+    /// A link has ended on both sides.
+    pub(crate) fn remove_link(&self, link: LinkId) {
+        self.links.borrow_mut().retain(|it| it.link != link);
+        self.step(Event::LinkDown { link });
+    }
+
+    /// Does what the shard wants done about its links.
+    fn serve_links(&self, outbox: &mut LinkOutbox) {
+        for text in outbox.told.drain(..) {
+            caution!("shard {}: {text}", self.shard);
+        }
+        let links = self.links.borrow();
+        for link in links.iter() {
+            link.may_read.set();
+        }
+        let find = |id: LinkId| links.iter().find(|link| link.link == id);
+        for id in outbox.sendable.drain(..) {
+            find(id).inspect(|link| link.has_output.set());
+        }
+        for (id, last_words) in outbox.ended.drain(..) {
+            if let Some(link) = find(id) {
+                link.end(last_words);
+            }
+        }
+        if let Some(lostfound) = &self.lostfound {
+            let mut records = Vec::new();
+            for (_, record) in outbox.kept.drain(..) {
+                records.extend_from_slice(&record);
+            }
+            if !records.is_empty() {
+                let _ = lostfound.send(Found::Records(records));
+            }
+            for (partition, link) in outbox.to_sync.drain(..) {
+                let _ = lostfound.send(Found::Sync(partition, link));
+            }
+        }
     }
 
     fn connection(&self, session: SessionId) -> Option<Rc<Connection>> {
@@ -268,6 +329,7 @@ impl Core {
             }
             Turn::Dead => return None,
         }
+        let is_linked = self.lostfound.is_some();
         let outbox = &mut engine.outbox;
         for session in outbox.sendable.drain(..) {
             if let Some(connection) = self.connection(session) {
@@ -288,6 +350,9 @@ impl Core {
             // The shards' credits bound what is in a mailbox; a core that is gone needs no mail.
             let _ = self.outboxes[usize::from(to)].send(Letter::Mail(mail));
         }
+        if is_linked {
+            self.serve_links(&mut outbox.links);
+        }
         let publish_us = engine.publish_deadline_us();
         let deadline_us = engine.shard.deadline_us(now);
         Some(deadline_us.map_or(publish_us, |it| it.min(publish_us)))
@@ -305,9 +370,23 @@ async fn core(start: CoreStart, opened: Opened) {
         }
     };
     let config = &start.shard.config;
+    let lostfound = match start.shard.shard_config.cluster.is_some() {
+        true => match keep_lostfound(&start) {
+            Ok(sender) => Some(sender),
+            Err(error) => {
+                let refused = system("start the thread that keeps diverged records")(error);
+                let _ = start.reports.send(Report::Refused(refused));
+                return;
+            }
+        },
+        false => None,
+    };
     let core = Rc::new(Core {
         engine: RefCell::new(opened.engine),
         connections: RefCell::default(),
+        links: RefCell::default(),
+        lostfound,
+        shard: start.shard.shard,
         turn: Signal::default(),
         spin: Signal::default(),
         spin_until_us: Cell::new(0),
@@ -377,6 +456,9 @@ async fn core(start: CoreStart, opened: Opened) {
     for connection in core.connections.borrow().iter().flatten() {
         connection.shut_down();
     }
+    for link in core.links.borrow().iter() {
+        link.shut_down();
+    }
     // Nothing that the device may still write into is given back before it is done.
     let drained = core
         .engine
@@ -386,6 +468,26 @@ async fn core(start: CoreStart, opened: Opened) {
     if let Err(error) = drained {
         caution!("shard {}: {error}", start.shard.shard);
     }
+}
+
+/// Starts the thread that keeps what has diverged on this shard.
+fn keep_lostfound(start: &CoreStart) -> std::io::Result<flume::Sender<Found>> {
+    let (sender, found) = flume::unbounded();
+    let data = start.shard.config.data.clone();
+    let shard = start.shard.shard;
+    let which = (start.shard.shard_config.hello.incarnation, shard);
+    let inbox = start.outboxes[usize::from(shard)].clone();
+    let reports = start.reports.clone();
+    std::thread::Builder::new()
+        .name("penstock-found".into())
+        .spawn(move || {
+            let synced = |partition, link| drop(inbox.send(Letter::TailKept(partition, link)));
+            lostfound::keep(&data, which, &found, synced, |error| {
+                let text = format!("shard {shard}: lostfound cannot be written: {error}");
+                drop(reports.send(Report::Fatal(text)));
+            });
+        })?;
+    Ok(sender)
 }
 
 /// Runs the turn whenever something happened, and when the shard's next deadline comes.
@@ -463,6 +565,13 @@ async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>) {
                     }
                     core.turn.set();
                 }
+                Letter::Plan(plan) => {
+                    core.step(Event::Plan(plan));
+                }
+                Letter::Link(proven) => add_link(&core, *proven),
+                Letter::TailKept(partition, link) => {
+                    core.step(Event::TailKept { partition, link });
+                }
                 Letter::Stop => {
                     core.step(Event::Stop);
                 }
@@ -474,6 +583,16 @@ async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>) {
             letter = inbox.try_recv().ok();
         }
         core.watch(core.now());
+    }
+}
+
+fn add_link(core: &Rc<Core>, proven: ProvenLink) {
+    if core.is_leaving.get() {
+        return;
+    }
+    match serve_link(core, proven) {
+        Ok(link) => core.links.borrow_mut().push(link),
+        Err(error) => caution!("shard {}: a link is not served: {error}", core.shard),
     }
 }
 

@@ -9,6 +9,7 @@ mod admin;
 mod connection;
 mod core;
 mod health;
+mod link;
 mod metrics;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -18,8 +19,11 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use penstock_shard::Mail;
+use penstock_shard::linked::Plan;
+use penstock_shard::replication::{LinkId, PartitionId};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::cluster::{Deliver, Delivery, Dialing, ProvenLink};
 use crate::config::{Config, IoMode};
 use crate::directory::Progress;
 use crate::lines::{self, caution, tell};
@@ -49,6 +53,13 @@ pub enum ServeError {
         /// What the system said.
         error: io::Error,
     },
+    /// The address for links to other nodes cannot be listened on.
+    ListenLinks {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        error: io::Error,
+    },
     /// The server ran and a shard failed: nothing was acknowledged that is not durable.
     Failed(String),
     /// The server ran and a file turned out to be damaged: likewise.
@@ -71,6 +82,10 @@ impl fmt::Display for ServeError {
             ServeError::ListenAdmin { address, error } => write!(
                 f,
                 "cannot listen on {address} for probes and metrics: {error}; choose another address with --admin-listen, or off"
+            ),
+            ServeError::ListenLinks { address, error } => write!(
+                f,
+                "cannot listen on {address} for links to other nodes: {error}; the cluster's file names that address for this node"
             ),
             ServeError::Failed(text) | ServeError::Damaged(text) => f.write_str(text),
         }
@@ -96,6 +111,12 @@ pub(crate) enum Letter {
     Mail(Mail),
     /// From the thread that makes segment files.
     Spare(SpareOutcome),
+    /// The cluster's file was read anew.
+    Plan(Arc<Plan>),
+    /// From a thread that makes links.
+    Link(Box<ProvenLink>),
+    /// From the thread that keeps what has diverged.
+    TailKept(PartitionId, LinkId),
     /// Stop taking requests and seal the log.
     Stop,
     /// Every core has: end.
@@ -162,6 +183,13 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     });
 
     let (shared, own) = bind(&config, shards)?;
+    let links = match node.links_address() {
+        Some(address) => Some(listen(address, false).map_err(|error| match error {
+            ServeError::Listen { address, error } => ServeError::ListenLinks { address, error },
+            other => other,
+        })?),
+        None => None,
+    };
     let own_ports: Vec<u16> = own.iter().map(port_of).collect();
     let (report_sender, reports) = flume::unbounded();
     let boxes: Vec<_> = (0..shards).map(|_| flume::unbounded()).collect();
@@ -188,6 +216,21 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
         threads.push(thread);
     }
 
+    let dialing = match links {
+        Some(listener) => {
+            let deliver_to = senders.clone();
+            let deliver = move |delivery| match delivery {
+                Delivery::Link(shard, proven) => {
+                    drop(deliver_to[usize::from(shard)].send(Letter::Link(proven)));
+                }
+                Delivery::Plan(plan) => deliver_to
+                    .iter()
+                    .for_each(|core| drop(core.send(Letter::Plan(Arc::clone(&plan))))),
+            };
+            Some(dial(&node, listener, Arc::new(deliver))?)
+        }
+        None => None,
+    };
     let signal_sender = report_sender.clone();
     let signal_handle = signals.handle();
     let watcher = std::thread::Builder::new()
@@ -215,6 +258,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
         (began, node.directory.segments().progress()),
         &health,
     );
+    drop(dialing);
     if let Err(error) = &outcome {
         health.enter(Phase::Failed(error.to_string()));
     }
@@ -226,6 +270,25 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
         });
     }
     outcome
+}
+
+/// Starts the threads that make links to the other nodes.
+fn dial(node: &Node, listener: TcpListener, deliver: Deliver) -> Result<Dialing, ServeError> {
+    let failed = |(action, error)| ServeError::from(OpenError::System { action, error });
+    listener
+        .set_nonblocking(false)
+        .map_err(system("prepare the address of links"))?;
+    let (file, me) = node.cluster().expect("it has an address for links");
+    let address = listener
+        .local_addr()
+        .map_err(system("read the address of links"))?;
+    tell!(
+        "cluster      node {} of {}, links on {address}",
+        me.node,
+        file.nodes.len()
+    );
+    let path = node.config.cluster.clone().expect("it has a cluster");
+    Dialing::start((path, file), listener, &node.config.data, me, deliver).map_err(failed)
 }
 
 /// How often a start tells how far it has come.
@@ -245,7 +308,8 @@ fn conduct(
 ) -> Result<(), ServeError> {
     let (mut ready, mut stopped, mut gone) = (0, 0, 0);
     let mut is_stopping = false;
-    let tell = |letter: fn() -> Letter| cores.iter().for_each(|core| drop(core.send(letter())));
+    let tell_cores =
+        |letter: fn() -> Letter| cores.iter().for_each(|core| drop(core.send(letter())));
     loop {
         let report = match reports.recv_timeout(PROGRESS_EVERY) {
             Ok(report) => report,
@@ -289,12 +353,12 @@ fn conduct(
                 is_stopping = true;
                 health.enter(Phase::Stopping);
                 tell!("stopping     no more requests; making everything durable");
-                tell(|| Letter::Stop);
+                tell_cores(|| Letter::Stop);
             }
             Report::Stopped => {
                 stopped += 1;
                 if stopped == shards {
-                    tell(|| Letter::Leave);
+                    tell_cores(|| Letter::Leave);
                 }
             }
             Report::Gone => {

@@ -12,6 +12,7 @@ fn demand(directory: &Directory) -> Demand<'_> {
         segment_bytes: 1 << 20,
         arena_bytes: 4 << 20,
         connections_max: 100,
+        wants_huge_pages: true,
     }
 }
 
@@ -37,7 +38,7 @@ fn everything_that_is_looked_at_has_a_value_and_every_problem_a_mend() {
             );
         }
     }
-    assert_eq!(checks.len(), 9);
+    assert_eq!(checks.len(), 10);
     assert!(
         named(&checks, "cores").problem.is_none(),
         "one shard fits everywhere"

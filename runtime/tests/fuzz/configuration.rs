@@ -43,11 +43,14 @@ pub fn judge(input: &[u8]) {
     // What is shown can be typed, and then means the same.
     let table = settings.explain();
     let data = settings.config.data.clone();
-    if data.to_string_lossy().contains('\n') {
+    let cluster = settings.config.cluster.clone();
+    let paths = [Some(&data), cluster.as_ref()];
+    let mut shown = paths.iter().flatten().map(|path| path.to_string_lossy());
+    if shown.any(|path| path.contains('\n')) {
         return;
     }
     let rows = table.lines().skip(1).zip(OPTIONS);
-    let flags = rows.filter(|(_, option)| option.kind != Kind::Path);
+    let flags = rows.filter(|(_, option)| !matches!(option.kind, Kind::Path | Kind::PathOrOff));
     let flags = flags.map(|(row, option)| {
         let mut words = row.split_whitespace();
         assert_eq!(words.next(), Some(option.name));
@@ -59,7 +62,7 @@ pub fn judge(input: &[u8]) {
     };
     let mut again = Settings::resolve(&again).expect("what is shown is allowed");
     assert_eq!(again.explain().lines().count(), OPTIONS.len() + 1);
-    again.config.data = data;
+    (again.config.data, again.config.cluster) = (data, cluster);
     assert_eq!(again.config, settings.config);
 }
 

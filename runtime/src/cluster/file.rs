@@ -1,0 +1,463 @@
+//! The file that says what the cluster is: its nodes, its secret, who writes and who holds what.
+//!
+//! All nodes have the same file. It is read at the start, and anew when it changes; a file that says
+//! something wrong changes nothing.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use penstock_net::link::Membership;
+use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_shard::linked::{Assignment, Plan};
+use penstock_shard::replication::PartitionId;
+use toml::de::{DeTable, DeValue};
+
+/// The secret has at least so many bytes.
+const SECRET_BYTES_MIN: usize = 32;
+/// The highest generation of a partition.
+pub(super) const GENERATION_MAX: u64 = (1 << 14) - 1;
+const BACKLOG_BYTES: u64 = 16 << 30;
+const REPLICA_TIMEOUT_MS: u64 = 1000;
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClusterNode {
+    /// 1 to 255.
+    pub(crate) number: u8,
+    /// Where it takes links.
+    pub(crate) links: SocketAddr,
+    /// Where clients find it, for them to be told.
+    pub(crate) clients: String,
+}
+
+/// What the file says.
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterFile {
+    pub(crate) cluster_id: [u8; 16],
+    pub(crate) secret: Secret,
+    pub(crate) nodes: Vec<ClusterNode>,
+    /// Of each partition.
+    pub(crate) assignments: Vec<Assignment>,
+    pub(crate) replica_timeout_us: u64,
+    pub(crate) backlog_bytes_max: u64,
+}
+
+/// What every node of the cluster knows and nobody else.
+#[derive(Clone)]
+pub(crate) struct Secret([u8; 32]);
+
+impl Secret {
+    /// Of the bytes of its file, without the white space around them.
+    ///
+    /// # Errors
+    /// How many bytes there are, if too few.
+    pub(crate) fn new(bytes: &[u8]) -> Result<Secret, usize> {
+        let trimmed = bytes.trim_ascii();
+        match trimmed.len() < SECRET_BYTES_MIN {
+            true => Err(trimmed.len()),
+            false => Ok(Secret(blake3::derive_key(
+                "penstock cluster secret, links",
+                trimmed,
+            ))),
+        }
+    }
+
+    /// The keyed digest of this.
+    pub(crate) fn digest(&self, input: &[u8]) -> blake3::Hash {
+        blake3::keyed_hash(&self.0, input)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Why a cluster's file is refused, in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterFileError(String);
+
+impl fmt::Display for ClusterFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl ClusterFileError {
+    pub(super) fn new(line: String) -> Self {
+        ClusterFileError(line)
+    }
+}
+
+type Table<'a> = DeTable<'a>;
+
+impl ClusterFile {
+    /// Reads the file and the secret that it names.
+    ///
+    /// # Errors
+    /// [`ClusterFileError`].
+    pub(crate) fn read(path: &Path) -> Result<ClusterFile, ClusterFileError> {
+        let fail = |cause: String| ClusterFileError(format!("{}: {cause}", path.display()));
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| fail(format!("cannot be read: {error}")))?;
+        let mut secret_path = PathBuf::new();
+        let read_secret = |name: &str| {
+            secret_path = path.parent().unwrap_or(Path::new(".")).join(name);
+            std::fs::read(&secret_path).map_err(|error| {
+                format!(
+                    "the secret_file {} cannot be read: {error}",
+                    secret_path.display()
+                )
+            })
+        };
+        ClusterFile::parse(&text, read_secret).map_err(fail)
+    }
+
+    fn parse(
+        text: &str,
+        read_secret: impl FnOnce(&str) -> Result<Vec<u8>, String>,
+    ) -> Result<ClusterFile, String> {
+        let table = DeTable::parse(text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            let line = 1 + text[..at].matches('\n').count();
+            format!(
+                "line {line} is not TOML: {}",
+                error.message().replace('\n', ", ")
+            )
+        })?;
+        let table = table.get_ref();
+        const KNOWN: [&str; 7] = [
+            "version",
+            "cluster_id",
+            "secret_file",
+            "replica_timeout_ms",
+            "backlog_bytes_max",
+            "node",
+            "placement",
+        ];
+        only(table, "the file", &KNOWN)?;
+        let version = number(table, "the file", "version", 1, u64::MAX)?;
+        if version != 1 {
+            return Err(format!("version = {version}: this server reads version 1"));
+        }
+        let cluster_id = hex16(string(table, "the file", "cluster_id")?)
+            .ok_or("cluster_id: 32 hexadecimal digits are wanted")?;
+        let bytes = read_secret(string(table, "the file", "secret_file")?)?;
+        let secret = Secret::new(&bytes).map_err(|has| {
+            format!("the secret has {has} bytes, and at least {SECRET_BYTES_MIN} are wanted")
+        })?;
+        let optional = |name, min, max, default| match table.contains_key(name) {
+            true => number(table, "the file", name, min, max),
+            false => Ok(default),
+        };
+        let timeout_ms = optional("replica_timeout_ms", 1, 3_600_000, REPLICA_TIMEOUT_MS)?;
+        let backlog_bytes_max = optional("backlog_bytes_max", 0, 1 << 50, BACKLOG_BYTES)?;
+        let nodes = nodes(table)?;
+        let assignments = assignments(table, &nodes)?;
+        Ok(ClusterFile {
+            cluster_id,
+            secret,
+            nodes,
+            assignments,
+            replica_timeout_us: timeout_ms * 1000,
+            backlog_bytes_max,
+        })
+    }
+
+    /// The node of this number.
+    pub(crate) fn node(&self, number: u8) -> Option<&ClusterNode> {
+        self.nodes.iter().find(|node| node.number == number)
+    }
+
+    /// Whether one node writes a partition that another one holds, or may have to hand it over.
+    pub(crate) fn ships(&self, from: u8, to: u8, partition: PartitionId) -> bool {
+        let assignment = &self.assignments[usize::from(partition)];
+        let holds = |node| assignment.members.iter().any(|&(member, _)| member == node);
+        (assignment.primary == from && holds(to))
+            || (assignment.is_handed_over && assignment.primary == to && holds(from))
+    }
+
+    /// What the shards need of it.
+    pub(crate) fn plan(&self) -> Plan {
+        Plan {
+            partitions: self.assignments.clone(),
+            clients: self
+                .nodes
+                .iter()
+                .map(|node| (node.number, node.clients.clone()))
+                .collect(),
+        }
+    }
+}
+
+fn nodes(table: &Table<'_>) -> Result<Vec<ClusterNode>, String> {
+    let mut nodes: Vec<ClusterNode> = Vec::new();
+    for (at, table) in tables(table, "node")?.enumerate() {
+        let whose = format!("[[node]] {}", at + 1);
+        let table = table?;
+        only(table, &whose, &["number", "links", "clients"])?;
+        let number = number(table, &whose, "number", 1, 255)?;
+        let number = u8::try_from(number).expect("at most 255");
+        let links = string(table, &whose, "links")?;
+        let links: SocketAddr = links.parse().map_err(|_| {
+            format!("{whose}: links = {links:?}: IP:PORT is wanted, for example 127.0.0.1:7414")
+        })?;
+        if links.ip().is_unspecified() || links.port() == 0 {
+            return Err(format!(
+                "{whose}: links = {links}: an address of one interface and a port are wanted, so that nobody else is let in"
+            ));
+        }
+        if nodes
+            .iter()
+            .any(|node| node.number == number || node.links == links)
+        {
+            return Err(format!(
+                "{whose}: its number or its links are those of another node"
+            ));
+        }
+        nodes.push(ClusterNode {
+            number,
+            links,
+            clients: string(table, &whose, "clients")?.into(),
+        });
+    }
+    match nodes.is_empty() {
+        true => Err("there is no [[node]]".into()),
+        false => Ok(nodes),
+    }
+}
+
+fn assignments(table: &Table<'_>, nodes: &[ClusterNode]) -> Result<Vec<Assignment>, String> {
+    let mut assignments: Vec<Option<Assignment>> = vec![None; usize::from(LINK_PARTITIONS)];
+    let is_known = |whose: &str, number: u64| {
+        let number = u8::try_from(number).ok();
+        let mut known = nodes.iter().map(|node| node.number);
+        number
+            .filter(|&number| known.any(|it| it == number))
+            .ok_or(format!("{whose} names a node that there is not"))
+    };
+    for (at, table) in tables(table, "placement")?.enumerate() {
+        let whose = format!("[[placement]] {}", at + 1);
+        let table = table?;
+        only(
+            table,
+            &whose,
+            &[
+                "partitions",
+                "generation",
+                "primary",
+                "sync",
+                "learners",
+                "handover",
+                "accept_loss",
+            ],
+        )?;
+        let range = numbers(table, &whose, "partitions")?;
+        let &[first, last] = range.as_slice() else {
+            return Err(format!("{whose}: partitions = [FIRST, LAST] is wanted"));
+        };
+        if first > last || last >= u64::from(LINK_PARTITIONS) {
+            return Err(format!(
+                "{whose}: partitions = [{first}, {last}]: the first is 0, the last is {}",
+                LINK_PARTITIONS - 1
+            ));
+        }
+        let generation = number(table, &whose, "generation", 1, GENERATION_MAX)?;
+        let primary = is_known(&whose, number(table, &whose, "primary", 1, 255)?)?;
+        let mut members = Vec::new();
+        for (name, membership) in [
+            ("sync", Membership::Sync),
+            ("learners", Membership::Learner),
+        ] {
+            if !table.contains_key(name) {
+                continue;
+            }
+            for number in numbers(table, &whose, name)? {
+                let node = is_known(&whose, number)?;
+                if node == primary || members.iter().any(|&(member, _)| member == node) {
+                    return Err(format!("{whose}: node {node} stands there twice"));
+                }
+                members.push((node, membership));
+            }
+        }
+        let assignment = Assignment {
+            generation: u32::try_from(generation).expect("14 bits"),
+            primary,
+            members,
+            is_handed_over: switch(table, &whose, "handover")?,
+            is_loss_accepted: switch(table, &whose, "accept_loss")?,
+        };
+        for partition in first..=last {
+            let at = usize::try_from(partition).expect("below 256");
+            if assignments[at].replace(assignment.clone()).is_some() {
+                return Err(format!("{whose}: partition {partition} is placed twice"));
+            }
+        }
+    }
+    let missing = assignments.iter().position(Option::is_none);
+    match missing {
+        Some(partition) => Err(format!("partition {partition} is placed nowhere")),
+        None => Ok(assignments.into_iter().flatten().collect()),
+    }
+}
+
+fn only(table: &Table<'_>, whose: &str, known: &[&str]) -> Result<(), String> {
+    let mut names = table.keys().map(|key| key.get_ref().as_ref());
+    match names.find(|name| !known.contains(name)) {
+        Some(name) => Err(format!(
+            "{whose} has no {name:?}: it may have {}",
+            known.join(", ")
+        )),
+        None => Ok(()),
+    }
+}
+
+fn value<'t, 'a>(table: &'t Table<'a>, whose: &str, name: &str) -> Result<&'t DeValue<'a>, String> {
+    table
+        .get(name)
+        .map(|value| value.get_ref())
+        .ok_or_else(|| format!("{whose} lacks {name}"))
+}
+
+fn string<'t>(table: &'t Table<'_>, whose: &str, name: &str) -> Result<&'t str, String> {
+    match value(table, whose, name)? {
+        DeValue::String(text) => Ok(text),
+        _ => Err(format!("{whose}: {name} is to be a string")),
+    }
+}
+
+fn integer(value: &DeValue<'_>) -> Option<u64> {
+    match value {
+        DeValue::Integer(digits) => {
+            u64::from_str_radix(&digits.as_str().replace('_', ""), digits.radix()).ok()
+        }
+        _ => None,
+    }
+}
+
+fn number(table: &Table<'_>, whose: &str, name: &str, min: u64, max: u64) -> Result<u64, String> {
+    integer(value(table, whose, name)?)
+        .filter(|number| (min..=max).contains(number))
+        .ok_or_else(|| format!("{whose}: {name} is to be a whole number, {min} to {max}"))
+}
+
+/// `false` if it is not there.
+fn switch(table: &Table<'_>, whose: &str, name: &str) -> Result<bool, String> {
+    match table.get(name).map(|value| value.get_ref()) {
+        None => Ok(false),
+        Some(DeValue::Boolean(is_on)) => Ok(*is_on),
+        Some(_) => Err(format!("{whose}: {name} is to be true or false")),
+    }
+}
+
+fn numbers(table: &Table<'_>, whose: &str, name: &str) -> Result<Vec<u64>, String> {
+    let DeValue::Array(values) = value(table, whose, name)? else {
+        return Err(format!("{whose}: {name} is to be a list of numbers"));
+    };
+    let numbers = values.iter().map(|value| integer(value.get_ref()));
+    numbers
+        .collect::<Option<Vec<u64>>>()
+        .ok_or_else(|| format!("{whose}: {name} is to be a list of numbers"))
+}
+
+fn tables<'t, 'a>(
+    table: &'t Table<'a>,
+    name: &str,
+) -> Result<impl Iterator<Item = Result<&'t Table<'a>, String>>, String> {
+    let DeValue::Array(values) = value(table, "the file", name)? else {
+        return Err(format!("{name} is to be written as [[{name}]]"));
+    };
+    let wrong = format!("{name} is to be written as [[{name}]]");
+    Ok(values.iter().map(move |value| match value.get_ref() {
+        DeValue::Table(table) => Ok(table),
+        _ => Err(wrong.clone()),
+    }))
+}
+
+fn hex16(text: &str) -> Option<[u8; 16]> {
+    let mut bytes = [0; 16];
+    if text.len() != 32 || !text.is_ascii() {
+        return None;
+    }
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+version = 1
+cluster_id = "000102030405060708090a0b0c0d0e0f"
+secret_file = "secret"
+replica_timeout_ms = 500
+
+[[node]]
+number = 1
+links = "127.0.0.1:7414"
+clients = "127.0.0.1:7411"
+
+[[node]]
+number = 2
+links = "127.0.0.2:7414"
+clients = "127.0.0.2:7411"
+
+[[placement]]
+partitions = [0, 99]
+generation = 1
+primary = 1
+sync = [2]
+
+[[placement]]
+partitions = [100, 255]
+generation = 7
+primary = 2
+learners = [1]
+"#;
+
+    fn parse(text: &str) -> Result<ClusterFile, String> {
+        ClusterFile::parse(text, |_| Ok(b"0123456789abcdef0123456789abcdef\n".to_vec()))
+    }
+
+    #[test]
+    fn a_file_is_read() {
+        let file = parse(GOOD).expect("good");
+        assert_eq!(file.cluster_id[15], 15);
+        assert_eq!(file.replica_timeout_us, 500_000);
+        assert_eq!(file.node(2).expect("named").clients, "127.0.0.2:7411");
+        assert!(file.ships(1, 2, 99) && !file.ships(1, 2, 100) && file.ships(2, 1, 100));
+        assert_eq!(file.plan().partitions[255].generation, 7);
+        assert!(!file.ships(1, 3, 0));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (from, to, named) in [
+            ("version = 1", "version = 2", "version 1"),
+            ("000102", "0001", "32 hexadecimal"),
+            ("number = 2", "number = 1", "another node"),
+            ("number = 2", "number = 256", "1 to 255"),
+            ("127.0.0.2:7414", "0.0.0.0:7414", "one interface"),
+            ("127.0.0.2:7414", "here", "IP:PORT"),
+            ("[0, 99]", "[0, 98]", "partition 99 is placed nowhere"),
+            ("[0, 99]", "[0, 100]", "partition 100 is placed twice"),
+            ("[100, 255]", "[100, 256]", "the last is 255"),
+            ("primary = 1", "primary = 3", "that there is not"),
+            ("sync = [2]", "sync = [1]", "twice"),
+            ("sync = [2]", "sink = [2]", "has no \"sink\""),
+            ("generation = 7", "generation = 16384", "1 to 16383"),
+            ("secret_file = \"secret\"", "", "lacks secret_file"),
+        ] {
+            let text = GOOD.replacen(from, to, 1);
+            let cause = parse(&text).expect_err(to);
+            assert!(cause.contains(named), "{to}: {cause}");
+        }
+        let short = ClusterFile::parse(GOOD, |_| Ok(b"short".to_vec()));
+        assert!(short.is_err_and(|cause| cause.contains("5 bytes")));
+    }
+}

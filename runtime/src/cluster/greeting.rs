@@ -1,0 +1,352 @@
+//! The handshake of a link on a socket that may block: each side proves that it knows the secret before any
+//! partition is named.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use penstock_net::link::frame::{
+    LINK_FRAME_BYTES_BEFORE_PROOF_MAX, read_link_frame, write_link_frame,
+};
+use penstock_net::link::{LinkFrame, LinkHeader, LinkMessage, LinkReceived, Refused};
+use penstock_shard::replication::handshake::{
+    Accepting, Claim, Connecting, Introduction, Peer, wrong_proof,
+};
+use penstock_shard::replication::receiver::LinkRefusal;
+
+use super::file::Secret;
+use super::seen::Seen;
+
+/// A link that has proven itself.
+pub(super) struct Greeted {
+    pub(super) peer: Peer,
+    /// What has come behind the handshake.
+    pub(super) received: Vec<u8>,
+}
+
+/// A socket during the handshake.
+struct Line<'a> {
+    stream: &'a TcpStream,
+    until: Instant,
+    received: Vec<u8>,
+    /// Of the frame that is read now, and how many were taken from `received`.
+    taken: usize,
+    next: u64,
+}
+
+impl<'a> Line<'a> {
+    fn new(stream: &'a TcpStream, patience: Duration) -> Result<Self, String> {
+        stream
+            .set_nodelay(true)
+            .map_err(|error| error.to_string())?;
+        let alive = socket2::TcpKeepalive::new()
+            .with_time(Duration::from_secs(5))
+            .with_interval(Duration::from_secs(2))
+            .with_retries(5);
+        socket2::SockRef::from(stream)
+            .set_tcp_keepalive(&alive)
+            .map_err(|error| error.to_string())?;
+        Ok(Line {
+            stream,
+            until: Instant::now() + patience,
+            received: Vec::new(),
+            taken: 0,
+            next: 1,
+        })
+    }
+
+    /// The next frame.
+    fn frame(&mut self) -> Result<LinkFrame<'_>, String> {
+        self.received.drain(..self.taken);
+        self.taken = 0;
+        loop {
+            match read_link_frame(&self.received, self.next, LINK_FRAME_BYTES_BEFORE_PROOF_MAX) {
+                Ok(LinkReceived::Frame(frame)) => {
+                    self.taken = frame.bytes;
+                    break;
+                }
+                Ok(LinkReceived::Incomplete { .. }) => {}
+                Err(fault) => return Err(fault.to_string()),
+            }
+            let left = self.until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err("the other end does not answer".into());
+            }
+            let mut piece = [0; 1024];
+            let got = self
+                .stream
+                .set_read_timeout(Some(left))
+                .and_then(|()| (&mut &*self.stream).read(&mut piece));
+            match got {
+                Ok(0) => return Err("the other end has closed the connection".into()),
+                Ok(bytes) => self.received.extend_from_slice(&piece[..bytes]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        self.next += 1;
+        // Borrowed anew: the loop may not hand out what it may still extend.
+        match read_link_frame(
+            &self.received,
+            self.next - 1,
+            LINK_FRAME_BYTES_BEFORE_PROOF_MAX,
+        ) {
+            Ok(LinkReceived::Frame(frame)) => match &frame.message {
+                LinkMessage::Refused(refused) => Err(format!("it says: {}", refused.text)),
+                _ => Ok(frame),
+            },
+            _ => unreachable!("it was just read"),
+        }
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<(), String> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        self.stream
+            .set_write_timeout(Some(left.max(Duration::from_millis(1))))
+            .and_then(|()| (&mut &*self.stream).write_all(bytes))
+            .map_err(|error| error.to_string())
+    }
+
+    /// Tells the other end why the link is not made.
+    fn refuse(&self, number: u64, refusal: &LinkRefusal) -> String {
+        let mut bytes = Vec::new();
+        let header = LinkHeader {
+            number,
+            ..LinkHeader::default()
+        };
+        let refused = Refused {
+            code: refusal.code,
+            text: &refusal.text,
+        };
+        write_link_frame(&mut bytes, header, &LinkMessage::Refused(refused));
+        // Whether it still listens or not.
+        let _ = self.send(&bytes);
+        refusal.text.clone()
+    }
+
+    /// What came behind the handshake; the socket is as it was before.
+    fn over(self) -> Result<Vec<u8>, String> {
+        self.stream
+            .set_read_timeout(None)
+            .and_then(|()| self.stream.set_write_timeout(None))
+            .map_err(|error| error.to_string())?;
+        Ok(self.received[self.taken..].to_vec())
+    }
+}
+
+fn nonce() -> Result<[u8; 32], String> {
+    let mut nonce = [0; 32];
+    crate::system::fill_random(&mut nonce)
+        .map_err(|error| format!("no random numbers: {error}"))?;
+    Ok(nonce)
+}
+
+/// Compares in constant time.
+fn is_right(secret: &Secret, claim: &Claim) -> bool {
+    secret.digest(&claim.input) == blake3::Hash::from(claim.proof)
+}
+
+/// The source's side: makes a link from one of the shards here to one of another node.
+pub(super) fn greet(
+    stream: &TcpStream,
+    patience: Duration,
+    me: Introduction,
+    (to_node, to_shard): (u8, u16),
+    secret: &Secret,
+    seen: &Seen,
+) -> Result<Greeted, String> {
+    let mut line = Line::new(stream, patience)?;
+    let mut out = Vec::new();
+    let mut connecting = Connecting::new(me, to_node, to_shard, nonce()?, &mut out);
+    line.send(&out)?;
+    let frame = line.frame()?;
+    let incarnation_seen = match &frame.message {
+        LinkMessage::Welcome(welcome) => seen.of(welcome.node_id),
+        _ => 0,
+    };
+    let judged = connecting.welcome(&frame.message, incarnation_seen);
+    let claim = judged.map_err(|refusal| line.refuse(2, &refusal))?;
+    if !is_right(secret, &claim) {
+        return Err(line.refuse(2, &wrong_proof(to_node)));
+    }
+    out.clear();
+    let proof = secret.digest(&connecting.proof_input());
+    let peer = connecting.prove(*proof.as_bytes(), &mut out);
+    note(seen, &peer)?;
+    line.send(&out)?;
+    Ok(Greeted {
+        peer,
+        received: line.over()?,
+    })
+}
+
+/// The destination's side: which shard here is wanted, and by whom.
+pub(super) fn welcome(
+    stream: &TcpStream,
+    patience: Duration,
+    me: &Introduction,
+    secret: &Secret,
+    seen: &Seen,
+) -> Result<(u16, Greeted), String> {
+    let mut line = Line::new(stream, patience)?;
+    let nonce = nonce()?;
+    let frame = line.frame()?;
+    let (wanted, incarnation_seen) = match &frame.message {
+        LinkMessage::Hello(hello) => (hello.to_shard, seen.of(hello.node_id)),
+        _ => (0, 0),
+    };
+    // One that there is not is refused as another destination.
+    let shard = match wanted < me.shards {
+        true => wanted,
+        false => 0,
+    };
+    let mut accepting = Accepting::new(Introduction { shard, ..*me });
+    let judged = accepting.hello(&frame.message, nonce, |_| incarnation_seen);
+    let input = judged.map_err(|refusal| line.refuse(1, &refusal))?;
+    let mut out = Vec::new();
+    accepting.welcome(*secret.digest(&input).as_bytes(), &mut out);
+    line.send(&out)?;
+    let frame = line.frame()?;
+    let judged = accepting.proof(&frame.message);
+    let claim = judged.map_err(|refusal| line.refuse(2, &refusal))?;
+    let peer = accepting.proven();
+    if !is_right(secret, &claim) {
+        return Err(line.refuse(2, &wrong_proof(peer.node)));
+    }
+    note(seen, &peer)?;
+    Ok((
+        shard,
+        Greeted {
+            peer,
+            received: line.over()?,
+        },
+    ))
+}
+
+fn note(seen: &Seen, peer: &Peer) -> Result<(), String> {
+    seen.note(peer.node_id, peer.incarnation)
+        .map_err(|error| format!("which start of it was seen cannot be written down: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn me(node: u8, shards: u16) -> Introduction {
+        Introduction {
+            log_format: 1,
+            cluster_id: [9; 16],
+            node_id: [node; 16],
+            incarnation: 3,
+            node,
+            shard: 0,
+            shards,
+            record_bytes_max: 1 << 20,
+            frame_bytes_max: 4 << 20,
+        }
+    }
+
+    fn secret(of: u8) -> Secret {
+        Secret::new(&[of; 32]).expect("long enough")
+    }
+
+    fn seen(name: &str) -> (std::path::PathBuf, Seen) {
+        let unique = format!("penstock-greeting-{name}-{}", std::process::id());
+        let directory = std::env::temp_dir().join(unique);
+        std::fs::create_dir_all(&directory).expect("made");
+        let seen = Seen::read(&directory).expect("nothing yet");
+        (directory, seen)
+    }
+
+    type Outcome = (Result<Peer, String>, Result<(u16, Peer), String>);
+
+    fn meet(
+        name: &str,
+        source: Introduction,
+        wanted: (u8, u16),
+        destination: Introduction,
+        secrets: (Secret, Secret),
+        incarnation_seen: u64,
+    ) -> Outcome {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let address = listener.local_addr().expect("bound");
+        let (here, (there_at, there)) = (seen(&format!("{name}-1")), seen(&format!("{name}-2")));
+        there
+            .note(source.node_id, incarnation_seen)
+            .expect("written");
+        let other = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().expect("accepted");
+            welcome(&stream, PATIENCE, &destination, &secrets.1, &there)
+                .map(|(shard, greeted)| (shard, greeted.peer))
+        });
+        let stream = TcpStream::connect(address).expect("connected");
+        let made = greet(&stream, PATIENCE, source, wanted, &secrets.0, &here.1);
+        // Whoever still waits for it hears that nothing comes.
+        drop(stream);
+        let taken = other.join().expect("it does not panic");
+        std::fs::remove_dir_all(here.0).expect("removed");
+        std::fs::remove_dir_all(there_at).expect("removed");
+        (made.map(|greeted| greeted.peer), taken)
+    }
+
+    #[test]
+    fn who_knows_the_secret_is_let_in_and_told_how_many_shards_there_are() {
+        let both = (secret(1), secret(1));
+        let (made, taken) = meet("good", me(1, 2), (2, 3), me(2, 4), both, 3);
+        let peer = made.expect("proven");
+        assert_eq!((peer.node, peer.shard, peer.shards), (2, 3, 4));
+        let (shard, peer) = taken.expect("proven");
+        assert_eq!((shard, peer.node, peer.shards), (3, 1, 2));
+    }
+
+    #[test]
+    fn who_does_not_is_refused_by_name_on_both_sides() {
+        let both = (secret(1), secret(2));
+        let (made, taken) = meet("secret", me(1, 1), (2, 0), me(2, 1), both, 0);
+        assert_eq!(
+            made.expect_err("not proven"),
+            "node 2 does not know the secret of the cluster"
+        );
+        assert!(
+            taken
+                .expect_err("not proven")
+                .contains("node 2 does not know")
+        );
+    }
+
+    #[test]
+    fn another_cluster_node_or_shard_and_an_old_copy_are_refused_by_name() {
+        let other = Introduction {
+            cluster_id: [8; 16],
+            ..me(1, 1)
+        };
+        for (name, source, wanted, incarnation_seen, named) in [
+            ("cluster", other, (2, 0), 0, "of another cluster"),
+            ("node", me(1, 1), (3, 0), 0, "shard 0 of node 3 is wanted"),
+            ("shard", me(1, 1), (2, 7), 0, "shard 7 of node 2 is wanted"),
+            (
+                "itself",
+                me(2, 1),
+                (2, 0),
+                0,
+                "both ends of the link are node 2",
+            ),
+            (
+                "copy",
+                me(1, 1),
+                (2, 0),
+                4,
+                "its directory is an older copy",
+            ),
+        ] {
+            let both = (secret(1), secret(1));
+            let (made, taken) = meet(name, source, wanted, me(2, 1), both, incarnation_seen);
+            let (made, taken) = (made.expect_err(name), taken.expect_err(name));
+            assert!(made.contains(named), "{name}: {made}");
+            assert!(taken.contains(named), "{name}: {taken}");
+        }
+    }
+}

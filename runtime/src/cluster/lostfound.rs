@@ -1,0 +1,258 @@
+//! What this node took and cannot keep: the records of diverged tails, in `DATA/lostfound/`.
+//!
+//! Each shard has a file for each start in which there was something, `INCARNATION-SHARD.records`: the parts of the
+//! records as they stood in the log, side by side, each with its own CRC. A tail that is looked for once
+//! more, because its link ended in between, stands there twice under the same versions.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use penstock_shard::replication::{LinkId, PartitionId, records};
+use penstock_storage::record::{PartKind, PartView};
+
+/// What is to be kept.
+pub(crate) enum Found {
+    /// The parts of records of one partition.
+    Records(Vec<u8>),
+    /// All before it is to be durable: [`penstock_shard::Event::TailKept`].
+    Sync(PartitionId, LinkId),
+}
+
+/// Writes what one shard finds, in order, until the sender is dropped. `synced` hears what was asked for;
+/// `failed` why it never will be.
+pub(crate) fn keep(
+    data: &Path,
+    (incarnation, shard): (u64, u16),
+    found: &flume::Receiver<Found>,
+    synced: impl Fn(PartitionId, LinkId),
+    failed: impl FnOnce(io::Error),
+) {
+    let mut kept = Kept {
+        directory: data.join(LOSTFOUND),
+        name: format!("{incarnation}-{shard}.{EXTENSION}"),
+        file: None,
+    };
+    for next in found {
+        let done = match next {
+            Found::Records(bytes) => kept.write(&bytes),
+            Found::Sync(partition, link) => kept.sync().map(|()| synced(partition, link)),
+        };
+        if let Err(error) = done {
+            // A sync that failed is never tried again: the tail stays in the log, and the partition does not go on.
+            failed(error);
+            return;
+        }
+    }
+}
+
+/// One change that was kept: what a record said of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptChange {
+    /// The partition.
+    pub partition: u16,
+    /// Epoch and sequence of the record.
+    pub version: (u32, u64),
+    /// When it was written, in unix milliseconds.
+    pub time_ms: u64,
+    /// The key.
+    pub key: Vec<u8>,
+    /// Its value; none is a deletion.
+    pub value: Option<Vec<u8>>,
+}
+
+/// What one file of a data directory's lostfound holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptFile {
+    /// The file.
+    pub path: PathBuf,
+    /// What it holds, by partition, version and key, each once.
+    pub changes: Vec<KeptChange>,
+    /// Bytes at its end that are no record: a crash cut them, and the tail was looked for once more.
+    pub torn_bytes: usize,
+}
+
+impl KeptFile {
+    /// How many records of how many keys it holds.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        let mut versions: Vec<_> = self
+            .changes
+            .iter()
+            .map(|it| (it.partition, it.version))
+            .collect();
+        versions.dedup();
+        let mut keys: Vec<&[u8]> = self.changes.iter().map(|it| it.key.as_slice()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        (versions.len(), keys.len())
+    }
+}
+
+/// Reads what nodes of a cluster have kept in a data directory, in the order of the names of the files.
+///
+/// # Errors
+/// What the system said.
+pub fn read_lostfound(data: &Path) -> io::Result<Vec<KeptFile>> {
+    let directory = data.join(LOSTFOUND);
+    let entries = match fs::read_dir(&directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == EXTENSION)
+        {
+            paths.push(path);
+        }
+    }
+    paths.sort_unstable();
+    paths.into_iter().map(read_file).collect()
+}
+
+fn read_file(path: PathBuf) -> io::Result<KeptFile> {
+    let bytes = fs::read(&path)?;
+    let mut changes = BTreeMap::new();
+    let mut read_bytes = 0;
+    for record in records(&bytes).map_while(Result::ok) {
+        read_bytes += record.bytes.len();
+        let version = (record.position.epoch, record.position.sequence);
+        let mut rest = record.bytes;
+        while let Ok(part) = PartView::read(rest) {
+            rest = &rest[part.bytes().len()..];
+            let change = KeptChange {
+                partition: record.partition,
+                version,
+                time_ms: part.time_ms(),
+                key: part.key().to_vec(),
+                value: (part.kind() == PartKind::Put).then(|| part.value().to_vec()),
+            };
+            changes.insert((record.partition, version, change.key.clone()), change);
+        }
+    }
+    Ok(KeptFile {
+        path,
+        changes: changes.into_values().collect(),
+        torn_bytes: bytes.len() - read_bytes,
+    })
+}
+
+const LOSTFOUND: &str = "lostfound";
+const EXTENSION: &str = "records";
+
+struct Kept {
+    directory: PathBuf,
+    name: String,
+    file: Option<File>,
+}
+
+impl Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => {
+                fs::create_dir_all(&self.directory)?;
+                let path = self.directory.join(&self.name);
+                let file = File::options().append(true).create(true).open(path)?;
+                File::open(&self.directory)?.sync_all()?;
+                none.insert(file)
+            }
+        };
+        file.write_all(bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        match &self.file {
+            Some(file) => file.sync_all(),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_storage::record::{PartSpec, RecordSpec};
+    use std::cell::RefCell;
+
+    #[test]
+    fn what_is_told_synced_stands_in_the_file() {
+        let data = std::env::temp_dir().join(format!("penstock-lostfound-{}", std::process::id()));
+        fs::create_dir_all(&data).expect("made");
+        let (sender, found) = flume::unbounded();
+        for next in [
+            Found::Sync(7, LinkId(1)),
+            Found::Records(b"one".to_vec()),
+            Found::Records(b"two".to_vec()),
+            Found::Sync(8, LinkId(2)),
+        ] {
+            sender.send(next).expect("there");
+        }
+        drop(sender);
+        let path = data.join("lostfound/5-3.records");
+        let told = RefCell::new(Vec::new());
+        let read = || fs::read(&path).unwrap_or_default();
+        keep(
+            &data,
+            (5, 3),
+            &found,
+            |partition, link| told.borrow_mut().push((partition, link, read())),
+            |error| panic!("{error}"),
+        );
+        let expected = [
+            (7, LinkId(1), b"".to_vec()),
+            (8, LinkId(2), b"onetwo".to_vec()),
+        ];
+        assert_eq!(told.into_inner(), expected);
+        fs::remove_dir_all(&data).expect("removed");
+    }
+
+    #[test]
+    fn what_was_kept_is_read_once_and_a_torn_end_is_counted() {
+        let data = std::env::temp_dir().join(format!("penstock-found-{}", std::process::id()));
+        assert_eq!(read_lostfound(&data).expect("nothing there"), []);
+        fs::create_dir_all(data.join(LOSTFOUND)).expect("made");
+        let encoded = |sequence, kind, value: &[u8]| {
+            let part = PartSpec {
+                kind,
+                key: b"key",
+                value,
+                expiry_ms: None,
+                layout: 0,
+                is_crowded: false,
+            };
+            let record = RecordSpec {
+                slot: 64,
+                epoch: 7,
+                sequence,
+                time_ms: 5,
+                parts: &[part],
+                extension: &[],
+            };
+            let mut bytes = vec![0; record.bytes()];
+            record.encode_part(0, &mut bytes);
+            bytes
+        };
+        let put = encoded(3, PartKind::Put, b"value");
+        let deletion = encoded(4, PartKind::Tombstone, b"");
+        let bytes = [&put[..], &deletion, &put, &deletion[..16]].concat();
+        fs::write(data.join("lostfound/2-0.records"), bytes).expect("written");
+        fs::create_dir(data.join("lostfound/0001")).expect("what a repair keeps");
+        let files = read_lostfound(&data).expect("read");
+        let [file] = files.as_slice() else {
+            panic!("{files:?}");
+        };
+        let told: Vec<_> = file
+            .changes
+            .iter()
+            .map(|it| (it.version, it.value.clone()))
+            .collect();
+        assert_eq!(told, [((7, 3), Some(b"value".to_vec())), ((7, 4), None)]);
+        assert_eq!((file.counts(), file.torn_bytes), ((2, 1), 16));
+        fs::remove_dir_all(&data).expect("removed");
+    }
+}
