@@ -1280,6 +1280,7 @@ impl<P: Blocks> Log<P> {
                 last_lsn: self.appended,
             },
         });
+        self.history.reached.segment_ends(self.appended);
         self.before = LogStart {
             last_sequence: segment.header.sequence,
             end_offset: segment.end_offset,
