@@ -343,16 +343,18 @@ impl Effect {
 
 /// The failure that a status stands for, by its class.
 pub fn refused(status: Status, message: &str) -> Failure {
-    let executed = match status.executed() {
-        Executed::Yes => "executed",
-        Executed::No => "not executed",
-        Executed::Unknown => "whether it was executed is unknown",
+    let executed = match (status, status.executed()) {
+        // Its message tells.
+        (Status::NoReplicas, _) => "",
+        (_, Executed::Yes) => " (executed)",
+        (_, Executed::No) => " (not executed)",
+        (_, Executed::Unknown) => " (whether it was executed is unknown)",
     };
     let message = match message {
         "" => String::new(),
         text => format!(": {text}"),
     };
-    let line = format_args!("{}{message} ({executed})", status.name());
+    let line = format_args!("{}{message}{executed}", status.name());
     match status.code() >> 8 {
         0x01 => Failure::no(line),
         0x04 => Failure::usage(line),

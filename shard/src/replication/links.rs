@@ -159,6 +159,7 @@ struct Outgoing<B> {
 /// A link by which this node is shipped to.
 #[derive(Debug)]
 struct Incoming {
+    node: u8,
     receiver: Receiver,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -455,7 +456,12 @@ impl<B: Block> Links<B> {
         }
         let node = self.config.me.node;
         let state = self.partitions.get_mut(&partition)?;
-        Some(state.begin(generation, node, is_forced, &mut notes))
+        let begun = state.begin(generation, node, is_forced, &mut notes);
+        if begun.is_ok() {
+            // By force: there is nobody to ask for the keys of a tail any more.
+            self.tails.remove(&partition);
+        }
+        Some(begun)
     }
 
     /// Hands a partition over to a member that is to write it in this epoch: as soon as the member has all that was
@@ -541,11 +547,24 @@ impl<B: Block> Links<B> {
     /// A link from a peer that has proven itself.
     pub fn accepted(&mut self, link: LinkId, peer: Peer) {
         let incoming = Incoming {
+            node: peer.node,
             receiver: Receiver::new(link, peer.node, 1, 2),
             input: Vec::new(),
             output: Vec::new(),
         };
         self.incoming.insert(link, incoming);
+    }
+
+    /// Ends the links with nodes that are no part of the cluster any more.
+    pub fn keep_nodes(&mut self, is_named: impl Fn(u8) -> bool) {
+        let outgoing = self.outgoing.iter().map(|(&link, it)| (link, it.peer.node));
+        let incoming = self.incoming.iter().map(|(&link, it)| (link, it.node));
+        let strange = outgoing
+            .chain(incoming)
+            .filter(|&(_, node)| !is_named(node));
+        for (link, node) in strange.collect::<Vec<_>>() {
+            self.refuse(link, not_named(node));
+        }
     }
 
     /// The link is gone. What was received by it stays.
@@ -1110,6 +1129,7 @@ impl<B: Block> Links<B> {
             };
             let state = self.partitions.get_mut(&number).expect("just seen");
             state.begun(lsn, &mut notes);
+            self.sweeps.remove(&number);
             self.is_due = true;
         }
     }
@@ -1677,6 +1697,15 @@ fn note_scan(
             }
         }
         _ => {}
+    }
+}
+
+/// Why a node that the cluster's file does not name has no link.
+#[must_use]
+pub fn not_named(node: u8) -> LinkRefusal {
+    LinkRefusal {
+        code: RefusalCode::NotNamed,
+        text: format!("the cluster's file does not name node {node}"),
     }
 }
 

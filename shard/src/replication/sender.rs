@@ -673,12 +673,14 @@ impl Sender {
         let Some(outgoing) = self.outgoing.get_mut(&record.partition) else {
             return Ok(());
         };
-        // What a former primary wrote behind its fork still stands in its log.
+        // What a former primary wrote behind its fork still stands in its log. Its keys were written anew since,
+        // unless it was let write before they were: then what counts is what it serves, and a scan brings that.
         let partition = &partitions[&record.partition];
         let is_past = partition
             .history()
             .contains(record.position, partition.applied());
-        if !is_past && !is_planted(Bug::OwnTailShipped) {
+        let is_scan = matches!(outgoing.phase, Phase::CatchingUp(Mode::Scan));
+        if !is_past && !is_scan && !is_planted(Bug::OwnTailShipped) {
             return Ok(());
         }
         // Of an epoch that this node has begun since; it is offered anew.
