@@ -10,6 +10,7 @@ pub(crate) mod file;
 mod greeting;
 pub mod lostfound;
 pub mod placement;
+pub mod replay;
 pub(crate) mod seen;
 
 use std::collections::{BTreeMap, BTreeSet};

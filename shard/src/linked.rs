@@ -391,17 +391,19 @@ impl<B: Block> Linked<B> {
         self.look(store);
     }
 
-    /// Behind the pump.
+    /// Behind the pump. `is_waited_for` tells of a partition whether replies in it wait at level `replica`.
     pub(crate) fn give_out<P: Blocks<Block = B>>(
         &mut self,
         now_us: u64,
         store: &mut Store<P>,
         hash: &KeyHash,
+        is_waited_for: impl Fn(PartitionId) -> bool,
         io: &mut Vec<Io<B>>,
         outbox: &mut LinkOutbox,
     ) {
         let time = time(now_us, store);
         self.links.follow_commits(store);
+        self.links.answer_first(is_waited_for);
         self.links
             .give_out(time, store, &|key| hash.home_of(key), io);
         self.look(store);

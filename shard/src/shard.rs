@@ -2640,7 +2640,16 @@ impl<P: Blocks> Shard<P> {
         if let Some(linked) = &mut self.linked {
             if !self.is_stopping {
                 let (io, links) = (&mut outbox.io, &mut outbox.links);
-                linked.give_out(now.us, &mut self.store, &self.hash, io, links);
+                let gates = &self.replica_gates;
+                let is_waited_for = |partition| gates.is_waited_for(partition);
+                linked.give_out(
+                    now.us,
+                    &mut self.store,
+                    &self.hash,
+                    is_waited_for,
+                    io,
+                    links,
+                );
             }
             self.release_replicas(now, outbox);
         }

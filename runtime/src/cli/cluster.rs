@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use penstock_runtime::cluster::lostfound::read_lostfound;
 use penstock_runtime::cluster::placement::{Accepted, Draft, Moved, Takeover};
 use serde_json::Value;
 
 use super::connection::ServerAddress;
+use super::lostfound::{LOSTFOUND_EXAMPLES, LostfoundArgs};
 use super::membership::{
     ADD_EXAMPLES, AddArgs, DROP_EXAMPLES, DropArgs, INIT_EXAMPLES, InitArgs, LEARNER_EXAMPLES,
     MemberArgs, SYNC_EXAMPLES,
@@ -62,13 +62,8 @@ Examples:
   penstock cluster status
   penstock cluster status --addr 127.0.0.1:7511";
 
-const LOSTFOUND_EXAMPLES: &str = "\
-A node that had written what nobody else received keeps that when it comes back behind another one. Each change is a line with --all:
-partition, version, time, key, value in hexadecimal or a dash for a deletion.
-
-Examples:
-  penstock cluster lostfound /var/lib/penstock
-  penstock cluster lostfound /var/lib/penstock --all";
+/// How long a node may take to be what it must be before anything is changed.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What `penstock cluster` does.
 #[derive(Subcommand)]
@@ -97,7 +92,7 @@ pub enum ClusterCommand {
     /// Let another node write in the place of one that is lost
     #[command(after_help = format!("{PROMOTE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Promote(PromoteArgs),
-    /// Print what a node took and could not keep, from its data directory
+    /// Print what a node took and could not keep, from its data directory, or do it again where it is written now
     #[command(after_help = format!("{LOSTFOUND_EXAMPLES}\n\n{EXIT_CODES}"))]
     Lostfound(LostfoundArgs),
 }
@@ -155,16 +150,6 @@ pub struct PromoteArgs {
     keep_sync: bool,
 }
 
-/// Arguments of `penstock cluster lostfound`.
-#[derive(Args)]
-pub struct LostfoundArgs {
-    /// The data directory, of a running or a stopped server
-    data: PathBuf,
-    /// Every change, not only how many there are
-    #[arg(long)]
-    all: bool,
-}
-
 impl ClusterCommand {
     /// Prints it.
     pub fn run(self) -> Result<(), Failure> {
@@ -215,15 +200,23 @@ impl ToArgs {
 
     /// Refuses if the node does not hold all of them as one of these.
     fn check(&self, draft: &Draft, allowed: &[&str], otherwise: &str) -> Result<(), Failure> {
+        let began = Instant::now();
         let clients = draft.clients_of(self.to).map_err(Failure::usage)?;
-        let states = states_of(&ServerAddress::at(&clients), self.partitions)?;
-        let mut roles = states.iter().filter_map(|it| it["role"].as_str());
-        match roles.find(|role| !allowed.contains(role)) {
-            None => Ok(()),
-            Some(role) => Err(Failure::no(format!(
-                "node {} at {clients} is {role}, not following: {otherwise}",
-                self.to
-            ))),
+        let server = ServerAddress::at(&clients);
+        loop {
+            let states = states_of(&server, self.partitions)?;
+            let mut roles = states.iter().filter_map(|it| it["role"].as_str());
+            let Some(role) = roles.find(|role| !allowed.contains(role)) else {
+                return Ok(());
+            };
+            if began.elapsed() > PATIENCE {
+                return Err(Failure::no(format!(
+                    "node {} at {clients} is {role}, not following: {otherwise}",
+                    self.to
+                )));
+            }
+            // Right behind another change it is about to follow.
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
@@ -380,45 +373,6 @@ impl PromoteArgs {
             is_sync_kept,
         };
         self.to.change(draft, takeover)
-    }
-}
-
-impl LostfoundArgs {
-    fn run(self) -> Result<(), Failure> {
-        let files = read_lostfound(&self.data)
-            .map_err(|error| Failure::usage(format!("{}: {error}", self.data.display())))?;
-        let mut out = Output::stdout();
-        if files.is_empty() {
-            out.line(format_args!(
-                "nothing is in the lostfound of {}",
-                self.data.display()
-            ));
-        }
-        for file in &files {
-            let (records, keys) = file.counts();
-            let torn = match file.torn_bytes {
-                0 => String::new(),
-                bytes => format!(", {bytes} bytes at the end are no record"),
-            };
-            let path = file.path.display();
-            out.line(format_args!(
-                "{path}: {records} records of {keys} keys{torn}"
-            ));
-            for change in file.changes.iter().filter(|_| self.all) {
-                let value = match &change.value {
-                    Some(value) => value.iter().map(|byte| format!("{byte:02x}")).collect(),
-                    None => "-".to_string(),
-                };
-                let (epoch, sequence) = change.version;
-                out.line(format_args!(
-                    "{} {epoch}:{sequence} {} {} {value}",
-                    change.partition,
-                    change.time_ms,
-                    change.key.escape_ascii()
-                ));
-            }
-        }
-        out.finish()
     }
 }
 

@@ -23,7 +23,7 @@ const HELLO_BYTES_MAX: u32 = 64 << 10;
 const READ_BYTES: usize = 64 << 10;
 
 /// Which server is asked, and how long it may take.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct ServerAddress {
     /// Address of the server
     #[arg(
@@ -50,6 +50,14 @@ impl ServerAddress {
         ServerAddress {
             addr: addr.into(),
             timeout_ms: 5000,
+        }
+    }
+
+    /// With another time to answer in.
+    pub fn within(self, time: Duration) -> ServerAddress {
+        ServerAddress {
+            timeout_ms: u16::try_from(time.as_millis()).unwrap_or(u16::MAX).max(1),
+            ..self
         }
     }
 

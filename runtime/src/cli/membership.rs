@@ -341,7 +341,11 @@ impl MemberArgs {
             keys[partition].get_or_insert(key);
             number += 1;
         }
-        let mut connection = server.connect().map_err(|failure| failure.line)?;
+        // A reply at level replica may take as long as the cluster's file lets it.
+        let patient = server
+            .clone()
+            .within(until.saturating_duration_since(Instant::now()));
+        let mut connection = patient.connect().map_err(|failure| failure.line)?;
         for &partition in partitions {
             let key = keys[usize::from(partition)].as_ref().expect("found");
             loop {

@@ -6,6 +6,7 @@ mod cluster;
 mod connection;
 mod inspect;
 mod keyspace;
+mod lostfound;
 mod membership;
 mod options;
 mod output;

@@ -267,6 +267,8 @@ struct Rewrite {
 struct Handover {
     node: u8,
     epoch: Epoch,
+    /// Replies at level `replica` wait that are answered before.
+    is_waited_for: bool,
     step: HandoverStep,
 }
 
@@ -467,9 +469,20 @@ impl<B: Block> Links<B> {
     /// Hands a partition over to a member that is to write it in this epoch: as soon as the member has all that was
     /// written here. Nothing more is written here from now on: the owner sees to that.
     pub fn hand_over(&mut self, partition: PartitionId, node: u8, epoch: Epoch) {
-        let step = HandoverStep::Drains;
-        self.handovers
-            .insert(partition, Handover { node, epoch, step });
+        let handover = Handover {
+            node,
+            epoch,
+            is_waited_for: false,
+            step: HandoverStep::Drains,
+        };
+        self.handovers.insert(partition, handover);
+    }
+
+    /// In which partitions replies at level `replica` wait: these are not handed over before they are answered.
+    pub fn answer_first(&mut self, is_waited_for: impl Fn(PartitionId) -> bool) {
+        for (&number, handover) in &mut self.handovers {
+            handover.is_waited_for = is_waited_for(number);
+        }
     }
 
     /// The partition is not handed over any more, if that has not been promised.
@@ -1400,7 +1413,9 @@ impl<B: Block> Links<B> {
                     };
                     match (self.outgoing.iter().find(has_all), &handover.step) {
                         (None, _) => HandoverStep::Drains,
-                        (Some((&link, _)), HandoverStep::HasAll) if notes.has_room() => {
+                        (Some((&link, _)), HandoverStep::HasAll)
+                            if !handover.is_waited_for && notes.has_room() =>
+                        {
                             state.depose(handover.epoch, &mut notes);
                             self.actions.push_back(LinkAction::Deposed {
                                 partition: number,
@@ -1426,7 +1441,7 @@ impl<B: Block> Links<B> {
                 }
                 promised @ HandoverStep::Promised(..) => promised,
             };
-            self.is_due |= matches!(handover.step, HandoverStep::HasAll);
+            self.is_due |= matches!(handover.step, HandoverStep::HasAll) && !handover.is_waited_for;
             self.handovers.insert(number, handover);
         }
     }

@@ -320,8 +320,21 @@ impl Sender {
                 self.member_durable = self.member_durable.max(note.lsn);
             }
         }
+        self.pass_over();
         self.drop_notes();
         Ok(())
+    }
+
+    /// What of the ring was not for the member, it has: where nothing is under way, all that was looked at counts.
+    fn pass_over(&mut self) {
+        let live = self.notes.iter().filter(|note| note.is_live);
+        let last = live.map(|note| note.number).max().unwrap_or_default();
+        if last <= self.marks.received {
+            self.received_lsn = self.received_lsn.max(self.live);
+        }
+        if last <= self.marks.durable {
+            self.member_durable = self.member_durable.max(self.live);
+        }
     }
 
     fn state(
@@ -632,6 +645,7 @@ impl Sender {
         // Behind the last record there may be copies.
         self.live = reached;
         self.flush(time_ms, out);
+        self.pass_over();
         Ok(())
     }
 
