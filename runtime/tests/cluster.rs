@@ -518,7 +518,8 @@ fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
     model.change(&first.client(AckLevel::Disk), 2);
     let (is_done, told) = cluster.edit(&["sync", "--node", "3", "--wait-ms", "500"]);
     assert!(!is_done && told.contains("still joining"), "{told}");
-    let waits = first.client(AckLevel::Replica).set(b"key:1", b"waits");
+    let client = first.client(AckLevel::Replica);
+    let waits = client.set(b"key:1", b"waits");
     let (is_done, told) = cluster.command(&["promote", "--to", "3", "--force"]);
     assert!(!is_done, "{told}");
     third.signal("-CONT");
