@@ -526,7 +526,8 @@ impl Stats {
             for it in &*of_shard.lock().unwrap_or_else(PoisonError::into_inner) {
                 match groups.last_mut() {
                     Some((first, last, applied, received))
-                        if (first.role, first.epoch) == (it.role, it.epoch) =>
+                        if (first.role, first.epoch, &first.waits_for)
+                            == (it.role, it.epoch, &it.waits_for) =>
                     {
                         *last = it.partition;
                         *applied += it.applied;
@@ -540,12 +541,13 @@ impl Stats {
             .iter()
             .map(|(first, last, applied, received)| {
                 format!(
-                    "{{\"first\":{},\"last\":{last},\"role\":\"{}\",\"generation\":{},\"start\":{},\"node\":{},\"applied\":{applied},\"received\":{received}}}",
+                    "{{\"first\":{},\"last\":{last},\"role\":\"{}\",\"generation\":{},\"start\":{},\"node\":{},\"applied\":{applied},\"received\":{received},\"waits_for\":{:?}}}",
                     first.partition,
                     first.role,
                     first.epoch.generation(),
                     first.epoch.start(),
-                    first.epoch.node()
+                    first.epoch.node(),
+                    first.waits_for
                 )
             })
             .collect();

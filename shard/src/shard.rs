@@ -369,6 +369,7 @@ struct Peer {
 struct ReplicaReply {
     origin: Origin,
     address: ReplyAddress,
+    asked: Asked,
     item: Box<[u8]>,
 }
 
@@ -1393,8 +1394,10 @@ impl<P: Blocks> Shard<P> {
                 return self.refuse_item(asked, &operation, elsewhere.status(), &elsewhere, out);
             }
             if is_waited_for && !linked.has_sync(partition) {
-                let refusal = Refusal::Replica;
-                return self.refuse_item(asked, &operation, refusal.status(), &refusal, out);
+                let message = format!(
+                    "nothing was executed: no other node is in the sync set of partition {partition}, so nobody but this one would have it"
+                );
+                return self.refuse_item(asked, &operation, Status::NoReplicas, &message, out);
             }
             if is_waited_for && !self.replica_gates.has_room() {
                 let message = format!(
@@ -1411,6 +1414,7 @@ impl<P: Blocks> Shard<P> {
                 let whom = ReplicaReply {
                     origin,
                     address,
+                    asked,
                     item: out[from..].into(),
                 };
                 out.truncate(from);
@@ -1676,6 +1680,7 @@ impl<P: Blocks> Shard<P> {
             let ReplicaReply {
                 origin,
                 address,
+                asked,
                 item,
             } = whom;
             self.unreserve_bytes(origin, address.session, item.len());
@@ -1686,8 +1691,16 @@ impl<P: Blocks> Shard<P> {
                 Outcome::Unknown => {
                     let mut out = Vec::new();
                     let version = Version::default();
+                    let text = match asked.is_read() {
+                        true => {
+                            "nothing was changed; not every node of the sync set has told in time that it has what was read here"
+                        }
+                        false => {
+                            "it was executed here and is in the log, and not every node of the sync set has told in time that it has it"
+                        }
+                    };
                     ReplyHead::new(Status::NoReplicas, address.item, AckLevel::None, version)
-                        .write_message(&mut out, &"it was executed here and is in the log, and not every node of the sync set has told in time that it has it");
+                        .write_message(&mut out, &text);
                     self.answer_detached(origin, address, Lsn(0), &out, outbox);
                 }
             }
@@ -2627,7 +2640,16 @@ impl<P: Blocks> Shard<P> {
         if let Some(linked) = &mut self.linked {
             if !self.is_stopping {
                 let (io, links) = (&mut outbox.io, &mut outbox.links);
-                linked.give_out(now.us, &mut self.store, &self.hash, io, links);
+                let gates = &self.replica_gates;
+                let is_waited_for = |partition| gates.is_waited_for(partition);
+                linked.give_out(
+                    now.us,
+                    &mut self.store,
+                    &self.hash,
+                    is_waited_for,
+                    io,
+                    links,
+                );
             }
             self.release_replicas(now, outbox);
         }

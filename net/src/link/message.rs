@@ -51,6 +51,8 @@ pub enum RefusalCode {
     Records = 11,
     /// The histories of a partition have nothing in common.
     Unrelated = 12,
+    /// A node that the cluster's file does not name.
+    NotNamed = 13,
 }
 
 impl RefusalCode {
@@ -68,6 +70,7 @@ impl RefusalCode {
             10 => RefusalCode::Order,
             11 => RefusalCode::Records,
             12 => RefusalCode::Unrelated,
+            13 => RefusalCode::NotNamed,
             _ => return None,
         })
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::slot::slot_of;
-use penstock_shard::linked::{Assignment, Plan};
+use penstock_shard::linked::{Assignment, PartitionStatus, Plan};
 use penstock_shard::replication::LinkId;
 
 use penstock_shard::{Event as ShardEvent, Mail, Now, SnapshotWrite, Topology};
@@ -46,6 +46,7 @@ pub const MUST_MEET: &[&str] = &[
     "deposed",
     "diverged records kept",
     "forced promotion",
+    "incomplete accepted",
     "kill",
     "learner",
     "link ended by a node",
@@ -304,6 +305,9 @@ struct World {
     /// For how many looks nobody has served each partition.
     idle_looks: BTreeMap<u16, u64>,
     has_wiped: bool,
+    /// The operator lets a node write what it has of a scan or a rewind.
+    is_incomplete_accepted: bool,
+    may_accept_incomplete: bool,
     /// The cluster is made: each partition was begun once.
     is_made: bool,
     chance: Random,
@@ -374,6 +378,7 @@ impl World {
             members: Vec::new(),
             is_handed_over: false,
             is_loss_accepted: false,
+            is_incomplete_accepted: false,
         };
         let mut assignments = vec![nobody; usize::from(LINK_PARTITIONS)];
         for &partition in &partitions {
@@ -384,6 +389,7 @@ impl World {
                 members: members(primary),
                 is_handed_over: false,
                 is_loss_accepted: false,
+                is_incomplete_accepted: false,
             };
         }
         let plan = Arc::new(Plan {
@@ -423,6 +429,8 @@ impl World {
             phase_us: 0,
             idle_looks: BTreeMap::new(),
             has_wiped: false,
+            is_incomplete_accepted: false,
+            may_accept_incomplete: seed % 4 == 1,
             is_made: false,
             chance,
             network: Random::new(seed, 102),
@@ -1297,6 +1305,7 @@ impl World {
             assignment.primary = number;
             assignment.is_handed_over = is_planned;
             assignment.is_loss_accepted = false;
+            assignment.is_incomplete_accepted = false;
             self.oracle.promoted(partition);
         }
         if is_news {
@@ -1356,16 +1365,24 @@ impl World {
                     self.phase = Phase::Done;
                     return self.judge();
                 }
-                Some(_) if self.now_us > self.phase_us + SETTLE_US_MAX && self.is_dead_end() => {
+                Some(_)
+                    if self.now_us > self.phase_us + SETTLE_US_MAX
+                        && !self.is_incomplete_accepted
+                        && self.is_dead_end() =>
+                {
                     self.meet("lost with its only whole copy");
-                    self.phase = Phase::Done;
-                    return Ok(());
+                    self.is_incomplete_accepted = true;
+                    self.phase_us = self.now_us;
                 }
                 Some(difference) if self.now_us > self.phase_us + SETTLE_US_MAX => {
                     return Err(format!("the nodes do not come to rest: {difference}"));
                 }
                 Some(_) => {}
             }
+        }
+        if self.phase == Phase::Settle && self.may_accept_incomplete && !self.is_incomplete_accepted
+        {
+            self.promote_incomplete();
         }
         for partition in self.partitions.clone() {
             let number = self.plan.partitions[usize::from(partition)].primary;
@@ -1384,6 +1401,26 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Lets a node write what it has of a scan or a rewind, if there is one in the middle of it.
+    fn promote_incomplete(&mut self) {
+        let cores = |node: usize| self.nodes[node].cores.iter().flatten();
+        let states = |node| cores(node).flat_map(|core| core.shard.partitions());
+        let found = (0..NODES).find_map(|node| {
+            // One that has nothing would begin another past.
+            let is_incomplete = |it: &PartitionStatus| {
+                it.received > 0 && ["scanning", "rewinding"].contains(&it.role)
+            };
+            let mut of_node = states(node).filter(|it| self.partitions.contains(&it.partition));
+            of_node.find(is_incomplete).map(|it| (it.partition, node))
+        });
+        if let Some((partition, node)) = found {
+            self.meet("incomplete accepted");
+            self.is_incomplete_accepted = true;
+            self.phase_us = self.now_us;
+            self.name(partition, node, true);
+        }
     }
 
     /// Nobody serves a partition, for the `turn`th time.
@@ -1430,6 +1467,7 @@ impl World {
         assignment.generation += 1;
         assignment.is_handed_over = false;
         assignment.is_loss_accepted = is_loss_accepted;
+        assignment.is_incomplete_accepted = is_loss_accepted && self.is_incomplete_accepted;
         self.publish(plan);
     }
 
@@ -1482,7 +1520,8 @@ impl World {
         None
     }
 
-    /// Whether the disk that is gone had the only whole copy of a partition: nobody may be promoted then.
+    /// Whether the disk that is gone had the only whole copy of a partition: nobody may be promoted then but with
+    /// what there is.
     fn is_dead_end(&self) -> bool {
         let is_whole = |node: &Node, partition: u16| {
             let cores = node.cores.iter().flatten();
@@ -1516,6 +1555,10 @@ impl World {
                 }
             }
             last.insert(key, expected.map(|(_, value)| value));
+        }
+        if self.is_incomplete_accepted {
+            // What there is was never promised to anybody; that it is the same everywhere is all there is to ask.
+            return Ok(());
         }
         let found: Vec<(u8, Vec<u8>)> = self
             .nodes
