@@ -309,6 +309,7 @@ fn hello(choices: &mut Choices<'_>, out: &mut Vec<u8>) {
         },
         interval_ms: 100,
         slots: Vec::new(),
+        placement: None,
     };
     hello.write(out, 0);
 }

@@ -117,6 +117,7 @@ fn hello() -> ServerHello {
         limits: Limits::default(),
         interval_ms: 100,
         slots: Vec::new(),
+        placement: None,
     }
 }
 
