@@ -316,11 +316,17 @@ impl<B: Block> Linked<B> {
 
     #[cold]
     fn elsewhere_of(&self, partition: PartitionId) -> Elsewhere {
-        let &Assignment {
-            primary,
-            generation,
-            ..
-        } = self.plan.of(partition);
+        let assignment = self.plan.of(partition);
+        let promised = self
+            .links
+            .partition(partition)
+            .map(|it| it.facts().promised);
+        // A later one has been met, of which the plan does not know yet.
+        let later = promised.filter(|it| it.generation() > assignment.generation);
+        let (primary, generation) = match later {
+            Some(epoch) => (epoch.node(), epoch.generation()),
+            None => (assignment.primary, assignment.generation),
+        };
         Elsewhere {
             partition,
             primary,
