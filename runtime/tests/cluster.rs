@@ -41,6 +41,8 @@ impl Server {
         let options = ClientOptions {
             level,
             deadline: PATIENCE,
+            // Each node is to speak for itself.
+            follows: false,
             ..ClientOptions::default()
         };
         Client::connect(self.address, options).expect("it listens")
@@ -311,6 +313,26 @@ fn what_is_acknowledged_reaches_the_other_node_over_kills_of_both_and_it_takes_o
         "{told}"
     );
 
+    // Who asks with a command, or does not say otherwise, is answered by whoever writes.
+    let addresses = format!("127.0.0.1:1,{}", second.address);
+    let set = Command::new(env!("CARGO_BIN_EXE_penstock"))
+        .args([
+            "set",
+            "asked",
+            "elsewhere",
+            "--level",
+            "replica",
+            "--addr",
+            &addresses,
+        ])
+        .output()
+        .expect("it runs");
+    let told = String::from_utf8_lossy(&set.stdout).into_owned();
+    assert!(told.contains("level replica"), "{told} {:?}", set.stderr);
+    let follows = Client::connect(second.address, ClientOptions::default()).expect("it listens");
+    let value = follows.get(b"asked").wait().expect("followed");
+    assert_eq!(&*value.expect("there").bytes, b"elsewhere");
+
     let status = Command::new(env!("CARGO_BIN_EXE_penstock"))
         .args(["cluster", "status", "--addr", &second.address.to_string()])
         .output()
@@ -496,6 +518,7 @@ fn write_on_either(addresses: [SocketAddr; 2], number: usize, over: &AtomicBool)
     let options = || ClientOptions {
         level: AckLevel::Disk,
         deadline: PATIENCE,
+        follows: false,
         ..ClientOptions::default()
     };
     let clients = addresses.map(|address| Client::connect(address, options()).expect("it listens"));
