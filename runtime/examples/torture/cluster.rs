@@ -191,6 +191,8 @@ struct Nodes<'a> {
     servers: [Option<Server>; NODES],
     /// Who writes, by the file.
     primary: usize,
+    /// Whether level replica does not wait for the node that wrote before.
+    is_learner: bool,
     kills: u64,
     promoted: u64,
     switched: u64,
@@ -221,6 +223,7 @@ impl<'a> Nodes<'a> {
             settings: [setting, one, setting],
             servers: [None, None, None],
             primary: 0,
+            is_learner: false,
             kills: 0,
             promoted: 0,
             switched: 0,
@@ -399,12 +402,18 @@ replica_timeout_ms = 400
         text
     }
 
-    /// Runs a command on the cluster's file, which the nodes do not have.
+    /// Lets another node write, by the cluster's file, which the nodes do not have.
     fn place(&self, words: &[&str], to: usize) -> Result<(), String> {
+        let to = (to + 1).to_string();
+        self.edit(&[words, &["--to", &to, "--no-wait"]].concat())
+    }
+
+    /// Runs a command on the cluster's file.
+    fn edit(&self, words: &[&str]) -> Result<(), String> {
         let output = Command::new(self.binary)
             .arg("cluster")
             .args(words)
-            .args(["--to", &(to + 1).to_string(), "--no-wait", "--file"])
+            .arg("--file")
             .arg(self.folder.join("cluster.toml"))
             .output()
             .map_err(|error| error.to_string())?;
@@ -496,7 +505,7 @@ replica_timeout_ms = 400
             }
             Blow::KillAndPromote => {
                 self.kill(old)?;
-                self.promote(member)?;
+                self.promote(member, random)?;
                 self.carry(0..NODES)?;
                 self.until_begun()?;
                 process::pass(away)?;
@@ -504,7 +513,7 @@ replica_timeout_ms = 400
             }
             Blow::StopAndPromote => {
                 self.server(old).signal("-STOP")?;
-                self.promote(member)?;
+                self.promote(member, random)?;
                 self.carry(0..NODES)?;
                 self.until_begun()?;
                 process::pass(away)?;
@@ -516,7 +525,7 @@ replica_timeout_ms = 400
                     self.network.cut(other, old)?;
                 }
                 process::pass(Duration::from_millis(random.below(300)))?;
-                self.promote(member)?;
+                self.promote(member, random)?;
                 self.carry((0..NODES).filter(|&node| node != old))?;
                 self.until_begun()?;
                 process::pass(Duration::from_millis(200 + random.below(600)))?;
@@ -529,11 +538,28 @@ replica_timeout_ms = 400
             }
         }
         self.network.heal()?;
-        self.rest()
+        self.rest()?;
+        self.wait_for(old)
     }
 
-    fn promote(&mut self, to: usize) -> Result<(), String> {
-        self.place(&["promote", "--force"], to)?;
+    /// Has level replica wait again for a node in whose place another one was promoted.
+    fn wait_for(&mut self, old: usize) -> Result<(), String> {
+        if !std::mem::take(&mut self.is_learner) {
+            return Ok(());
+        }
+        let node = (old + 1).to_string();
+        self.edit(&["sync", "--node", &node, "--no-wait"])?;
+        self.carry(0..NODES)?;
+        self.edit(&["sync", "--node", &node])?;
+        self.carry(0..NODES)
+    }
+
+    fn promote(&mut self, to: usize, random: &mut Random) -> Result<(), String> {
+        self.is_learner = random.once_in(2);
+        match self.is_learner {
+            true => self.place(&["promote", "--force"], to)?,
+            false => self.place(&["promote", "--force", "--keep-sync"], to)?,
+        }
         self.primary = to;
         self.promoted += 1;
         Ok(())
