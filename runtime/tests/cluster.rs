@@ -337,6 +337,13 @@ fn what_is_acknowledged_reaches_the_other_node_over_kills_of_both_and_it_takes_o
     let follows = Client::connect(second.address, ClientOptions::default()).expect("it listens");
     let value = follows.get(b"asked").wait().expect("followed");
     assert_eq!(&*value.expect("there").bytes, b"elsewhere");
+    let told = first.client(AckLevel::Disk);
+    let told = told.scan(b"", false).map(|entry| entry.expect("told").key);
+    assert!(
+        told.into_iter()
+            .all(|key| !key.starts_with(b"\0\0penstock/")),
+        "a node notes its epochs under keys of its own"
+    );
 
     let status = Command::new(env!("CARGO_BIN_EXE_penstock"))
         .args(["cluster", "status", "--addr", &second.address.to_string()])

@@ -2248,7 +2248,10 @@ impl<P: Blocks> Shard<P> {
                 None => None,
             },
         };
-        Ok(entry.filter(|entry| entry.key.starts_with(request.prefix)))
+        // The server's own keys, of which a node of a cluster has some, are none that a client may name.
+        let is_told =
+            |entry: &ScanEntry| entry.key.starts_with(request.prefix) && !is_system(entry.key);
+        Ok(entry.filter(is_told))
     }
 
     /// A read for a scan ended.

@@ -6,6 +6,7 @@
 //! comes back. Both nodes and the load are on this machine, which says how loaded it is: shares of its cores
 //! are no costs, but the CPU time for an operation is one.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -312,16 +313,26 @@ fn come_back(binary: &Path, seconds: u64) -> Outcome<()> {
     pair.start(1, &[])?;
     let started = begun.elapsed();
     let all = pair.until("primary", 0)?;
+    // A scan is such a state until it is over, and no delta is.
+    let mut roles = BTreeSet::new();
     while pair.applied("following", 1)? != Some(all) {
+        let info = pair.info(1)?;
+        let partitions = info["partitions"].as_array().ok_or("no partitions")?;
+        roles.extend(partitions.iter().map(|it| it["role"].to_string()));
         if begun.elapsed() > PATIENCE {
             return Err("the member did not come back in time".into());
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     println!(
-        "came back behind {missed} records, written in {seconds} s: it had all {:.1} s after its start, which took {:.1} s",
+        "came back behind {missed} records, written in {seconds} s: it had all {:.1} s after its start, which took {:.1} s; meanwhile it was {}: {}",
         begun.elapsed().as_secs_f64(),
-        started.as_secs_f64()
+        started.as_secs_f64(),
+        roles.iter().cloned().collect::<Vec<_>>().join(", "),
+        match roles.contains("\"scanning\"") {
+            true => "it was scanned",
+            false => "by delta only",
+        }
     );
     Ok(())
 }
