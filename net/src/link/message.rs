@@ -766,7 +766,7 @@ fn read_refused(body: &[u8]) -> Result<Refused<'_>, LinkFault> {
     let code = RefusalCode::from_code(code).ok_or(LinkFault::Field {
         name: "the code of a refusal",
         found: code.into(),
-        max: 12,
+        max: 13,
     })?;
     if text_bytes as usize > REFUSED_TEXT_BYTES_MAX {
         return Err(LinkFault::Field {
