@@ -872,7 +872,7 @@ fn bench_through_changes(cluster: &Cluster, level: &str) -> (serde_json::Value, 
     sell(&first);
     wait_for_follower_role(&second);
     drop(first);
-    let (is_done, told) = cluster.command(&["promote", "--to", "2", "--force"]);
+    let (is_done, told) = cluster.command(&["promote", "--to", "2", "--force", "--keep-sync"]);
     assert!(is_done, "{told}");
     wait_for_primary(&second);
     first = cluster.start(1, &[]);
