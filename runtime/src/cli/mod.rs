@@ -8,6 +8,7 @@ mod inspect;
 mod keyspace;
 mod options;
 mod output;
+mod status;
 
 use std::fmt;
 use std::path::PathBuf;

@@ -51,6 +51,16 @@ pub fn clients_of(path: &Path, node: u8) -> Result<String, ClusterFileError> {
     }
 }
 
+/// The nodes of a cluster, and where clients find each.
+///
+/// # Errors
+/// The file.
+pub fn nodes_of(path: &Path) -> Result<Vec<(u8, String)>, ClusterFileError> {
+    let nodes = ClusterFile::read(path)?.nodes;
+    let nodes = nodes.into_iter().map(|node| (node.number, node.clients));
+    Ok(nodes.collect())
+}
+
 /// Lets node `to` write these partitions, in the next generation. Those that it writes already stay as they are.
 /// Comments among the placements do not.
 ///

@@ -176,6 +176,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
 
     health.watch(Watched {
         stats: Arc::clone(&node.stats),
+        data: node.config.data.clone(),
         segments: node.directory.segments().clone(),
         memory: node.memory(),
         clock: node.clock(),
