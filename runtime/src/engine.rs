@@ -390,8 +390,7 @@ impl Engine {
         let rest = [log.flushes_us(), log.batches(), received, durable];
         self.stats
             .publish(self.number, now.us, &sample, self.shard.stages(), rest);
-        if self.shard.is_linked()
-            && (is_asked || now.us >= self.looked_around_us + LOOK_AROUND_US)
+        if self.shard.is_linked() && (is_asked || now.us >= self.looked_around_us + LOOK_AROUND_US)
         {
             self.looked_around_us = now.us;
             self.shard.look_around(now, &mut self.replication);

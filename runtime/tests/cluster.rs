@@ -326,7 +326,10 @@ fn what_is_acknowledged_reaches_the_other_node_over_kills_of_both_and_it_takes_o
     assert!(status.status.success(), "{table}");
     assert!(row("1", &["primary", "0-255", "1.0"]), "{table}");
     assert!(row("1", &["2", "sync", "(256)", "live"]), "{table}");
-    assert!(row("2", &["following", "(sync)", "0-255", "1.0"]), "{table}");
+    assert!(
+        row("2", &["following", "(sync)", "0-255", "1.0"]),
+        "{table}"
+    );
 
     // The follower is killed, misses some, and comes back.
     drop(second);

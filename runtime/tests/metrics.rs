@@ -17,8 +17,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use penstock_net::client::{Client, ClientError, ClientOptions, Field};
 use command::command;
+use penstock_net::client::{Client, ClientError, ClientOptions, Field};
 use scrape::{Numbers, ask, reply};
 
 /// How long something that must come may take on a busy machine.

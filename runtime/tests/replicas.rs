@@ -259,7 +259,11 @@ fn a_replica_that_stands_still_lags_and_lets_nobody_wait_and_is_level_again_when
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     let cluster = Cluster::new("replicas-still", 60_000);
     let first = cluster.start(1, &["--cluster-new"]);
-    first.until_ready("/readyz?role=primary", 200, "ready: primary of 256 partitions");
+    first.until_ready(
+        "/readyz?role=primary",
+        200,
+        "ready: primary of 256 partitions",
+    );
     let to_second = [("peer", "2"), ("role", "sync")];
     let states = "penstock_replication_link_state";
     assert_eq!(first.number(states, &to_second), 0.0, "nobody is there");
@@ -319,7 +323,10 @@ fn a_replica_that_stands_still_lags_and_lets_nobody_wait_and_is_level_again_when
     second.until_ready("/readyz", 503, "followed: 256 partitions: no link");
     assert_eq!(second.partitions("followed"), ALL);
     let (code, table) = cluster.command(&["status"]);
-    assert!(code == 3 && table.contains("node 1 does not answer"), "{table}");
+    assert!(
+        code == 3 && table.contains("node 1 does not answer"),
+        "{table}"
+    );
     assert!(table.contains("followed (sync)"), "{table}");
     let (code, json) = cluster.command(&["status", "--json"]);
     let json: serde_json::Value =
@@ -346,7 +353,11 @@ fn what_a_node_wrote_alone_is_told_as_lag_and_then_as_a_tail_and_noreplicas_is_c
     first.until_number("penstock_replication_link_state", &[("peer", "2")], 0.0);
     write(&first, 25, b"alone");
     let records = f64::from(WRITERS * 25);
-    first.until_number("penstock_replication_lag_records", &[("peer", "2")], records);
+    first.until_number(
+        "penstock_replication_lag_records",
+        &[("peer", "2")],
+        records,
+    );
     assert!(first.number("penstock_replication_lag_seconds", &[]) > 0.0);
     match first.client(AckLevel::Replica).set(b"0:0", b"alone").wait() {
         Err(ClientError::Unknown(text)) => assert!(text.contains("NOREPLICAS"), "{text}"),

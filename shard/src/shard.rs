@@ -32,8 +32,8 @@ use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig, Damaged};
-use penstock_storage::index::{Cursor, Home, PackedPlace};
 use penstock_storage::histogram::Histogram;
+use penstock_storage::index::{Cursor, Home, PackedPlace};
 use penstock_storage::io::{Block, Blocks, Completion, FileId, Io, IoFailure, IoToken};
 use penstock_storage::keyspace::{
     KEYSPACES_MAX, SETTINGS_BYTES, Settings, is_system, keyspace_key,
@@ -53,9 +53,7 @@ use crate::answers::{Answers, Asked, Statuses};
 use crate::execute::past::in_block;
 use crate::execute::{Cold, Context, KeyHash, Ran, Undo, look, run};
 use crate::keyspaces::{Change, Done, Keyspaces, from_wire, purpose_of, to_wire};
-use crate::linked::{
-    ClusterConfig, LinkOutbox, Linked, PartitionStatus, Plan, ReplicationStatus,
-};
+use crate::linked::{ClusterConfig, LinkOutbox, Linked, PartitionStatus, Plan, ReplicationStatus};
 use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId, TakenMail,
 };

@@ -10,6 +10,7 @@
 
 use crate::io::FileId;
 use crate::log::{LogPosition, Lsn};
+use crate::reached::Reached;
 use crate::record::{SEQUENCE_MAX, read_u32, read_u64};
 use crate::store::{Epochs, PARTITIONS, Sequences, Version};
 
@@ -67,6 +68,8 @@ pub struct History {
     pub is_linked: bool,
     /// The highest epoch of any part.
     pub epoch_max: u32,
+    /// How far each partition had come along the log.
+    pub reached: Reached,
 }
 
 impl Default for History {
@@ -80,6 +83,7 @@ impl Default for History {
             forgotten: Box::new([0; PARTITIONS]),
             is_linked: false,
             epoch_max: 0,
+            reached: Reached::default(),
         }
     }
 }
@@ -89,6 +93,7 @@ impl History {
     #[inline]
     pub(crate) fn note(&mut self, partition: usize, version: Version) {
         self.epoch_max = self.epoch_max.max(version.epoch);
+        self.reached.note(partition, version.sequence);
         let epoch = if self.is_linked { version.epoch } else { 0 };
         self.raise(partition, Version { epoch, ..version });
     }

@@ -28,6 +28,7 @@ pub mod layout;
 pub mod local;
 pub mod log;
 pub mod planted;
+pub mod reached;
 pub mod record;
 pub mod recovery;
 pub mod repair;

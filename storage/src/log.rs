@@ -521,8 +521,8 @@ impl<P: Blocks> Log<P> {
     /// What to say when there is none: wait while room may come. What would grow is refused at once
     /// when the disk is full; what makes room, or takes none, when cleaning cannot help either.
     fn no_room(&mut self, purpose: Purpose) -> Room {
-        // A release can be told in a segment only.
-        let tells = self.is_releasing() && (self.segment.is_some() || !self.spares.is_empty());
+        // A release is told in what is left of the segment, or in the next one.
+        let tells = self.is_releasing() && (self.fits_contents() || !self.spares.is_empty());
         let comes = self.relief_comes || tells || self.room_returns;
         match purpose {
             _ if !self.spare_refused => Room::Wait,
@@ -1280,6 +1280,7 @@ impl<P: Blocks> Log<P> {
                 last_lsn: self.appended,
             },
         });
+        self.history.reached.segment_ends(self.appended);
         self.before = LogStart {
             last_sequence: segment.header.sequence,
             end_offset: segment.end_offset,
@@ -1377,19 +1378,20 @@ impl<P: Blocks> Log<P> {
         write.tells_owed = std::mem::take(&mut self.owes_contents);
     }
 
+    /// Whether the open segment has room to tell which ones are before it.
+    fn fits_contents(&self) -> bool {
+        let open = self.open.as_ref();
+        let open_bytes = open.map_or(0, |open| padded_bytes(open.body_bytes)) as u64;
+        let contents_bytes = padded_bytes(self.history.body_bytes()) as u64;
+        self.segment.as_ref().is_some_and(|segment| {
+            let taken = segment.end_offset + open_bytes + contents_bytes;
+            taken + SEGMENT_TAIL_BYTES <= segment.header.segment_bytes
+        })
+    }
+
     /// Tells releases that are not to wait until the log needs another segment.
     fn release_within(&mut self) {
-        let body_bytes = self.history.body_bytes();
-        let padded = padded_bytes(body_bytes) as u64;
-        let open = self
-            .open
-            .as_ref()
-            .map_or(0, |open| padded_bytes(open.body_bytes));
-        let fits = self.segment.as_ref().is_some_and(|segment| {
-            let taken = segment.end_offset + open as u64 + SEGMENT_TAIL_BYTES;
-            taken + padded <= segment.header.segment_bytes
-        });
-        if !fits {
+        if !self.fits_contents() {
             // A new segment begins with what is to be told, and gives back more than it takes.
             self.seal_open();
             if !self.spares.is_empty() {
@@ -1397,6 +1399,7 @@ impl<P: Blocks> Log<P> {
             }
             return;
         }
+        let body_bytes = self.history.body_bytes();
         if let Some(block) = self.blocks.take(padded_bytes(body_bytes)) {
             // A frame that was opened and never used gives its place.
             self.seal_open();

@@ -849,6 +849,7 @@ fn replay_behind(
                 last_lsn: found.start.last_lsn,
             },
         });
+        found.history.reached.segment_ends(found.start.last_lsn);
     }
     for &(file, bytes) in &replay.found.truncate {
         for segment in &mut replay.found.history.segments {

@@ -263,7 +263,10 @@ mod tests {
             .iter()
             .map(|it| (it.version, it.value.clone()))
             .collect();
-        assert_eq!(lostfound_bytes(&data), fs::metadata(&file.path).expect("there").len());
+        assert_eq!(
+            lostfound_bytes(&data),
+            fs::metadata(&file.path).expect("there").len()
+        );
         assert_eq!(told, [((7, 3), Some(b"value".to_vec())), ((7, 4), None)]);
         assert_eq!((file.counts(), file.torn_bytes), ((2, 1), 16));
         fs::remove_dir_all(&data).expect("removed");

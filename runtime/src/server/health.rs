@@ -142,14 +142,25 @@ impl fmt::Display for Ready {
 /// Why clients should stay away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotReady {
-    Starting { percent: u64 },
+    Starting {
+        percent: u64,
+    },
     Stopping,
     Failed(String),
-    DiskFull { shard: usize },
-    LogFull { shard: usize },
-    MemoryFull { shard: usize },
+    DiskFull {
+        shard: usize,
+    },
+    LogFull {
+        shard: usize,
+    },
+    MemoryFull {
+        shard: usize,
+    },
     /// Partitions that are this node's to write or to hold, and which it does not.
-    Role { role: PartitionRole, count: usize },
+    Role {
+        role: PartitionRole,
+        count: usize,
+    },
     /// It writes nothing, and somebody who writes is wanted.
     WritesNothing,
 }
@@ -173,7 +184,12 @@ impl fmt::Display for NotReady {
                 "FULL: the index of shard {shard} has all the memory that memory_max leaves it; new keys are refused, the rest goes on"
             ),
             NotReady::Role { role, count } => {
-                write!(f, "{}: {count} partitions: {}", role.name(), cause_of(*role))
+                write!(
+                    f,
+                    "{}: {count} partitions: {}",
+                    role.name(),
+                    cause_of(*role)
+                )
             }
             NotReady::WritesNothing => {
                 f.write_str("not primary: it writes no partition of its cluster")
@@ -335,13 +351,11 @@ mod tests {
                 peers: Vec::new(),
             }]
         };
-        let told = |roles: &[(PartitionRole, Duty)], wanted| match judge_role(
-            &status(roles),
-            wanted,
-        ) {
-            Ok(ready) => ready.to_string(),
-            Err(not) => not.to_string(),
-        };
+        let told =
+            |roles: &[(PartitionRole, Duty)], wanted| match judge_role(&status(roles), wanted) {
+                Ok(ready) => ready.to_string(),
+                Err(not) => not.to_string(),
+            };
         use PartitionRole::{Following, Idle, Primary, Rewinding, Scanning};
         assert_eq!(judge_role(&[], Some(Wanted::Primary)), Ok(Ready::Alone));
         let mixed = [(Primary, Duty::Primary), (Following, member)];
@@ -354,12 +368,18 @@ mod tests {
         assert!(refused.starts_with("not primary: "), "{refused}");
         let worse = [(Following, member), (Scanning, member), (Rewinding, member)];
         let refused = told(&worse, None);
-        assert!(refused.starts_with("rewinding: 1 partitions: "), "{refused}");
+        assert!(
+            refused.starts_with("rewinding: 1 partitions: "),
+            "{refused}"
+        );
         let begins = [(Primary, Duty::Primary), (Idle, Duty::Primary)];
         let refused = told(&begins, Some(Wanted::Primary));
         assert!(refused.starts_with("idle: 1 partitions: "), "{refused}");
         let other = [(Idle, Duty::None)];
-        assert_eq!(told(&other, None), "ready: it has no partition of its cluster");
+        assert_eq!(
+            told(&other, None),
+            "ready: it has no partition of its cluster"
+        );
     }
 
     #[test]

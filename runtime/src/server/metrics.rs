@@ -15,9 +15,7 @@ use prometheus_client::registry::Registry;
 use super::health::Health;
 use crate::cluster::lostfound::lostfound_bytes;
 use crate::memory::resident_bytes;
-use crate::stats::{
-    FIGURES, Growth, HISTOGRAMS, PEER_FIGURES, Reading, SECOND_IN_US, total,
-};
+use crate::stats::{FIGURES, Growth, HISTOGRAMS, PEER_FIGURES, Reading, SECOND_IN_US, total};
 
 /// What the text is, for the header of the reply.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

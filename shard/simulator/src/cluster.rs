@@ -1355,9 +1355,12 @@ impl World {
         let has = |world: &World, node: usize| {
             let cores = world.nodes[node].cores.iter().flatten();
             let mut states = cores.flat_map(|core| core.shard.partitions());
-            states
-                .find(|it| it.partition == partition)
-                .map(|it| (![PartitionRole::Scanning, PartitionRole::Rewinding].contains(&it.role), it.received))
+            states.find(|it| it.partition == partition).map(|it| {
+                (
+                    ![PartitionRole::Scanning, PartitionRole::Rewinding].contains(&it.role),
+                    it.received,
+                )
+            })
         };
         let best = (0..NODES).max_by_key(|&node| (has(self, node), may(&node)));
         self.meet("forced promotion");
@@ -1457,7 +1460,10 @@ impl World {
             let cores = node.cores.iter().flatten();
             let mut states = cores.flat_map(|core| core.shard.partitions());
             let state = states.find(|it| it.partition == partition);
-            state.is_some_and(|it| it.received > 0 && ![PartitionRole::Scanning, PartitionRole::Rewinding].contains(&it.role))
+            state.is_some_and(|it| {
+                it.received > 0
+                    && ![PartitionRole::Scanning, PartitionRole::Rewinding].contains(&it.role)
+            })
         };
         let mut all = self.partitions.iter();
         self.has_wiped && all.any(|&it| self.nodes.iter().all(|node| !is_whole(node, it)))

@@ -156,6 +156,16 @@ fn compare_pasts(
         if without.len() == with.len() + 1 {
             without.pop_if(|first| first.is_deletion);
         }
+        // What had expired before versions began to be kept goes by cleaning before anything supersedes it; the
+        // log alone still has it until its segment is released. Nobody is shown it either way.
+        if without.len() == with.len() + 1 {
+            let superseded_ms = without.iter().nth_back(1).map(|newer| newer.time_ms);
+            without.pop_if(|oldest| {
+                oldest.version <= rule.since.version
+                    && oldest.expiry_ms > 0
+                    && superseded_ms.is_some_and(|ms| oldest.expiry_ms <= ms)
+            });
+        }
         let is_same = |with: &VersionEntry, without: &VersionEntry| {
             let with = match with.time_ms {
                 0 if with.version <= rule.since.version => VersionEntry {

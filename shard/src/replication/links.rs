@@ -372,7 +372,13 @@ impl<P: Blocks> LogReach for Reach<'_, P> {
     fn reach(&self, partition: PartitionId, from: Position) -> Option<Lsn> {
         let forgotten = self.0.forgotten(usize::from(partition));
         let is_there = forgotten <= from.sequence || is_planted(Bug::ForgottenIgnored);
-        is_there.then_some(Lsn(0))
+        let further = if is_planted(Bug::ReachTooFar) { 40 } else { 0 };
+        let log = self.0.log();
+        let reached = &log.history().reached;
+        is_there.then(|| {
+            let behind = reached.none_above(usize::from(partition), from.sequence + further);
+            behind.min(log.durable())
+        })
     }
 
     fn oldest(&self) -> Lsn {
@@ -1542,12 +1548,14 @@ impl<B: Block> Links<B> {
                         let keys = keys.iter().map(PartView::key);
                         let keys = keys.filter(|&key| key != epochs.as_slice());
                         tail.keys.extend(keys.map(<[u8]>::to_vec));
-                        self.counters.kept += 1;
-                        self.counters.kept_bytes += record.bytes.len() as u64;
-                        self.actions.push_back(LinkAction::Keep {
-                            partition: number,
-                            record: record.bytes.to_vec(),
-                        });
+                        if !is_planted(Bug::TailNotSaved) {
+                            self.counters.kept += 1;
+                            self.counters.kept_bytes += record.bytes.len() as u64;
+                            self.actions.push_back(LinkAction::Keep {
+                                partition: number,
+                                record: record.bytes.to_vec(),
+                            });
+                        }
                         if is_planted(Bug::TailReadHalf) {
                             break;
                         }

@@ -96,6 +96,8 @@ bugs! {
     BacklogForgotten = "backlog-forgotten",
     /// Delta is promised although records behind the position were released.
     ForgottenIgnored = "forgotten-ignored",
+    /// Delta begins behind records that the member has not got.
+    ReachTooFar = "reach-too-far",
     /// A scan does not ship what cleaning has moved.
     ScanSkipsCopies = "scan-skips-copies",
     /// A diverged tail is looked for only as far as the log was durable.

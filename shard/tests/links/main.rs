@@ -54,7 +54,7 @@ fn nodes_agree_in_the_end_and_nothing_promised_is_lost() {
 #[test]
 fn planted_bugs_of_links_are_caught() {
     use penstock_shard::replication::planted::{Bug, plant};
-    const CAUGHT: [Bug; 14] = [
+    const CAUGHT: [Bug; 15] = [
         Bug::AckBeforePeer,
         Bug::AckByAnyMember,
         Bug::EpochResumed,
@@ -66,6 +66,7 @@ fn planted_bugs_of_links_are_caught() {
         Bug::SweepForgotten,
         Bug::BacklogForgotten,
         Bug::ForgottenIgnored,
+        Bug::ReachTooFar,
         Bug::ScanSkipsCopies,
         Bug::TailReadHalf,
         Bug::TailHalfReleased,

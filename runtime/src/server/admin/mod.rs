@@ -323,7 +323,11 @@ fn page(request: Request, health: &Health) -> Vec<u8> {
         ),
         Page::Readyz(wanted) => {
             let verdict = health.ready(wanted);
-            probe(verdict.map(|it| it.to_string()).map_err(|it| it.to_string()))
+            probe(
+                verdict
+                    .map(|it| it.to_string())
+                    .map_err(|it| it.to_string()),
+            )
         }
     }
 }

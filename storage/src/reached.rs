@@ -1,0 +1,102 @@
+//! How far each partition had come along its log: who lacks only the newest records of some need not read
+//! all of it.
+//!
+//! The highest sequence of each partition is remembered at ends of segments: of the newest ones at most of
+//! them, of old ones at few. It is a matter of speed alone: what is read too early is skipped.
+
+use crate::log::Lsn;
+use crate::store::{PARTITIONS, Sequences};
+
+/// Ends of segments that are remembered, at most; 2 KiB each.
+const MARKS_MAX: usize = 64;
+
+/// The highest sequences of a log, now and at some ends of its segments.
+#[derive(Clone, Debug)]
+pub struct Reached {
+    highest: Box<Sequences>,
+    /// Ascending, by the last record before them.
+    marks: Vec<(Lsn, Box<Sequences>)>,
+}
+
+impl Default for Reached {
+    fn default() -> Self {
+        Reached {
+            highest: Box::new([0; PARTITIONS]),
+            marks: Vec::new(),
+        }
+    }
+}
+
+impl Reached {
+    /// A record of a partition has this sequence, whatever its epoch: a tail that has diverged may be followed
+    /// by lower epochs with higher sequences.
+    #[inline]
+    pub(crate) fn note(&mut self, partition: usize, sequence: u64) {
+        self.highest[partition] = self.highest[partition].max(sequence);
+    }
+
+    /// A segment ends behind this record.
+    pub(crate) fn segment_ends(&mut self, last: Lsn) {
+        if self.marks.len() == MARKS_MAX {
+            // Who comes back lacks something new, mostly.
+            let mut index = 0;
+            self.marks.retain(|_| {
+                index += 1;
+                index > MARKS_MAX / 2 || index % 2 == 0
+            });
+        }
+        self.marks.push((last, self.highest.clone()));
+    }
+
+    /// A record up to which none of the partition has a sequence above this one.
+    #[must_use]
+    pub fn none_above(&self, partition: usize, sequence: u64) -> Lsn {
+        let is_below = |mark: &(Lsn, Box<Sequences>)| mark.1[partition] <= sequence;
+        let below = self.marks.partition_point(is_below);
+        self.marks[..below].last().map_or(Lsn(0), |mark| mark.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_above_a_sequence_stands_before_what_is_told_and_the_newest_are_told_best() {
+        let mut reached = Reached::default();
+        // Two partitions in turn, and one that came first and never again.
+        reached.note(7, 3);
+        for record in 1..=10_000_u64 {
+            let partition = usize::from(record % 2 == 0);
+            reached.note(partition, record.div_ceil(2));
+            if record % 10 == 0 {
+                reached.segment_ends(Lsn(record));
+            }
+        }
+        assert!(reached.marks.len() <= MARKS_MAX);
+        for sequence in 0..=5_000_u64 {
+            for partition in [0, 1] {
+                let told = reached.none_above(partition, sequence);
+                // The first record above it.
+                let first = 2 * sequence + 1 + partition as u64;
+                assert!(told.0 < first, "{told:?} for {sequence} of {partition}");
+                if sequence > 4_950 {
+                    assert!(first - told.0 <= 12, "{told:?} for {sequence} is early");
+                }
+            }
+        }
+        assert_eq!(reached.none_above(7, 2), Lsn(0));
+        assert_eq!(reached.none_above(7, 3), Lsn(10_000));
+    }
+
+    #[test]
+    fn a_higher_sequence_of_a_tail_that_has_diverged_counts_as_well() {
+        let mut reached = Reached::default();
+        reached.note(0, 900);
+        reached.segment_ends(Lsn(1));
+        reached.note(0, 501);
+        reached.segment_ends(Lsn(2));
+        assert_eq!(reached.none_above(0, 501), Lsn(0));
+        assert_eq!(reached.none_above(0, 900), Lsn(2));
+    }
+}
