@@ -116,7 +116,7 @@ impl Engine {
             std::process::id()
         );
         let short_bytes = shard.store().log().config().segment_bytes_min();
-        Engine {
+        let mut engine = Engine {
             shard,
             disk,
             outbox: Outbox::default(),
@@ -144,7 +144,10 @@ impl Engine {
             is_stopped: false,
             damage: None,
             is_dead: false,
-        }
+        };
+        // Nobody is to take what one shard has told for all there is.
+        engine.look_around(Now { us: 0, unix_ms: 0 });
+        engine
     }
 
     /// Hands an event to the shard; returns what [`Shard::step`] returns.
@@ -390,8 +393,14 @@ impl Engine {
         let rest = [log.flushes_us(), log.batches(), received, durable];
         self.stats
             .publish(self.number, now.us, &sample, self.shard.stages(), rest);
-        if self.shard.is_linked() && (is_asked || now.us >= self.looked_around_us + LOOK_AROUND_US)
-        {
+        if is_asked || now.us >= self.looked_around_us + LOOK_AROUND_US {
+            self.look_around(now);
+        }
+    }
+
+    /// Publishes what is known of the cluster, if there is one.
+    fn look_around(&mut self, now: Now) {
+        if self.shard.is_linked() {
             self.looked_around_us = now.us;
             self.shard.look_around(now, &mut self.replication);
             self.stats

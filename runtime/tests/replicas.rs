@@ -252,6 +252,25 @@ fn write(server: &Server, each: u32, value: &[u8]) {
     });
 }
 
+/// Every number of replication that the deployed files ask for is one that a primary tells.
+fn check_deployed_names(primary: &Server) {
+    let (_, body) = primary.page("/metrics");
+    let numbers = Numbers::read(&body);
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/monitoring");
+    let mut used = 0;
+    for entry in fs::read_dir(deploy).expect("there") {
+        let text = fs::read_to_string(entry.expect("read").path()).expect("text");
+        let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let words = text.split(|letter| !is_part(letter));
+        for word in words.filter(|word| word.starts_with("penstock_replication_")) {
+            let mut samples = numbers.samples.iter();
+            assert!(samples.any(|(name, ..)| name == word), "{word}");
+            used += 1;
+        }
+    }
+    assert!(used > 20, "{used} uses");
+}
+
 #[test]
 fn a_replica_that_stands_still_lags_and_lets_nobody_wait_and_is_level_again_when_it_goes_on() {
     let _one = ONE
@@ -277,6 +296,7 @@ fn a_replica_that_stands_still_lags_and_lets_nobody_wait_and_is_level_again_when
     assert_eq!(second.partitions("following"), ALL);
     assert_eq!(first.partitions("primary"), ALL);
     second.until_number(states, &[("peer", "1"), ("role", "primary")], 3.0);
+    check_deployed_names(&first);
 
     // More than the links may have under way and more than a ring holds, of each shard.
     second.signal("-STOP");
@@ -381,4 +401,93 @@ fn what_a_node_wrote_alone_is_told_as_lag_and_then_as_a_tail_and_noreplicas_is_c
     assert!(tail > records, "{tail} records");
     assert!(first.number("penstock_lostfound_bytes", &[]) > 0.0);
     assert_eq!(first.number("penstock_replication_generation", &[]), 2.0);
+}
+
+/// How many records were in each bucket of a histogram, by its bound in seconds.
+fn buckets(server: &Server, name: &str) -> Vec<(f64, f64)> {
+    let (_, body) = server.page("/metrics");
+    let prefix = format!("{name}_bucket{{le=\"");
+    let lines = body.lines().filter_map(|line| line.strip_prefix(&prefix));
+    let buckets = lines.map(|line| {
+        let (bound, count) = line.split_once("\"} ").expect("a bound and a count");
+        let number = |text: &str| text.parse::<f64>().expect("a number");
+        (number(bound), number(count))
+    });
+    buckets.collect()
+}
+
+/// The bound that at least this share of what came in between is not above.
+fn quantile(before: &[(f64, f64)], after: &[(f64, f64)], share: f64) -> f64 {
+    let news: Vec<(f64, f64)> = before
+        .iter()
+        .zip(after)
+        .map(|(before, after)| (after.0, after.1 - before.1))
+        .collect();
+    let all = news.last().expect("buckets").1;
+    let found = news.iter().find(|(_, count)| *count >= all * share);
+    found.expect("the last has all").0
+}
+
+/// Sets keys for so long, at most so many in a second; how many that were.
+fn load(server: &Server, a_second: f64, time: Duration) -> u32 {
+    const IN_FLIGHT: usize = 256;
+    let done = std::sync::atomic::AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let done = &done;
+            scope.spawn(move || {
+                let client = server.client(AckLevel::Disk);
+                let began = Instant::now();
+                let mut pending = std::collections::VecDeque::new();
+                let mut count = 0u32;
+                while began.elapsed() < time {
+                    let due = began.elapsed().as_secs_f64() * a_second / f64::from(WRITERS);
+                    if f64::from(count) >= due || pending.len() >= IN_FLIGHT {
+                        match pending.pop_front() {
+                            Some(set) => {
+                                let set: penstock_net::client::Pending<_> = set;
+                                set.wait().expect("acknowledged");
+                            }
+                            None => std::thread::sleep(Duration::from_micros(200)),
+                        }
+                        continue;
+                    }
+                    let key = format!("{writer}:{}", count % 10_000);
+                    pending.push_back(client.set(key.as_bytes(), &[7; 64]));
+                    count += 1;
+                }
+                for set in pending {
+                    set.wait().expect("acknowledged");
+                }
+                done.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+            });
+        }
+    });
+    done.into_inner()
+}
+
+#[test]
+#[ignore = "a measurement, worth what the machine is: run it alone, with --nocapture"]
+fn measure_lag_at_half_load() {
+    let cluster = Cluster::new("replicas-lag", 60_000);
+    let first = cluster.start(1, &["--cluster-new"]);
+    first.until_ready("/readyz", 200, "primary");
+    let _second = cluster.start(2, &[]);
+    first.until_level("2", 2.0);
+    let time = Duration::from_secs(5);
+    let most = f64::from(load(&first, f64::MAX, time)) / time.as_secs_f64();
+    first.until_level("2", 2.0);
+    let names = ["received", "durable"].map(|it| format!("penstock_replication_{it}_seconds"));
+    let before = names.each_ref().map(|name| buckets(&first, name));
+    let time = Duration::from_secs(15);
+    let half = f64::from(load(&first, most / 2.0, time)) / time.as_secs_f64();
+    first.until_level("2", 2.0);
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    println!("{most:.0} sets a second at most, {half:.0} a second now; load average {load}");
+    for (name, before) in names.iter().zip(&before) {
+        let after = buckets(&first, name);
+        let ms = |share| 1000.0 * quantile(before, &after, share);
+        let (p50, p99, p999) = (ms(0.5), ms(0.99), ms(0.999));
+        println!("{name}: p50 {p50:.2} ms, p99 {p99:.2} ms, p99.9 {p999:.2} ms");
+    }
 }

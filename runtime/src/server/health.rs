@@ -33,6 +33,8 @@ pub(crate) struct Watched {
     pub(crate) stats: Arc<Stats>,
     /// The data directory.
     pub(crate) data: PathBuf,
+    /// It is no node of a cluster.
+    pub(crate) is_alone: bool,
     pub(crate) segments: Segments,
     pub(crate) memory: Option<Arc<MemoryBound>>,
     /// The clock of the shards.
@@ -85,12 +87,17 @@ impl Health {
     /// Whether clients should come, and what this node is to them, or why not; with `wanted`, clients who want that.
     pub(crate) fn ready(&self, wanted: Option<Wanted>) -> Result<Ready, NotReady> {
         let (mut readings, mut cores) = (Vec::new(), Vec::new());
+        let mut is_alone = true;
         if let Some(watched) = self.watched() {
             readings = watched.stats.read();
             cores = watched.stats.replication();
+            is_alone = watched.is_alone;
         }
         judge_ready(&self.phase(), self.start_percent(), &readings)?;
-        judge_role(&cores, wanted)
+        match is_alone {
+            true => Ok(Ready::Alone),
+            false => judge_role(&cores, wanted),
+        }
     }
 
     /// Whether every loop turns, or which one does not.
@@ -262,6 +269,10 @@ fn cause_of(role: PartitionRole) -> &'static str {
 
 /// Of what the plan gives this node all must be well; of the rest it may know something, too.
 fn judge_role(cores: &[ReplicationStatus], wanted: Option<Wanted>) -> Result<Ready, NotReady> {
+    // Every shard has some, and tells them in its first turn.
+    if cores.iter().any(|core| core.partitions.is_empty()) {
+        return Err(NotReady::Starting { percent: 100 });
+    }
     let all = || cores.iter().flat_map(|it| &it.partitions);
     let own = || all().filter(|it| it.duty != Duty::None || it.role == PartitionRole::Primary);
     let count = |role| own().filter(|it| it.role == role).count();
@@ -273,7 +284,6 @@ fn judge_role(cores: &[ReplicationStatus], wanted: Option<Wanted>) -> Result<Rea
     }
     let written = count(PartitionRole::Primary);
     match wanted {
-        _ if all().next().is_none() => Ok(Ready::Alone),
         Some(Wanted::Primary) if written == 0 => Err(NotReady::WritesNothing),
         _ => Ok(Ready::InCluster {
             written,
@@ -357,7 +367,9 @@ mod tests {
                 Err(not) => not.to_string(),
             };
         use PartitionRole::{Following, Idle, Primary, Rewinding, Scanning};
-        assert_eq!(judge_role(&[], Some(Wanted::Primary)), Ok(Ready::Alone));
+        let early = [status(&[(Following, member)]), status(&[])].concat();
+        let early = judge_role(&early, None);
+        assert_eq!(early, Err(NotReady::Starting { percent: 100 }));
         let mixed = [(Primary, Duty::Primary), (Following, member)];
         let ready = "ready: primary of 1 partitions, follows 1 partitions";
         assert_eq!(told(&mixed, None), ready);
