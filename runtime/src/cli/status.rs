@@ -29,7 +29,7 @@ Examples:
 #[derive(Args)]
 pub struct StatusArgs {
     /// The cluster's file tells the nodes, instead of the server that is asked
-    #[arg(long, value_name = "FILE", conflicts_with = "addr")]
+    #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Print JSON, with all that the nodes tell
     #[arg(long)]
@@ -54,7 +54,11 @@ impl StatusArgs {
                 (nodes, None)
             }
             None => {
-                let info = info_of(&self.server)?;
+                let info = info_of(&self.server).map_err(|mut failure| {
+                    failure.line +=
+                        "; with --file and the cluster's file the other nodes are asked";
+                    failure
+                })?;
                 let nodes = nodes_in(&info["replication"]);
                 (nodes, Some(info))
             }
