@@ -427,7 +427,10 @@ impl fmt::Display for Refusal {
             Refusal::ScanPage { entry } => {
                 write!(f, "entry {entry} of a page does not fit the page")
             }
-            Refusal::Replica => write!(f, "ack level replica needs a sync set; this node has none"),
+            Refusal::Replica => write!(
+                f,
+                "ack level replica is for operations on the nodes of a cluster, neither on a node alone nor for settings"
+            ),
             Refusal::Status(found) => write!(f, "status {found:#06x} is not known"),
         }
     }

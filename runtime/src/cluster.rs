@@ -2,7 +2,7 @@
 //! links to the other nodes.
 //!
 //! One thread takes connections on the node's address for links, one for each other node makes those by which
-//! that one is shipped to, one reads the cluster's file anew when it changes. They do the handshake, which may block, and hand the socket of a link that has proven
+//! that one is shipped to, one reads the cluster's file anew when it changes and lets those threads follow it. They do the handshake, which may block, and hand the socket of a link that has proven
 //! itself to the core of its shard; from there on the core's own loop serves it (`server/link.rs`). When a
 //! link that this node made has ended, it is made again.
 
@@ -10,13 +10,14 @@ pub(crate) mod file;
 mod greeting;
 pub mod lostfound;
 pub mod placement;
-mod seen;
+pub mod replay;
+pub(crate) mod seen;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ use penstock_shard::replication::LinkId;
 use penstock_shard::replication::handshake::{Introduction, Peer};
 use penstock_storage::store::SLOTS;
 
-use crate::lines::{caution, tell};
+use crate::lines::{Lately, caution, tell};
 
 use self::file::{ClusterFile, Secret};
 use self::greeting::{Greeted, greet, welcome};
@@ -39,8 +40,6 @@ const GREETINGS_MAX: u32 = 64;
 const GREETING: Duration = Duration::from_secs(3);
 /// Between two attempts to make a link.
 const RETRY: Duration = Duration::from_millis(200);
-/// Between two lines about the same node that cannot be reached or refuses.
-const TOLD_EVERY: Duration = Duration::from_secs(30);
 
 /// A link that has proven itself, for the core of its shard.
 #[derive(Debug)]
@@ -75,10 +74,20 @@ struct Shared {
     deliver: Deliver,
     next_link: AtomicU64,
     greetings: AtomicU32,
+    /// What was said of links.
+    lately: Mutex<Lately>,
     is_over: AtomicBool,
 }
 
 impl Shared {
+    /// Tells what is wrong with a link, unless that was told just now.
+    fn complain(&self, text: &str) {
+        let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
+        if lately.is_news(text, Instant::now()) {
+            caution!("{text}");
+        }
+    }
+
     fn file(&self) -> Arc<ClusterFile> {
         Arc::clone(&self.file.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -132,8 +141,6 @@ impl Dialing {
         let address = listener
             .local_addr()
             .map_err(|error| ("read the address of links", error))?;
-        let numbers = file.nodes.iter().map(|node| node.number);
-        let others: Vec<u8> = numbers.filter(|&number| number != me.node).collect();
         let shared = Arc::new(Shared {
             secret: file.secret.clone(),
             file: RwLock::new(Arc::new(file)),
@@ -142,6 +149,7 @@ impl Dialing {
             deliver,
             next_link: AtomicU64::new(1),
             greetings: AtomicU32::new(0),
+            lately: Mutex::default(),
             is_over: AtomicBool::new(false),
         });
         let mut dialing = Dialing {
@@ -151,10 +159,6 @@ impl Dialing {
         };
         let accepts = Arc::clone(&shared);
         dialing.thread("penstock-links", move || accept(&accepts, &listener))?;
-        for node in others {
-            let dials = Arc::clone(&shared);
-            dialing.thread("penstock-dial", move || dial(&dials, node))?;
-        }
         dialing.thread("penstock-plan", move || watch(&shared, &path))?;
         Ok(dialing)
     }
@@ -202,9 +206,15 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
         let spawned = std::thread::Builder::new()
             .name("penstock-greet".into())
             .spawn(move || {
-                match welcome(&stream, GREETING, &greets.me, &greets.secret, &greets.seen) {
+                let file = greets.file();
+                let is_named = |node| file.node(node).is_some();
+                let (secret, seen) = (&greets.secret, &greets.seen);
+                match welcome(&stream, GREETING, &greets.me, secret, is_named, seen) {
                     Ok((shard, greeted)) => greets.hand_over(shard, stream, greeted, None),
-                    Err(cause) => caution!("a link from {from} is refused: {cause}"),
+                    // Its port is another one each time.
+                    Err(cause) => {
+                        greets.complain(&format!("a link from {} is refused: {cause}", from.ip()));
+                    }
                 }
                 greets.greetings.fetch_sub(1, Ordering::Relaxed);
             });
@@ -214,25 +224,24 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
     }
 }
 
-/// Keeps the links to one node: one from each shard here to each shard there that has some of the same
-/// partitions.
+/// Keeps the links to one node, as long as the file names it: one from each shard here to each shard there that
+/// has some of the same partitions.
 fn dial(shared: &Arc<Shared>, node: u8) {
     let mut theirs = None;
     let mut told_before = None;
     let mut up: BTreeMap<(u16, u16), flume::Receiver<()>> = BTreeMap::new();
     let mut made_before = BTreeSet::new();
-    let mut told: Option<(String, Instant)> = None;
+    let mut is_told = false;
     while !shared.is_over.load(Ordering::Relaxed) {
         up.retain(|_, ended| !matches!(ended.try_recv(), Err(flume::TryRecvError::Disconnected)));
         let file = shared.file();
+        let Some(address) = file.node(node).map(|node| node.links) else {
+            return;
+        };
         let wanted = pairs(&file, shared.me, node, theirs);
         // As long as it is not known how many shards are there, the first pair asks for it.
         let is_asked_for = |pair: &&(u16, u16)| theirs.is_none() || !up.contains_key(*pair);
         let Some(&(shard, to_shard)) = wanted.iter().find(is_asked_for) else {
-            std::thread::sleep(RETRY);
-            continue;
-        };
-        let Some(address) = file.node(node).map(|node| node.links) else {
             std::thread::sleep(RETRY);
             continue;
         };
@@ -250,7 +259,7 @@ fn dial(shared: &Arc<Shared>, node: u8) {
             });
         match made {
             Ok((stream, greeted)) => {
-                if told.take().is_some() {
+                if std::mem::take(&mut is_told) {
                     tell!("node {node} at {address} is linked");
                 }
                 theirs = Some(greeted.peer.shards);
@@ -267,13 +276,8 @@ fn dial(shared: &Arc<Shared>, node: u8) {
                 }
             }
             Err(cause) => {
-                let is_news = told
-                    .as_ref()
-                    .is_none_or(|(text, at)| *text != cause || at.elapsed() > TOLD_EVERY);
-                if is_news {
-                    caution!("no link to node {node} at {address}: {cause}");
-                    told = Some((cause, Instant::now()));
-                }
+                shared.complain(&format!("no link to node {node} at {address}: {cause}"));
+                is_told = true;
                 // Another number of shards may be there by now.
                 theirs = None;
                 std::thread::sleep(RETRY);
@@ -282,34 +286,76 @@ fn dial(shared: &Arc<Shared>, node: u8) {
     }
 }
 
-/// Reads the cluster's file anew whenever it says something else. What it says wrong, or of who the nodes
-/// are, changes nothing.
-fn watch(shared: &Shared, path: &Path) {
+/// Reads the cluster's file anew whenever it says something else, and has a thread for each other node that it
+/// names. What it says wrong changes nothing.
+fn watch(shared: &Arc<Shared>, path: &Path) {
     let mut last = std::fs::read_to_string(path).unwrap_or_default();
+    let mut dialing: BTreeMap<u8, JoinHandle<()>> = BTreeMap::new();
     while !shared.is_over.load(Ordering::Relaxed) {
+        // Who was taken out of the file has ended.
+        dialing.retain(|_, thread| !thread.is_finished());
+        for node in &shared.file().nodes {
+            let number = node.number;
+            if number == shared.me.node || dialing.contains_key(&number) {
+                continue;
+            }
+            let dials = Arc::clone(shared);
+            let spawned = std::thread::Builder::new()
+                .name("penstock-dial".into())
+                .spawn(move || dial(&dials, number));
+            match spawned {
+                Ok(thread) => drop(dialing.insert(number, thread)),
+                Err(error) => shared.complain(&format!(
+                    "no links to node {number}: a thread for it cannot be started: {error}"
+                )),
+            }
+        }
         std::thread::sleep(RETRY);
         let text = match std::fs::read_to_string(path) {
             Ok(text) if text != last => text,
             _ => continue,
         };
         last = text;
-        let before = shared.file();
-        match ClusterFile::read(path) {
-            Ok(file) if file.cluster_id != before.cluster_id || file.nodes != before.nodes => {
-                caution!(
-                    "{} names other nodes than at the start: they count at the next start, and nothing of it until then",
-                    path.display()
-                );
-            }
-            Ok(file) => {
-                tell!("cluster      {} is read anew", path.display());
-                let plan = Arc::new(file.plan());
-                *shared.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(file);
-                (shared.deliver)(Delivery::Plan(plan));
-            }
-            Err(error) => caution!("{error}; what it said before holds"),
+        match read_anew(shared, path) {
+            Ok(()) => tell!("cluster      {} is read anew", path.display()),
+            Err(cause) => caution!("{cause}; what it said before holds"),
         }
     }
+    for thread in dialing.into_values() {
+        let _ = thread.join();
+    }
+}
+
+fn read_anew(shared: &Shared, path: &Path) -> Result<(), String> {
+    let file = ClusterFile::read(path).map_err(|error| error.to_string())?;
+    let before = shared.file();
+    let fail = |cause: &str| Err(format!("{}: {cause}", path.display()));
+    if file.cluster_id != before.cluster_id {
+        return fail("cluster_id is that of another cluster");
+    }
+    if !file.secret.is_same(&shared.secret) {
+        caution!(
+            "{}: another secret counts at the next start of this node",
+            path.display()
+        );
+    }
+    let me = shared.me.node;
+    match (file.node(me), before.node(me)) {
+        (None, _) => caution!(
+            "{}: node {me}, which is this one, is not in it any more: it answers nobody and may be stopped",
+            path.display()
+        ),
+        (Some(now), Some(then)) if now.links != then.links => caution!(
+            "{}: links = {} of this node counts at its next start",
+            path.display(),
+            now.links
+        ),
+        _ => {}
+    }
+    let plan = Arc::new(file.plan());
+    *shared.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(file);
+    (shared.deliver)(Delivery::Plan(plan));
+    Ok(())
 }
 
 /// Which shards here need a link to which shards of a node that has so many; if that is not known, the first

@@ -31,7 +31,8 @@ use penstock_storage::snapshot::SnapshotName;
 use crate::block::{Arena, ArenaLayout};
 use crate::calibrate::{self, calibrate};
 use crate::checks::{self, Demand, Problem};
-use crate::cluster::file::ClusterFile;
+use crate::cluster::file::{ClusterFile, numbers_of};
+use crate::cluster::seen::{Whose, claim};
 use crate::config::{
     Config, FRAME_BYTES, HugePageMode, IoMode, record_bytes_for, segment_bytes_for, size_text,
 };
@@ -115,11 +116,39 @@ fn read_cluster(config: &Config) -> Result<Option<ClusterFile>, OpenError> {
     match file.node(config.cluster_node) {
         Some(_) => Ok(Some(file)),
         None => Err(OpenError::Option(format!(
-            "--cluster-node {}: {} has no such node",
+            "--cluster-node {}: {} has no such node, it has {}",
             config.cluster_node,
-            path.display()
+            path.display(),
+            numbers_of(&file.nodes)
         ))),
     }
+}
+
+/// Refuses a directory of another node or of another cluster.
+fn claim_directory(config: &Config, cluster: &ClusterFile) -> Result<(), OpenError> {
+    let (data, node) = (&config.data, config.cluster_node);
+    let whose = Whose {
+        cluster_id: cluster.cluster_id,
+        node,
+    };
+    let hex = |id: [u8; 16]| format!("{:032x}", u128::from_be_bytes(id));
+    let claimed =
+        claim(data, whose).map_err(system("read or write PEERS in the data directory"))?;
+    claimed.map_err(|other| {
+        let data = data.display();
+        OpenError::Option(match other.cluster_id == cluster.cluster_id {
+            true => format!(
+                "--cluster-node {node}: {data} holds the data of node {}; a node starts with its own directory or with an empty one",
+                other.node
+            ),
+            false => format!(
+                "{data} holds the data of node {} of cluster {}, and the cluster's file is that of {}",
+                other.node,
+                hex(other.cluster_id),
+                hex(cluster.cluster_id)
+            ),
+        })
+    })
 }
 
 /// What `action` was refused with.
@@ -218,6 +247,9 @@ impl Node {
             segment_bytes: config.segment_bytes,
         };
         let mut directory = Directory::open(&config.data, options).map_err(OpenError::Directory)?;
+        if let Some(cluster) = &cluster {
+            claim_directory(&config, cluster)?;
+        }
         let identity = directory.identity().clone();
         let layout = identity
             .layout()

@@ -927,7 +927,9 @@ pub(crate) fn total(readings: &[Reading]) -> Reading {
 pub(crate) fn partitions_json(cores: &[ReplicationStatus]) -> String {
     let all: Vec<&PartitionStatus> = cores.iter().flat_map(|it| &it.partitions).collect();
     let groups = all.chunk_by(|one, next| {
-        (one.role, one.duty, one.epoch) == (next.role, next.duty, next.epoch)
+        let kind = |it: &PartitionStatus| (it.role, it.duty, it.epoch);
+        kind(one) == kind(next)
+            && one.waits_for == next.waits_for
             && one.partition + 1 == next.partition
     });
     let groups: Vec<String> = groups
@@ -935,7 +937,7 @@ pub(crate) fn partitions_json(cores: &[ReplicationStatus]) -> String {
             let (first, last) = (group[0], group[group.len() - 1]);
             let sum = |of: fn(&PartitionStatus) -> u64| group.iter().map(|it| of(it)).sum::<u64>();
             format!(
-                "{{\"first\":{},\"last\":{},\"role\":\"{}\",\"duty\":\"{}\",\"generation\":{},\"start\":{},\"node\":{},\"applied\":{},\"received\":{},\"durable\":{}}}",
+                "{{\"first\":{},\"last\":{},\"role\":\"{}\",\"duty\":\"{}\",\"generation\":{},\"start\":{},\"node\":{},\"applied\":{},\"received\":{},\"durable\":{},\"waits_for\":{:?}}}",
                 first.partition,
                 last.partition,
                 first.role.name(),
@@ -946,6 +948,7 @@ pub(crate) fn partitions_json(cores: &[ReplicationStatus]) -> String {
                 sum(|it| it.applied),
                 sum(|it| it.received),
                 sum(|it| it.durable),
+                first.waits_for,
             )
         })
         .collect();

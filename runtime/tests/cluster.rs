@@ -91,11 +91,11 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The files of a cluster of two.
+/// The files of a cluster of two, and the ports of a third node.
 struct Cluster {
     folder: PathBuf,
-    links: [u16; 2],
-    clients: [u16; 2],
+    links: [u16; 3],
+    clients: [u16; 3],
 }
 
 impl Cluster {
@@ -110,8 +110,8 @@ impl Cluster {
         };
         let cluster = Cluster {
             folder,
-            links: [free(), free()],
-            clients: [free(), free()],
+            links: [free(), free(), free()],
+            clients: [free(), free(), free()],
         };
         cluster.place(1, 1);
         cluster
@@ -123,8 +123,8 @@ impl Cluster {
     }
 
     fn write(&self, name: &str, secret: &str, primary: u8, generation: u32) {
-        let [one, two] = self.links;
-        let [first, second] = self.clients;
+        let [one, two, _] = self.links;
+        let [first, second, _] = self.clients;
         let text = format!(
             r#"version = 1
 cluster_id = "c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1"
@@ -152,12 +152,17 @@ sync = [{}]
         fs::write(self.folder.join(name), text).expect("written");
     }
 
-    /// Runs a command on the cluster's file.
+    /// Runs a command on the cluster's file that waits for nodes.
     fn command(&self, words: &[&str]) -> (bool, String) {
+        self.edit(&[words, &["--wait-ms", "120000"]].concat())
+    }
+
+    /// Runs a command on the cluster's file.
+    fn edit(&self, words: &[&str]) -> (bool, String) {
         let output = Command::new(env!("CARGO_BIN_EXE_penstock"))
             .arg("cluster")
             .args(words)
-            .args(["--wait-ms", "120000", "--file"])
+            .arg("--file")
             .arg(self.folder.join("cluster.toml"))
             .output()
             .expect("it runs");
@@ -438,10 +443,151 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
         "{lines}"
     );
 
+    // It is a learner: it may not write again before it has joined.
+    let (is_done, told) = cluster.command(&["switch", "--to", "1"]);
+    assert!(
+        !is_done && told.contains("is a learner of partition 0"),
+        "{told}"
+    );
+    let (is_done, told) = cluster.command(&["sync", "--node", "1"]);
+    assert!(is_done && told.contains("in the sync set"), "{told}");
     // What it had written alone is gone from it: it writes again, and shows what the other one had.
     let (is_done, told) = cluster.command(&["switch", "--to", "1"]);
     assert!(is_done, "{told}");
     model.check(&first.client(AckLevel::Disk));
+    let (is_done, told) = cluster.command(&["switch", "--to", "2"]);
+    assert!(is_done, "{told}");
+
+    // What was lost is done again, but for what was changed since.
+    let client = second.client(AckLevel::Disk);
+    client.set(b"key:7", b"since").wait().expect("acknowledged");
+    first.stop();
+    let replay = |more: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_penstock"))
+            .args(["cluster", "lostfound", "replay"])
+            .arg(cluster.data(1))
+            .args(["--addr", &second.address.to_string()])
+            .args(more)
+            .output()
+            .expect("it runs");
+        let told = [output.stdout, output.stderr].concat();
+        let told = String::from_utf8_lossy(&told).into_owned();
+        assert!(output.status.success(), "{told}");
+        told
+    };
+    let told = replay(&["--dry-run"]);
+    assert!(
+        told.contains("key:7: 1 records, left: it was changed since"),
+        "{told}"
+    );
+    assert!(told.contains("keys would be written"), "{told}");
+    model.0.insert(b"key:7".to_vec(), b"since".to_vec());
+    model.check(&client);
+    let told = replay(&[]);
+    // Of the deletion nothing is left to do if the key was gone before.
+    assert!(told.contains(" keys written, "), "{told}");
+    for number in (0..100).filter(|number| *number != 7) {
+        let key = format!("key:{number}").into_bytes();
+        model.0.insert(key, b"alone".to_vec());
+    }
+    model.0.remove(&b"key:2500"[..]);
+    model.check(&client);
+    let told = replay(&[]);
+    assert!(told.contains("0 keys written"), "{told}");
+}
+
+#[test]
+fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
+    let _one = ONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let cluster = Cluster::new("cluster-members");
+    let mut model = Model::default();
+    let first = cluster.start(1, &["--cluster-new"]);
+    wait_for_primary(&first);
+    let second = cluster.start(2, &[]);
+    wait_for_follower(&first, &second);
+    model.change(&first.client(AckLevel::Replica), 1);
+
+    let spec = format!(
+        "3,127.0.0.1:{},127.0.0.1:{}",
+        cluster.links[2], cluster.clients[2]
+    );
+    let (is_done, told) = cluster.edit(&["add", "--node", &spec]);
+    assert!(is_done, "{told}");
+    let third = cluster.start(3, &[]);
+    wait_for_follower(&first, &third);
+    let (is_done, told) = cluster.edit(&["add", "--node", &spec]);
+    assert!(!is_done && told.contains("there is node 3"), "{told}");
+
+    // Who was not waited for is not promoted, and who is joining is waited for.
+    let (is_done, told) = cluster.command(&["promote", "--to", "3", "--force"]);
+    assert!(!is_done && told.contains("--accept-loss"), "{told}");
+    third.signal("-STOP");
+    model.change(&first.client(AckLevel::Disk), 2);
+    let (is_done, told) = cluster.edit(&["sync", "--node", "3", "--wait-ms", "500"]);
+    assert!(!is_done && told.contains("still joining"), "{told}");
+    let client = first.client(AckLevel::Replica);
+    let waits = client.set(b"key:1", b"waits");
+    let (is_done, told) = cluster.command(&["promote", "--to", "3", "--force"]);
+    assert!(!is_done, "{told}");
+    third.signal("-CONT");
+    waits.wait().expect("the third node has it, too");
+    model.0.insert(b"key:1".to_vec(), b"waits".to_vec());
+    let (is_done, told) = cluster.command(&["sync", "--node", "3"]);
+    assert!(is_done, "{told}");
+    model.change(&first.client(AckLevel::Replica), 3);
+
+    // The primary is lost: the third node writes, and does not wait for who is gone.
+    drop(first);
+    let (is_done, told) = cluster.command(&["switch", "--to", "3"]);
+    assert!(
+        !is_done && told.contains("penstock cluster promote"),
+        "{told}"
+    );
+    let (is_done, told) = cluster.command(&["promote", "--to", "3", "--force"]);
+    assert!(
+        is_done && told.contains("level replica waits for node 2"),
+        "{told}"
+    );
+    model.check(&third.client(AckLevel::Disk));
+    model.change(&third.client(AckLevel::Replica), 4);
+    wait_for_follower(&third, &second);
+
+    // The lost one is taken out, and stays out.
+    let (is_done, told) = cluster.edit(&["drop", "--node", "3"]);
+    assert!(!is_done && told.contains("writes partition 0"), "{told}");
+    let (is_done, told) = cluster.edit(&["drop", "--node", "1"]);
+    assert!(is_done, "{told}");
+    let (is_done, told) = cluster.command(&["switch", "--to", "2"]);
+    assert!(is_done, "{told}");
+    let (is_done, told) = cluster.edit(&["drop", "--node", "3"]);
+    assert!(
+        is_done && told.contains("NOREPLICAS"),
+        "nobody is left to wait for: {told}"
+    );
+    until("it hears that it is out", || {
+        third.has_said("is not in it any more")
+    });
+    model.check(&second.client(AckLevel::Disk));
+    let answer = until_some("it is in force", || {
+        let answer = second.client(AckLevel::Replica).set(b"key:1", b"x").wait();
+        match answer {
+            Err(ClientError::Unknown(text)) => Some(text),
+            _ => None,
+        }
+    });
+    assert!(answer.contains("nothing was executed"), "{answer}");
+}
+
+/// What is there as soon as something is.
+fn until_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let mut found = None;
+    until(what, || {
+        found = look();
+        found.is_some()
+    });
+    found.expect("just found")
 }
 
 #[test]
@@ -503,7 +649,10 @@ fn a_switch_hands_over_all_that_was_acknowledged_and_nothing_diverges() {
 /// The last number that was acknowledged, and how often another node answered.
 fn write_on_either(addresses: [SocketAddr; 2], number: usize, over: &AtomicBool) -> (u64, usize) {
     let options = || ClientOptions {
-        level: AckLevel::Disk,
+        level: match number % 2 {
+            0 => AckLevel::Disk,
+            _ => AckLevel::Replica,
+        },
         deadline: PATIENCE,
         ..ClientOptions::default()
     };
@@ -536,7 +685,14 @@ fn write_on_either(addresses: [SocketAddr; 2], number: usize, over: &AtomicBool)
                 moves += usize::from(answered_by != at);
                 answered_by = at;
             }
-            Err(ClientError::Refused(_) | ClientError::Busy(_)) => at = 1 - at,
+            Err(refused @ ClientError::Refused(_)) => {
+                let text = refused.to_string();
+                // At level replica no less than at disk.
+                let is_elsewhere = ["is written by node", "has not begun"];
+                assert!(is_elsewhere.iter().any(|it| text.contains(it)), "{text}");
+                at = 1 - at;
+            }
+            Err(ClientError::Busy(_)) => at = 1 - at,
             Err(error) => panic!("{error}"),
         }
     }

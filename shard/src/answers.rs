@@ -27,6 +27,15 @@ pub enum Asked {
 }
 
 impl Asked {
+    /// Whether it changes nothing, whatever the answer.
+    #[must_use]
+    pub fn is_read(self) -> bool {
+        matches!(
+            self,
+            Asked::Get | Asked::GetAt | Asked::History | Asked::Scan
+        )
+    }
+
     /// All of them, in the order of their counts.
     pub const ALL: [Asked; 9] = [
         Asked::Get,

@@ -41,6 +41,9 @@ pub struct Assignment {
     /// The primary may begin with what it holds although it has started since it last followed, and so may have
     /// lost what it had only received.
     pub is_loss_accepted: bool,
+    /// The primary may begin even in the middle of a scan or a rewind, with what it has got of it: some keys older
+    /// than others, or missing, or not deleted. No state that ever was.
+    pub is_incomplete_accepted: bool,
 }
 
 impl Assignment {
@@ -172,6 +175,12 @@ impl PartitionRole {
     pub const fn is_well(self) -> bool {
         matches!(self, PartitionRole::Primary | PartitionRole::Following)
     }
+
+    /// Whether what is here is no state that a primary had.
+    #[must_use]
+    pub const fn is_incomplete(self) -> bool {
+        matches!(self, PartitionRole::Scanning | PartitionRole::Rewinding)
+    }
 }
 
 /// What is known of a partition.
@@ -189,6 +198,8 @@ pub struct PartitionStatus {
     pub applied: u64,
     /// The same of the last record that is there, if only in memory.
     pub received: u64,
+    /// The nodes that level `replica` waits for, if this one writes the partition, ascending.
+    pub waits_for: Vec<u8>,
     /// The same of the last one that was known to be durable here a moment ago.
     pub durable: u64,
 }
@@ -317,7 +328,8 @@ impl<B: Block> Linked<B> {
             let promised = state.facts().promised;
             self.links.place(partition, now.others(self.me));
             let is_same = (before.primary, before.generation) == (now.primary, now.generation);
-            if is_same && before.is_loss_accepted == now.is_loss_accepted {
+            let accepts = |it: &Assignment| (it.is_loss_accepted, it.is_incomplete_accepted);
+            if is_same && accepts(before) == accepts(now) {
                 continue;
             }
             // It may have been handed over in the turn before, and not have begun yet.
@@ -340,7 +352,16 @@ impl<B: Block> Linked<B> {
                 }
             }
         }
+        let is_named = |node| plan.clients.iter().any(|(number, _)| *number == node);
+        self.links.keep_nodes(is_named);
         self.plan = plan;
+        // At once: what comes before the turn is answered by the new plan, too.
+        self.are_all_served = true;
+        for partition in self.links.partitions() {
+            let served = &mut self.served[usize::from(partition)];
+            *served &= self.plan.of(partition).primary == self.me;
+            self.are_all_served &= *served;
+        }
     }
 
     pub(crate) fn links(&mut self) -> &mut Links<B> {
@@ -417,6 +438,14 @@ impl<B: Block> Linked<B> {
         others.any(|(_, membership)| *membership == Membership::Sync)
     }
 
+    fn waits_for(&self, partition: PartitionId) -> Vec<u8> {
+        let members = self.plan.of(partition).members.iter();
+        let sync = members.filter(|(_, membership)| *membership == Membership::Sync);
+        let mut nodes: Vec<u8> = sync.map(|&(node, _)| node).collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
     pub(crate) fn received(
         &self,
         partition: PartitionId,
@@ -458,17 +487,19 @@ impl<B: Block> Linked<B> {
         self.look(store);
     }
 
-    /// Behind the pump.
+    /// Behind the pump. `is_waited_for` tells of a partition whether replies in it wait at level `replica`.
     pub(crate) fn give_out<P: Blocks<Block = B>>(
         &mut self,
         now_us: u64,
         store: &mut Store<P>,
         hash: &KeyHash,
+        is_waited_for: impl Fn(PartitionId) -> bool,
         io: &mut Vec<Io<B>>,
         outbox: &mut LinkOutbox,
     ) {
         let time = time(now_us, store);
         self.links.follow_commits(store);
+        self.links.answer_first(is_waited_for);
         self.links
             .give_out(time, store, &|key| hash.home_of(key), io);
         self.look(store);
@@ -484,9 +515,7 @@ impl<B: Block> Linked<B> {
         }
         outbox.told.extend(lost.iter().map(|(epoch, partitions)| {
             let (which, node) = (which_of(partitions), epoch.node());
-            format!(
-                "{which}: written by node {node} in epoch {epoch} from now on, and not by this one"
-            )
+            format!("{which}: written by node {node} since epoch {epoch}, and not by this one")
         }));
         outbox.sendable.extend(self.links.sendable());
         self.is_due = self.links.take_due();
@@ -518,8 +547,9 @@ impl<B: Block> Linked<B> {
                 && state.is_whole();
             // Whoever has promised and got nothing has no past to go on from.
             let has_some = state.received().sequence > 0;
-            let is_loss_accepted = self.plan.of(partition).is_loss_accepted;
-            let is_promoted = is_loss_accepted && state.is_whole() && has_some;
+            let assignment = self.plan.of(partition);
+            let is_accepted = assignment.is_loss_accepted && state.is_whole();
+            let is_promoted = is_accepted && has_some || assignment.is_incomplete_accepted;
             let is_forced = is_nothing && is_new || is_promoted;
             let begun = self
                 .links
@@ -690,6 +720,10 @@ impl<B: Block> Linked<B> {
                 epoch: facts.promised,
                 applied: state.applied().sequence,
                 received: state.received().sequence,
+                waits_for: match role {
+                    PartitionRole::Primary => self.waits_for(partition),
+                    _ => Vec::new(),
+                },
                 durable: self.durable[usize::from(partition)],
             }
         })
@@ -733,7 +767,9 @@ fn cause_text(cause: CannotBegin, is_nothing: bool) -> String {
         CannotBegin::NotWhole if is_nothing => {
             "nothing of it is here: start once with --cluster-new if the cluster is new, otherwise let the node that has its data write it".into()
         }
-        CannotBegin::NotWhole => "not all of it is here".into(),
+        CannotBegin::NotWhole => {
+            "not all of it is here: a scan or a rewind is not finished. Let a node that has all of it write it; if there is none any more, promote the one that has most with --accept-incomplete".into()
+        }
         CannotBegin::Behind => {
             "this node was not the last to write it, and has started since it last followed: what it had only received by then is gone. If no node has more of it, promote this one with --accept-loss".into()
         }

@@ -389,6 +389,7 @@ struct Peer {
 struct ReplicaReply {
     origin: Origin,
     address: ReplyAddress,
+    asked: Asked,
     item: Box<[u8]>,
 }
 
@@ -1461,8 +1462,10 @@ impl<P: Blocks> Shard<P> {
                 return self.refuse_item(asked, &operation, elsewhere.status(), &elsewhere, out);
             }
             if is_waited_for && !linked.has_sync(partition) {
-                let refusal = Refusal::Replica;
-                return self.refuse_item(asked, &operation, refusal.status(), &refusal, out);
+                let message = format!(
+                    "nothing was executed: no other node is in the sync set of partition {partition}, so nobody but this one would have it"
+                );
+                return self.refuse_item(asked, &operation, Status::NoReplicas, &message, out);
             }
             if is_waited_for && !self.replica_gates.has_room() {
                 let message = format!(
@@ -1479,6 +1482,7 @@ impl<P: Blocks> Shard<P> {
                 let whom = ReplicaReply {
                     origin,
                     address,
+                    asked,
                     item: out[from..].into(),
                 };
                 out.truncate(from);
@@ -1750,6 +1754,7 @@ impl<P: Blocks> Shard<P> {
             let ReplicaReply {
                 origin,
                 address,
+                asked,
                 item,
             } = whom;
             self.unreserve_bytes(origin, address.session, item.len());
@@ -1761,8 +1766,16 @@ impl<P: Blocks> Shard<P> {
                     self.replication.missed += 1;
                     let mut out = Vec::new();
                     let version = Version::default();
+                    let text = match asked.is_read() {
+                        true => {
+                            "nothing was changed; not every node of the sync set has told in time that it has what was read here"
+                        }
+                        false => {
+                            "it was executed here and is in the log, and not every node of the sync set has told in time that it has it"
+                        }
+                    };
                     ReplyHead::new(Status::NoReplicas, address.item, AckLevel::None, version)
-                        .write_message(&mut out, &"it was executed here and is in the log, and not every node of the sync set has told in time that it has it");
+                        .write_message(&mut out, &text);
                     self.answer_detached(origin, address, Lsn(0), &out, outbox);
                 }
             }
@@ -2702,7 +2715,16 @@ impl<P: Blocks> Shard<P> {
         if let Some(linked) = &mut self.linked {
             if !self.is_stopping {
                 let (io, links) = (&mut outbox.io, &mut outbox.links);
-                linked.give_out(now.us, &mut self.store, &self.hash, io, links);
+                let gates = &self.replica_gates;
+                let is_waited_for = |partition| gates.is_waited_for(partition);
+                linked.give_out(
+                    now.us,
+                    &mut self.store,
+                    &self.hash,
+                    is_waited_for,
+                    io,
+                    links,
+                );
             }
             self.release_replicas(now, outbox);
         }

@@ -51,11 +51,13 @@ pub enum RefusalCode {
     Records = 11,
     /// The histories of a partition have nothing in common.
     Unrelated = 12,
+    /// A node that the cluster's file does not name.
+    NotNamed = 13,
 }
 
 impl RefusalCode {
     /// Every code, ascending from 1.
-    pub const ALL: [RefusalCode; 12] = [
+    pub const ALL: [RefusalCode; 13] = [
         RefusalCode::LinkVersion,
         RefusalCode::LogFormat,
         RefusalCode::Cluster,
@@ -68,6 +70,7 @@ impl RefusalCode {
         RefusalCode::Order,
         RefusalCode::Records,
         RefusalCode::Unrelated,
+        RefusalCode::NotNamed,
     ];
 
     /// For counters and people.
@@ -86,6 +89,7 @@ impl RefusalCode {
             RefusalCode::Order => "order",
             RefusalCode::Records => "records",
             RefusalCode::Unrelated => "unrelated",
+            RefusalCode::NotNamed => "not_named",
         }
     }
 
@@ -103,6 +107,7 @@ impl RefusalCode {
             10 => RefusalCode::Order,
             11 => RefusalCode::Records,
             12 => RefusalCode::Unrelated,
+            13 => RefusalCode::NotNamed,
             _ => return None,
         })
     }

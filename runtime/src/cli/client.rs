@@ -98,6 +98,8 @@ pub(super) enum Level {
     Interval,
     /// On the device
     Disk,
+    /// On the device, and received by every node of the sync set
+    Replica,
 }
 
 impl Level {
@@ -106,6 +108,7 @@ impl Level {
             Level::None => AckLevel::None,
             Level::Interval => AckLevel::Interval,
             Level::Disk => AckLevel::Disk,
+            Level::Replica => AckLevel::Replica,
         }
     }
 }

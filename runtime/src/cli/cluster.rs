@@ -1,24 +1,35 @@
 //! The commands about the nodes of a cluster.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use penstock_runtime::cluster::lostfound::read_lostfound;
-use penstock_runtime::cluster::placement::{Moved, Takeover, clients_of, move_partitions};
+use penstock_runtime::cluster::placement::{Accepted, Draft, Moved, Takeover};
 use serde_json::Value;
 
 use super::connection::ServerAddress;
+use super::lostfound::{LOSTFOUND_EXAMPLES, LostfoundArgs};
+use super::membership::{
+    ADD_EXAMPLES, AddArgs, DROP_EXAMPLES, DropArgs, INIT_EXAMPLES, InitArgs, LEARNER_EXAMPLES,
+    MemberArgs, SYNC_EXAMPLES,
+};
 use super::output::Output;
 use super::status::{STATUS_EXAMPLES, StatusArgs, info_of};
 use super::{EXIT_CODES, Failure};
 
 /// Of the commands together.
 pub const CLUSTER_EXAMPLES: &str = "\
+The nodes of a cluster have one file in common. `init` writes the first one; what changes it after that does so in place, and the nodes read
+it anew within a second. Each command tells what it has changed, and refuses what is not safe before it changes anything.
+
 Examples:
+  penstock cluster init --file /etc/penstock/cluster.toml --node 1,10.0.0.1:7414,10.0.0.1:7411 --node 2,10.0.0.2:7414,10.0.0.2:7411
   penstock cluster status
   penstock cluster switch --file /etc/penstock/cluster.toml --to 2
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force
+  penstock cluster add --file /etc/penstock/cluster.toml --node 3,10.0.0.3:7414,10.0.0.3:7411
+  penstock cluster sync --file /etc/penstock/cluster.toml --node 3
   penstock cluster lostfound /var/lib/penstock";
 
 const SWITCH_EXAMPLES: &str = "\
@@ -33,23 +44,38 @@ Examples:
 const PROMOTE_EXAMPLES: &str = "\
 For a node that is lost. First make sure that it is dead: until it reads the file or is reached by its successor it goes on acknowledging at
 level disk. The other one begins with what it has received: all that was acknowledged at level replica, and of the rest what had come.
-What the lost one had not shipped goes to its lostfound when it comes back.
+What the lost one had not shipped goes to its lostfound when it comes back. It is a learner from now on: level replica does not wait for it,
+until `penstock cluster sync` makes it one of the sync set again. With --keep-sync it stays in it, and level replica waits for its return.
+
+--accept-loss also lets a node begin that has started since it last followed, or a learner: what it had not received, or only received, is
+lost, whatever level it was acknowledged at. --accept-incomplete also lets one begin in the middle of a scan or a rewind: keys may be missing,
+older than others, or there again though they were deleted. It is for the day when no other copy is left anywhere.
 
 Examples:
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force --accept-loss";
 
-const LOSTFOUND_EXAMPLES: &str = "\
-A node that had written what nobody else received keeps that when it comes back behind another one. Each change is a line with --all:
-partition, version, time, key, value in hexadecimal or a dash for a deletion.
-
-Examples:
-  penstock cluster lostfound /var/lib/penstock
-  penstock cluster lostfound /var/lib/penstock --all";
+/// How long a node may take to be what it must be before anything is changed.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What `penstock cluster` does.
 #[derive(Subcommand)]
 pub enum ClusterCommand {
+    /// Write the file and the secret of a new cluster
+    #[command(after_help = format!("{INIT_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Init(InitArgs),
+    /// Add a node, as a learner of everything
+    #[command(after_help = format!("{ADD_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Add(AddArgs),
+    /// Have level replica wait for a node, which may be promoted as soon as it has all
+    #[command(after_help = format!("{SYNC_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Sync(MemberArgs),
+    /// Make a node a learner: it gets what is written, and nobody waits for it
+    #[command(after_help = format!("{LEARNER_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Learner(MemberArgs),
+    /// Take a node out of the cluster
+    #[command(after_help = format!("{DROP_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Drop(DropArgs),
     /// Print how all nodes are: roles, links, what each one lacks
     #[command(after_help = format!("{STATUS_EXAMPLES}\n\n{EXIT_CODES}"))]
     Status(StatusArgs),
@@ -59,7 +85,7 @@ pub enum ClusterCommand {
     /// Let another node write in the place of one that is lost
     #[command(after_help = format!("{PROMOTE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Promote(PromoteArgs),
-    /// Print what a node took and could not keep, from its data directory
+    /// Print what a node took and could not keep, from its data directory, or do it again where it is written now
     #[command(after_help = format!("{LOSTFOUND_EXAMPLES}\n\n{EXIT_CODES}"))]
     Lostfound(LostfoundArgs),
 }
@@ -99,25 +125,26 @@ pub struct PromoteArgs {
     /// It is known that what the lost node had not shipped is missing
     #[arg(long, required = true)]
     force: bool,
-    /// Also if the node has started since it last followed: what it had only received may be gone as well
+    /// Also if the node has started since it last followed, or is a learner: what it had not or only received is lost
     #[arg(long)]
     accept_loss: bool,
-}
-
-/// Arguments of `penstock cluster lostfound`.
-#[derive(Args)]
-pub struct LostfoundArgs {
-    /// The data directory, of a running or a stopped server
-    data: PathBuf,
-    /// Every change, not only how many there are
+    /// Also in the middle of a scan or a rewind, or with nothing at all: for when there is no other copy
     #[arg(long)]
-    all: bool,
+    accept_incomplete: bool,
+    /// Leave the node that wrote in the sync set: level replica waits until it is back
+    #[arg(long)]
+    keep_sync: bool,
 }
 
 impl ClusterCommand {
     /// Prints it.
     pub fn run(self) -> Result<(), Failure> {
         match self {
+            ClusterCommand::Init(args) => args.run(),
+            ClusterCommand::Add(args) => args.run(),
+            ClusterCommand::Sync(args) => args.sync(),
+            ClusterCommand::Learner(args) => args.learner(),
+            ClusterCommand::Drop(args) => args.run(),
             ClusterCommand::Status(args) => args.run(),
             ClusterCommand::Switch(args) => args.run(),
             ClusterCommand::Promote(args) => args.run(),
@@ -126,7 +153,7 @@ impl ClusterCommand {
     }
 }
 
-fn first_last(text: &str) -> Result<(u16, u16), String> {
+pub(super) fn first_last(text: &str) -> Result<(u16, u16), String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.parse(), last.parse()) {
         (Ok(first), Ok(last)) if first <= last && last <= 255 => Ok((first, last)),
@@ -134,52 +161,82 @@ fn first_last(text: &str) -> Result<(u16, u16), String> {
     }
 }
 
+/// What a node is to these partitions, by its own account.
+pub(super) fn states_of(
+    server: &ServerAddress,
+    (first, last): (u16, u16),
+) -> Result<Vec<Value>, Failure> {
+    let is_asked = |it: &Value| {
+        let number = |name: &str| it[name].as_u64().unwrap_or(u64::MAX);
+        number("first") <= u64::from(last) && number("last") >= u64::from(first)
+    };
+    let mut partitions = partitions_of(server)?;
+    partitions.retain(is_asked);
+    Ok(partitions)
+}
+
 impl ToArgs {
-    /// What the node is to these partitions, by its own account.
-    fn roles(&self, server: &ServerAddress) -> Result<Vec<String>, Failure> {
-        let (first, last) = self.partitions;
-        let partitions = partitions_of(server)?;
-        let is_asked = |it: &&Value| {
-            let number = |name: &str| it[name].as_u64().unwrap_or(u64::MAX);
-            number("first") <= u64::from(last) && number("last") >= u64::from(first)
-        };
-        let roles = partitions.iter().filter(is_asked);
-        Ok(roles
-            .map(|it| it["role"].as_str().unwrap_or("?").to_string())
-            .collect())
+    fn draft(&self) -> Result<Draft, Failure> {
+        Draft::read(&self.file).map_err(Failure::usage)
+    }
+
+    fn range(&self) -> RangeInclusive<u16> {
+        self.partitions.0..=self.partitions.1
     }
 
     /// Refuses if the node does not hold all of them as one of these.
-    fn check(&self, allowed: &[&str], otherwise: &str) -> Result<(), Failure> {
-        let clients = clients_of(&self.file, self.to).map_err(Failure::usage)?;
-        let roles = self.roles(&ServerAddress::at(&clients))?;
-        let other = roles.iter().find(|role| !allowed.contains(&role.as_str()));
-        match other {
-            None => Ok(()),
-            Some(role) => Err(Failure::no(format!(
-                "node {} at {clients} is {role}, not following: {otherwise}",
-                self.to
-            ))),
+    fn check(&self, draft: &Draft, allowed: &[&str], otherwise: &str) -> Result<(), Failure> {
+        let began = Instant::now();
+        let clients = draft.clients_of(self.to).map_err(Failure::usage)?;
+        let server = ServerAddress::at(&clients);
+        loop {
+            let states = states_of(&server, self.partitions)?;
+            let mut roles = states.iter().filter_map(|it| it["role"].as_str());
+            let Some(role) = roles.find(|role| !allowed.contains(role)) else {
+                return Ok(());
+            };
+            if began.elapsed() > PATIENCE {
+                return Err(Failure::no(format!(
+                    "node {} at {clients} is {role}, not following: {otherwise}",
+                    self.to
+                )));
+            }
+            // Right behind another change it is about to follow.
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    fn change(&self, takeover: Takeover) -> Result<(), Failure> {
-        let (first, last) = self.partitions;
+    fn change(&self, mut draft: Draft, takeover: Takeover) -> Result<(), Failure> {
         let began = Instant::now();
-        let moved =
-            move_partitions(&self.file, first..=last, self.to, takeover).map_err(Failure::usage)?;
+        let moved = draft
+            .move_partitions(self.range(), self.to, takeover)
+            .map_err(Failure::usage)?;
+        let clients = draft.clients_of(self.to).map_err(Failure::usage)?;
+        let lines = told(&draft, self.to, &moved, takeover);
         let mut out = Output::stdout();
-        out.line(format_args!("{}", told(self.to, &moved)));
+        if !moved.partitions.is_empty() {
+            draft.write().map_err(Failure::usage)?;
+        }
+        lines
+            .iter()
+            .for_each(|line| out.line(format_args!("{line}")));
         if moved.partitions.is_empty() || self.no_wait {
             return out.finish();
         }
-        let server = ServerAddress::at(&moved.clients);
+        let server = ServerAddress::at(&clients);
         let longest = Duration::from_millis(self.wait_ms.into());
-        while self.roles(&server)?.iter().any(|role| role != "primary") {
+        let is_primary = |it: &Value| it["role"] == "primary";
+        while !states_of(&server, self.partitions)?.iter().all(is_primary) {
             if began.elapsed() > longest {
                 out.finish()?;
+                let advice = match takeover {
+                    Takeover::HandedOver => {
+                        "nobody writes them until both nodes are up and have the file; RUNBOOK.md, Cluster, tells how to end that otherwise"
+                    }
+                    Takeover::Forced { .. } => "its log says why",
+                };
                 return Err(Failure::no(format!(
-                    "node {} at {server} has not begun in {} ms; its log says why, and the file stays as it is now",
+                    "node {} at {server} has not begun in {} ms: {advice}. The file stays as it is now",
                     self.to, self.wait_ms
                 )));
             }
@@ -194,84 +251,114 @@ impl ToArgs {
     }
 }
 
-fn told(to: u8, moved: &Moved) -> String {
+fn told(draft: &Draft, to: u8, moved: &Moved, takeover: Takeover) -> Vec<String> {
     let Moved {
         partitions,
         from,
         generation,
-        ..
     } = moved;
-    match partitions.len() {
-        0 => format!("node {to} is to write them already: the file stays as it is"),
-        count => {
-            let from: Vec<String> = from.iter().map(|node| format!(" of node {node}")).collect();
-            format!(
-                "{count} partitions{} are to be written by node {to}, in generation {generation}",
-                from.join(" and")
-            )
-        }
+    if partitions.is_empty() {
+        return vec![format!(
+            "node {to} is to write them already: the file stays as it is"
+        )];
     }
+    let nodes = |of: &[u8]| {
+        let nodes: Vec<String> = of.iter().map(|node| format!("node {node}")).collect();
+        nodes.join(" and ")
+    };
+    let whose = match from.is_empty() {
+        true => String::new(),
+        false => format!(" of {}", nodes(from)),
+    };
+    let mut lines = vec![format!(
+        "{} partitions{whose} are to be written by node {to}, in generation {generation}",
+        partitions.len()
+    )];
+    if let Takeover::Forced {
+        is_sync_kept: false,
+        ..
+    } = takeover
+        && !from.is_empty()
+    {
+        lines.push(format!(
+            "{} left the sync set and is a learner: when it is back and follows, `penstock cluster sync` lets level replica wait for it again",
+            nodes(from)
+        ));
+    }
+    let (waited_for, is_one_empty) = draft.waited_for(partitions);
+    lines.push(match is_one_empty {
+        true => {
+            "level replica is answered NOREPLICAS from now on: nobody is in the sync set".into()
+        }
+        false => format!("level replica waits for {}", nodes(&waited_for)),
+    });
+    lines
 }
 
 impl SwitchArgs {
     fn run(self) -> Result<(), Failure> {
-        if !self.to.no_wait {
+        let to = &self.to;
+        let draft = to.draft()?;
+        if !to.no_wait {
+            for node in writers(&draft, to.range())? {
+                let clients = draft.clients_of(node).map_err(Failure::usage)?;
+                if let Err(failure) = states_of(&ServerAddress::at(&clients), to.partitions) {
+                    return Err(Failure::no(format!(
+                        "node {node}, which is to hand over, does not answer ({}); nothing was changed. If it is lost: penstock cluster promote --file {} --to {} --force",
+                        failure.line,
+                        to.file.display(),
+                        to.to
+                    )));
+                }
+            }
             let otherwise = "it would not be handed over to; nothing was changed";
-            self.to.check(&["following", "primary"], otherwise)?;
+            to.check(&draft, &["following", "primary"], otherwise)?;
         }
-        self.to.change(Takeover::HandedOver)
+        to.change(draft, Takeover::HandedOver)
     }
+}
+
+/// Who writes these partitions by the file, ascending.
+pub(super) fn writers(draft: &Draft, range: RangeInclusive<u16>) -> Result<Vec<u8>, Failure> {
+    let writers = range.map(|partition| draft.primary_of(partition));
+    let mut writers = writers
+        .collect::<Result<Vec<u8>, _>>()
+        .map_err(Failure::usage)?;
+    writers.sort_unstable();
+    writers.dedup();
+    Ok(writers)
 }
 
 impl PromoteArgs {
     fn run(self) -> Result<(), Failure> {
         assert!(self.force, "the command is not read without it");
-        let is_loss_accepted = self.accept_loss;
-        if !self.to.no_wait && !is_loss_accepted {
-            let otherwise = "what it had only received may be gone. Look whether another node has more, or give --accept-loss; nothing was changed";
-            self.to
-                .check(&["following", "followed", "primary"], otherwise)?;
-        }
-        self.to.change(Takeover::Forced { is_loss_accepted })
-    }
-}
-
-impl LostfoundArgs {
-    fn run(self) -> Result<(), Failure> {
-        let files = read_lostfound(&self.data)
-            .map_err(|error| Failure::usage(format!("{}: {error}", self.data.display())))?;
-        let mut out = Output::stdout();
-        if files.is_empty() {
-            out.line(format_args!(
-                "nothing is in the lostfound of {}",
-                self.data.display()
-            ));
-        }
-        for file in &files {
-            let (records, keys) = file.counts();
-            let torn = match file.torn_bytes {
-                0 => String::new(),
-                bytes => format!(", {bytes} bytes at the end are no record"),
-            };
-            let path = file.path.display();
-            out.line(format_args!(
-                "{path}: {records} records of {keys} keys{torn}"
-            ));
-            for change in file.changes.iter().filter(|_| self.all) {
-                let value = match &change.value {
-                    Some(value) => value.iter().map(|byte| format!("{byte:02x}")).collect(),
-                    None => "-".to_string(),
-                };
-                let (epoch, sequence) = change.version;
-                out.line(format_args!(
-                    "{} {epoch}:{sequence} {} {} {value}",
-                    change.partition,
-                    change.time_ms,
-                    change.key.escape_ascii()
-                ));
+        let accepted = match (self.accept_incomplete, self.accept_loss) {
+            (true, _) => Accepted::Incomplete,
+            (false, true) => Accepted::Loss,
+            (false, false) => Accepted::Nothing,
+        };
+        let draft = self.to.draft()?;
+        if !self.to.no_wait {
+            let loss = "what it had only received may be gone. Look whether another node has more, or give --accept-loss; nothing was changed";
+            let half = "not all of it is there. Promote a node that has all, or if there is none any more, give --accept-incomplete; nothing was changed";
+            let followed = ["following", "followed", "primary"];
+            let whole = [
+                &followed[..],
+                &["idle", "catching up", "beginning", "draining"],
+            ]
+            .concat();
+            match accepted {
+                Accepted::Nothing => self.to.check(&draft, &followed, loss)?,
+                Accepted::Loss => self.to.check(&draft, &whole, half)?,
+                Accepted::Incomplete => {}
             }
         }
-        out.finish()
+        let is_sync_kept = self.keep_sync;
+        let takeover = Takeover::Forced {
+            accepted,
+            is_sync_kept,
+        };
+        self.to.change(draft, takeover)
     }
 }
 

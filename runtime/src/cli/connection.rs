@@ -23,7 +23,7 @@ const HELLO_BYTES_MAX: u32 = 64 << 10;
 const READ_BYTES: usize = 64 << 10;
 
 /// Which server is asked, and how long it may take.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct ServerAddress {
     /// Address of the server
     #[arg(
@@ -50,6 +50,14 @@ impl ServerAddress {
         ServerAddress {
             addr: addr.into(),
             timeout_ms: 5000,
+        }
+    }
+
+    /// With another time to answer in.
+    pub fn within(self, time: Duration) -> ServerAddress {
+        ServerAddress {
+            timeout_ms: u16::try_from(time.as_millis()).unwrap_or(u16::MAX).max(1),
+            ..self
         }
     }
 
@@ -343,16 +351,18 @@ impl Effect {
 
 /// The failure that a status stands for, by its class.
 pub fn refused(status: Status, message: &str) -> Failure {
-    let executed = match status.executed() {
-        Executed::Yes => "executed",
-        Executed::No => "not executed",
-        Executed::Unknown => "whether it was executed is unknown",
+    let executed = match (status, status.executed()) {
+        // Its message tells.
+        (Status::NoReplicas, _) => "",
+        (_, Executed::Yes) => " (executed)",
+        (_, Executed::No) => " (not executed)",
+        (_, Executed::Unknown) => " (whether it was executed is unknown)",
     };
     let message = match message {
         "" => String::new(),
         text => format!(": {text}"),
     };
-    let line = format_args!("{}{message} ({executed})", status.name());
+    let line = format_args!("{}{message}{executed}", status.name());
     match status.code() >> 8 {
         0x01 => Failure::no(line),
         0x04 => Failure::usage(line),

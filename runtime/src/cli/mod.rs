@@ -6,6 +6,8 @@ mod cluster;
 mod connection;
 mod inspect;
 mod keyspace;
+mod lostfound;
+mod membership;
 mod options;
 mod output;
 mod status;
@@ -92,7 +94,7 @@ enum Command {
     Ping(PingArgs),
     /// Print what the server is doing, as JSON
     Info(InfoArgs),
-    /// Look at the nodes of a cluster
+    /// Make a cluster, look at its nodes, say which one writes
     #[command(subcommand, after_help = format!("{CLUSTER_EXAMPLES}\n\n{EXIT_CODES}"))]
     Cluster(ClusterCommand),
     /// Check a stopped data directory byte by byte and say what it holds

@@ -39,6 +39,9 @@ pub(crate) struct ClusterFile {
     pub(crate) nodes: Vec<ClusterNode>,
     /// Of each partition.
     pub(crate) assignments: Vec<Assignment>,
+    /// Of each partition, the members that level `replica` waits for and that may not be promoted yet: until
+    /// each has all that was acknowledged before it was waited for.
+    pub(crate) joining: Vec<Vec<u8>>,
     pub(crate) replica_timeout_us: u64,
     pub(crate) backlog_bytes_max: u64,
 }
@@ -61,6 +64,11 @@ impl Secret {
                 trimmed,
             ))),
         }
+    }
+
+    /// Whether it is the same one.
+    pub(crate) fn is_same(&self, other: &Secret) -> bool {
+        blake3::Hash::from(self.0) == blake3::Hash::from(other.0)
     }
 
     /// The keyed digest of this.
@@ -155,15 +163,25 @@ impl ClusterFile {
         let timeout_ms = optional("replica_timeout_ms", 1, 3_600_000, REPLICA_TIMEOUT_MS)?;
         let backlog_bytes_max = optional("backlog_bytes_max", 0, 1 << 50, BACKLOG_BYTES)?;
         let nodes = nodes(table)?;
-        let assignments = assignments(table, &nodes)?;
+        let (assignments, joining) = assignments(table, &nodes)?.into_iter().unzip();
         Ok(ClusterFile {
             cluster_id,
             secret,
             nodes,
             assignments,
+            joining,
             replica_timeout_us: timeout_ms * 1000,
             backlog_bytes_max,
         })
+    }
+
+    /// Whether it says the same of everything.
+    pub(super) fn is_same(&self, other: &ClusterFile) -> bool {
+        (self.cluster_id, &self.nodes) == (other.cluster_id, &other.nodes)
+            && (&self.assignments, &self.joining) == (&other.assignments, &other.joining)
+            && self.replica_timeout_us == other.replica_timeout_us
+            && self.backlog_bytes_max == other.backlog_bytes_max
+            && self.secret.is_same(&other.secret)
     }
 
     /// The node of this number.
@@ -192,6 +210,12 @@ impl ClusterFile {
     }
 }
 
+/// Their numbers, for people.
+pub(crate) fn numbers_of(nodes: &[ClusterNode]) -> String {
+    let numbers: Vec<String> = nodes.iter().map(|node| node.number.to_string()).collect();
+    numbers.join(", ")
+}
+
 fn nodes(table: &Table<'_>) -> Result<Vec<ClusterNode>, String> {
     let mut nodes: Vec<ClusterNode> = Vec::new();
     for (at, table) in tables(table, "node")?.enumerate() {
@@ -209,13 +233,13 @@ fn nodes(table: &Table<'_>) -> Result<Vec<ClusterNode>, String> {
                 "{whose}: links = {links}: an address of one interface and a port are wanted, so that nobody else is let in"
             ));
         }
-        if nodes
-            .iter()
-            .any(|node| node.number == number || node.links == links)
-        {
+        if nodes.iter().any(|node| node.number == number) {
             return Err(format!(
-                "{whose}: its number or its links are those of another node"
+                "{whose}: number = {number}: another node has that number"
             ));
+        }
+        if nodes.iter().any(|node| node.links == links) {
+            return Err(format!("{whose}: links = {links}: those of another node"));
         }
         nodes.push(ClusterNode {
             number,
@@ -229,14 +253,22 @@ fn nodes(table: &Table<'_>) -> Result<Vec<ClusterNode>, String> {
     }
 }
 
-fn assignments(table: &Table<'_>, nodes: &[ClusterNode]) -> Result<Vec<Assignment>, String> {
-    let mut assignments: Vec<Option<Assignment>> = vec![None; usize::from(LINK_PARTITIONS)];
+/// Of each partition, and who of its members is joining.
+type Placing = (Assignment, Vec<u8>);
+
+fn assignments(table: &Table<'_>, nodes: &[ClusterNode]) -> Result<Vec<Placing>, String> {
+    let mut assignments: Vec<Option<Placing>> = vec![None; usize::from(LINK_PARTITIONS)];
     let is_known = |whose: &str, number: u64| {
-        let number = u8::try_from(number).ok();
         let mut known = nodes.iter().map(|node| node.number);
-        number
+        u8::try_from(number)
+            .ok()
             .filter(|&number| known.any(|it| it == number))
-            .ok_or(format!("{whose} names a node that there is not"))
+            .ok_or_else(|| {
+                format!(
+                    "{whose} names node {number}, which no [[node]] has: there are {}",
+                    numbers_of(nodes)
+                )
+            })
     };
     for (at, table) in tables(table, "placement")?.enumerate() {
         let whose = format!("[[placement]] {}", at + 1);
@@ -249,9 +281,11 @@ fn assignments(table: &Table<'_>, nodes: &[ClusterNode]) -> Result<Vec<Assignmen
                 "generation",
                 "primary",
                 "sync",
+                "joining",
                 "learners",
                 "handover",
                 "accept_loss",
+                "accept_incomplete",
             ],
         )?;
         let range = numbers(table, &whose, "partitions")?;
@@ -267,8 +301,10 @@ fn assignments(table: &Table<'_>, nodes: &[ClusterNode]) -> Result<Vec<Assignmen
         let generation = number(table, &whose, "generation", 1, GENERATION_MAX)?;
         let primary = is_known(&whose, number(table, &whose, "primary", 1, 255)?)?;
         let mut members = Vec::new();
+        let mut joining = Vec::new();
         for (name, membership) in [
             ("sync", Membership::Sync),
+            ("joining", Membership::Sync),
             ("learners", Membership::Learner),
         ] {
             if !table.contains_key(name) {
@@ -280,6 +316,9 @@ fn assignments(table: &Table<'_>, nodes: &[ClusterNode]) -> Result<Vec<Assignmen
                     return Err(format!("{whose}: node {node} stands there twice"));
                 }
                 members.push((node, membership));
+                if name == "joining" {
+                    joining.push(node);
+                }
             }
         }
         let assignment = Assignment {
@@ -288,10 +327,12 @@ fn assignments(table: &Table<'_>, nodes: &[ClusterNode]) -> Result<Vec<Assignmen
             members,
             is_handed_over: switch(table, &whose, "handover")?,
             is_loss_accepted: switch(table, &whose, "accept_loss")?,
+            is_incomplete_accepted: switch(table, &whose, "accept_incomplete")?,
         };
+        let placing = (assignment, joining);
         for partition in first..=last {
             let at = usize::try_from(partition).expect("below 256");
-            if assignments[at].replace(assignment.clone()).is_some() {
+            if assignments[at].replace(placing.clone()).is_some() {
                 return Err(format!("{whose}: partition {partition} is placed twice"));
             }
         }
@@ -440,14 +481,22 @@ learners = [1]
         for (from, to, named) in [
             ("version = 1", "version = 2", "version 1"),
             ("000102", "0001", "32 hexadecimal"),
-            ("number = 2", "number = 1", "another node"),
+            ("number = 2", "number = 1", "number = 1: another node"),
+            ("127.0.0.2:7414", "127.0.0.1:7414", "those of another node"),
+            ("sync = [2]", "sync = [2]\njoining = [2]", "twice"),
+            ("sync = [2]", "sync = 2", "a list of numbers"),
+            ("sync = [2]", "sync = [2]\nhandover = 1", "true or false"),
             ("number = 2", "number = 256", "1 to 255"),
             ("127.0.0.2:7414", "0.0.0.0:7414", "one interface"),
             ("127.0.0.2:7414", "here", "IP:PORT"),
             ("[0, 99]", "[0, 98]", "partition 99 is placed nowhere"),
             ("[0, 99]", "[0, 100]", "partition 100 is placed twice"),
             ("[100, 255]", "[100, 256]", "the last is 255"),
-            ("primary = 1", "primary = 3", "that there is not"),
+            (
+                "primary = 1",
+                "primary = 3",
+                "names node 3, which no [[node]] has: there are 1, 2",
+            ),
             ("sync = [2]", "sync = [1]", "twice"),
             ("sync = [2]", "sink = [2]", "has no \"sink\""),
             ("generation = 7", "generation = 16384", "1 to 16383"),

@@ -12,6 +12,7 @@ use penstock_net::link::{LinkFrame, LinkHeader, LinkMessage, LinkReceived, Refus
 use penstock_shard::replication::handshake::{
     Accepting, Claim, Connecting, Introduction, Peer, wrong_proof,
 };
+use penstock_shard::replication::links::not_named;
 use penstock_shard::replication::receiver::LinkRefusal;
 
 use super::file::Secret;
@@ -180,12 +181,14 @@ pub(super) fn greet(
     })
 }
 
-/// The destination's side: which shard here is wanted, and by whom.
+/// The destination's side: which shard here is wanted, and by whom. Only nodes that the cluster's file names are
+/// let in.
 pub(super) fn welcome(
     stream: &TcpStream,
     patience: Duration,
     me: &Introduction,
     secret: &Secret,
+    is_named: impl Fn(u8) -> bool,
     seen: &Seen,
 ) -> Result<(u16, Greeted), String> {
     let mut line = Line::new(stream, patience)?;
@@ -212,6 +215,9 @@ pub(super) fn welcome(
     let peer = accepting.proven();
     if !is_right(secret, &claim) {
         return Err(line.refuse(2, &wrong_proof(peer.node)));
+    }
+    if !is_named(peer.node) {
+        return Err(line.refuse(2, &not_named(peer.node)));
     }
     note(seen, &peer)?;
     Ok((
@@ -279,8 +285,16 @@ mod tests {
             .expect("written");
         let other = std::thread::spawn(move || {
             let (stream, _) = listener.accept().expect("accepted");
-            welcome(&stream, PATIENCE, &destination, &secrets.1, &there)
-                .map(|(shard, greeted)| (shard, greeted.peer))
+            let is_named = |node| node < 9;
+            welcome(
+                &stream,
+                PATIENCE,
+                &destination,
+                &secrets.1,
+                is_named,
+                &there,
+            )
+            .map(|(shard, greeted)| (shard, greeted.peer))
         });
         let stream = TcpStream::connect(address).expect("connected");
         let made = greet(&stream, PATIENCE, source, wanted, &secrets.0, &here.1);
@@ -315,6 +329,18 @@ mod tests {
                 .expect_err("not proven")
                 .contains("node 2 does not know")
         );
+    }
+
+    #[test]
+    fn who_knows_the_secret_and_is_not_in_the_file_is_refused_by_name() {
+        let both = (secret(1), secret(1));
+        let (made, taken) = meet("stranger", me(9, 1), (2, 0), me(2, 1), both, 0);
+        assert_eq!(
+            taken.expect_err("not named"),
+            "the cluster's file does not name node 9"
+        );
+        // The source hears it on the link that it holds for made.
+        assert!(made.is_ok());
     }
 
     #[test]

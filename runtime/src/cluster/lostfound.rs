@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use penstock_net::limits::RESERVED_KEY;
 use penstock_shard::replication::{LinkId, PartitionId, records};
 use penstock_storage::record::{PartKind, PartView};
 
@@ -33,6 +34,7 @@ pub(crate) fn keep(
         directory: data.join(LOSTFOUND),
         name: format!("{incarnation}-{shard}.{EXTENSION}"),
         file: None,
+        unsynced_bytes: 0,
     };
     for next in found {
         let done = match next {
@@ -60,6 +62,8 @@ pub struct KeptChange {
     pub key: Vec<u8>,
     /// Its value; none is a deletion.
     pub value: Option<Vec<u8>>,
+    /// When the value expires, in unix milliseconds.
+    pub expiry_ms: Option<u64>,
 }
 
 /// What one file of a data directory's lostfound holds.
@@ -74,6 +78,12 @@ pub struct KeptFile {
 }
 
 impl KeptFile {
+    /// The changes of keys that clients may have, without settings of keyspaces and the server's own records.
+    pub fn users(&self) -> impl Iterator<Item = &KeptChange> {
+        let changes = self.changes.iter();
+        changes.filter(|change| !change.key.starts_with(RESERVED_KEY))
+    }
+
     /// How many records of how many keys it holds.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
@@ -142,6 +152,7 @@ fn read_file(path: PathBuf) -> io::Result<KeptFile> {
                 time_ms: part.time_ms(),
                 key: part.key().to_vec(),
                 value: (part.kind() == PartKind::Put).then(|| part.value().to_vec()),
+                expiry_ms: part.expiry_ms(),
             };
             changes.insert((record.partition, version, change.key.clone()), change);
         }
@@ -156,10 +167,15 @@ fn read_file(path: PathBuf) -> io::Result<KeptFile> {
 const LOSTFOUND: &str = "lostfound";
 const EXTENSION: &str = "records";
 
+/// So much may be written and not be on the disk: a sync of gigabytes would hold up the log beside it, and the end of
+/// the process.
+const UNSYNCED_BYTES_MAX: usize = 8 << 20;
+
 struct Kept {
     directory: PathBuf,
     name: String,
     file: Option<File>,
+    unsynced_bytes: usize,
 }
 
 impl Kept {
@@ -174,10 +190,16 @@ impl Kept {
                 none.insert(file)
             }
         };
-        file.write_all(bytes)
+        file.write_all(bytes)?;
+        self.unsynced_bytes += bytes.len();
+        match self.unsynced_bytes > UNSYNCED_BYTES_MAX {
+            true => self.sync(),
+            false => Ok(()),
+        }
     }
 
-    fn sync(&self) -> io::Result<()> {
+    fn sync(&mut self) -> io::Result<()> {
+        self.unsynced_bytes = 0;
         match &self.file {
             Some(file) => file.sync_all(),
             None => Ok(()),

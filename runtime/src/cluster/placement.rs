@@ -1,18 +1,21 @@
-//! Names another primary in the cluster's file: who hands over what, or who begins without being handed it.
+//! Changes the cluster's file: who writes what, who holds it, which nodes there are.
 //!
 //! The file is the only thing that is changed, and the nodes read it anew: so a node that is down when it is
-//! changed finds the same when it starts, and there is one place to look at.
+//! changed finds the same when it starts, and there is one place to look at. Comments and the order of what
+//! stands in it stay.
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use penstock_net::link::Membership;
 use penstock_shard::linked::Assignment;
+use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
-use super::file::{ClusterFile, ClusterFileError, GENERATION_MAX};
+use super::file::{ClusterFile, ClusterFileError, ClusterNode, GENERATION_MAX, numbers_of};
 
 /// How a node comes to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,9 +24,33 @@ pub enum Takeover {
     HandedOver,
     /// It begins with what it has received: what the node that wrote had not shipped is missing.
     Forced {
-        /// Also if it has started since it last followed, so that what it had only received may be gone.
-        is_loss_accepted: bool,
+        /// What else may be missing.
+        accepted: Accepted,
+        /// The node that wrote stays in the sync set: level `replica` waits until it is back and has all.
+        is_sync_kept: bool,
     },
+}
+
+/// What may be missing where a node begins by force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Accepted {
+    /// Nothing that was acknowledged at level `replica`: it has followed since it started and is in the sync set.
+    Nothing,
+    /// It may have started since it last followed, or be a learner.
+    Loss,
+    /// It may be in the middle of a scan or a rewind, or have nothing at all.
+    Incomplete,
+}
+
+/// What a node that does not write is to a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Level `replica` waits for it, and it may be promoted.
+    Sync,
+    /// Level `replica` waits for it, and it may not be promoted yet.
+    Joining,
+    /// It gets what is written, and nobody waits for it.
+    Learner,
 }
 
 /// What was changed.
@@ -35,20 +62,16 @@ pub struct Moved {
     pub from: Vec<u8>,
     /// In which generation they are written from now on.
     pub generation: u32,
-    /// Where clients find the node that is to write.
-    pub clients: String,
 }
 
-/// Where clients find a node of a cluster.
-///
-/// # Errors
-/// The file, or that it has no such node.
-pub fn clients_of(path: &Path, node: u8) -> Result<String, ClusterFileError> {
-    let file = ClusterFile::read(path)?;
-    match file.node(node) {
-        Some(node) => Ok(node.clients.clone()),
-        None => Err(failed(path, &format!("there is no node {node}"))),
-    }
+/// The cluster's file, to be changed.
+pub struct Draft {
+    path: PathBuf,
+    document: DocumentMut,
+    /// As it is now.
+    before: ClusterFile,
+    /// As it is to be.
+    file: ClusterFile,
 }
 
 /// The nodes of a cluster, and where clients find each.
@@ -61,147 +84,555 @@ pub fn nodes_of(path: &Path) -> Result<Vec<(u8, String)>, ClusterFileError> {
     Ok(nodes.collect())
 }
 
-/// Lets node `to` write these partitions, in the next generation. Those that it writes already stay as they are.
-/// Comments among the placements do not.
-///
-/// # Errors
-/// Why the file was not changed.
-pub fn move_partitions(
-    path: &Path,
-    partitions: RangeInclusive<u16>,
-    to: u8,
-    takeover: Takeover,
-) -> Result<Moved, ClusterFileError> {
-    let fail = |cause: &str| failed(path, cause);
-    let mut file = ClusterFile::read(path)?;
-    let clients = clients_of(path, to)?;
-    let mut moved = Moved {
-        partitions: Vec::new(),
-        from: Vec::new(),
-        generation: 0,
-        clients,
-    };
-    for partition in partitions {
-        let Some(assignment) = file.assignments.get(usize::from(partition)) else {
-            return Err(fail(&format!("there is no partition {partition}")));
-        };
-        let is_named = assignment.primary == to;
-        // It may wait for a handover that never comes, or for somebody to accept a loss.
-        let is_eased = match takeover {
-            Takeover::HandedOver => false,
-            Takeover::Forced { is_loss_accepted } => {
-                assignment.is_handed_over || (is_loss_accepted && !assignment.is_loss_accepted)
+impl Draft {
+    /// Of the file as it is.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(path: &Path) -> Result<Draft, ClusterFileError> {
+        // What stands behind a symbolic link is changed, and not the link.
+        let path = path
+            .canonicalize()
+            .map_err(|error| failed(path, &format!("cannot be read: {error}")))?;
+        let file = ClusterFile::read(&path)?;
+        let text = fs::read_to_string(&path).map_err(|error| failed(&path, &error.to_string()))?;
+        let document = text
+            .parse::<DocumentMut>()
+            .map_err(|error| failed(&path, &error.to_string().replace('\n', ", ")))?;
+        for name in ["node", "placement"] {
+            if !document.get(name).is_some_and(Item::is_array_of_tables) {
+                return Err(failed(
+                    &path,
+                    &format!("to be changed, each {name} must be written as [[{name}]]"),
+                ));
             }
-        };
-        if is_named && !is_eased {
-            continue;
         }
-        if !is_named && !assignment.members.contains(&(to, Membership::Sync)) {
-            return Err(fail(&format!(
-                "node {to} is not in the sync set of partition {partition}"
-            )));
-        }
-        moved.partitions.push(partition);
-        if !is_named {
-            moved.from.push(assignment.primary);
-        }
-        moved.generation = moved.generation.max(assignment.generation + 1);
-    }
-    moved.from.sort_unstable();
-    moved.from.dedup();
-    if moved.partitions.is_empty() {
-        return Ok(moved);
-    }
-    if u64::from(moved.generation) > GENERATION_MAX {
-        return Err(fail("the generations of its partitions are used up"));
-    }
-    for &partition in &moved.partitions {
-        let assignment = &mut file.assignments[usize::from(partition)];
-        if assignment.primary != to {
-            assignment.members.retain(|&(node, _)| node != to);
-            let before = (assignment.primary, Membership::Sync);
-            // The sync set comes first, as it is read.
-            assignment.members.insert(0, before);
-        }
-        assignment.generation = moved.generation;
-        assignment.primary = to;
-        assignment.is_handed_over = takeover == Takeover::HandedOver;
-        let is_loss_accepted = Takeover::Forced {
-            is_loss_accepted: true,
-        };
-        assignment.is_loss_accepted = takeover == is_loss_accepted;
+        Ok(Draft {
+            path,
+            document,
+            before: file.clone(),
+            file,
+        })
     }
 
-    let text = fs::read_to_string(path).map_err(|error| fail(&error.to_string()))?;
-    let begin = text
-        .lines()
-        .take_while(|line| !line.trim_start().starts_with("[[placement]]"))
-        .map(|line| line.len() + 1)
-        .sum::<usize>();
-    let head = text.get(..begin).unwrap_or_default();
-    let text = format!("{head}{}", placements(&file.assignments));
-    let is_same = |new: &ClusterFile| {
-        (new.cluster_id, &new.nodes, &new.assignments)
-            == (file.cluster_id, &file.nodes, &file.assignments)
-            && (new.replica_timeout_us, new.backlog_bytes_max)
-                == (file.replica_timeout_us, file.backlog_bytes_max)
-    };
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = path.with_file_name(format!("{name}.new"));
-    write(&temporary, &text).map_err(|error| fail(&error.to_string()))?;
-    let read_again = ClusterFile::read(&temporary);
-    if !read_again.is_ok_and(|new| is_same(&new)) {
-        drop(fs::remove_file(&temporary));
-        return Err(fail(
-            "the placements are to stand behind everything else, each as [[placement]]",
-        ));
+    /// The numbers of the nodes.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<u8> {
+        self.file.nodes.iter().map(|node| node.number).collect()
     }
-    fs::rename(&temporary, path).map_err(|error| fail(&error.to_string()))?;
-    Ok(moved)
+
+    /// Where clients find a node.
+    ///
+    /// # Errors
+    /// That the file has no such node.
+    pub fn clients_of(&self, node: u8) -> Result<String, ClusterFileError> {
+        self.known(node).map(|node| node.clients.clone())
+    }
+
+    /// Who writes a partition.
+    ///
+    /// # Errors
+    /// That there is no such partition.
+    pub fn primary_of(&self, partition: u16) -> Result<u8, ClusterFileError> {
+        Ok(self.assignment(partition)?.primary)
+    }
+
+    /// What a node that does not write a partition is to it.
+    #[must_use]
+    pub fn standing(&self, partition: u16, node: u8) -> Option<Standing> {
+        let partition = usize::from(partition);
+        let assignment = self.file.assignments.get(partition)?;
+        let mut members = assignment.members.iter();
+        let (_, membership) = members.find(|(member, _)| *member == node)?;
+        Some(match membership {
+            Membership::Learner => Standing::Learner,
+            Membership::Sync if self.file.joining[partition].contains(&node) => Standing::Joining,
+            Membership::Sync => Standing::Sync,
+        })
+    }
+
+    /// The nodes that level `replica` waits for in all of these partitions together, ascending, and whether there
+    /// is one without any.
+    #[must_use]
+    pub fn waited_for(&self, partitions: &[u16]) -> (Vec<u8>, bool) {
+        let mut nodes = Vec::new();
+        let mut is_one_empty = false;
+        for &partition in partitions {
+            let members = &self.file.assignments[usize::from(partition)].members;
+            let sync = members.iter().filter(|(_, it)| *it == Membership::Sync);
+            let before = nodes.len();
+            nodes.extend(sync.map(|&(node, _)| node));
+            is_one_empty |= nodes.len() == before;
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        (nodes, is_one_empty)
+    }
+
+    /// Lets node `to` write these partitions, in the next generation. Those that it writes already stay as they
+    /// are, unless it has waited for something that it need not wait for any more.
+    ///
+    /// # Errors
+    /// Why not; nothing is changed.
+    pub fn move_partitions(
+        &mut self,
+        partitions: RangeInclusive<u16>,
+        to: u8,
+        takeover: Takeover,
+    ) -> Result<Moved, ClusterFileError> {
+        self.known(to)?;
+        let accepted = match takeover {
+            Takeover::HandedOver => Accepted::Nothing,
+            Takeover::Forced { accepted, .. } => accepted,
+        };
+        let mut moved = Moved {
+            partitions: Vec::new(),
+            from: Vec::new(),
+            generation: 0,
+        };
+        for partition in partitions {
+            let assignment = self.assignment(partition)?;
+            let is_named = assignment.primary == to;
+            // It may wait for a handover that never comes, or for somebody to accept a loss.
+            let is_eased = takeover != Takeover::HandedOver
+                && (assignment.is_handed_over || accepted > accepted_by(assignment));
+            if is_named && !is_eased {
+                continue;
+            }
+            if !is_named {
+                self.check_successor(partition, to, takeover, accepted)?;
+                moved.from.push(assignment.primary);
+            }
+            moved.generation = moved.generation.max(assignment.generation + 1);
+            moved.partitions.push(partition);
+        }
+        moved.from.sort_unstable();
+        moved.from.dedup();
+        if u64::from(moved.generation) > GENERATION_MAX {
+            return Err(self.fail("the generations of its partitions are used up"));
+        }
+        for &partition in &moved.partitions {
+            let assignment = &mut self.file.assignments[usize::from(partition)];
+            if assignment.primary != to {
+                let before = assignment.primary;
+                let members = &mut assignment.members;
+                members.retain(|&(node, _)| node != to);
+                self.file.joining[usize::from(partition)].retain(|&node| node != to);
+                // In the order in which they are read: the sync set, who joins it, learners.
+                match takeover {
+                    Takeover::Forced {
+                        is_sync_kept: false,
+                        ..
+                    } => members.push((before, Membership::Learner)),
+                    _ => members.insert(0, (before, Membership::Sync)),
+                }
+            }
+            assignment.generation = moved.generation;
+            assignment.primary = to;
+            assignment.is_handed_over = takeover == Takeover::HandedOver;
+            assignment.is_loss_accepted = accepted >= Accepted::Loss;
+            assignment.is_incomplete_accepted = accepted >= Accepted::Incomplete;
+        }
+        Ok(moved)
+    }
+
+    /// Whether a node may write a partition after another one.
+    fn check_successor(
+        &self,
+        partition: u16,
+        to: u8,
+        takeover: Takeover,
+        accepted: Accepted,
+    ) -> Result<(), ClusterFileError> {
+        let what = match self.standing(partition, to) {
+            Some(Standing::Sync) => return Ok(()),
+            Some(_) if accepted >= Accepted::Loss => return Ok(()),
+            Some(Standing::Joining) => "still joins the sync set of",
+            Some(Standing::Learner) => "is a learner of",
+            None => "does not hold",
+        };
+        let advice = match takeover {
+            _ if what == "does not hold" => {
+                format!("`penstock cluster learner --node {to}` lets it")
+            }
+            Takeover::HandedOver => format!("`penstock cluster sync --node {to}` makes it one of the sync set"),
+            Takeover::Forced { .. } => "level replica did not always wait for it, so it may lack what was acknowledged there. Promote a node of the sync set if there is one with as much (`penstock cluster status`), otherwise give --accept-loss".into(),
+        };
+        Err(self.fail(&format!("node {to} {what} partition {partition}: {advice}")))
+    }
+
+    /// Makes a node that does not write these partitions this to them. How many were changed.
+    ///
+    /// # Errors
+    /// That it writes one of them; nothing is changed.
+    pub fn place(
+        &mut self,
+        partitions: RangeInclusive<u16>,
+        node: u8,
+        standing: Standing,
+    ) -> Result<usize, ClusterFileError> {
+        self.known(node)?;
+        for partition in partitions.clone() {
+            if self.assignment(partition)?.primary == node {
+                return Err(self.fail(&format!(
+                    "node {node} writes partition {partition}: let another node write it first, with `penstock cluster switch`, or `promote` if it is lost"
+                )));
+            }
+        }
+        let mut changed = 0;
+        for partition in partitions {
+            if self.standing(partition, node) == Some(standing) {
+                continue;
+            }
+            changed += 1;
+            let at = usize::from(partition);
+            let members = &mut self.file.assignments[at].members;
+            let joining = &mut self.file.joining[at];
+            members.retain(|&(member, _)| member != node);
+            joining.retain(|&member| member != node);
+            let is_sync = |it: &&(u8, Membership)| it.1 == Membership::Sync;
+            let sync = members.iter().filter(is_sync).count();
+            match standing {
+                Standing::Sync => members.insert(sync - joining.len(), (node, Membership::Sync)),
+                Standing::Joining => {
+                    members.insert(sync, (node, Membership::Sync));
+                    joining.push(node);
+                }
+                Standing::Learner => members.push((node, Membership::Learner)),
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Adds a node, which holds nothing yet.
+    ///
+    /// # Errors
+    /// That its number or its address are taken.
+    pub fn add(
+        &mut self,
+        number: u8,
+        links: SocketAddr,
+        clients: &str,
+    ) -> Result<(), ClusterFileError> {
+        let taken = self.file.nodes.iter();
+        if let Some(other) = taken
+            .clone()
+            .find(|it| it.number == number || it.links == links)
+        {
+            return Err(self.fail(&format!(
+                "node {number} with links = {links}: there is node {} with links = {}",
+                other.number, other.links
+            )));
+        }
+        self.file.nodes.push(ClusterNode {
+            number,
+            links,
+            clients: clients.into(),
+        });
+        Ok(())
+    }
+
+    /// Takes a node that writes nothing out of the cluster.
+    ///
+    /// # Errors
+    /// That it writes something, or that there is no such node.
+    pub fn drop_node(&mut self, number: u8) -> Result<(), ClusterFileError> {
+        self.known(number)?;
+        let mut written = self.file.assignments.iter();
+        if let Some(partition) = written.position(|it| it.primary == number) {
+            return Err(self.fail(&format!(
+                "node {number} writes partition {partition}: let another node write it first, with `penstock cluster switch`, or `promote` if it is lost"
+            )));
+        }
+        self.file.nodes.retain(|node| node.number != number);
+        for assignment in &mut self.file.assignments {
+            assignment.members.retain(|&(node, _)| node != number);
+        }
+        for joining in &mut self.file.joining {
+            joining.retain(|&node| node != number);
+        }
+        Ok(())
+    }
+
+    /// Replaces the file by what it is to be, at once and durably.
+    ///
+    /// # Errors
+    /// Why it was not replaced.
+    pub fn write(mut self) -> Result<(), ClusterFileError> {
+        self.edit_nodes();
+        self.edit_placements();
+        let text = self.document.to_string();
+        let temporary = beside(&self.path);
+        let written = write_like(&self.path, &temporary, &text)
+            .map_err(|error| error.to_string())
+            .and_then(|()| {
+                // What the nodes will read is what is meant.
+                let read = ClusterFile::read(&temporary).map_err(|error| error.to_string())?;
+                match read.is_same(&self.file) {
+                    true => Ok(()),
+                    false => Err("what was to be written says something else".into()),
+                }
+            })
+            .and_then(|()| replace(&temporary, &self.path).map_err(|error| error.to_string()));
+        written.map_err(|cause| {
+            drop(fs::remove_file(&temporary));
+            self.fail(&format!("was not changed: {cause}"))
+        })
+    }
+
+    fn edit_nodes(&mut self) {
+        let tables = tables_of(&mut self.document, "node");
+        let is_kept = |node: &ClusterNode| self.file.nodes.contains(node);
+        // The tables stand in the order in which the nodes were read.
+        let mut kept = self.before.nodes.iter().map(is_kept);
+        tables.retain(|_| kept.next().unwrap_or(true));
+        let is_new = |node: &&ClusterNode| !self.before.nodes.contains(node);
+        for node in self.file.nodes.iter().filter(is_new) {
+            let mut table = Table::new();
+            table.decor_mut().set_prefix("\n");
+            table.insert("number", value(i64::from(node.number)));
+            table.insert("links", value(node.links.to_string()));
+            table.insert("clients", value(node.clients.clone()));
+            tables.push(table);
+        }
+    }
+
+    fn edit_placements(&mut self) {
+        let (before, file) = (&self.before, &self.file);
+        let tables = tables_of(&mut self.document, "placement");
+        let mut edited: Vec<(u16, u16, Table)> = Vec::new();
+        for table in std::mem::take(tables) {
+            let range = table.get("partitions").map(numbers).unwrap_or_default();
+            let (first, last) = (range[0], range[1]);
+            let mut left = Some(table);
+            let partitions: Vec<u16> = (first..=last).collect();
+            let is_alike = |one: &u16, other: &u16| placing(file, *one) == placing(file, *other);
+            for group in partitions.chunk_by(is_alike) {
+                let (first, last) = (group[0], group[group.len() - 1]);
+                // The first part keeps the table and what was written around it.
+                let mut table = left.take().unwrap_or_else(|| {
+                    let mut table = Table::new();
+                    table.decor_mut().set_prefix("\n");
+                    table
+                });
+                fill(&mut table, (first, last), placing(file, first));
+                edited.push((first, last, table));
+            }
+        }
+        let mut joined: Vec<(u16, u16, Table)> = Vec::new();
+        for (first, last, mut table) in edited {
+            // Where two have become alike they are one, unless somebody has written a comment about the second.
+            if let Some((from, to, above)) = joined.last_mut()
+                && *to + 1 == first
+                && placing(file, first) == placing(file, *from)
+                && placing(before, first) != placing(before, *from)
+                && !is_commented(&table)
+            {
+                *to = last;
+                fill(above, (*from, last), placing(file, first));
+                continue;
+            }
+            table.set_position(None);
+            joined.push((first, last, table));
+        }
+        tables.extend(joined.into_iter().map(|(_, _, table)| table));
+    }
+
+    fn known(&self, number: u8) -> Result<&ClusterNode, ClusterFileError> {
+        self.file.node(number).ok_or_else(|| {
+            self.fail(&format!(
+                "there is no node {number}: it has {}",
+                numbers_of(&self.file.nodes)
+            ))
+        })
+    }
+
+    fn assignment(&self, partition: u16) -> Result<&Assignment, ClusterFileError> {
+        let assignment = self.file.assignments.get(usize::from(partition));
+        assignment.ok_or_else(|| {
+            self.fail(&format!(
+                "there is no partition {partition}: they are 0 to 255"
+            ))
+        })
+    }
+
+    fn fail(&self, cause: &str) -> ClusterFileError {
+        failed(&self.path, cause)
+    }
+}
+
+/// Writes the file and the secret of a new cluster, whose first node is to write everything and the others to be
+/// its sync set.
+///
+/// # Errors
+/// Why not; a file that is there already is not replaced.
+pub fn make_cluster(
+    path: &Path,
+    nodes: &[(u8, SocketAddr, String)],
+) -> Result<(), ClusterFileError> {
+    let fail = |error: io::Error| failed(path, &error.to_string());
+    let mut random = [0; 48];
+    crate::system::fill_random(&mut random).map_err(fail)?;
+    let hex = |bytes: &[u8]| -> String { bytes.iter().map(|it| format!("{it:02x}")).collect() };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let secret_name = format!("{name}.secret");
+    let numbers: Vec<String> = nodes.iter().map(|(it, ..)| it.to_string()).collect();
+    let mut text = format!(
+        "# All nodes of the cluster have the same file, and the secret beside it. `penstock cluster` changes it.\nversion = 1\ncluster_id = \"{}\"\nsecret_file = \"{secret_name}\"\n",
+        hex(&random[..16])
+    );
+    for (number, links, clients) in nodes {
+        let clients = value(clients.clone()).to_string();
+        text +=
+            &format!("\n[[node]]\nnumber = {number}\nlinks = \"{links}\"\nclients = {clients}\n");
+    }
+    let (first, others) = numbers.split_first().expect("a cluster has a node");
+    text += &format!(
+        "\n[[placement]]\npartitions = [0, 255]\ngeneration = 1\nprimary = {first}\nsync = [{}]\n",
+        others.join(", ")
+    );
+    let secret_path = path.with_file_name(secret_name);
+    let secret = hex(&random[16..]) + "\n";
+    let made = write_new(&secret_path, secret.as_bytes(), 0o600)
+        .map_err(|error| failed(&secret_path, &format!("cannot be made: {error}")));
+    made?;
+    let temporary = beside(path);
+    let written = write_new(&temporary, text.as_bytes(), 0o644)
+        .map_err(|error| failed(&temporary, &format!("cannot be made: {error}")))
+        .and_then(|()| ClusterFile::read(&temporary).map(drop))
+        // A link is made where nothing is, and only there.
+        .and_then(|()| fs::hard_link(&temporary, path).map_err(fail));
+    drop(fs::remove_file(&temporary));
+    if written.is_err() {
+        drop(fs::remove_file(&secret_path));
+    }
+    written
 }
 
 fn failed(path: &Path, cause: &str) -> ClusterFileError {
     ClusterFileError::new(format!("{}: {cause}", path.display()))
 }
 
-fn write(path: &Path, text: &str) -> std::io::Result<()> {
+fn accepted_by(assignment: &Assignment) -> Accepted {
+    match (
+        assignment.is_loss_accepted,
+        assignment.is_incomplete_accepted,
+    ) {
+        (_, true) => Accepted::Incomplete,
+        (true, false) => Accepted::Loss,
+        (false, false) => Accepted::Nothing,
+    }
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{name}.new"))
+}
+
+fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let mut options = File::options();
+    let mut file = options.write(true).create_new(true).mode(mode).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Writes a text with the mode and the owner of another file.
+fn write_like(other: &Path, path: &Path, text: &str) -> io::Result<()> {
+    let like = fs::metadata(other)?;
     let mut file = File::create(path)?;
+    file.set_permissions(like.permissions())?;
+    let is_owner = |it: &fs::Metadata| (it.uid(), it.gid()) == (like.uid(), like.gid());
+    if !is_owner(&file.metadata()?) {
+        std::os::unix::fs::fchown(&file, Some(like.uid()), Some(like.gid()))?;
+    }
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }
 
-/// As they stand in the file, neighbours that are alike together.
-fn placements(assignments: &[Assignment]) -> String {
-    let mut text = String::new();
-    let mut first = 0;
-    for group in assignments.chunk_by(|one, other| one == other) {
-        let last = first + group.len() - 1;
-        let one = &group[0];
-        let nodes = |of: Membership| {
-            let members = one.members.iter().filter(|(_, it)| *it == of);
-            let nodes: Vec<String> = members.map(|(node, _)| node.to_string()).collect();
-            nodes.join(", ")
-        };
-        let (generation, primary) = (one.generation, one.primary);
-        let _ = write!(
-            text,
-            "[[placement]]\npartitions = [{first}, {last}]\ngeneration = {generation}\nprimary = {primary}\nsync = [{}]\n",
-            nodes(Membership::Sync)
-        );
-        let learners = nodes(Membership::Learner);
-        if !learners.is_empty() {
-            let _ = writeln!(text, "learners = [{learners}]");
+fn replace(temporary: &Path, path: &Path) -> io::Result<()> {
+    fs::rename(temporary, path)?;
+    let directory = path.parent().unwrap_or(Path::new("."));
+    File::open(directory)?.sync_all()
+}
+
+type Placing<'a> = (&'a Assignment, &'a [u8]);
+
+fn placing(file: &ClusterFile, partition: u16) -> Placing<'_> {
+    let at = usize::from(partition);
+    (&file.assignments[at], &file.joining[at])
+}
+
+fn tables_of<'a>(document: &'a mut DocumentMut, name: &str) -> &'a mut ArrayOfTables {
+    let tables = document
+        .get_mut(name)
+        .and_then(Item::as_array_of_tables_mut);
+    tables.expect("it was seen when the file was read")
+}
+
+fn numbers(item: &Item) -> Vec<u16> {
+    let values = item.as_array().into_iter().flatten();
+    let numbers = values.filter_map(Value::as_integer);
+    numbers.filter_map(|it| u16::try_from(it).ok()).collect()
+}
+
+fn is_commented(table: &Table) -> bool {
+    let mut text = table.to_string();
+    text.extend(table.decor().prefix().and_then(|it| it.as_str()));
+    text.contains('#')
+}
+
+/// What is to stand in a table of the placements.
+fn fill(table: &mut Table, (first, last): (u16, u16), (assignment, joining): Placing<'_>) {
+    let of = |membership: Membership, is_joining: bool| -> Vec<u16> {
+        let members = assignment.members.iter();
+        let nodes = members.filter(|(node, it)| {
+            *it == membership
+                && (membership == Membership::Learner || joining.contains(node) == is_joining)
+        });
+        nodes.map(|&(node, _)| u16::from(node)).collect()
+    };
+    set_numbers(table, "partitions", &[first, last], true);
+    set(table, "generation", i64::from(assignment.generation).into());
+    set(table, "primary", i64::from(assignment.primary).into());
+    set_numbers(table, "sync", &of(Membership::Sync, false), true);
+    set_numbers(table, "joining", &of(Membership::Sync, true), false);
+    set_numbers(table, "learners", &of(Membership::Learner, false), false);
+    for (name, is_on) in [
+        ("handover", assignment.is_handed_over),
+        ("accept_loss", assignment.is_loss_accepted),
+        ("accept_incomplete", assignment.is_incomplete_accepted),
+    ] {
+        match is_on {
+            true => set(table, name, true.into()),
+            false => drop(table.remove(name)),
         }
-        if one.is_handed_over {
-            text.push_str("handover = true\n");
-        }
-        if one.is_loss_accepted {
-            text.push_str("accept_loss = true\n");
-        }
-        text.push('\n');
-        first = last + 1;
     }
-    text
+}
+
+/// Keeps what is written around a value.
+fn set(table: &mut Table, name: &str, new: Value) {
+    match table.get_mut(name).and_then(Item::as_value_mut) {
+        Some(old) => {
+            let decor = old.decor().clone();
+            *old = new;
+            *old.decor_mut() = decor;
+        }
+        None => drop(table.insert(name, Item::Value(new))),
+    }
+}
+
+/// An empty list need not be written; one that says the same stays as it is written.
+fn set_numbers(table: &mut Table, name: &str, new: &[u16], is_always: bool) {
+    let old = table.get(name).map(numbers);
+    if old.as_deref() == Some(new) {
+        return;
+    }
+    if new.is_empty() && !is_always {
+        table.remove(name);
+        return;
+    }
+    let array: Array = new.iter().map(|&number| i64::from(number)).collect();
+    set(table, name, array.into());
 }
 
 #[cfg(test)]
@@ -228,70 +659,285 @@ clients = \"127.0.0.1:7611\"
 
 ";
 
-    fn folder(name: &str, text: &str) -> std::path::PathBuf {
-        let folder = std::env::temp_dir().join(format!("penstock-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("made");
-        fs::write(folder.join("secret"), [b's'; 32]).expect("written");
-        fs::write(folder.join("cluster.toml"), text).expect("written");
-        folder
+    const PLACED: &str = "# Who writes.
+[[placement]]
+partitions = [0, 255] # all
+generation = 4
+primary = 1   # the large machine
+sync = [ 2 ]
+learners = [3]
+";
+
+    const FORCED: Takeover = Takeover::Forced {
+        accepted: Accepted::Nothing,
+        is_sync_kept: false,
+    };
+
+    fn accepting(accepted: Accepted) -> Takeover {
+        Takeover::Forced {
+            accepted,
+            is_sync_kept: false,
+        }
+    }
+
+    /// A file in a folder of its own.
+    struct Example(PathBuf);
+
+    impl Drop for Example {
+        fn drop(&mut self) {
+            drop(fs::remove_dir_all(self.0.parent().expect("a folder")));
+        }
+    }
+
+    impl Example {
+        fn new(name: &str, text: &str) -> Example {
+            let unique = format!("penstock-placed-{name}-{}", std::process::id());
+            let folder = std::env::temp_dir().join(unique);
+            fs::create_dir_all(&folder).expect("made");
+            fs::write(folder.join("secret"), [b's'; 32]).expect("written");
+            fs::write(folder.join("cluster.toml"), text).expect("written");
+            Example(folder.join("cluster.toml"))
+        }
+
+        fn text(&self) -> String {
+            fs::read_to_string(&self.0).expect("there")
+        }
+
+        fn draft(&self) -> Draft {
+            Draft::read(&self.0).expect("good")
+        }
+
+        fn moved(
+            &self,
+            partitions: RangeInclusive<u16>,
+            to: u8,
+            takeover: Takeover,
+        ) -> Result<Moved, String> {
+            let mut draft = self.draft();
+            let moved = draft.move_partitions(partitions, to, takeover);
+            let moved = moved.map_err(|error| error.to_string())?;
+            draft.write().expect("written");
+            Ok(moved)
+        }
     }
 
     #[test]
-    fn another_node_writes_in_a_generation_of_its_own_and_the_rest_stays() {
-        let whole = format!(
-            "{HEAD}[[placement]]\npartitions = [0, 255]\ngeneration = 4\nprimary = 1\nsync = [2]\nlearners = [3]\n"
-        );
-        let folder = folder("placed", &whole);
-        let path = folder.join("cluster.toml");
-        let moved = move_partitions(&path, 100..=255, 2, Takeover::HandedOver).expect("moved");
+    fn another_node_writes_in_a_generation_of_its_own_and_comments_and_order_stay() {
+        // The placements stand before the nodes.
+        let (head, nodes) = HEAD.split_at(HEAD.find("[[node]]").expect("there"));
+        let example = Example::new("switch", &format!("{head}{PLACED}\n{nodes}"));
+        let moved = example
+            .moved(100..=255, 2, Takeover::HandedOver)
+            .expect("moved");
         assert_eq!(moved.partitions, (100..=255).collect::<Vec<u16>>());
         assert_eq!((moved.from.as_slice(), moved.generation), (&[1][..], 5));
-        assert_eq!(moved.clients, "127.0.0.1:7511");
-        let expected = format!(
-            "{HEAD}[[placement]]\npartitions = [0, 99]\ngeneration = 4\nprimary = 1\nsync = [2]\nlearners = [3]\n
-[[placement]]\npartitions = [100, 255]\ngeneration = 5\nprimary = 2\nsync = [1]\nlearners = [3]\nhandover = true\n\n"
-        );
-        assert_eq!(fs::read_to_string(&path).expect("there"), expected);
+        let first = PLACED.replace("[0, 255]", "[0, 99]");
+        let second = "\n[[placement]]\npartitions = [100, 255]\ngeneration = 5\nprimary = 2\nsync = [1]\nlearners = [3]\nhandover = true\n";
+        assert_eq!(example.text(), format!("{head}{first}{second}\n{nodes}"));
 
         // What it writes already stays, but for a handover that it waits for and is not to.
-        let moved = move_partitions(&path, 0..=255, 2, Takeover::HandedOver).expect("moved");
+        let moved = example
+            .moved(0..=255, 2, Takeover::HandedOver)
+            .expect("moved");
         assert_eq!((moved.partitions.len(), moved.generation), (100, 5));
-        let takeover = Takeover::Forced {
-            is_loss_accepted: true,
-        };
-        let moved = move_partitions(&path, 0..=9, 2, takeover).expect("moved");
+        let whole = PLACED
+            .replace("generation = 4", "generation = 5")
+            .replace("primary = 1 ", "primary = 2 ")
+            .replace("[ 2 ]", "[1]");
+        let whole = format!("{head}{whole}handover = true\n\n{nodes}");
+        assert_eq!(example.text(), whole, "they are alike and one again");
+        let loss = accepting(Accepted::Loss);
+        let moved = example.moved(0..=9, 2, loss).expect("moved");
         assert_eq!((moved.from.len(), moved.generation), (0, 6), "{moved:?}");
-        let text = fs::read_to_string(&path).expect("there");
+        let text = example.text();
         assert_eq!(text.matches("accept_loss = true").count(), 1, "{text}");
         assert_eq!(text.matches("handover = true").count(), 1, "{text}");
-        let moved = move_partitions(&path, 0..=255, 2, takeover).expect("moved");
-        assert_eq!(moved.partitions.len(), 246);
-        let moved = move_partitions(&path, 0..=255, 2, takeover).expect("nothing to do");
-        assert!(moved.partitions.is_empty());
-        fs::remove_dir_all(folder).expect("removed");
+        assert_eq!(
+            example.moved(0..=255, 2, loss).expect("").partitions.len(),
+            246
+        );
+        assert!(
+            example
+                .moved(0..=255, 2, loss)
+                .expect("nothing to do")
+                .partitions
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn who_is_lost_leaves_the_sync_set_unless_it_is_to_stay_and_a_return_is_seen_to() {
+        let example = Example::new("lost", &format!("{HEAD}{PLACED}"));
+        example.moved(0..=255, 2, FORCED).expect("moved");
+        let text = example.text();
+        assert!(
+            text.contains("sync = []\nlearners = [3, 1]\n"),
+            "nobody is waited for in silence: {text}"
+        );
+        let (nodes, is_one_empty) = example.draft().waited_for(&[0, 255]);
+        assert!(nodes.is_empty() && is_one_empty);
+
+        // It may not write again before it has joined.
+        let refused = example.moved(0..=255, 1, FORCED).expect_err("a learner");
+        assert!(refused.contains("is a learner of partition 0"), "{refused}");
+        let place = |standing| {
+            let mut draft = example.draft();
+            let changed = draft.place(0..=255, 1, standing).expect("placed");
+            draft.write().expect("written");
+            changed
+        };
+        assert_eq!(
+            (place(Standing::Joining), place(Standing::Joining)),
+            (256, 0)
+        );
+        let text = example.text();
+        assert!(text.contains("sync = []\nlearners = [3]\njoining = [1]\n"));
+        assert_eq!(example.draft().waited_for(&[7]), (vec![1], false));
+        let refused = example.moved(0..=255, 1, FORCED).expect_err("not yet");
+        assert!(refused.contains("still joins"), "{refused}");
+        assert_eq!(place(Standing::Sync), 256);
+        let text = example.text();
+        assert!(text.contains("sync = [1]\nlearners = [3]\n"), "{text}");
+        assert!(!text.contains("joining"), "{text}");
+        let kept = Takeover::Forced {
+            accepted: Accepted::Nothing,
+            is_sync_kept: true,
+        };
+        example.moved(0..=255, 1, kept).expect("moved");
+        let text = example.text();
+        assert!(text.contains("sync = [2]\nlearners = [3]\n"), "{text}");
+        assert!(text.contains("# the large machine"), "{text}");
+    }
+
+    #[test]
+    fn nodes_come_and_go_and_leave_what_is_written_of_the_others() {
+        let example = Example::new("nodes", &format!("{HEAD}{PLACED}"));
+        let mut draft = example.draft();
+        draft
+            .add(7, "127.0.0.1:7417".parse().expect("good"), "seven:7411")
+            .and_then(|()| draft.place(0..=255, 7, Standing::Learner))
+            .expect("added");
+        draft.write().expect("written");
+        let added =
+            "\n[[node]]\nnumber = 7\nlinks = \"127.0.0.1:7417\"\nclients = \"seven:7411\"\n";
+        let placed = PLACED.replace("[3]", "[3, 7]");
+        let text = example.text();
+        assert!(text.contains(&format!("7611\"\n{added}")), "{text}");
+        assert!(text.ends_with(&placed), "{text}");
+        let mut draft = example.draft();
+        draft.drop_node(7).expect("it writes nothing");
+        draft.write().expect("written");
+        assert_eq!(example.text(), format!("{HEAD}{PLACED}"));
+
+        let mut draft = example.draft();
+        draft.drop_node(2).expect("it writes nothing");
+        draft.write().expect("written");
+        let text = example.text();
+        assert!(
+            text.contains("sync = []") && !text.contains("7415"),
+            "{text}"
+        );
+        assert!(text.contains("# here") && text.contains("# all"), "{text}");
     }
 
     #[test]
     fn what_cannot_be_is_refused_and_changes_nothing() {
-        let placement =
-            "[[placement]]\npartitions = [0, 255]\ngeneration = 1\nprimary = 1\nsync = [2]\n";
-        let (head, nodes) = HEAD.split_at(HEAD.find("[[node]]").expect("there"));
-        let between = format!("{head}{placement}{nodes}");
-        let behind = format!("{HEAD}{placement}learners = [3]\n");
-        for (name, text, partitions, to, named) in [
-            ("learner", &behind, 0..=255, 3, "not in the sync set"),
-            ("stranger", &behind, 0..=255, 4, "no node 4"),
-            ("beyond", &behind, 0..=256, 2, "no partition 256"),
-            ("between", &between, 0..=255, 2, "behind everything else"),
+        let text = format!("{HEAD}{PLACED}");
+        let example = Example::new("refused", &text);
+        for (partitions, to, takeover, named) in [
+            (
+                0..=255,
+                3,
+                Takeover::HandedOver,
+                "makes it one of the sync set",
+            ),
+            (0..=255, 3, FORCED, "--accept-loss"),
+            (0..=255, 4, FORCED, "no node 4: it has 1, 2, 3"),
+            (0..=256, 2, FORCED, "no partition 256"),
         ] {
-            let folder = folder(name, text);
-            let path = folder.join("cluster.toml");
-            let refused = move_partitions(&path, partitions, to, Takeover::HandedOver);
-            let cause = refused.expect_err(name).to_string();
+            let cause = example.moved(partitions, to, takeover).expect_err(named);
             assert!(cause.contains(named), "{cause}");
-            assert_eq!(&fs::read_to_string(&path).expect("there"), text);
-            assert_eq!(fs::read_dir(&folder).expect("there").count(), 2);
-            fs::remove_dir_all(folder).expect("removed");
         }
+        let mut draft = example.draft();
+        let links = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        for (refused, named) in [
+            (draft.drop_node(1), "writes partition 0"),
+            (draft.drop_node(9), "no node 9"),
+            (
+                draft.place(0..=9, 1, Standing::Sync).map(drop),
+                "writes partition 0",
+            ),
+            (draft.add(2, links(1), "here"), "there is node 2"),
+            (draft.add(9, links(7416), "here"), "there is node 3"),
+        ] {
+            let cause = refused.expect_err(named).to_string();
+            assert!(cause.contains(named), "{cause}");
+        }
+        assert_eq!(example.text(), text);
+        assert_eq!(
+            fs::read_dir(example.0.parent().expect("a folder"))
+                .expect("there")
+                .count(),
+            2
+        );
+
+        // A learner may, if what it lacks is known to be lost.
+        example
+            .moved(0..=255, 3, accepting(Accepted::Loss))
+            .expect("moved");
+        let text = example.text();
+        assert!(
+            text.contains("sync = [ 2 ]\nlearners = [1]\naccept_loss = true\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_file_keeps_its_mode_and_a_link_to_it_stays_one() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let example = Example::new("mode", &format!("{HEAD}{PLACED}"));
+        fs::set_permissions(&example.0, fs::Permissions::from_mode(0o640)).expect("set");
+        let link = example.0.with_file_name("link.toml");
+        symlink(&example.0, &link).expect("linked");
+        let mut draft = Draft::read(&link).expect("good");
+        draft.move_partitions(0..=9, 2, FORCED).expect("moved");
+        draft.write().expect("written");
+        let mode = |path: &Path| {
+            fs::symlink_metadata(path)
+                .expect("there")
+                .permissions()
+                .mode()
+        };
+        assert_eq!(mode(&example.0) & 0o777, 0o640);
+        assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
+        assert!(example.text().contains("partitions = [10, 255]"));
+    }
+
+    #[test]
+    fn a_new_cluster_is_written_once() {
+        use std::os::unix::fs::PermissionsExt;
+        let example = Example::new("made", "");
+        let path = example.0.with_file_name("new.toml");
+        let node = |number: u8| {
+            let links = SocketAddr::from(([127, 0, 0, 1], 7000 + u16::from(number)));
+            (number, links, format!("host-{number}:7411"))
+        };
+        let nodes = [node(1), node(2), node(5)];
+        make_cluster(&path, &nodes).expect("made");
+        let draft = Draft::read(&path).expect("good");
+        assert_eq!(draft.nodes(), [1, 2, 5]);
+        assert_eq!(draft.waited_for(&[0, 255]), (vec![2, 5], false));
+        let secret = path.with_file_name("new.toml.secret");
+        let before = fs::read(&secret).expect("there");
+        assert!(before.len() > 64);
+        let mode = fs::metadata(&secret).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(make_cluster(&path, &nodes).is_err());
+        fs::remove_file(&secret).expect("removed");
+        assert!(make_cluster(&path, &nodes).is_err(), "the file is there");
+        assert!(!secret.exists(), "and nothing else is left");
+        let twice = make_cluster(&path.with_file_name("other.toml"), &[node(1), node(1)]);
+        assert!(twice.is_err());
+        assert!(!path.with_file_name("other.toml").exists());
     }
 }

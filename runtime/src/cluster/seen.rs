@@ -1,5 +1,6 @@
-//! The highest start of each other node that was seen, in a file of the data directory: an old copy of
-//! a node's directory is refused, also behind a start of this one.
+//! Who a data directory is in its cluster, and the highest start of each other node that was seen, in a file of
+//! it: no start goes on as another node, and an old copy of another node's directory is refused, also behind
+//! a start of this one.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -8,59 +9,120 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 const NAME: &str = "PEERS";
+/// What the line begins with that tells whose the directory is.
+const SELF: &str = "self";
 
-/// By node id.
-pub(super) struct Seen {
-    directory: PathBuf,
-    of: Mutex<BTreeMap<[u8; 16], u64>>,
+/// Who a directory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Whose {
+    pub(crate) cluster_id: [u8; 16],
+    pub(crate) node: u8,
 }
 
-impl Seen {
-    /// What was seen until now.
-    pub(super) fn read(directory: &Path) -> io::Result<Seen> {
+/// What the file says.
+#[derive(Clone, Debug, Default)]
+struct Peers {
+    whose: Option<Whose>,
+    /// The highest start of other nodes, by their ids.
+    starts: BTreeMap<[u8; 16], u64>,
+}
+
+impl Peers {
+    fn read(directory: &Path) -> io::Result<Peers> {
         let text = match fs::read_to_string(directory.join(NAME)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             read => read?,
         };
         let damaged = || io::Error::other(format!("{NAME} has a line that is none of its own"));
-        let mut of = BTreeMap::new();
+        let id = |hex: &str| u128::from_str_radix(hex, 16).map_err(|_| damaged());
+        let mut peers = Peers::default();
         for line in text.lines() {
-            let (id, incarnation) = line.split_once(' ').ok_or_else(damaged)?;
-            let id = u128::from_str_radix(id, 16).map_err(|_| damaged())?;
-            let incarnation = incarnation.parse().map_err(|_| damaged())?;
-            of.insert(id.to_be_bytes(), incarnation);
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                [SELF, cluster, node] => {
+                    peers.whose = Some(Whose {
+                        cluster_id: id(cluster)?.to_be_bytes(),
+                        node: node.parse().map_err(|_| damaged())?,
+                    });
+                }
+                [node_id, start] => {
+                    let start = start.parse().map_err(|_| damaged())?;
+                    peers.starts.insert(id(node_id)?.to_be_bytes(), start);
+                }
+                _ => return Err(damaged()),
+            }
         }
+        Ok(peers)
+    }
+
+    /// Durable when this returns.
+    fn write(&self, directory: &Path) -> io::Result<()> {
+        let hex = |id: &[u8; 16]| format!("{:032x}", u128::from_be_bytes(*id));
+        let whose = self
+            .whose
+            .iter()
+            .map(|whose| format!("{SELF} {} {}\n", hex(&whose.cluster_id), whose.node));
+        let starts = self.starts.iter();
+        let starts = starts.map(|(id, start)| format!("{} {start}\n", hex(id)));
+        let text: String = whose.chain(starts).collect();
+        let temporary = directory.join(format!("{NAME}.tmp"));
+        let mut file = File::create(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, directory.join(NAME))?;
+        File::open(directory)?.sync_all()
+    }
+}
+
+/// Holds a directory against who it is to be, and notes that if it is nobody's yet.
+///
+/// # Errors
+/// What the system said.
+pub(crate) fn claim(directory: &Path, whose: Whose) -> io::Result<Result<(), Whose>> {
+    let mut peers = Peers::read(directory)?;
+    match peers.whose {
+        Some(other) if other != whose => return Ok(Err(other)),
+        Some(_) => {}
+        None => {
+            peers.whose = Some(whose);
+            peers.write(directory)?;
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// The starts of other nodes that were seen.
+pub(super) struct Seen {
+    directory: PathBuf,
+    peers: Mutex<Peers>,
+}
+
+impl Seen {
+    /// What was seen until now.
+    pub(super) fn read(directory: &Path) -> io::Result<Seen> {
         Ok(Seen {
             directory: directory.into(),
-            of: Mutex::new(of),
+            peers: Mutex::new(Peers::read(directory)?),
         })
     }
 
     /// The highest start of a node that was seen; 0 if none was.
     pub(super) fn of(&self, node_id: [u8; 16]) -> u64 {
-        let of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
-        of.get(&node_id).copied().unwrap_or_default()
+        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        peers.starts.get(&node_id).copied().unwrap_or_default()
     }
 
     /// A start of a node has proven itself: durable when this returns.
-    pub(super) fn note(&self, node_id: [u8; 16], incarnation: u64) -> io::Result<()> {
-        let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
-        if of.get(&node_id).is_some_and(|&seen| seen >= incarnation) {
+    pub(super) fn note(&self, node_id: [u8; 16], start: u64) -> io::Result<()> {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut starts = peers.starts.iter();
+        if starts.any(|(id, &seen)| *id == node_id && seen >= start) {
             return Ok(());
         }
-        let mut next = of.clone();
-        next.insert(node_id, incarnation);
-        let text: String = next
-            .iter()
-            .map(|(id, incarnation)| format!("{:032x} {incarnation}\n", u128::from_be_bytes(*id)))
-            .collect();
-        let temporary = self.directory.join(format!("{NAME}.tmp"));
-        let mut file = File::create(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temporary, self.directory.join(NAME))?;
-        File::open(&self.directory)?.sync_all()?;
-        *of = next;
+        let mut next = peers.clone();
+        next.starts.insert(node_id, start);
+        next.write(&self.directory)?;
+        *peers = next;
         Ok(())
     }
 }
@@ -81,6 +143,20 @@ mod tests {
         seen.note([0xFF; 16], 1).expect("written");
         let again = Seen::read(&directory).expect("read");
         assert_eq!((again.of([1; 16]), again.of([0xFF; 16])), (5, 1));
+
+        // Whose it is stays, whatever else is noted.
+        let one = Whose {
+            cluster_id: [7; 16],
+            node: 1,
+        };
+        let two = Whose { node: 2, ..one };
+        assert_eq!(claim(&directory, one).expect("read"), Ok(()));
+        Seen::read(&directory)
+            .and_then(|seen| seen.note([1; 16], 9))
+            .expect("written");
+        assert_eq!(claim(&directory, two).expect("read"), Err(one));
+        assert_eq!(claim(&directory, one).expect("read"), Ok(()));
+        assert_eq!(Seen::read(&directory).expect("read").of([1; 16]), 9);
         fs::write(directory.join(NAME), "nonsense").expect("written");
         assert!(Seen::read(&directory).is_err());
         fs::remove_dir_all(&directory).expect("removed");

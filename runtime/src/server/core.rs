@@ -26,7 +26,7 @@ use crate::block::ArenaBlock;
 use crate::cluster::lostfound::Found;
 use crate::cluster::{ProvenLink, lostfound};
 use crate::engine::{Engine, Turn};
-use crate::lines::caution;
+use crate::lines::{Lately, caution};
 use crate::node::Opened;
 use crate::wall::WallClock;
 
@@ -94,6 +94,8 @@ pub(crate) struct Core {
     links: RefCell<Vec<Rc<Link>>>,
     /// To the thread that keeps what has diverged, if this is a node of a cluster.
     lostfound: Option<flume::Sender<Found>>,
+    /// What was said of links.
+    lately: RefCell<Lately>,
     shard: u16,
     turn: Signal,
     spin: Signal,
@@ -250,7 +252,10 @@ impl Core {
     /// Does what the shard wants done about its links.
     fn serve_links(&self, outbox: &mut LinkOutbox) {
         for text in outbox.told.drain(..) {
-            caution!("shard {}: {text}", self.shard);
+            // A link that is refused is made again, five times in a second.
+            if self.lately.borrow_mut().is_news(&text, Instant::now()) {
+                caution!("shard {}: {text}", self.shard);
+            }
         }
         let links = self.links.borrow();
         for link in links.iter() {
@@ -386,6 +391,7 @@ async fn core(start: CoreStart, opened: Opened) {
         connections: RefCell::default(),
         links: RefCell::default(),
         lostfound,
+        lately: RefCell::default(),
         shard: start.shard.shard,
         turn: Signal::default(),
         spin: Signal::default(),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::slot::slot_of;
-use penstock_shard::linked::{Assignment, PartitionRole, Plan};
+use penstock_shard::linked::{Assignment, PartitionRole, PartitionStatus, Plan};
 use penstock_shard::replication::{Duty, Lag, LinkId, LinkState, PeerStatus};
 
 use penstock_shard::{Event as ShardEvent, Mail, Now, Topology};
@@ -43,6 +43,7 @@ pub const MUST_MEET: &[&str] = &[
     "deposed",
     "diverged records kept",
     "forced promotion",
+    "incomplete accepted",
     "kill",
     "learner",
     "link ended by a node",
@@ -291,6 +292,9 @@ struct World {
     /// For how many looks nobody has served each partition.
     idle_looks: BTreeMap<u16, u64>,
     has_wiped: bool,
+    /// The operator lets a node write what it has of a scan or a rewind.
+    is_incomplete_accepted: bool,
+    may_accept_incomplete: bool,
     /// The cluster is made: each partition was begun once.
     is_made: bool,
     chance: Random,
@@ -356,6 +360,7 @@ impl World {
             members: Vec::new(),
             is_handed_over: false,
             is_loss_accepted: false,
+            is_incomplete_accepted: false,
         };
         let mut assignments = vec![nobody; usize::from(LINK_PARTITIONS)];
         for &partition in &partitions {
@@ -366,6 +371,7 @@ impl World {
                 members: members(primary),
                 is_handed_over: false,
                 is_loss_accepted: false,
+                is_incomplete_accepted: false,
             };
         }
         let plan = Arc::new(Plan {
@@ -405,6 +411,8 @@ impl World {
             phase_us: 0,
             idle_looks: BTreeMap::new(),
             has_wiped: false,
+            is_incomplete_accepted: false,
+            may_accept_incomplete: seed % 4 == 1,
             is_made: false,
             chance,
             network: Random::new(seed, 102),
@@ -1247,6 +1255,7 @@ impl World {
             assignment.primary = number;
             assignment.is_handed_over = is_planned;
             assignment.is_loss_accepted = false;
+            assignment.is_incomplete_accepted = false;
             self.oracle.promoted(partition);
         }
         if is_news {
@@ -1306,16 +1315,24 @@ impl World {
                     self.phase = Phase::Done;
                     return self.judge();
                 }
-                Some(_) if self.now_us > self.phase_us + SETTLE_US_MAX && self.is_dead_end() => {
+                Some(_)
+                    if self.now_us > self.phase_us + SETTLE_US_MAX
+                        && !self.is_incomplete_accepted
+                        && self.is_dead_end() =>
+                {
                     self.meet("lost with its only whole copy");
-                    self.phase = Phase::Done;
-                    return Ok(());
+                    self.is_incomplete_accepted = true;
+                    self.phase_us = self.now_us;
                 }
                 Some(difference) if self.now_us > self.phase_us + SETTLE_US_MAX => {
                     return Err(format!("the nodes do not come to rest: {difference}"));
                 }
                 Some(_) => {}
             }
+        }
+        if self.phase == Phase::Settle && self.may_accept_incomplete && !self.is_incomplete_accepted
+        {
+            self.promote_incomplete();
         }
         for partition in self.partitions.clone() {
             let number = self.plan.partitions[usize::from(partition)].primary;
@@ -1334,6 +1351,24 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Lets a node write what it has of a scan or a rewind, if there is one in the middle of it.
+    fn promote_incomplete(&mut self) {
+        let cores = |node: usize| self.nodes[node].cores.iter().flatten();
+        let states = |node| cores(node).flat_map(|core| core.shard.partitions());
+        let found = (0..NODES).find_map(|node| {
+            // One that has nothing would begin another past.
+            let is_incomplete = |it: &PartitionStatus| it.received > 0 && it.role.is_incomplete();
+            let mut of_node = states(node).filter(|it| self.partitions.contains(&it.partition));
+            of_node.find(is_incomplete).map(|it| (it.partition, node))
+        });
+        if let Some((partition, node)) = found {
+            self.meet("incomplete accepted");
+            self.is_incomplete_accepted = true;
+            self.phase_us = self.now_us;
+            self.name(partition, node, true);
+        }
     }
 
     /// Nobody serves a partition, for the `turn`th time.
@@ -1355,12 +1390,9 @@ impl World {
         let has = |world: &World, node: usize| {
             let cores = world.nodes[node].cores.iter().flatten();
             let mut states = cores.flat_map(|core| core.shard.partitions());
-            states.find(|it| it.partition == partition).map(|it| {
-                (
-                    ![PartitionRole::Scanning, PartitionRole::Rewinding].contains(&it.role),
-                    it.received,
-                )
-            })
+            states
+                .find(|it| it.partition == partition)
+                .map(|it| (!it.role.is_incomplete(), it.received))
         };
         let best = (0..NODES).max_by_key(|&node| (has(self, node), may(&node)));
         self.meet("forced promotion");
@@ -1383,6 +1415,7 @@ impl World {
         assignment.generation += 1;
         assignment.is_handed_over = false;
         assignment.is_loss_accepted = is_loss_accepted;
+        assignment.is_incomplete_accepted = is_loss_accepted && self.is_incomplete_accepted;
         self.publish(plan);
     }
 
@@ -1454,16 +1487,14 @@ impl World {
         None
     }
 
-    /// Whether the disk that is gone had the only whole copy of a partition: nobody may be promoted then.
+    /// Whether the disk that is gone had the only whole copy of a partition: nobody may be promoted then but with
+    /// what there is.
     fn is_dead_end(&self) -> bool {
         let is_whole = |node: &Node, partition: u16| {
             let cores = node.cores.iter().flatten();
             let mut states = cores.flat_map(|core| core.shard.partitions());
             let state = states.find(|it| it.partition == partition);
-            state.is_some_and(|it| {
-                it.received > 0
-                    && ![PartitionRole::Scanning, PartitionRole::Rewinding].contains(&it.role)
-            })
+            state.is_some_and(|it| it.received > 0 && !it.role.is_incomplete())
         };
         let mut all = self.partitions.iter();
         self.has_wiped && all.any(|&it| self.nodes.iter().all(|node| !is_whole(node, it)))
@@ -1491,6 +1522,10 @@ impl World {
                 }
             }
             last.insert(key, expected.map(|(_, value)| value));
+        }
+        if self.is_incomplete_accepted {
+            // What there is was never promised to anybody; that it is the same everywhere is all there is to ask.
+            return Ok(());
         }
         let found: Vec<(u8, Vec<u8>)> = self
             .nodes

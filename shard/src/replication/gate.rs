@@ -70,6 +70,13 @@ impl<T> ReplicaGates<T> {
         self.waiting.is_empty()
     }
 
+    /// Whether somebody waits for the members of this partition.
+    #[must_use]
+    pub fn is_waited_for(&self, partition: PartitionId) -> bool {
+        let mut waiting = self.waiting.iter();
+        waiting.any(|waiting| waiting.partition == partition)
+    }
+
     /// One more waits.
     ///
     /// # Panics

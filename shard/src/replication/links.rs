@@ -315,6 +315,8 @@ struct Rewrite {
 struct Handover {
     node: u8,
     epoch: Epoch,
+    /// Replies at level `replica` wait that are answered before.
+    is_waited_for: bool,
     step: HandoverStep,
 }
 
@@ -667,15 +669,31 @@ impl<B: Block> Links<B> {
         }
         let node = self.config.me.node;
         let state = self.partitions.get_mut(&partition)?;
-        Some(state.begin(generation, node, is_forced, &mut notes))
+        let begun = state.begin(generation, node, is_forced, &mut notes);
+        if begun.is_ok() {
+            // By force: there is nobody to ask for the keys of a tail any more.
+            self.tails.remove(&partition);
+        }
+        Some(begun)
     }
 
     /// Hands a partition over to a member that is to write it in this epoch: as soon as the member has all that was
     /// written here. Nothing more is written here from now on: the owner sees to that.
     pub fn hand_over(&mut self, partition: PartitionId, node: u8, epoch: Epoch) {
-        let step = HandoverStep::Drains;
-        self.handovers
-            .insert(partition, Handover { node, epoch, step });
+        let handover = Handover {
+            node,
+            epoch,
+            is_waited_for: false,
+            step: HandoverStep::Drains,
+        };
+        self.handovers.insert(partition, handover);
+    }
+
+    /// In which partitions replies at level `replica` wait: these are not handed over before they are answered.
+    pub fn answer_first(&mut self, is_waited_for: impl Fn(PartitionId) -> bool) {
+        for (&number, handover) in &mut self.handovers {
+            handover.is_waited_for = is_waited_for(number);
+        }
     }
 
     /// The partition is not handed over any more, if that has not been promised.
@@ -765,6 +783,18 @@ impl<B: Block> Links<B> {
             output: Vec::new(),
         };
         self.incoming.insert(link, incoming);
+    }
+
+    /// Ends the links with nodes that are no part of the cluster any more.
+    pub fn keep_nodes(&mut self, is_named: impl Fn(u8) -> bool) {
+        let outgoing = self.outgoing.iter().map(|(&link, it)| (link, it.peer.node));
+        let incoming = self.incoming.iter().map(|(&link, it)| (link, it.node));
+        let strange = outgoing
+            .chain(incoming)
+            .filter(|&(_, node)| !is_named(node));
+        for (link, node) in strange.collect::<Vec<_>>() {
+            self.refuse(link, not_named(node));
+        }
     }
 
     /// The link is gone. What was received by it stays.
@@ -1397,6 +1427,7 @@ impl<B: Block> Links<B> {
             };
             let state = self.partitions.get_mut(&number).expect("just seen");
             state.begun(lsn, &mut notes);
+            self.sweeps.remove(&number);
             self.is_due = true;
         }
     }
@@ -1674,7 +1705,9 @@ impl<B: Block> Links<B> {
                     };
                     match (self.outgoing.iter().find(has_all), &handover.step) {
                         (None, _) => HandoverStep::Drains,
-                        (Some((&link, _)), HandoverStep::HasAll) if notes.has_room() => {
+                        (Some((&link, _)), HandoverStep::HasAll)
+                            if !handover.is_waited_for && notes.has_room() =>
+                        {
                             state.depose(handover.epoch, &mut notes);
                             self.actions.push_back(LinkAction::Deposed {
                                 partition: number,
@@ -1700,7 +1733,7 @@ impl<B: Block> Links<B> {
                 }
                 promised @ HandoverStep::Promised(..) => promised,
             };
-            self.is_due |= matches!(handover.step, HandoverStep::HasAll);
+            self.is_due |= matches!(handover.step, HandoverStep::HasAll) && !handover.is_waited_for;
             self.handovers.insert(number, handover);
         }
     }
@@ -1971,6 +2004,15 @@ fn note_scan(
             }
         }
         _ => {}
+    }
+}
+
+/// Why a node that the cluster's file does not name has no link.
+#[must_use]
+pub fn not_named(node: u8) -> LinkRefusal {
+    LinkRefusal {
+        code: RefusalCode::NotNamed,
+        text: format!("the cluster's file does not name node {node}"),
     }
 }
 

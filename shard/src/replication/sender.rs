@@ -418,8 +418,21 @@ impl Sender {
                 self.member_durable = self.member_durable.max(note.lsn);
             }
         }
+        self.pass_over();
         self.drop_notes();
         Ok(())
+    }
+
+    /// What of the ring was not for the member, it has: where nothing is under way, all that was looked at counts.
+    fn pass_over(&mut self) {
+        let live = self.notes.iter().filter(|note| note.is_live);
+        let last = live.map(|note| note.number).max().unwrap_or_default();
+        if last <= self.marks.received {
+            self.received_lsn = self.received_lsn.max(self.live);
+        }
+        if last <= self.marks.durable {
+            self.member_durable = self.member_durable.max(self.live);
+        }
     }
 
     fn state(
@@ -730,6 +743,7 @@ impl Sender {
         // Behind the last record there may be copies.
         self.live = reached;
         self.flush(time_ms, out);
+        self.pass_over();
         Ok(())
     }
 
@@ -771,12 +785,14 @@ impl Sender {
         let Some(outgoing) = self.outgoing.get_mut(&record.partition) else {
             return Ok(());
         };
-        // What a former primary wrote behind its fork still stands in its log.
+        // What a former primary wrote behind its fork still stands in its log. Its keys were written anew since,
+        // unless it was let write before they were: then what counts is what it serves, and a scan brings that.
         let partition = &partitions[&record.partition];
         let is_past = partition
             .history()
             .contains(record.position, partition.applied());
-        if !is_past && !is_planted(Bug::OwnTailShipped) {
+        let is_scan = matches!(outgoing.phase, Phase::CatchingUp(Mode::Scan));
+        if !is_past && !is_scan && !is_planted(Bug::OwnTailShipped) {
             return Ok(());
         }
         // Of an epoch that this node has begun since; it is offered anew.

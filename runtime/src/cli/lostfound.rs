@@ -1,0 +1,323 @@
+//! The commands about what a node took and could not keep.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use penstock_net::level::AckLevel;
+use penstock_net::request::{Condition, Expiry};
+use penstock_net::status::Status;
+use penstock_runtime::cluster::lostfound::read_lostfound;
+use penstock_runtime::cluster::replay::{Lost, Rule, Verdict, read_lost};
+
+use super::client::Level;
+use super::connection::{Connection, Effect, ServerAddress};
+use super::output::{Output, hex};
+use super::{EXIT_CODES, Failure};
+
+pub const LOSTFOUND_EXAMPLES: &str = "\
+A node that had written what nobody else received keeps that when it comes back behind another one. Each change is a line with --all:
+partition, version, time, key, value in hexadecimal or a dash for a deletion.
+
+Examples:
+  penstock cluster lostfound /var/lib/penstock
+  penstock cluster lostfound /var/lib/penstock --all
+  penstock cluster lostfound replay /var/lib/penstock --addr 10.0.0.2:7411 --dry-run";
+
+const REPLAY_EXAMPLES: &str = "\
+Stop the node whose directory it is; --addr is the node that writes now. For each key of a tail, what it was at the fork (the log tells) and
+behind the tail are held against what it is now:
+
+  unchanged  what is now as it was at the fork becomes what the tail made of it; all else is left
+  add        of numbers of 8 bytes, the difference that the tail made is added to what is there now; all else is left
+  overwrite  all becomes what the tail made of it, whatever it is now
+
+Each write is guarded by the version that was read, so nothing that changes meanwhile is overwritten. A line tells of each key what was done, or
+why it was left. What was tried is noted beside the file before it is tried, and not tried again.
+Replay soon: a node that has joined again cleans its log, and then nobody can tell what a key was at the fork.
+
+Examples:
+  penstock cluster lostfound replay /var/lib/penstock --addr 10.0.0.2:7411 --dry-run
+  penstock cluster lostfound replay /var/lib/penstock --addr 10.0.0.2:7411 --rule add --level replica";
+
+/// Arguments of `penstock cluster lostfound`.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct LostfoundArgs {
+    /// The data directory, of a running or a stopped server
+    #[arg(required = true)]
+    data: Option<PathBuf>,
+    /// Every change, not only how many there are
+    #[arg(long)]
+    all: bool,
+    #[command(subcommand)]
+    command: Option<LostfoundCommand>,
+}
+
+#[derive(Subcommand)]
+enum LostfoundCommand {
+    /// Do again what a tail did, where the partition is written now
+    #[command(after_help = format!("{REPLAY_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Replay(ReplayArgs),
+}
+
+/// Arguments of `penstock cluster lostfound replay`.
+#[derive(Args)]
+struct ReplayArgs {
+    /// The data directory of the stopped node that had written the tail
+    data: PathBuf,
+    #[command(flatten)]
+    server: ServerAddress,
+    /// Of which keys
+    #[arg(long, value_enum, default_value = "unchanged")]
+    rule: RuleName,
+    /// Only tell what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Only this file of lostfound, by its name
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// How durable each write must be
+    #[arg(long, default_value = "disk")]
+    level: Level,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum RuleName {
+    Unchanged,
+    Add,
+    Overwrite,
+}
+
+impl RuleName {
+    fn rule(self) -> Rule {
+        match self {
+            RuleName::Unchanged => Rule::Unchanged,
+            RuleName::Add => Rule::Add,
+            RuleName::Overwrite => Rule::Overwrite,
+        }
+    }
+}
+
+impl LostfoundArgs {
+    /// Prints or replays it.
+    pub fn run(self) -> Result<(), Failure> {
+        match (self.command, self.data) {
+            (Some(LostfoundCommand::Replay(args)), _) => args.run(),
+            (None, Some(data)) => list(&data, self.all),
+            (None, None) => unreachable!("it is required"),
+        }
+    }
+}
+
+fn list(data: &Path, all: bool) -> Result<(), Failure> {
+    let files = read_lostfound(data)
+        .map_err(|error| Failure::usage(format!("{}: {error}", data.display())))?;
+    let mut out = Output::stdout();
+    if files.is_empty() {
+        out.line(format_args!(
+            "nothing is in the lostfound of {}",
+            data.display()
+        ));
+    }
+    for file in &files {
+        let (records, keys) = file.counts();
+        let torn = match file.torn_bytes {
+            0 => String::new(),
+            bytes => format!(", {bytes} bytes at the end are no record"),
+        };
+        let path = file.path.display();
+        out.line(format_args!(
+            "{path}: {records} records of {keys} keys{torn}"
+        ));
+        for change in file.changes.iter().filter(|_| all) {
+            let value = match &change.value {
+                Some(value) => hex(value),
+                None => "-".to_string(),
+            };
+            let (epoch, sequence) = change.version;
+            out.line(format_args!(
+                "{} {epoch}:{sequence} {} {} {value}",
+                change.partition,
+                change.time_ms,
+                change.key.escape_ascii()
+            ));
+        }
+    }
+    out.finish()
+}
+
+/// How a replay has ended for its keys.
+#[derive(Default)]
+struct Tally {
+    done: usize,
+    same: usize,
+    left: usize,
+    units: i128,
+}
+
+impl ReplayArgs {
+    fn run(self) -> Result<(), Failure> {
+        let files = read_lost(&self.data).map_err(Failure::usage)?;
+        let mut connection = self.server.connect()?;
+        let mut out = Output::stdout();
+        let mut tally = Tally::default();
+        let mut is_found = false;
+        for (file, lost) in files {
+            let name = file.path.file_name().unwrap_or_default().to_string_lossy();
+            if self.only.as_ref().is_some_and(|only| *only != name) {
+                continue;
+            }
+            is_found = true;
+            let mut journal = Journal::open(&file.path)?;
+            for lost in lost {
+                let replayed = self.replay(&mut connection, &lost, &mut journal)?;
+                let key = lost.key.escape_ascii();
+                tally.units += lost.units().unwrap_or_default();
+                match replayed {
+                    Replayed::Done => tally.done += 1,
+                    Replayed::Same => tally.same += 1,
+                    Replayed::Left(_) => tally.left += 1,
+                }
+                out.line(format_args!("{key}: {} records, {replayed}", lost.records));
+            }
+        }
+        if let (false, Some(only)) = (is_found, &self.only) {
+            return Err(Failure::usage(format!(
+                "{}: there is no file {only:?} in its lostfound",
+                self.data.display()
+            )));
+        }
+        let Tally {
+            done,
+            same,
+            left,
+            units,
+        } = tally;
+        let verb = match self.dry_run {
+            true => "would be written",
+            false => "written",
+        };
+        out.line(format_args!(
+            "{done} keys {verb}, {same} need nothing, {left} left; numbers of 8 bytes: {units:+} by the tails"
+        ));
+        out.finish()
+    }
+
+    fn replay(
+        &self,
+        connection: &mut Connection,
+        lost: &Lost,
+        journal: &mut Journal,
+    ) -> Result<Replayed, Failure> {
+        if journal.has(&lost.key) {
+            return Ok(Replayed::Left(
+                "it was tried before: look at it by hand".into(),
+            ));
+        }
+        let found = connection.call(AckLevel::Disk, Effect::None, |batch, out| {
+            batch.get(out, &lost.key);
+        })?;
+        let (present, condition) = match found.head.status {
+            Status::Ok => (Some(&*found.value), Condition::Version(found.head.version)),
+            Status::NotFound => (None, Condition::Absent),
+            status => {
+                let message = String::from_utf8_lossy(&found.value);
+                return Ok(Replayed::Left(format!("{}: {message}", status.name())));
+            }
+        };
+        let verdict = lost.judge(self.rule.rule(), present);
+        match &verdict {
+            Verdict::Same => return Ok(Replayed::Same),
+            Verdict::Left(why) => return Ok(Replayed::Left((*why).into())),
+            Verdict::Set(_) | Verdict::Delete if self.dry_run => return Ok(Replayed::Done),
+            Verdict::Set(_) | Verdict::Delete => {}
+        }
+        journal.note(&lost.key)?;
+        let level = self.level.ack();
+        let answer = connection.call(level, Effect::Write, |batch, out| match &verdict {
+            Verdict::Set(value) => {
+                let expiry = lost.expiry_ms.map_or(Expiry::Never, Expiry::At);
+                batch.set_with(out, &lost.key, value, condition, expiry);
+            }
+            _ => batch.del(out, &lost.key, condition),
+        })?;
+        Ok(match answer.head.status {
+            Status::Ok => Replayed::Done,
+            Status::VersionMismatch | Status::Exists | Status::NotFound => {
+                Replayed::Left("it was changed meanwhile".into())
+            }
+            status => {
+                let message = String::from_utf8_lossy(&answer.value);
+                Replayed::Left(format!("{}: {message}", status.name()))
+            }
+        })
+    }
+}
+
+enum Replayed {
+    Done,
+    Same,
+    Left(String),
+}
+
+impl std::fmt::Display for Replayed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Replayed::Done => f.write_str("written"),
+            Replayed::Same => f.write_str("needs nothing"),
+            Replayed::Left(why) => write!(f, "left: {why}"),
+        }
+    }
+}
+
+/// Which keys of a file were tried, each durable before it is: a difference that is added twice would be wrong, and
+/// an answer may never come.
+struct Journal {
+    path: PathBuf,
+    tried: BTreeSet<String>,
+    file: Option<File>,
+}
+
+impl Journal {
+    fn open(records: &Path) -> Result<Journal, Failure> {
+        let path = records.with_extension("replayed");
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            read => read.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?,
+        };
+        Ok(Journal {
+            tried: text.lines().map(str::to_string).collect(),
+            path,
+            file: None,
+        })
+    }
+
+    fn has(&self, key: &[u8]) -> bool {
+        self.tried.contains(&hex(key))
+    }
+
+    fn note(&mut self, key: &[u8]) -> Result<(), Failure> {
+        let key = hex(key);
+        let written = (|| {
+            let file = match &mut self.file {
+                Some(file) => file,
+                none => {
+                    let file = File::options().append(true).create(true).open(&self.path)?;
+                    let folder = self.path.parent().unwrap_or(Path::new("."));
+                    File::open(folder)?.sync_all()?;
+                    none.insert(file)
+                }
+            };
+            writeln!(file, "{key}")?;
+            file.sync_data()
+        })();
+        written.map_err(|error: std::io::Error| {
+            Failure::usage(format!("{}: {error}", self.path.display()))
+        })?;
+        self.tried.insert(key);
+        Ok(())
+    }
+}

@@ -1,0 +1,395 @@
+//! The commands that say which nodes a cluster has and what each holds.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use penstock_net::level::AckLevel;
+use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_net::slot::slot_of;
+use penstock_net::status::Status;
+use penstock_runtime::cluster::placement::{Draft, Standing, make_cluster};
+use penstock_storage::store::partition_of;
+use serde_json::Value;
+
+use super::Failure;
+use super::cluster::{first_last, states_of, writers};
+use super::connection::{Effect, ServerAddress};
+use super::output::Output;
+
+pub const INIT_EXAMPLES: &str = "\
+The first node is to write everything, and the others are its sync set. Nothing may be there yet: neither the file nor the secret beside it.
+Copy both to each machine; only the nodes may read the secret. Then start each node once with --cluster-new on an empty directory.
+
+Examples:
+  penstock cluster init --file /etc/penstock/cluster.toml --node 1,10.0.0.1:7414,10.0.0.1:7411 --node 2,10.0.0.2:7414,10.0.0.2:7411
+  penstock serve --cluster /etc/penstock/cluster.toml --cluster-node 1 --cluster-new";
+
+pub const ADD_EXAMPLES: &str = "\
+Running nodes link to it as soon as it is there. It starts with an empty directory and without --cluster-new, and gets everything. To have
+level replica wait for it, give `penstock cluster sync` when it follows. The number of a node that was dropped may be used again.
+
+Examples:
+  penstock cluster add --file /etc/penstock/cluster.toml --node 3,10.0.0.3:7414,10.0.0.3:7411
+  penstock serve --cluster /etc/penstock/cluster.toml --cluster-node 3 --data /var/lib/penstock";
+
+pub const SYNC_EXAMPLES: &str = "\
+In two steps: the node is `joining`, so level replica waits for it, and when it has all that was acknowledged before, it is in the sync set and
+may be promoted. If it does not come so far in time, the first step stays and the command may be given again. Where nodes have copies of the
+file, give --no-wait, copy it to all, give the command again without, and copy it again.
+
+Examples:
+  penstock cluster sync --file /etc/penstock/cluster.toml --node 3
+  penstock cluster sync --file /etc/penstock/cluster.toml --node 3 --partitions 0-127";
+
+pub const LEARNER_EXAMPLES: &str = "\
+A node of the sync set that is away lets level replica wait and be answered NOREPLICAS. As a learner it may stay away, and may not be promoted
+without a loss. A node that holds nothing of these partitions begins to.
+
+Examples:
+  penstock cluster learner --file /etc/penstock/cluster.toml --node 3";
+
+pub const DROP_EXAMPLES: &str = "\
+The others end their links to it at once. Its data directory stays as it is; if the node is still running, stop it.
+
+Examples:
+  penstock cluster drop --file /etc/penstock/cluster.toml --node 3";
+
+/// A node of a cluster, as it is written on a command line.
+#[derive(Clone, Debug)]
+struct NodeSpec {
+    number: u8,
+    links: SocketAddr,
+    clients: String,
+}
+
+fn node_spec(text: &str) -> Result<NodeSpec, String> {
+    let wanted = "NUMBER,LINKS,CLIENTS is wanted, for example 2,10.0.0.2:7414,10.0.0.2:7411";
+    let words: Vec<&str> = text.split(',').collect();
+    let &[number, links, clients] = words.as_slice() else {
+        return Err(wanted.into());
+    };
+    let number = number.parse().ok().filter(|number| *number > 0);
+    Ok(NodeSpec {
+        number: number.ok_or_else(|| format!("the number is 1 to 255; {wanted}"))?,
+        links: links
+            .parse()
+            .map_err(|_| format!("links = {links:?} is not IP:PORT; {wanted}"))?,
+        clients: match clients.is_empty() {
+            true => return Err(wanted.into()),
+            false => clients.into(),
+        },
+    })
+}
+
+/// Arguments of `penstock cluster init`.
+#[derive(Args)]
+pub struct InitArgs {
+    /// The file that is to be written; the secret is written beside it, as FILE.secret
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+    /// A node: its number, where it takes links from the others, where clients find it
+    #[arg(long, value_name = "NUMBER,LINKS,CLIENTS", value_parser = node_spec, required = true)]
+    node: Vec<NodeSpec>,
+}
+
+/// Arguments of `penstock cluster add`.
+#[derive(Args)]
+pub struct AddArgs {
+    /// The cluster's file
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+    /// Its number, where it takes links from the others, where clients find it
+    #[arg(long, value_name = "NUMBER,LINKS,CLIENTS", value_parser = node_spec)]
+    node: NodeSpec,
+}
+
+/// Arguments of `penstock cluster sync` and `learner`.
+#[derive(Args)]
+pub struct MemberArgs {
+    /// The cluster's file
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+    /// The node, by its number
+    #[arg(long, value_name = "NODE")]
+    node: u8,
+    /// Which partitions
+    #[arg(long, value_name = "FIRST-LAST", default_value = "0-255", value_parser = first_last)]
+    partitions: (u16, u16),
+    /// Take one step in the file, and ask no node that need not be asked
+    #[arg(long)]
+    no_wait: bool,
+    /// Longest wait until the node has all, in milliseconds
+    #[arg(long, value_name = "N", default_value_t = 60_000)]
+    wait_ms: u32,
+}
+
+/// Arguments of `penstock cluster drop`.
+#[derive(Args)]
+pub struct DropArgs {
+    /// The cluster's file
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+    /// The node, by its number
+    #[arg(long, value_name = "NODE")]
+    node: u8,
+    /// Only change the file, whether the others can be asked or not
+    #[arg(long)]
+    no_wait: bool,
+}
+
+impl InitArgs {
+    /// Writes the file and the secret.
+    pub fn run(self) -> Result<(), Failure> {
+        let nodes = self.node.into_iter();
+        let nodes: Vec<_> = nodes.map(|it| (it.number, it.links, it.clients)).collect();
+        make_cluster(&self.file, &nodes).map_err(Failure::usage)?;
+        let mut out = Output::stdout();
+        let file = self.file.display();
+        out.line(format_args!(
+            "{file} and {file}.secret are written: {} nodes, node {} is to write everything",
+            nodes.len(),
+            nodes[0].0
+        ));
+        out.finish()
+    }
+}
+
+impl AddArgs {
+    /// Adds the node.
+    pub fn run(self) -> Result<(), Failure> {
+        let mut draft = Draft::read(&self.file).map_err(Failure::usage)?;
+        let NodeSpec {
+            number,
+            links,
+            clients,
+        } = self.node;
+        draft
+            .add(number, links, &clients)
+            .and_then(|()| draft.place(0..=LINK_PARTITIONS - 1, number, Standing::Learner))
+            .map_err(Failure::usage)?;
+        draft.write().map_err(Failure::usage)?;
+        let mut out = Output::stdout();
+        out.line(format_args!(
+            "node {number} is a learner of everything: start it with --cluster-node {number} on an empty directory, without --cluster-new"
+        ));
+        out.finish()
+    }
+}
+
+impl DropArgs {
+    /// Takes the node out.
+    pub fn run(self) -> Result<(), Failure> {
+        let mut draft = Draft::read(&self.file).map_err(Failure::usage)?;
+        draft.drop_node(self.node).map_err(Failure::usage)?;
+        if !self.no_wait {
+            check_written(&draft, (0, LINK_PARTITIONS - 1))?;
+        }
+        let all: Vec<u16> = (0..LINK_PARTITIONS).collect();
+        let (_, is_one_empty) = draft.waited_for(&all);
+        draft.write().map_err(Failure::usage)?;
+        let mut out = Output::stdout();
+        out.line(format_args!(
+            "node {} is no part of the cluster any more: stop it if it runs",
+            self.node
+        ));
+        if is_one_empty {
+            out.line(format_args!("{NOBODY_IN_SYNC}"));
+        }
+        out.finish()
+    }
+}
+
+const NOBODY_IN_SYNC: &str = "level replica is answered NOREPLICAS where nobody is in the sync set, and that is so for some partitions now";
+
+impl MemberArgs {
+    fn partitions(&self) -> Vec<u16> {
+        (self.partitions.0..=self.partitions.1).collect()
+    }
+
+    fn change(&self, draft: &mut Draft, standing: Standing) -> Result<usize, Failure> {
+        let (first, last) = self.partitions;
+        draft
+            .place(first..=last, self.node, standing)
+            .map_err(Failure::usage)
+    }
+
+    /// Makes it a learner.
+    pub fn learner(self) -> Result<(), Failure> {
+        let mut draft = Draft::read(&self.file).map_err(Failure::usage)?;
+        let changed = self.change(&mut draft, Standing::Learner)?;
+        if changed > 0 && !self.no_wait {
+            check_written(&draft, self.partitions)?;
+        }
+        let (_, is_one_empty) = draft.waited_for(&self.partitions());
+        if changed > 0 {
+            draft.write().map_err(Failure::usage)?;
+        }
+        let mut out = Output::stdout();
+        out.line(format_args!(
+            "node {} is a learner of {changed} partitions more",
+            self.node
+        ));
+        if is_one_empty {
+            out.line(format_args!("{NOBODY_IN_SYNC}"));
+        }
+        out.finish()
+    }
+
+    /// Makes it one of the sync set: at once waited for, and promotable when it has all.
+    pub fn sync(self) -> Result<(), Failure> {
+        let began = Instant::now();
+        let node = self.node;
+        let mut draft = Draft::read(&self.file).map_err(Failure::usage)?;
+        let stands = |draft: &Draft, standing| {
+            let is_so = |it: &u16| draft.standing(*it, node) == Some(standing);
+            self.partitions().into_iter().filter(is_so).collect()
+        };
+        let in_sync: Vec<u16> = stands(&draft, Standing::Sync);
+        let mut out = Output::stdout();
+        if in_sync.len() == self.partitions().len() {
+            out.line(format_args!("node {node} is in the sync set already"));
+            return out.finish();
+        }
+        let joining: Vec<u16> = stands(&draft, Standing::Joining);
+        if in_sync.len() + joining.len() < self.partitions().len() {
+            for &partition in &self.partitions() {
+                if !in_sync.contains(&partition) {
+                    draft
+                        .place(partition..=partition, node, Standing::Joining)
+                        .map_err(Failure::usage)?;
+                }
+            }
+            draft.write().map_err(Failure::usage)?;
+            out.line(format_args!(
+                "node {node} is joining: level replica waits for it, and it may not be promoted yet"
+            ));
+            if self.no_wait {
+                return out.finish();
+            }
+            draft = Draft::read(&self.file).map_err(Failure::usage)?;
+        }
+        let until = began + Duration::from_millis(self.wait_ms.into());
+        let joining: Vec<u16> = stands(&draft, Standing::Joining);
+        for primary in writers(&draft, self.partitions.0..=self.partitions.1)? {
+            let clients = draft.clients_of(primary).map_err(Failure::usage)?;
+            let server = ServerAddress::at(&clients);
+            let is_its = |it: &&u16| draft.primary_of(**it).is_ok_and(|it| it == primary);
+            let its: Vec<u16> = joining.iter().filter(is_its).copied().collect();
+            if let Err(cause) = self.until_level(&server, &its, until) {
+                out.finish()?;
+                return Err(Failure::no(format!(
+                    "node {node} has not all of what node {primary} at {server} wrote within {} ms: {cause}. It is still joining; give the command again",
+                    self.wait_ms
+                )));
+            }
+        }
+        for partition in joining {
+            draft
+                .place(partition..=partition, node, Standing::Sync)
+                .map_err(Failure::usage)?;
+        }
+        draft.write().map_err(Failure::usage)?;
+        out.line(format_args!(
+            "node {node} has all and is in the sync set, after {} ms",
+            began.elapsed().as_millis()
+        ));
+        out.finish()
+    }
+
+    /// Waits until a primary waits for the node in all of these partitions, and the node has what was
+    /// acknowledged before that.
+    fn until_level(
+        &self,
+        server: &ServerAddress,
+        partitions: &[u16],
+        until: Instant,
+    ) -> Result<(), String> {
+        let retry = |cause: String| match Instant::now() < until {
+            true => {
+                std::thread::sleep(Duration::from_millis(50));
+                Ok(())
+            }
+            false => Err(cause),
+        };
+        let number = |it: &Value, name: &str| it[name].as_u64().unwrap_or(u64::MAX);
+        let is_waited_for = |states: &[Value], partition: u16| {
+            let covers = |it: &&Value| {
+                number(it, "first") <= partition.into() && number(it, "last") >= partition.into()
+            };
+            let waits_for = |it: &Value| it["waits_for"].as_array().cloned();
+            let nodes = states.iter().find(covers).and_then(waits_for);
+            nodes.is_some_and(|nodes| nodes.contains(&self.node.into()))
+        };
+        loop {
+            let states = states_of(server, self.partitions).map_err(|failure| failure.line)?;
+            let mut lacking = partitions.iter().filter(|it| !is_waited_for(&states, **it));
+            match lacking.next() {
+                None => break,
+                Some(partition) => retry(format!(
+                    "it does not write partition {partition}, or has not read the file"
+                ))?,
+            }
+        }
+        // A read at level replica waits for all that was appended before it, so each of these proves it for one.
+        let mut keys = vec![None; usize::from(LINK_PARTITIONS)];
+        let mut number = 0_u64;
+        while keys.iter().any(Option::is_none) {
+            let key = format!("penstock-sync-{number}");
+            let partition = partition_of(slot_of(key.as_bytes()));
+            keys[partition].get_or_insert(key);
+            number += 1;
+        }
+        // A reply at level replica may take as long as the cluster's file lets it.
+        let patient = server
+            .clone()
+            .within(until.saturating_duration_since(Instant::now()));
+        let mut connection = patient.connect().map_err(|failure| failure.line)?;
+        for &partition in partitions {
+            let key = keys[usize::from(partition)].as_ref().expect("found");
+            loop {
+                let answer = connection
+                    .call(AckLevel::Replica, Effect::None, |batch, out| {
+                        batch.get(out, key.as_bytes());
+                    })
+                    .map_err(|failure| failure.line)?;
+                let is_reached = matches!(answer.head.status, Status::Ok | Status::NotFound)
+                    && answer.head.level == AckLevel::Replica;
+                if is_reached {
+                    break;
+                }
+                retry(format!(
+                    "partition {partition}: {}",
+                    answer.head.status.name()
+                ))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses while one of these partitions is written by nobody: whoever is to write it may need just the node that
+/// would be changed.
+fn check_written(draft: &Draft, partitions: (u16, u16)) -> Result<(), Failure> {
+    for primary in writers(draft, partitions.0..=partitions.1)? {
+        let clients = draft.clients_of(primary).map_err(Failure::usage)?;
+        let server = ServerAddress::at(&clients);
+        for state in states_of(&server, partitions)? {
+            let (first, last) = (&state["first"], &state["last"]);
+            let number = |it: &Value| it.as_u64().and_then(|it| u16::try_from(it).ok());
+            let mut all = number(first).unwrap_or(0)..=number(last).unwrap_or(0);
+            let is_its = all.any(|it| {
+                (partitions.0..=partitions.1).contains(&it)
+                    && draft.primary_of(it).is_ok_and(|node| node == primary)
+            });
+            if is_its && state["role"] != "primary" {
+                return Err(Failure::no(format!(
+                    "node {primary} at {clients} is to write partitions {first} to {last} and is {} there: let it begin first; nothing was changed",
+                    state["role"].as_str().unwrap_or("?")
+                )));
+            }
+        }
+    }
+    Ok(())
+}
