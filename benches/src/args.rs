@@ -31,6 +31,8 @@ pub enum Level {
     Interval,
     /// Durable before the reply.
     Disk,
+    /// Durable, and received by every node of the sync set.
+    Replica,
 }
 
 impl Level {
@@ -39,6 +41,7 @@ impl Level {
             Level::None => AckLevel::None,
             Level::Interval => AckLevel::Interval,
             Level::Disk => AckLevel::Disk,
+            Level::Replica => AckLevel::Replica,
         }
     }
 }
@@ -48,15 +51,16 @@ impl Level {
 pub struct BenchArgs {
     /// What the connections do
     pub workload: Workload,
-    /// The server
+    /// The server; with --ledger also the nodes of a cluster, with commas
     #[arg(
         long,
         value_name = "HOST:PORT",
         env = "PENSTOCK_ADDR",
         default_value = "127.0.0.1:7411",
+        value_delimiter = ',',
         value_parser = address
     )]
-    pub addr: SocketAddr,
+    pub addr: Vec<SocketAddr>,
     /// Connections
     #[arg(long, short, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub connections: u32,
@@ -90,7 +94,8 @@ pub struct BenchArgs {
     /// The three levels one after the other: the price of durability (needs serve --durability none)
     #[arg(long)]
     pub levels: bool,
-    /// Keep accounts: what decr was acknowledged against what the counter lost
+    /// Keep accounts: what decr was acknowledged against what the counter lost. Connections that end are made anew,
+    /// also to another node, and what they had not been answered is unknown
     #[arg(long)]
     pub ledger: bool,
     /// Bytes in, bytes out, for a server that only echoes (examples/bare_echo)
@@ -116,10 +121,18 @@ pub struct BenchArgs {
 impl BenchArgs {
     pub(crate) fn check(&self) -> Result<(), BenchError> {
         let wrong = |text: String| Err(BenchError::Arguments(text));
-        if !self.addr.ip().is_loopback() && !self.allow_remote {
+        let is_remote = |addr: &&SocketAddr| !addr.ip().is_loopback();
+        if let Some(addr) = self.addr.iter().find(is_remote)
+            && !self.allow_remote
+        {
             return wrong(format!(
-                "{} is another machine: a load test there needs --allow-remote",
-                self.addr
+                "{addr} is another machine: a load test there needs --allow-remote"
+            ));
+        }
+        if self.addr.len() != 1 && !self.ledger {
+            return wrong(format!(
+                "--addr names {} servers; one is measured, and only --ledger goes from one to another",
+                self.addr.len()
             ));
         }
         let is_time = |seconds: f64| seconds.is_finite() && (0.0..=86_400.0).contains(&seconds);

@@ -2,15 +2,19 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::time::Instant;
 
 use mio::net::TcpStream;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_REPLY, Opcode};
+use penstock_net::placement::Writer;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ReplyItem, text_of};
-use penstock_net::status::Status;
+use penstock_net::status::{Executed, Status};
 
 use crate::BenchError;
+use crate::control::hello;
 use crate::workload::Load;
 
 /// Request ids within one shot.
@@ -25,6 +29,14 @@ struct Due {
     items_left: usize,
 }
 
+/// What one frame says of its items; the rest was refused.
+#[derive(Clone, Copy, Default)]
+struct Told {
+    acked: usize,
+    elsewhere: usize,
+    unknown: usize,
+}
+
 /// What became of the operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
@@ -34,6 +46,22 @@ pub(crate) struct Account {
     pub(crate) refused: u64,
     /// Answered neither.
     pub(crate) unknown: u64,
+    /// Not executed, because another node was to: asked anew there.
+    pub(crate) elsewhere: u64,
+    /// Connections that took the place of one that had ended.
+    pub(crate) reconnected: u64,
+}
+
+impl Account {
+    pub(crate) fn plus(self, other: Account) -> Account {
+        Account {
+            acked: self.acked + other.acked,
+            refused: self.refused + other.refused,
+            unknown: self.unknown + other.unknown,
+            elsewhere: self.elsewhere + other.elsewhere,
+            reconnected: self.reconnected + other.reconnected,
+        }
+    }
 }
 
 /// One connection.
@@ -49,7 +77,12 @@ pub(crate) struct Connection {
     to_send: Vec<u8>,
     sent: usize,
     is_raw: bool,
+    is_greeted: bool,
+    /// Another node is to be asked, by the last answer: where, if that was told.
+    elsewhere: Option<Option<SocketAddr>>,
     pub(crate) account: Account,
+    /// When something came last.
+    pub(crate) heard: Instant,
     /// Open loop: when the next shot is due.
     pub(crate) next_due_ns: u64,
 }
@@ -73,9 +106,40 @@ impl Connection {
             to_send: Vec::new(),
             sent: 0,
             is_raw,
+            is_greeted: false,
+            elsewhere: None,
             account: Account::default(),
+            heard: Instant::now(),
             next_due_ns: 0,
         }
+    }
+
+    /// Goes on over another stream.
+    pub(crate) fn reopen(&mut self, stream: TcpStream) {
+        self.stream = stream;
+        self.receiver = Receiver::new(64 << 20);
+        self.filled = 0;
+        self.to_send = hello();
+        self.sent = 0;
+        self.account.reconnected += 1;
+    }
+
+    /// Ends it. What is under way stays unknown.
+    pub(crate) fn abandon(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+        self.due.clear();
+        self.is_greeted = false;
+        self.elsewhere = None;
+    }
+
+    /// Whether the server has answered HELLO.
+    pub(crate) fn is_greeted(&self) -> bool {
+        self.is_greeted
+    }
+
+    /// Whether an answer said that another node is to be asked, and which.
+    pub(crate) fn elsewhere(&self) -> Option<Option<SocketAddr>> {
+        self.elsewhere
     }
 
     pub(crate) fn stream(&mut self) -> &mut TcpStream {
@@ -212,7 +276,8 @@ impl Connection {
         done: &mut impl FnMut(u64, usize),
     ) -> Result<(), BenchError> {
         let wrong = |text: String| Err(BenchError::WrongAnswer(text));
-        if opcode == Opcode::Hello as u8 {
+        if opcode == Opcode::Hello as u8 && status == Status::Ok.code() {
+            self.is_greeted = true;
             return Ok(());
         }
         if flags & FLAG_REPLY == 0 || status != Status::Ok.code() {
@@ -224,16 +289,31 @@ impl Connection {
         let shot = request_id / IDS_PER_SHOT;
         if opcode == Opcode::Ping as u8 {
             let items = self.items_per_shot / self.load.frames();
-            return self.answered(shot, items, items, done);
+            let acked = items;
+            return self.answered(
+                shot,
+                items,
+                Told {
+                    acked,
+                    ..Told::default()
+                },
+                done,
+            );
         }
         let batch = match Batch::read(body) {
             Ok(batch) => batch,
             Err(refusal) => return wrong(refusal.to_string()),
         };
-        let mut acked = 0;
+        let mut told = Told::default();
         for number in 0..batch.len() {
             match ReplyItem::read(batch.item(number)) {
-                Ok(item) if item.head.status == Status::Ok => acked += 1,
+                Ok(item) if item.head.status == Status::Ok => told.acked += 1,
+                Ok(item) if matches!(item.head.status, Status::Moved | Status::NotPrimary) => {
+                    told.elsewhere += 1;
+                    let writer = Writer::read(item.head.version, item.value);
+                    self.elsewhere = Some(writer.and_then(|it| it.clients.parse().ok()));
+                }
+                Ok(item) if item.head.status.executed() == Executed::Unknown => told.unknown += 1,
                 Ok(item)
                     if matches!(
                         item.head.status,
@@ -254,18 +334,20 @@ impl Connection {
                 Err(refusal) => return wrong(refusal.to_string()),
             }
         }
-        self.answered(shot, batch.len(), acked, done)
+        self.answered(shot, batch.len(), told, done)
     }
 
     fn answered(
         &mut self,
         shot: u64,
         items: usize,
-        acked: usize,
+        told: Told,
         done: &mut impl FnMut(u64, usize),
     ) -> Result<(), BenchError> {
-        self.account.refused += (items - acked) as u64;
-        self.account.acked += acked as u64;
+        let refused = items - told.acked - told.elsewhere - told.unknown;
+        self.account.refused += refused as u64;
+        self.account.acked += told.acked as u64;
+        self.account.elsewhere += told.elsewhere as u64;
         let Some(due) = self
             .due
             .iter_mut()
@@ -277,7 +359,7 @@ impl Connection {
             )));
         };
         due.items_left -= items;
-        self.account.unknown -= items as u64;
+        self.account.unknown -= (items - told.unknown) as u64;
         if due.items_left == 0 {
             let since_ns = due.since_ns;
             self.due.retain(|due| due.shot != shot);
@@ -288,6 +370,15 @@ impl Connection {
 
     fn settle(&mut self, shot: u64, items: usize, done: &mut impl FnMut(u64, usize)) {
         // Bytes came back: that is all that a bare echo can prove.
-        let _ = self.answered(shot, items, items, done);
+        let acked = items;
+        let _ = self.answered(
+            shot,
+            items,
+            Told {
+                acked,
+                ..Told::default()
+            },
+            done,
+        );
     }
 }

@@ -1,22 +1,33 @@
 //! The run: connections, readiness, the clock, the histogram.
 
 use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
+use penstock_net::client::{Client, ClientError, ClientOptions};
+use penstock_net::level::AckLevel;
 
 use crate::BenchError;
-use crate::args::{BenchArgs, Workload};
+use crate::args::BenchArgs;
 use crate::connection::{Account, Connection};
 use crate::control::{Control, hello};
-use crate::report::{Ledger, Report};
-use crate::workload::{Law, Load, STOCK_INITIAL};
+use crate::ledger::Ledger;
+use crate::report::Report;
+use crate::workload::{Law, Load, STOCK, STOCK_INITIAL};
 
 /// Shots that an open loop lets a connection have under way; later ones wait and count the wait.
 const OPEN_LOOP_AHEAD: usize = 64;
 /// How long a run may wait for an answer.
 const SILENCE: Duration = Duration::from_secs(30);
+/// With a ledger, how long one connection may before another server is asked.
+const SILENCE_OF_ONE: Duration = Duration::from_secs(3);
+/// The first wait before a connection is made anew; each next one is twice as long.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+/// The longest.
+const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// Drives one run and tells what it measured.
 pub(crate) fn drive(args: &BenchArgs) -> Result<Report, BenchError> {
@@ -27,7 +38,12 @@ pub(crate) fn drive(args: &BenchArgs) -> Result<Report, BenchError> {
             "--pin {cpu}: this process may not run on that CPU"
         )));
     }
-    let mut control = if args.raw {
+    let counter = match args.ledger {
+        true => Some(Counter::set(args)?),
+        false => None,
+    };
+    // With a ledger another node may have taken over by the end, and has counted something else.
+    let mut control = if args.raw || args.addr.len() > 1 {
         None
     } else {
         Some(Control::connect(args)?)
@@ -38,19 +54,22 @@ pub(crate) fn drive(args: &BenchArgs) -> Result<Report, BenchError> {
     let before = control.as_mut().map(Control::counters).transpose()?;
 
     let failed = |error: std::io::Error| {
-        BenchError::Connection(format!("no connection to {}: {error}", args.addr))
+        BenchError::Connection(format!("no connection to {}: {error}", args.addr[0]))
     };
     let poll = Poll::new().map_err(failed)?;
     let law = Law::new(args);
     let mut connections = Vec::new();
     for number in 0..args.connections {
-        let stream = std::net::TcpStream::connect(args.addr).map_err(failed)?;
+        let mut tried = args.addr.iter().map(std::net::TcpStream::connect);
+        let made = tried.find(Result::is_ok);
+        let stream = made.unwrap_or_else(|| std::net::TcpStream::connect(args.addr[0]));
+        let stream = stream.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         if !args.raw {
             (&stream).write_all(&hello()).map_err(failed)?;
         }
         stream.set_nonblocking(true).map_err(failed)?;
-        let stream = mio::net::TcpStream::from_std(stream);
+        let stream = TcpStream::from_std(stream);
         let mut connection = Connection::new(
             stream,
             Load::new(args, law.clone(), u64::from(number)),
@@ -63,14 +82,20 @@ pub(crate) fn drive(args: &BenchArgs) -> Result<Report, BenchError> {
             .map_err(failed)?;
         connections.push(connection);
     }
+    let away = vec![None; connections.len()];
     let measured = Run {
         args,
         connections,
+        away,
         poll,
     }
     .run()?;
 
-    let after = control.as_mut().map(Control::counters).transpose()?;
+    // With a ledger the server may be gone for a while.
+    let after = match &mut control {
+        Some(control) if args.ledger => control.counters().ok(),
+        control => control.as_mut().map(Control::counters).transpose()?,
+    };
     let server = match (before, after) {
         (Some(before), Some(after)) => after
             .into_iter()
@@ -83,13 +108,13 @@ pub(crate) fn drive(args: &BenchArgs) -> Result<Report, BenchError> {
             .collect(),
         _ => Default::default(),
     };
-    let ledger = match &mut control {
-        Some(control) if args.workload == Workload::Decr => Some(Ledger {
+    let ledger = match counter {
+        Some(counter) => Some(Ledger {
             initial: STOCK_INITIAL,
-            left: control.stock()?,
+            left: counter.left()?,
             account: measured.account,
         }),
-        _ => None,
+        None => None,
     };
     Ok(Report {
         args: args.clone(),
@@ -105,7 +130,20 @@ pub(crate) fn drive(args: &BenchArgs) -> Result<Report, BenchError> {
 struct Run<'a> {
     args: &'a BenchArgs,
     connections: Vec<Connection>,
+    /// Those that are not to be used now: from when on another one is to be made, and where to.
+    away: Vec<Option<Away>>,
     poll: Poll,
+}
+
+/// A connection that has ended, or is being made.
+#[derive(Clone, Copy, Debug)]
+struct Away {
+    to: SocketAddr,
+    at: Instant,
+    /// It is being made, and until then must be answered.
+    until: Option<Instant>,
+    /// How often it was tried.
+    tries: u32,
 }
 
 struct Measured {
@@ -146,6 +184,7 @@ impl Run<'_> {
         let mut events = Events::with_capacity(1024);
         let mut last_heard = Instant::now();
         loop {
+            self.connect_anew()?;
             let timeout = if is_open_loop {
                 Duration::from_micros(100)
             } else {
@@ -169,14 +208,10 @@ impl Run<'_> {
                     .max(1e-9);
                 progress.end();
                 self.drain(&mut events)?;
-                let account =
-                    self.connections
-                        .iter()
-                        .fold(Account::default(), |sum, connection| Account {
-                            acked: sum.acked + connection.account.acked,
-                            refused: sum.refused + connection.account.refused,
-                            unknown: sum.unknown + connection.account.unknown,
-                        });
+                let account = self
+                    .connections
+                    .iter()
+                    .fold(Account::default(), |sum, it| sum.plus(it.account));
                 return Ok(Measured {
                     seconds,
                     operations,
@@ -185,9 +220,13 @@ impl Run<'_> {
                 });
             }
             for event in &events {
-                let connection = &mut self.connections[event.token().0];
-                if event.is_writable() {
-                    connection.flush()?;
+                let number = event.token().0;
+                let connection = &mut self.connections[number];
+                if event.is_writable()
+                    && let Err(error) = connection.flush()
+                {
+                    self.lose(number, error)?;
+                    continue;
                 }
                 if !event.is_readable() {
                     continue;
@@ -195,7 +234,7 @@ impl Run<'_> {
                 last_heard = Instant::now();
                 let arrived_ns = now_ns(last_heard);
                 let mut answered = 0;
-                connection.receive(|since_ns, items| {
+                let received = connection.receive(|since_ns, items| {
                     latency_ns.saturating_record_n(
                         arrived_ns.saturating_sub(since_ns).max(100),
                         items as u64,
@@ -203,20 +242,48 @@ impl Run<'_> {
                     operations += items as u64;
                     all += items as u64;
                     answered += 1;
-                })?;
+                });
+                if let Err(error) = received {
+                    self.lose(number, error)?;
+                    continue;
+                }
+                let connection = &mut self.connections[number];
+                connection.heard = last_heard;
+                if self.away[number].is_some() && connection.is_greeted() {
+                    self.away[number] = None;
+                    answered = 1;
+                    connection.next_due_ns = now_ns(last_heard);
+                }
+                // What is under way is answered in the same way, but its answer is to be seen.
+                if let Some(told) = connection.elsewhere() {
+                    if connection.under_way() == 0 {
+                        self.go_elsewhere(number, told);
+                    }
+                    continue;
+                }
                 if !is_open_loop {
                     for _ in 0..answered {
-                        connection.shoot(now_ns(Instant::now()))?;
+                        if let Err(error) = self.connections[number].shoot(now_ns(Instant::now())) {
+                            self.lose(number, error)?;
+                            break;
+                        }
                     }
                 }
             }
             if let Some(interval_ns) = interval_ns {
                 let now = now_ns(Instant::now());
-                for connection in &mut self.connections {
-                    while connection.next_due_ns <= now && connection.under_way() < OPEN_LOOP_AHEAD
+                for number in 0..self.connections.len() {
+                    while self.away[number].is_none()
+                        && self.connections[number].elsewhere().is_none()
+                        && self.connections[number].next_due_ns <= now
+                        && self.connections[number].under_way() < OPEN_LOOP_AHEAD
                     {
-                        connection.shoot(connection.next_due_ns)?;
+                        let connection = &mut self.connections[number];
+                        let due_ns = connection.next_due_ns;
                         connection.next_due_ns += to_ns(interval_ns);
+                        if let Err(error) = connection.shoot(due_ns) {
+                            self.lose(number, error)?;
+                        }
                     }
                 }
             }
@@ -240,12 +307,151 @@ impl Run<'_> {
         {
             let _ = self.poll.poll(events, Some(Duration::from_millis(10)));
             for event in events.iter() {
-                let connection = &mut self.connections[event.token().0];
-                connection.flush()?;
-                connection.receive(|_, _| ())?;
+                let number = event.token().0;
+                let connection = &mut self.connections[number];
+                let flushed = connection.flush();
+                let received = flushed.and_then(|()| connection.receive(|_, _| ()));
+                if let Err(error) = received {
+                    self.lose(number, error)?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// A connection has ended. With a ledger another one is made, to the next server; what was under way is unknown.
+    fn lose(&mut self, number: usize, error: BenchError) -> Result<(), BenchError> {
+        if !self.args.ledger || matches!(error, BenchError::WrongAnswer(_)) {
+            return Err(error);
+        }
+        let tries = self.away[number].map_or(0, |away| away.tries + 1);
+        self.send_away(number, self.next_of(number), tries);
+        Ok(())
+    }
+
+    /// Another node is to be asked, or the same once more.
+    fn go_elsewhere(&mut self, number: usize, told: Option<SocketAddr>) {
+        let to = told.unwrap_or_else(|| self.peer_of(number));
+        self.send_away(number, to, 0);
+    }
+
+    fn peer_of(&mut self, number: usize) -> SocketAddr {
+        let peer = self.connections[number].stream().peer_addr();
+        peer.unwrap_or_else(|_| self.next_of(number))
+    }
+
+    /// Of the servers that were named the one behind that of this connection.
+    fn next_of(&self, number: usize) -> SocketAddr {
+        let tries = self.away[number].map_or(0, |away| away.tries + 1);
+        self.args.addr[(number + tries as usize) % self.args.addr.len()]
+    }
+
+    fn send_away(&mut self, number: usize, to: SocketAddr, tries: u32) {
+        let stream = self.connections[number].stream();
+        let _ = self.poll.registry().deregister(stream);
+        self.connections[number].abandon();
+        let pause = (PAUSE_MIN * (1 << tries.min(10))).min(PAUSE_MAX);
+        self.away[number] = Some(Away {
+            to,
+            at: Instant::now() + pause,
+            until: None,
+            tries,
+        });
+    }
+
+    /// Makes the connections that are due, and gives up those that are silent.
+    fn connect_anew(&mut self) -> Result<(), BenchError> {
+        if !self.args.ledger {
+            return Ok(());
+        }
+        let now = Instant::now();
+        for number in 0..self.connections.len() {
+            let silent = || BenchError::Connection("the server is silent".into());
+            match self.away[number] {
+                None => {
+                    let connection = &self.connections[number];
+                    let is_waiting = connection.under_way() > 0;
+                    if is_waiting && now.duration_since(connection.heard) > SILENCE_OF_ONE {
+                        self.lose(number, silent())?;
+                    }
+                }
+                Some(Away {
+                    until: Some(until), ..
+                }) => {
+                    if now > until {
+                        self.lose(number, silent())?;
+                    }
+                }
+                Some(away) if away.at <= now => {
+                    self.away[number] = Some(Away {
+                        until: Some(now + SILENCE_OF_ONE),
+                        ..away
+                    });
+                    let made = TcpStream::connect(away.to).and_then(|mut stream| {
+                        let interest = Interest::READABLE | Interest::WRITABLE;
+                        let _ = stream.set_nodelay(true);
+                        let registry = self.poll.registry();
+                        registry.register(&mut stream, Token(number), interest)?;
+                        Ok(stream)
+                    });
+                    match made {
+                        Ok(stream) => {
+                            self.connections[number].heard = now;
+                            self.connections[number].reopen(stream);
+                        }
+                        Err(error) => {
+                            let error = BenchError::Connection(error.to_string());
+                            self.lose(number, error)?;
+                        }
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The counter that is sold from, wherever it is written.
+struct Counter(Client);
+
+impl Counter {
+    /// Fills it.
+    fn set(args: &BenchArgs) -> Result<Counter, BenchError> {
+        let failed = |error: ClientError| BenchError::Connection(error.to_string());
+        let options = ClientOptions {
+            name: "penstock bench".into(),
+            level: args.level.wire().max(AckLevel::Disk),
+            deadline: SILENCE,
+            ..ClientOptions::default()
+        };
+        let addresses: Vec<String> = args.addr.iter().map(SocketAddr::to_string).collect();
+        let client = Client::connect_any(&addresses, options).map_err(failed)?;
+        let set = client.set(STOCK, &STOCK_INITIAL.to_le_bytes());
+        set.wait().map_err(failed)?;
+        Ok(Counter(client))
+    }
+
+    /// What is left of it. A read has no effect, so it is asked again if the connection is lost with it.
+    fn left(&self) -> Result<u64, BenchError> {
+        let until = Instant::now() + SILENCE;
+        let read = loop {
+            match self.0.get(STOCK).wait() {
+                Err(error) if Instant::now() > until => {
+                    return Err(BenchError::Connection(error.to_string()));
+                }
+                Err(ClientError::Refused(answer)) => {
+                    return Err(BenchError::WrongAnswer(answer.status.name().into()));
+                }
+                Err(_) => std::thread::sleep(PAUSE_MAX),
+                Ok(read) => break read,
+            }
+        };
+        let bytes = read.and_then(|value| <[u8; 8]>::try_from(&*value.bytes).ok());
+        let left = bytes.map(u64::from_le_bytes);
+        left.ok_or(BenchError::WrongAnswer(
+            "the counter has no eight bytes".into(),
+        ))
     }
 }
 

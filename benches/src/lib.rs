@@ -12,6 +12,7 @@ mod args;
 mod connection;
 mod control;
 mod driver;
+mod ledger;
 mod report;
 mod workload;
 
@@ -27,6 +28,8 @@ pub enum BenchError {
     Connection(String),
     /// The server answered something that no answer to the request may be.
     WrongAnswer(String),
+    /// The counter has not lost what was acknowledged; the report is printed.
+    NotBalanced(String),
 }
 
 impl std::fmt::Display for BenchError {
@@ -34,7 +37,8 @@ impl std::fmt::Display for BenchError {
         match self {
             BenchError::Arguments(text)
             | BenchError::Connection(text)
-            | BenchError::WrongAnswer(text) => f.write_str(text),
+            | BenchError::WrongAnswer(text)
+            | BenchError::NotBalanced(text) => f.write_str(text),
         }
     }
 }
@@ -44,7 +48,7 @@ impl std::error::Error for BenchError {}
 /// Runs what the arguments ask for and prints it.
 ///
 /// # Errors
-/// [`BenchError`]; nothing is printed to standard output then.
+/// [`BenchError`]; nothing is printed to standard output then, but for [`BenchError::NotBalanced`].
 pub fn run(args: &BenchArgs) -> Result<(), BenchError> {
     args.check()?;
     if args.levels {
@@ -58,7 +62,14 @@ pub fn run(args: &BenchArgs) -> Result<(), BenchError> {
         }
         report::print(args, &reports);
     } else {
-        report::print(args, &[driver::drive(args)?]);
+        let report = driver::drive(args)?;
+        report::print(args, std::slice::from_ref(&report));
+        if let Some(ledger) = report.ledger
+            && args.ledger
+            && !ledger.is_balanced()
+        {
+            return Err(BenchError::NotBalanced(ledger.to_string()));
+        }
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use crate::level::AckLevel;
 use crate::limits::{
     BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, Limits,
 };
+use crate::placement::Placement;
 use crate::refusal::Refusal;
 use crate::status::Status;
 
@@ -15,6 +16,8 @@ pub const FEATURE_EXPIRY: u64 = 1;
 pub const FEATURE_SCAN: u64 = 2;
 /// A server's feature: keyspaces, GET_AT and HISTORY.
 pub const FEATURE_KEYSPACES: u64 = 4;
+/// A server's feature: it is one of several nodes, and HELLO tells which of them writes what.
+pub const FEATURE_PLACEMENT: u64 = 8;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 const CLIENT_BYTES: usize = 24;
@@ -144,6 +147,8 @@ pub struct ServerHello {
     pub interval_ms: u32,
     /// The slot map, ascending and complete.
     pub slots: Vec<SlotRange>,
+    /// Who writes what, if it is one of several nodes.
+    pub placement: Option<Placement>,
 }
 
 impl ServerHello {
@@ -162,7 +167,11 @@ impl ServerHello {
         body[8..24].copy_from_slice(&self.cluster_id);
         body[24..40].copy_from_slice(&self.node_id);
         body[40..48].copy_from_slice(&self.incarnation.to_le_bytes());
-        body[48..56].copy_from_slice(&self.features.to_le_bytes());
+        let placed = match self.placement {
+            Some(_) => FEATURE_PLACEMENT,
+            None => 0,
+        };
+        body[48..56].copy_from_slice(&(self.features | placed).to_le_bytes());
         body[56..88].copy_from_slice(&self.nonce);
         body[88..92].copy_from_slice(&self.limits.frame_bytes_max.to_le_bytes());
         body[92..96].copy_from_slice(&self.limits.value_bytes_max.to_le_bytes());
@@ -182,6 +191,9 @@ impl ServerHello {
                 body.extend_from_slice(&word.to_le_bytes());
             }
         }
+        if let Some(placement) = &self.placement {
+            placement.write(&mut body);
+        }
         write_frame(
             out,
             Header::reply(Opcode::Hello as u8, request_id, Status::Ok, self.shard),
@@ -192,7 +204,8 @@ impl ServerHello {
     /// Reads the body of a HELLO reply. Fields appended by later versions are passed over.
     ///
     /// # Errors
-    /// [`Refusal::HelloLength`] if it is shorter than it says.
+    /// [`Refusal::HelloLength`] if it is shorter than it says, [`Refusal::Placement`] if what it says of the
+    /// cluster cannot be.
     pub fn read(body: &[u8]) -> Result<Self, Refusal> {
         let length = |needed| Refusal::HelloLength {
             len: body.len(),
@@ -213,6 +226,11 @@ impl ServerHello {
                 port: read_u16(range, 6),
             })
             .collect();
+        let features = read_u64(body, 48);
+        let placement = match features & FEATURE_PLACEMENT {
+            0 => None,
+            _ => Some(Placement::read(&body[end..])?),
+        };
         Ok(ServerHello {
             protocol: read_u16(body, 0),
             shard: read_u16(body, 2),
@@ -221,7 +239,7 @@ impl ServerHello {
             cluster_id: id(8),
             node_id: id(24),
             incarnation: read_u64(body, 40),
-            features: read_u64(body, 48),
+            features: features & !FEATURE_PLACEMENT,
             nonce: body[56..88].try_into().expect("thirty-two bytes"),
             limits: Limits {
                 frame_bytes_max: read_u32(body, 88),
@@ -229,6 +247,7 @@ impl ServerHello {
             },
             interval_ms: read_u32(body, 104),
             slots,
+            placement,
         })
     }
 }

@@ -85,6 +85,9 @@ pub enum Refusal {
     ClientName {
         len: u16,
     },
+    Placement {
+        what: &'static str,
+    },
     BatchBody {
         len: usize,
         needed: usize,
@@ -286,6 +289,7 @@ impl fmt::Display for Refusal {
                 f,
                 "client name of {len} bytes; at most {CLIENT_NAME_BYTES_MAX} bytes of UTF-8 are accepted"
             ),
+            Refusal::Placement { what } => write!(f, "the placement in HELLO: {what}"),
             Refusal::BatchBody { len, needed } => {
                 write!(
                     f,

@@ -437,6 +437,7 @@ impl Node {
             },
             interval_ms: config.interval_ms,
             slots: self.topology.ranges(port_of),
+            placement: None,
         };
         let shard_config = ShardConfig {
             shard,

@@ -71,6 +71,7 @@ impl World {
             limits: Limits::default(),
             interval_ms: 100,
             slots: topology.ranges(|_| 1),
+            placement: None,
         };
         let config = ShardConfig {
             shard: 0,

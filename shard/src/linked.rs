@@ -15,6 +15,8 @@ use penstock_net::keyspace::Action;
 use penstock_net::level::AckLevel;
 use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_net::placement::{NodeAddress, Placement, Writer, WriterRange};
+use penstock_net::request::Version;
 use penstock_net::status::Status;
 use penstock_storage::io::{Block, Blocks, FileId, Io};
 use penstock_storage::log::Lsn;
@@ -78,6 +80,36 @@ pub struct Plan {
 impl Plan {
     fn of(&self, partition: PartitionId) -> &Assignment {
         &self.partitions[usize::from(partition)]
+    }
+
+    /// What clients are told of it.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        let node = |(node, clients): &(u8, String)| NodeAddress {
+            node: *node,
+            clients: clients.clone(),
+        };
+        let mut writers: Vec<WriterRange> = Vec::new();
+        for (partition, assignment) in (0..LINK_PARTITIONS).zip(&self.partitions) {
+            let (node, generation) = (assignment.primary, assignment.generation);
+            match writers.last_mut() {
+                Some(range) if (range.node, range.generation) == (node, generation) => {
+                    range.last = partition;
+                }
+                _ => writers.push(WriterRange {
+                    first: partition,
+                    last: partition,
+                    node,
+                    generation,
+                }),
+            }
+        }
+        Placement {
+            // A change of who writes raises the generation of at least one partition and lowers none.
+            version: self.partitions.iter().map(|it| it.generation).sum(),
+            nodes: self.clients.iter().map(node).collect(),
+            writers,
+        }
     }
 
     fn clients_of(&self, node: u8) -> &str {
@@ -217,11 +249,17 @@ pub struct ReplicationStatus {
 pub(crate) struct Elsewhere {
     partition: PartitionId,
     primary: u8,
+    generation: u32,
     me: u8,
     clients: String,
 }
 
 impl Elsewhere {
+    /// What the reply's version tells.
+    pub(crate) fn version(&self) -> Version {
+        Writer::version(self.primary, self.generation)
+    }
+
     pub(crate) fn status(&self) -> Status {
         match self.primary == self.me {
             true => Status::NotPrimary,
@@ -389,10 +427,21 @@ impl<B: Block> Linked<B> {
 
     #[cold]
     fn elsewhere_of(&self, partition: PartitionId) -> Elsewhere {
-        let primary = self.plan.of(partition).primary;
+        let assignment = self.plan.of(partition);
+        let promised = self
+            .links
+            .partition(partition)
+            .map(|it| it.facts().promised);
+        // A later one has been met, of which the plan does not know yet.
+        let later = promised.filter(|it| it.generation() > assignment.generation);
+        let (primary, generation) = match later {
+            Some(epoch) => (epoch.node(), epoch.generation()),
+            None => (assignment.primary, assignment.generation),
+        };
         Elsewhere {
             partition,
             primary,
+            generation,
             me: self.me,
             clients: self.plan.clients_of(primary).into(),
         }

@@ -53,7 +53,9 @@ use crate::answers::{Answers, Asked, Statuses};
 use crate::execute::past::in_block;
 use crate::execute::{Cold, Context, KeyHash, Ran, Undo, look, run};
 use crate::keyspaces::{Change, Done, Keyspaces, from_wire, purpose_of, to_wire};
-use crate::linked::{ClusterConfig, LinkOutbox, Linked, PartitionStatus, Plan, ReplicationStatus};
+use crate::linked::{
+    ClusterConfig, Elsewhere, LinkOutbox, Linked, PartitionStatus, Plan, ReplicationStatus,
+};
 use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId, TakenMail,
 };
@@ -482,13 +484,16 @@ impl<P: Blocks> Shard<P> {
     /// # Errors
     /// The partition whose notes of its cluster are not of this version.
     pub(crate) fn after(
-        config: ShardConfig,
+        mut config: ShardConfig,
         mut store: Store<P>,
         snapshots: SnapshotStart,
     ) -> Result<Self, PartitionId> {
         store.set_cleaning(config.cleaning);
         let linked = match config.cluster.clone() {
-            Some(cluster) => Some(Box::new(Linked::new(cluster, &mut store)?)),
+            Some(cluster) => {
+                config.hello.placement = Some(cluster.plan.placement());
+                Some(Box::new(Linked::new(cluster, &mut store)?))
+            }
             None => None,
         };
         let shards = config.topology.shards();
@@ -644,6 +649,7 @@ impl<P: Blocks> Shard<P> {
             }
             Event::Plan(plan) => {
                 if let Some(linked) = &mut self.linked {
+                    self.config.hello.placement = Some(plan.placement());
                     linked.replan(plan);
                 }
             }
@@ -1459,7 +1465,7 @@ impl<P: Blocks> Shard<P> {
             let partition = partition_of(slot);
             let is_waited_for = level == AckLevel::Replica;
             if let Some(elsewhere) = linked.elsewhere(partition) {
-                return self.refuse_item(asked, &operation, elsewhere.status(), &elsewhere, out);
+                return self.refuse_elsewhere(asked, &operation, &elsewhere, out);
             }
             if is_waited_for && !linked.has_sync(partition) {
                 let message = format!(
@@ -1534,6 +1540,24 @@ impl<P: Blocks> Shard<P> {
         let item = operation.address.item;
         ReplyHead::new(status, item, operation.level, Version::default())
             .write_message(out, reason);
+        Step::Answered(Lsn(0))
+    }
+
+    /// Tells who answers it.
+    #[cold]
+    fn refuse_elsewhere(
+        &mut self,
+        asked: Asked,
+        operation: &Operation,
+        elsewhere: &Elsewhere,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        self.counters.refused += 1;
+        let status = elsewhere.status();
+        self.counters.answers.add(asked, status);
+        let item = operation.address.item;
+        ReplyHead::new(status, item, operation.level, elsewhere.version())
+            .write_message(out, elsewhere);
         Step::Answered(Lsn(0))
     }
 
@@ -2072,8 +2096,7 @@ impl<P: Blocks> Shard<P> {
             return self.mail_request(origin, owner, operation, slot, item, out);
         }
         if let Some(elsewhere) = self.linked.as_ref().and_then(|it| it.elsewhere_of_any()) {
-            let status = elsewhere.status();
-            return self.refuse_item(Asked::Scan, &operation, status, &elsewhere, out);
+            return self.refuse_elsewhere(Asked::Scan, &operation, &elsewhere, out);
         }
         if level == AckLevel::Replica {
             let message = "a SCAN has no ack level replica: read the keys by GET at that level";

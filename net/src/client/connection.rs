@@ -10,6 +10,7 @@ use crate::frame::{FLAG_REPLY, Header, Opcode, write_frame};
 use crate::hello::{ClientHello, ServerHello};
 use crate::level::AckLevel;
 use crate::limits::{BATCH_ITEMS_MAX, Limits};
+use crate::placement::Placement;
 use crate::receive::{Received, Receiver};
 use crate::reply::{ReplyItem, text_of};
 use crate::request::BatchRequest;
@@ -18,6 +19,10 @@ use crate::status::Status;
 /// An operation on its way.
 pub(super) struct Queued {
     pub(super) until: Instant,
+    /// Of its key; none of what is about no one key.
+    pub(super) partition: Option<u16>,
+    /// How often a node has said that another one answers it.
+    pub(super) tries: u32,
     pub(super) what: What,
 }
 
@@ -36,6 +41,8 @@ pub(super) enum What {
 
 pub(super) trait Waiter: Send {
     fn sent(&self);
+    /// It was not executed, and will be sent again.
+    fn put_back(&self);
     fn done(&self, outcome: Result<Answer, ClientError>);
 }
 
@@ -59,7 +66,13 @@ impl What {
         }
     }
 
-    fn fail(&self, error: ClientError) {
+    pub(super) fn put_back(&self) {
+        if let What::Item { done, .. } = self {
+            done.put_back();
+        }
+    }
+
+    pub(super) fn fail(&self, error: ClientError) {
         match self {
             What::Item { done, .. } => done.done(Err(error)),
             What::Frame { done, .. } => done.done(Err(error)),
@@ -77,11 +90,16 @@ pub(super) struct Connection {
     received: Vec<u8>,
     /// By request id: its items, `None` where answered.
     sent: BTreeMap<u64, Vec<Option<Queued>>>,
+    /// What another node is to answer, with the answer that says so; unless the caller is told of that.
+    elsewhere: Vec<(Queued, Answer)>,
+    follows: bool,
+    /// What HELLO told and nobody has taken.
+    placement: Option<Placement>,
 }
 
 impl Connection {
     /// A new connection, and the bytes that it begins with.
-    pub(super) fn begin(name: &str, level: AckLevel) -> (Connection, Vec<u8>) {
+    pub(super) fn begin(name: &str, level: AckLevel, follows: bool) -> (Connection, Vec<u8>) {
         let mut hello = Vec::new();
         ClientHello {
             protocol_min: 1,
@@ -101,6 +119,9 @@ impl Connection {
                 receiver,
                 received: Vec::new(),
                 sent: BTreeMap::new(),
+                elsewhere: Vec::new(),
+                follows,
+                placement: None,
             },
             hello,
         )
@@ -108,6 +129,16 @@ impl Connection {
 
     pub(super) fn has_hello(&self) -> bool {
         self.has_hello
+    }
+
+    /// Who writes what, as HELLO told it; once.
+    pub(super) fn take_placement(&mut self) -> Option<Placement> {
+        self.placement.take()
+    }
+
+    /// What was not executed because another node answers it.
+    pub(super) fn take_elsewhere(&mut self) -> Vec<(Queued, Answer)> {
+        std::mem::take(&mut self.elsewhere)
     }
 
     /// Operations that were sent and are not answered.
@@ -210,12 +241,14 @@ impl Connection {
         }
     }
 
-    /// Gives up the operations whose deadline has passed.
-    pub(super) fn expire(&mut self, now: Instant) {
+    /// Gives up the operations whose deadline has passed, and tells whether there were any.
+    pub(super) fn expire(&mut self, now: Instant) -> bool {
+        let mut has_expired = false;
         for slot in self.sent.values_mut().flatten() {
             if slot.as_ref().is_some_and(|queued| queued.until <= now)
                 && let Some(queued) = slot.take()
             {
+                has_expired = true;
                 queued
                     .what
                     .fail(ClientError::Unknown("no answer within the deadline".into()));
@@ -223,6 +256,7 @@ impl Connection {
         }
         self.sent
             .retain(|_, items| items.iter().any(Option::is_some));
+        has_expired
     }
 
     fn reply(&mut self, header: &Header, body: &[u8]) -> Result<(), ClientError> {
@@ -247,6 +281,7 @@ impl Connection {
             let hello = ServerHello::read(body)
                 .map_err(|refusal| ClientError::Protocol(refusal.to_string()))?;
             self.limits = hello.limits;
+            self.placement = hello.placement;
             self.has_hello = true;
             return Ok(());
         }
@@ -269,12 +304,18 @@ impl Connection {
                 let Some(slot) = items.get_mut(usize::from(item.head.item)) else {
                     return protocol("an item was answered that was not asked");
                 };
-                if let Some(Queued {
-                    what: What::Item { done, .. },
-                    ..
-                }) = slot.take()
-                {
-                    done.done(Ok(Answer::of_item(&item)));
+                let Some(queued) = slot.take() else { continue };
+                let answer = Answer::of_item(&item);
+                let is_elsewhere = matches!(answer.status, Status::Moved | Status::NotPrimary);
+                match queued {
+                    queued if self.follows && is_elsewhere => {
+                        self.elsewhere.push((queued, answer));
+                    }
+                    Queued {
+                        what: What::Item { done, .. },
+                        ..
+                    } => done.done(Ok(answer)),
+                    Queued { .. } => {}
                 }
             }
         } else if let Some(Queued {

@@ -8,6 +8,10 @@
 //! executed; one that failed with [`ClientError::Unknown`] may have been. Nothing is retried that could
 //! take effect twice.
 //!
+//! Of a cluster one address is enough: the others are learned. What a node does not execute because another one
+//! writes the key is sent to that one, again and again until the deadline, also over a switch or a promotion. So it may
+//! run behind an operation on the same key that was asked later and not waited for.
+//!
 //! ```no_run
 //! use penstock_net::client::{Client, ClientOptions, Field};
 //!
@@ -53,6 +57,8 @@ pub struct ClientOptions {
     pub deadline: Duration,
     /// Operations that may wait or be under way; beyond it the answer is [`ClientError::Busy`].
     pub pending_max: usize,
+    /// Whether other nodes are asked for what this one does not write. Otherwise that is [`ClientError::Busy`].
+    pub follows: bool,
 }
 
 impl Default for ClientOptions {
@@ -62,6 +68,7 @@ impl Default for ClientOptions {
             level: AckLevel::Disk,
             deadline: Duration::from_secs(5),
             pending_max: 16 * 1024,
+            follows: true,
         }
     }
 }
@@ -99,7 +106,7 @@ pub struct Changed {
     pub level: AckLevel,
 }
 
-/// A connection to one server that mends itself.
+/// Connections to one server, or to the nodes of one cluster, that mend themselves.
 #[derive(Clone, Debug)]
 pub struct Client {
     driver: Driver,
@@ -157,8 +164,20 @@ impl Client {
     /// # Errors
     /// [`ClientError::NotSent`] if no server answers within the deadline.
     pub fn connect(address: SocketAddr, options: ClientOptions) -> Result<Client, ClientError> {
+        Client::connect_any(&[address.to_string()], options)
+    }
+
+    /// Connects to the first of some servers that answers. They are nodes of one cluster: each is asked when the
+    /// others do not answer.
+    ///
+    /// # Errors
+    /// [`ClientError::NotSent`] if none of them answers within the deadline, or there is none.
+    pub fn connect_any(
+        addresses: &[String],
+        options: ClientOptions,
+    ) -> Result<Client, ClientError> {
         Ok(Client {
-            driver: Driver::start(address, options)?,
+            driver: Driver::start(addresses, options)?,
         })
     }
 

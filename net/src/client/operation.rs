@@ -13,9 +13,11 @@ use super::{Changed, Fields, Past, Value};
 use crate::instruction::Instruction;
 use crate::keyspace::{Action, At, History, Keyspace, read_keyspaces};
 use crate::level::AckLevel;
+use crate::placement::partition_of;
 use crate::reply::{ExpiryTold, ITEM_FLAG_OVERFLOW, NO_INSTRUCTION, ReplyItem};
 use crate::request::{BatchRequest, Condition, Expiry, Version, Wanted};
 use crate::scan::ScanRequest;
+use crate::slot::slot_of;
 use crate::status::{Executed, Status};
 
 /// What is asked of a store.
@@ -99,6 +101,14 @@ impl<'a> Ask<'a> {
             | Ask::History { key, .. }
             | Ask::Keyspace { prefix: key, .. }
             | Ask::Scan(ScanRequest { prefix: key, .. }) => key,
+        }
+    }
+
+    /// The partition of the key; none of what is about no one key.
+    pub(super) fn partition(&self) -> Option<u16> {
+        match self {
+            Ask::Scan(_) | Ask::Keyspace { .. } => None,
+            _ => Some(partition_of(slot_of(self.key()))),
         }
     }
 
@@ -439,6 +449,11 @@ impl<T> Promise<T> {
 
     pub(super) fn mark_sent(&self) {
         self.lock().is_sent = true;
+    }
+
+    /// The server has said that it was not executed.
+    pub(super) fn mark_put_back(&self) {
+        self.lock().is_sent = false;
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State<T>> {

@@ -49,6 +49,8 @@ struct Wait {
 impl Waiter for Wait {
     fn sent(&self) {}
 
+    fn put_back(&self) {}
+
     fn done(&self, outcome: Result<Answer, ClientError>) {
         // What the caller would make of it must be a text as well.
         let text = match &outcome {
@@ -81,7 +83,7 @@ struct Side {
 
 impl Side {
     fn new() -> Side {
-        let (connection, out) = Connection::begin("fuzz", AckLevel::Disk);
+        let (connection, out) = Connection::begin("fuzz", AckLevel::Disk, true);
         Side {
             connection,
             queue: VecDeque::new(),
@@ -125,13 +127,23 @@ impl Side {
             other => {
                 let opcode = [Opcode::Ping, Opcode::Info][other - 4];
                 let what = What::Frame { opcode, done };
-                self.queue.push_back(Queued { until, what });
+                self.queue.push_back(Queued {
+                    until,
+                    partition: None,
+                    tries: 0,
+                    what,
+                });
                 return;
             }
         };
         let item = item.encode();
         let what = What::Item { item, done };
-        self.queue.push_back(Queued { until, what });
+        self.queue.push_back(Queued {
+            until,
+            partition: None,
+            tries: 0,
+            what,
+        });
     }
 
     fn receive(&mut self, bytes: &[u8]) {
@@ -144,6 +156,12 @@ impl Side {
             "{used:?} for {} bytes",
             bytes.len()
         );
+        for (queued, answer) in self.connection.take_elsewhere() {
+            let What::Item { done, .. } = queued.what else {
+                panic!("a frame was answered as an item");
+            };
+            done.done(Ok(answer));
+        }
         if self.error.is_none() {
             self.error = outcome.err();
         }
@@ -175,7 +193,7 @@ fn judge(input: &[u8]) {
             3 => now += Duration::from_millis(choices.below(256) as u64),
             4 => {
                 for side in [&mut whole, &mut pieces] {
-                    side.connection.expire(now);
+                    let _ = side.connection.expire(now);
                 }
             }
             5 => reply(&mut choices, &mut served),
@@ -309,6 +327,7 @@ fn hello(choices: &mut Choices<'_>, out: &mut Vec<u8>) {
         },
         interval_ms: 100,
         slots: Vec::new(),
+        placement: None,
     };
     hello.write(out, 0);
 }

@@ -7,6 +7,7 @@ use penstock_net::instruction::{FieldType, INSTRUCTION_BYTES, Instruction, Opera
 use penstock_net::keyspace::{Action, At, Settings};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
+use penstock_net::placement::{NodeAddress, Placement, WriterRange};
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem};
 use penstock_net::request::{
@@ -136,11 +137,17 @@ pub fn judge(kind: &str, bytes: &[u8]) -> Result<String, (String, String)> {
             .map_err(refused),
         "server-hello" => ServerHello::read(bytes)
             .map(|hello| {
-                format!(
-                    "{} slots, frame {}",
-                    hello.slots.len(),
-                    hello.limits.frame_bytes_max
-                )
+                let slots = hello.slots.len();
+                let frame_bytes_max = hello.limits.frame_bytes_max;
+                match hello.placement {
+                    None => format!("{slots} slots, frame {frame_bytes_max}"),
+                    Some(placement) => format!(
+                        "{slots} slots, frame {frame_bytes_max}, placement {} of {} nodes, {} ranges of partitions",
+                        placement.version,
+                        placement.nodes.len(),
+                        placement.writers.len()
+                    ),
+                }
             })
             .map_err(refused),
         other => panic!("no decoder for {other}"),
@@ -1089,6 +1096,7 @@ fn hellos(cases: &mut Cases) {
                 port: 7421,
             },
         ],
+        placement: None,
     };
     let mut bytes = Vec::new();
     hello.write(&mut bytes, 1);
@@ -1113,5 +1121,59 @@ fn hellos(cases: &mut Cases) {
         "server-hello",
         "more ranges than there can be",
         changed(good, 112, &[255, 255]),
+    );
+    placement_cases(cases, hello);
+}
+
+fn placement_cases(cases: &mut Cases, hello: ServerHello) {
+    let range = |first, last, node, generation| WriterRange {
+        first,
+        last,
+        node,
+        generation,
+    };
+    let address = |node, clients: &str| NodeAddress {
+        node,
+        clients: clients.into(),
+    };
+    let placed = ServerHello {
+        placement: Some(Placement {
+            version: 640,
+            nodes: vec![address(1, "10.0.0.1:7411"), address(2, "two.example:7411")],
+            writers: vec![range(0, 127, 1, 2), range(128, 255, 2, 3)],
+        }),
+        ..hello
+    };
+    let mut bytes = Vec::new();
+    placed.write(&mut bytes, 1);
+    let good = bytes.split_off(32);
+    // Behind 120 bytes and two ranges of slots.
+    let at = 136;
+    cases.add("server-hello", "one of two nodes", good.clone());
+    let changes: [(&str, usize, &[u8]); 7] = [
+        ("an address that is empty", at + 9, &[0]),
+        ("more nodes than there can be", at + 4, &[255, 255]),
+        (
+            "more ranges of partitions than there are",
+            at + 6,
+            &[255, 255],
+        ),
+        ("an address that goes on behind the end", at + 9, &[255]),
+        ("an address that is not UTF-8", at + 16, &[0xFF]),
+        ("a range that ends before it begins", at + 56, &[128]),
+        ("a partition that is none", at + 59, &[1]),
+    ];
+    for (description, at, with) in changes {
+        cases.add("server-hello", description, changed(good.clone(), at, with));
+    }
+    cases.add(
+        "server-hello",
+        "no placement, which its features tell",
+        good[..at].to_vec(),
+    );
+    cases.add(
+        "server-hello",
+        "fields that a later version appended behind the placement",
+        [good, vec![9; 16]].concat(),
     );
 }

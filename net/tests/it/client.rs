@@ -17,6 +17,7 @@ use penstock_net::frame::Opcode;
 use penstock_net::hello::{AUTH_NONE, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
+use penstock_net::placement::{NodeAddress, Placement, Writer, WriterRange};
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{BatchReply, ReplyHead, write_ping_reply};
 use penstock_net::request::{Condition, Request, Verb, Version};
@@ -32,25 +33,36 @@ enum Manner {
     DiesAt(usize),
     /// A flipped bit in the first reply to a batch.
     Lies,
+    /// Another node writes all keys, in this generation.
+    Sends(u32, SocketAddr),
+    /// It has not begun before so many batches were asked.
+    BeginsAt(usize),
 }
 
 /// Serves until the test ends; connections come one after the other.
 fn serve(manner: Manner) -> SocketAddr {
+    serve_counting(manner, Vec::new()).0
+}
+
+/// The same, and how many batches it was asked; HELLO tells the placement.
+fn serve_counting(manner: Manner, nodes: Vec<NodeAddress>) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
+    let batches = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&batches);
     std::thread::spawn(move || {
         let mut map = HashMap::new();
-        let batches = AtomicUsize::new(0);
         for stream in listener.incoming().flatten() {
-            converse(stream, manner, &mut map, &batches);
+            converse(stream, manner, &nodes, &mut map, &counted);
         }
     });
-    address
+    (address, batches)
 }
 
 fn converse(
     mut stream: TcpStream,
     manner: Manner,
+    nodes: &[NodeAddress],
     map: &mut HashMap<Vec<u8>, (u64, Vec<u8>)>,
     batches: &AtomicUsize,
 ) {
@@ -66,12 +78,14 @@ fn converse(
             } => {
                 let mut out = Vec::new();
                 match Opcode::from_code(header.opcode) {
-                    Some(Opcode::Hello) => hello().write(&mut out, header.request_id),
+                    Some(Opcode::Hello) => hello(nodes).write(&mut out, header.request_id),
                     Some(Opcode::Batch) => {
-                        if matches!(manner, Manner::DiesAt(number) if batches.fetch_add(1, Ordering::Relaxed) == number)
-                        {
-                            return;
-                        }
+                        let before = batches.fetch_add(1, Ordering::Relaxed);
+                        let manner = match manner {
+                            Manner::DiesAt(number) if before == number => return,
+                            Manner::BeginsAt(number) if before >= number => Manner::Whole,
+                            manner => manner,
+                        };
                         answer(manner, header.request_id, body, map, &mut out);
                         if matches!(manner, Manner::Lies) {
                             out[40] ^= 1;
@@ -103,7 +117,18 @@ fn converse(
     }
 }
 
-fn hello() -> ServerHello {
+fn hello(nodes: &[NodeAddress]) -> ServerHello {
+    let range = WriterRange {
+        first: 0,
+        last: 255,
+        node: 1,
+        generation: 1,
+    };
+    let placement = Placement {
+        version: 256,
+        nodes: nodes.to_vec(),
+        writers: vec![range],
+    };
     ServerHello {
         protocol: 1,
         shard: 0,
@@ -117,6 +142,7 @@ fn hello() -> ServerHello {
         limits: Limits::default(),
         interval_ms: 100,
         slots: Vec::new(),
+        placement: (!nodes.is_empty()).then_some(placement),
     }
 }
 
@@ -131,6 +157,7 @@ fn answer(
     let items: Vec<Vec<u8>> = (0..batch.len())
         .map(|number| {
             one(
+                manner,
                 number,
                 &Request::read(batch.item(number), 1 << 20).expect("an item"),
                 map,
@@ -153,6 +180,7 @@ fn answer(
 }
 
 fn one(
+    manner: Manner,
     number: usize,
     request: &Request<'_>,
     map: &mut HashMap<Vec<u8>, (u64, Vec<u8>)>,
@@ -162,6 +190,22 @@ fn one(
     let version = |sequence| Version { epoch: 1, sequence };
     let head = |status, sequence| ReplyHead::new(status, item, AckLevel::Disk, version(sequence));
     let mut out = Vec::new();
+    let refused = match manner {
+        Manner::Sends(generation, address) => {
+            let version = Writer::version(2, generation);
+            let text = format!("partition 7 is written by node 2 at {address}");
+            Some((Status::Moved, version, text))
+        }
+        Manner::BeginsAt(_) => {
+            let text = "this node is to write it and has not begun".to_string();
+            Some((Status::NotPrimary, Writer::version(1, 1), text))
+        }
+        _ => None,
+    };
+    if let Some((status, version, text)) = refused {
+        ReplyHead::new(status, item, AckLevel::Disk, version).write_message(&mut out, &text);
+        return out;
+    }
     match (request.verb, found) {
         (Verb::Get, Some((sequence, value))) => head(Status::Ok, sequence).write(&mut out, &value),
         (Verb::Set, found) => {
@@ -325,6 +369,116 @@ fn without_a_server_nothing_was_sent() {
         Client::connect(free, options),
         Err(ClientError::NotSent(_) | ClientError::Deadline)
     ));
+}
+
+fn patient() -> ClientOptions {
+    ClientOptions {
+        deadline: Duration::from_secs(20),
+        ..ClientOptions::default()
+    }
+}
+
+#[test]
+fn what_another_node_writes_is_sent_there_and_asked_there_from_then_on() {
+    let (writer, _) = serve_counting(Manner::Whole, Vec::new());
+    let (other, asked) = serve_counting(Manner::Sends(2, writer), Vec::new());
+    let client = connect(other);
+    for round in 0..5u8 {
+        client.set(b"key", &[round]).wait().expect("followed");
+    }
+    let value = client.get(b"key").wait().expect("followed");
+    assert_eq!(value.expect("present").bytes, &[4][..]);
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_client_of_one_address_learns_from_hello_who_writes() {
+    let (writer, _) = serve_counting(Manner::Whole, Vec::new());
+    let node = NodeAddress {
+        node: 1,
+        clients: writer.to_string(),
+    };
+    let (other, asked) = serve_counting(Manner::Sends(1, writer), vec![node]);
+    let client = connect(other);
+    client.set(b"key", b"1").wait().expect("sent to the writer");
+    assert_eq!(asked.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn who_does_not_follow_is_told_who_writes() {
+    let writer = serve(Manner::Whole);
+    let options = ClientOptions {
+        follows: false,
+        ..patient()
+    };
+    let client = Client::connect(serve(Manner::Sends(2, writer)), options).expect("connected");
+    match client.set(b"key", b"1").wait() {
+        Err(ClientError::Busy(text)) => assert!(text.ends_with(&writer.to_string()), "{text}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_node_that_has_not_begun_is_asked_until_it_has() {
+    let (address, asked) = serve_counting(Manner::BeginsAt(3), Vec::new());
+    let client = connect(address);
+    client.set(b"key", b"1").wait().expect("at last");
+    assert_eq!(asked.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn nodes_that_send_to_each_other_are_asked_until_the_deadline_and_nothing_is_unknown() {
+    let first = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = first.local_addr().expect("bound");
+    let second = serve(Manner::Sends(2, address));
+    std::thread::spawn(move || {
+        let asked = AtomicUsize::new(0);
+        for stream in first.incoming().flatten() {
+            let manner = Manner::Sends(1, second);
+            converse(stream, manner, &[], &mut HashMap::new(), &asked);
+        }
+    });
+    let options = ClientOptions {
+        deadline: Duration::from_millis(300),
+        ..ClientOptions::default()
+    };
+    let client = Client::connect(address, options).expect("connected");
+    let outcome = client.set(b"key", b"1").wait();
+    assert!(
+        matches!(outcome, Err(ClientError::Busy(_) | ClientError::Deadline)),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn of_several_addresses_those_are_passed_over_that_do_not_answer() {
+    let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let gone = gone.expect("a port that nobody has now");
+    let addresses = [gone, serve(Manner::Whole)].map(|it| it.to_string());
+    let client = Client::connect_any(&addresses, patient()).expect("the second one answers");
+    client.set(b"key", b"1").wait().expect("set");
+}
+
+#[test]
+fn what_was_sent_to_a_node_that_is_gone_is_unknown_and_what_was_not_goes_to_another_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let dying = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("connected to");
+        drop(listener);
+        let asked = AtomicUsize::new(0);
+        converse(stream, Manner::DiesAt(0), &[], &mut HashMap::new(), &asked);
+    });
+    let (other, asked) = serve_counting(Manner::Whole, Vec::new());
+    let addresses = [dying, other].map(|it| it.to_string());
+    let client = Client::connect_any(&addresses, patient()).expect("connected");
+    assert!(matches!(
+        client.set(b"key", b"1").wait(),
+        Err(ClientError::Unknown(_))
+    ));
+    assert_eq!(asked.load(Ordering::Relaxed), 0, "it was not sent again");
+    client.set(b"key", b"2").wait().expect("the other one");
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
 }
 
 /// The smallest executor: a thread that parks.

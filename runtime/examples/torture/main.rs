@@ -1,16 +1,21 @@
 //! `cargo torture KIND --rounds N`: the real server on the real kernel, made to suffer under load.
 //!
 //! A round starts the real binary, lets fifty pipelined writers work, does something to the server
-//! or to what it stands on, starts it again and compares with what was ever acknowledged. It runs
-//! on loopback, ends by itself and leaves no process, mount or loop device. `--help` lists the kinds.
+//! or to what it stands on, starts it again and compares with what was ever acknowledged; or the same with three
+//! servers as nodes of a cluster. It runs on loopback or in a network of its own, ends by itself and leaves no process, mount,
+//! loop device or namespace. `--help` lists the kinds.
 
 mod account;
+mod cluster;
 mod eio;
+mod forwarder;
 mod full;
 mod kill;
+mod network;
 mod options;
 mod process;
 mod random;
+mod sales;
 mod server;
 mod shutdown;
 mod stop;
@@ -130,7 +135,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     println!(
         "torture {name}: {} rounds, {} writers, seed {}, folder {}",
         options.rounds,
-        world::WRITERS,
+        options.kind.writers(),
         options.seed,
         options.folder.display()
     );
@@ -195,6 +200,7 @@ fn kind(options: &Options, settings: &[Setting]) -> Result<Box<dyn Kind>, Failur
             Box::new(eio::Eio::new(folder, can_refuse.is_ok(), settings))
         }
         KindName::Stop => Box::new(stop::Stop::new(folder, options.pause_max, settings)),
+        KindName::Cluster => Box::new(cluster::Cluster::new(folder, options.is_loopback, settings)),
     })
 }
 

@@ -23,6 +23,11 @@ Kinds:
              (needs nbdkit and nbdfuse), or a thin disk that runs out. The server must end loudly and not
              acknowledge falsely
   stop       SIGSTOP and SIGCONT under clients with deadlines
+  cluster    three nodes, written to at levels disk and replica, over links that are cut in one or both directions or slow,
+             kill -9, SIGSTOP, switches, and forced promotions with the return of the old primary. What was acknowledged
+             at level replica must be there; what is missing of level disk must be in lostfound, record by record, and nothing
+             else of it; in the end all three nodes show the same. As root, with ip and nft, each node has a network
+             namespace; otherwise they are on loopback
 
 Options:
   --rounds N           rounds [8]; they take turns with every --io and every number of shards
@@ -30,6 +35,7 @@ Options:
   --io uring|threads|both      [both]
   --shards 1|2|both    [both]; a number above the allowed CPUs is left out, and said
   --fs ext4|xfs        file system of shutdown [ext4]
+  --network own|loopback       of cluster [own, where that can be]
   --pause-s N          longest stop of stop, in seconds [8]
   --folder DIR         where directories and images lie [a new one in the temporary folder]; emptied by a run that passes
   --server FILE        a server that was built elsewhere [built by this command]
@@ -58,15 +64,18 @@ pub enum KindName {
     Eio,
     /// Pauses.
     Stop,
+    /// Several nodes.
+    Cluster,
 }
 
 impl KindName {
-    const ALL: [KindName; 5] = [
+    const ALL: [KindName; 6] = [
         KindName::Kill,
         KindName::Shutdown,
         KindName::Full,
         KindName::Eio,
         KindName::Stop,
+        KindName::Cluster,
     ];
 
     /// As the command line says it.
@@ -77,6 +86,15 @@ impl KindName {
             KindName::Full => "full",
             KindName::Eio => "eio",
             KindName::Stop => "stop",
+            KindName::Cluster => "cluster",
+        }
+    }
+
+    /// Who writes meanwhile.
+    pub fn writers(self) -> usize {
+        match self {
+            KindName::Cluster => crate::cluster::WRITERS,
+            _ => crate::world::WRITERS,
         }
     }
 
@@ -107,6 +125,8 @@ pub struct Options {
     pub folder: PathBuf,
     pub server: Option<PathBuf>,
     pub allow_skip: bool,
+    /// Nodes of a cluster are to be on loopback, also where they could have namespaces.
+    pub is_loopback: bool,
     /// Those that a repetition must give again.
     given: Vec<String>,
 }
@@ -138,6 +158,7 @@ impl Options {
             folder: std::env::temp_dir().join(own_folder),
             server: None,
             allow_skip: false,
+            is_loopback: false,
             given: Vec::new(),
         };
         while let Some(name) = arguments.next() {
@@ -162,6 +183,8 @@ impl Options {
                 ("--shards", "2") => options.shards = vec![2],
                 ("--io", "uring") => options.io = vec!["uring"],
                 ("--io", "threads") => options.io = vec!["threads"],
+                ("--network", "own") => options.is_loopback = false,
+                ("--network", "loopback") => options.is_loopback = true,
                 ("--fs", "ext4") => options.file_system = FileSystem::Ext4,
                 ("--fs", "xfs") => options.file_system = FileSystem::Xfs,
                 _ => return Err(format!("{name} {value} is not known")),

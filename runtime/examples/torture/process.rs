@@ -89,6 +89,21 @@ pub fn own_mounts() -> Result<(), String> {
     check(detached, "keep mounts in the namespace")
 }
 
+/// Gives this process a network of its own, which ends with it: threads that are started from now on have it too.
+///
+/// # Errors
+/// The reason why this user cannot.
+pub fn own_network() -> Result<(), String> {
+    // SAFETY: no memory is involved; the namespace of this thread is changed and nothing else.
+    match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+        0 => Ok(()),
+        _ => Err(format!(
+            "cannot get a network of its own (root can): {}",
+            io::Error::last_os_error()
+        )),
+    }
+}
+
 /// A command whose process is killed when this one ends, however it ends, and which a Ctrl-C at
 /// the terminal does not reach. To be spawned by the main thread: the kernel watches that one.
 pub fn bound_to_us(program: impl AsRef<std::ffi::OsStr>) -> Command {

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::Duration;
 
@@ -51,10 +51,15 @@ impl Server {
         // some answers come from the disk.
         command.args(["--segment-bytes", "4MiB", "--value-bytes-max", "64KiB"]);
         command.args(["--cache-bytes", "1MiB"]);
+        Server::run(command)
+    }
+
+    /// Runs a command that serves, and does not wait.
+    fn run(mut command: Command) -> Result<Server, String> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command
             .spawn()
-            .map_err(|error| format!("{}: {error}", binary.display()))?;
+            .map_err(|error| format!("{}: {error}", command.get_program().display()))?;
         let (sender, lines) = mpsc::channel();
         // Read to the end, so that the server never waits for a reader.
         fn pass_on(stream: impl Read + Send + 'static, sender: mpsc::Sender<String>) {
@@ -77,7 +82,20 @@ impl Server {
     /// Starts it and waits until it serves.
     pub fn start(binary: &Path, data: &Path, setting: Setting) -> Result<Server, Refusal> {
         let plain = |text| Refusal { code: None, text };
-        let mut server = Server::spawn(binary, data, setting).map_err(plain)?;
+        Server::spawn(binary, data, setting)
+            .map_err(plain)?
+            .until_ready()
+    }
+
+    /// Runs a command that serves, and waits until it does.
+    pub fn start_by(command: Command) -> Result<Server, Refusal> {
+        let plain = |text| Refusal { code: None, text };
+        Server::run(command).map_err(plain)?.until_ready()
+    }
+
+    fn until_ready(mut self) -> Result<Server, Refusal> {
+        let plain = |text| Refusal { code: None, text };
+        let server = &mut self;
         let mut is_ended = false;
         let is_ready = process::wait(START_MAX, || {
             loop {
@@ -112,7 +130,7 @@ impl Server {
             .find_map(|line| line.strip_prefix("listening")?.split_whitespace().next())
             .and_then(|text| text.parse().ok())
             .ok_or_else(|| plain("no address in the banner".into()))?;
-        Ok(server)
+        Ok(self)
     }
 
     /// What it has said so far.

@@ -1,4 +1,5 @@
-//! One connection of a command to a server: HELLO, then one request at a time, each with a deadline.
+//! The connection of a command to a server: HELLO, then one request at a time, each with a deadline. What another
+//! node of a cluster writes is asked there.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -9,6 +10,7 @@ use clap::Args;
 use penstock_net::frame::{Header, Opcode, write_frame};
 use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
+use penstock_net::placement::Writer;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem, read_batch_reply, text_of};
 use penstock_net::request::BatchRequest;
@@ -22,17 +24,24 @@ const HELLO_BYTES_MAX: u32 = 64 << 10;
 /// What one read may take from the socket.
 const READ_BYTES: usize = 64 << 10;
 
+/// The first wait before a node is asked once more who writes; each next one is twice as long.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
+
+/// The longest.
+const ASK_AGAIN_MAX: Duration = Duration::from_millis(160);
+
 /// Which server is asked, and how long it may take.
 #[derive(Args, Clone)]
 pub struct ServerAddress {
-    /// Address of the server
+    /// Address of the server; of the nodes of a cluster several, with commas: the first that answers is asked
     #[arg(
         long,
         value_name = "HOST:PORT",
         env = "PENSTOCK_ADDR",
-        default_value = "127.0.0.1:7411"
+        default_value = "127.0.0.1:7411",
+        value_delimiter = ','
     )]
-    addr: String,
+    addr: Vec<String>,
     /// Longest wait for an answer, in milliseconds
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u16).range(1..))]
     timeout_ms: u16,
@@ -40,7 +49,7 @@ pub struct ServerAddress {
 
 impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.addr)
+        f.write_str(&self.addr.join(","))
     }
 }
 
@@ -48,7 +57,7 @@ impl ServerAddress {
     /// A server that a file names.
     pub fn at(addr: &str) -> ServerAddress {
         ServerAddress {
-            addr: addr.into(),
+            addr: vec![addr.into()],
             timeout_ms: 5000,
         }
     }
@@ -63,42 +72,45 @@ impl ServerAddress {
 
     /// The same host at another port.
     pub fn on_port(&self, port: u16) -> ServerAddress {
-        let host = self
-            .addr
-            .rsplit_once(':')
-            .map_or(&*self.addr, |(host, _)| host);
+        let first = self.addr.first().map_or("", |addr| addr);
+        let host = first.rsplit_once(':').map_or(first, |(host, _)| host);
         ServerAddress {
-            addr: format!("{host}:{port}"),
+            addr: vec![format!("{host}:{port}")],
             timeout_ms: self.timeout_ms,
         }
     }
 
-    /// Connects and greets.
+    /// Connects to the first that answers, and greets.
     pub fn connect(&self) -> Result<Connection, Failure> {
+        let mut last = Failure::usage("--addr names no server; allowed is HOST:PORT");
+        for addr in &self.addr {
+            match self.connect_to(addr) {
+                Ok(connection) => return Ok(connection),
+                Err(failure) => last = failure,
+            }
+        }
+        Err(last)
+    }
+
+    fn connect_to(&self, addr: &str) -> Result<Connection, Failure> {
         let timeout = Duration::from_millis(self.timeout_ms.into());
-        let address = self
-            .addr
+        let address = addr
             .to_socket_addrs()
             .map_err(|error| {
                 Failure::usage(format_args!(
-                    "--addr = {:?}: {error}; allowed is HOST:PORT",
-                    self.addr
+                    "--addr = {addr:?}: {error}; allowed is HOST:PORT"
                 ))
             })?
             .next()
-            .ok_or_else(|| {
-                Failure::usage(format_args!("--addr = {:?}: no such host", self.addr))
-            })?;
+            .ok_or_else(|| Failure::usage(format_args!("--addr = {addr:?}: no such host")))?;
         let stream = TcpStream::connect_timeout(&address, timeout)
             .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
-            .map_err(|error| {
-                Failure::server(format_args!("no server at {}: {error}", self.addr))
-            })?;
+            .map_err(|error| Failure::server(format_args!("no server at {addr}: {error}")))?;
         let mut wire = Wire {
             stream,
             receiver: Receiver::new(HELLO_BYTES_MAX),
             buffer: Vec::new(),
-            address: self.addr.clone(),
+            address: addr.into(),
             timeout,
             last_id: 0,
         };
@@ -152,7 +164,8 @@ pub struct Answer {
 }
 
 impl Connection {
-    /// Sends the one operation that `write` adds to a batch, and takes its answer apart.
+    /// Sends the one operation that `write` adds to a batch, and takes its answer apart. A node that sends it
+    /// elsewhere has not executed it: then it is sent there, again and again until the time is over.
     ///
     /// # Errors
     /// No answer, an answer that cannot be read, or one that refuses the whole request. What the
@@ -175,7 +188,42 @@ impl Connection {
                 frame.len()
             )));
         }
-        let (_, body) = self.wire.exchange(&frame, id, effect)?;
+        let until = Instant::now() + self.wire.timeout;
+        let mut pause = ASK_AGAIN;
+        let mut newest = 0;
+        loop {
+            let answer = self.exchange(&frame, id, effect)?;
+            let is_elsewhere = matches!(answer.head.status, Status::Moved | Status::NotPrimary);
+            if !is_elsewhere || Instant::now() + pause > until {
+                return Ok(answer);
+            }
+            let writer = Writer::read(answer.head.version, &answer.value);
+            let is_news = writer
+                .as_ref()
+                .is_some_and(|writer| writer.generation > newest);
+            if !is_news {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(ASK_AGAIN_MAX);
+            }
+            let Some(writer) = writer else { continue };
+            newest = newest.max(writer.generation);
+            let left = until.saturating_duration_since(Instant::now());
+            let there = ServerAddress {
+                addr: vec![writer.clients],
+                timeout_ms: u16::try_from(left.as_millis()).unwrap_or(u16::MAX).max(1),
+            };
+            // Who is named may be lost, and this node may come to know of another one.
+            if let Ok(mut connection) = there.connect() {
+                connection.timeout_ms = self.timeout_ms;
+                connection.wire.timeout = self.wire.timeout;
+                connection.wire.last_id = id;
+                *self = connection;
+            }
+        }
+    }
+
+    fn exchange(&mut self, frame: &[u8], id: u64, effect: Effect) -> Result<Answer, Failure> {
+        let (_, body) = self.wire.exchange(frame, id, effect)?;
         let broken = |refusal| self.wire.broken(&refusal, effect);
         let batch = read_batch_reply(&body).map_err(broken)?;
         if batch.len() != 1 {

@@ -111,12 +111,14 @@ impl KeyspaceCommand {
     pub fn run(self) -> Result<(), Failure> {
         match self {
             KeyspaceCommand::Create(args) => {
+                args.check()?;
                 let mut connection = args.server.connect()?;
                 let settings = args.over(Settings::default());
                 let prefix = args.prefix.as_bytes();
                 report(&ask(&mut connection, prefix, Action::Create(settings))?)
             }
             KeyspaceCommand::Set(args) => {
+                args.check()?;
                 let mut connection = args.server.connect()?;
                 let prefix = args.prefix.as_bytes();
                 let there = ask(&mut connection, b"", Action::List)?;
@@ -139,6 +141,15 @@ impl KeyspaceCommand {
 }
 
 impl SetArgs {
+    fn check(&self) -> Result<(), Failure> {
+        match self.level_min {
+            Some(Level::Replica) => Err(Failure::usage(
+                "--level-min = replica: a keyspace raises the level to disk at most; ask for replica with each request",
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn over(&self, before: Settings) -> Settings {
         Settings {
             level_min: self.level_min.map_or(before.level_min, Level::ack),

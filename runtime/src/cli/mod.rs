@@ -125,6 +125,8 @@ Examples:
   penstock bench get --depth 64 --full
   penstock bench decr --rate 200000 --full            open loop: latency from when each was due
   penstock bench decr --ledger                        what was acknowledged against what was sold
+  penstock bench decr --ledger --level replica --addr 127.0.0.1:7411,127.0.0.1:7511
+                                                      the same while nodes are switched and killed
   penstock bench echo                                 the limit: frames answered without a store
 
 It writes keys that begin with bench: and nothing else, and ends by itself.";
@@ -245,6 +247,7 @@ impl Command {
             Command::Verify(args) => args.run(),
             Command::Bench(args) => penstock_benches::run(&args).map_err(|error| match error {
                 penstock_benches::BenchError::Arguments(_) => Failure::usage(error),
+                penstock_benches::BenchError::NotBalanced(_) => Failure::no(error),
                 _ => Failure::server(error),
             }),
             Command::Config(ConfigCommand::Explain(args)) => {

@@ -832,6 +832,7 @@ impl World {
                 limits,
                 interval_ms: u32::try_from(self.plan.interval_us / 1000).expect("small"),
                 slots: topology.ranges(|shard| 7000 + shard),
+                placement: None,
             };
             let config = ShardConfig {
                 shard,

@@ -606,6 +606,7 @@ fn shard_config_with(
         },
         interval_ms: 1,
         slots: topology.ranges(|shard| 7420 + shard),
+        placement: None,
     };
     ShardConfig {
         shard,

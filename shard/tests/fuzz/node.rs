@@ -400,6 +400,7 @@ fn shard_config(shard: u16, topology: Topology) -> ShardConfig {
         },
         interval_ms: 1,
         slots: topology.ranges(|shard| 7420 + shard),
+        placement: None,
     };
     ShardConfig {
         shard,

@@ -245,6 +245,7 @@ impl Node {
             limits,
             interval_ms: 1,
             slots: topology.ranges(|shard| 7000 + shard),
+            placement: None,
         };
         ShardConfig {
             shard,
