@@ -459,11 +459,7 @@ impl Node {
                 log_bytes_max: config.disk_bytes_max / u64::from(self.shards()),
             },
             snapshots: SnapshotPolicy {
-                // A snapshot would tell neither the notes of partitions nor their epochs.
-                log_bytes: match self.cluster {
-                    Some(_) => 0,
-                    None => config.snapshot_bytes,
-                },
+                log_bytes: config.snapshot_bytes,
                 stop_us_max: SNAPSHOT_STOP_US_MAX,
             },
             cluster: self.cluster_of(shard),

@@ -689,8 +689,11 @@ fn replay_behind(
             })?;
         }
         let mut take = replay_into(files, shard.hash_seed, &mut memory);
-        let recovered = behind(&mut take)?;
+        let mut recovered = behind(&mut take)?;
         drop(take);
+        if header.is_linked {
+            recovered.history.came_after(header.from, memory.told());
+        }
         if memory.has_late_settings() && !is_again {
             is_again = true;
             continue;

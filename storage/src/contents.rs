@@ -93,7 +93,6 @@ impl History {
     #[inline]
     pub(crate) fn note(&mut self, partition: usize, version: Version) {
         self.epoch_max = self.epoch_max.max(version.epoch);
-        self.reached.note(partition, version.sequence);
         let epoch = if self.is_linked { version.epoch } else { 0 };
         self.raise(partition, Version { epoch, ..version });
     }
@@ -115,6 +114,15 @@ impl History {
             epoch: self.epochs[partition],
             sequence: self.sequences[partition],
         }
+    }
+
+    /// Takes in what a snapshot told of the log up to `from`, once the log behind it was replayed.
+    pub fn came_after(&mut self, from: Lsn, told: &History) {
+        for partition in 0..PARTITIONS {
+            self.raise(partition, told.last(partition));
+        }
+        self.forget(&told.forgotten);
+        self.reached.came_after(from, &told.reached);
     }
 
     /// Takes in what a list tells that stands in its log.

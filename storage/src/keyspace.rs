@@ -10,7 +10,7 @@
 //! keyspace that was dropped stays as a record, because it tells since when the shorter prefix is in
 //! force for its keys.
 
-use crate::local::{is_epochs, is_local};
+use crate::local::{EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX, is_epochs, is_local};
 use crate::log::Place;
 use crate::planted::{Bug, is_planted};
 use crate::record::{PartKind, PartView, read_u32, read_u64};
@@ -733,8 +733,12 @@ pub fn is_system(key: &[u8]) -> bool {
 /// Whether a part under a key of the store's own is one that this version writes.
 #[must_use]
 pub fn is_understood(part: &PartView<'_>) -> bool {
-    let is_note = is_local(part.key()) || is_epochs(part.key());
-    told_by(part).is_some() || is_note && part.kind() == PartKind::Put
+    let note_bytes_max = match part.key() {
+        key if is_local(key) => LOCAL_BYTES_MAX,
+        key if is_epochs(key) => EPOCHS_BYTES_MAX,
+        _ => return told_by(part).is_some(),
+    };
+    part.kind() == PartKind::Put && part.value().len() <= note_bytes_max
 }
 
 /// The prefix and its settings, if the part is a record of them.

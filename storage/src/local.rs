@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::contents::History;
 use crate::log::Place;
 use crate::record::{KEY_BYTES_MAX, PartKind, PartView, part_bytes};
 use crate::store::{PARTITIONS, Version, partition_of};
@@ -17,6 +18,8 @@ pub const LOCAL_KEY: &[u8] = b"\0\0penstock/local/";
 pub const EPOCHS_KEY: &[u8] = b"\0\0penstock/epochs/";
 /// Bytes of the value of a local record, at most.
 pub const LOCAL_BYTES_MAX: usize = 256;
+/// Bytes of the value of a record of epochs, at most.
+pub const EPOCHS_BYTES_MAX: usize = 1024;
 /// Bytes of a local record in the log, at most.
 pub const LOCAL_RECORD_BYTES_MAX: usize = part_bytes(KEY_BYTES_MAX, LOCAL_BYTES_MAX, false, 0);
 
@@ -35,6 +38,23 @@ pub fn is_epochs(key: &[u8]) -> bool {
     key[0] == 0 && key.starts_with(EPOCHS_KEY)
 }
 
+/// What a log of a node of a cluster tells of one partition, beside its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartitionEntry<'a> {
+    /// Its number.
+    pub partition: u8,
+    /// The highest version, as far as it is told.
+    pub last: Version,
+    /// Up to which sequence its records may be gone from the log.
+    pub forgotten: u64,
+    /// The highest sequence of any record, also of one that has diverged.
+    pub highest: u64,
+    /// The newest local record: its count, where it stands, and its value.
+    pub local: Option<(u64, Place, &'a [u8])>,
+    /// The newest record of epochs: its version and value.
+    pub epochs: Option<(Version, &'a [u8])>,
+}
+
 /// The newest local record of one partition.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalRecord {
@@ -47,7 +67,7 @@ pub(crate) struct LocalRecord {
 #[derive(Debug, Default)]
 pub(crate) struct LocalRecords {
     of: Vec<Option<LocalRecord>>,
-    /// The newest record of epochs of each partition that a replay came upon.
+    /// The newest record of epochs of each partition.
     epochs: BTreeMap<usize, (Version, Vec<u8>)>,
 }
 
@@ -78,8 +98,18 @@ impl LocalRecords {
         place: Place,
         value: &[u8],
     ) -> Option<Place> {
+        self.put_of(partition_of(slot), count, place, value)
+    }
+
+    fn put_of(
+        &mut self,
+        partition: usize,
+        count: u64,
+        place: Place,
+        value: &[u8],
+    ) -> Option<Place> {
         self.of.resize(PARTITIONS, None);
-        let known = &mut self.of[partition_of(slot)];
+        let known = &mut self.of[partition];
         if known.as_ref().is_some_and(|known| known.count > count) {
             return Some(place);
         }
@@ -91,12 +121,47 @@ impl LocalRecords {
         known.replace(newest).map(|before| before.place)
     }
 
-    /// Takes note of a record of epochs that is replayed. None is ever deleted.
+    /// Takes note of a record of epochs. None is ever deleted.
     pub(crate) fn see(&mut self, part: &PartView<'_>) {
-        let version = Version::of(part);
-        let known = self.epochs.entry(partition_of(part.slot())).or_default();
+        self.see_epochs(partition_of(part.slot()), Version::of(part), part.value());
+    }
+
+    fn see_epochs(&mut self, partition: usize, version: Version, value: &[u8]) {
+        let known = self.epochs.entry(partition).or_default();
         if version >= known.0 {
-            *known = (version, part.value().to_vec());
+            *known = (version, value.to_vec());
+        }
+    }
+
+    /// Visits every partition of which a log with this history tells something.
+    pub(crate) fn walk(&self, history: &History, visit: &mut impl FnMut(PartitionEntry<'_>)) {
+        for partition in 0..PARTITIONS {
+            let local = self.of.get(partition).and_then(Option::as_ref);
+            let epochs = self.epochs.get(&partition);
+            let entry = PartitionEntry {
+                partition: u8::try_from(partition).expect("256 partitions"),
+                last: history.last(partition),
+                forgotten: history.forgotten[partition],
+                highest: history.reached.highest(partition),
+                local: local.map(|it| (it.count, it.place, it.value.as_slice())),
+                epochs: epochs.map(|(version, value)| (*version, value.as_slice())),
+            };
+            let is_told = local.is_some() || epochs.is_some();
+            if is_told || entry.last.sequence > 0 || entry.highest > 0 || entry.forgotten > 0 {
+                visit(entry);
+            }
+        }
+    }
+
+    /// Takes in what a snapshot tells, but for a local record that does not stand where it tells: the log behind
+    /// the snapshot has that one, or a newer one.
+    pub(crate) fn restore(&mut self, entry: &PartitionEntry<'_>, is_covered: bool) {
+        let partition = usize::from(entry.partition);
+        if let Some((count, place, value)) = entry.local.filter(|_| is_covered) {
+            self.put_of(partition, count, place, value);
+        }
+        if let Some((version, value)) = entry.epochs {
+            self.see_epochs(partition, version, value);
         }
     }
 

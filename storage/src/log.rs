@@ -568,7 +568,11 @@ impl<P: Blocks> Log<P> {
         let is_local = is_local(record.parts[0].key);
         match is_local {
             true => self.history.is_linked = true,
-            false => self.history.note(partition_of(record.slot), version),
+            false => {
+                let partition = partition_of(record.slot);
+                self.history.note(partition, version);
+                self.history.reached.note(partition, version.sequence);
+            }
         }
         for (ordinal, place) in places.iter_mut().enumerate().take(record.parts.len()) {
             let bytes = record.encode_part(ordinal, &mut body[open.body_bytes..]);

@@ -28,8 +28,8 @@ impl Default for Reached {
 }
 
 impl Reached {
-    /// A record of a partition has this sequence, whatever its epoch: a tail that has diverged may be followed
-    /// by lower epochs with higher sequences.
+    /// A record of a partition, no copy, has this sequence, whatever its epoch: a tail that has diverged may be
+    /// followed by lower epochs with higher sequences.
     #[inline]
     pub(crate) fn note(&mut self, partition: usize, sequence: u64) {
         self.highest[partition] = self.highest[partition].max(sequence);
@@ -37,7 +37,7 @@ impl Reached {
 
     /// A segment ends behind this record.
     pub(crate) fn segment_ends(&mut self, last: Lsn) {
-        if self.marks.len() == MARKS_MAX {
+        if self.marks.len() >= MARKS_MAX {
             // Who comes back lacks something new, mostly.
             let mut index = 0;
             self.marks.retain(|_| {
@@ -46,6 +46,30 @@ impl Reached {
             });
         }
         self.marks.push((last, self.highest.clone()));
+    }
+
+    /// The highest sequence of a partition.
+    pub(crate) fn highest(&self, partition: usize) -> u64 {
+        self.highest[partition]
+    }
+
+    /// Before all that was noted there were records up to `from`, as told.
+    pub(crate) fn came_after(&mut self, from: Lsn, told: &Reached) {
+        let highest = &told.highest;
+        self.marks.insert(0, (from, highest.clone()));
+        let marks = self.marks.iter_mut().map(|mark| &mut mark.1);
+        for sequences in marks.chain([&mut self.highest]) {
+            for (sequence, &before) in sequences.iter_mut().zip(highest.iter()) {
+                *sequence = before.max(*sequence);
+            }
+        }
+    }
+
+    /// The highest sequence of a partition up to this end of a segment, if it is remembered.
+    #[must_use]
+    pub fn highest_at(&self, partition: usize, end: Lsn) -> Option<u64> {
+        let mark = self.marks.iter().find(|mark| mark.0 == end)?;
+        Some(mark.1[partition])
     }
 
     /// A record up to which none of the partition has a sequence above this one.
@@ -87,6 +111,23 @@ mod tests {
         }
         assert_eq!(reached.none_above(7, 2), Lsn(0));
         assert_eq!(reached.none_above(7, 3), Lsn(10_000));
+    }
+
+    #[test]
+    fn what_came_before_counts_for_all_that_is_remembered() {
+        let mut reached = Reached::default();
+        reached.note(0, 7);
+        reached.segment_ends(Lsn(20));
+        let mut before = Reached::default();
+        before.note(0, 5);
+        before.note(1, 9);
+        reached.came_after(Lsn(10), &before);
+        assert_eq!(reached.none_above(0, 4), Lsn(0));
+        assert_eq!(reached.none_above(0, 5), Lsn(10));
+        assert_eq!(reached.none_above(0, 7), Lsn(20));
+        assert_eq!(reached.none_above(1, 8), Lsn(0));
+        assert_eq!(reached.none_above(1, 9), Lsn(20));
+        assert_eq!((reached.highest(0), reached.highest(1)), (7, 9));
     }
 
     #[test]

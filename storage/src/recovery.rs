@@ -782,7 +782,10 @@ fn replay_behind(
     if let Some((header, footer)) = snapshot {
         found.history.sequences.clone_from(&header.sequences);
         found.history.epoch_max = header.epoch_max;
-        found.history.forgotten.clone_from(&header.sequences);
+        found.history.is_linked = header.is_linked;
+        if !header.is_linked {
+            found.history.forgotten.clone_from(&header.sequences);
+        }
         found.history.has_released = header.has_released;
         found.time_ms = footer.time_ms;
     }
@@ -1226,6 +1229,10 @@ impl<S: SegmentSource> Replay<'_, S> {
                 let place = Place::new(segment.file, offset, bytes);
                 let history = &mut self.found.history;
                 let is_local = is_local(part.key());
+                if !is_local && !part.is_copy() {
+                    let partition = partition_of(part.slot());
+                    history.reached.note(partition, part.sequence());
+                }
                 match is_local {
                     true => history.is_linked = true,
                     // Behind local records a copy may be of a version from before them.

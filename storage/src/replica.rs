@@ -93,8 +93,7 @@ impl<P: Blocks> Store<P> {
         self.cleaner.last_move()
     }
 
-    /// The value of the record of epochs of a partition that the log held when it was opened, by one of its
-    /// slots.
+    /// The value of the newest record of epochs of a partition, by one of its slots.
     #[must_use]
     pub fn epochs_found(&self, slot: u16) -> Option<&[u8]> {
         self.locals.epochs_found(slot)
@@ -180,6 +179,9 @@ impl<P: Blocks> Store<P> {
             },
         };
         let lsn = self.log_record(now_us, &record);
+        if is_epochs(first.key()) {
+            self.locals.see(first);
+        }
         if self.keyspaces.keeps_versions() {
             let changed = cells.iter().enumerate();
             let changed = changed.filter_map(|(at, cell)| Some((at, (*cell)?)));

@@ -8,9 +8,10 @@
 //! change the walk has seen is not in the snapshot, so the change itself must not get lost: a
 //! snapshot is *finished* only when everything that was appended by the end of the walk is durable.
 //!
-//! The kept versions are walked like the index, and then the settings. A version that is not there any more
+//! The kept versions are walked like the index, then the settings, then what a node of a cluster notes of
+//! partitions. A version that is not there any more
 //! when the walk comes to it is not kept by then, nor ever again: the footer tells a time that is not before
-//! that, and what was superseded or set meanwhile is in the log behind the begin. The settings are told as the
+//! that, and what was superseded or set meanwhile is in the log behind the begin. The last two are told as the
 //! walk finds them, also if their record stands behind the begin: later ones are as good, and a start needs
 //! to know of each superseded part there whether it is kept.
 //!
@@ -27,6 +28,7 @@ use crate::budget::Budget;
 use crate::index::{Cursor, FILES_MAX, PackedPlace};
 use crate::io::{BLOCK_BYTES, Blocks, FileId};
 use crate::keyspace::{KEYSPACES_MAX, PREFIX_BYTES_MAX, SETTINGS_BYTES, Settings, SettingsEntry};
+use crate::local::{EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX, PartitionEntry};
 use crate::log::{LogPosition, Lsn, Place};
 use crate::planted::{Bug, is_planted};
 use crate::record::{SEQUENCE_MAX, read_u32, read_u64};
@@ -38,7 +40,7 @@ use crate::versions::{CHECK_MAX, VersionEntry};
 /// The first bytes of a snapshot.
 pub const SNAPSHOT_MAGIC: [u8; 8] = *b"PSTKSNP1";
 /// The version of the snapshot format.
-pub const SNAPSHOT_VERSION: u32 = 2;
+pub const SNAPSHOT_VERSION: u32 = 3;
 /// Entries of the index in a chunk, at most.
 pub const CHUNK_ENTRIES_MAX: usize = 1 << 14;
 /// Segments that a snapshot may point into, at most.
@@ -61,10 +63,14 @@ const VERSION_BYTES: usize = 56;
 const SETTINGS_AT: usize = 24;
 const PREFIX_AT: usize = SETTINGS_AT + SETTINGS_BYTES;
 const SETTINGS_ENTRY_BYTES: usize = PREFIX_AT + PREFIX_BYTES_MAX;
-const SECTIONS: u32 = 3;
+const LOCAL_AT: usize = 72;
+const EPOCHS_AT: usize = LOCAL_AT + LOCAL_BYTES_MAX;
+const PARTITION_ENTRY_BYTES: usize = EPOCHS_AT + EPOCHS_BYTES_MAX;
+const SECTIONS: u32 = 4;
 const FOOTER_BYTES: usize = 40;
 const FLAG_UNPROVEN: u8 = 1;
 const FLAG_RELEASED: u8 = 2;
+const FLAG_LINKED: u8 = 4;
 const VERSION_FLAG_DELETION: u8 = 1;
 const VERSION_FLAG_MARKED: u8 = 2;
 const VERSION_FLAGS: u8 = VERSION_FLAG_DELETION | VERSION_FLAG_MARKED;
@@ -75,13 +81,18 @@ enum Section {
     Newest = 1,
     Versions = 2,
     Settings = 3,
+    Partitions = 4,
 }
 
 impl Section {
     fn read(number: u32) -> Option<Self> {
-        [Section::Newest, Section::Versions, Section::Settings]
-            .into_iter()
-            .find(|&section| section as u32 == number)
+        let all = [
+            Section::Newest,
+            Section::Versions,
+            Section::Settings,
+            Section::Partitions,
+        ];
+        all.into_iter().find(|&section| section as u32 == number)
     }
 
     const fn entry_bytes(self) -> usize {
@@ -89,6 +100,7 @@ impl Section {
             Section::Newest => ENTRY_BYTES,
             Section::Versions => VERSION_BYTES,
             Section::Settings => SETTINGS_ENTRY_BYTES,
+            Section::Partitions => PARTITION_ENTRY_BYTES,
         }
     }
 
@@ -160,6 +172,8 @@ pub struct SnapshotHeader {
     pub is_unproven: bool,
     /// The log had released a segment by then.
     pub has_released: bool,
+    /// The log held local records by then: it is one of a node of a cluster.
+    pub is_linked: bool,
     /// The last sequence of each partition by then, or by when the snapshot was begun.
     pub sequences: Box<Sequences>,
     /// Ascending by sequence. The last one is that of the position, with its offset as the end.
@@ -201,6 +215,8 @@ pub enum SnapshotItem<'a> {
     Version(VersionEntry),
     /// The settings of a keyspace in a partition.
     Settings(SettingsEntry<'a>),
+    /// What a node of a cluster notes of a partition.
+    Partition(PartitionEntry<'a>),
 }
 
 /// Why a snapshot is not used.
@@ -281,7 +297,8 @@ impl SnapshotHeader {
         }
         bytes[96..100].copy_from_slice(&self.epoch_max.to_le_bytes());
         bytes[100] = u8::from(self.is_unproven) * FLAG_UNPROVEN
-            + u8::from(self.has_released) * FLAG_RELEASED;
+            + u8::from(self.has_released) * FLAG_RELEASED
+            + u8::from(self.is_linked) * FLAG_LINKED;
         bytes[104..108].copy_from_slice(&count.to_le_bytes());
         bytes[108..112].copy_from_slice(&SECTIONS.to_le_bytes());
         for (at, sequence) in (SEQUENCES_AT..).step_by(8).zip(*self.sequences) {
@@ -338,6 +355,7 @@ impl SnapshotHeader {
             epoch_max: read_u32(&bytes[96..100]),
             is_unproven: bytes[100] & FLAG_UNPROVEN != 0,
             has_released: bytes[100] & FLAG_RELEASED != 0,
+            is_linked: bytes[100] & FLAG_LINKED != 0,
             sequences,
             segments: segments.collect(),
         };
@@ -498,6 +516,90 @@ fn decode_settings(bytes: &[u8; SETTINGS_ENTRY_BYTES]) -> Result<SettingsEntry<'
     }
 }
 
+fn encode_partition(entry: &PartitionEntry<'_>, into: &mut Vec<u8>) {
+    let (count, place, local) = entry
+        .local
+        .map_or((0, None, &[][..]), |(count, place, value)| {
+            (count, Some(place), value)
+        });
+    let (version, epochs) = entry.epochs.unwrap_or_default();
+    let short = |len: usize| u16::try_from(len).expect("the values are bounded");
+    let lens = [short(local.len()), short(epochs.len()), 0];
+    into.extend_from_slice(&u16::from(entry.partition).to_le_bytes());
+    into.extend(lens.iter().flat_map(|len| len.to_le_bytes()));
+    into.extend_from_slice(&entry.last.epoch.to_le_bytes());
+    into.extend_from_slice(&place.map_or(0, |place| place.file.0).to_le_bytes());
+    let words = [
+        entry.last.sequence,
+        entry.forgotten,
+        entry.highest,
+        count,
+        place.map_or(0, |place| place.offset),
+    ];
+    into.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    into.extend_from_slice(&place.map_or(0, |place| place.bytes).to_le_bytes());
+    into.extend_from_slice(&version.epoch.to_le_bytes());
+    into.extend_from_slice(&version.sequence.to_le_bytes());
+    into.extend_from_slice(local);
+    into.resize(into.len() + LOCAL_BYTES_MAX - local.len(), 0);
+    into.extend_from_slice(epochs);
+    into.resize(into.len() + EPOCHS_BYTES_MAX - epochs.len(), 0);
+}
+
+fn decode_partition(
+    bytes: &[u8; PARTITION_ENTRY_BYTES],
+) -> Result<PartitionEntry<'_>, &'static str> {
+    let impossible = "notes cannot be those of a partition";
+    let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    let word = |at: usize| read_u64(&bytes[at..at + 8]);
+    let value = |from: usize, to: usize, len: u16| {
+        let (value, padding) = bytes[from..to].split_at_checked(usize::from(len))?;
+        padding.iter().all(|&byte| byte == 0).then_some(value)
+    };
+    let local = value(LOCAL_AT, EPOCHS_AT, short(2)).ok_or(impossible)?;
+    let epochs = value(EPOCHS_AT, PARTITION_ENTRY_BYTES, short(4)).ok_or(impossible)?;
+    let place = Place {
+        file: FileId(read_u32(&bytes[12..16])),
+        offset: word(48),
+        bytes: read_u32(&bytes[56..60]),
+    };
+    let version = Version {
+        epoch: read_u32(&bytes[60..64]),
+        sequence: word(64),
+    };
+    let (count, last_sequence) = (word(40), word(16));
+    let is_place = (1..FILES_MAX).contains(&place.file.0)
+        && place.offset >= BLOCK_BYTES as u64
+        && place.bytes > 0;
+    let no_place = Place {
+        file: FileId(0),
+        offset: 0,
+        bytes: 0,
+    };
+    let is_possible = match count {
+        0 => place == no_place && local.is_empty(),
+        _ => is_place && count <= SEQUENCE_MAX,
+    } && (version != Version::default() || epochs.is_empty())
+        && [last_sequence, word(24), word(32), version.sequence]
+            .iter()
+            .all(|&sequence| sequence <= SEQUENCE_MAX)
+        && short(6) == 0;
+    match u8::try_from(short(0)) {
+        Ok(partition) if is_possible => Ok(PartitionEntry {
+            partition,
+            last: Version {
+                epoch: read_u32(&bytes[8..12]),
+                sequence: last_sequence,
+            },
+            forgotten: word(24),
+            highest: word(32),
+            local: (count > 0).then_some((count, place, local)),
+            epochs: (version != Version::default()).then_some((version, epochs)),
+        }),
+        _ => Err(impossible),
+    }
+}
+
 /// A snapshot that is being taken: the bytes of its file, piece by piece, in order.
 #[derive(Debug)]
 pub struct SnapshotWriter {
@@ -587,6 +689,12 @@ impl SnapshotWriter {
     pub fn take_settings(&mut self, entry: &SettingsEntry<'_>) {
         encode_settings(entry, &mut self.pending);
         self.takes(Section::Settings);
+    }
+
+    /// Takes the notes of a partition, wherever its local record stands, when no settings wait for a chunk.
+    pub fn take_partition(&mut self, entry: &PartitionEntry<'_>) {
+        encode_partition(entry, &mut self.pending);
+        self.takes(Section::Partitions);
     }
 
     /// An entry was added to those that wait for a chunk.
@@ -839,6 +947,14 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> SnapshotReader<R> {
                         visit(&SnapshotItem::Settings(entry))
                     })
                 }
+                Section::Partitions => {
+                    let (encoded, _) = encoded.as_chunks();
+                    encoded.iter().try_for_each(|encoded| {
+                        let entry = decode_partition(encoded)?;
+                        order.partition(&entry)?;
+                        visit(&SnapshotItem::Partition(entry))
+                    })
+                }
             };
             if let Err(cause) = visited {
                 return damaged(cause);
@@ -865,13 +981,15 @@ struct Order {
     newest: Cursor,
     version: Option<(u16, u32, u32, u64)>,
     settings: Option<(u16, u8)>,
+    partition: Option<u8>,
 }
 
 impl Order {
     const BROKEN: &str = "its entries are not in order";
 
     fn newest(&mut self, entry: &SnapshotEntry) -> Result<(), &'static str> {
-        if entry.key < self.newest || self.version.is_some() || self.settings.is_some() {
+        let is_over = self.version.is_some() || self.settings.is_some() || self.partition.is_some();
+        if entry.key < self.newest || is_over {
             return Err(Self::BROKEN);
         }
         self.newest = entry.key;
@@ -880,7 +998,7 @@ impl Order {
 
     fn version(&mut self, entry: &VersionEntry) -> Result<(), &'static str> {
         let at = Some(entry.order());
-        if at <= self.version || self.settings.is_some() {
+        if at <= self.version || self.settings.is_some() || self.partition.is_some() {
             return Err(Self::BROKEN);
         }
         self.version = at;
@@ -889,10 +1007,19 @@ impl Order {
 
     fn settings(&mut self, entry: &SettingsEntry<'_>) -> Result<(), &'static str> {
         let at = Some((entry.number, entry.partition));
-        if at <= self.settings {
+        if at <= self.settings || self.partition.is_some() {
             return Err(Self::BROKEN);
         }
         self.settings = at;
+        Ok(())
+    }
+
+    fn partition(&mut self, entry: &PartitionEntry<'_>) -> Result<(), &'static str> {
+        let at = Some(entry.partition);
+        if at <= self.partition {
+            return Err(Self::BROKEN);
+        }
+        self.partition = at;
         Ok(())
     }
 }
@@ -1046,6 +1173,7 @@ enum Walk {
     Newest(Cursor),
     Versions(u128),
     Settings(usize),
+    Partitions,
     Ended,
 }
 
@@ -1087,10 +1215,6 @@ impl<P: Blocks> Store<P> {
     pub fn begin_snapshot(&mut self, number: u64, hash_check: u64) -> Option<(Taking, Vec<u8>)> {
         self.apply_moves();
         let position = self.log().position()?;
-        // It would tell neither local records nor the epochs of partitions.
-        if self.log().history().is_linked {
-            return None;
-        }
         if self.covered() < position.lsn {
             return None;
         }
@@ -1132,6 +1256,7 @@ impl<P: Blocks> Store<P> {
             epoch_max: history.epoch_max,
             is_unproven: position.is_unproven,
             has_released: position.has_released,
+            is_linked: history.is_linked,
             sequences: history.sequences.clone(),
             segments,
         };
@@ -1162,6 +1287,7 @@ impl<P: Blocks> Store<P> {
             }
             *must_write = false;
         }
+        let history = self.log().history();
         let next = match *walk {
             Walk::Newest(from) => {
                 let next = self.newest_parts(from, entries, &mut |entry| writer.take(&entry));
@@ -1176,6 +1302,13 @@ impl<P: Blocks> Store<P> {
                 let mut take = |entry: SettingsEntry<'_>| writer.take_settings(&entry);
                 let next = self.keyspaces.walk(from, entries, &mut take);
                 next.map(Walk::Settings)
+            }
+            Walk::Partitions => {
+                if history.is_linked {
+                    let mut take = |entry: PartitionEntry<'_>| writer.take_partition(&entry);
+                    self.locals.walk(history, &mut take);
+                }
+                None
             }
             Walk::Ended => {
                 let durable = self.log().durable();
@@ -1196,7 +1329,8 @@ impl<P: Blocks> Store<P> {
         *walk = match *walk {
             Walk::Newest(_) => Walk::Versions(0),
             Walk::Versions(_) => Walk::Settings(0),
-            Walk::Settings(_) | Walk::Ended => Walk::Ended,
+            Walk::Settings(_) => Walk::Partitions,
+            Walk::Partitions | Walk::Ended => Walk::Ended,
         };
         if matches!(walk, Walk::Ended) {
             if !is_planted(Bug::VersionsBehindEnd) {
@@ -1235,6 +1369,7 @@ pub fn load<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
                 return Ok(());
             }
             SnapshotItem::Settings(settings) => return memory.take_in_settings(settings),
+            SnapshotItem::Partition(notes) => return memory.take_in_notes(notes),
         };
         if !coverage.admits(entry.place())? {
             return Ok(());

@@ -16,11 +16,12 @@ use crate::budget::{Bounds, Budget};
 use crate::cache::{Cache, Cell};
 use crate::cleaning::{Cleaner, Live};
 use crate::clock::Clock;
+use crate::contents::History;
 use crate::index::{Candidate, CellId, Cursor, Home, Index, PackedPlace, Position};
 use crate::inheritance::Inheritance;
 use crate::io::{BLOCK_BYTES, Blocks, FileId, Io, IoToken};
 use crate::keyspace::{self, Keyspaces, Record, Rule, SETTINGS_BYTES, SettingsEntry, is_system};
-use crate::local::{LocalRecords, is_epochs, is_local};
+use crate::local::{LocalRecords, PartitionEntry, is_epochs, is_local};
 use crate::log::{Log, Lsn, Place, Purpose, Room};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec, part_bytes};
@@ -1106,6 +1107,8 @@ pub struct Memory {
     time_ms: u64,
     /// What a snapshot that was taken in covers: what is replayed stands behind it.
     snapshot: Option<Coverage>,
+    /// What the snapshot tells of partitions of a node of a cluster.
+    told: History,
     /// Behind the snapshot there is a copy of settings that were not known before it.
     has_late_settings: bool,
     /// A key of the store's own with a record that is not understood.
@@ -1133,6 +1136,7 @@ impl Memory {
             versions: Versions::default(),
             time_ms: 0,
             snapshot: None,
+            told: History::default(),
             has_late_settings: false,
             strange: None,
         }
@@ -1182,6 +1186,41 @@ impl Memory {
         self.keyspaces.restore(settings)?;
         self.live.gains(settings.place);
         Ok(())
+    }
+
+    /// Takes in what a snapshot notes of a partition.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn take_in_notes(&mut self, notes: &PartitionEntry<'_>) -> Result<(), &'static str> {
+        let covered = self.snapshot.as_ref();
+        let is_covered = notes.local.is_some_and(|(_, place, _)| {
+            let is_covered = covered.is_some_and(|covered| covered.is_covered(place));
+            if is_covered {
+                self.live.gains(place);
+            }
+            is_covered
+        });
+        self.locals.restore(notes, is_covered);
+        let partition = usize::from(notes.partition);
+        self.told.is_linked = true;
+        self.told.raise(partition, notes.last);
+        self.told.forgotten[partition] = notes.forgotten;
+        self.told.reached.note(partition, notes.highest);
+        Ok(())
+    }
+
+    /// The local record and the record of epochs of the partition of a slot.
+    #[must_use]
+    pub fn notes(&self, slot: u16) -> (Option<&[u8]>, Option<&[u8]>) {
+        let local = self.locals.get(slot).map(|newest| newest.value.as_slice());
+        (local, self.locals.epochs_found(slot))
+    }
+
+    /// What the snapshot told of partitions of a node of a cluster.
+    #[must_use]
+    pub fn told(&self) -> &History {
+        &self.told
     }
 
     pub(crate) fn has_keyspace(&self, number: u16) -> bool {

@@ -403,7 +403,7 @@ fn read_snapshot(
     let footer = reader.entries(|item| match item {
         SnapshotItem::Newest(entry) => coverage.admits(entry.place()).map(|_| ()),
         SnapshotItem::Version(version) => coverage.admits(version.place).map(|_| ()),
-        SnapshotItem::Settings(_) => Ok(()),
+        SnapshotItem::Settings(_) | SnapshotItem::Partition(_) => Ok(()),
     })?;
     Ok((from, footer))
 }

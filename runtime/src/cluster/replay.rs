@@ -191,7 +191,12 @@ struct Changed {
     records: usize,
     last: KeptChange,
     /// The newest that the log has before the tail.
-    before: Option<((u32, u64), Option<Vec<u8>>)>,
+    before: Option<Before>,
+}
+
+struct Before {
+    version: (u32, u64),
+    value: Option<Vec<u8>>,
 }
 
 impl Tail {
@@ -217,9 +222,13 @@ impl Tail {
         let Some(changed) = self.keys.get_mut(key) else {
             return;
         };
-        let is_newer = changed.before.as_ref().is_none_or(|it| it.0 < version);
+        let is_newer = changed
+            .before
+            .as_ref()
+            .is_none_or(|it| it.version < version);
         if version < self.from[&changed.partition] && is_newer {
-            changed.before = Some((version, value.map(<[u8]>::to_vec)));
+            let value = value.map(<[u8]>::to_vec);
+            changed.before = Some(Before { version, value });
         }
     }
 
@@ -228,7 +237,7 @@ impl Tail {
             key,
             records: changed.records,
             before: match is_whole {
-                true => AtFork::Was(changed.before.and_then(|(_, value)| value)),
+                true => AtFork::Was(changed.before.and_then(|before| before.value)),
                 false => AtFork::Unknown,
             },
             after: changed.last.value,

@@ -21,7 +21,7 @@ use penstock_net::slot::slot_of;
 use penstock_shard::linked::{Assignment, PartitionRole, PartitionStatus, Plan};
 use penstock_shard::replication::{Duty, Lag, LinkId, LinkState, PeerStatus};
 
-use penstock_shard::{Event as ShardEvent, Mail, Now, Topology};
+use penstock_shard::{Event as ShardEvent, Mail, Now, SnapshotWrite, Topology};
 use penstock_storage::io::{FileId, Io};
 use penstock_storage::store::partition_of;
 
@@ -33,6 +33,9 @@ use crate::world::Report;
 use client::Client;
 use node::{Core, Node};
 use oracle::Oracle;
+
+/// Seeds below are from before nodes took snapshots, and do what they did when they failed.
+const SNAPSHOTS_FROM: u64 = 1 << 20;
 
 /// What a long run must meet.
 pub const MUST_MEET: &[&str] = &[
@@ -59,6 +62,7 @@ pub const MUST_MEET: &[&str] = &[
     "plan came late",
     "power cut",
     "promotion",
+    "start with a snapshot",
     "replicas compared",
     "segments released",
     "switch",
@@ -108,6 +112,8 @@ struct Setting {
     may_wipe: bool,
     /// Parts of a million of the operations that ask for level replica.
     replica_level: u32,
+    /// Of new log between two snapshots of an index; none if 0.
+    snapshot_bytes: u64,
 }
 
 impl Setting {
@@ -128,6 +134,7 @@ impl Setting {
             may_wipe: random.chance(250_000),
             replica_level: random.pick(&[0, 300_000, 700_000]),
             read_bytes: random.pick(&[64 << 10, 300 << 10, 1 << 20]),
+            snapshot_bytes: 0,
         }
     }
 }
@@ -162,6 +169,12 @@ enum Event {
         node: usize,
         run: u64,
         file: FileId,
+    },
+    Snapshot {
+        node: usize,
+        run: u64,
+        shard: usize,
+        write: SnapshotWrite,
     },
     /// Lostfound is durable.
     Found {
@@ -300,6 +313,7 @@ struct World {
     chance: Random,
     network: Random,
     workload: Random,
+    snapshots: Random,
     failure: Option<String>,
 }
 
@@ -332,7 +346,11 @@ fn number_of(node: usize) -> u8 {
 impl World {
     fn new(seed: u64) -> Self {
         let mut chance = Random::new(seed, 101);
-        let setting = Setting::new(&mut chance);
+        let mut snapshots = Random::new(seed, 104);
+        let mut setting = Setting::new(&mut chance);
+        if seed >= SNAPSHOTS_FROM {
+            setting.snapshot_bytes = snapshots.pick(&[0, 20_000, 200_000]);
+        }
         let mut partitions: Vec<u16> = Vec::new();
         let mut tags = Vec::new();
         let mut tag = chance.below(1 << 20);
@@ -417,6 +435,7 @@ impl World {
             chance,
             network: Random::new(seed, 102),
             workload: Random::new(seed, 103),
+            snapshots,
             failure: None,
             setting,
         }
@@ -508,6 +527,17 @@ impl World {
             } => {
                 if self.is_run(node, run) {
                     self.step(node, to, ShardEvent::Mail(mail));
+                }
+                Ok(())
+            }
+            Event::Snapshot {
+                node,
+                run,
+                shard,
+                write,
+            } => {
+                if self.is_run(node, run) {
+                    self.write_snapshot(node, shard, write);
                 }
                 Ok(())
             }
@@ -630,6 +660,17 @@ impl World {
         self.nodes[node].cores.is_some() && self.nodes[node].run == run
     }
 
+    fn write_snapshot(&mut self, node: usize, shard: usize, write: SnapshotWrite) {
+        let name = write.name;
+        let mut disk = self.nodes[node].disk.borrow_mut();
+        let is_good = !self.snapshots.chance(10_000) && disk.write_snapshot(write);
+        if !is_good {
+            disk.give_up_snapshot(name.log_id);
+        }
+        drop(disk);
+        self.step(node, shard, ShardEvent::SnapshotWritten { name, is_good });
+    }
+
     // ---- a node ----
 
     fn start(&mut self, node: usize) -> Step {
@@ -639,12 +680,11 @@ impl World {
         let is_new = !self.nodes[node].was_started && !self.nodes[node].was_wiped;
         let (now, plan) = (self.now(), Arc::clone(&self.plan));
         let started = self.nodes[node].start(now, &self.setting, plan, is_new);
-        started.map_err(|refusal| {
-            format!(
-                "node {} is refused its own directory: {refusal}",
-                number_of(node)
-            )
-        })?;
+        let has_snapshot =
+            started.map_err(|refusal| format!("node {}: {refusal}", number_of(node)))?;
+        if has_snapshot {
+            self.meet("start with a snapshot");
+        }
         let run = self.nodes[node].run;
         for shard in 0..usize::from(self.nodes[node].shards) {
             self.turn_at(node, shard, self.now_us);
@@ -803,6 +843,16 @@ impl World {
                 mail,
             };
             self.at(when_us, mail);
+        }
+        for write in outbox.snapshots.drain(..) {
+            let event = Event::Snapshot {
+                node,
+                run,
+                shard,
+                write,
+            };
+            let delay_us = self.snapshots.within(20, 600);
+            self.after(delay_us, event);
         }
         for file in outbox.removals.drain(..) {
             self.meet("segments released");
@@ -1561,6 +1611,7 @@ fn node_of(event: &Event) -> Option<usize> {
         | Event::DiskDone { node, .. }
         | Event::Mail { node, .. }
         | Event::Spare { node, .. }
+        | Event::Snapshot { node, .. }
         | Event::Found { node, .. }
         | Event::Plan { node, .. }
         | Event::Dial { node, .. } => Some(*node),
@@ -1575,6 +1626,7 @@ fn code_of(event: &Event) -> u64 {
         Event::DiskDone { ticket, .. } => 0x1_0000 + ticket,
         Event::Mail { to, .. } => 0x300 + *to as u64,
         Event::Spare { .. } => 0x400,
+        Event::Snapshot { .. } => 0x403,
         Event::Remove { .. } => 0x401,
         Event::Found { .. } => 0x402,
         Event::Plan { node, .. } => 0x410 + *node as u64,

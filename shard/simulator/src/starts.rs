@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_shard::Shard;
+use penstock_storage::contents::History;
 use penstock_storage::index::{Cursor, PackedPlace};
 use penstock_storage::io::SegmentSource;
 use penstock_storage::keyspace::Keyspaces;
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::{Recovered, RecoveryError};
 use penstock_storage::snapshot::SnapshotEntry;
-use penstock_storage::store::{Memory, Store};
+use penstock_storage::store::{Memory, PARTITIONS, SLOTS, Store};
 use penstock_storage::versions::VersionEntry;
 
 use crate::disk::Pool;
@@ -65,6 +66,7 @@ pub fn compare_starts(
             history.has_released == other_history.has_released,
         ),
         ("sequences", history.sequences == other_history.sequences),
+        ("kind", history.is_linked == other_history.is_linked),
         ("epoch", history.epoch_max == other_history.epoch_max),
     ];
     if let Some((what, _)) = is_same.iter().find(|(_, is_same)| !is_same) {
@@ -72,6 +74,48 @@ pub fn compare_starts(
     }
     if store.carried_ms() < memory.time_ms() {
         return Err("an earlier time".into());
+    }
+    if history.is_linked {
+        compare_notes(store, &memory, (history, other_history))?;
+    }
+    Ok(())
+}
+
+/// Whether a start with a snapshot knows the same of the partitions of a node of a cluster.
+fn compare_notes(
+    store: &Store<Pool>,
+    memory: &Memory,
+    (with, without): (&History, &History),
+) -> Result<(), String> {
+    for slot in (0..SLOTS).step_by(usize::from(SLOTS) / PARTITIONS) {
+        let notes = (store.local(slot), store.epochs_found(slot));
+        let other = memory.notes(slot);
+        if notes != other {
+            return Err(format!(
+                "notes of slot {slot} are {notes:?} instead of {other:?}"
+            ));
+        }
+    }
+    for partition in 0..PARTITIONS {
+        let [last, other] = [with, without].map(|it| it.last(partition));
+        if last != other {
+            return Err(format!(
+                "partition {partition} is at {last:?} instead of {other:?}"
+            ));
+        }
+        // What is released and not told yet is still there.
+        if with.forgotten[partition] < without.forgotten[partition] {
+            return Err(format!("partition {partition} has forgotten less"));
+        }
+        for segment in &without.segments {
+            let end = segment.end.last_lsn;
+            let [told, least] = [with, without].map(|it| it.reached.highest_at(partition, end));
+            if least.is_some_and(|least| told.is_some_and(|told| told < least)) {
+                return Err(format!(
+                    "partition {partition} had come to {told:?} instead of {least:?} by {end:?}"
+                ));
+            }
+        }
     }
     Ok(())
 }

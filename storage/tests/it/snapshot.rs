@@ -6,6 +6,7 @@ use std::io;
 use penstock_storage::index::{Cursor, FILES_MAX, PackedPlace};
 use penstock_storage::io::FileId;
 use penstock_storage::keyspace::{Settings, SettingsEntry, Since};
+use penstock_storage::local::{EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX, PartitionEntry};
 use penstock_storage::log::{Lsn, Place};
 use penstock_storage::recovery::Segment;
 use penstock_storage::segment::{Owner, SegmentHeader};
@@ -41,6 +42,7 @@ fn header(segments: Vec<CoveredSegment>) -> SnapshotHeader {
         epoch_max: 0x201,
         is_unproven: true,
         has_released: false,
+        is_linked: true,
         sequences,
         segments,
     }
@@ -103,17 +105,34 @@ fn settings(number: u16, partition: u8) -> SettingsEntry<'static> {
     }
 }
 
+fn notes(partition: u8) -> PartitionEntry<'static> {
+    let at = |sequence| Version {
+        epoch: 0x201,
+        sequence,
+    };
+    PartitionEntry {
+        partition,
+        last: at(2),
+        forgotten: 1,
+        highest: 3,
+        local: Some((7, Place::new(FileId(1), 4352, 104), b"local")),
+        epochs: Some((at(1), b"epochs")),
+    }
+}
+
 /// What stands in a snapshot.
 #[derive(Debug, Default, PartialEq)]
 struct Told {
     newest: Vec<SnapshotEntry>,
     versions: Vec<VersionEntry>,
     settings: Vec<(u16, u8, Vec<u8>, [u8; 64])>,
+    partitions: Vec<String>,
 }
 
 impl Told {
     fn entries(&self) -> u64 {
-        (self.newest.len() + self.versions.len() + self.settings.len()) as u64
+        let others = self.settings.len() + self.partitions.len();
+        (self.newest.len() + self.versions.len() + others) as u64
     }
 
     fn take(&mut self, item: &SnapshotItem<'_>) {
@@ -124,6 +143,7 @@ impl Told {
                 let told = (it.number, it.partition, it.prefix.to_vec(), it.value());
                 self.settings.push(told);
             }
+            SnapshotItem::Partition(entry) => self.partitions.push(format!("{entry:?}")),
         }
     }
 }
@@ -143,6 +163,7 @@ fn file(header: &SnapshotHeader, items: &[SnapshotItem<'_>]) -> Vec<u8> {
             SnapshotItem::Newest(entry) => writer.take(entry),
             SnapshotItem::Version(entry) => writer.take_version(entry),
             SnapshotItem::Settings(entry) => writer.take_settings(entry),
+            SnapshotItem::Partition(entry) => writer.take_partition(entry),
         }
     }
     assert_eq!(writer.entries(), items.len() as u64);
@@ -183,6 +204,7 @@ fn the_document_shows_every_byte() {
         SnapshotItem::Newest(entry(0x2A, 1, 4160)),
         SnapshotItem::Version(kept(0x2A, 1, 4160)),
         SnapshotItem::Settings(settings(0, 42)),
+        SnapshotItem::Partition(notes(42)),
     ];
     let written = file(&header(vec![covered(1, 1, 8192)]), &items);
     let documented = hex_block("## Snapshot of the index\n");
@@ -239,6 +261,16 @@ fn many_chunks_are_read_back_in_order() {
             let partition = u8::try_from(at % 256).expect("a partition");
             items.push(SnapshotItem::Settings(settings(number, partition)));
         }
+        let (local, epochs) = ([7; LOCAL_BYTES_MAX], [8; EPOCHS_BYTES_MAX]);
+        for partition in 0..u8::try_from(count.min(255)).expect("bounded") {
+            let place = Place::new(FileId(1), 4096 + 8 * u64::from(partition), 104);
+            let at = usize::from(partition);
+            items.push(SnapshotItem::Partition(PartitionEntry {
+                local: (partition % 2 == 0).then_some((1, place, &local[at..])),
+                epochs: (partition % 3 == 0).then_some((notes(0).last, &epochs[at..])),
+                ..notes(partition)
+            }));
+        }
         let mut expected = Told::default();
         items.iter().for_each(|item| expected.take(item));
         let bytes = file(&header, &items);
@@ -289,6 +321,8 @@ fn small() -> Vec<u8> {
     bytes.extend(writer.next_chunk().expect("versions"));
     writer.take_settings(&settings(0, 42));
     bytes.extend(writer.next_chunk().expect("settings"));
+    writer.take_partition(&notes(42));
+    bytes.extend(writer.next_chunk().expect("notes"));
     bytes.extend(writer.finish(Lsn(1), 1_700_000_000_000));
     bytes
 }
@@ -329,15 +363,15 @@ fn every_flipped_bit_is_told() {
 
 #[test]
 fn a_snapshot_with_a_section_that_is_not_known_is_told() {
-    for sections in [1, 2, 4] {
+    for sections in [1, 2, 3, 5] {
         let mut bytes = small();
         bytes[108] = sections;
         let told = u32::from(sections);
         assert!(matches!(read(&bytes), Err(SnapshotError::Sections(it)) if it == told));
     }
     let mut older = small();
-    older[8] = 1;
-    assert!(matches!(read(&older), Err(SnapshotError::Version(1))));
+    older[8] = 2;
+    assert!(matches!(read(&older), Err(SnapshotError::Version(2))));
 }
 
 #[test]
@@ -362,6 +396,7 @@ fn entries_out_of_order_are_told() {
     let header = header(vec![covered(1, 1, 8192)]);
     let version = |hash, sequence| SnapshotItem::Version(kept(hash, sequence, 4160));
     let set = |number, partition| SnapshotItem::Settings(settings(number, partition));
+    let part = |partition| SnapshotItem::Partition(notes(partition));
     for (items, is_in_order) in [
         (newest(&[entry(2, 1, 4160), entry(1, 1, 4160)]), false),
         (newest(&[entry(2, 1, 4160), entry(2, 1, 4224)]), true),
@@ -371,6 +406,9 @@ fn entries_out_of_order_are_told() {
         (vec![set(1, 0), set(0, 1)], false),
         (vec![set(1, 0), set(1, 0)], false),
         (vec![set(1, 0), set(1, 1), set(2, 0)], true),
+        (vec![part(7), part(7)], false),
+        (vec![part(8), part(7)], false),
+        (vec![set(1, 0), part(7), part(8)], true),
     ] {
         let bytes = file(&header, &items);
         match (read(&bytes), is_in_order) {
@@ -386,6 +424,7 @@ fn entries_that_cannot_be_are_told() {
     let written = [
         SnapshotItem::Version(kept(3, 5, 4160)),
         SnapshotItem::Settings(settings(0, 42)),
+        SnapshotItem::Partition(notes(42)),
     ];
     for (item, at, value) in [
         // A slot, a flag and a keyspace that cannot be, another sequence than the place's, one too high.
@@ -403,9 +442,23 @@ fn entries_that_cannot_be_are_told() {
         (1, 8, 9),
         (1, 24 + 8, 2),
         (1, 151, 1),
+        // A partition and values that cannot be, or that are not filled with zeros.
+        (2, 1, 1),
+        (2, 3, 2),
+        (2, 5, 8),
+        (2, 6, 1),
+        (2, 72 + 5, 1),
+        (2, 1351, 1),
+        // A place that cannot be, one that nothing stands at, and no version.
+        (2, 14, 0x10),
+        (2, 49, 0),
+        (2, 56, 0),
+        (2, 40, 0),
+        (2, 71, 1),
     ] {
         let bytes = file(&header, &written[item..=item]);
-        let head_at = bytes.len() - 40 - if item == 0 { 56 } else { 152 } - 20;
+        let entry_bytes = [56, 152, 1352][item];
+        let head_at = bytes.len() - 40 - entry_bytes - 20;
         let mut wrong = bytes.clone();
         wrong[head_at + 20 + at] = value;
         // With CRCs as they would be.

@@ -319,6 +319,7 @@ table! {
             epoch_max: 257,
             is_unproven: true,
             has_released: false,
+            is_linked: false,
             sequences: Box::new([4; 256]),
             segments: vec![
                 covered(first, second.header.previous_end_offset),

@@ -10,7 +10,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_shard::linked::{ClusterConfig, Plan};
 use penstock_shard::opening::{
-    OpeningError, SegmentFiles, open_shard, prove_spares, take_inventory,
+    OpeningError, SegmentFiles, open_shard, prove_spares, replay_all, take_inventory,
 };
 use penstock_shard::replication::handshake::{Introduction, Peer};
 use penstock_shard::replication::links::LinksConfig;
@@ -30,6 +30,7 @@ use super::{Event, Setting, number_of};
 use crate::coverage::Coverage;
 use crate::disk::{Disk, Files, Pool, PoolBlock};
 use crate::random::Random;
+use crate::starts::compare_starts;
 
 const CLUSTER_ID: [u8; 16] = [0xC1; 16];
 const FRAME_BYTES_MAX: u32 = 4 << 20;
@@ -152,14 +153,26 @@ impl Node {
         }
     }
 
-    /// Opens every shard as the server does.
+    /// Opens every shard as the server does. Whether one of them did so with a snapshot of its index: it must
+    /// come to the same as without.
     pub(super) fn start(
         &mut self,
         now: Now,
         setting: &Setting,
         plan: Arc<Plan>,
         is_new: bool,
-    ) -> Result<(), OpeningError> {
+    ) -> Result<bool, String> {
+        self.open(now, setting, plan, is_new)
+            .map_err(|refusal| format!("is refused its own directory: {refusal}"))?
+    }
+
+    fn open(
+        &mut self,
+        now: Now,
+        setting: &Setting,
+        plan: Arc<Plan>,
+        is_new: bool,
+    ) -> Result<Result<bool, String>, OpeningError> {
         self.incarnation += 1;
         self.plan = plan;
         let segment_bytes = self.segment_bytes(setting);
@@ -170,6 +183,7 @@ impl Node {
         let inventory = take_inventory(&mut files, self.owner(), &layout, segment_bytes)?;
         let topology = Topology::new(self.shards);
         let mut cores = Vec::new();
+        let mut has_snapshot = false;
         for shard in 0..self.shards {
             let log = self.log_config(setting, shard);
             let frame_bytes = log.frame_bytes.max(log.record_bytes_max + 4096);
@@ -180,6 +194,9 @@ impl Node {
                 memory_bytes_max: usize::MAX,
                 cells_bytes_min: Budget::cells_bytes_min(setting.value_bytes + 8 * LIST_MAX),
             };
+            let survey = &inventory.survey;
+            let segments = survey.logs.get(&log.log_id).map_or(&[][..], Vec::as_slice);
+            let alone = replay_all(&files, segments, self.hash_seed, budget);
             let opened = open_shard(
                 &mut files,
                 &inventory,
@@ -189,6 +206,13 @@ impl Node {
                 budget,
                 Pool::new(pool_bytes + setting.read_bytes),
             )?;
+            if let Some((name, _)) = opened.snapshot {
+                has_snapshot = true;
+                let (shard, recovered) = (&opened.shard, &opened.recovered);
+                if let Err(difference) = compare_starts(alone, shard, recovered, &mut files) {
+                    return Ok(Err(format!("with {name} a start differs: {difference}")));
+                }
+            }
             cores.push(Core {
                 shard: opened.shard,
                 outbox: Outbox::default(),
@@ -218,7 +242,7 @@ impl Node {
         self.run += 1;
         self.was_started = true;
         self.cores = Some(cores);
-        Ok(())
+        Ok(Ok(has_snapshot))
     }
 
     fn shard_config(
@@ -271,7 +295,10 @@ impl Node {
                 replica_timeout_us: REPLICA_TIMEOUT_US,
                 is_new,
             }),
-            snapshots: SnapshotPolicy::default(),
+            snapshots: SnapshotPolicy {
+                log_bytes: setting.snapshot_bytes,
+                stop_us_max: 0,
+            },
             cleaning: CleaningConfig {
                 space_percent_max: 120,
                 bytes_per_s: 1 << 30,
