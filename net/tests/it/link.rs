@@ -331,7 +331,7 @@ fn cases() -> Vec<(&'static str, Vec<u8>)> {
             })),
         ),
         ("REFUSED with code 0", set(&refused, body, 0)),
-        ("REFUSED with code 13", set(&refused, body, 13)),
+        ("REFUSED with code 14", set(&refused, body, 14)),
         (
             "REFUSED with a text longer than the body",
             set(&refused, body + 4, 99),
