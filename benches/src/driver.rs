@@ -419,17 +419,21 @@ impl Counter {
     /// Fills it.
     fn set(args: &BenchArgs) -> Result<Counter, BenchError> {
         let failed = |error: ClientError| BenchError::Connection(error.to_string());
-        let options = ClientOptions {
-            name: "penstock bench".into(),
-            level: args.level.wire().max(AckLevel::Disk),
-            deadline: SILENCE,
-            ..ClientOptions::default()
-        };
         let addresses: Vec<String> = args.addr.iter().map(SocketAddr::to_string).collect();
-        let client = Client::connect_any(&addresses, options).map_err(failed)?;
-        let set = client.set(STOCK, &STOCK_INITIAL.to_le_bytes());
+        let client = |level| {
+            let options = ClientOptions {
+                name: "penstock bench".into(),
+                level,
+                deadline: SILENCE,
+                ..ClientOptions::default()
+            };
+            Client::connect_any(&addresses, options).map_err(failed)
+        };
+        let level = args.level.wire().max(AckLevel::Disk);
+        let set = client(level)?.set(STOCK, &STOCK_INITIAL.to_le_bytes());
         set.wait().map_err(failed)?;
-        Ok(Counter(client))
+        // By then the node that writes may have no other one that it could wait for.
+        Ok(Counter(client(AckLevel::Disk)?))
     }
 
     /// What is left of it. A read has no effect, so it is asked again if the connection is lost with it.
