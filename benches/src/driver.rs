@@ -430,7 +430,8 @@ impl Counter {
             Client::connect_any(&addresses, options).map_err(failed)
         };
         let level = args.level.wire().max(AckLevel::Disk);
-        let set = client(level)?.set(STOCK, &STOCK_INITIAL.to_le_bytes());
+        let writer = client(level)?;
+        let set = writer.set(STOCK, &STOCK_INITIAL.to_le_bytes());
         set.wait().map_err(failed)?;
         // By then the node that writes may have no other one that it could wait for.
         Ok(Counter(client(AckLevel::Disk)?))
