@@ -29,9 +29,10 @@ use penstock_shard::replication::handshake::{Introduction, Peer};
 use penstock_storage::store::SLOTS;
 
 use crate::lines::{Lately, caution, tell};
+use crate::stats::Stats;
 
 use self::file::{ClusterFile, Secret};
-use self::greeting::{Greeted, greet, welcome};
+use self::greeting::{Greeted, RefusedBy, Ungreeted, greet, welcome};
 use self::seen::Seen;
 
 /// Handshakes of incoming links at a time; a connection beyond is closed.
@@ -72,6 +73,7 @@ struct Shared {
     me: Introduction,
     seen: Seen,
     deliver: Deliver,
+    stats: Arc<Stats>,
     next_link: AtomicU64,
     greetings: AtomicU32,
     /// What was said of links.
@@ -95,6 +97,14 @@ impl Shared {
     /// As the handshake tells one of the shards.
     fn introduction(&self, shard: u16) -> Introduction {
         Introduction { shard, ..self.me }
+    }
+
+    /// Counts why a link was not made.
+    fn count(&self, cause: &Ungreeted) {
+        match cause.refused {
+            Some((by, code)) => self.stats.handshakes.refuse(by == RefusedBy::There, code),
+            None => self.stats.handshakes.fail(),
+        }
     }
 
     fn hand_over(
@@ -135,6 +145,7 @@ impl Dialing {
         data: &Path,
         me: Introduction,
         deliver: Deliver,
+        stats: Arc<Stats>,
     ) -> Result<Dialing, (&'static str, std::io::Error)> {
         let seen = Seen::read(data)
             .map_err(|error| ("read which starts of other nodes were seen", error))?;
@@ -147,6 +158,7 @@ impl Dialing {
             me,
             seen,
             deliver,
+            stats,
             next_link: AtomicU64::new(1),
             greetings: AtomicU32::new(0),
             lately: Mutex::default(),
@@ -213,6 +225,8 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
                     Ok((shard, greeted)) => greets.hand_over(shard, stream, greeted, None),
                     // Its port is another one each time.
                     Err(cause) => {
+                        greets.count(&cause);
+                        let cause = cause.text;
                         greets.complain(&format!("a link from {} is refused: {cause}", from.ip()));
                     }
                 }
@@ -250,7 +264,7 @@ fn dial(shared: &Arc<Shared>, node: u8) {
             std::thread::sleep(RETRY);
         }
         let made = TcpStream::connect_timeout(&address, GREETING)
-            .map_err(|error| error.to_string())
+            .map_err(|error| Ungreeted::from(error.to_string()))
             .and_then(|stream| {
                 let me = shared.introduction(shard);
                 let wanted = (node, to_shard);
@@ -276,6 +290,8 @@ fn dial(shared: &Arc<Shared>, node: u8) {
                 }
             }
             Err(cause) => {
+                shared.count(&cause);
+                let cause = cause.text;
                 shared.complain(&format!("no link to node {node} at {address}: {cause}"));
                 is_told = true;
                 // Another number of shards may be there by now.

@@ -764,8 +764,39 @@ impl Reading {
     }
 }
 
+/// Links that were not made, by the threads that make them.
+#[derive(Default)]
+pub(crate) struct Handshakes {
+    /// By this side and by the other one.
+    refused: [[AtomicU64; REFUSALS]; 2],
+    /// Nobody there, no answer, or nothing that could be read.
+    failed: AtomicU64,
+}
+
+impl Handshakes {
+    pub(crate) fn refuse(&self, is_there: bool, code: RefusalCode) {
+        let row = &self.refused[usize::from(is_there)];
+        let at = RefusalCode::ALL.iter().position(|it| *it == code);
+        row[at.expect("every code")].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn fail(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn refused(&self) -> [[u64; REFUSALS]; 2] {
+        let get = |slot: &AtomicU64| slot.load(Ordering::Relaxed);
+        self.refused.each_ref().map(|row| row.each_ref().map(get))
+    }
+}
+
 /// The numbers of all cores.
 pub(crate) struct Stats {
+    pub(crate) handshakes: Handshakes,
     blocks: Vec<Block>,
     /// What each core knows of its partitions and of the other nodes. A core that finds it taken leaves it as it is, and
     /// never waits.
@@ -784,6 +815,7 @@ impl Stats {
             turned_us: AtomicU64::new(0),
         };
         Stats {
+            handshakes: Handshakes::default(),
             blocks: (0..shards).map(block).collect(),
             replication: (0..shards).map(|_| Mutex::default()).collect(),
         }

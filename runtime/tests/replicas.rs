@@ -403,6 +403,32 @@ fn what_a_node_wrote_alone_is_told_as_lag_and_then_as_a_tail_and_noreplicas_is_c
     assert_eq!(first.number("penstock_replication_generation", &[]), 2.0);
 }
 
+#[test]
+fn who_is_refused_in_the_handshake_is_counted_by_reason_on_both_sides() {
+    let _one = ONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let cluster = Cluster::new("replicas-refused", 60_000);
+    let first = cluster.start(1, &["--cluster-new"]);
+    let failed = "penstock_replication_handshakes_failed_total";
+    until("nobody is there", || first.number(failed, &[]) > 0.0);
+    // The first has read its secret; the second one reads another.
+    let other = "another secret that is long enough, too";
+    fs::write(cluster.folder.join("secret"), other).expect("written");
+    let second = cluster.start(2, &[]);
+    let refused = |server: &Server, by| {
+        let labels = [("by", by), ("reason", "credentials")];
+        server.number("penstock_replication_links_refused_total", &labels) > 0.0
+    };
+    until("the first counts it", || refused(&first, "here"));
+    until("the second counts it", || refused(&second, "there"));
+    let cluster_differs = [("reason", "cluster")];
+    let strangers = first.number("penstock_replication_links_refused_total", &cluster_differs);
+    assert_eq!(strangers, 0.0);
+    first.until_ready("/readyz", 200, "primary of 256 partitions");
+    second.until_ready("/readyz", 503, "idle: 256 partitions");
+}
+
 /// How many records were in each bucket of a histogram, by its bound in seconds.
 fn buckets(server: &Server, name: &str) -> Vec<(f64, f64)> {
     let (_, body) = server.page("/metrics");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use penstock_net::link::frame::{
     LINK_FRAME_BYTES_BEFORE_PROOF_MAX, read_link_frame, write_link_frame,
 };
-use penstock_net::link::{LinkFrame, LinkHeader, LinkMessage, LinkReceived, Refused};
+use penstock_net::link::{LinkFrame, LinkHeader, LinkMessage, LinkReceived, RefusalCode, Refused};
 use penstock_shard::replication::handshake::{
     Accepting, Claim, Connecting, Introduction, Peer, wrong_proof,
 };
@@ -23,6 +23,31 @@ pub(super) struct Greeted {
     pub(super) peer: Peer,
     /// What has come behind the handshake.
     pub(super) received: Vec<u8>,
+}
+
+/// Why there is no link.
+#[derive(Debug)]
+pub(super) struct Ungreeted {
+    /// For people.
+    pub(super) text: String,
+    /// Which side has refused it, and why, if one has.
+    pub(super) refused: Option<(RefusedBy, RefusalCode)>,
+}
+
+/// The side that refuses a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RefusedBy {
+    Here,
+    There,
+}
+
+impl From<String> for Ungreeted {
+    fn from(text: String) -> Self {
+        Ungreeted {
+            text,
+            refused: None,
+        }
+    }
 }
 
 /// A socket during the handshake.
@@ -57,7 +82,7 @@ impl<'a> Line<'a> {
     }
 
     /// The next frame.
-    fn frame(&mut self) -> Result<LinkFrame<'_>, String> {
+    fn frame(&mut self) -> Result<LinkFrame<'_>, Ungreeted> {
         self.received.drain(..self.taken);
         self.taken = 0;
         loop {
@@ -67,11 +92,11 @@ impl<'a> Line<'a> {
                     break;
                 }
                 Ok(LinkReceived::Incomplete { .. }) => {}
-                Err(fault) => return Err(fault.to_string()),
+                Err(fault) => return Err(fault.to_string().into()),
             }
             let left = self.until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err("the other end does not answer".into());
+                return Err("the other end does not answer".to_string().into());
             }
             let mut piece = [0; 1024];
             let got = self
@@ -79,10 +104,10 @@ impl<'a> Line<'a> {
                 .set_read_timeout(Some(left))
                 .and_then(|()| (&mut &*self.stream).read(&mut piece));
             match got {
-                Ok(0) => return Err("the other end has closed the connection".into()),
+                Ok(0) => return Err("the other end has closed the connection".to_string().into()),
                 Ok(bytes) => self.received.extend_from_slice(&piece[..bytes]),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(error.to_string().into()),
             }
         }
         self.next += 1;
@@ -93,7 +118,10 @@ impl<'a> Line<'a> {
             LINK_FRAME_BYTES_BEFORE_PROOF_MAX,
         ) {
             Ok(LinkReceived::Frame(frame)) => match &frame.message {
-                LinkMessage::Refused(refused) => Err(format!("it says: {}", refused.text)),
+                LinkMessage::Refused(refused) => Err(Ungreeted {
+                    text: format!("it says: {}", refused.text),
+                    refused: Some((RefusedBy::There, refused.code)),
+                }),
                 _ => Ok(frame),
             },
             _ => unreachable!("it was just read"),
@@ -109,7 +137,7 @@ impl<'a> Line<'a> {
     }
 
     /// Tells the other end why the link is not made.
-    fn refuse(&self, number: u64, refusal: &LinkRefusal) -> String {
+    fn refuse(&self, number: u64, refusal: &LinkRefusal) -> Ungreeted {
         let mut bytes = Vec::new();
         let header = LinkHeader {
             number,
@@ -122,7 +150,10 @@ impl<'a> Line<'a> {
         write_link_frame(&mut bytes, header, &LinkMessage::Refused(refused));
         // Whether it still listens or not.
         let _ = self.send(&bytes);
-        refusal.text.clone()
+        Ungreeted {
+            text: refusal.text.clone(),
+            refused: Some((RefusedBy::Here, refusal.code)),
+        }
     }
 
     /// What came behind the handshake; the socket is as it was before.
@@ -155,7 +186,7 @@ pub(super) fn greet(
     (to_node, to_shard): (u8, u16),
     secret: &Secret,
     seen: &Seen,
-) -> Result<Greeted, String> {
+) -> Result<Greeted, Ungreeted> {
     let mut line = Line::new(stream, patience)?;
     let mut out = Vec::new();
     let mut connecting = Connecting::new(me, to_node, to_shard, nonce()?, &mut out);
@@ -190,7 +221,7 @@ pub(super) fn welcome(
     secret: &Secret,
     is_named: impl Fn(u8) -> bool,
     seen: &Seen,
-) -> Result<(u16, Greeted), String> {
+) -> Result<(u16, Greeted), Ungreeted> {
     let mut line = Line::new(stream, patience)?;
     let nonce = nonce()?;
     let frame = line.frame()?;
@@ -267,7 +298,7 @@ mod tests {
         (directory, seen)
     }
 
-    type Outcome = (Result<Peer, String>, Result<(u16, Peer), String>);
+    type Outcome = (Result<Peer, Ungreeted>, Result<(u16, Peer), Ungreeted>);
 
     fn meet(
         name: &str,
@@ -320,15 +351,15 @@ mod tests {
     fn who_does_not_is_refused_by_name_on_both_sides() {
         let both = (secret(1), secret(2));
         let (made, taken) = meet("secret", me(1, 1), (2, 0), me(2, 1), both, 0);
-        assert_eq!(
+        let (made, taken) = (
             made.expect_err("not proven"),
-            "node 2 does not know the secret of the cluster"
+            taken.expect_err("not proven"),
         );
-        assert!(
-            taken
-                .expect_err("not proven")
-                .contains("node 2 does not know")
-        );
+        assert_eq!(made.text, "node 2 does not know the secret of the cluster");
+        assert!(taken.text.contains("node 2 does not know"), "{taken:?}");
+        let by = |side| Some((side, RefusalCode::Credentials));
+        assert_eq!(made.refused, by(RefusedBy::Here));
+        assert_eq!(taken.refused, by(RefusedBy::There));
     }
 
     #[test]
@@ -336,7 +367,7 @@ mod tests {
         let both = (secret(1), secret(1));
         let (made, taken) = meet("stranger", me(9, 1), (2, 0), me(2, 1), both, 0);
         assert_eq!(
-            taken.expect_err("not named"),
+            taken.expect_err("not named").text,
             "the cluster's file does not name node 9"
         );
         // The source hears it on the link that it holds for made.
@@ -371,8 +402,8 @@ mod tests {
             let both = (secret(1), secret(1));
             let (made, taken) = meet(name, source, wanted, me(2, 1), both, incarnation_seen);
             let (made, taken) = (made.expect_err(name), taken.expect_err(name));
-            assert!(made.contains(named), "{name}: {made}");
-            assert!(taken.contains(named), "{name}: {taken}");
+            assert!(made.text.contains(named), "{name}: {made:?}");
+            assert!(taken.text.contains(named), "{name}: {taken:?}");
         }
     }
 }

@@ -27,6 +27,10 @@ pub(crate) fn exposition(health: &Health) -> String {
     registry.register_collector(Box::new(Moment {
         shards: watched.map_or(Vec::new(), |watched| watched.stats.read()),
         replication: watched.map_or(Vec::new(), |watched| watched.stats.replication()),
+        handshakes_refused: watched.map_or(Default::default(), |watched| {
+            watched.stats.handshakes.refused()
+        }),
+        handshakes_failed: watched.map_or(0, |watched| watched.stats.handshakes.failed()),
         lostfound_bytes: watched.map_or(0, |watched| lostfound_bytes(&watched.data)),
         is_ready: health.ready(None).is_ok(),
         start_percent: health.start_percent(),
@@ -46,6 +50,8 @@ pub(crate) fn exposition(health: &Health) -> String {
 struct Moment {
     shards: Vec<Reading>,
     replication: Vec<ReplicationStatus>,
+    handshakes_refused: [[u64; RefusalCode::ALL.len()]; 2],
+    handshakes_failed: u64,
     lostfound_bytes: u64,
     is_ready: bool,
     start_percent: u64,
@@ -240,18 +246,28 @@ impl Moment {
             .encode_gauge(&u64::from(epoch.generation()))?;
         let mut family = encoder.encode_descriptor(
             "penstock_replication_links_refused",
-            "Links that were ended for a reason, behind the handshake: here, or there by the other node.",
+            "Links that were not made or ended for this reason: here, or there by the other node.",
             None,
             MetricType::Counter,
         )?;
         let sum = total(&self.shards);
-        for (by, counts) in ["here", "there"].iter().zip(&sum.links_refused) {
-            for (reason, count) in RefusalCode::ALL.iter().zip(counts) {
+        let sides = sum.links_refused.iter().zip(&self.handshakes_refused);
+        for (by, (links, handshakes)) in ["here", "there"].iter().zip(sides) {
+            let counts = links.iter().zip(handshakes);
+            for (reason, (links, handshakes)) in RefusalCode::ALL.iter().zip(counts) {
                 family
                     .encode_family(&[("by", *by), ("reason", reason.name())])?
-                    .encode_counter::<NoLabelSet, u64, f64>(count, None)?;
+                    .encode_counter::<NoLabelSet, u64, f64>(&(links + handshakes), None)?;
             }
         }
+        encoder
+            .encode_descriptor(
+                "penstock_replication_handshakes_failed",
+                "Attempts to make a link that met nobody, no answer or nothing that could be read.",
+                None,
+                MetricType::Counter,
+            )?
+            .encode_counter::<NoLabelSet, u64, f64>(&self.handshakes_failed, None)?;
         Ok(())
     }
 

@@ -290,7 +290,9 @@ fn dial(node: &Node, listener: TcpListener, deliver: Deliver) -> Result<Dialing,
         file.nodes.len()
     );
     let path = node.config.cluster.clone().expect("it has a cluster");
-    Dialing::start((path, file), listener, &node.config.data, me, deliver).map_err(failed)
+    let stats = Arc::clone(&node.stats);
+    let data = &node.config.data;
+    Dialing::start((path, file), listener, data, me, deliver, stats).map_err(failed)
 }
 
 /// How often a start tells how far it has come.
