@@ -8,7 +8,9 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
+use penstock_shard::linked::ReplicationStatus;
 use penstock_shard::{Event, Now, Outbox, Shard};
+use penstock_storage::histogram::Histogram;
 use penstock_storage::io::{BLOCK_BYTES, Completion};
 
 use crate::block::{Arena, ArenaBlock};
@@ -18,10 +20,12 @@ use crate::memory::{MemoryBound, resident_bytes};
 use crate::node::ShardStart;
 use crate::snapshot::{SnapshotHandle, SnapshotOutcome};
 use crate::spare::{SpareHandle, SpareOutcome};
-use crate::stats::{Sample, Stats};
+use crate::stats::{Sample, Stats, partitions_json, peers_json, roles_json};
 
 /// How often the numbers are published while the shard is busy.
 const PUBLISH_US: u64 = 10_000;
+/// How often what is known of the cluster is.
+const LOOK_AROUND_US: u64 = 50_000;
 /// How old they may become when it is busy no more.
 const STALE_US_MAX: u64 = 100_000;
 /// A loop with nothing to do turns so often, so that one that hangs is told from it.
@@ -62,6 +66,9 @@ pub(crate) struct Engine {
     info_head: String,
     turns: u64,
     published_us: u64,
+    /// What is published of the cluster takes a look at every partition: less often.
+    looked_around_us: u64,
+    replication: ReplicationStatus,
     /// The turn that was published last.
     published_turn: u64,
     is_stopped: bool,
@@ -109,7 +116,7 @@ impl Engine {
             std::process::id()
         );
         let short_bytes = shard.store().log().config().segment_bytes_min();
-        Engine {
+        let mut engine = Engine {
             shard,
             disk,
             outbox: Outbox::default(),
@@ -131,11 +138,16 @@ impl Engine {
             info_head,
             turns: 0,
             published_us: 0,
+            looked_around_us: 0,
+            replication: ReplicationStatus::default(),
             published_turn: 0,
             is_stopped: false,
             damage: None,
             is_dead: false,
-        }
+        };
+        // Nobody is to take what one shard has told for all there is.
+        engine.look_around(Now { us: 0, unix_ms: 0 });
+        engine
     }
 
     /// Hands an event to the shard; returns what [`Shard::step`] returns.
@@ -294,16 +306,16 @@ impl Engine {
         let is_stopped = self.outbox.is_stopped;
         let asked = std::mem::take(&mut self.outbox.info);
         if now.us >= self.published_us + PUBLISH_US || !asked.is_empty() || is_stopped {
-            self.publish(now);
+            self.publish(now, !asked.is_empty());
         }
-        let partitions = match self.shard.is_linked() && !asked.is_empty() {
-            true => format!(",\"partitions\":{}", self.stats.partitions_json()),
-            false => String::new(),
+        let replication = match asked.is_empty() {
+            true => String::new(),
+            false => self.replication_json(),
         };
         for &(session, request_id) in &asked {
             let end = self.shard.store().log().durable_end();
             let head = format!(
-                "{}{partitions},\"memory_max\":{},\"resident_bytes\":{},\"uptime_ms\":{},\"log\":{{\"shard\":{},\"id\":{},\"durable_lsn\":{},\"segment\":{},\"end_offset\":{}}}",
+                "{}{replication},\"memory_max\":{},\"resident_bytes\":{},\"uptime_ms\":{},\"log\":{{\"shard\":{},\"id\":{},\"durable_lsn\":{},\"segment\":{},\"end_offset\":{}}}",
                 self.info_head,
                 self.memory.as_ref().map_or(0, |bound| bound.max()),
                 resident_bytes().unwrap_or(0),
@@ -331,7 +343,8 @@ impl Engine {
 
     /// When a turn is due at the latest, for the sake of those who read the numbers.
     pub(crate) fn publish_deadline_us(&self) -> u64 {
-        let patience_us = match self.published_turn == self.turns {
+        let is_known = !self.shard.is_linked() || self.looked_around_us == self.published_us;
+        let patience_us = match self.published_turn == self.turns && is_known {
             true => HEARTBEAT_US,
             false => STALE_US_MAX,
         };
@@ -350,7 +363,7 @@ impl Engine {
         }
     }
 
-    fn publish(&mut self, now: Now) {
+    fn publish(&mut self, now: Now, is_asked: bool) {
         self.published_us = now.us;
         self.published_turn = self.turns;
         let store = self.shard.store();
@@ -364,6 +377,7 @@ impl Engine {
             inherited_bytes: store.inherited_bytes(),
             scrub: store.scrub_counters(),
             snapshots: self.shard.snapshot_counters(),
+            replication: self.shard.replication_counters(now),
             turns: self.turns,
             received_bytes: self.received_bytes,
             sent_bytes: self.sent_bytes,
@@ -374,12 +388,45 @@ impl Engine {
             is_log_full: log.has_most_segments(),
             is_memory_full: !store.has_room_for_keys(),
         };
-        let of_log = (log.flushes_us(), log.batches());
+        let none = &Histogram::default();
+        let (received, durable) = self.shard.replication_delays().unwrap_or((none, none));
+        let rest = [log.flushes_us(), log.batches(), received, durable];
         self.stats
-            .publish(self.number, now.us, &sample, self.shard.stages(), of_log);
-        if self.shard.is_linked() {
-            let partitions = self.shard.partitions().collect();
-            self.stats.publish_partitions(self.number, partitions);
+            .publish(self.number, now.us, &sample, self.shard.stages(), rest);
+        if is_asked || now.us >= self.looked_around_us + LOOK_AROUND_US {
+            self.look_around(now);
         }
+    }
+
+    /// Publishes what is known of the cluster, if there is one.
+    fn look_around(&mut self, now: Now) {
+        if self.shard.is_linked() {
+            self.looked_around_us = now.us;
+            self.shard.look_around(now, &mut self.replication);
+            self.stats
+                .publish_replication(self.number, &mut self.replication);
+        }
+    }
+
+    /// What INFO tells of a node of a cluster besides.
+    fn replication_json(&self) -> String {
+        let Some((me, nodes)) = self.shard.nodes() else {
+            return String::new();
+        };
+        let nodes: Vec<String> = nodes
+            .iter()
+            .map(|(number, clients)| {
+                let clients = serde_json::Value::from(clients.as_str());
+                format!("{{\"node\":{number},\"clients\":{clients}}}")
+            })
+            .collect();
+        let cores = self.stats.replication();
+        format!(
+            ",\"partitions\":{},\"replication\":{{\"node\":{me},\"nodes\":[{}],\"roles\":{},\"peers\":{}}}",
+            partitions_json(&cores),
+            nodes.join(","),
+            roles_json(&cores),
+            peers_json(&cores)
+        )
     }
 }

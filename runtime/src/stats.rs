@@ -1,15 +1,18 @@
 //! What the cores did: each core writes its own block of numbers, anybody reads them. INFO and `/metrics`
 //! tell the same numbers, from the one table below.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use penstock_net::link::{Membership, RefusalCode};
 use penstock_net::status::Status;
 use penstock_shard::answers::Asked;
-use penstock_shard::linked::PartitionStatus;
+use penstock_shard::linked::{PartitionRole, PartitionStatus, ReplicationStatus};
+use penstock_shard::replication::{Duty, LinkState, PeerStatus};
 use penstock_shard::stages::Stages;
-use penstock_shard::{Counters, SnapshotCounters};
+use penstock_shard::{Counters, ReplicationCounters, SnapshotCounters};
 use penstock_storage::cleaning::CleaningCounters;
 use penstock_storage::histogram::{BUCKETS, Histogram, quantile};
 use penstock_storage::log::LogCounters;
@@ -29,6 +32,7 @@ pub(crate) struct Sample {
     pub(crate) inherited_bytes: u64,
     pub(crate) scrub: ScrubCounters,
     pub(crate) snapshots: SnapshotCounters,
+    pub(crate) replication: ReplicationCounters,
     pub(crate) turns: u64,
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
@@ -54,8 +58,13 @@ pub(crate) struct Figure {
     /// has none: sums of what `/metrics` tells apart.
     pub(crate) metric: Option<(&'static str, &'static str)>,
     pub(crate) growth: Growth,
+    /// What one of it is in `/metrics`: of microseconds, a part of a second.
+    pub(crate) unit: f64,
     read: fn(&Sample) -> u64,
 }
+
+/// What a microsecond is of the seconds in which `/metrics` tells times.
+pub(crate) const SECOND_IN_US: f64 = 1e-6;
 
 const fn counter(
     name: &'static str,
@@ -67,6 +76,7 @@ const fn counter(
         name,
         metric: Some((metric, help)),
         growth: Growth::Counter,
+        unit: 1.0,
         read,
     }
 }
@@ -81,7 +91,21 @@ const fn gauge(
         name,
         metric: Some((metric, help)),
         growth: Growth::Gauge,
+        unit: 1.0,
         read,
+    }
+}
+
+/// A time in microseconds.
+const fn time(
+    name: &'static str,
+    metric: &'static str,
+    help: &'static str,
+    read: fn(&Sample) -> u64,
+) -> Figure {
+    Figure {
+        unit: SECOND_IN_US,
+        ..gauge(name, metric, help, read)
     }
 }
 
@@ -90,6 +114,7 @@ const fn sum(name: &'static str, read: fn(&Sample) -> u64) -> Figure {
         name,
         metric: None,
         growth: Growth::Counter,
+        unit: 1.0,
         read,
     }
 }
@@ -432,14 +457,260 @@ pub(crate) const FIGURES: &[Figure] = &[
         "1 while the index has all memory that it may take: new keys are answered FULL.",
         |it| it.is_memory_full.into(),
     ),
+    counter(
+        "replica_waits",
+        "penstock_replication_waits",
+        "Replies at level replica that were kept until other nodes had told to have what they show.",
+        |it| it.replication.waits,
+    ),
+    counter(
+        "replica_waits_below",
+        "penstock_replication_waits_below_replica",
+        "Replies at any lower level that were kept for other nodes: none, or it is a bug.",
+        |it| it.replication.waits_below,
+    ),
+    counter(
+        "noreplicas",
+        "penstock_replication_noreplicas",
+        "Operations answered NOREPLICAS: executed here, and not told in time to be on every node of the sync set.",
+        |it| it.replication.missed,
+    ),
+    gauge(
+        "replica_waiting",
+        "penstock_replication_waiting_replies",
+        "Replies at level replica that wait for other nodes now.",
+        |it| it.replication.waiting,
+    ),
+    time(
+        "replica_waiting_us",
+        "penstock_replication_waiting_seconds",
+        "How long the one of them waits that has waited longest; of several shards the sum.",
+        |it| it.replication.waiting_us,
+    ),
+    counter(
+        "applied",
+        "penstock_replication_applied_records",
+        "Records of other nodes that were applied here.",
+        |it| it.replication.links.applied,
+    ),
+    counter(
+        "rewritten",
+        "penstock_replication_rewritten_keys",
+        "Keys that were written anew for nodes which had diverged.",
+        |it| it.replication.links.rewritten,
+    ),
+    counter(
+        "swept",
+        "penstock_replication_swept_keys",
+        "Keys that were taken out because a scan of the primary did not bring them.",
+        |it| it.replication.links.swept,
+    ),
+    counter(
+        "tail_records",
+        "penstock_replication_tail_records",
+        "Records that this node had and its primary had not, written to lostfound; a tail that is looked for twice counts twice.",
+        |it| it.replication.links.kept,
+    ),
+    counter(
+        "tail_bytes",
+        "penstock_replication_tail_bytes",
+        "Bytes of those.",
+        |it| it.replication.links.kept_bytes,
+    ),
+    counter(
+        "tails_lost",
+        "penstock_replication_tails_incomplete",
+        "Partitions of which cleaning had released some of such records, so that all was asked for anew.",
+        |it| it.replication.links.tails_lost,
+    ),
+    gauge(
+        "ring_bytes",
+        "penstock_replication_ring_bytes",
+        "Memory of the newest records, kept for links.",
+        |it| it.replication.memory.ring_bytes,
+    ),
+    gauge(
+        "unapplied_bytes",
+        "penstock_replication_unapplied_bytes",
+        "Memory of records that were received and are not applied.",
+        |it| it.replication.memory.received_bytes,
+    ),
+    gauge(
+        "link_buffer_bytes",
+        "penstock_replication_buffer_bytes",
+        "Memory of what is to be sent by links, and of what has come and was not looked at.",
+        |it| it.replication.memory.buffer_bytes,
+    ),
+];
+
+/// A number of links, by node, as a shard knows it.
+pub(crate) struct PeerFigure {
+    /// What INFO calls it.
+    pub(crate) name: &'static str,
+    /// Its family in `/metrics` and what it means; counters without the `_total`.
+    pub(crate) metric: (&'static str, &'static str),
+    pub(crate) growth: Growth,
+    pub(crate) unit: f64,
+    /// Several shards together.
+    fold: fn(u64, u64) -> u64,
+    pub(crate) read: fn(&PeerStatus) -> Option<u64>,
+}
+
+const fn of_peer(
+    name: &'static str,
+    metric: (&'static str, &'static str),
+    read: fn(&PeerStatus) -> Option<u64>,
+) -> PeerFigure {
+    PeerFigure {
+        name,
+        metric,
+        growth: Growth::Gauge,
+        unit: 1.0,
+        fold: |one, other| one + other,
+        read,
+    }
+}
+
+const fn counted(
+    name: &'static str,
+    metric: (&'static str, &'static str),
+    read: fn(&PeerStatus) -> Option<u64>,
+) -> PeerFigure {
+    PeerFigure {
+        growth: Growth::Counter,
+        ..of_peer(name, metric, read)
+    }
+}
+
+/// A time in microseconds; of several shards the longest.
+const fn longest(
+    name: &'static str,
+    metric: (&'static str, &'static str),
+    read: fn(&PeerStatus) -> Option<u64>,
+) -> PeerFigure {
+    PeerFigure {
+        unit: SECOND_IN_US,
+        fold: |one, other| if one < other { other } else { one },
+        ..of_peer(name, metric, read)
+    }
+}
+
+/// Every number of the links with a node, in the order in which INFO shows them.
+pub(crate) const PEER_FIGURES: &[PeerFigure] = &[
+    of_peer(
+        "partitions",
+        (
+            "penstock_replication_peer_partitions",
+            "Partitions that are shipped to the node, or by it if its role is primary.",
+        ),
+        |it| Some(it.partitions),
+    ),
+    of_peer(
+        "lag_records",
+        (
+            "penstock_replication_lag_records",
+            "Records that the node has not told to have received: what its promotion would lose. Not told before it has said where it stands.",
+        ),
+        |it| Some(it.lag?.records),
+    ),
+    of_peer(
+        "lag_bytes",
+        (
+            "penstock_replication_lag_bytes",
+            "Bytes of the log behind the first of those, of what was appended since the start.",
+        ),
+        |it| Some(it.lag?.bytes),
+    ),
+    longest(
+        "lag_us",
+        (
+            "penstock_replication_lag_seconds",
+            "How long ago the first of those was appended; 0 without any.",
+        ),
+        |it| Some(it.lag?.us),
+    ),
+    of_peer(
+        "durable_lag_records",
+        (
+            "penstock_replication_durable_lag_records",
+            "Records that the node has not told to have on its disk.",
+        ),
+        |it| Some(it.durable_lag?.records),
+    ),
+    of_peer(
+        "durable_lag_bytes",
+        (
+            "penstock_replication_durable_lag_bytes",
+            "Bytes of the log behind the first of those.",
+        ),
+        |it| Some(it.durable_lag?.bytes),
+    ),
+    longest(
+        "durable_lag_us",
+        (
+            "penstock_replication_durable_lag_seconds",
+            "How long ago the first of those was appended; 0 without any.",
+        ),
+        |it| Some(it.durable_lag?.us),
+    ),
+    counted(
+        "links",
+        (
+            "penstock_replication_links_made",
+            "Links with the node that have proven themselves: the first one and each that took the place of one that ended.",
+        ),
+        |it| Some(it.traffic.links),
+    ),
+    counted(
+        "sent_bytes",
+        (
+            "penstock_replication_sent_bytes",
+            "Bytes sent to the node behind handshakes.",
+        ),
+        |it| Some(it.traffic.sent_bytes),
+    ),
+    counted(
+        "received_bytes",
+        (
+            "penstock_replication_received_bytes",
+            "Bytes received from the node behind handshakes.",
+        ),
+        |it| Some(it.traffic.received_bytes),
+    ),
+    counted(
+        "sent_frames",
+        (
+            "penstock_replication_sent_frames",
+            "Frames sent to the node.",
+        ),
+        |it| Some(it.traffic.sent_frames),
+    ),
+    counted(
+        "received_frames",
+        (
+            "penstock_replication_received_frames",
+            "Frames received from the node.",
+        ),
+        |it| Some(it.traffic.received_frames),
+    ),
 ];
 
 /// The histograms of a core: what INFO calls them, whether their unit is a microsecond, and how they are
-/// read. The first four are [`Stages`].
-pub(crate) const HISTOGRAMS: [&str; 6] = ["queue", "apply", "flush", "reply", "device", "batch"];
+/// read. The first four are [`Stages`], the last two the delays of other nodes.
+pub(crate) const HISTOGRAMS: [&str; 8] = [
+    "queue",
+    "apply",
+    "flush",
+    "reply",
+    "device",
+    "batch",
+    "received_there",
+    "durable_there",
+];
 
 const STATUSES: usize = Status::ALL.len();
 const KINDS: usize = Asked::ALL.len();
+const REFUSALS: usize = RefusalCode::ALL.len();
 
 /// One block per core, on cache lines of its own.
 #[repr(align(128))]
@@ -447,6 +718,7 @@ struct Block {
     figures: [AtomicU64; FIGURES.len()],
     answers: [[AtomicU64; STATUSES]; KINDS],
     frames_refused: [AtomicU64; STATUSES],
+    links_refused: [[AtomicU64; REFUSALS]; 2],
     histograms: [[AtomicU64; BUCKETS]; HISTOGRAMS.len()],
     histogram_sums: [AtomicU64; HISTOGRAMS.len()],
     /// When its core last published, in microseconds of the node's clock; 0 before it serves.
@@ -459,6 +731,8 @@ pub(crate) struct Reading {
     pub(crate) figures: [u64; FIGURES.len()],
     pub(crate) answers: [[u64; STATUSES]; KINDS],
     pub(crate) frames_refused: [u64; STATUSES],
+    /// By this side and by the other one.
+    pub(crate) links_refused: [[u64; REFUSALS]; 2],
     pub(crate) histograms: [[u64; BUCKETS]; HISTOGRAMS.len()],
     pub(crate) histogram_sums: [u64; HISTOGRAMS.len()],
 }
@@ -482,6 +756,8 @@ impl Reading {
             other.answers.as_flattened(),
         );
         add(&mut self.frames_refused, &other.frames_refused);
+        let refused = other.links_refused.as_flattened();
+        add(self.links_refused.as_flattened_mut(), refused);
         let histograms = other.histograms.as_flattened();
         add(self.histograms.as_flattened_mut(), histograms);
         add(&mut self.histogram_sums, &other.histogram_sums);
@@ -491,9 +767,9 @@ impl Reading {
 /// The numbers of all cores.
 pub(crate) struct Stats {
     blocks: Vec<Block>,
-    /// What each core is to the partitions of its cluster; taken by it now and then, never on the way of a
-    /// request.
-    partitions: Vec<Mutex<Vec<PartitionStatus>>>,
+    /// What each core knows of its partitions and of the other nodes. A core that finds it taken leaves it as it is, and
+    /// never waits.
+    replication: Vec<Mutex<ReplicationStatus>>,
 }
 
 impl Stats {
@@ -502,56 +778,30 @@ impl Stats {
             figures: [const { AtomicU64::new(0) }; FIGURES.len()],
             answers: [const { [const { AtomicU64::new(0) }; STATUSES] }; KINDS],
             frames_refused: [const { AtomicU64::new(0) }; STATUSES],
+            links_refused: [const { [const { AtomicU64::new(0) }; REFUSALS] }; 2],
             histograms: [const { [const { AtomicU64::new(0) }; BUCKETS] }; HISTOGRAMS.len()],
             histogram_sums: [const { AtomicU64::new(0) }; HISTOGRAMS.len()],
             turned_us: AtomicU64::new(0),
         };
         Stats {
             blocks: (0..shards).map(block).collect(),
-            partitions: (0..shards).map(|_| Mutex::default()).collect(),
+            replication: (0..shards).map(|_| Mutex::default()).collect(),
         }
     }
 
-    /// Replaces what a core is to the partitions of its cluster.
-    pub(crate) fn publish_partitions(&self, shard: u16, now: Vec<PartitionStatus>) {
-        let of_shard = &self.partitions[usize::from(shard)];
-        *of_shard.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    /// Exchanges what a core knows of its cluster, unless somebody reads it just now.
+    pub(crate) fn publish_replication(&self, shard: u16, now: &mut ReplicationStatus) {
+        if let Ok(mut published) = self.replication[usize::from(shard)].try_lock() {
+            std::mem::swap(&mut *published, now);
+        }
     }
 
-    /// The partitions of the node as a JSON list, neighbours with the same role and epoch together with the
-    /// sums of their sequences. Empty on a node alone.
-    pub(crate) fn partitions_json(&self) -> String {
-        let mut groups: Vec<(PartitionStatus, u16, u64, u64)> = Vec::new();
-        for of_shard in &self.partitions {
-            for it in &*of_shard.lock().unwrap_or_else(PoisonError::into_inner) {
-                match groups.last_mut() {
-                    Some((first, last, applied, received))
-                        if (first.role, first.epoch, &first.waits_for)
-                            == (it.role, it.epoch, &it.waits_for) =>
-                    {
-                        *last = it.partition;
-                        *applied += it.applied;
-                        *received += it.received;
-                    }
-                    _ => groups.push((it.clone(), it.partition, it.applied, it.received)),
-                }
-            }
-        }
-        let groups: Vec<String> = groups
-            .iter()
-            .map(|(first, last, applied, received)| {
-                format!(
-                    "{{\"first\":{},\"last\":{last},\"role\":\"{}\",\"generation\":{},\"start\":{},\"node\":{},\"applied\":{applied},\"received\":{received},\"waits_for\":{:?}}}",
-                    first.partition,
-                    first.role,
-                    first.epoch.generation(),
-                    first.epoch.start(),
-                    first.epoch.node(),
-                    first.waits_for
-                )
-            })
-            .collect();
-        format!("[{}]", groups.join(","))
+    /// What each core knows of its cluster, in the order of the shards. Empty on a node alone.
+    pub(crate) fn replication(&self) -> Vec<ReplicationStatus> {
+        let read = |it: &Mutex<ReplicationStatus>| {
+            it.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        };
+        self.replication.iter().map(read).collect()
     }
 
     /// Replaces a core's numbers; only that core calls it. Takes less than a microsecond or two, and no
@@ -562,7 +812,7 @@ impl Stats {
         now_us: u64,
         sample: &Sample,
         stages: &Stages,
-        (device, batch): (&Histogram, &Histogram),
+        rest: [&Histogram; 4],
     ) {
         let block = &self.blocks[usize::from(shard)];
         let put = |slot: &AtomicU64, value: u64| slot.store(value, Ordering::Relaxed);
@@ -578,8 +828,14 @@ impl Stats {
         for (slot, status) in block.frames_refused.iter().zip(Status::ALL) {
             put(slot, sample.shard.frames_refused.of(status));
         }
+        let links = &sample.replication.links;
+        let refused = links.refused.iter().chain(&links.refused_there);
+        for (slot, count) in block.links_refused.as_flattened().iter().zip(refused) {
+            put(slot, *count);
+        }
         let [queue, apply, flush, reply] = stages.all();
-        let histograms = [queue, apply, flush, reply, device, batch];
+        let [device, batch, received, durable] = rest;
+        let histograms = [queue, apply, flush, reply, device, batch, received, durable];
         let slots = block.histograms.iter().zip(&block.histogram_sums);
         for ((buckets, sum), histogram) in slots.zip(histograms) {
             for (slot, &count) in buckets.iter().zip(histogram.counts()) {
@@ -597,6 +853,10 @@ impl Stats {
             figures: block.figures.each_ref().map(get),
             answers: block.answers.each_ref().map(|row| row.each_ref().map(get)),
             frames_refused: block.frames_refused.each_ref().map(get),
+            links_refused: block
+                .links_refused
+                .each_ref()
+                .map(|row| row.each_ref().map(get)),
             histograms: block
                 .histograms
                 .each_ref()
@@ -654,11 +914,89 @@ pub(crate) fn total(readings: &[Reading]) -> Reading {
         figures: [0; FIGURES.len()],
         answers: [[0; STATUSES]; KINDS],
         frames_refused: [0; STATUSES],
+        links_refused: [[0; REFUSALS]; 2],
         histograms: [[0; BUCKETS]; HISTOGRAMS.len()],
         histogram_sums: [0; HISTOGRAMS.len()],
     };
     readings.iter().for_each(|reading| sum.add(reading));
     sum
+}
+
+/// The partitions of the node as a JSON list, neighbours with the same role, duty and epoch together with the sums of their
+/// sequences.
+pub(crate) fn partitions_json(cores: &[ReplicationStatus]) -> String {
+    let all: Vec<&PartitionStatus> = cores.iter().flat_map(|it| &it.partitions).collect();
+    let groups = all.chunk_by(|one, next| {
+        let kind = |it: &PartitionStatus| (it.role, it.duty, it.epoch);
+        kind(one) == kind(next)
+            && one.waits_for == next.waits_for
+            && one.partition + 1 == next.partition
+    });
+    let groups: Vec<String> = groups
+        .map(|group| {
+            let (first, last) = (group[0], group[group.len() - 1]);
+            let sum = |of: fn(&PartitionStatus) -> u64| group.iter().map(|it| of(it)).sum::<u64>();
+            format!(
+                "{{\"first\":{},\"last\":{},\"role\":\"{}\",\"duty\":\"{}\",\"generation\":{},\"start\":{},\"node\":{},\"applied\":{},\"received\":{},\"durable\":{},\"waits_for\":{:?}}}",
+                first.partition,
+                last.partition,
+                first.role.name(),
+                first.duty.name(),
+                first.epoch.generation(),
+                first.epoch.start(),
+                first.epoch.node(),
+                sum(|it| it.applied),
+                sum(|it| it.received),
+                sum(|it| it.durable),
+                first.waits_for,
+            )
+        })
+        .collect();
+    format!("[{}]", groups.join(","))
+}
+
+/// How many partitions the node has in each role, as a JSON object.
+pub(crate) fn roles_json(cores: &[ReplicationStatus]) -> String {
+    let count = |role| {
+        let all = cores.iter().flat_map(|it| &it.partitions);
+        all.filter(|it| it.role == role).count()
+    };
+    let roles = PartitionRole::ALL.map(|role| (role.name(), count(role)));
+    let told = roles.iter().filter(|(_, count)| *count > 0);
+    joined(told.map(|(role, count)| (*role, count.to_string())))
+}
+
+/// The other nodes as a JSON list, of each what all shards know together. What one of them does not know is null.
+pub(crate) fn peers_json(cores: &[ReplicationStatus]) -> String {
+    let all = || cores.iter().flat_map(|it| &it.peers);
+    let is_source = |it: &PeerStatus| it.duty == Duty::Primary;
+    let nodes: BTreeSet<(u8, bool)> = all().map(|it| (it.node, is_source(it))).collect();
+    let nodes: Vec<String> = nodes
+        .into_iter()
+        .map(|node| {
+            let of_node = || all().filter(|it| (it.node, is_source(it)) == node);
+            let duties = || of_node().map(|it| it.duty);
+            let sync = duties().find(|&duty| duty == Duty::Member(Membership::Sync));
+            let duty = sync.or(duties().next()).unwrap_or(Duty::None);
+            let state = of_node().map(|it| it.state).min();
+            let figures = PEER_FIGURES.iter().map(|figure| {
+                let values = of_node().map(figure.read);
+                let folded = values.reduce(|one, other| Some((figure.fold)(one?, other?)));
+                let value = folded.flatten().map(|value| value.to_string());
+                (figure.name, value.unwrap_or("null".into()))
+            });
+            let head = [
+                ("node", node.0.to_string()),
+                ("role", format!("\"{}\"", duty.name())),
+                (
+                    "link",
+                    format!("\"{}\"", state.unwrap_or(LinkState::Absent).name()),
+                ),
+            ];
+            joined(head.into_iter().chain(figures))
+        })
+        .collect();
+    format!("[{}]", nodes.join(","))
 }
 
 /// A JSON object of names, which need no escapes, and values that are JSON.
@@ -673,7 +1011,7 @@ fn joined<'a>(fields: impl Iterator<Item = (&'a str, String)>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use penstock_shard::replication::{Lag, Traffic};
 
     use super::*;
 
@@ -681,9 +1019,54 @@ mod tests {
     fn no_two_numbers_have_one_name() {
         let names: BTreeSet<&str> = FIGURES.iter().map(|figure| figure.name).collect();
         assert_eq!(names.len(), FIGURES.len());
-        let metrics = || FIGURES.iter().filter_map(|figure| figure.metric);
+        let of_peers = PEER_FIGURES.iter().map(|figure| figure.metric);
+        let metrics = || {
+            let figures = FIGURES.iter().filter_map(|figure| figure.metric);
+            figures.chain(of_peers.clone())
+        };
         let families: BTreeSet<&str> = metrics().map(|(family, _)| family).collect();
         assert_eq!(families.len(), metrics().count());
+    }
+
+    #[test]
+    fn what_two_shards_know_of_a_node_is_told_together() {
+        let status = |state, lag| ReplicationStatus {
+            partitions: Vec::new(),
+            peers: vec![PeerStatus {
+                node: 2,
+                duty: Duty::Member(Membership::Sync),
+                partitions: 128,
+                state,
+                lag,
+                durable_lag: None,
+                traffic: Traffic {
+                    links: 1,
+                    ..Traffic::default()
+                },
+            }],
+        };
+        let lag = |records, us| {
+            Some(Lag {
+                records,
+                bytes: 8 * records,
+                us,
+            })
+        };
+        let told = |cores: [ReplicationStatus; 2]| -> serde_json::Value {
+            serde_json::from_str(&peers_json(&cores)).unwrap()
+        };
+        let live = LinkState::Live;
+        let both = told([status(live, lag(3, 90)), status(live, lag(4, 50))]);
+        let expected = serde_json::json!([{"node": 2, "role": "sync", "link": "live", "partitions": 256, "lag_records": 7, "lag_bytes": 56,
+            "lag_us": 90, "durable_lag_records": null, "durable_lag_bytes": null, "durable_lag_us": null, "links": 2, "sent_bytes": 0,
+            "received_bytes": 0, "sent_frames": 0, "received_frames": 0}]);
+        assert_eq!(both, expected);
+        let one = told([
+            status(live, lag(3, 90)),
+            status(LinkState::CatchingUp, None),
+        ]);
+        assert_eq!(one[0]["link"], "catching up");
+        assert_eq!(one[0]["lag_records"], serde_json::Value::Null);
     }
 
     #[test]
@@ -696,9 +1079,10 @@ mod tests {
             };
             let mut device = Histogram::default();
             device.add(100, turns);
-            let batch = Histogram::default();
+            let none = Histogram::default();
             let stages = Stages::default();
-            stats.publish(shard, 7 + turns, &sample, &stages, (&device, &batch));
+            let rest = [&device, &none, &none, &none];
+            stats.publish(shard, 7 + turns, &sample, &stages, rest);
         }
         let sum = total(&stats.read());
         assert_eq!(sum.figure("turns"), 7);

@@ -338,16 +338,25 @@ fn what_is_acknowledged_reaches_the_other_node_over_kills_of_both_and_it_takes_o
     let value = follows.get(b"asked").wait().expect("followed");
     assert_eq!(&*value.expect("there").bytes, b"elsewhere");
 
-    let status = Command::new(env!("CARGO_BIN_EXE_penstock"))
-        .args(["cluster", "status", "--addr", &second.address.to_string()])
-        .output()
-        .expect("it runs");
-    let table = String::from_utf8_lossy(&status.stdout).into_owned();
-    let line = table.lines().nth(1).expect("a line behind the heading");
-    assert!(
-        line.starts_with("0-255") && line.contains("following") && line.contains("1.0"),
-        "{table}"
-    );
+    until("the table tells how both are", || {
+        let status = Command::new(env!("CARGO_BIN_EXE_penstock"))
+            .args(["cluster", "status", "--addr", &second.address.to_string()])
+            .output()
+            .expect("it runs");
+        let table = String::from_utf8_lossy(&status.stdout).into_owned();
+        println!("{table}");
+        let row = |from: &str, has: &[&str]| {
+            let mut lines = table.lines().map(|line| line.split_whitespace());
+            lines.any(|words| {
+                let words: Vec<&str> = words.collect();
+                words[0] == from && has.iter().all(|it| words.contains(it))
+            })
+        };
+        status.status.success()
+            && row("1", &["primary", "0-255", "1.0"])
+            && row("1", &["2", "sync", "(256)", "live", "0.0"])
+            && row("2", &["following", "(sync)", "0-255", "1.0"])
+    });
 
     // The follower is killed, misses some, and comes back.
     drop(second);

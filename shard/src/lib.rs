@@ -30,6 +30,6 @@ pub mod topology;
 pub use keyspaces::to_wire as settings_to_wire;
 pub use mail::{Mail, SessionId};
 pub use scanning::slot_of_cursor;
-pub use shard::{Counters, Event, Fatal, Now, Outbox, Shard, ShardConfig};
+pub use shard::{Counters, Event, Fatal, Now, Outbox, ReplicationCounters, Shard, ShardConfig};
 pub use snapshots::{SnapshotCounters, SnapshotPolicy, SnapshotWrite, WriteStep};
 pub use topology::Topology;

@@ -23,8 +23,11 @@ use penstock_storage::log::Lsn;
 use penstock_storage::store::Store;
 
 use crate::execute::KeyHash;
-use crate::replication::links::{LinkAction, LinkTime, Links, LinksConfig, LinksCounters};
-use crate::replication::{CannotBegin, Epoch, LinkId, PartitionId, Role};
+use crate::replication::links::{LinkAction, LinkTime, Links, LinksConfig};
+use crate::replication::sender::Confirmed;
+use crate::replication::{
+    CannotBegin, Duty, Epoch, LinkId, LinkState, PartitionId, PeerStatus, Role,
+};
 
 /// Who writes a partition and who else holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +49,16 @@ pub struct Assignment {
 }
 
 impl Assignment {
+    /// What a node is to the partition.
+    fn duty(&self, node: u8) -> Duty {
+        let member = self.members.iter().find(|(member, _)| *member == node);
+        match member {
+            _ if self.primary == node => Duty::Primary,
+            Some(&(_, membership)) => Duty::Member(membership),
+            None => Duty::None,
+        }
+    }
+
     /// Who holds the partition besides this node. Whoever writes it is one of them: what was executed here waits
     /// at level `replica` for all who may be promoted, and a successor that lacks it was promoted already.
     fn others(&self, me: u8) -> Vec<(u8, Membership)> {
@@ -136,14 +149,81 @@ pub struct LinkOutbox {
     pub told: Vec<String>,
 }
 
+/// What a node does with a partition. The later, the worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PartitionRole {
+    /// It answers for it.
+    Primary,
+    /// It holds what the primary holds, but for what is under way.
+    Following,
+    /// It is to write it, and its first record is not durable.
+    Beginning,
+    /// It has written it, and another node is to.
+    Draining,
+    /// It gets what it lacks.
+    CatchingUp,
+    /// It has followed since it started, and nobody ships it now.
+    Followed,
+    /// Nothing runs.
+    Idle,
+    /// It gets all of it anew.
+    Scanning,
+    /// It lets go what it had written alone.
+    Rewinding,
+}
+
+impl PartitionRole {
+    /// Every role, in this order.
+    pub const ALL: [PartitionRole; 9] = [
+        PartitionRole::Primary,
+        PartitionRole::Following,
+        PartitionRole::Beginning,
+        PartitionRole::Draining,
+        PartitionRole::CatchingUp,
+        PartitionRole::Followed,
+        PartitionRole::Idle,
+        PartitionRole::Scanning,
+        PartitionRole::Rewinding,
+    ];
+
+    /// For people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            PartitionRole::Primary => "primary",
+            PartitionRole::Beginning => "beginning",
+            PartitionRole::Draining => "draining",
+            PartitionRole::Following => "following",
+            PartitionRole::CatchingUp => "catching up",
+            PartitionRole::Scanning => "scanning",
+            PartitionRole::Rewinding => "rewinding",
+            PartitionRole::Followed => "followed",
+            PartitionRole::Idle => "idle",
+        }
+    }
+
+    /// Whether nothing is to be done.
+    #[must_use]
+    pub const fn is_well(self) -> bool {
+        matches!(self, PartitionRole::Primary | PartitionRole::Following)
+    }
+
+    /// Whether what is here is no state that a primary had.
+    #[must_use]
+    pub const fn is_incomplete(self) -> bool {
+        matches!(self, PartitionRole::Scanning | PartitionRole::Rewinding)
+    }
+}
+
 /// What is known of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionStatus {
     /// The partition.
     pub partition: PartitionId,
-    /// What this node is to it: `primary`, `draining`, `beginning`, `following`, `catching up`, `scanning`, `rewinding`,
-    /// `followed` if it has since it started and nobody ships it now, or `idle`.
-    pub role: &'static str,
+    /// What this node does with it.
+    pub role: PartitionRole,
+    /// What it is to do by the plan.
+    pub duty: Duty,
     /// The epoch promised.
     pub epoch: Epoch,
     /// The sequence of the last record in the log.
@@ -152,6 +232,17 @@ pub struct PartitionStatus {
     pub received: u64,
     /// The nodes that level `replica` waits for, if this one writes the partition, ascending.
     pub waits_for: Vec<u8>,
+    /// The same of the last one that was known to be durable here a moment ago.
+    pub durable: u64,
+}
+
+/// What a shard knows of its partitions and of the other nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplicationStatus {
+    /// Its partitions, ascending.
+    pub partitions: Vec<PartitionStatus>,
+    /// The nodes that ship to it, or that it ships to.
+    pub peers: Vec<PeerStatus>,
 }
 
 /// Why an operation is not answered here.
@@ -209,6 +300,9 @@ pub(crate) struct Linked<B> {
     deposed: Vec<PartitionId>,
     replica_timeout_us: u64,
     is_due: bool,
+    /// Up to which sequence each partition was durable when that was last looked at, and what is next.
+    durable: [u64; LINK_PARTITIONS as usize],
+    appended: (Lsn, [u64; LINK_PARTITIONS as usize]),
 }
 
 fn time<P: Blocks>(now_us: u64, store: &Store<P>) -> LinkTime {
@@ -262,6 +356,8 @@ impl<B: Block> Linked<B> {
             deposed: Vec::new(),
             replica_timeout_us: config.replica_timeout_us,
             is_due: false,
+            durable: [0; LINK_PARTITIONS as usize],
+            appended: (Lsn(0), [0; LINK_PARTITIONS as usize]),
         })
     }
 
@@ -575,43 +671,151 @@ impl<B: Block> Linked<B> {
         }
     }
 
-    pub(crate) fn counters(&self) -> LinksCounters {
-        self.links.counters()
+    pub(crate) fn look_at_links(&self) -> &Links<B> {
+        &self.links
     }
 
-    pub(crate) fn status(&self) -> impl Iterator<Item = PartitionStatus> + '_ {
+    /// The number of this node, and where clients find each.
+    pub(crate) fn nodes(&self) -> (u8, &[(u8, String)]) {
+        (self.me, &self.plan.clients)
+    }
+
+    /// Replaces what was known.
+    pub(crate) fn look_around<P: Blocks<Block = B>>(
+        &mut self,
+        now_us: u64,
+        store: &Store<P>,
+        status: &mut ReplicationStatus,
+    ) {
+        self.note_durable(store);
+        self.links.forget_times();
+        status.partitions.clear();
+        status.partitions.extend(self.partitions());
+        status.peers.clear();
+        status.peers.extend(self.peers(now_us));
+    }
+
+    /// What is known of the nodes that ship to it, or that it ships to.
+    pub(crate) fn peers(&self, now_us: u64) -> impl Iterator<Item = PeerStatus> + '_ {
+        let nodes = self.plan.clients.iter().map(|(node, _)| *node);
+        nodes.flat_map(move |node| {
+            let to = self.peer_to(now_us, node);
+            to.into_iter().chain(self.peer_from(node))
+        })
+    }
+
+    fn note_durable<P: Blocks<Block = B>>(&mut self, store: &Store<P>) {
+        if self.appended.0 > store.log().durable() {
+            return;
+        }
+        self.durable = self.appended.1;
+        self.appended.0 = store.log().appended();
+        for partition in self.links.partitions() {
+            let state = self.links.partition(partition).expect("the shard's");
+            self.appended.1[usize::from(partition)] = state.applied().sequence;
+        }
+        if self.appended.0 <= store.log().durable() {
+            self.durable = self.appended.1;
+        }
+    }
+
+    /// What is known of a node to which this one ships.
+    fn peer_to(&self, now_us: u64, node: u8) -> Option<PeerStatus> {
+        let mut peer = None;
+        for partition in self.links.partitions() {
+            let assignment = self.plan.of(partition);
+            let duty = assignment.duty(node);
+            if assignment.primary != self.me || !matches!(duty, Duty::Member(_)) {
+                continue;
+            }
+            let state = self.links.state_to(node, partition);
+            join(&mut peer, node, duty, state);
+        }
+        let peer = peer?;
+        Some(PeerStatus {
+            lag: self.links.lag(now_us, node, Confirmed::Received),
+            durable_lag: self.links.lag(now_us, node, Confirmed::Durable),
+            traffic: self.links.traffic(node, true),
+            ..peer
+        })
+    }
+
+    /// What is known of a node that ships to this one.
+    fn peer_from(&self, node: u8) -> Option<PeerStatus> {
+        let mut peer = None;
+        for partition in self.links.partitions() {
+            let assignment = self.plan.of(partition);
+            let is_member = matches!(assignment.duty(self.me), Duty::Member(_));
+            if assignment.primary == node && is_member {
+                let state = self.links.state_from(node, partition);
+                join(&mut peer, node, Duty::Primary, state);
+            }
+        }
+        let peer = peer?;
+        Some(PeerStatus {
+            traffic: self.links.traffic(node, false),
+            ..peer
+        })
+    }
+
+    pub(crate) fn partitions(&self) -> impl Iterator<Item = PartitionStatus> + '_ {
         self.links.partitions().map(|partition| {
             let state = self.links.partition(partition).expect("the shard's");
             let facts = state.facts();
+            let assignment = self.plan.of(partition);
             let role = match state.role() {
-                Role::Primary { .. } if self.served[usize::from(partition)] => "primary",
-                Role::Primary { epoch, .. }
-                    if epoch.generation() < self.plan.of(partition).generation =>
-                {
-                    "draining"
+                Role::Primary { .. } if self.served[usize::from(partition)] => {
+                    PartitionRole::Primary
+                }
+                Role::Primary { epoch, .. } if epoch.generation() < assignment.generation => {
+                    PartitionRole::Draining
                 }
                 // Handed over before the plan was read that names it, or the first record is not durable.
-                Role::Primary { .. } => "beginning",
-                _ if facts.scan_from.is_some() => "scanning",
-                _ if facts.rewind_from.is_some() => "rewinding",
-                Role::Member(_) if state.is_readable() => "following",
-                Role::Member(_) => "catching up",
-                Role::Idle if state.has_followed() => "followed",
-                Role::Idle => "idle",
+                Role::Primary { .. } => PartitionRole::Beginning,
+                _ if facts.scan_from.is_some() => PartitionRole::Scanning,
+                _ if facts.rewind_from.is_some() => PartitionRole::Rewinding,
+                Role::Member(_) if state.is_readable() => PartitionRole::Following,
+                Role::Member(_) => PartitionRole::CatchingUp,
+                Role::Idle if state.has_followed() => PartitionRole::Followed,
+                Role::Idle => PartitionRole::Idle,
             };
             PartitionStatus {
                 partition,
                 role,
+                duty: assignment.duty(self.me),
                 epoch: facts.promised,
                 applied: state.applied().sequence,
                 received: state.received().sequence,
                 waits_for: match role {
-                    "primary" => self.waits_for(partition),
+                    PartitionRole::Primary => self.waits_for(partition),
                     _ => Vec::new(),
                 },
+                durable: self.durable[usize::from(partition)],
             }
         })
     }
+}
+
+/// One more partition of a node. One that is in the sync set of some and learner of others is told as the former.
+fn join(peer: &mut Option<PeerStatus>, node: u8, duty: Duty, state: LinkState) {
+    let sync = Duty::Member(Membership::Sync);
+    *peer = Some(match *peer {
+        None => PeerStatus {
+            node,
+            duty,
+            partitions: 1,
+            state,
+            lag: None,
+            durable_lag: None,
+            traffic: Default::default(),
+        },
+        Some(before) => PeerStatus {
+            duty: if before.duty == sync { sync } else { duty },
+            partitions: before.partitions + 1,
+            state: before.state.min(state),
+            ..before
+        },
+    });
 }
 
 fn which_of(partitions: &[PartitionId]) -> String {

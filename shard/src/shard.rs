@@ -32,6 +32,7 @@ use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig, Damaged};
+use penstock_storage::histogram::Histogram;
 use penstock_storage::index::{Cursor, Home, PackedPlace};
 use penstock_storage::io::{Block, Blocks, Completion, FileId, Io, IoFailure, IoToken};
 use penstock_storage::keyspace::{
@@ -52,16 +53,18 @@ use crate::answers::{Answers, Asked, Statuses};
 use crate::execute::past::in_block;
 use crate::execute::{Cold, Context, KeyHash, Ran, Undo, look, run};
 use crate::keyspaces::{Change, Done, Keyspaces, from_wire, purpose_of, to_wire};
-use crate::linked::{ClusterConfig, Elsewhere, LinkOutbox, Linked, PartitionStatus, Plan};
+use crate::linked::{
+    ClusterConfig, Elsewhere, LinkOutbox, Linked, PartitionStatus, Plan, ReplicationStatus,
+};
 use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId, TakenMail,
 };
 use crate::parking::{Origin, PARKED_MAX, Parked, Parking, Waiter};
 use crate::replication::gate::Outcome;
 use crate::replication::handshake::Peer as LinkPeer;
-use crate::replication::links::{Links, LinksCounters};
+use crate::replication::links::{Links, LinksCounters, LinksMemory};
 use crate::replication::reads::LINK_TOKEN_BIT;
-use crate::replication::{LinkId, PartitionId, ReplicaGates, Waiting};
+use crate::replication::{LinkId, PartitionId, PeerStatus, ReplicaGates, Waiting};
 use crate::scanning::{
     ColdKey, ENTRIES_A_STEP_MAX, Order, READ_BYTES_A_STEP_MAX, READS_A_STEP_MAX, ROUNDS_MAX,
     SCAN_TOKEN_BIT, STEPS_A_TURN_MAX, Scan, ScanRead, Scanning, Unread, slot_of_cursor,
@@ -302,6 +305,25 @@ impl fmt::Display for Fatal {
     }
 }
 
+/// What a shard did since it started as one of several nodes, and what that takes now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplicationCounters {
+    /// What its links have done.
+    pub links: LinksCounters,
+    /// What they take of the memory.
+    pub memory: LinksMemory,
+    /// Replies at level `replica` that were kept until members have what they tell.
+    pub waits: u64,
+    /// The same of any lower level: none, or it is a bug.
+    pub waits_below: u64,
+    /// Replies that were answered NOREPLICAS instead.
+    pub missed: u64,
+    /// Replies that wait now.
+    pub waiting: u64,
+    /// How long one of them has waited, at most, in microseconds.
+    pub waiting_us: u64,
+}
+
 /// What a shard did since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -405,6 +427,8 @@ pub struct Shard<P: Blocks> {
     linked: Option<Box<Linked<P::Block>>>,
     /// Replies at level `replica`.
     replica_gates: ReplicaGates<ReplicaReply>,
+    /// Of the replies that waited for members.
+    replication: ReplicationCounters,
     /// The partitions of its slots.
     partitions: Vec<usize>,
     /// Bytes of replies that connections hold, those being sent, those that reads will bring and those
@@ -498,6 +522,7 @@ impl<P: Blocks> Shard<P> {
             keyspaces: Keyspaces::default(),
             linked,
             replica_gates: ReplicaGates::new(REPLICA_REPLIES_MAX),
+            replication: ReplicationCounters::default(),
             partitions: (0..PARTITIONS)
                 .zip((0..SLOTS).step_by(usize::from(SLOTS) / PARTITIONS))
                 .filter(|&(_, slot)| config.topology.owner(slot) == config.shard)
@@ -864,20 +889,65 @@ impl<P: Blocks> Shard<P> {
 
     /// What it is to the partitions of its cluster, if it has one.
     pub fn partitions(&self) -> impl Iterator<Item = PartitionStatus> + '_ {
-        self.linked.iter().flat_map(|linked| linked.status())
+        self.linked.iter().flat_map(|linked| linked.partitions())
     }
 
-    /// What its links have done.
+    /// What it knows of the other nodes of its cluster, if it has one.
+    pub fn peers(&self, now: Now) -> impl Iterator<Item = PeerStatus> + '_ {
+        self.linked
+            .iter()
+            .flat_map(move |linked| linked.peers(now.us))
+    }
+
+    /// Replaces what was known of its partitions and of the other nodes of its cluster, if it has one.
+    pub fn look_around(&mut self, now: Now, status: &mut ReplicationStatus) {
+        if let Some(linked) = &mut self.linked {
+            linked.look_around(now.us, &self.store, status);
+        }
+    }
+
+    /// The number of its node in its cluster, and where clients find each.
     #[must_use]
-    pub fn links_counters(&self) -> LinksCounters {
-        let linked = self.linked.as_ref();
-        linked.map_or_else(LinksCounters::default, |linked| linked.counters())
+    pub fn nodes(&self) -> Option<(u8, &[(u8, String)])> {
+        self.linked.as_ref().map(|linked| linked.nodes())
+    }
+
+    /// What it has done as one of a cluster, and what that takes now.
+    #[must_use]
+    pub fn replication_counters(&self, now: Now) -> ReplicationCounters {
+        let Some(linked) = &self.linked else {
+            return ReplicationCounters::default();
+        };
+        let links = linked.look_at_links();
+        let deadline_us = self.replica_gates.deadline_us();
+        let waits_us = deadline_us.map(|deadline_us| {
+            let began_us = deadline_us.saturating_sub(linked.replica_timeout_us());
+            now.us.saturating_sub(began_us)
+        });
+        ReplicationCounters {
+            links: links.counters(),
+            memory: links.memory(),
+            waiting: self.replica_gates.len() as u64,
+            waiting_us: waits_us.unwrap_or(0),
+            ..self.replication
+        }
+    }
+
+    /// How long it took, in microseconds, until members told to have received, and to have on their disks, what was
+    /// shipped to them live; nothing of a node alone.
+    #[must_use]
+    pub fn replication_delays(&self) -> Option<(&Histogram, &Histogram)> {
+        let linked = self.linked.as_ref()?;
+        Some(linked.look_at_links().delays())
     }
 
     /// Moves what is to be sent by a link to `into`, which is empty; nothing of a link that is gone.
     pub fn take_link_output(&mut self, link: LinkId, into: &mut Vec<u8>) {
         if let Some(output) = self.links().and_then(|links| links.output(link)) {
             std::mem::swap(output, into);
+        }
+        if let Some(links) = self.links() {
+            links.went(link, into.len());
         }
     }
 
@@ -1422,7 +1492,7 @@ impl<P: Blocks> Shard<P> {
                     item: out[from..].into(),
                 };
                 out.truncate(from);
-                self.wait_for_members(now, slot, whom);
+                self.wait_for_members(now, slot, level, whom);
                 Step::Later
             }
             Ran::Answered { gate, status } => {
@@ -1660,7 +1730,13 @@ impl<P: Blocks> Shard<P> {
 
     /// Keeps a reply until each member of the sync set has all that was appended by now.
     #[cold]
-    fn wait_for_members(&mut self, now: Now, slot: u16, whom: ReplicaReply) {
+    fn wait_for_members(&mut self, now: Now, slot: u16, level: AckLevel, whom: ReplicaReply) {
+        match level {
+            AckLevel::Replica => self.replication.waits += 1,
+            AckLevel::None | AckLevel::Interval | AckLevel::Disk => {
+                self.replication.waits_below += 1;
+            }
+        }
         self.reserve(whom.origin, whom.address.session, whom.item.len());
         let log = self.store.log_mut();
         let lsn = log.appended();
@@ -1711,6 +1787,7 @@ impl<P: Blocks> Shard<P> {
                     self.answer_detached(origin, address, Lsn(0), &item, outbox);
                 }
                 Outcome::Unknown => {
+                    self.replication.missed += 1;
                     let mut out = Vec::new();
                     let version = Version::default();
                     let text = match asked.is_read() {

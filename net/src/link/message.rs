@@ -56,6 +56,43 @@ pub enum RefusalCode {
 }
 
 impl RefusalCode {
+    /// Every code, ascending from 1.
+    pub const ALL: [RefusalCode; 13] = [
+        RefusalCode::LinkVersion,
+        RefusalCode::LogFormat,
+        RefusalCode::Cluster,
+        RefusalCode::Destination,
+        RefusalCode::Itself,
+        RefusalCode::Credentials,
+        RefusalCode::Incarnation,
+        RefusalCode::RecordBytes,
+        RefusalCode::Fault,
+        RefusalCode::Order,
+        RefusalCode::Records,
+        RefusalCode::Unrelated,
+        RefusalCode::NotNamed,
+    ];
+
+    /// For counters and people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            RefusalCode::LinkVersion => "link_version",
+            RefusalCode::LogFormat => "log_format",
+            RefusalCode::Cluster => "cluster",
+            RefusalCode::Destination => "destination",
+            RefusalCode::Itself => "itself",
+            RefusalCode::Credentials => "credentials",
+            RefusalCode::Incarnation => "incarnation",
+            RefusalCode::RecordBytes => "record_bytes",
+            RefusalCode::Fault => "fault",
+            RefusalCode::Order => "order",
+            RefusalCode::Records => "records",
+            RefusalCode::Unrelated => "unrelated",
+            RefusalCode::NotNamed => "not_named",
+        }
+    }
+
     fn from_code(code: u16) -> Option<Self> {
         Some(match code {
             1 => RefusalCode::LinkVersion,

@@ -86,6 +86,7 @@ Examples:
 const INFO_EXAMPLES: &str = "\
 Examples:
   penstock info
+  penstock info replication
   penstock info | jq .counters";
 
 /// How durable a write must be before its answer.
@@ -298,6 +299,9 @@ pub struct PingArgs {
 #[derive(Args)]
 #[command(after_help = format!("{INFO_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct InfoArgs {
+    /// One part of it, as replication, counters or histograms; all without
+    #[arg(value_name = "PART")]
+    part: Option<String>,
     #[command(flatten)]
     server: ServerAddress,
 }
@@ -629,10 +633,32 @@ impl PingArgs {
 impl InfoArgs {
     /// Prints the server's own account.
     pub fn run(self) -> Result<(), Failure> {
-        let info = self.server.connect()?.info()?;
+        let mut info = self.server.connect()?.info()?;
+        if let Some(part) = &self.part {
+            info = part_of(&info, part, &self.server)?;
+        }
         let mut out = Output::stdout();
         out.line(format_args!("{}", indented(info.trim())));
         out.finish()
+    }
+}
+
+fn part_of(info: &str, part: &str, server: &ServerAddress) -> Result<String, Failure> {
+    let info: serde_json::Value = serde_json::from_str(info)
+        .map_err(|error| Failure::server(format_args!("{server}: INFO is no JSON: {error}")))?;
+    match info.get(part) {
+        Some(part) => Ok(part.to_string()),
+        None if part == "replication" => Err(Failure::usage(format_args!(
+            "{server} is a node alone: it was started without --cluster"
+        ))),
+        None => {
+            let parts = info.as_object().into_iter().flatten();
+            let parts: Vec<&str> = parts.map(|(name, _)| name.as_str()).collect();
+            Err(Failure::usage(format_args!(
+                "INFO has no {part:?}; it has {}",
+                parts.join(", ")
+            )))
+        }
     }
 }
 

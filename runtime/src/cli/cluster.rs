@@ -15,6 +15,7 @@ use super::membership::{
     MemberArgs, SYNC_EXAMPLES,
 };
 use super::output::Output;
+use super::status::{STATUS_EXAMPLES, StatusArgs, info_of};
 use super::{EXIT_CODES, Failure};
 
 /// Of the commands together.
@@ -54,14 +55,6 @@ Examples:
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force --accept-loss";
 
-const STATUS_EXAMPLES: &str = "\
-Neighbours with the same role and epoch share a line; what is applied and received are sums of their sequences. A
-member that is following holds what its primary holds when the sums are the same. Followed: it was, and nobody ships to it now.
-
-Examples:
-  penstock cluster status
-  penstock cluster status --addr 127.0.0.1:7511";
-
 /// How long a node may take to be what it must be before anything is changed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -83,7 +76,7 @@ pub enum ClusterCommand {
     /// Take a node out of the cluster
     #[command(after_help = format!("{DROP_EXAMPLES}\n\n{EXIT_CODES}"))]
     Drop(DropArgs),
-    /// Print what a node is to each partition
+    /// Print how all nodes are: roles, links, what each one lacks
     #[command(after_help = format!("{STATUS_EXAMPLES}\n\n{EXIT_CODES}"))]
     Status(StatusArgs),
     /// Let another node write, with nothing lost: the one that writes hands over
@@ -95,13 +88,6 @@ pub enum ClusterCommand {
     /// Print what a node took and could not keep, from its data directory, or do it again where it is written now
     #[command(after_help = format!("{LOSTFOUND_EXAMPLES}\n\n{EXIT_CODES}"))]
     Lostfound(LostfoundArgs),
-}
-
-/// Arguments of `penstock cluster status`.
-#[derive(Args)]
-pub struct StatusArgs {
-    #[command(flatten)]
-    server: ServerAddress,
 }
 
 /// Who is to write what.
@@ -376,78 +362,8 @@ impl PromoteArgs {
     }
 }
 
-impl StatusArgs {
-    fn run(self) -> Result<(), Failure> {
-        let partitions = partitions_of(&self.server)?;
-        let mut out = Output::stdout();
-        out.bytes(table(&partitions).as_bytes());
-        out.finish()
-    }
-}
-
 /// What a node is to its partitions.
 fn partitions_of(server: &ServerAddress) -> Result<Vec<Value>, Failure> {
-    let text = server.connect()?.info()?;
-    let info: Value = serde_json::from_str(&text)
-        .map_err(|error| Failure::server(format!("{server}: INFO is no JSON: {error}")))?;
-    match info["partitions"].as_array() {
-        Some(partitions) => Ok(partitions.clone()),
-        None => Err(Failure::usage(format!(
-            "{server} is a node alone: it was started without --cluster"
-        ))),
-    }
-}
-
-fn table(partitions: &[Value]) -> String {
-    let number = |it: &Value, name: &str| it[name].as_u64().unwrap_or(0).to_string();
-    let heading = [
-        "PARTITIONS",
-        "ROLE",
-        "EPOCH",
-        "BY NODE",
-        "APPLIED",
-        "RECEIVED",
-    ];
-    let mut rows = vec![heading.map(String::from)];
-    rows.extend(partitions.iter().map(|it| {
-        let epoch = format!("{}.{}", number(it, "generation"), number(it, "start"));
-        [
-            format!("{}-{}", number(it, "first"), number(it, "last")),
-            it["role"].as_str().unwrap_or("?").to_string(),
-            epoch,
-            number(it, "node"),
-            number(it, "applied"),
-            number(it, "received"),
-        ]
-    }));
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..heading.len()).map(width).collect();
-    rows.iter()
-        .map(|row| {
-            let cells = row.iter().zip(&widths);
-            let cells: Vec<String> = cells
-                .map(|(cell, &width)| format!("{cell:width$}"))
-                .collect();
-            format!("{}\n", cells.join("  ").trim_end())
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn partitions_are_shown_in_columns() {
-        let partitions = serde_json::json!([
-            {"first": 0, "last": 127, "role": "primary", "generation": 12, "start": 3, "node": 1, "applied": 70000, "received": 70000},
-            {"first": 128, "last": 255, "role": "following", "generation": 1, "start": 0, "node": 2, "applied": 5, "received": 6}
-        ]);
-        let expected = "\
-PARTITIONS  ROLE       EPOCH  BY NODE  APPLIED  RECEIVED
-0-127       primary    12.3   1        70000    70000
-128-255     following  1.0    2        5        6
-";
-        assert_eq!(table(partitions.as_array().expect("a list")), expected);
-    }
+    let info = info_of(server)?;
+    Ok(info["partitions"].as_array().cloned().unwrap_or_default())
 }

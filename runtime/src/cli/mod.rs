@@ -10,6 +10,7 @@ mod lostfound;
 mod membership;
 mod options;
 mod output;
+mod status;
 
 use std::fmt;
 use std::path::PathBuf;

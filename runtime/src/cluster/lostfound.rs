@@ -124,6 +124,18 @@ pub fn read_lostfound(data: &Path) -> io::Result<Vec<KeptFile>> {
     paths.into_iter().map(read_file).collect()
 }
 
+/// Bytes of what nodes of a cluster have kept in a data directory; 0 if that cannot be read.
+pub(crate) fn lostfound_bytes(data: &Path) -> u64 {
+    let entries = fs::read_dir(data.join(LOSTFOUND)).into_iter().flatten();
+    let files = entries.map_while(Result::ok).filter(|entry| {
+        let path = entry.path();
+        path.extension().is_some_and(|it| it == EXTENSION)
+    });
+    files
+        .map(|entry| entry.metadata().map_or(0, |it| it.len()))
+        .sum()
+}
+
 fn read_file(path: PathBuf) -> io::Result<KeptFile> {
     let bytes = fs::read(&path)?;
     let mut changes = BTreeMap::new();
@@ -273,6 +285,10 @@ mod tests {
             .iter()
             .map(|it| (it.version, it.value.clone()))
             .collect();
+        assert_eq!(
+            lostfound_bytes(&data),
+            fs::metadata(&file.path).expect("there").len()
+        );
         assert_eq!(told, [((7, 3), Some(b"value".to_vec())), ((7, 4), None)]);
         assert_eq!((file.counts(), file.torn_bytes), ((2, 1), 16));
         fs::remove_dir_all(&data).expect("removed");

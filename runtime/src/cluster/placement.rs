@@ -74,6 +74,16 @@ pub struct Draft {
     file: ClusterFile,
 }
 
+/// The nodes of a cluster, and where clients find each.
+///
+/// # Errors
+/// The file.
+pub fn nodes_of(path: &Path) -> Result<Vec<(u8, String)>, ClusterFileError> {
+    let nodes = ClusterFile::read(path)?.nodes;
+    let nodes = nodes.into_iter().map(|node| (node.number, node.clients));
+    Ok(nodes.collect())
+}
+
 impl Draft {
     /// Of the file as it is.
     ///

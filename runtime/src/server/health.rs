@@ -1,8 +1,12 @@
 //! What probes are told: whether the process works, and whether it wants to be asked.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
+
+use penstock_shard::linked::{PartitionRole, ReplicationStatus};
+use penstock_shard::replication::Duty;
 
 use crate::directory::Segments;
 use crate::memory::MemoryBound;
@@ -27,6 +31,10 @@ pub(crate) enum Phase {
 /// The parts of the node that tell how it is.
 pub(crate) struct Watched {
     pub(crate) stats: Arc<Stats>,
+    /// The data directory.
+    pub(crate) data: PathBuf,
+    /// It is no node of a cluster.
+    pub(crate) is_alone: bool,
     pub(crate) segments: Segments,
     pub(crate) memory: Option<Arc<MemoryBound>>,
     /// The clock of the shards.
@@ -76,14 +84,20 @@ impl Health {
         }
     }
 
-    /// Whether clients should come, or why not.
-    pub(crate) fn ready(&self) -> Result<(), NotReady> {
-        let readings = self.watched().map(|watched| watched.stats.read());
-        judge_ready(
-            &self.phase(),
-            self.start_percent(),
-            &readings.unwrap_or_default(),
-        )
+    /// Whether clients should come, and what this node is to them, or why not; with `wanted`, clients who want that.
+    pub(crate) fn ready(&self, wanted: Option<Wanted>) -> Result<Ready, NotReady> {
+        let (mut readings, mut cores) = (Vec::new(), Vec::new());
+        let mut is_alone = true;
+        if let Some(watched) = self.watched() {
+            readings = watched.stats.read();
+            cores = watched.stats.replication();
+            is_alone = watched.is_alone;
+        }
+        judge_ready(&self.phase(), self.start_percent(), &readings)?;
+        match is_alone {
+            true => Ok(Ready::Alone),
+            false => judge_role(&cores, wanted),
+        }
     }
 
     /// Whether every loop turns, or which one does not.
@@ -96,15 +110,66 @@ impl Health {
     }
 }
 
+/// What a client may want of a node besides that it is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// It writes.
+    Primary,
+}
+
+/// What a node that is ready is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ready {
+    /// A node alone.
+    Alone,
+    /// It writes so many partitions of its cluster and follows so many.
+    InCluster { written: usize, followed: usize },
+}
+
+impl fmt::Display for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ready::Alone => f.write_str("ready"),
+            Ready::InCluster { written, followed } => {
+                f.write_str("ready:")?;
+                if *written > 0 {
+                    write!(f, " primary of {written} partitions")?;
+                }
+                let comma = if *written > 0 { "," } else { "" };
+                match followed {
+                    0 if *written == 0 => write!(f, " it has no partition of its cluster"),
+                    0 => Ok(()),
+                    followed => write!(f, "{comma} follows {followed} partitions"),
+                }
+            }
+        }
+    }
+}
+
 /// Why clients should stay away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotReady {
-    Starting { percent: u64 },
+    Starting {
+        percent: u64,
+    },
     Stopping,
     Failed(String),
-    DiskFull { shard: usize },
-    LogFull { shard: usize },
-    MemoryFull { shard: usize },
+    DiskFull {
+        shard: usize,
+    },
+    LogFull {
+        shard: usize,
+    },
+    MemoryFull {
+        shard: usize,
+    },
+    /// Partitions that are this node's to write or to hold, and which it does not.
+    Role {
+        role: PartitionRole,
+        count: usize,
+    },
+    /// It writes nothing, and somebody who writes is wanted.
+    WritesNothing,
 }
 
 impl fmt::Display for NotReady {
@@ -125,6 +190,17 @@ impl fmt::Display for NotReady {
                 f,
                 "FULL: the index of shard {shard} has all the memory that memory_max leaves it; new keys are refused, the rest goes on"
             ),
+            NotReady::Role { role, count } => {
+                write!(
+                    f,
+                    "{}: {count} partitions: {}",
+                    role.name(),
+                    cause_of(*role)
+                )
+            }
+            NotReady::WritesNothing => {
+                f.write_str("not primary: it writes no partition of its cluster")
+            }
         }
     }
 }
@@ -169,6 +245,53 @@ fn judge_ready(phase: &Phase, percent: u64, shards: &[Reading]) -> Result<(), No
     Ok(())
 }
 
+/// What is wrong with a partition in this role, for people.
+fn cause_of(role: PartitionRole) -> &'static str {
+    match role {
+        PartitionRole::Primary | PartitionRole::Following => "nothing is wrong",
+        PartitionRole::Beginning => {
+            "they are this node's to write, and the first record is not on its disk yet"
+        }
+        PartitionRole::Draining => "they are handed over to another node",
+        PartitionRole::CatchingUp => "their primary ships what is missing here",
+        PartitionRole::Scanning => {
+            "their primary ships all of them anew; what is here is incomplete until then"
+        }
+        PartitionRole::Rewinding => {
+            "what this node had written alone goes to lostfound and is taken back"
+        }
+        PartitionRole::Followed => "no link to their primary any more",
+        PartitionRole::Idle => {
+            "no link to their primary since the start, or they are this node's to write and it may not begin: its log says why"
+        }
+    }
+}
+
+/// Of what the plan gives this node all must be well; of the rest it may know something, too.
+fn judge_role(cores: &[ReplicationStatus], wanted: Option<Wanted>) -> Result<Ready, NotReady> {
+    // Every shard has some, and tells them in its first turn.
+    if cores.iter().any(|core| core.partitions.is_empty()) {
+        return Err(NotReady::Starting { percent: 100 });
+    }
+    let all = || cores.iter().flat_map(|it| &it.partitions);
+    let own = || all().filter(|it| it.duty != Duty::None || it.role == PartitionRole::Primary);
+    let count = |role| own().filter(|it| it.role == role).count();
+    // The worst is told.
+    let worst = own().map(|it| it.role).max();
+    if let Some(role) = worst.filter(|role| !role.is_well()) {
+        let count = count(role);
+        return Err(NotReady::Role { role, count });
+    }
+    let written = count(PartitionRole::Primary);
+    match wanted {
+        Some(Wanted::Primary) if written == 0 => Err(NotReady::WritesNothing),
+        _ => Ok(Ready::InCluster {
+            written,
+            followed: count(PartitionRole::Following),
+        }),
+    }
+}
+
 /// A start may replay for long, and a stop may wait for the disk: only a loop that serves has to turn.
 fn judge_live(
     phase: &Phase,
@@ -189,6 +312,10 @@ fn judge_live(
 
 #[cfg(test)]
 mod tests {
+    use penstock_net::link::Membership;
+    use penstock_shard::linked::PartitionStatus;
+    use penstock_shard::replication::Epoch;
+
     use super::*;
     use crate::stats::{FIGURES, total};
 
@@ -213,6 +340,59 @@ mod tests {
         assert_eq!(of("disk_full"), Err(NotReady::DiskFull { shard: 1 }));
         assert_eq!(of("log_full"), Err(NotReady::LogFull { shard: 1 }));
         assert_eq!(of("memory_full"), Err(NotReady::MemoryFull { shard: 1 }));
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_is_ready_when_all_that_is_its_own_is_well() {
+        let member = Duty::Member(Membership::Sync);
+        let status = |roles: &[(PartitionRole, Duty)]| {
+            let partitions = roles.iter().zip(0..);
+            let partitions = partitions.map(|(&(role, duty), partition)| PartitionStatus {
+                partition,
+                role,
+                duty,
+                epoch: Epoch::default(),
+                applied: 0,
+                received: 0,
+                waits_for: Vec::new(),
+                durable: 0,
+            });
+            vec![ReplicationStatus {
+                partitions: partitions.collect(),
+                peers: Vec::new(),
+            }]
+        };
+        let told =
+            |roles: &[(PartitionRole, Duty)], wanted| match judge_role(&status(roles), wanted) {
+                Ok(ready) => ready.to_string(),
+                Err(not) => not.to_string(),
+            };
+        use PartitionRole::{Following, Idle, Primary, Rewinding, Scanning};
+        let early = [status(&[(Following, member)]), status(&[])].concat();
+        let early = judge_role(&early, None);
+        assert_eq!(early, Err(NotReady::Starting { percent: 100 }));
+        let mixed = [(Primary, Duty::Primary), (Following, member)];
+        let ready = "ready: primary of 1 partitions, follows 1 partitions";
+        assert_eq!(told(&mixed, None), ready);
+        assert_eq!(told(&mixed, Some(Wanted::Primary)), ready);
+        let follower = [(Following, member), (Idle, Duty::None)];
+        assert_eq!(told(&follower, None), "ready: follows 1 partitions");
+        let refused = told(&follower, Some(Wanted::Primary));
+        assert!(refused.starts_with("not primary: "), "{refused}");
+        let worse = [(Following, member), (Scanning, member), (Rewinding, member)];
+        let refused = told(&worse, None);
+        assert!(
+            refused.starts_with("rewinding: 1 partitions: "),
+            "{refused}"
+        );
+        let begins = [(Primary, Duty::Primary), (Idle, Duty::Primary)];
+        let refused = told(&begins, Some(Wanted::Primary));
+        assert!(refused.starts_with("idle: 1 partitions: "), "{refused}");
+        let other = [(Idle, Duty::None)];
+        assert_eq!(
+            told(&other, None),
+            "ready: it has no partition of its cluster"
+        );
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use penstock_net::link::RefusalCode;
 use penstock_net::status::Status;
 use penstock_shard::answers::Asked;
+use penstock_shard::linked::{PartitionRole, ReplicationStatus};
 use penstock_storage::histogram::bound;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
@@ -11,8 +13,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::health::Health;
+use crate::cluster::lostfound::lostfound_bytes;
 use crate::memory::resident_bytes;
-use crate::stats::{FIGURES, Growth, HISTOGRAMS, Reading, total};
+use crate::stats::{FIGURES, Growth, HISTOGRAMS, PEER_FIGURES, Reading, SECOND_IN_US, total};
 
 /// What the text is, for the header of the reply.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -23,7 +26,9 @@ pub(crate) fn exposition(health: &Health) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Moment {
         shards: watched.map_or(Vec::new(), |watched| watched.stats.read()),
-        is_ready: health.ready().is_ok(),
+        replication: watched.map_or(Vec::new(), |watched| watched.stats.replication()),
+        lostfound_bytes: watched.map_or(0, |watched| lostfound_bytes(&watched.data)),
+        is_ready: health.ready(None).is_ok(),
         start_percent: health.start_percent(),
         start_ms: watched.map(|watched| watched.unix_ms_at_start),
         memory_max: watched
@@ -40,6 +45,8 @@ pub(crate) fn exposition(health: &Health) -> String {
 #[derive(Debug)]
 struct Moment {
     shards: Vec<Reading>,
+    replication: Vec<ReplicationStatus>,
+    lostfound_bytes: u64,
     is_ready: bool,
     start_percent: u64,
     start_ms: Option<u64>,
@@ -57,9 +64,7 @@ struct Family {
     members: &'static [(usize, Option<&'static str>)],
 }
 
-const SECOND_IN_US: f64 = 1e-6;
-
-const FAMILIES: [Family; 3] = [
+const FAMILIES: [Family; 5] = [
     Family {
         name: "penstock_stage_seconds",
         help: "Time of operations in each stage: queue (from arrival to the turn of the loop that ran them), apply (that turn), flush (from its end until durable, if that was waited for), reply (until the network took it).",
@@ -82,6 +87,18 @@ const FAMILIES: [Family; 3] = [
         help: "Records of a group commit.",
         unit: 1.0,
         members: &[(5, None)],
+    },
+    Family {
+        name: "penstock_replication_received_seconds",
+        help: "Time of records from the turn that appended them until a node that is live told to have received them.",
+        unit: SECOND_IN_US,
+        members: &[(6, None)],
+    },
+    Family {
+        name: "penstock_replication_durable_seconds",
+        help: "The same until it told to have them on its disk.",
+        unit: SECOND_IN_US,
+        members: &[(7, None)],
     },
 ];
 
@@ -116,6 +133,11 @@ impl Collector for Moment {
             "Resident memory of the process.",
             self.resident_bytes as f64,
         )?;
+        gauge(
+            "penstock_lostfound_bytes",
+            "Bytes of records in the lostfound of the data directory that this node had and its primary had not.",
+            self.lostfound_bytes as f64,
+        )?;
         if let Some(start_ms) = self.start_ms {
             gauge(
                 "process_start_time_seconds",
@@ -124,6 +146,8 @@ impl Collector for Moment {
             )?;
         }
         self.encode_answers(&mut encoder)?;
+        self.encode_partitions(&mut encoder)?;
+        self.encode_peers(&mut encoder)?;
         self.encode_figures(&mut encoder)?;
         self.encode_histograms(&mut encoder)
     }
@@ -179,6 +203,110 @@ impl Moment {
         Ok(())
     }
 
+    /// What the node is to partitions, and why links have ended.
+    fn encode_partitions(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let all = || self.replication.iter().flat_map(|it| &it.partitions);
+        if all().next().is_none() {
+            return Ok(());
+        }
+        let mut family = encoder.encode_descriptor(
+            "penstock_replication_partitions",
+            "Partitions by what this node does with them.",
+            None,
+            MetricType::Gauge,
+        )?;
+        for role in PartitionRole::ALL {
+            let count = all().filter(|it| it.role == role).count() as u64;
+            family
+                .encode_family(&[("role", role.name())])?
+                .encode_gauge(&count)?;
+        }
+        let epoch = all().map(|it| it.epoch).max().unwrap_or_default();
+        encoder
+            .encode_descriptor(
+                "penstock_replication_epoch",
+                "The highest epoch that this node has promised.",
+                None,
+                MetricType::Gauge,
+            )?
+            .encode_gauge(&u64::from(epoch.0))?;
+        encoder
+            .encode_descriptor(
+                "penstock_replication_generation",
+                "The generation of that epoch, as it stands in the cluster's file.",
+                None,
+                MetricType::Gauge,
+            )?
+            .encode_gauge(&u64::from(epoch.generation()))?;
+        let mut family = encoder.encode_descriptor(
+            "penstock_replication_links_refused",
+            "Links that were ended for a reason, behind the handshake: here, or there by the other node.",
+            None,
+            MetricType::Counter,
+        )?;
+        let sum = total(&self.shards);
+        for (by, counts) in ["here", "there"].iter().zip(&sum.links_refused) {
+            for (reason, count) in RefusalCode::ALL.iter().zip(counts) {
+                family
+                    .encode_family(&[("by", *by), ("reason", reason.name())])?
+                    .encode_counter::<NoLabelSet, u64, f64>(count, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_peers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let all = || {
+            let shards = self.replication.iter().enumerate();
+            shards.flat_map(|(shard, it)| {
+                let of_shard = it.peers.iter();
+                of_shard.map(move |peer| {
+                    let labels = [
+                        ("shard", shard.to_string()),
+                        ("peer", peer.node.to_string()),
+                        ("role", peer.duty.name().to_string()),
+                    ];
+                    (labels, peer)
+                })
+            })
+        };
+        if all().next().is_none() {
+            return Ok(());
+        }
+        let mut family = encoder.encode_descriptor(
+            "penstock_replication_link_state",
+            "How far the links with a node are: 0 absent, 1 handshake, 2 catching up, 3 live. Its role is sync or learner if this node ships to it, primary if it ships to this one.",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (labels, peer) in all() {
+            family
+                .encode_family(&labels)?
+                .encode_gauge(&(peer.state as u64))?;
+        }
+        for figure in PEER_FIGURES {
+            let (name, help) = figure.metric;
+            let kind = match figure.growth {
+                Growth::Counter => MetricType::Counter,
+                Growth::Gauge => MetricType::Gauge,
+            };
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for (labels, peer) in all() {
+                let Some(value) = (figure.read)(peer) else {
+                    continue;
+                };
+                let mut metric = family.encode_family(&labels)?;
+                match figure.growth {
+                    Growth::Counter => {
+                        metric.encode_counter::<NoLabelSet, u64, f64>(&value, None)?;
+                    }
+                    Growth::Gauge => metric.encode_gauge(&(value as f64 * figure.unit))?,
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn encode_figures(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         for (number, figure) in FIGURES.iter().enumerate() {
             let Some((name, help)) = figure.metric else {
@@ -194,6 +322,9 @@ impl Moment {
                 let mut metric = family.encode_family(&labels)?;
                 let value = reading.figures[number];
                 match figure.growth {
+                    Growth::Gauge if figure.unit != 1.0 => {
+                        metric.encode_gauge(&(value as f64 * figure.unit))?;
+                    }
                     Growth::Counter => {
                         metric.encode_counter::<NoLabelSet, u64, f64>(&value, None)?;
                     }

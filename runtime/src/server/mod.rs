@@ -176,6 +176,8 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
 
     health.watch(Watched {
         stats: Arc::clone(&node.stats),
+        data: node.config.data.clone(),
+        is_alone: node.config.cluster.is_none(),
         segments: node.directory.segments().clone(),
         memory: node.memory(),
         clock: node.clock(),

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::slot::slot_of;
-use penstock_shard::linked::{Assignment, PartitionStatus, Plan};
-use penstock_shard::replication::LinkId;
+use penstock_shard::linked::{Assignment, PartitionRole, PartitionStatus, Plan};
+use penstock_shard::replication::{Duty, Lag, LinkId, LinkState, PeerStatus};
 
 use penstock_shard::{Event as ShardEvent, Mail, Now, SnapshotWrite, Topology};
 use penstock_storage::io::{FileId, Io};
@@ -1336,7 +1336,7 @@ impl World {
     fn serves(&self, node: usize, partition: u16) -> bool {
         let cores = self.nodes[node].cores.iter().flatten();
         let mut states = cores.flat_map(|core| core.shard.partitions());
-        states.any(|it| it.partition == partition && it.role == "primary")
+        states.any(|it| it.partition == partition && it.role == PartitionRole::Primary)
     }
 
     /// Whoever the newest file names should serve; if nobody does for long, another one is tried, and in the
@@ -1409,9 +1409,7 @@ impl World {
         let states = |node| cores(node).flat_map(|core| core.shard.partitions());
         let found = (0..NODES).find_map(|node| {
             // One that has nothing would begin another past.
-            let is_incomplete = |it: &PartitionStatus| {
-                it.received > 0 && ["scanning", "rewinding"].contains(&it.role)
-            };
+            let is_incomplete = |it: &PartitionStatus| it.received > 0 && it.role.is_incomplete();
             let mut of_node = states(node).filter(|it| self.partitions.contains(&it.partition));
             of_node.find(is_incomplete).map(|it| (it.partition, node))
         });
@@ -1444,7 +1442,7 @@ impl World {
             let mut states = cores.flat_map(|core| core.shard.partitions());
             states
                 .find(|it| it.partition == partition)
-                .map(|it| (!["scanning", "rewinding"].contains(&it.role), it.received))
+                .map(|it| (!it.role.is_incomplete(), it.received))
         };
         let best = (0..NODES).max_by_key(|&node| (has(self, node), may(&node)));
         self.meet("forced promotion");
@@ -1503,8 +1501,8 @@ impl World {
             for node in 0..NODES {
                 let here = state(node);
                 let wanted = match number_of(node) == assignment.primary {
-                    true => "primary",
-                    false => "following",
+                    true => PartitionRole::Primary,
+                    false => PartitionRole::Following,
                 };
                 let is_there = here.as_ref().is_some_and(|it| it.role == wanted)
                     && here.as_ref().map(|it| (it.epoch, it.applied))
@@ -1514,6 +1512,25 @@ impl World {
                         "partition {partition}: node {} is {here:?}, the primary {primary:?}",
                         number_of(node)
                     ));
+                }
+            }
+        }
+        self.lagging()
+    }
+
+    /// Which node says of another one that it lacks something, or that it is not linked.
+    fn lagging(&self) -> Option<String> {
+        let now = self.now();
+        for node in 0..NODES {
+            for core in self.nodes[node].cores.iter().flatten() {
+                let is_wrong = |it: &PeerStatus| {
+                    let lags = [it.lag, it.durable_lag];
+                    let is_level = |lag: Option<Lag>| lag == Some(Lag::default());
+                    it.state != LinkState::Live
+                        || it.duty != Duty::Primary && !lags.into_iter().all(is_level)
+                };
+                if let Some(peer) = core.shard.peers(now).find(is_wrong) {
+                    return Some(format!("node {} says {peer:?}", number_of(node)));
                 }
             }
         }
@@ -1527,7 +1544,7 @@ impl World {
             let cores = node.cores.iter().flatten();
             let mut states = cores.flat_map(|core| core.shard.partitions());
             let state = states.find(|it| it.partition == partition);
-            state.is_some_and(|it| it.received > 0 && !["scanning", "rewinding"].contains(&it.role))
+            state.is_some_and(|it| it.received > 0 && !it.role.is_incomplete())
         };
         let mut all = self.partitions.iter();
         self.has_wiped && all.any(|&it| self.nodes.iter().all(|node| !is_whole(node, it)))

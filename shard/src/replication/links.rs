@@ -17,6 +17,7 @@ use penstock_net::link::{
     LinkHeader, LinkMessage, LinkReceived, Membership, Mode, Position, RefusalCode, Refused,
 };
 use penstock_net::slot::slot_of;
+use penstock_storage::histogram::Histogram;
 use penstock_storage::index::{Cursor, Home};
 use penstock_storage::io::{Block, Blocks, Completion, FileId, Io};
 use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, prefix_of};
@@ -35,7 +36,9 @@ use super::reads::LinkReads;
 use super::receiver::{LinkRefusal, Partitions, Receiver};
 use super::record::{ShippedRecord, records};
 use super::ring::Ring;
-use super::sender::{Counting, LogReach, Sender};
+use super::sender::{Confirmed, Counting, LogReach, Sender};
+use super::standing::{Lag, LinkState, Traffic};
+use super::timeline::Timeline;
 use super::{LinkId, PENDING_BYTES_MAX, PartitionId, Work};
 use crate::topology::Topology;
 
@@ -81,6 +84,25 @@ pub struct LinksCounters {
     pub swept: u64,
     /// Diverged tails of which cleaning had released records, so that all of the partition was asked for.
     pub tails_lost: u64,
+    /// Records that have diverged and were handed out to be kept.
+    pub kept: u64,
+    /// Bytes of those.
+    pub kept_bytes: u64,
+    /// Links that this side has ended, by [`RefusalCode::ALL`].
+    pub refused: [u64; RefusalCode::ALL.len()],
+    /// Links that the other side has ended.
+    pub refused_there: [u64; RefusalCode::ALL.len()],
+}
+
+/// Memory that links take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinksMemory {
+    /// Of records that were sealed last.
+    pub ring_bytes: u64,
+    /// Of records that were received and are not applied.
+    pub received_bytes: u64,
+    /// Of bytes that are to be sent, or were received and not looked at.
+    pub buffer_bytes: u64,
 }
 
 /// What the owner is to do.
@@ -199,6 +221,32 @@ enum Waiter {
     Rewind(PartitionId, LinkId),
 }
 
+/// What a member had when the last link to it ended.
+#[derive(Debug, Default)]
+struct Left {
+    /// The last record of each partition that was shipped.
+    shipped: BTreeMap<PartitionId, u64>,
+    received: LeftOpen,
+    durable: LeftOpen,
+}
+
+/// What of it the member had not confirmed.
+#[derive(Clone, Copy, Debug, Default)]
+struct LeftOpen {
+    records: u64,
+    /// It and all that came later stand behind this record of the log.
+    behind: Option<Lsn>,
+}
+
+impl Left {
+    fn open(&self, confirmed: Confirmed) -> LeftOpen {
+        match confirmed {
+            Confirmed::Received => self.received,
+            Confirmed::Durable => self.durable,
+        }
+    }
+}
+
 /// A diverged tail that is looked for in the log.
 #[derive(Debug)]
 struct Tail {
@@ -307,6 +355,15 @@ pub struct Links<B> {
     reads: LinkReads,
     actions: VecDeque<LinkAction>,
     counters: LinksCounters,
+    timeline: Timeline,
+    /// How long it took, in microseconds, until members told to have received, and to have on their disks, each record that was
+    /// shipped live.
+    received_us: Histogram,
+    durable_us: Histogram,
+    /// Of nodes whose link has ended.
+    left: BTreeMap<u8, Left>,
+    /// By node, of links on which this node ships and of others, without what those that are there count.
+    traffic: BTreeMap<(u8, bool), Traffic>,
     /// Another turn may do more.
     is_due: bool,
 }
@@ -420,6 +477,11 @@ impl<B: Block> Links<B> {
             reads: LinkReads::default(),
             actions: VecDeque::new(),
             counters: LinksCounters::default(),
+            timeline: Timeline::new(store.log().appended()),
+            received_us: Histogram::default(),
+            durable_us: Histogram::default(),
+            left: BTreeMap::new(),
+            traffic: BTreeMap::new(),
             is_due: false,
         })
     }
@@ -428,6 +490,149 @@ impl<B: Block> Links<B> {
     #[must_use]
     pub fn counters(&self) -> LinksCounters {
         self.counters
+    }
+
+    /// How long it took until members told to have received, and to have on their disks, what was shipped to them live, in
+    /// microseconds from the turn in which it was appended.
+    #[must_use]
+    pub fn delays(&self) -> (&Histogram, &Histogram) {
+        (&self.received_us, &self.durable_us)
+    }
+
+    /// What links take of the memory.
+    #[must_use]
+    pub fn memory(&self) -> LinksMemory {
+        let kept = self.partitions.values().map(Partition::kept_bytes);
+        let outgoing = self.outgoing.values();
+        let outgoing = outgoing.map(|it| it.input.capacity() + it.output.capacity());
+        let incoming = self.incoming.values();
+        let incoming = incoming.map(|it| it.input.capacity() + it.output.capacity());
+        LinksMemory {
+            ring_bytes: self.ring.bytes() as u64,
+            received_bytes: kept.sum::<usize>() as u64,
+            buffer_bytes: outgoing.chain(incoming).sum::<usize>() as u64,
+        }
+    }
+
+    /// What went over the links by which a node is shipped to, or by which it ships.
+    #[must_use]
+    pub fn traffic(&self, node: u8, is_outgoing: bool) -> Traffic {
+        let mut traffic = self
+            .traffic
+            .get(&(node, is_outgoing))
+            .copied()
+            .unwrap_or_default();
+        if is_outgoing {
+            for link in self.outgoing.values().filter(|it| it.peer.node == node) {
+                traffic.sent_frames += link.sender.sent();
+                traffic.received_frames += link.sender.next_number() - 1;
+            }
+        } else {
+            for link in self.incoming.values().filter(|it| it.node == node) {
+                traffic.sent_frames += link.receiver.sent();
+                traffic.received_frames += link.receiver.next_number() - 1;
+            }
+        }
+        traffic
+    }
+
+    /// How far the link is by which a node ships a partition to this one.
+    #[must_use]
+    pub fn state_from(&self, node: u8, partition: PartitionId) -> LinkState {
+        let mut links = self.incoming.iter().filter(|(_, it)| it.node == node);
+        let Some(state) = self.partitions.get(&partition) else {
+            return LinkState::Absent;
+        };
+        match state.role() {
+            Role::Member(member) if links.clone().any(|(link, _)| *link == member.link) => {
+                match state.is_readable() {
+                    true => LinkState::Live,
+                    false => LinkState::CatchingUp,
+                }
+            }
+            _ if links.next().is_some() => LinkState::Handshake,
+            _ => LinkState::Absent,
+        }
+    }
+
+    /// How far the link is by which a partition is shipped to a node.
+    #[must_use]
+    pub fn state_to(&self, node: u8, partition: PartitionId) -> LinkState {
+        let slot = self.tags.slot(partition);
+        let links = self.outgoing.values().filter(|link| {
+            link.peer.node == node && Topology::new(link.peer.shards).owner(slot) == link.peer.shard
+        });
+        let states = links.map(|link| link.sender.link_state(partition));
+        states.max().unwrap_or(LinkState::Absent)
+    }
+
+    /// What a member has not confirmed so far of what this node writes; unknown if it has not told where it stands
+    /// since this start.
+    #[must_use]
+    pub fn lag(&self, now_us: u64, node: u8, confirmed: Confirmed) -> Option<Lag> {
+        let (records, behind) = self.lacking(node, confirmed)?;
+        let behind = behind.and_then(|lsn| self.timeline.behind(lsn));
+        Some(Lag {
+            records,
+            bytes: behind.map_or(0, |it| it.bytes),
+            us: behind.map_or(0, |it| now_us.saturating_sub(it.since_us)),
+        })
+    }
+
+    /// How many records a member lacks, and behind which record of the log they stand.
+    fn lacking(&self, node: u8, confirmed: Confirmed) -> Option<(u64, Option<Lsn>)> {
+        let is_there = |link: &&Outgoing<B>| link.peer.node == node;
+        let left = self.left.get(&node);
+        let (mut records, mut behind) = (0, None);
+        let mut lack = |count: u64, from: Option<Lsn>| {
+            records += count;
+            if count > 0 {
+                let from = from.unwrap_or_default();
+                behind = Some(behind.map_or(from, |before: Lsn| before.min(from)));
+            }
+        };
+        for link in self.outgoing.values().filter(is_there) {
+            let (count, from) = link.sender.unconfirmed(confirmed);
+            lack(count, from);
+        }
+        let open = left.map_or_else(LeftOpen::default, |left| left.open(confirmed));
+        if !self.outgoing.values().any(|link| is_there(&link)) {
+            lack(open.records, open.behind);
+        }
+        for (&number, state) in &self.partitions {
+            let is_written = matches!(state.role(), Role::Primary { begun: Some(_), .. });
+            let members = self.members.get(&number).into_iter().flatten();
+            if !is_written || !members.into_iter().any(|(member, _)| *member == node) {
+                continue;
+            }
+            let links = self.outgoing.values().filter(is_there);
+            let shipped = links.filter_map(|link| link.sender.shipped(number)).max();
+            let (has, from) = match (shipped, left) {
+                (Some((has, from)), _) => (has, Some(from)),
+                (None, Some(left)) => (*left.shipped.get(&number)?, open.behind),
+                (None, None) => return None,
+            };
+            lack(state.applied().sequence.saturating_sub(has), from);
+        }
+        Some((records, behind))
+    }
+
+    /// What every member has, needs no account of when it was appended.
+    pub fn forget_times(&mut self) {
+        let nodes: BTreeSet<u8> = self
+            .members
+            .values()
+            .flat_map(|members| members.iter().map(|(node, _)| *node))
+            .collect();
+        let mut until = self.ring.last();
+        for node in nodes {
+            match self.lacking(node, Confirmed::Durable) {
+                Some((0, _)) => {}
+                Some((_, behind)) => until = until.min(behind.unwrap_or_default()),
+                None => return,
+            }
+        }
+        self.timeline.forget(until);
     }
 
     /// A partition of the shard.
@@ -553,6 +758,11 @@ impl<B: Block> Links<B> {
 
     /// A link to a peer that has proven itself.
     pub fn connected(&mut self, link: LinkId, peer: Peer) {
+        self.traffic.entry((peer.node, true)).or_default().links += 1;
+        // It tells anew what it has.
+        if let Some(left) = self.left.get_mut(&peer.node) {
+            (left.received, left.durable) = Default::default();
+        }
         let outgoing = Outgoing {
             peer,
             sender: Sender::new(2, 1),
@@ -565,6 +775,7 @@ impl<B: Block> Links<B> {
 
     /// A link from a peer that has proven itself.
     pub fn accepted(&mut self, link: LinkId, peer: Peer) {
+        self.traffic.entry((peer.node, false)).or_default().links += 1;
         let incoming = Incoming {
             node: peer.node,
             receiver: Receiver::new(link, peer.node, 1, 2),
@@ -588,12 +799,44 @@ impl<B: Block> Links<B> {
 
     /// The link is gone. What was received by it stays.
     pub fn closed(&mut self, link: LinkId) {
-        self.outgoing.remove(&link);
+        if let Some(outgoing) = self.outgoing.remove(&link) {
+            self.leave(&outgoing);
+        }
         if let Some(incoming) = self.incoming.remove(&link) {
+            let traffic = self.traffic.entry((incoming.node, false)).or_default();
+            traffic.sent_frames += incoming.receiver.sent();
+            traffic.received_frames += incoming.receiver.next_number() - 1;
             incoming.receiver.close(&mut self.partitions);
         }
         self.tails.retain(|_, tail| tail.link != link);
         self.rewrites.retain(|&(_, of), _| of != link);
+    }
+
+    /// Remembers what the member at the other end had.
+    fn leave(&mut self, outgoing: &Outgoing<B>) {
+        let (node, sender) = (outgoing.peer.node, &outgoing.sender);
+        let traffic = self.traffic.entry((node, true)).or_default();
+        traffic.sent_frames += sender.sent();
+        traffic.received_frames += sender.next_number() - 1;
+        let left = self.left.entry(node).or_default();
+        let mut next = None;
+        for partition in sender.partitions() {
+            if let Some((shipped, at)) = sender.shipped(partition) {
+                left.shipped.insert(partition, shipped);
+                next = Some(next.map_or(at, |before: Lsn| before.min(at)));
+            }
+        }
+        // Without a position it has nothing to tell but what was known before.
+        let Some(next) = next else { return };
+        for (open, confirmed) in [
+            (&mut left.received, Confirmed::Received),
+            (&mut left.durable, Confirmed::Durable),
+        ] {
+            let (records, behind) = sender.unconfirmed(confirmed);
+            let behind = behind.map_or(next, |behind| behind.min(next));
+            open.records += records;
+            open.behind = Some(open.behind.map_or(behind, |before| before.min(behind)));
+        }
     }
 
     /// Whether more bytes of a link are to be read from its socket now.
@@ -610,11 +853,26 @@ impl<B: Block> Links<B> {
 
     /// Bytes have come by a link. They are looked at in the next turn.
     pub fn came(&mut self, link: LinkId, bytes: &[u8]) {
-        if let Some(outgoing) = self.outgoing.get_mut(&link) {
+        let key = if let Some(outgoing) = self.outgoing.get_mut(&link) {
             outgoing.input.extend_from_slice(bytes);
+            (outgoing.peer.node, true)
         } else if let Some(incoming) = self.incoming.get_mut(&link) {
             incoming.input.extend_from_slice(bytes);
-        }
+            (incoming.node, false)
+        } else {
+            return;
+        };
+        self.traffic.entry(key).or_default().received_bytes += bytes.len() as u64;
+    }
+
+    /// So many bytes of a link are on their way.
+    pub fn went(&mut self, link: LinkId, bytes: usize) {
+        let key = match (self.outgoing.get(&link), self.incoming.get(&link)) {
+            (Some(outgoing), _) => (outgoing.peer.node, true),
+            (None, Some(incoming)) => (incoming.node, false),
+            (None, None) => return,
+        };
+        self.traffic.entry(key).or_default().sent_bytes += bytes as u64;
     }
 
     /// What is to be sent by a link; whatever is taken from its front has gone out.
@@ -749,6 +1007,7 @@ impl<B: Block> Links<B> {
                 Err(fault) => break Some(fault_refusal(&fault)),
             };
             if let LinkMessage::Refused(refused) = &frame.message {
+                self.counters.refused_there[refused.code as usize - 1] += 1;
                 self.actions.push_back(ended(link, refused));
                 is_over = true;
                 break None;
@@ -807,6 +1066,7 @@ impl<B: Block> Links<B> {
                 Err(fault) => break Some(fault_refusal(&fault)),
             };
             if let LinkMessage::Refused(refused) = &frame.message {
+                self.counters.refused_there[refused.code as usize - 1] += 1;
                 self.actions.push_back(ended(link, refused));
                 is_over = true;
                 break None;
@@ -818,6 +1078,18 @@ impl<B: Block> Links<B> {
                     .frame(&frame, &self.partitions, &Reach(store), appended, &mut work);
             if let Err(refusal) = taken {
                 break Some(refusal);
+            }
+            for it in outgoing.sender.confirmations() {
+                let before = Lsn(it.first.0.saturating_sub(1));
+                let Some(behind) = self.timeline.behind(before) else {
+                    continue;
+                };
+                let delays = match it.confirmed {
+                    Confirmed::Received => &mut self.received_us,
+                    Confirmed::Durable => &mut self.durable_us,
+                };
+                let us = time.now_us.saturating_sub(behind.since_us);
+                delays.add(us, it.records.into());
             }
             self.is_due = true;
             // BEGIN goes when all of that is durable.
@@ -852,6 +1124,7 @@ impl<B: Block> Links<B> {
             .map(|it| it.sender.sent())
             .or_else(|| self.incoming.get(&link).map(|it| it.receiver.sent()));
         let Some(number) = number else { return };
+        self.counters.refused[refusal.code as usize - 1] += 1;
         let header = LinkHeader {
             number: number + 1,
             ..LinkHeader::default()
@@ -882,6 +1155,7 @@ impl<B: Block> Links<B> {
                     self.depose(time, partition, epoch, store);
                 }
                 Work::Save { partition, records } => {
+                    records.iter().for_each(|record| self.count_kept(record));
                     let keep = |record| LinkAction::Keep { partition, record };
                     self.actions.extend(records.into_iter().map(keep));
                 }
@@ -919,6 +1193,11 @@ impl<B: Block> Links<B> {
                 }
             }
         }
+    }
+
+    fn count_kept(&mut self, record: &[u8]) {
+        self.counters.kept += 1;
+        self.counters.kept_bytes += record.len() as u64;
     }
 
     fn depose<P: Blocks<Block = B>>(
@@ -1301,6 +1580,8 @@ impl<B: Block> Links<B> {
                         let keys = keys.filter(|&key| key != epochs.as_slice());
                         tail.keys.extend(keys.map(<[u8]>::to_vec));
                         if !is_planted(Bug::TailNotSaved) {
+                            self.counters.kept += 1;
+                            self.counters.kept_bytes += record.bytes.len() as u64;
                             self.actions.push_back(LinkAction::Keep {
                                 partition: number,
                                 record: record.bytes.to_vec(),
@@ -1373,6 +1654,9 @@ impl<B: Block> Links<B> {
         home_of: &impl Fn(&[u8]) -> (u16, u32),
         io: &mut Vec<Io<B>>,
     ) {
+        let log = store.log();
+        self.timeline
+            .note(time.now_us, log.appended(), log.counters().record_bytes);
         while let Some(frame) = store.log_mut().take_sealed() {
             self.ring.push(frame.first, &frame.bytes);
         }

@@ -21,8 +21,10 @@ pub mod receiver;
 pub mod record;
 pub mod ring;
 pub mod sender;
+pub mod standing;
 #[cfg(test)]
 mod tests;
+pub mod timeline;
 
 use penstock_net::link::Position;
 use penstock_storage::log::Lsn;
@@ -34,6 +36,8 @@ pub use receiver::Receiver;
 pub use record::{RecordFault, ShippedRecord, records};
 pub use ring::Ring;
 pub use sender::{Counting, Sender};
+pub use standing::{Duty, Lag, LinkState, PeerStatus, Traffic};
+pub use timeline::Timeline;
 
 /// A partition, 0 to 255.
 pub type PartitionId = u16;

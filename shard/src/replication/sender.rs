@@ -20,6 +20,7 @@ use super::planted::{Bug, is_planted};
 use super::receiver::{LinkRefusal, Partitions};
 use super::record::ShippedRecord;
 use super::ring::Ring;
+use super::standing::LinkState;
 use super::{PENDING_BYTES_MAX, PartitionId, Work};
 
 /// Whether a member counts at level `replica`.
@@ -29,6 +30,26 @@ pub enum Counting {
     Not,
     /// It has all of the partition up to this record.
     UpTo(Lsn),
+}
+
+/// How far a member has told to have something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confirmed {
+    /// In its memory.
+    Received,
+    /// On its disk, and to be read there.
+    Durable,
+}
+
+/// Records that a member has told to have, as they were sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confirmation {
+    /// How far.
+    pub confirmed: Confirmed,
+    /// The first of them.
+    pub first: Lsn,
+    /// How many.
+    pub records: u32,
 }
 
 /// Frames under way on one link, at most.
@@ -72,12 +93,17 @@ pub struct Sender {
     told: Marks,
     /// The frame that is being filled.
     open: Option<OpenFrame>,
+    /// What the marks that came last confirmed of what was shipped live.
+    confirmations: Vec<Confirmation>,
 }
 
 #[derive(Debug)]
 struct OpenFrame {
     start: usize,
     count: u32,
+    /// Of those that follow each other, not those of a scan.
+    dense: u32,
+    first: Lsn,
     lsn: Lsn,
     is_live: bool,
 }
@@ -85,10 +111,14 @@ struct OpenFrame {
 #[derive(Clone, Copy, Debug)]
 struct Note {
     number: u64,
+    /// Its first record.
+    first: Lsn,
     /// Durable here with this record.
     lsn: Lsn,
     /// Of records.
     bytes: usize,
+    /// Records that follow each other.
+    dense: u32,
     is_live: bool,
     /// The member waits to hear that it is durable.
     is_awaited: bool,
@@ -160,6 +190,7 @@ impl Sender {
             marks: Marks::default(),
             told: Marks::default(),
             open: None,
+            confirmations: Vec::new(),
         }
     }
 
@@ -245,6 +276,59 @@ impl Sender {
         self.number
     }
 
+    /// What the last frame that was taken confirmed.
+    #[must_use]
+    pub fn confirmations(&self) -> &[Confirmation] {
+        &self.confirmations
+    }
+
+    /// How many records were shipped that the member has not confirmed so far, and behind which record of the log they
+    /// stand.
+    #[must_use]
+    pub fn unconfirmed(&self, confirmed: Confirmed) -> (u64, Option<Lsn>) {
+        let mark = match confirmed {
+            Confirmed::Received => self.marks.received,
+            Confirmed::Durable => self.marks.durable,
+        };
+        let is_open = |note: &&Note| note.number > mark && note.dense > 0;
+        self.notes
+            .iter()
+            .filter(is_open)
+            .fold((0, None), |(records, behind), note| {
+                let before = Lsn(note.first.0.saturating_sub(1));
+                let behind = behind.map_or(before, |at: Lsn| at.min(before));
+                (records + u64::from(note.dense), Some(behind))
+            })
+    }
+
+    /// The last record of a partition that was shipped, and behind which record of the log the next one stands; `None` until
+    /// BEGIN was sent.
+    #[must_use]
+    pub fn shipped(&self, partition: PartitionId) -> Option<(u64, Lsn)> {
+        let outgoing = self.outgoing.get(&partition)?;
+        let at = match outgoing.phase {
+            Phase::Asked | Phase::Known { .. } | Phase::Over => return None,
+            Phase::CatchingUp(_) => self.catching_up.unwrap_or(self.live),
+            Phase::Live => self.live,
+        };
+        Some((outgoing.shipped.sequence, at))
+    }
+
+    /// Whether a partition goes on live, if it was offered on this link.
+    #[must_use]
+    pub fn link_state(&self, partition: PartitionId) -> LinkState {
+        match self.outgoing.get(&partition).map(|it| &it.phase) {
+            None | Some(Phase::Asked | Phase::Known { .. } | Phase::Over) => LinkState::Handshake,
+            Some(Phase::CatchingUp(_)) => LinkState::CatchingUp,
+            Some(Phase::Live) => LinkState::Live,
+        }
+    }
+
+    /// The partitions that are shipped.
+    pub fn partitions(&self) -> impl Iterator<Item = PartitionId> + '_ {
+        self.outgoing.keys().copied()
+    }
+
     /// Whether the member was offered the partition as one of its sync set.
     #[must_use]
     pub fn is_sync(&self, partition: PartitionId) -> bool {
@@ -311,8 +395,22 @@ impl Sender {
                 text: format!("{marks:?} behind {:?}", self.marks),
             });
         }
-        self.marks = marks;
+        let before = std::mem::replace(&mut self.marks, marks);
+        self.confirmations.clear();
         for note in &self.notes {
+            let news = [
+                (Confirmed::Received, before.received, marks.received),
+                (Confirmed::Durable, before.durable, marks.durable),
+            ];
+            for (confirmed, from, to) in news {
+                if note.is_live && note.dense > 0 && (from + 1..=to).contains(&note.number) {
+                    self.confirmations.push(Confirmation {
+                        confirmed,
+                        first: note.first,
+                        records: note.dense,
+                    });
+                }
+            }
             if note.number <= marks.received && note.is_live {
                 self.received_lsn = self.received_lsn.max(note.lsn);
             }
@@ -794,15 +892,19 @@ impl Sender {
             OpenFrame {
                 start,
                 count: 0,
+                dense: 0,
+                first: lsn,
                 lsn: Lsn(0),
                 is_live,
             }
         });
         out.extend_from_slice(record.bytes);
         open.count += 1;
+        open.first = open.first.min(lsn);
         open.lsn = open.lsn.max(lsn);
         if let Some(outgoing) = self.outgoing.get_mut(&record.partition) {
             outgoing.shipped_in = self.number + 1;
+            open.dense += u32::from(!matches!(outgoing.phase, Phase::CatchingUp(Mode::Scan)));
         }
     }
 
@@ -814,8 +916,10 @@ impl Sender {
         finish_link_frame(out, open.start, header, RECORDS);
         self.notes.push_back(Note {
             number: self.number,
+            first: open.first,
             lsn: open.lsn,
             bytes: out.len() - open.start,
+            dense: open.dense,
             is_live: open.is_live,
             is_awaited: true,
         });
@@ -841,8 +945,10 @@ impl Sender {
         // It is durable with what stands before it.
         self.notes.push_back(Note {
             number: self.number,
+            first: Lsn(0),
             lsn: Lsn(0),
             bytes: 0,
+            dense: 0,
             is_live: false,
             is_awaited: false,
         });

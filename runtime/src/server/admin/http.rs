@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use crate::server::health::Wanted;
+
 /// Bytes of a request's first line and headers, at most.
 pub(super) const HEAD_BYTES_MAX: usize = 8 << 10;
 /// Headers of a request, at most.
@@ -15,7 +17,8 @@ const ECHO_CHARS_MAX: usize = 80;
 pub(super) enum Page {
     Metrics,
     Livez,
-    Readyz,
+    /// With what is wanted besides, if anything is.
+    Readyz(Option<Wanted>),
 }
 
 /// A request that is whole.
@@ -87,10 +90,22 @@ pub(super) fn read(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
         return refuse(Code::MethodNotAllowed, text);
     }
     let target = request.path.unwrap_or_default();
-    let page = match target.split('?').next().unwrap_or_default() {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let page = match path {
         "/metrics" => Page::Metrics,
         "/livez" => Page::Livez,
-        "/readyz" => Page::Readyz,
+        "/readyz" => match query {
+            "" => Page::Readyz(None),
+            "role=primary" => Page::Readyz(Some(Wanted::Primary)),
+            // A probe that asks for what is not known must not be told that it is so.
+            other => {
+                let text = format!(
+                    "/readyz?{} is not known; there are /readyz and /readyz?role=primary",
+                    echo(other)
+                );
+                return refuse(Code::BadRequest, text);
+            }
+        },
         other => {
             let text = format!(
                 "there is nothing at {}; there are /metrics, /livez and /readyz",
@@ -149,10 +164,16 @@ mod tests {
         };
         assert_eq!(read(GET), Ok(Some(whole)));
         let head = Request {
-            page: Page::Readyz,
+            page: Page::Readyz(None),
             wants_body: false,
         };
         assert_eq!(read(b"HEAD /readyz HTTP/1.0\r\n\r\n"), Ok(Some(head)));
+        let primary = read(b"GET /readyz?role=primary HTTP/1.1\r\n\r\n");
+        let primary = primary.unwrap().unwrap().page;
+        assert_eq!(primary, Page::Readyz(Some(Wanted::Primary)));
+        let unknown = read(b"GET /readyz?role=primry HTTP/1.1\r\n\r\n").unwrap_err();
+        assert_eq!(unknown.code, Code::BadRequest);
+        assert!(unknown.text.contains("role=primry"), "{}", unknown.text);
         let livez = read(b"GET /livez HTTP/1.1\r\n\r\nrest").unwrap().unwrap();
         assert_eq!(livez.page, Page::Livez);
     }

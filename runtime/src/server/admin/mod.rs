@@ -301,7 +301,7 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// The reply to a request.
 fn page(request: Request, health: &Health) -> Vec<u8> {
-    let probe = |verdict: Result<&str, String>| match verdict {
+    let probe = |verdict: Result<String, String>| match verdict {
         Ok(good) => http::reply(Code::Ok, PLAIN, &format!("{good}\n"), request.wants_body),
         Err(text) => {
             let body = format!("{text}\n");
@@ -315,12 +315,19 @@ fn page(request: Request, health: &Health) -> Vec<u8> {
             &exposition(health),
             request.wants_body,
         ),
-        Page::Livez => probe(health.live().map(|()| "live").map_err(|it| it.to_string())),
-        Page::Readyz => probe(
+        Page::Livez => probe(
             health
-                .ready()
-                .map(|()| "ready")
+                .live()
+                .map(|()| "live".into())
                 .map_err(|it| it.to_string()),
         ),
+        Page::Readyz(wanted) => {
+            let verdict = health.ready(wanted);
+            probe(
+                verdict
+                    .map(|it| it.to_string())
+                    .map_err(|it| it.to_string()),
+            )
+        }
     }
 }

@@ -1,0 +1,349 @@
+//! How the nodes of a cluster are, by their own accounts, as a table.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use penstock_runtime::cluster::placement::nodes_of;
+use serde_json::{Value, json};
+
+use super::Failure;
+use super::connection::ServerAddress;
+use super::output::Output;
+
+/// Ranges of partitions that a cell names, at most.
+const RANGES_MAX: usize = 3;
+
+/// Examples of `penstock cluster status`.
+pub const STATUS_EXAMPLES: &str = "\
+Each node has a line for what it does with its partitions, and one for each node that it ships to. HEAD is the sum of the
+sequences of its last records, DURABLE of those on its disk, ACKED of those that the other node has told to have received. LAG is what that one
+lacks: records, bytes of the log, and how long ago the first of them was appended. A question mark: it has not been there since the
+start. Nodes that do not answer are told behind the table, and the exit code is 3.
+
+Examples:
+  penstock cluster status
+  penstock cluster status --addr 127.0.0.1:7511
+  penstock cluster status --file /etc/penstock/cluster.toml --json";
+
+/// Arguments of `penstock cluster status`.
+#[derive(Args)]
+pub struct StatusArgs {
+    /// The cluster's file tells the nodes, instead of the server that is asked
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Print JSON, with all that the nodes tell
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+/// A node, and what it told.
+struct Told {
+    node: u64,
+    clients: String,
+    info: Result<Value, String>,
+}
+
+impl StatusArgs {
+    /// Prints it.
+    pub fn run(self) -> Result<(), Failure> {
+        let (nodes, asked) = match &self.file {
+            Some(file) => {
+                let nodes = nodes_of(file).map_err(Failure::usage)?;
+                (nodes, None)
+            }
+            None => {
+                let info = info_of(&self.server).map_err(|mut failure| {
+                    failure.line +=
+                        "; with --file and the cluster's file the other nodes are asked";
+                    failure
+                })?;
+                let nodes = nodes_in(&info["replication"]);
+                (nodes, Some(info))
+            }
+        };
+        let told: Vec<Told> = std::thread::scope(|scope| {
+            let asked = &asked;
+            let asks = nodes.into_iter().map(|(node, clients)| {
+                let node = u64::from(node);
+                scope.spawn(move || {
+                    let known = asked
+                        .as_ref()
+                        .filter(|info| info["replication"]["node"] == node);
+                    let info = match known {
+                        Some(info) => Ok(info.clone()),
+                        None => info_of(&ServerAddress::at(&clients)).map_err(|it| it.line),
+                    };
+                    Told {
+                        node,
+                        clients,
+                        info,
+                    }
+                })
+            });
+            let asks: Vec<_> = asks.collect();
+            let ends = asks.into_iter().map(|ask| ask.join());
+            ends.map(|end| end.expect("it does not panic")).collect()
+        });
+        let mut out = Output::stdout();
+        match self.json {
+            true => out.line(format_args!("{}", json_of(&told))),
+            false => out.bytes(table(&rows(&told)).as_bytes()),
+        }
+        out.finish()?;
+        let silent: Vec<String> = told
+            .iter()
+            .filter_map(|it| {
+                let cause = it.info.as_ref().err()?;
+                Some(format!("node {} does not answer: {cause}", it.node))
+            })
+            .collect();
+        match silent.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::server(silent.join("; "))),
+        }
+    }
+}
+
+/// What a node of a cluster tells of itself.
+pub fn info_of(server: &ServerAddress) -> Result<Value, Failure> {
+    let text = server.connect()?.info()?;
+    let info: Value = serde_json::from_str(&text)
+        .map_err(|error| Failure::server(format!("{server}: INFO is no JSON: {error}")))?;
+    match info["partitions"].is_array() {
+        true => Ok(info),
+        false => Err(Failure::usage(format!(
+            "{server} is a node alone: it was started without --cluster"
+        ))),
+    }
+}
+
+fn nodes_in(replication: &Value) -> Vec<(u8, String)> {
+    let nodes = replication["nodes"].as_array().into_iter().flatten();
+    nodes
+        .filter_map(|it| {
+            let number = u8::try_from(it["node"].as_u64()?).ok()?;
+            Some((number, it["clients"].as_str()?.to_string()))
+        })
+        .collect()
+}
+
+fn json_of(told: &[Told]) -> Value {
+    let nodes = told.iter().map(|it| {
+        let (node, clients) = (it.node, &it.clients);
+        match &it.info {
+            Ok(info) => json!({
+                "node": node,
+                "clients": clients,
+                "partitions": info["partitions"],
+                "replication": info["replication"],
+                "counters": info["counters"],
+            }),
+            Err(cause) => json!({"node": node, "clients": clients, "error": cause}),
+        }
+    });
+    json!({"nodes": nodes.collect::<Vec<Value>>()})
+}
+
+const HEADING: [&str; 12] = [
+    "NODE",
+    "PEER",
+    "ROLE",
+    "PARTITIONS",
+    "EPOCH",
+    "HEAD",
+    "DURABLE",
+    "ACKED",
+    "LINK",
+    "LAG RECORDS",
+    "BYTES",
+    "MS",
+];
+
+type Row = [String; HEADING.len()];
+
+fn rows(told: &[Told]) -> Vec<Row> {
+    let mut rows = vec![HEADING.map(String::from)];
+    for it in told {
+        let mut row = Row::default();
+        row[0] = it.node.to_string();
+        match &it.info {
+            Ok(info) => rows.extend(rows_of(&row, info)),
+            Err(_) => {
+                row[2] = "no answer".into();
+                rows.push(row);
+            }
+        }
+    }
+    rows
+}
+
+fn number(it: &Value, name: &str) -> u64 {
+    it[name].as_u64().unwrap_or(0)
+}
+
+/// A line for each role, then one for each node that is shipped to.
+fn rows_of(row: &Row, info: &Value) -> Vec<Row> {
+    let groups: Vec<&Value> = info["partitions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .collect();
+    let mut roles: Vec<(String, Vec<&Value>)> = Vec::new();
+    for group in groups {
+        let role = role_of(group);
+        match roles.iter_mut().find(|(known, _)| *known == role) {
+            Some((_, of_role)) => of_role.push(group),
+            None => roles.push((role, vec![group])),
+        }
+    }
+    let sum = |of_role: &[&Value], name| of_role.iter().map(|it| number(it, name)).sum::<u64>();
+    let mut rows = Vec::new();
+    let mut head = 0;
+    for (role, of_role) in &roles {
+        let mut row = row.clone();
+        row[2] = role.clone();
+        row[3] = ranges(of_role);
+        let epochs = of_role
+            .iter()
+            .map(|it| (number(it, "generation"), number(it, "start")));
+        let (first, last) = (epochs.clone().min(), epochs.max());
+        let told = |epoch: Option<(u64, u64)>| {
+            let (generation, start) = epoch.unwrap_or_default();
+            format!("{generation}.{start}")
+        };
+        row[4] = match first == last {
+            true => told(first),
+            false => format!("{} to {}", told(first), told(last)),
+        };
+        row[5] = sum(of_role, "received").to_string();
+        row[6] = sum(of_role, "durable").to_string();
+        if role == "primary" {
+            head = sum(of_role, "received");
+        }
+        rows.push(row);
+    }
+    let peers = info["replication"]["peers"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    for peer in peers.filter(|it| it["role"] != "primary") {
+        let mut row = row.clone();
+        row[1] = number(peer, "node").to_string();
+        row[2] = peer["role"].as_str().unwrap_or("?").into();
+        row[3] = format!("({})", number(peer, "partitions"));
+        row[8] = peer["link"].as_str().unwrap_or("?").into();
+        let told = |name: &str| peer[name].as_u64().map_or("?".into(), |it| it.to_string());
+        if let Some(lacks) = peer["lag_records"].as_u64() {
+            row[7] = head.saturating_sub(lacks).to_string();
+        }
+        row[9] = told("lag_records");
+        row[10] = told("lag_bytes");
+        row[11] = match peer["lag_us"].as_u64() {
+            Some(us) => format!("{}.{}", us / 1000, us % 1000 / 100),
+            None => "?".into(),
+        };
+        rows.push(row);
+    }
+    rows
+}
+
+/// What a node does with partitions, and what it should if that is something else.
+fn role_of(group: &Value) -> String {
+    let text = |name: &str| group[name].as_str().unwrap_or("?");
+    match (text("role"), text("duty")) {
+        ("primary", "primary") => "primary".into(),
+        (role, duty) => format!("{role} ({duty})"),
+    }
+}
+
+/// The partitions of several groups, neighbours together.
+fn ranges(groups: &[&Value]) -> String {
+    let mut all: Vec<(u64, u64)> = groups
+        .iter()
+        .map(|it| (number(it, "first"), number(it, "last")))
+        .collect();
+    all.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    for (first, last) in all {
+        match merged.last_mut().filter(|before| before.1 + 1 == first) {
+            Some(before) => before.1 = last,
+            None => merged.push((first, last)),
+        }
+    }
+    let count: u64 = merged.iter().map(|(first, last)| last - first + 1).sum();
+    let named: Vec<String> = merged
+        .iter()
+        .take(RANGES_MAX)
+        .map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        })
+        .collect();
+    match merged.len() > RANGES_MAX {
+        true => format!("{},... ({count})", named.join(",")),
+        false => named.join(","),
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..HEADING.len()).map(width).collect();
+    rows.iter()
+        .map(|row| {
+            let cells = row.iter().zip(&widths);
+            let cells: Vec<String> = cells
+                .map(|(cell, &width)| format!("{cell:width$}"))
+                .collect();
+            format!("{}\n", cells.join("  ").trim_end())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_and_peers_have_a_line_each_however_many_ranges_there_are() {
+        let group = |first: u64, last: u64, role: &str, duty: &str, start: u64| {
+            json!({"first": first, "last": last, "role": role, "duty": duty, "generation": 1, "start": start,
+                "node": 1, "applied": 10, "received": 10, "durable": 9})
+        };
+        let mut partitions = vec![
+            group(0, 99, "primary", "primary", 0),
+            group(100, 127, "primary", "primary", 3),
+        ];
+        partitions.extend((0..9).map(|at| group(130 + 3 * at, 130 + 3 * at, "idle", "sync", 0)));
+        let peers = json!([
+            {"node": 2, "role": "sync", "link": "live", "partitions": 128, "lag_records": 4, "lag_bytes": 300, "lag_us": 1250},
+            {"node": 2, "role": "primary", "link": "live", "partitions": 9},
+            {"node": 3, "role": "learner", "link": "absent", "partitions": 128, "lag_records": null}
+        ]);
+        let told = [
+            Told {
+                node: 1,
+                clients: "here".into(),
+                info: Ok(json!({"partitions": partitions, "replication": {"peers": peers}})),
+            },
+            Told {
+                node: 2,
+                clients: "there".into(),
+                info: Err("no server".into()),
+            },
+        ];
+        let expected = "\
+NODE  PEER  ROLE         PARTITIONS           EPOCH       HEAD  DURABLE  ACKED  LINK    LAG RECORDS  BYTES  MS
+1           primary      0-127                1.0 to 1.3  20    18
+1           idle (sync)  130,133,136,... (9)  1.0         90    81
+1     2     sync         (128)                                           16     live    4            300    1.2
+1     3     learner      (128)                                                  absent  ?            ?      ?
+2           no answer
+";
+        assert_eq!(table(&rows(&told)), expected);
+        let told = json_of(&told);
+        assert_eq!(told["nodes"][1]["error"], "no server");
+        assert_eq!(told["nodes"][0]["partitions"][0]["last"], 99);
+    }
+}
