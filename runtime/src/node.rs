@@ -115,6 +115,11 @@ fn read_cluster(config: &Config) -> Result<Option<ClusterFile>, OpenError> {
     let file = ClusterFile::read(path).map_err(|error| OpenError::Option(error.to_string()))?;
     match file.node(config.cluster_node) {
         Some(_) => Ok(Some(file)),
+        None if config.cluster_node == 0 => Err(OpenError::Option(format!(
+            "--cluster {} is given, and no --cluster-node: it has {}",
+            path.display(),
+            numbers_of(&file.nodes)
+        ))),
         None => Err(OpenError::Option(format!(
             "--cluster-node {}: {} has no such node, it has {}",
             config.cluster_node,

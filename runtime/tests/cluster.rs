@@ -526,6 +526,44 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
 }
 
 #[test]
+fn a_switch_goes_on_when_the_node_that_hands_over_starts_again() {
+    let _one = ONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let cluster = Cluster::new("cluster-switch-resumed");
+    let mut model = Model::default();
+    let first = cluster.start(1, &["--cluster-new"]);
+    wait_for_primary(&first);
+    let second = cluster.start(2, &[]);
+    wait_for_follower(&first, &second);
+    model.change(&first.client(AckLevel::Replica), 1);
+
+    // What is acknowledged at last is on one node alone, some of each partition, and that one goes down before it has
+    // handed over.
+    second.signal("-STOP");
+    model.change(&first.client(AckLevel::Disk), 2);
+    let (is_done, told) = cluster.edit(&["switch", "--to", "2", "--no-wait"]);
+    assert!(is_done, "{told}");
+    until("it has read the file", || {
+        first.stand().0.as_deref() == Some("draining")
+    });
+    drop(first);
+    let first = cluster.start(1, &[]);
+    until("it is about to hand over", || {
+        first.stand().0.as_deref() == Some("draining")
+    });
+    second.signal("-CONT");
+    wait_for_primary(&second);
+    model.check(&second.client(AckLevel::Disk));
+    wait_for_follower(&second, &first);
+    model.change(&second.client(AckLevel::Replica), 3);
+    for node in [1, 2] {
+        let is_there = cluster.data(node).join("lostfound").exists();
+        assert!(!is_there, "node {node}");
+    }
+}
+
+#[test]
 fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
     let _one = ONE
         .lock()

@@ -336,6 +336,15 @@ impl<B: Block> Linked<B> {
             if assignment.primary == me && (has_begun || !assignment.is_handed_over) {
                 to_begin.push((partition, assignment.generation, config.is_new));
             }
+            // It was to hand over, and went down before it had promised the other one's epoch: so that one has not
+            // begun, and gets the partition from the next start of this one. Nothing is answered meanwhile.
+            let before = assignment.generation - 1;
+            if assignment.primary != me
+                && assignment.is_handed_over
+                && (promised.generation(), promised.node()) == (before, me)
+            {
+                to_begin.push((partition, before, false));
+            }
         }
         Ok(Linked {
             links,
@@ -608,6 +617,14 @@ impl<B: Block> Linked<B> {
                 break;
             };
             self.to_begin.pop();
+            let assignment = self.plan.of(partition);
+            // A partition may also be handed over here before the plan is read that says so.
+            let is_before = generation < assignment.generation && assignment.is_handed_over;
+            if begun.is_ok() && assignment.primary != self.me && is_before {
+                let to = assignment.primary;
+                let epoch = Epoch::new(assignment.generation, 0, to);
+                self.links.hand_over(partition, to, epoch);
+            }
             if let Err(cause) = begun {
                 let cause = format!(
                     "in generation {generation}: {}",

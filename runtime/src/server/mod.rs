@@ -289,6 +289,11 @@ fn dial(node: &Node, listener: TcpListener, deliver: Deliver) -> Result<Dialing,
         me.node,
         file.nodes.len()
     );
+    if node.config.cluster_new && me.incarnation > 1 {
+        caution!(
+            "--cluster-new is given, and this directory has been started before: leave it out, so that a lost directory is never taken for that of a new cluster"
+        );
+    }
     let path = node.config.cluster.clone().expect("it has a cluster");
     let stats = Arc::clone(&node.stats);
     let data = &node.config.data;

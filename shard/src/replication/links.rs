@@ -1687,10 +1687,15 @@ impl<B: Block> Links<B> {
         for (number, mut handover) in std::mem::take(&mut self.handovers) {
             let state = self.partitions.get_mut(&number).expect("the shard's");
             handover.step = match handover.step {
+                drains @ HandoverStep::Drains
+                    if matches!(state.role(), Role::Primary { begun: None, .. }) =>
+                {
+                    drains
+                }
                 HandoverStep::Drains | HandoverStep::HasAll
                     if !matches!(state.role(), Role::Primary { begun: Some(_), .. }) =>
                 {
-                    // Somebody else writes it by now, or it never began.
+                    // Somebody else writes it by now.
                     continue;
                 }
                 HandoverStep::Drains | HandoverStep::HasAll => {
