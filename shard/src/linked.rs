@@ -582,9 +582,8 @@ impl<B: Block> Linked<B> {
     /// Which partitions are answered for here.
     fn look<P: Blocks<Block = B>>(&mut self, store: &Store<P>) {
         self.are_all_served = true;
-        for partition in self.links.partitions() {
-            let is_served = self.plan.of(partition).primary == self.me
-                && self.links.may_write(partition, store);
+        for (partition, may_write) in self.links.writable(store) {
+            let is_served = may_write && self.plan.of(partition).primary == self.me;
             self.served[usize::from(partition)] = is_served;
             self.are_all_served &= is_served;
         }

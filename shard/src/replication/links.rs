@@ -31,6 +31,7 @@ use super::epoch::{Epoch, EpochHistory};
 use super::handshake::{Introduction, Peer};
 use super::notes::{Notes, Tags};
 use super::partition::{Applicable, CannotBegin, Facts, Partition, Role};
+use super::partition_map::PartitionMap;
 use super::planted::{Bug, is_planted};
 use super::reads::LinkReads;
 use super::receiver::{LinkRefusal, Partitions, Receiver};
@@ -337,7 +338,7 @@ pub struct Links<B> {
     tags: Tags,
     partitions: Partitions,
     /// Who gets each partition while this node writes it.
-    members: BTreeMap<PartitionId, Vec<(u8, Membership)>>,
+    members: PartitionMap<Vec<(u8, Membership)>>,
     ring: Ring,
     outgoing: BTreeMap<LinkId, Outgoing<B>>,
     incoming: BTreeMap<LinkId, Incoming>,
@@ -463,7 +464,7 @@ impl<B: Block> Links<B> {
             config,
             tags,
             partitions,
-            members: BTreeMap::new(),
+            members: PartitionMap::new(),
             ring,
             outgoing: BTreeMap::new(),
             incoming: BTreeMap::new(),
@@ -712,6 +713,16 @@ impl<B: Block> Links<B> {
         self.partitions
             .get(&partition)
             .is_some_and(|state| state.may_write(durable))
+    }
+
+    /// The partitions of the shard, ascending, and whether a client's write of them may be executed now.
+    pub fn writable<P: Blocks<Block = B>>(
+        &self,
+        store: &Store<P>,
+    ) -> impl Iterator<Item = (PartitionId, bool)> + '_ {
+        let durable = store.log().durable();
+        let partitions = self.partitions.iter();
+        partitions.map(move |(&number, state)| (number, state.may_write(durable)))
     }
 
     /// The partitions of the shard, ascending.
@@ -1231,7 +1242,9 @@ impl<B: Block> Links<B> {
         io: &mut Vec<Io<B>>,
     ) {
         let mut left = APPLY_BYTES;
-        let numbers: Vec<PartitionId> = self.partitions.keys().copied().collect();
+        let holds = |state: &Partition| state.applicable(u64::MAX).is_some();
+        let holding = self.partitions.iter().filter(|(_, state)| holds(state));
+        let numbers: Vec<PartitionId> = holding.map(|(&number, _)| number).collect();
         for number in numbers {
             let link = match self.partitions[&number].role() {
                 Role::Member(member) => Some(member.link),
@@ -1373,7 +1386,9 @@ impl<B: Block> Links<B> {
         hash_of: &impl Fn(&[u8]) -> u32,
         io: &mut Vec<Io<B>>,
     ) {
-        let numbers: Vec<PartitionId> = self.partitions.keys().copied().collect();
+        let begins = |state: &Partition| matches!(state.role(), Role::Primary { begun: None, .. });
+        let begun = self.partitions.iter().filter(|(_, state)| begins(state));
+        let numbers: Vec<PartitionId> = begun.map(|(&number, _)| number).collect();
         for number in numbers {
             let Some((at, history)) = self.partitions[&number].first_record() else {
                 continue;

@@ -15,6 +15,7 @@ pub mod handshake;
 pub mod links;
 pub mod notes;
 pub mod partition;
+pub mod partition_map;
 pub mod planted;
 pub mod reads;
 pub mod receiver;

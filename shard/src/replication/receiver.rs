@@ -13,6 +13,7 @@ use penstock_storage::log::Lsn;
 
 use super::epoch::Epoch;
 use super::partition::{Misplaced, Opened, Partition};
+use super::partition_map::PartitionMap;
 use super::record::records;
 use super::{Journal, LinkId, PENDING_BYTES_MAX, PartitionId, Work};
 
@@ -33,7 +34,7 @@ fn refusal<T>(code: RefusalCode, text: impl Into<String>) -> Result<T, LinkRefus
 }
 
 /// The partitions of a node, by number.
-pub type Partitions = BTreeMap<PartitionId, Partition>;
+pub type Partitions = PartitionMap<Partition>;
 
 /// The destination's side of one link, once both sides have proven themselves.
 #[derive(Debug)]

@@ -1,11 +1,12 @@
 //! What a shard has sealed last, for its links: one bounded memory, the oldest makes room.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use penstock_net::link::Position;
 use penstock_storage::log::Lsn;
 
 use super::PartitionId;
+use super::partition_map::PartitionMap;
 use super::record::{ShippedRecord, records};
 
 /// The newest records of one log, in its order; what cleaning copies among them, which only a scan wants.
@@ -19,7 +20,7 @@ pub struct Ring {
     /// Everything behind this one is held.
     before: Lsn,
     /// The highest version of each partition up to `last`.
-    positions: BTreeMap<PartitionId, Position>,
+    positions: PartitionMap<Position>,
 }
 
 #[derive(Debug)]
@@ -87,8 +88,8 @@ impl Ring {
             if record.is_local {
                 continue;
             }
-            let highest = self.positions.entry(record.partition).or_default();
-            *highest = (*highest).max(record.position);
+            let highest = self.position(record.partition).max(record.position);
+            self.positions.insert(record.partition, highest);
             chunk.lsns.push(chunk.last);
             chunk.bytes.extend_from_slice(record.bytes);
         }

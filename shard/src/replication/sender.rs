@@ -4,7 +4,7 @@
 //! others, over segments and then the ring, until the two meet. What a partition was shipped already is
 //! never shipped twice in dense mode, so a cursor may be set back at any time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use penstock_net::link::frame::{begin_link_frame, finish_link_frame, write_link_frame};
 use penstock_net::link::message::{RECORDS, RECORDS_HEAD_BYTES, REWIND_KEYS_MAX, records_head};
@@ -16,6 +16,7 @@ use penstock_storage::log::Lsn;
 use penstock_storage::record::KEY_BYTES_MAX;
 
 use super::epoch::{Epoch, EpochHistory, Fork};
+use super::partition_map::PartitionMap;
 use super::planted::{Bug, is_planted};
 use super::receiver::{LinkRefusal, Partitions};
 use super::record::ShippedRecord;
@@ -72,7 +73,7 @@ pub struct Sender {
     /// The last frame that was sent, and the last that was taken.
     number: u64,
     received: u64,
-    outgoing: BTreeMap<PartitionId, Outgoing>,
+    outgoing: PartitionMap<Outgoing>,
     /// What of the ring was shipped to the partitions that have joined.
     live: Lsn,
     /// What of the log was looked at for the others; none if there are none.
@@ -179,7 +180,7 @@ impl Sender {
         Sender {
             number: sent,
             received,
-            outgoing: BTreeMap::new(),
+            outgoing: PartitionMap::new(),
             live: Lsn(0),
             catching_up: None,
             judged: Lsn(0),
@@ -397,7 +398,9 @@ impl Sender {
         }
         let before = std::mem::replace(&mut self.marks, marks);
         self.confirmations.clear();
-        for note in &self.notes {
+        let told = |note: &Note| note.number <= before.durable;
+        let from = self.notes.partition_point(told);
+        for note in self.notes.range(from..) {
             let news = [
                 (Confirmed::Received, before.received, marks.received),
                 (Confirmed::Durable, before.durable, marks.durable),
@@ -425,8 +428,8 @@ impl Sender {
 
     /// What of the ring was not for the member, it has: where nothing is under way, all that was looked at counts.
     fn pass_over(&mut self) {
-        let live = self.notes.iter().filter(|note| note.is_live);
-        let last = live.map(|note| note.number).max().unwrap_or_default();
+        let last = self.notes.iter().rev().find(|note| note.is_live);
+        let last = last.map_or(0, |note| note.number);
         if last <= self.marks.received {
             self.received_lsn = self.received_lsn.max(self.live);
         }
@@ -599,15 +602,15 @@ impl Sender {
     }
 
     fn has_window(&self) -> bool {
-        let is_pending =
-            |note: &&Note| note.number > self.durable || note.number > self.marks.received;
-        let pending: usize = self
-            .notes
-            .iter()
-            .filter(is_pending)
-            .map(|note| note.bytes)
-            .sum();
+        let pending = self.notes_behind(self.durable.min(self.marks.received));
+        let pending: usize = pending.map(|note| note.bytes).sum();
         self.notes.len() < FRAMES_MAX && pending < PENDING_BYTES_MAX / 2
+    }
+
+    /// The frames behind this one that are still noted.
+    fn notes_behind(&self, number: u64) -> impl DoubleEndedIterator<Item = &Note> {
+        let from = self.notes.partition_point(|note| note.number <= number);
+        self.notes.range(from..)
     }
 
     /// Appends the frames that can be sent, now that the log is durable up to `durable`.
@@ -627,16 +630,16 @@ impl Sender {
         self.ship_live(time_ms, ring, out)?;
         self.ship_from_ring(time_ms, ring, partitions, out)?;
         self.join(time_ms, ring, out)?;
-        while let Some(note) = self.notes.iter().find(|note| note.number > self.durable)
-            && note.lsn <= durable
-        {
-            self.durable = note.number;
+        let behind = self.notes_behind(self.durable);
+        if let Some(last) = behind.take_while(|note| note.lsn <= durable).last() {
+            self.durable = last.number;
         }
         self.drop_notes();
-        let is_news = |note: &Note| {
-            note.is_awaited && note.number <= self.durable && note.number > self.told.durable
-        };
-        if self.notes.iter().any(is_news) {
+        let untold = self.notes_behind(self.told.durable);
+        let mut untold = untold.take_while(|note| note.number <= self.durable);
+        let is_news = untold.any(|note| note.is_awaited);
+        drop(untold);
+        if is_news {
             self.send(time_ms, &LinkMessage::Beat, out);
         }
         Ok(())
@@ -722,8 +725,10 @@ impl Sender {
             }
         }
         let mut reached = ring.last();
+        let mut sent = None;
         for (lsn, record) in ring.behind(self.live) {
-            if !self.has_window() {
+            // It is only smaller behind another frame.
+            if sent.replace(self.number) != Some(self.number) && !self.has_window() {
                 reached = self.live;
                 break;
             }
@@ -759,8 +764,9 @@ impl Sender {
         };
         let mut reached = ring.last();
         let mut looked_at = at;
+        let mut sent = None;
         for (lsn, record) in ring.behind(at) {
-            if !self.has_window() {
+            if sent.replace(self.number) != Some(self.number) && !self.has_window() {
                 reached = looked_at;
                 break;
             }
