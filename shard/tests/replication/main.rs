@@ -46,11 +46,14 @@ fn nothing_promised_is_lost_and_nothing_leaves_in_silence() {
 fn planted_bugs_of_replication_are_caught() {
     use penstock_shard::replication::planted::{Bug, plant};
     /// They need a node that is lost, or several rare things in a row.
-    const RARE: [Bug; 7] = [
+    const RARE: [Bug; 10] = [
         Bug::MarksBeforeRejection,
+        Bug::MarksBetweenRejections,
         Bug::PendingForgotten,
         Bug::TailNotSaved,
         Bug::ScanCountsMemory,
+        Bug::ScanJoinsEarly,
+        Bug::ScanMissesMoves,
         Bug::OwnTailShipped,
         Bug::ScanReadable,
         Bug::ReceivedIsDurable,
