@@ -3,8 +3,10 @@
 //!
 //! Runs of `penstock bench set` take turns: against a node with nobody to ship to, and against one with a
 //! member that follows, at level disk and at level replica. Then the member is killed, misses what is written for a while, and
-//! comes back. Both nodes and the load are on this machine, which says how loaded it is: shares of its cores
+//! comes back, and at last a pair tells how long records take to get to the member at half load. Both nodes and the load are on this machine, which says how loaded it is: shares of its cores
 //! are no costs, but the CPU time for an operation is one.
+
+mod lag;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -96,6 +98,7 @@ fn main() -> Outcome<()> {
         p50(Mode::Followed),
     );
     come_back(&binary, away_seconds)?;
+    lag::lag(&binary, 5 * seconds)?;
     println!("load average after: {}", load_average());
     Ok(())
 }
@@ -121,6 +124,7 @@ struct Pair<'a> {
     binary: &'a Path,
     folder: PathBuf,
     clients: [String; 2],
+    admin: [String; 2],
     nodes: [Option<Child>; 2],
 }
 
@@ -146,6 +150,7 @@ impl Pair<'_> {
             binary,
             folder,
             clients: [free()?, free()?],
+            admin: [free()?, free()?],
             nodes: [None, None],
         };
         let file = format!(
@@ -191,7 +196,8 @@ sync = [{}]
     fn start(&mut self, node: usize, more: &[&str]) -> Outcome<()> {
         let mut child = Command::new(self.binary)
             .args(["serve", "--shards", "1", "--shard-ports", "0"])
-            .args(["--admin-listen", "off", "--listen", &self.clients[node]])
+            .args(["--admin-listen", &self.admin[node]])
+            .args(["--listen", &self.clients[node]])
             .args(["--cluster-node", &(node + 1).to_string(), "--cluster"])
             .arg(self.folder.join("cluster.toml"))
             .arg("--data")
@@ -264,12 +270,17 @@ sync = [{}]
         Ok((user + system) / TICKS_PER_S * 1e6)
     }
 
-    fn bench(&self, level: &str, connections: u32, depth: u32, seconds: u64) -> Outcome<Value> {
+    /// The page of numbers of the node that writes.
+    fn metrics(&self) -> Outcome<String> {
+        lag::ask(&self.admin[0])
+    }
+
+    fn bench(&self, level: &str, connections: u32, depth: u32, more: &[&str]) -> Outcome<Value> {
         let output = Command::new(self.binary)
             .args(["bench", "set", "--json", "--warmup", "0", "--level", level])
             .args(["--connections", &connections.to_string()])
             .args(["--depth", &depth.to_string()])
-            .args(["--duration", &seconds.to_string()])
+            .args(more)
             .args(["--keys", "100000", "--addr", &self.clients[0]])
             .output()?;
         if !output.status.success() {
@@ -286,11 +297,11 @@ fn measure(binary: &Path, mode: Mode, seconds: u64) -> Outcome<Measured> {
         Mode::Alone | Mode::Followed => "disk",
     };
     // The first segments of a log are short, and pages are touched for the first time.
-    pair.bench(level, 16, 16, 1)?;
+    pair.bench(level, 16, 16, &["--duration", "1"])?;
     let before = [pair.cpu_us(0)?, pair.cpu_us(1)?];
-    let many = pair.bench(level, 32, 32, seconds)?;
+    let many = pair.bench(level, 32, 32, &["--duration", &seconds.to_string()])?;
     let after = [pair.cpu_us(0)?, pair.cpu_us(1)?];
-    let one = pair.bench(level, 1, 1, 1)?;
+    let one = pair.bench(level, 1, 1, &["--duration", "1"])?;
     let figure = |of: &Value, name: &str| of[name].as_f64().ok_or(format!("no {name}"));
     let operations = figure(&many, "acked")?;
     Ok(Measured {
@@ -304,10 +315,10 @@ fn measure(binary: &Path, mode: Mode, seconds: u64) -> Outcome<Measured> {
 /// A member is killed, and comes back when much was written without it.
 fn come_back(binary: &Path, seconds: u64) -> Outcome<()> {
     let mut pair = Pair::new(binary, true)?;
-    pair.bench("disk", 16, 16, 1)?;
+    pair.bench("disk", 16, 16, &["--duration", "1"])?;
     pair.kill(1);
     let before = pair.until("primary", 0)?;
-    pair.bench("disk", 32, 32, seconds)?;
+    pair.bench("disk", 32, 32, &["--duration", &seconds.to_string()])?;
     let missed = pair.until("primary", 0)? - before;
     let begun = Instant::now();
     pair.start(1, &[])?;

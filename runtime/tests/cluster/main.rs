@@ -2,239 +2,25 @@
 //! the one that writes reaches the other, over kill -9 of either; the other one takes over with all that
 //! was acknowledged at level `replica`; who may not link is refused by name.
 
+#[path = "../command/mod.rs"]
+mod command;
+mod nodes;
+mod replicas;
+#[path = "../scrape/mod.rs"]
+mod scrape;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use penstock_net::client::{Client, ClientError, ClientOptions, Field};
 use penstock_net::level::AckLevel;
 
-/// One cluster at a time: there are few cores.
-static ONE: Mutex<()> = Mutex::new(());
-/// What is waited for comes in well under a second on a machine with nothing else to do.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A server that a failing test takes down with it.
-struct Server {
-    process: Child,
-    address: SocketAddr,
-    /// What it has said of itself.
-    said: Arc<Mutex<Vec<String>>>,
-}
-
-impl Drop for Server {
-    /// As hard as a crash.
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Server {
-    fn client(&self, level: AckLevel) -> Client {
-        let options = ClientOptions {
-            level,
-            deadline: PATIENCE,
-            // Each node is to speak for itself.
-            follows: false,
-            ..ClientOptions::default()
-        };
-        Client::connect(self.address, options).expect("it listens")
-    }
-
-    fn partitions(&self) -> Vec<serde_json::Value> {
-        let text = self.client(AckLevel::Disk).info().wait().expect("told");
-        let info: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        info["partitions"].as_array().expect("a list").clone()
-    }
-
-    /// The role of all partitions, if it is one, and the sum of what is applied.
-    fn stand(&self) -> (Option<String>, u64) {
-        let partitions = self.partitions();
-        let role = |it: &serde_json::Value| it["role"].as_str().expect("a role").to_string();
-        let first = partitions.first().map(role);
-        let is_one = partitions.iter().all(|it| Some(role(it)) == first);
-        let applied = partitions
-            .iter()
-            .map(|it| it["applied"].as_u64().expect("a number"))
-            .sum();
-        (first.filter(|_| is_one), applied)
-    }
-
-    fn has_said(&self, text: &str) -> bool {
-        let said = self.said.lock().expect("no test fails with it");
-        said.iter().any(|line| line.contains(text))
-    }
-
-    fn signal(&self, name: &str) {
-        let sent = Command::new("kill")
-            .args([name, &self.process.id().to_string()])
-            .status();
-        assert!(sent.expect("kill runs").success());
-    }
-
-    fn stop(mut self) {
-        self.signal("-TERM");
-        assert!(self.process.wait().expect("it ends").success());
-    }
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// The files of a cluster of two, and the ports of a third node.
-struct Cluster {
-    folder: PathBuf,
-    links: [u16; 3],
-    clients: [u16; 3],
-}
-
-impl Cluster {
-    fn new(name: &str) -> Cluster {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).expect("made");
-        fs::write(folder.join("secret"), "0123456789abcdef0123456789abcdef").expect("written");
-        let free = || {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
-            listener.local_addr().expect("bound").port()
-        };
-        let cluster = Cluster {
-            folder,
-            links: [free(), free(), free()],
-            clients: [free(), free(), free()],
-        };
-        cluster.place(1, 1);
-        cluster
-    }
-
-    /// Lets a node write everything, and the other one hold it.
-    fn place(&self, primary: u8, generation: u32) {
-        self.write("cluster.toml", "secret", primary, generation);
-    }
-
-    fn write(&self, name: &str, secret: &str, primary: u8, generation: u32) {
-        let [one, two, _] = self.links;
-        let [first, second, _] = self.clients;
-        let text = format!(
-            r#"version = 1
-cluster_id = "c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1"
-secret_file = "{secret}"
-replica_timeout_ms = 60000
-
-[[node]]
-number = 1
-links = "127.0.0.1:{one}"
-clients = "127.0.0.1:{first}"
-
-[[node]]
-number = 2
-links = "127.0.0.1:{two}"
-clients = "127.0.0.1:{second}"
-
-[[placement]]
-partitions = [0, 255]
-generation = {generation}
-primary = {primary}
-sync = [{}]
-"#,
-            3 - primary
-        );
-        fs::write(self.folder.join(name), text).expect("written");
-    }
-
-    /// Runs a command on the cluster's file that waits for nodes.
-    fn command(&self, words: &[&str]) -> (bool, String) {
-        self.edit(&[words, &["--wait-ms", "120000"]].concat())
-    }
-
-    /// Runs a command on the cluster's file.
-    fn edit(&self, words: &[&str]) -> (bool, String) {
-        let output = Command::new(env!("CARGO_BIN_EXE_penstock"))
-            .arg("cluster")
-            .args(words)
-            .arg("--file")
-            .arg(self.folder.join("cluster.toml"))
-            .output()
-            .expect("it runs");
-        let told = [output.stdout, output.stderr].concat();
-        let told = String::from_utf8_lossy(&told).into_owned();
-        println!("{words:?}: {told}");
-        (output.status.success(), told)
-    }
-
-    fn data(&self, node: u8) -> PathBuf {
-        self.folder.join(format!("node-{node}"))
-    }
-
-    fn start(&self, node: u8, more: &[&str]) -> Server {
-        self.start_by("cluster.toml", node, more)
-    }
-
-    fn start_by(&self, file: &str, node: u8, more: &[&str]) -> Server {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("PENSTOCK_") {
-                command.env_remove(name);
-            }
-        }
-        let shards = if node == 1 { "2" } else { "1" };
-        let mut process = command
-            .args(["serve", "--shard-ports", "0", "--admin-listen", "off"])
-            .arg("--listen")
-            .arg(format!("127.0.0.1:{}", self.clients[usize::from(node) - 1]))
-            .args(["--shards", shards, "--cache-bytes", "1MiB"])
-            .args(["--value-bytes-max", "16KiB", "--segment-bytes", "2MiB"])
-            .args(["--cluster-node", &node.to_string(), "--cluster"])
-            .arg(self.folder.join(file))
-            .arg("--data")
-            .arg(self.data(node))
-            .args(more)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it starts");
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let errors = BufReader::new(process.stderr.take().expect("piped"));
-        let heard = Arc::clone(&said);
-        std::thread::spawn(move || {
-            for line in errors.lines().map_while(Result::ok) {
-                println!("node {node}: {line}");
-                heard.lock().expect("no test fails with it").push(line);
-            }
-        });
-        let mut address = None;
-        let mut banner = BufReader::new(process.stdout.take().expect("piped")).lines();
-        for line in banner.by_ref().map_while(Result::ok) {
-            if let Some(rest) = line.strip_prefix("listening") {
-                address = rest
-                    .split_whitespace()
-                    .next()
-                    .map(|it| it.parse().expect("an address"));
-            }
-            if line == "ready" {
-                break;
-            }
-        }
-        std::thread::spawn(move || banner.for_each(drop));
-        Server {
-            process,
-            address: address.expect("it listens"),
-            said,
-        }
-    }
-}
+use nodes::{Cluster, PATIENCE, Server, one_at_a_time, until, wait_for_follower, wait_for_primary};
 
 /// What must be there.
 #[derive(Default)]
@@ -284,24 +70,9 @@ impl Model {
     }
 }
 
-fn wait_for_primary(server: &Server) {
-    until("all is begun", || {
-        server.stand().0.as_deref() == Some("primary")
-    });
-}
-
-fn wait_for_follower(primary: &Server, follower: &Server) {
-    until("the other node has all", || {
-        let (role, applied) = follower.stand();
-        role.as_deref() == Some("following") && applied == primary.stand().1
-    });
-}
-
 #[test]
 fn what_is_acknowledged_reaches_the_other_node_over_kills_of_both_and_it_takes_over() {
-    let _one = ONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = one_at_a_time();
     let cluster = Cluster::new("cluster-take-over");
     let mut model = Model::default();
 
@@ -418,15 +189,10 @@ fn what_is_acknowledged_reaches_the_other_node_over_kills_of_both_and_it_takes_o
 
 #[test]
 fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
-    let _one = ONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = one_at_a_time();
     let cluster = Cluster::new("cluster-diverged");
     let mut model = Model::default();
-    let first = cluster.start(1, &["--cluster-new"]);
-    wait_for_primary(&first);
-    let second = cluster.start(2, &[]);
-    wait_for_follower(&first, &second);
+    let (first, second) = cluster.start_two();
     model.change(&first.client(AckLevel::Replica), 1);
     wait_for_follower(&first, &second);
 
@@ -527,15 +293,10 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
 
 #[test]
 fn a_switch_goes_on_when_the_node_that_hands_over_starts_again() {
-    let _one = ONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = one_at_a_time();
     let cluster = Cluster::new("cluster-switch-resumed");
     let mut model = Model::default();
-    let first = cluster.start(1, &["--cluster-new"]);
-    wait_for_primary(&first);
-    let second = cluster.start(2, &[]);
-    wait_for_follower(&first, &second);
+    let (first, second) = cluster.start_two();
     model.change(&first.client(AckLevel::Replica), 1);
 
     // What is acknowledged at last is on one node alone, some of each partition, and that one goes down before it has
@@ -565,15 +326,10 @@ fn a_switch_goes_on_when_the_node_that_hands_over_starts_again() {
 
 #[test]
 fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
-    let _one = ONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = one_at_a_time();
     let cluster = Cluster::new("cluster-members");
     let mut model = Model::default();
-    let first = cluster.start(1, &["--cluster-new"]);
-    wait_for_primary(&first);
-    let second = cluster.start(2, &[]);
-    wait_for_follower(&first, &second);
+    let (first, second) = cluster.start_two();
     model.change(&first.client(AckLevel::Replica), 1);
 
     let spec = format!(
@@ -659,9 +415,7 @@ fn until_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 #[test]
 fn a_switch_hands_over_all_that_was_acknowledged_and_nothing_diverges() {
-    let _one = ONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = one_at_a_time();
     let cluster = Cluster::new("cluster-switch");
     let first = cluster.start(1, &["--cluster-new"]);
     wait_for_primary(&first);
@@ -817,14 +571,9 @@ fn stock_of(server: &Server) -> u64 {
 
 #[test]
 fn sales_at_level_replica_survive_a_kill_of_the_primary_and_its_replacement_to_the_last_one() {
-    let _one = ONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = one_at_a_time();
     let cluster = Cluster::new("cluster-ledger-replica");
-    let first = cluster.start(1, &["--cluster-new"]);
-    wait_for_primary(&first);
-    let second = cluster.start(2, &[]);
-    wait_for_follower(&first, &second);
+    let (first, second) = cluster.start_two();
     let client = first.client(AckLevel::Replica);
     let stock = STOCK.to_le_bytes();
     client.set(b"stock", &stock).wait().expect("acknowledged");
@@ -847,14 +596,9 @@ fn sales_at_level_replica_survive_a_kill_of_the_primary_and_its_replacement_to_t
 
 #[test]
 fn sales_of_one_node_that_are_missing_behind_its_replacement_are_those_in_its_lostfound() {
-    let _one = ONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = one_at_a_time();
     let cluster = Cluster::new("cluster-ledger-disk");
-    let first = cluster.start(1, &["--cluster-new"]);
-    wait_for_primary(&first);
-    let second = cluster.start(2, &[]);
-    wait_for_follower(&first, &second);
+    let (first, second) = cluster.start_two();
     let client = first.client(AckLevel::Disk);
     let stock = STOCK.to_le_bytes();
     client.set(b"stock", &stock).wait().expect("acknowledged");
@@ -945,9 +689,7 @@ fn wait_for_follower_role(server: &Server) {
 
 #[test]
 fn the_ledger_of_the_bench_at_level_replica_balances_over_switches_a_kill_and_a_promotion() {
-    let _one = ONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = one_at_a_time();
     let cluster = Cluster::new("cluster-bench-replica");
     let (report, is_balanced) = bench_through_changes(&cluster, "replica");
     assert!(is_balanced, "{report}");
@@ -956,9 +698,7 @@ fn the_ledger_of_the_bench_at_level_replica_balances_over_switches_a_kill_and_a_
 
 #[test]
 fn what_the_ledger_of_the_bench_misses_at_level_disk_is_in_lostfound() {
-    let _one = ONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = one_at_a_time();
     let cluster = Cluster::new("cluster-bench-disk");
     let (report, is_balanced) = bench_through_changes(&cluster, "disk");
     let number = |name: &str| report[name].as_u64().expect("a number");
@@ -979,9 +719,7 @@ fn what_the_ledger_of_the_bench_misses_at_level_disk_is_in_lostfound() {
 
 #[test]
 fn level_replica_is_not_reached_without_the_other_node_and_never_falls_back() {
-    let _one = ONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = one_at_a_time();
     let cluster = Cluster::new("cluster-alone");
     let file = cluster.folder.join("cluster.toml");
     let text = fs::read_to_string(&file).expect("written");
@@ -1003,9 +741,7 @@ fn level_replica_is_not_reached_without_the_other_node_and_never_falls_back() {
 
 #[test]
 fn a_new_file_does_not_let_a_reply_go_that_waits_for_the_other_node() {
-    let _one = ONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = one_at_a_time();
     let cluster = Cluster::new("cluster-replaced");
     let patient = |text: &str| text.replace("60000", "3000");
     let file = cluster.folder.join("cluster.toml");
@@ -1015,10 +751,7 @@ fn a_new_file_does_not_let_a_reply_go_that_waits_for_the_other_node() {
         fs::write(&file, patient(&text)).expect("written");
     };
     place(1, 1);
-    let first = cluster.start(1, &["--cluster-new"]);
-    wait_for_primary(&first);
-    let second = cluster.start(2, &[]);
-    wait_for_follower(&first, &second);
+    let (first, second) = cluster.start_two();
     let client = first.client(AckLevel::Replica);
     client.set(b"key", b"both").wait().expect("acknowledged");
 
@@ -1039,9 +772,7 @@ fn a_new_file_does_not_let_a_reply_go_that_waits_for_the_other_node() {
 
 #[test]
 fn who_does_not_know_the_secret_is_refused_by_name_and_no_start_goes_on_with_the_wrong_directory() {
-    let _one = ONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = one_at_a_time();
     let cluster = Cluster::new("cluster-refused");
     let first = cluster.start(1, &["--cluster-new"]);
     wait_for_primary(&first);
