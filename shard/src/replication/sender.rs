@@ -64,7 +64,7 @@ const FRAME_BYTES: usize = 128 << 10;
 pub fn frame_bytes_needed(record_bytes_max: u32) -> u32 {
     let head = LINK_HEADER_BYTES + RECORDS_HEAD_BYTES;
     let keys = REWIND_KEYS_MAX * (8 + KEY_BYTES_MAX);
-    u32::try_from(head + keys.max(FRAME_BYTES)).expect("below a mebibyte") + record_bytes_max
+    u32::try_from(head + keys.max(FRAME_BYTES)).expect("below a mebibyte").saturating_add(record_bytes_max)
 }
 
 /// The source's side of one link, once both sides have proven themselves.
