@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use penstock_net::keyspace::Action;
 use penstock_net::level::AckLevel;
-use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_net::link::{Membership, RefusalCode};
 use penstock_net::placement::{NodeAddress, Placement, Writer, WriterRange};
 use penstock_net::request::Version;
 use penstock_net::status::Status;
@@ -300,6 +300,8 @@ pub(crate) struct Linked<B> {
     deposed: Vec<PartitionId>,
     replica_timeout_us: u64,
     is_due: bool,
+    /// A member says that this node lacks what it had told durable.
+    has_gone_back: bool,
     /// Up to which sequence each partition was durable when that was last looked at, and what is next.
     durable: [u64; LINK_PARTITIONS as usize],
     appended: (Lsn, [u64; LINK_PARTITIONS as usize]),
@@ -356,6 +358,7 @@ impl<B: Block> Linked<B> {
             deposed: Vec::new(),
             replica_timeout_us: config.replica_timeout_us,
             is_due: false,
+            has_gone_back: false,
             durable: [0; LINK_PARTITIONS as usize],
             appended: (Lsn(0), [0; LINK_PARTITIONS as usize]),
         })
@@ -660,6 +663,7 @@ impl<B: Block> Linked<B> {
                 outbox.ended.push((link, output));
             }
             LinkAction::Ended { link, refusal } => {
+                self.has_gone_back |= refusal.code == RefusalCode::GoneBack;
                 outbox.told.push(format!(
                     "a link is ended by the other node: {}",
                     refusal.text
@@ -677,6 +681,11 @@ impl<B: Block> Linked<B> {
                 file.0
             )),
         }
+    }
+
+    /// Whether this node must not go on.
+    pub(crate) fn has_gone_back(&self) -> bool {
+        self.has_gone_back
     }
 
     pub(crate) fn look_at_links(&self) -> &Links<B> {

@@ -278,30 +278,47 @@ impl<B> Default for Outbox<B> {
     }
 }
 
-/// A write or sync of the log failed.
+/// Why a shard executes nothing any more, and its process is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fatal {
-    /// The shard.
-    pub shard: u16,
-    /// What failed.
-    pub poisoned: Poisoned,
-    /// The last record that is durable.
-    pub durable: Lsn,
+pub enum Fatal {
+    /// A write or sync of its log failed.
+    Log {
+        /// The shard.
+        shard: u16,
+        /// What failed.
+        poisoned: Poisoned,
+        /// The last record that is durable.
+        durable: Lsn,
+    },
+    /// Another node has applied what this one had told durable and lacks. What the cluster acknowledged is there, and what
+    /// this node would write would have the same versions.
+    GoneBack,
 }
 
 impl fmt::Display for Fatal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Poisoned {
-            failure,
-            file,
-            offset,
-        } = self.poisoned;
-        write!(
-            f,
-            "shard {}: a write or sync of {:08}.seg at offset {offset} failed ({failure:?}); nothing after record {} was acknowledged as durable, \
-             and nothing will be: restart to recover from the disk",
-            self.shard, file.0, self.durable.0
-        )
+        match self {
+            Fatal::Log {
+                shard,
+                poisoned:
+                    Poisoned {
+                        failure,
+                        file,
+                        offset,
+                    },
+                durable,
+            } => write!(
+                f,
+                "shard {shard}: a write or sync of {:08}.seg at offset {offset} failed ({failure:?}); nothing after record {} was acknowledged as durable, \
+                 and nothing will be: restart to recover from the disk",
+                file.0, durable.0
+            ),
+            Fatal::GoneBack => f.write_str(
+                "another node has what this one had written and does not have now: its directory is an older copy, or its disk has lost some. \
+                 Nothing more is written here. Let the other node write (penstock cluster promote --force), then start this one on an empty directory; \
+                 to go back on purpose, promote this one",
+            ),
+        }
     }
 }
 
@@ -2476,7 +2493,7 @@ impl<P: Blocks> Shard<P> {
         if completion.token.0 & LOG_TOKEN_BIT != 0 {
             let before = self.store.log().durable();
             if let Err(poisoned) = self.store.log_mut().completed(now.us, completion) {
-                let fatal = Fatal {
+                let fatal = Fatal::Log {
                     shard: self.config.shard,
                     poisoned,
                     durable: before,
@@ -2753,6 +2770,11 @@ impl<P: Blocks> Shard<P> {
                     io,
                     links,
                 );
+                if linked.has_gone_back() {
+                    self.fatal = Some(Fatal::GoneBack);
+                    outbox.fatal = self.fatal;
+                    return;
+                }
             }
             self.release_replicas(now, outbox);
         }

@@ -53,11 +53,13 @@ pub enum RefusalCode {
     Unrelated = 12,
     /// A node that the cluster's file does not name.
     NotNamed = 13,
+    /// The source lacks what it had told durable: its directory is an older copy.
+    GoneBack = 14,
 }
 
 impl RefusalCode {
     /// Every code, ascending from 1.
-    pub const ALL: [RefusalCode; 13] = [
+    pub const ALL: [RefusalCode; 14] = [
         RefusalCode::LinkVersion,
         RefusalCode::LogFormat,
         RefusalCode::Cluster,
@@ -71,6 +73,7 @@ impl RefusalCode {
         RefusalCode::Records,
         RefusalCode::Unrelated,
         RefusalCode::NotNamed,
+        RefusalCode::GoneBack,
     ];
 
     /// For counters and people.
@@ -90,6 +93,7 @@ impl RefusalCode {
             RefusalCode::Records => "records",
             RefusalCode::Unrelated => "unrelated",
             RefusalCode::NotNamed => "not_named",
+            RefusalCode::GoneBack => "gone_back",
         }
     }
 
@@ -108,6 +112,7 @@ impl RefusalCode {
             11 => RefusalCode::Records,
             12 => RefusalCode::Unrelated,
             13 => RefusalCode::NotNamed,
+            14 => RefusalCode::GoneBack,
             _ => return None,
         })
     }
@@ -260,7 +265,19 @@ pub struct Handover {
     pub at: Position,
 }
 
-/// A history: which epochs wrote, and the first sequence of each, ascending.
+/// An epoch that wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EpochEntry {
+    /// The epoch.
+    pub epoch: u32,
+    /// Which start of a node wrote under it: random for each, so that two starts of one node are told apart that both
+    /// took the epoch, because its directory had gone back to an earlier state in between. 0 if that was not noted.
+    pub start_id: u32,
+    /// The sequence of its first record.
+    pub first: u64,
+}
+
+/// A history: which epochs wrote, ascending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epochs<'a> {
     bytes: &'a [u8],
@@ -275,13 +292,13 @@ impl<'a> Epochs<'a> {
     /// If it has more than [`LINK_EPOCHS_MAX`] entries.
     pub fn write(
         into: &'a mut Vec<u8>,
-        entries: impl IntoIterator<Item = (u32, u64)>,
+        entries: impl IntoIterator<Item = EpochEntry>,
     ) -> Epochs<'a> {
         into.clear();
-        for (epoch, first) in entries {
-            into.extend_from_slice(&epoch.to_le_bytes());
-            into.extend_from_slice(&[0; 4]);
-            into.extend_from_slice(&first.to_le_bytes());
+        for entry in entries {
+            into.extend_from_slice(&entry.epoch.to_le_bytes());
+            into.extend_from_slice(&entry.start_id.to_le_bytes());
+            into.extend_from_slice(&entry.first.to_le_bytes());
         }
         assert!(
             into.len() <= LINK_EPOCHS_MAX * EPOCH_BYTES,
@@ -309,11 +326,6 @@ impl<'a> Epochs<'a> {
         let mut before = (0, 0);
         for (entry, bytes) in bytes.chunks_exact(EPOCH_BYTES).enumerate() {
             let (epoch, first) = (read_u32(bytes, 0), read_u64(bytes, 8));
-            if read_u32(bytes, 4) != 0 {
-                return Err(LinkFault::Reserved {
-                    name: "the word behind the epoch in a history",
-                });
-            }
             // An epoch begins with a record of its own, so none is empty.
             if epoch <= before.0 || first <= before.1 {
                 return Err(LinkFault::HistoryOrder { entry });
@@ -323,9 +335,13 @@ impl<'a> Epochs<'a> {
         Ok(Epochs { bytes })
     }
 
-    /// Epochs and their first sequences.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, u64)> + use<'a> {
-        let entry = |bytes: &'a [u8]| (read_u32(bytes, 0), read_u64(bytes, 8));
+    /// The entries.
+    pub fn iter(&self) -> impl Iterator<Item = EpochEntry> + use<'a> {
+        let entry = |bytes: &'a [u8]| EpochEntry {
+            epoch: read_u32(bytes, 0),
+            start_id: read_u32(bytes, 4),
+            first: read_u64(bytes, 8),
+        };
         self.bytes.chunks_exact(EPOCH_BYTES).map(entry)
     }
 

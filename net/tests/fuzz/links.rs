@@ -45,10 +45,10 @@ pub fn judge(input: &[u8]) {
 fn walk(message: &LinkMessage<'_>) {
     match message {
         LinkMessage::State(state) => {
-            without_memory(|| assert!(state.epochs.iter().is_sorted()));
+            without_memory(|| assert!(state.epochs.iter().is_sorted_by_key(|it| it.first)));
         }
         LinkMessage::Begin(begin) => {
-            without_memory(|| assert!(begin.epochs.iter().is_sorted()));
+            without_memory(|| assert!(begin.epochs.iter().is_sorted_by_key(|it| it.first)));
         }
         LinkMessage::Rewind(rewind) => {
             let keys = without_memory(|| rewind.keys().count());

@@ -6,9 +6,9 @@ use penstock_net::link::frame::{LINK_HEADER_BYTES, read_link_frame, write_link_f
 use penstock_net::link::handshake::proof_input;
 use penstock_net::link::message::{REFUSED_TEXT_BYTES_MAX, REWIND_KEYS_MAX};
 use penstock_net::link::{
-    Answer, Begin, Epochs, Handover, Hello, Join, LinkFault, LinkHeader, LinkMessage, LinkReceived,
-    Marks, Membership, Mode, Open, Position, Proof, ProofRole, Records, RefusalCode, Refused,
-    Rewind, Rewound, State, UnderWay, Welcome,
+    Answer, Begin, EpochEntry, Epochs, Handover, Hello, Join, LinkFault, LinkHeader, LinkMessage,
+    LinkReceived, Marks, Membership, Mode, Open, Position, Proof, ProofRole, Records, RefusalCode,
+    Refused, Rewind, Rewound, State, UnderWay, Welcome,
 };
 use serde_json::{Value, json};
 
@@ -19,6 +19,14 @@ const FRAME_BYTES_MAX: u32 = 4096;
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 /// Generation 1, start 0, node 1.
 const EPOCH: u32 = 1 << 18 | 1;
+
+fn wrote(epoch: u32, first: u64) -> EpochEntry {
+    EpochEntry {
+        epoch,
+        start_id: 0x5A5A_0001,
+        first,
+    }
+}
 
 fn hello() -> Hello {
     Hello {
@@ -118,7 +126,7 @@ fn example() -> Vec<(&'static str, Vec<u8>)> {
         mode: Mode::Dense,
         epoch: EPOCH,
         from: Position::default(),
-        epochs: Epochs::write(&mut entries, [(EPOCH, 1)]),
+        epochs: Epochs::write(&mut entries, [wrote(EPOCH, 1)]),
     };
     let join = Join {
         partition: 42,
@@ -249,7 +257,7 @@ fn cases() -> Vec<(&'static str, Vec<u8>)> {
         part(),
     );
     let (mut entries, mut keys) = (Vec::new(), Vec::new());
-    let epochs = Epochs::write(&mut entries, [(EPOCH, 1), (EPOCH + (1 << 8), 17)]);
+    let epochs = Epochs::write(&mut entries, [wrote(EPOCH, 1), wrote(EPOCH + (1 << 8), 17)]);
     let open = one(LinkMessage::Open(Open {
         partition: 255,
         membership: Membership::Learner,

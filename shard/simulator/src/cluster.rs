@@ -21,7 +21,7 @@ use penstock_net::slot::slot_of;
 use penstock_shard::linked::{Assignment, PartitionRole, PartitionStatus, Plan};
 use penstock_shard::replication::{Duty, Lag, LinkId, LinkState, PeerStatus};
 
-use penstock_shard::{Event as ShardEvent, Mail, Now, SnapshotWrite, Topology};
+use penstock_shard::{Event as ShardEvent, Fatal, Mail, Now, SnapshotWrite, Topology};
 use penstock_storage::io::{FileId, Io};
 use penstock_storage::store::partition_of;
 
@@ -46,6 +46,8 @@ pub const MUST_MEET: &[&str] = &[
     "deposed",
     "diverged records kept",
     "forced promotion",
+    "gone back",
+    "told to have gone back",
     "incomplete accepted",
     "kill",
     "learner",
@@ -111,6 +113,8 @@ struct Setting {
     has_learner: bool,
     /// A node may lose its disk, once in a run.
     may_wipe: bool,
+    /// A node may start with an older copy of its directory, once in a run.
+    may_go_back: bool,
     /// Parts of a million of the operations that ask for level replica.
     replica_level: u32,
     /// Of new log between two snapshots of an index; none if 0.
@@ -134,6 +138,7 @@ impl Setting {
             blows_us: random.pick(&[30_000, 200_000, 1_000_000]),
             has_learner: random.chance(250_000),
             may_wipe: random.chance(250_000),
+            may_go_back: false,
             replica_level: random.pick(&[0, 300_000, 700_000]),
             read_bytes: random.pick(&[64 << 10, 300 << 10, 1 << 20]),
             snapshot_bytes: 0,
@@ -307,6 +312,7 @@ struct World {
     /// For how many looks nobody has served each partition.
     idle_looks: BTreeMap<u16, u64>,
     has_wiped: bool,
+    has_gone_back: bool,
     /// The operator lets a node write what it has of a scan or a rewind.
     is_incomplete_accepted: bool,
     may_accept_incomplete: bool,
@@ -353,6 +359,8 @@ impl World {
         if seed >= SNAPSHOTS_FROM {
             setting.snapshot_bytes = snapshots.pick(&[0, 20_000, 200_000]);
             setting.catch_up_bytes_per_s = snapshots.pick(&[0, 0, 300_000]);
+            setting.may_go_back = snapshots.chance(250_000);
+            setting.may_wipe &= !setting.may_go_back;
         }
         let mut partitions: Vec<u16> = Vec::new();
         let mut tags = Vec::new();
@@ -432,6 +440,7 @@ impl World {
             phase_us: 0,
             idle_looks: BTreeMap::new(),
             has_wiped: false,
+            has_gone_back: false,
             is_incomplete_accepted: false,
             may_accept_incomplete: seed % 4 == 1,
             is_made: false,
@@ -681,6 +690,9 @@ impl World {
             return Ok(());
         }
         let is_new = !self.nodes[node].was_started && !self.nodes[node].was_wiped;
+        if self.may_go_back() && self.nodes[node].was_started {
+            self.nodes[node].copy();
+        }
         let (now, plan) = (self.now(), Arc::clone(&self.plan));
         let started = self.nodes[node].start(now, &self.setting, plan, is_new);
         let has_snapshot =
@@ -785,6 +797,11 @@ impl World {
         core.shard.step(now, ShardEvent::TurnEnds, &mut core.outbox);
         let mut outbox = std::mem::take(&mut core.outbox);
         let deadline_us = core.shard.deadline_us(now);
+        if outbox.fatal == Some(Fatal::GoneBack) && self.has_gone_back {
+            self.meet("told to have gone back");
+            self.empty(node);
+            return Ok(());
+        }
         if let Some(fatal) = outbox.fatal {
             return Err(format!(
                 "node {} ends, and its disk is sound: {fatal}",
@@ -1243,6 +1260,11 @@ impl World {
         self.after(delay_us, Event::Blow);
     }
 
+    /// Whether a node may still start with an older copy of its directory.
+    fn may_go_back(&self) -> bool {
+        self.setting.may_go_back && !self.has_gone_back && self.phase == Phase::Traffic
+    }
+
     fn end_node(&mut self, node: usize, is_power_cut: bool) {
         if self.nodes[node].cores.is_none() {
             return;
@@ -1252,6 +1274,11 @@ impl World {
             false => "kill",
         });
         self.die(node, is_power_cut);
+        if self.may_go_back() && self.chance.chance(600_000) && self.nodes[node].go_back() {
+            self.meet("gone back");
+            self.has_gone_back = true;
+            self.oracle.gone_back(number_of(node));
+        }
         let again_us = self.chance.within(1_000, 2_000_000);
         self.after(again_us, Event::Start { node });
     }
@@ -1262,6 +1289,11 @@ impl World {
             return;
         }
         self.meet("wiped");
+        self.empty(node);
+    }
+
+    /// As the operator does with a node that is told to have gone back.
+    fn empty(&mut self, node: usize) {
         self.has_wiped = true;
         self.die(node, true);
         let salt = self.chance.bits();

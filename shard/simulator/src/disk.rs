@@ -209,6 +209,29 @@ pub struct Disk {
 }
 
 impl Disk {
+    /// A copy of what stands on it, while nothing is under way.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        assert!(self.under_way.is_empty(), "a process uses it");
+        let files = self.files.iter().map(|(&name, file)| {
+            let file = File {
+                image: file.image.clone(),
+                unsynced: Vec::new(),
+            };
+            (name, file)
+        });
+        Disk {
+            files: files.collect(),
+            owner: self.owner,
+            next_ticket: self.next_ticket,
+            next_serial: self.next_serial,
+            faults: self.faults,
+            snapshots: self.snapshots.clone(),
+            next_file: self.next_file,
+            ..Disk::new(self.random.clone(), Rc::clone(&self.coverage))
+        }
+    }
+
     /// An empty disk.
     #[must_use]
     pub fn new(random: Random, coverage: Rc<RefCell<Coverage>>) -> Self {

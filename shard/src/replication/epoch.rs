@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use penstock_net::link::message::EpochEntry;
 use penstock_net::link::message::LINK_EPOCHS_MAX;
 use penstock_net::link::{Epochs, Position};
 
@@ -81,11 +82,11 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// Which epochs wrote a partition, and the sequence of the first record of each.
+/// Which epochs wrote a partition, which start of a node each of them, and the sequence of the first record of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EpochHistory {
-    /// Both rise strictly; the newest [`LINK_EPOCHS_MAX`].
-    entries: Vec<(Epoch, u64)>,
+    /// Epochs and sequences rise strictly; the newest [`LINK_EPOCHS_MAX`].
+    entries: Vec<EpochEntry>,
 }
 
 /// Up to where two histories are one.
@@ -104,10 +105,10 @@ impl EpochHistory {
     ///
     /// # Panics
     /// If they do not rise.
-    pub fn of(entries: impl IntoIterator<Item = (Epoch, u64)>) -> Self {
+    pub fn of(entries: impl IntoIterator<Item = EpochEntry>) -> Self {
         let mut history = EpochHistory::default();
-        for (epoch, first) in entries {
-            history.push(epoch, first);
+        for entry in entries {
+            history.push(entry);
         }
         history
     }
@@ -115,45 +116,48 @@ impl EpochHistory {
     /// What a peer told; its order was checked when it was read.
     #[must_use]
     pub fn told(epochs: &Epochs<'_>) -> Self {
-        EpochHistory::of(epochs.iter().map(|(epoch, first)| (Epoch(epoch), first)))
+        EpochHistory::of(epochs.iter())
     }
 
-    /// Epochs and their first sequences.
-    pub fn entries(&self) -> impl Iterator<Item = (Epoch, u64)> + '_ {
+    /// What it is made of, ascending.
+    pub fn entries(&self) -> impl Iterator<Item = EpochEntry> + '_ {
         self.entries.iter().copied()
     }
 
     /// The epoch that wrote last.
     #[must_use]
     pub fn last(&self) -> Option<Epoch> {
-        self.entries.last().map(|&(epoch, _)| epoch)
+        self.entries.last().map(|entry| Epoch(entry.epoch))
     }
 
-    /// A record of `epoch` with this sequence follows. What is no news changes nothing.
+    /// Another epoch has begun. What is no news changes nothing.
     ///
     /// # Panics
     /// If it does not stand behind the last epoch.
-    pub fn push(&mut self, epoch: Epoch, first: u64) {
-        if let Some(&(last, at)) = self.entries.last() {
-            if last == epoch {
+    pub fn push(&mut self, entry: EpochEntry) {
+        if let Some(last) = self.entries.last() {
+            if last.epoch == entry.epoch {
                 return;
             }
             assert!(
-                last < epoch && at < first,
-                "epoch {epoch} at {first} behind {last} at {at}"
+                last.epoch < entry.epoch && last.first < entry.first,
+                "{entry:?} behind {last:?}"
             );
         }
         if self.entries.len() == LINK_EPOCHS_MAX {
             self.entries.remove(0);
         }
-        self.entries.push((epoch, first));
+        self.entries.push(entry);
     }
 
     /// The last sequence of `epoch`, if `head` is the last position of all.
     fn end_of(&self, epoch: Epoch, head: Position) -> Option<u64> {
-        let at = self.entries.iter().position(|&(known, _)| known == epoch)?;
+        let at = self
+            .entries
+            .iter()
+            .position(|known| known.epoch == epoch.0)?;
         Some(match self.entries.get(at + 1) {
-            Some(&(_, next)) => next - 1,
+            Some(next) => next.first - 1,
             None => head.sequence,
         })
     }
@@ -163,25 +167,39 @@ impl EpochHistory {
     #[must_use]
     pub fn contains(&self, version: Position, head: Position) -> bool {
         let epoch = Epoch(version.epoch);
-        match self.entries.iter().find(|&&(known, _)| known == epoch) {
-            Some(&(_, first)) => {
-                version.sequence >= first
+        let mut entries = self.entries.iter();
+        match entries.find(|known| known.epoch == version.epoch) {
+            Some(known) => {
+                version.sequence >= known.first
                     && self
                         .end_of(epoch, head)
                         .is_some_and(|end| version.sequence <= end)
             }
             // Older than what is kept of the history.
-            None => self
-                .entries
-                .first()
-                .is_some_and(|&(oldest, first)| epoch < oldest && version.sequence < first),
+            None => self.entries.first().is_some_and(|oldest| {
+                version.epoch < oldest.epoch && version.sequence < oldest.first
+            }),
         }
+    }
+
+    /// Which start wrote under an epoch, if that is known.
+    fn start_of(&self, epoch: u32) -> Option<u32> {
+        let mut entries = self.entries.iter();
+        let entry = entries.find(|entry| entry.epoch == epoch)?;
+        Some(entry.start_id)
+    }
+
+    /// Whether a version of another past is part of this one: its epoch wrote here, too, and the same start did so.
+    #[must_use]
+    pub fn shares(&self, other: &EpochHistory, version: Position, head: Position) -> bool {
+        self.contains(version, head)
+            && self.start_of(version.epoch) == other.start_of(version.epoch)
     }
 
     /// Forgets what begins behind `at`.
     pub fn cut(&mut self, at: Position) {
         self.entries
-            .retain(|&(epoch, first)| epoch.0 <= at.epoch && first <= at.sequence);
+            .retain(|entry| entry.epoch <= at.epoch && entry.first <= at.sequence);
     }
 
     /// Up to where another history, whose last position is `theirs`, is the same as this one, whose
@@ -196,9 +214,10 @@ impl EpochHistory {
             .iter()
             .rev()
             .find(|entry| self.entries.contains(entry));
-        let Some(&(epoch, _)) = common else {
+        let Some(common) = common else {
             return Fork::Unrelated;
         };
+        let epoch = Epoch(common.epoch);
         let end = |history: &EpochHistory, head| history.end_of(epoch, head).expect("it is common");
         let (our_end, their_end) = (end(self, ours), end(other, theirs));
         let is_their_last = other.last() == Some(epoch);
@@ -210,6 +229,15 @@ impl EpochHistory {
             sequence: our_end.min(their_end),
         })
     }
+
+    /// Whether a source with this history has lost what it had on its disk, as nothing but its disk can. A member that `held` this up to
+    /// its last applied record, and has `applied` something behind the `fork` of the two, got the last of that from the only
+    /// node that has the generation: from the source, which tells what is durable alone.
+    #[must_use]
+    pub fn has_gone_back(&self, held: &EpochHistory, applied: Position, fork: Position) -> bool {
+        let generation = |history: &EpochHistory| history.last().map(Epoch::generation);
+        fork.sequence < applied.sequence && generation(self) == generation(held)
+    }
 }
 
 #[cfg(test)]
@@ -218,6 +246,14 @@ mod tests {
 
     fn epoch(generation: u32, start: u32, node: u8) -> Epoch {
         Epoch::new(generation, start, node)
+    }
+
+    fn entry((epoch, first): (Epoch, u64)) -> EpochEntry {
+        EpochEntry {
+            epoch: epoch.0,
+            start_id: 7,
+            first,
+        }
     }
 
     fn at(epoch: Epoch, sequence: u64) -> Position {
@@ -251,7 +287,8 @@ mod tests {
     #[test]
     fn forks_are_found_by_epochs_and_not_by_sequences() {
         let (a, b, c) = (epoch(1, 0, 1), epoch(2, 0, 2), epoch(1, 1, 1));
-        let history = |entries: &[(Epoch, u64)]| EpochHistory::of(entries.iter().copied());
+        let history =
+            |entries: &[(Epoch, u64)]| EpochHistory::of(entries.iter().copied().map(entry));
         let ours = history(&[(a, 1), (b, 101)]);
         let head = at(b, 150);
         let fork = |entries: &[(Epoch, u64)], theirs| ours.fork(head, &history(entries), theirs);
@@ -275,12 +312,41 @@ mod tests {
         assert_eq!(fork(&[(other, 1)], at(other, 40)), Fork::Unrelated);
         // The same epoch from another record on is not the same past.
         assert_eq!(fork(&[(a, 2)], at(a, 40)), Fork::Unrelated);
+        // Nor is it by another start.
+        let twice = EpochHistory::of([
+            entry((a, 1)),
+            EpochEntry {
+                start_id: 8,
+                ..entry((b, 101))
+            },
+        ]);
+        assert_eq!(ours.fork(head, &twice, at(b, 120)), Fork::At(at(a, 100)));
+        assert!(!ours.shares(&twice, at(b, 110), head) && ours.shares(&twice, at(a, 99), head));
+    }
+
+    #[test]
+    fn a_source_that_went_on_in_one_generation_without_what_it_had_told_durable_has_gone_back() {
+        let (a, b, next) = (epoch(1, 0, 1), epoch(1, 1, 1), epoch(2, 0, 2));
+        let history =
+            |entries: &[(Epoch, u64)]| EpochHistory::of(entries.iter().copied().map(entry));
+        let held = history(&[(a, 1), (b, 101)]);
+        let has_gone_back =
+            |own: &[(Epoch, u64)], fork| history(own).has_gone_back(&held, at(b, 120), fork);
+        // In the epoch itself, in another start of it, before its own first one.
+        assert!(has_gone_back(&[(a, 1), (b, 101)], at(b, 110)));
+        assert!(has_gone_back(&[(a, 1), (b, 91)], at(a, 90)));
+        assert!(has_gone_back(&[(a, 1)], at(a, 100)));
+        assert!(!has_gone_back(&[(a, 1), (b, 101)], at(b, 120)));
+        // Another node was given the next generation without it, or this one was.
+        assert!(!has_gone_back(&[(a, 1), (next, 91)], at(a, 90)));
+        assert!(!has_gone_back(&[(a, 1), (epoch(2, 0, 1), 91)], at(a, 90)));
+        assert!(!has_gone_back(&[(a, 1), (b, 101), (next, 111)], at(b, 110)));
     }
 
     #[test]
     fn a_version_is_of_the_past_while_its_epoch_wrote() {
         let (a, b, c) = (epoch(1, 0, 1), epoch(1, 1, 1), epoch(2, 0, 2));
-        let mut history = EpochHistory::of([(a, 1), (c, 101)]);
+        let mut history = EpochHistory::of([(a, 1), (c, 101)].map(entry));
         let head = at(c, 120);
         let contained =
             |history: &EpochHistory, epoch, sequence| history.contains(at(epoch, sequence), head);
@@ -302,16 +368,16 @@ mod tests {
             );
         }
         history.cut(at(a, 100));
-        assert_eq!(history, EpochHistory::of([(a, 1)]));
+        assert_eq!(history, EpochHistory::of([entry((a, 1))]));
         history.cut(at(a, 1));
-        assert_eq!(history, EpochHistory::of([(a, 1)]));
+        assert_eq!(history, EpochHistory::of([entry((a, 1))]));
         history.cut(Position::default());
         assert_eq!(history, EpochHistory::default());
     }
 
     #[test]
     fn a_long_history_keeps_its_newest_epochs() {
-        let entries = (0u32..100).map(|start| (epoch(1, start, 1), u64::from(start) + 1));
+        let entries = (0u32..100).map(|start| entry((epoch(1, start, 1), u64::from(start) + 1)));
         let history = EpochHistory::of(entries);
         assert_eq!(history.entries().count(), LINK_EPOCHS_MAX);
         assert_eq!(history.last(), Some(epoch(1, 99, 1)));

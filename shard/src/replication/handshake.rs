@@ -23,6 +23,8 @@ pub struct Introduction {
     pub node_id: [u8; 16],
     /// Rises at every start of the node.
     pub incarnation: u64,
+    /// Random for every start, not 0: two starts under one incarnation are those of copies of a directory.
+    pub start_id: u32,
     /// Number of the node in its cluster, the low byte of its epochs.
     pub node: u8,
     /// Which of its shards.
@@ -417,6 +419,7 @@ mod tests {
             cluster_id: [7; 16],
             node_id: [node; 16],
             incarnation: 5,
+            start_id: 1,
             node,
             shard: 0,
             shards: 1,

@@ -1452,11 +1452,12 @@ impl<B: Block> Links<B> {
         hash_of: &impl Fn(&[u8]) -> u32,
         io: &mut Vec<Io<B>>,
     ) {
+        let start_id = self.config.me.start_id;
         let begins = |state: &Partition| matches!(state.role(), Role::Primary { begun: None, .. });
         let begun = self.partitions.iter().filter(|(_, state)| begins(state));
         let numbers: Vec<PartitionId> = begun.map(|(&number, _)| number).collect();
         for number in numbers {
-            let Some((at, history)) = self.partitions[&number].first_record() else {
+            let Some((at, history)) = self.partitions[&number].first_record(start_id) else {
                 continue;
             };
             let (key, value) = (self.tags.epochs(number), history.encode());
@@ -1507,7 +1508,7 @@ impl<B: Block> Links<B> {
                 now_us: time.now_us,
             };
             let state = self.partitions.get_mut(&number).expect("just seen");
-            state.begun(lsn, &mut notes);
+            state.begun(start_id, lsn, &mut notes);
             self.sweeps.remove(&number);
             self.is_due = true;
         }
@@ -2153,7 +2154,7 @@ fn short(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use penstock_net::link::message::Epochs;
+    use penstock_net::link::message::{EpochEntry, Epochs};
     use penstock_net::link::{Begin, Records};
 
     use super::*;
@@ -2172,7 +2173,14 @@ mod tests {
             mode: Mode::Scan,
             epoch: 256,
             from: at(0),
-            epochs: Epochs::write(&mut entries, [(256, 1)]),
+            epochs: Epochs::write(
+                &mut entries,
+                [EpochEntry {
+                    epoch: 256,
+                    start_id: 1,
+                    first: 1,
+                }],
+            ),
         });
         let bytes = [
             encoded(at(5), &[(&keys[0], 1)]),

@@ -2,7 +2,7 @@
 //! record of epochs, which tells the history. Both layouts stand in `storage/FORMAT.md`.
 
 use penstock_net::link::Position;
-use penstock_net::link::message::{LINK_EPOCHS_MAX, LINK_PARTITIONS};
+use penstock_net::link::message::{EpochEntry, LINK_EPOCHS_MAX, LINK_PARTITIONS};
 use penstock_net::slot::slot_of;
 use penstock_storage::io::Blocks;
 use penstock_storage::local::{EPOCHS_KEY, LOCAL_KEY};
@@ -117,9 +117,10 @@ impl EpochHistory {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut value = Vec::with_capacity(LINK_EPOCHS_MAX * EPOCH_BYTES);
-        for (epoch, first) in self.entries() {
-            value.extend(u64::from(epoch.0).to_le_bytes());
-            value.extend(first.to_le_bytes());
+        for entry in self.entries() {
+            value.extend(entry.epoch.to_le_bytes());
+            value.extend(entry.start_id.to_le_bytes());
+            value.extend(entry.first.to_le_bytes());
         }
         value
     }
@@ -134,15 +135,17 @@ impl EpochHistory {
         let mut history = EpochHistory::default();
         let mut before = (0, 0);
         for entry in entries {
-            let (epoch, first) = entry.split_at(8);
-            let epoch = u64::from_le_bytes(epoch.try_into().expect("eight"));
-            let first = u64::from_le_bytes(first.try_into().expect("eight"));
-            let epoch = u32::try_from(epoch).ok()?;
-            if epoch <= before.0 || first <= before.1 {
+            let word = |at: usize| u32::from_le_bytes(entry[at..at + 4].try_into().expect("four"));
+            let entry = EpochEntry {
+                epoch: word(0),
+                start_id: word(4),
+                first: u64::from_le_bytes(entry[8..].try_into().expect("eight")),
+            };
+            if entry.epoch <= before.0 || entry.first <= before.1 {
                 return None;
             }
-            before = (epoch, first);
-            history.push(Epoch(epoch), first);
+            before = (entry.epoch, entry.first);
+            history.push(entry);
         }
         Some(history)
     }
@@ -219,7 +222,11 @@ mod tests {
 
     #[test]
     fn histories_are_read_back_and_must_rise() {
-        let entries = (1..=64u32).map(|n| (Epoch::new(n, 0, 1), u64::from(n) * 10));
+        let entries = (1..=64u32).map(|n| EpochEntry {
+            epoch: Epoch::new(n, 0, 1).0,
+            start_id: n.wrapping_mul(0x9E37_79B9),
+            first: u64::from(n) * 10,
+        });
         let history = EpochHistory::of(entries);
         let value = history.encode();
         assert_eq!(EpochHistory::read(&value), Some(history));

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use super::planted::{Bug, is_planted};
+use penstock_net::link::message::EpochEntry;
 use penstock_net::link::{Begin, Mode, Position, UnderWay};
 use penstock_storage::log::Lsn;
 
@@ -159,6 +160,15 @@ pub(super) enum Opened {
     Accepted { gate: Lsn },
 }
 
+/// Why a partition does not go on as its source says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CannotGoOn {
+    /// BEGIN has no place here, or not from there.
+    Misplaced,
+    /// The source has lost records that it had told durable: [`EpochHistory::has_gone_back`].
+    GoneBack,
+}
+
 /// A message that has no place here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Misplaced;
@@ -306,9 +316,9 @@ impl Partition {
     }
 
     /// The first record of an epoch that has begun, once all that was received is applied: its
-    /// position, and the history that is its value.
+    /// position, and the history that is its value. `start_id` is of this start of the node.
     #[must_use]
-    pub fn first_record(&self) -> Option<(Position, EpochHistory)> {
+    pub fn first_record(&self, start_id: u32) -> Option<(Position, EpochHistory)> {
         let Role::Primary { epoch, begun: None } = self.role else {
             return None;
         };
@@ -321,7 +331,14 @@ impl Partition {
         };
         let mut history = self.history.clone();
         history.cut(self.applied);
-        history.push(epoch, position.sequence);
+        history.push(EpochEntry {
+            epoch: epoch.0,
+            start_id: match is_planted(Bug::StartsAlike) {
+                true => 0,
+                false => start_id,
+            },
+            first: position.sequence,
+        });
         Some((position, history))
     }
 
@@ -329,8 +346,8 @@ impl Partition {
     ///
     /// # Panics
     /// If there is none to append.
-    pub fn begun(&mut self, lsn: Lsn, journal: &mut impl Journal) {
-        let (position, history) = self.first_record().expect("it was asked for");
+    pub fn begun(&mut self, start_id: u32, lsn: Lsn, journal: &mut impl Journal) {
+        let (position, history) = self.first_record(start_id).expect("it was asked for");
         self.history = history;
         (self.applied, self.received) = (position, position);
         if self.facts.scan_from.is_some() || self.facts.rewind_from.is_some() {
@@ -486,7 +503,7 @@ impl Partition {
         begin: &Begin<'_>,
         journal: &mut impl Journal,
         work: &mut VecDeque<Work>,
-    ) -> Result<bool, Misplaced> {
+    ) -> Result<bool, CannotGoOn> {
         let is_awaited = matches!(&self.role, Role::Member(member)
             if member.link == link && member.epoch.0 == begin.epoch && member.mode.is_none());
         let (under_way, complete, history) = self.state();
@@ -500,7 +517,17 @@ impl Partition {
             && is_common(&told, endless(&told))
             && (begin.mode == Mode::Scan || under_way != UnderWay::Scan);
         if !is_awaited || !is_possible {
-            return Err(Misplaced);
+            return Err(CannotGoOn::Misplaced);
+        }
+        // What is applied was told durable there. A scan is asked for by who knows that it lacks some.
+        let is_whole = self.facts.scan_from.is_none() && self.facts.rewind_from.is_none();
+        let mut held = self.history.clone();
+        held.cut(self.applied);
+        if is_whole
+            && told.has_gone_back(&held, self.applied, from)
+            && !is_planted(Bug::GoneBackFollowed)
+        {
+            return Err(CannotGoOn::GoneBack);
         }
 
         let mut diverged = Vec::new();
@@ -515,7 +542,7 @@ impl Partition {
                 kept.frame = 0;
                 self.kept_bytes.push(record);
                 self.kept.push_back(kept);
-            } else if !told.contains(position, endless(&told)) {
+            } else if !told.shares(&history, position, endless(&told)) {
                 diverged.push(record.to_vec());
             }
             // What else is of its past, the source ships again.

@@ -85,6 +85,10 @@ bugs! {
     OwnTailShipped = "own-tail-shipped",
     /// The fork is looked for by sequence alone.
     ForkBySequence = "fork-by-sequence",
+    /// An epoch does not tell which start of its node wrote it.
+    StartsAlike = "starts-alike",
+    /// A member follows a source that has lost what it had told durable.
+    GoneBackFollowed = "gone-back-followed",
     /// A cursor that the ring has overtaken goes on where the ring begins.
     OverrunSkips = "overrun-skips",
 

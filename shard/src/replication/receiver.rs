@@ -12,7 +12,7 @@ use penstock_net::link::{
 use penstock_storage::log::Lsn;
 
 use super::epoch::Epoch;
-use super::partition::{Misplaced, Opened, Partition};
+use super::partition::{CannotGoOn, Misplaced, Opened, Partition};
 use super::partition_map::PartitionMap;
 use super::record::records;
 use super::{Journal, LinkId, PENDING_BYTES_MAX, PartitionId, Work};
@@ -173,12 +173,25 @@ impl Receiver {
                             self.rewinds.insert(begin.partition, Rewinding::default());
                         }
                         Ok(false) => {}
-                        Err(Misplaced) => {
+                        Err(CannotGoOn::Misplaced) => {
                             return refusal(
                                 RefusalCode::Order,
                                 format!(
                                     "partition {} cannot go on from {:?}",
                                     begin.partition, begin.from
+                                ),
+                            );
+                        }
+                        Err(CannotGoOn::GoneBack) => {
+                            return refusal(
+                                RefusalCode::GoneBack,
+                                format!(
+                                    "partition {}: node {} had told durable what it wrote up to {:?}, and has it up to {:?} now: \
+                                     its directory is an older copy, or its disk has lost some",
+                                    begin.partition,
+                                    self.node,
+                                    partition.applied(),
+                                    begin.from
                                 ),
                             );
                         }
@@ -425,14 +438,13 @@ impl Receiver {
                 continue;
             }
             let (under_way, complete, history) = partition.state();
-            let epochs = history.entries().map(|(epoch, first)| (epoch.0, first));
             let state = State {
                 partition: number,
                 answer: Answer::Accepted,
                 under_way,
                 promised: partition.facts().promised.0,
                 complete,
-                epochs: Epochs::write(&mut entries, epochs),
+                epochs: Epochs::write(&mut entries, history.entries()),
             };
             self.send(time_ms, &LinkMessage::State(state), out);
         }

@@ -695,7 +695,7 @@ impl Sender {
                 mode,
                 epoch: epoch.0,
                 from,
-                epochs: Epochs::write(&mut entries, history.map(|(epoch, first)| (epoch.0, first))),
+                epochs: Epochs::write(&mut entries, history),
             };
             self.send(time_ms, &LinkMessage::Begin(begin), out);
         }

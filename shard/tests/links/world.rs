@@ -252,6 +252,7 @@ fn introduction((number, shard, shards): (u8, u16, u16), life: u64) -> Introduct
         cluster_id: [9; 16],
         node_id: [number; 16],
         incarnation: life + 1,
+        start_id: u32::try_from(life).expect("few lives") + 1,
         node: number,
         shard,
         shards,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use penstock_net::link::frame::{read_link_frame, write_link_frame};
+use penstock_net::link::message::EpochEntry;
 use penstock_net::link::{LinkMessage, LinkReceived, Membership, Position, Records};
 use penstock_net::slot::slot_of;
 use penstock_shard::replication::gate::Outcome;
@@ -18,6 +19,8 @@ use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec};
 use penstock_storage::store::partition_of;
 
 const NODES: usize = 3;
+/// Directories go nowhere back here.
+const START_ID: u32 = 1;
 const PARTITIONS: [PartitionId; 2] = [7, 200];
 const KEYS: usize = 6;
 const FRAME_BYTES_MAX: u32 = 4 << 20;
@@ -254,19 +257,21 @@ fn encode(at: Position, puts: &[(&[u8], Option<Vec<u8>>)]) -> Vec<u8> {
 }
 
 fn encode_history(history: &EpochHistory) -> Vec<u8> {
-    let entry = |(epoch, first): (Epoch, u64)| {
-        let mut bytes = epoch.0.to_le_bytes().to_vec();
-        bytes.extend(first.to_le_bytes());
+    let entry = |entry: EpochEntry| {
+        let mut bytes = entry.epoch.to_le_bytes().to_vec();
+        bytes.extend(entry.start_id.to_le_bytes());
+        bytes.extend(entry.first.to_le_bytes());
         bytes
     };
     history.entries().flat_map(entry).collect()
 }
 
 fn decode_history(bytes: &[u8]) -> EpochHistory {
-    EpochHistory::of(bytes.chunks_exact(12).map(|entry| {
-        let epoch = u32::from_le_bytes(entry[..4].try_into().expect("four bytes"));
-        let first = u64::from_le_bytes(entry[4..].try_into().expect("eight bytes"));
-        (Epoch(epoch), first)
+    let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
+    EpochHistory::of(bytes.chunks_exact(16).map(|entry| EpochEntry {
+        epoch: word(&entry[..4]),
+        start_id: word(&entry[4..8]),
+        first: u64::from_le_bytes(entry[8..].try_into().expect("eight bytes")),
     }))
 }
 
@@ -1062,11 +1067,11 @@ impl World {
                 }
             }
             let node = &mut self.nodes[at];
-            if let Some((position, history)) = node.partitions[&number].first_record() {
+            if let Some((position, history)) = node.partitions[&number].first_record(START_ID) {
                 let key = &self.keys[&number][0];
                 let lsn = node.append(encode(position, &[(key, Some(encode_history(&history)))]));
                 let state = node.partitions.get_mut(&number).expect("all are there");
-                state.begun(lsn, &mut node.log);
+                state.begun(START_ID, lsn, &mut node.log);
             }
         }
     }

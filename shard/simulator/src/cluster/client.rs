@@ -431,7 +431,8 @@ impl World {
             What::Raise | What::Change => {}
         }
         if is_done && is_change {
-            self.oracle.acknowledged(partition, version, writer)?;
+            self.oracle
+                .acknowledged(partition, version, level, writer)?;
         }
         match status {
             Status::Moved | Status::NotPrimary => {

@@ -67,6 +67,8 @@ pub(super) struct Node {
     pub(super) kept: Vec<(usize, u16, Vec<u8>)>,
     /// Durable.
     lostfound: Vec<Vec<u8>>,
+    /// A copy of its directory as it once was, with the start that had it.
+    older: Option<(Disk, u64)>,
 }
 
 impl Node {
@@ -96,6 +98,7 @@ impl Node {
             plan,
             kept: Vec::new(),
             lostfound: Vec::new(),
+            older: None,
         }
     }
 
@@ -132,6 +135,8 @@ impl Node {
             cluster_id: CLUSTER_ID,
             node_id: self.node_id,
             incarnation: self.incarnation,
+            // No two starts have one, whatever became of the directory.
+            start_id: u32::try_from(self.run).expect("few starts") + 1,
             node: self.number,
             shard,
             shards: self.shards,
@@ -317,6 +322,22 @@ impl Node {
         self.kept.clear();
         self.lostfound.clear();
         self.disk = Rc::new(RefCell::new(new_disk(Random::new(salt, 1))));
+    }
+
+    /// Copies its directory, while nothing runs in it.
+    pub(super) fn copy(&mut self) {
+        self.older = Some((self.disk.borrow().copy(), self.incarnation));
+    }
+
+    /// Puts that copy in its place, if there is one and another start has had the directory since.
+    pub(super) fn go_back(&mut self) -> bool {
+        let is_older = |it: &mut (Disk, u64)| it.1 < self.incarnation;
+        let Some((disk, incarnation)) = self.older.take_if(is_older) else {
+            return false;
+        };
+        self.disk = Rc::new(RefCell::new(disk));
+        self.incarnation = incarnation;
+        true
     }
 
     /// What a shard handed out to be kept is durable.

@@ -70,6 +70,8 @@ pub(super) struct Oracle {
     promotions: BTreeMap<u16, u64>,
     forced: BTreeSet<u16>,
     wiped: Option<u8>,
+    /// The node that started with an older copy of its directory.
+    gone_back: Option<u8>,
 }
 
 impl Oracle {
@@ -89,6 +91,7 @@ impl Oracle {
             promotions: BTreeMap::new(),
             forced: BTreeSet::new(),
             wiped: None,
+            gone_back: None,
         }
     }
 
@@ -145,8 +148,13 @@ impl Oracle {
         &mut self,
         partition: u16,
         version: Version,
+        level: AckLevel,
         writer: (u8, u64),
     ) -> Result<(), String> {
+        // Its disk said that it holds what it does not: what it wrote by itself since, it may have written twice.
+        if self.gone_back == Some(writer.0) && level < AckLevel::Replica {
+            return Ok(());
+        }
         let Version { epoch, sequence } = version;
         let known = *self.writers.entry((partition, epoch)).or_insert(writer);
         if known != writer {
@@ -177,6 +185,12 @@ impl Oracle {
         for append in self.appends.iter_mut().filter(|it| it.node == number) {
             append.was_wiped = true;
         }
+    }
+
+    /// The disk of this node has lost what came last.
+    pub(super) fn gone_back(&mut self, number: u8) {
+        self.gone_back = Some(number);
+        self.wiped(number);
     }
 
     /// All keys that were ever in use, with their partitions.
