@@ -48,6 +48,7 @@ pub const MUST_MEET: &[&str] = &[
     "forced promotion",
     "gone back",
     "told to have gone back",
+    "an epoch was written twice",
     "incomplete accepted",
     "kill",
     "learner",
@@ -190,6 +191,11 @@ enum Event {
         shard: usize,
         partition: u16,
         link: LinkId,
+    },
+    /// The operator empties the directory of a node that says that it must be.
+    Empty {
+        node: usize,
+        run: u64,
     },
     /// The cluster's file has changed and is read.
     Plan {
@@ -585,6 +591,12 @@ impl World {
                     for shard in 0..usize::from(self.nodes[node].shards) {
                         self.step(node, shard, ShardEvent::Plan(Arc::clone(&plan)));
                     }
+                }
+                Ok(())
+            }
+            Event::Empty { node, run } => {
+                if self.is_run(node, run) {
+                    self.empty(node);
                 }
                 Ok(())
             }
@@ -990,6 +1002,13 @@ impl World {
         let run = self.nodes[node].run;
         for told in outbox.told.drain(..) {
             self.trace.fold_bytes(told.as_bytes());
+            if self.has_gone_back && told.contains("must be started on an empty directory") {
+                // It is told at both ends; the one that ends the link says so of itself.
+                if told.starts_with("a link is ended: ") {
+                    self.meet("an epoch was written twice");
+                    self.after(1_000, Event::Empty { node, run });
+                }
+            }
             if told.contains("and not by this one") {
                 self.meet("deposed");
             }
@@ -1649,6 +1668,7 @@ fn node_of(event: &Event) -> Option<usize> {
         | Event::Snapshot { node, .. }
         | Event::Found { node, .. }
         | Event::Plan { node, .. }
+        | Event::Empty { node, .. }
         | Event::Dial { node, .. } => Some(*node),
         _ => None,
     }
@@ -1666,6 +1686,7 @@ fn code_of(event: &Event) -> u64 {
         Event::Found { .. } => 0x402,
         Event::Plan { node, .. } => 0x410 + *node as u64,
         Event::Dial { node, .. } => 0x420 + *node as u64,
+        Event::Empty { node, .. } => 0x430 + *node as u64,
         Event::LinkBytes { link, .. } => 0x1000 + link,
         Event::LinkGone { link, .. } => 0x2000 + link,
         Event::RunsAgain { .. } => 0x403,

@@ -230,6 +230,17 @@ impl EpochHistory {
         })
     }
 
+    /// An epoch of both histories that two starts of one node wrote, of which one had an older copy of the directory of the
+    /// other. Versions under it say nothing.
+    #[must_use]
+    pub fn written_twice(&self, other: &EpochHistory) -> Option<Epoch> {
+        let is_twice = |entry: &&EpochEntry| {
+            let start_id = other.start_of(entry.epoch);
+            start_id.is_some_and(|start_id| start_id != entry.start_id)
+        };
+        self.entries.iter().find(is_twice).map(|it| Epoch(it.epoch))
+    }
+
     /// Whether a source with this history has lost what it had on its disk, as nothing but its disk can. A member that `held` this up to
     /// its last applied record, and has `applied` something behind the `fork` of the two, got the last of that from the only
     /// node that has the generation: from the source, which tells what is durable alone.

@@ -167,6 +167,8 @@ pub(super) enum CannotGoOn {
     Misplaced,
     /// The source has lost records that it had told durable: [`EpochHistory::has_gone_back`].
     GoneBack,
+    /// An epoch of what is here was written again by a node that had gone back: what is here cannot be told from that.
+    WrittenTwice(Epoch),
 }
 
 /// A message that has no place here.
@@ -528,6 +530,11 @@ impl Partition {
             && !is_planted(Bug::GoneBackFollowed)
         {
             return Err(CannotGoOn::GoneBack);
+        }
+        if let Some(epoch) = held.written_twice(&told)
+            && !is_planted(Bug::GoneBackFollowed)
+        {
+            return Err(CannotGoOn::WrittenTwice(epoch));
         }
 
         let mut diverged = Vec::new();

@@ -182,6 +182,16 @@ impl Receiver {
                                 ),
                             );
                         }
+                        Err(CannotGoOn::WrittenTwice(epoch)) => {
+                            return refusal(
+                                RefusalCode::Unrelated,
+                                format!(
+                                    "partition {}: epoch {epoch} was written twice, the second time by a node with an older copy of its directory, \
+                                     and this node has what was written first: it must be started on an empty directory",
+                                    begin.partition
+                                ),
+                            );
+                        }
                         Err(CannotGoOn::GoneBack) => {
                             return refusal(
                                 RefusalCode::GoneBack,
