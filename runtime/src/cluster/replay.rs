@@ -2,10 +2,14 @@
 //!
 //! A tail holds whole values, not what was asked for. So what it did to a key is told by two of them: the value that
 //! the key had at the fork, which stands in the log of the node that wrote the tail, and the last one of the tail.
+//!
+//! Which file a change stands in says nothing: one tail may stand in two, and two of them in one. One node writes
+//! a partition in a generation, so what stands there of one generation of one node is one tail.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use penstock_shard::replication::Epoch;
 use penstock_storage::inspect::inspect_laid_out;
 use penstock_storage::record::PartKind;
 use penstock_storage::recovery::Event;
@@ -41,6 +45,8 @@ pub enum AtFork {
 pub struct Lost {
     /// The key.
     pub key: Vec<u8>,
+    /// Epoch and sequence of the last record of the tail that changed it.
+    pub version: (u32, u64),
     /// How many records of the tail changed it.
     pub records: usize,
     /// What it was before.
@@ -129,17 +135,26 @@ impl std::fmt::Display for ReplayError {
     }
 }
 
-/// What each file of a stopped node's lostfound did, key by key. Reads all of its log.
+/// What the tails in a stopped node's lostfound did, key by key, in the order in which they were written; of `only` one
+/// file, if that is named and there. Reads all of its log.
 ///
 /// # Errors
 /// [`ReplayError`].
-pub fn read_lost(data: &Path) -> Result<Vec<(KeptFile, Vec<Lost>)>, ReplayError> {
+pub fn read_lost(data: &Path, only: Option<&str>) -> Result<Vec<Lost>, ReplayError> {
     let unreadable = |error: &dyn std::fmt::Display| {
         ReplayError::Unreadable(format!("{}: {error}", data.display()))
     };
     let directory = Directory::inspect(data).map_err(ReplayError::Directory)?;
-    let files = read_lostfound(data).map_err(|error| unreadable(&error))?;
-    let mut tails: Vec<Tail> = files.iter().map(Tail::new).collect();
+    let mut files = read_lostfound(data).map_err(|error| unreadable(&error))?;
+    if let Some(only) = only {
+        files.retain(|file| file.path.file_name().is_some_and(|name| name == only));
+        if files.is_empty() {
+            return Err(unreadable(&format_args!(
+                "there is no file {only:?} in its lostfound"
+            )));
+        }
+    }
+    let mut tails = Tails::new(&files);
     let identity = directory.identity();
     let layout = identity
         .layout()
@@ -165,9 +180,7 @@ pub fn read_lost(data: &Path) -> Result<Vec<(KeptFile, Vec<Lost>)>, ReplayError>
             Event::Part(part, _) => {
                 let version = (part.epoch(), part.sequence());
                 let value = (part.kind() == PartKind::Put).then(|| part.value());
-                for tail in &mut tails {
-                    tail.note(part.key(), version, value);
-                }
+                tails.note(part.key(), version, value);
             }
             Event::Frame(..) | Event::Ahead(_) => {}
         },
@@ -175,17 +188,36 @@ pub fn read_lost(data: &Path) -> Result<Vec<(KeptFile, Vec<Lost>)>, ReplayError>
     if let Some(damage) = report.damage.first() {
         return Err(unreadable(damage));
     }
-    let tails = tails.into_iter().map(|tail| tail.end(is_whole));
-    Ok(files.into_iter().zip(tails).collect())
+    Ok(tails.end(is_whole))
 }
 
-/// A tail as its file has it, and what the log tells of its keys.
-struct Tail {
-    /// The first version of it in each partition.
-    from: BTreeMap<u16, (u32, u64)>,
-    keys: BTreeMap<Vec<u8>, Changed>,
+/// Who wrote a tail: no other tail of the partition is of the same generation of the same node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Writer {
+    generation: u32,
+    node: u8,
 }
 
+impl Writer {
+    /// The one whose epoch it is.
+    #[must_use]
+    pub fn of(epoch: u32) -> Writer {
+        let epoch = Epoch(epoch);
+        Writer {
+            generation: epoch.generation(),
+            node: epoch.node(),
+        }
+    }
+}
+
+/// What lostfound has of each key, and what the log tells of them.
+struct Tails {
+    /// The first version of each tail.
+    from: BTreeMap<(u16, Writer), (u32, u64)>,
+    keys: BTreeMap<Vec<u8>, BTreeMap<Writer, Changed>>,
+}
+
+/// What one tail has of one key.
 struct Changed {
     partition: u16,
     records: usize,
@@ -199,42 +231,55 @@ struct Before {
     value: Option<Vec<u8>>,
 }
 
-impl Tail {
-    fn new(file: &KeptFile) -> Tail {
-        let mut from: BTreeMap<u16, (u32, u64)> = BTreeMap::new();
-        let mut keys: BTreeMap<Vec<u8>, Changed> = BTreeMap::new();
-        // They come in the order of partitions and versions.
-        for change in file.users() {
-            from.entry(change.partition).or_insert(change.version);
-            let changed = keys.entry(change.key.clone()).or_insert_with(|| Changed {
+impl Tails {
+    fn new(files: &[KeptFile]) -> Tails {
+        let mut tails = Tails {
+            from: BTreeMap::new(),
+            keys: BTreeMap::new(),
+        };
+        for change in files.iter().flat_map(KeptFile::users) {
+            let writer = Writer::of(change.version.0);
+            let from = tails.from.entry((change.partition, writer));
+            let from = from.or_insert(change.version);
+            *from = change.version.min(*from);
+            let of_key = tails.keys.entry(change.key.clone()).or_default();
+            let changed = of_key.entry(writer).or_insert_with(|| Changed {
                 partition: change.partition,
                 records: 0,
                 last: change.clone(),
                 before: None,
             });
             changed.records += 1;
-            changed.last = change.clone();
+            if changed.last.version < change.version {
+                changed.last = change.clone();
+            }
         }
-        Tail { from, keys }
+        tails
     }
 
     fn note(&mut self, key: &[u8], version: (u32, u64), value: Option<&[u8]>) {
-        let Some(changed) = self.keys.get_mut(key) else {
+        let Some(of_key) = self.keys.get_mut(key) else {
             return;
         };
-        let is_newer = changed
-            .before
-            .as_ref()
-            .is_none_or(|it| it.version < version);
-        if version < self.from[&changed.partition] && is_newer {
-            let value = value.map(<[u8]>::to_vec);
-            changed.before = Some(Before { version, value });
+        for (&writer, changed) in of_key {
+            let before = changed.before.as_ref();
+            let is_newer = before.is_none_or(|it| it.version < version);
+            if version < self.from[&(changed.partition, writer)] && is_newer {
+                let value = value.map(<[u8]>::to_vec);
+                changed.before = Some(Before { version, value });
+            }
         }
     }
 
     fn end(self, is_whole: bool) -> Vec<Lost> {
-        let lost = self.keys.into_iter().map(|(key, changed)| Lost {
+        let changed = self.keys.into_iter().flat_map(|(key, of_key)| {
+            of_key
+                .into_values()
+                .map(move |changed| (key.clone(), changed))
+        });
+        let lost = changed.map(|(key, changed)| Lost {
             key,
+            version: changed.last.version,
             records: changed.records,
             before: match is_whole {
                 true => AtFork::Was(changed.before.and_then(|before| before.value)),
@@ -254,6 +299,7 @@ mod tests {
     fn lost(before: AtFork, after: Option<&[u8]>) -> Lost {
         Lost {
             key: b"key".to_vec(),
+            version: (1, 1),
             records: 2,
             before,
             after: after.map(<[u8]>::to_vec),
@@ -307,5 +353,50 @@ mod tests {
         assert_eq!(unknown.units(), None);
         let verdict = unknown.judge(Rule::Add, Some(&bytes(100)));
         assert!(matches!(verdict, Verdict::Left(_)), "{verdict:?}");
+    }
+
+    #[test]
+    fn a_tail_in_two_files_is_one_and_two_tails_in_one_file_are_two() {
+        let bytes = |number: u64| number.to_le_bytes();
+        let epoch = |generation, start, node| Epoch::new(generation, start, node).0;
+        let change = |version, number| KeptChange {
+            partition: 5,
+            version,
+            time_ms: 0,
+            key: b"stock".to_vec(),
+            value: Some(bytes(number).to_vec()),
+            expiry_ms: None,
+        };
+        let file = |changes: &[KeptChange]| KeptFile {
+            path: "x.records".into(),
+            changes: changes.to_vec(),
+            repeated: 0,
+            torn_bytes: 0,
+        };
+        // The first tail goes on behind a start; the second one is of a later generation of the same node.
+        let (first, again, second) = (epoch(1, 0, 1), epoch(1, 1, 1), epoch(3, 0, 1));
+        let mut tails = Tails::new(&[
+            file(&[change((first, 11), 99)]),
+            file(&[change((again, 12), 90), change((second, 30), 93)]),
+        ]);
+        for (version, number) in [
+            ((first, 10), 100),
+            ((first, 11), 99),
+            ((again, 12), 90),
+            ((epoch(2, 0, 2), 29), 95),
+            ((second, 30), 93),
+        ] {
+            tails.note(b"stock", version, Some(&bytes(number)));
+            tails.note(b"other", version, None);
+        }
+        let told: Vec<_> = tails
+            .end(true)
+            .iter()
+            .map(|lost| (lost.version, lost.records, lost.units()))
+            .collect();
+        assert_eq!(
+            told,
+            [((again, 12), 2, Some(-10)), ((second, 30), 1, Some(-2))]
+        );
     }
 }

@@ -194,11 +194,16 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
     let mut model = Model::default();
     let (first, second) = cluster.start_two();
     model.change(&first.client(AckLevel::Replica), 1);
+    let client = first.client(AckLevel::Replica);
+    let stock = client.set(b"stock", &100_u64.to_le_bytes());
+    stock.wait().expect("acknowledged");
     wait_for_follower(&first, &second);
 
     // What is written from here on is on one node alone.
     drop(second);
     let alone = first.client(AckLevel::Disk);
+    let stock = alone.set(b"stock", &90_u64.to_le_bytes());
+    stock.wait().expect("acknowledged");
     for number in 0..100 {
         let key = format!("key:{number}");
         alone
@@ -217,26 +222,23 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
 
     let first = cluster.start(1, &[]);
     wait_for_follower(&second, &first);
-    let listed = Command::new(env!("CARGO_BIN_EXE_penstock"))
-        .args(["cluster", "lostfound", "--all"])
-        .arg(cluster.data(1))
-        .output()
-        .expect("it runs");
-    let lines = String::from_utf8_lossy(&listed.stdout).into_owned();
-    // Each version once, all of those that were acknowledged and no other.
-    let alone: BTreeSet<&str> = lines
-        .lines()
-        .filter(|line| line.ends_with(" 616c6f6e65"))
-        .collect();
-    assert_eq!(alone.len(), 100, "{lines}");
-    assert_eq!(
-        lines
-            .lines()
-            .filter(|line| line.ends_with(" key:2500 -"))
-            .count(),
-        1,
-        "{lines}"
-    );
+    let check_list = || {
+        let listed = Command::new(env!("CARGO_BIN_EXE_penstock"))
+            .args(["cluster", "lostfound", "--all"])
+            .arg(cluster.data(1))
+            .output()
+            .expect("it runs");
+        let told = String::from_utf8_lossy(&listed.stdout).into_owned();
+        // Each version once, all of those that were acknowledged and no other.
+        let lines = || told.lines();
+        let alone: BTreeSet<&str> = lines().filter(|it| it.ends_with(" 616c6f6e65")).collect();
+        assert_eq!(alone.len(), 100, "{told}");
+        let deletions = lines().filter(|it| it.ends_with(" key:2500 -"));
+        assert_eq!(deletions.count(), 1, "{told}");
+        let sales = lines().filter(|it| it.contains(" stock "));
+        assert_eq!(sales.count(), 1, "{told}");
+    };
+    check_list();
 
     // It is a learner: it may not write again before it has joined.
     let (is_done, told) = cluster.command(&["switch", "--to", "1"]);
@@ -270,6 +272,27 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
         assert!(output.status.success(), "{told}");
         told
     };
+    // As if an earlier start had kept it, too, up to a crash: a number is added once.
+    let folder = cluster.data(1).join("lostfound");
+    for entry in fs::read_dir(&folder).expect("there") {
+        let path = entry.expect("read").path();
+        let name = path.file_name().expect("a name").to_string_lossy();
+        let (_, shard) = name.split_once('-').expect("START-SHARD.records");
+        let bytes = fs::read(&path).expect("read");
+        let cut = &bytes[..bytes.len() - 8];
+        fs::write(folder.join(format!("1-{shard}")), cut).expect("written");
+    }
+    check_list();
+    let stock = client.set(b"stock", &85_u64.to_le_bytes());
+    stock.wait().expect("acknowledged");
+    for told in [
+        replay(&["--rule", "add", "--dry-run"]),
+        replay(&["--rule", "add"]),
+    ] {
+        assert!(told.contains("stock: 1 records, written"), "{told}");
+        assert!(told.contains("numbers of 8 bytes: -10"), "{told}");
+    }
+    assert_eq!(stock_of(&second), 75);
     let told = replay(&["--dry-run"]);
     assert!(
         told.contains("key:7: 1 records, left: it was changed since"),
@@ -289,6 +312,12 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
     model.check(&client);
     let told = replay(&[]);
     assert!(told.contains("0 keys written"), "{told}");
+    let told = replay(&["--rule", "add"]);
+    assert!(
+        told.contains("stock: 1 records, left: it was tried before"),
+        "{told}"
+    );
+    assert_eq!(stock_of(&second), 75);
 }
 
 #[test]
