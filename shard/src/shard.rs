@@ -1438,7 +1438,6 @@ impl<P: Blocks> Shard<P> {
         }
         if let Extra::Keyspace(action) = request.extra {
             if let Some(linked) = &self.linked
-                && action != Action::List
                 && let Some((status, message)) = linked.refuses_settings(&action, level)
             {
                 return self.refuse_item(asked, &operation, status, &message, out);

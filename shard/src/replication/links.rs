@@ -687,7 +687,8 @@ impl<B: Block> Links<B> {
             is_waited_for: false,
             step: HandoverStep::Drains,
         };
-        self.handovers.insert(partition, handover);
+        // One that was promised is told, whatever is planned by now: nobody else may begin that epoch.
+        self.handovers.entry(partition).or_insert(handover);
     }
 
     /// In which partitions replies at level `replica` wait: these are not handed over before they are answered.
@@ -699,7 +700,9 @@ impl<B: Block> Links<B> {
 
     /// The partition is not handed over any more, if that has not been promised.
     pub fn keep(&mut self, partition: PartitionId) {
-        self.handovers.remove(&partition);
+        let is_promised = |it: &Handover| matches!(it.step, HandoverStep::Promised(..));
+        self.handovers
+            .retain(|&of, it| of != partition || is_promised(it));
     }
 
     /// Whether a client's write of a partition may be executed now.
@@ -1031,9 +1034,17 @@ impl<B: Block> Links<B> {
                 break Some(refusal);
             }
             self.is_due = true;
-            note_scan(&mut self.sweeps, &frame.message, |partition| {
-                notes.store.highest(usize::from(partition)).sequence > 0
-            });
+            let partitions = &self.partitions;
+            note_scan(
+                &mut self.sweeps,
+                &frame.message,
+                |number| {
+                    let partition = partitions.get(&number);
+                    partition.is_some_and(|it| it.is_opened_by(link))
+                        || is_planted(Bug::SweepOfOthers)
+                },
+                |number| notes.store.highest(usize::from(number)).sequence > 0,
+            );
             start += frame.bytes;
         };
         incoming.input.drain(..start);
@@ -1125,6 +1136,9 @@ impl<B: Block> Links<B> {
 
     /// Tells the peer why, and ends the link.
     fn refuse(&mut self, link: LinkId, refusal: LinkRefusal) {
+        if let Some(outgoing) = self.outgoing.get_mut(&link) {
+            outgoing.sender.abandon(&mut outgoing.output);
+        }
         let mut output = Vec::new();
         if let Some(of_link) = self.output(link) {
             output = std::mem::take(of_link);
@@ -1455,6 +1469,12 @@ impl<B: Block> Links<B> {
         hash_of: &impl Fn(&[u8]) -> u32,
         io: &mut Vec<Io<B>>,
     ) {
+        // A link that has ended waits for nothing; what was read for it is memory that others lack.
+        let rewrites = &self.rewrites;
+        self.warming.retain(|waiter, _| match *waiter {
+            Waiter::Apply(_) => true,
+            Waiter::Rewind(number, link) => rewrites.contains_key(&(number, link)),
+        });
         let mut left = REWIND_KEYS;
         let all: Vec<(PartitionId, LinkId)> = self.rewrites.keys().copied().collect();
         for (number, link) in all {
@@ -2001,14 +2021,16 @@ fn rewrite_settings<P: Blocks>(
     Some(store.commit_settings(now_us, slot, key, prefix))
 }
 
-/// Keeps account of what a scan brings.
+/// Keeps account of what a scan brings. What comes of a partition that the link does not have any more was dropped, and must
+/// neither end nor fill the account of the link that has it.
 fn note_scan(
     sweeps: &mut BTreeMap<PartitionId, Sweep>,
     message: &LinkMessage<'_>,
+    is_of_link: impl Fn(PartitionId) -> bool,
     is_there: impl Fn(PartitionId) -> bool,
 ) {
     match message {
-        LinkMessage::Begin(begin) => {
+        LinkMessage::Begin(begin) if is_of_link(begin.partition) => {
             sweeps.remove(&begin.partition);
             if begin.mode == Mode::Scan && is_there(begin.partition) {
                 sweeps.insert(begin.partition, Sweep::default());
@@ -2016,7 +2038,9 @@ fn note_scan(
         }
         LinkMessage::Records(shipped) if !sweeps.is_empty() => {
             for record in records(shipped.bytes).map_while(Result::ok) {
-                if let Some(sweep) = sweeps.get_mut(&record.partition) {
+                if is_of_link(record.partition)
+                    && let Some(sweep) = sweeps.get_mut(&record.partition)
+                {
                     for part in parts_of(record.bytes) {
                         sweep.note(&part);
                     }
@@ -2058,4 +2082,46 @@ fn short(text: &str) -> &str {
     let most = penstock_net::link::message::REFUSED_TEXT_BYTES_MAX;
     text.get(..text.floor_char_boundary(most.min(text.len())))
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_net::link::message::Epochs;
+    use penstock_net::link::{Begin, Records};
+
+    use super::*;
+    use crate::replication::tests::{encoded, keys_of_partition};
+
+    #[test]
+    fn what_comes_by_a_link_that_has_lost_the_partition_is_no_part_of_the_scan_of_another() {
+        let keys = keys_of_partition(7, 2);
+        let at = |sequence| Position {
+            epoch: 256,
+            sequence,
+        };
+        let mut entries = Vec::new();
+        let begin = LinkMessage::Begin(Begin {
+            partition: 7,
+            mode: Mode::Scan,
+            epoch: 256,
+            from: at(0),
+            epochs: Epochs::write(&mut entries, [(256, 1)].into_iter()),
+        });
+        let bytes = [
+            encoded(at(5), &[(&keys[0], 1)]),
+            encoded(at(6), &[(&keys[1], 1)]),
+        ];
+        let shipped = |bytes| LinkMessage::Records(Records { count: 1, bytes });
+        let mut sweeps = BTreeMap::new();
+        let mut note = |message: &LinkMessage<'_>, is_of_link| {
+            note_scan(&mut sweeps, message, |_| is_of_link, |_| true);
+            let seen = |key: &Vec<u8>| sweeps.get(&7).is_some_and(|it| it.has_come(key));
+            (seen(&keys[0]), seen(&keys[1]))
+        };
+        assert_eq!(note(&begin, true), (false, false));
+        assert_eq!(note(&shipped(&bytes[0]), true), (true, false));
+        assert_eq!(note(&shipped(&bytes[1]), false), (true, false));
+        assert_eq!(note(&begin, false), (true, false));
+        assert_eq!(note(&shipped(&bytes[1]), true), (true, true));
+    }
 }

@@ -64,7 +64,9 @@ const FRAME_BYTES: usize = 128 << 10;
 pub fn frame_bytes_needed(record_bytes_max: u32) -> u32 {
     let head = LINK_HEADER_BYTES + RECORDS_HEAD_BYTES;
     let keys = REWIND_KEYS_MAX * (8 + KEY_BYTES_MAX);
-    u32::try_from(head + keys.max(FRAME_BYTES)).expect("below a mebibyte").saturating_add(record_bytes_max)
+    u32::try_from(head + keys.max(FRAME_BYTES))
+        .expect("below a mebibyte")
+        .saturating_add(record_bytes_max)
 }
 
 /// The source's side of one link, once both sides have proven themselves.
@@ -929,6 +931,13 @@ impl Sender {
             is_live: open.is_live,
             is_awaited: true,
         });
+    }
+
+    /// The link ends: what was put into the open frame is not sent, because half a frame would hide what comes behind it.
+    pub fn abandon(&mut self, out: &mut Vec<u8>) {
+        if let Some(open) = self.open.take() {
+            out.truncate(open.start);
+        }
     }
 
     fn header(&mut self, time_ms: u64) -> LinkHeader {
