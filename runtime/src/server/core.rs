@@ -54,13 +54,20 @@ pub(crate) fn run(start: CoreStart) {
     let reports = start.reports.clone();
     let inbox = start.outboxes[usize::from(start.shard.shard)].clone();
     let deliver_spare = Arc::new(move |outcome| drop(inbox.send(Letter::Spare(outcome))));
-    let opened = match start.shard.open(deliver_spare) {
+    let mut opened = match start.shard.open(deliver_spare) {
         Ok(opened) => opened,
         Err(error) => {
             let _ = reports.send(Report::Refused(error.into()));
             return;
         }
     };
+    let _ = reports.send(Report::Opened {
+        shard: start.shard.shard,
+        text: std::mem::take(&mut opened.text),
+    });
+    if start.may_begin.recv().is_err() {
+        return;
+    }
     let built = if start.has_uring {
         let mut ring = io_uring06::IoUring::builder();
         ring.setup_single_issuer()
@@ -441,10 +448,7 @@ async fn core(start: CoreStart, opened: Opened) {
     }
     core.turn.set();
     monoio::spawn(turns(Rc::clone(&core)));
-    let _ = start.reports.send(Report::Ready {
-        shard: start.shard.shard,
-        text: opened.text,
-    });
+    let _ = start.reports.send(Report::Ready);
     core.leave.wait().await;
 
     // Replies that are still on their way get a moment.

@@ -854,3 +854,65 @@ fn who_does_not_know_the_secret_is_refused_by_name_and_no_start_goes_on_with_the
     });
     assert_eq!(lost.stand().0.as_deref(), Some("idle"));
 }
+
+#[test]
+fn a_start_as_a_node_of_a_directory_that_was_written_alone_is_refused_and_changes_nothing() {
+    let _one = one_at_a_time();
+    let cluster = Cluster::new("cluster-alone-before");
+    let serve = |more: &[&str]| {
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_penstock"));
+        serve
+            .args(["serve", "--shards", "2", "--shard-ports", "0"])
+            .args(["--listen", &format!("127.0.0.1:{}", cluster.clients[0])])
+            .args(["--cache-bytes", "1MiB", "--value-bytes-max", "16KiB"])
+            .args(["--segment-bytes", "2MiB", "--data"])
+            .arg(cluster.data(1))
+            .args(more)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        serve
+    };
+    let mut server = serve(&[]).spawn().expect("it starts");
+    let address = format!("127.0.0.1:{}", cluster.clients[0]);
+    let alone = |words: &[&str]| {
+        let done = Command::new(env!("CARGO_BIN_EXE_penstock"))
+            .args(words)
+            .args(["--addr", &address])
+            .output();
+        done.expect("it runs")
+    };
+    // Nothing is in the log of the other shard, which so sees nothing wrong.
+    until("it answers", || {
+        alone(&["set", "key", "value"]).status.success()
+    });
+    let stop = Command::new("kill")
+        .arg(server.id().to_string())
+        .status()
+        .expect("kill runs");
+    assert!(stop.success() && server.wait().expect("it ends").success());
+
+    for more in [&["--cluster-new"][..], &[]] {
+        let refused = serve(&["--cluster-node", "1", "--cluster"])
+            .arg(cluster.folder.join("cluster.toml"))
+            .args(more)
+            .output()
+            .expect("it runs");
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(
+            !refused.status.success() && told.contains("holds what a node alone wrote"),
+            "{told}"
+        );
+        assert!(!cluster.data(1).join("PEERS").exists(), "{told}");
+    }
+    let mut server = serve(&[]).spawn().expect("it starts");
+    let mut told = Vec::new();
+    until("it answers", || {
+        assert!(server.try_wait().expect("ours").is_none(), "it is refused");
+        let found = alone(&["get", "key"]);
+        told = found.stdout;
+        found.status.success()
+    });
+    server.kill().expect("ours");
+    server.wait().expect("it ends");
+    assert_eq!(told, b"value");
+}
