@@ -22,9 +22,9 @@ use penstock_storage::index::{Cursor, Home};
 use penstock_storage::io::{Block, Blocks, Completion, FileId, Io};
 use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, prefix_of};
 use penstock_storage::log::{Lsn, Place, Purpose, Room};
-use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec};
+use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec};
 use penstock_storage::replica::Backlog;
-use penstock_storage::store::{Found, SLOTS, Store, Version, partition_of};
+use penstock_storage::store::{Found, LOOK_AHEAD, SLOTS, Store, Version, partition_of};
 
 use super::cursor::{CursorStep, LogCursor};
 use super::epoch::{Epoch, EpochHistory};
@@ -352,7 +352,7 @@ pub struct Links<B> {
     /// Of partitions that are scanned although something of them is here.
     sweeps: BTreeMap<PartitionId, Sweep>,
     /// Up to which record of this log each node is known to have all of a partition on its disk.
-    durable_at: BTreeMap<(PartitionId, u8), Lsn>,
+    durable_at: BTreeMap<u8, PartitionMap<Lsn>>,
     reads: LinkReads,
     actions: VecDeque<LinkAction>,
     counters: LinksCounters,
@@ -1119,10 +1119,11 @@ impl<B: Block> Links<B> {
             start += frame.bytes;
         };
         outgoing.input.drain(..start);
+        let known = self.durable_at.entry(outgoing.peer.node).or_default();
         for (number, durable) in outgoing.sender.member_durable() {
-            let place = (number, outgoing.peer.node);
-            let known = self.durable_at.entry(place).or_default();
-            *known = (*known).max(durable);
+            if known.get(&number).is_none_or(|&before| before < durable) {
+                known.insert(number, durable);
+            }
         }
         self.outgoing.insert(link, outgoing);
         self.work(time, link, work, store);
@@ -1259,25 +1260,28 @@ impl<B: Block> Links<B> {
         let holds = |state: &Partition| state.applicable(u64::MAX).is_some();
         let holding = self.partitions.iter().filter(|(_, state)| holds(state));
         let numbers: Vec<PartitionId> = holding.map(|(&number, _)| number).collect();
-        for number in numbers {
-            let link = match self.partitions[&number].role() {
-                Role::Member(member) => Some(member.link),
-                _ => None,
-            };
-            let told = link
-                .and_then(|link| self.incoming.get(&link))
-                .map_or(0, |incoming| incoming.receiver.told());
+        // How many of the records that come next have what they need in the processor's caches.
+        let mut ahead = 0;
+        for (at, &number) in numbers.iter().enumerate() {
+            let (link, told) = self.told_of(number);
             while let Some(applicable) = self.partitions[&number].applicable(told) {
                 if left == 0 {
                     return;
+                }
+                if ahead == 0 {
+                    ahead = self.look_ahead(&numbers[at..], store, hash_of);
                 }
                 let (frame, lsn) = match applicable {
                     Applicable::Record {
                         bytes, is_dense, ..
                     } => {
+                        ahead = ahead.saturating_sub(1);
                         let parts = parts_of(bytes);
-                        let keys: Vec<&[u8]> = parts.iter().map(PartView::key).collect();
-                        let keys = (parts[0].slot(), keys.as_slice());
+                        let mut keys: [&[u8]; PARTS_MAX] = [&[]; PARTS_MAX];
+                        for (key, part) in keys.iter_mut().zip(&parts) {
+                            *key = part.key();
+                        }
+                        let keys = (parts[0].slot(), &keys[..parts.len()]);
                         let warmer = Warmer {
                             warming: &mut self.warming,
                             reads: &mut self.reads,
@@ -1323,6 +1327,39 @@ impl<B: Block> Links<B> {
                 }
             }
         }
+    }
+
+    /// By which link a partition is shipped, and which of its frames are durable at the source.
+    fn told_of(&self, number: PartitionId) -> (Option<LinkId>, u64) {
+        let link = match self.partitions[&number].role() {
+            Role::Member(member) => Some(member.link),
+            _ => None,
+        };
+        let incoming = link.and_then(|link| self.incoming.get(&link));
+        (link, incoming.map_or(0, |it| it.receiver.told()))
+    }
+
+    /// Loads what the first records of these partitions need that may be applied, and tells of how many: each of them alone
+    /// would wait for memory several times.
+    fn look_ahead<P: Blocks<Block = B>>(
+        &self,
+        numbers: &[PartitionId],
+        store: &Store<P>,
+        hash_of: &impl Fn(&[u8]) -> u32,
+    ) -> usize {
+        let mut homes = [(0, 0); LOOK_AHEAD];
+        let mut count = 0;
+        let records = numbers.iter().flat_map(|number| {
+            let (_, told) = self.told_of(*number);
+            self.partitions[number].upcoming(told)
+        });
+        let guesses = records.filter_map(PartView::guess);
+        for (home, (slot, key)) in homes.iter_mut().zip(guesses) {
+            *home = (slot, hash_of(key));
+            count += 1;
+        }
+        store.look_ahead(&homes[..count]);
+        count
     }
 
     /// At the end of a scan: takes out what is here and did not come, for it was deleted so long ago that
@@ -1781,14 +1818,15 @@ impl<B: Block> Links<B> {
     /// What cleaning is to leave: behind what the slowest member is known to have of what is written here;
     /// all of it while this node does not know whether it has diverged.
     fn backlog(&self) -> Option<Backlog> {
-        let known = |place| self.durable_at.get(&place).copied().unwrap_or_default();
+        let known = |number: &PartitionId, node| {
+            let of_node = self.durable_at.get(&node);
+            let lsn = of_node.and_then(|known| known.get(number));
+            lsn.copied().unwrap_or_default()
+        };
         let lacked = self.members.iter().filter_map(|(number, members)| {
             let state = self.partitions.get(number)?;
             match state.role() {
-                Role::Primary { .. } => members
-                    .iter()
-                    .map(|&(node, _)| known((*number, node)))
-                    .min(),
+                Role::Primary { .. } => members.iter().map(|&(node, _)| known(number, node)).min(),
                 Role::Member(_) if state.is_readable() => None,
                 Role::Member(_) | Role::Idle => Some(Lsn(0)),
             }
@@ -1827,12 +1865,13 @@ impl<B: Block> Links<B> {
                 let Some(epoch) = state.may_open(durable) else {
                     continue;
                 };
+                if sender.opened(number) == Some(epoch) {
+                    continue;
+                }
                 let is_there = theirs.owner(self.tags.slot(number)) == peer.shard;
                 let members = self.members.get(&number).into_iter().flatten();
                 let mut members = members.filter(|(node, _)| *node == peer.node && is_there);
-                if let Some(&(_, membership)) = members.next()
-                    && sender.opened(number) != Some(epoch)
-                {
+                if let Some(&(_, membership)) = members.next() {
                     sender.open(time.time_ms, number, epoch, membership, output);
                 }
             }
@@ -1931,6 +1970,13 @@ impl<B: Block> Warmer<'_, B> {
         hash_of: &impl Fn(&[u8]) -> u32,
         io: &mut Vec<Io<B>>,
     ) -> bool {
+        let is_cold = |key: &[u8]| matches!(store.find(slot, hash_of(key), key), Found::Cold(_));
+        if !keys.iter().any(|key| is_cold(key)) {
+            if !self.warming.is_empty() {
+                self.warming.remove(&waiter);
+            }
+            return true;
+        }
         let cold_of = |store: &Store<P>| store.cold_of(slot, keys.iter().copied(), hash_of);
         self.warm_all(waiter, cold_of, store, hash_of, io)
     }
@@ -2105,7 +2151,7 @@ mod tests {
             mode: Mode::Scan,
             epoch: 256,
             from: at(0),
-            epochs: Epochs::write(&mut entries, [(256, 1)].into_iter()),
+            epochs: Epochs::write(&mut entries, [(256, 1)]),
         });
         let bytes = [
             encoded(at(5), &[(&keys[0], 1)]),
