@@ -240,7 +240,11 @@ fn end(mut side: Side, start: Instant) -> (Vec<Vec<String>>, Vec<u8>) {
     side.connection.lose("the end");
     assert_eq!(side.connection.under_way(), 0);
     let pending = || side.pending.load(Ordering::Relaxed);
-    assert_eq!(pending(), side.queue.len(), "each that is over counts no more");
+    assert_eq!(
+        pending(),
+        side.queue.len(),
+        "each that is over counts no more"
+    );
     assert_eq!(
         told(&side) + side.queue.len(),
         all,
