@@ -356,6 +356,56 @@ fn a_switch_goes_on_when_the_node_that_hands_over_starts_again() {
 }
 
 #[test]
+fn the_node_that_wrote_last_goes_on_when_a_handover_is_given_up() {
+    let _one = one_at_a_time();
+    let cluster = Cluster::new("cluster-switch-back");
+    let mut model = Model::default();
+    let (first, second) = cluster.start_two();
+    model.change(&first.client(AckLevel::Replica), 1);
+    let go_on = ["promote", "--to", "1", "--force", "--keep-sync"];
+
+    // In the middle of it, because the other node stands still.
+    second.signal("-STOP");
+    model.change(&first.client(AckLevel::Disk), 2);
+    let (is_done, told) = cluster.edit(&["switch", "--to", "2", "--no-wait"]);
+    assert!(is_done, "{told}");
+    until("it has read the file", || {
+        first.stand().0.as_deref() == Some("draining")
+    });
+    let (is_done, told) = cluster.command(&go_on);
+    assert!(is_done, "{told}");
+    model.check(&first.client(AckLevel::Disk));
+    second.signal("-CONT");
+    wait_for_follower(&first, &second);
+
+    // As behind a handover of which the last message was lost: it does not write any more, the other one has not begun.
+    drop(second);
+    model.change(&first.client(AckLevel::Disk), 3);
+    drop(first);
+    let (is_done, told) = cluster.edit(&[
+        "promote",
+        "--to",
+        "2",
+        "--force",
+        "--keep-sync",
+        "--no-wait",
+    ]);
+    assert!(is_done, "{told}");
+    let first = cluster.start(1, &[]);
+    assert_eq!(first.stand().0.as_deref(), Some("idle"));
+    let (is_done, told) = cluster.command(&go_on);
+    assert!(is_done, "{told}");
+    model.check(&first.client(AckLevel::Disk));
+    let second = cluster.start(2, &[]);
+    wait_for_follower(&first, &second);
+    model.change(&first.client(AckLevel::Replica), 4);
+    for node in [1, 2] {
+        let is_there = cluster.data(node).join("lostfound").exists();
+        assert!(!is_there, "node {node}");
+    }
+}
+
+#[test]
 fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
     let _one = one_at_a_time();
     let cluster = Cluster::new("cluster-members");
@@ -725,6 +775,36 @@ fn the_ledger_of_the_bench_at_level_replica_balances_over_switches_a_kill_and_a_
     let (report, is_balanced) = bench_through_changes(&cluster, "replica");
     assert!(is_balanced, "{report}");
     assert!(report["acked"].as_u64().expect("a number") > 0, "{report}");
+}
+
+#[test]
+fn a_bench_without_a_ledger_ends_where_another_node_writes_and_names_it() {
+    let _one = one_at_a_time();
+    let cluster = Cluster::new("cluster-bench-elsewhere");
+    let (first, second) = cluster.start_two();
+    let bench = |from: &Server, to: &Server| {
+        let mut bench = Command::new(env!("CARGO_BIN_EXE_penstock"));
+        bench
+            .args(["bench", "set", "--connections", "2", "--duration", "60"])
+            .args(["--warmup", "0", "--addr"])
+            .arg(format!("{},{}", from.address, to.address))
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null());
+        bench.spawn().expect("it starts")
+    };
+    let ends = |bench: std::process::Child, writer: &Server| {
+        let output = bench.wait_with_output().expect("it ends");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let named = format!("the server at {} writes this now", writer.address);
+        assert!(!output.status.success() && told.contains(&named), "{told}");
+    };
+    ends(bench(&second, &first), &first);
+    let before = first.stand().1;
+    let running = bench(&first, &second);
+    until("it writes", || first.stand().1 > before + 100);
+    let (is_done, told) = cluster.command(&["switch", "--to", "2"]);
+    assert!(is_done, "{told}");
+    ends(running, &second);
 }
 
 #[test]
