@@ -84,9 +84,14 @@ struct Shared {
 impl Shared {
     /// Tells what is wrong with a link, unless that was told just now.
     fn complain(&self, text: &str) {
+        self.complain_of(text, text);
+    }
+
+    /// The same, unless something was told of this just now.
+    fn complain_of(&self, about: &str, text: &str) {
         let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
-        if lately.is_news(text, Instant::now()) {
-            caution!("{text}");
+        if let Some(line) = lately.line(about, text, Instant::now()) {
+            caution!("{line}");
         }
     }
 
@@ -240,11 +245,13 @@ fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
             let (secret, seen) = (&greets.secret, &greets.seen);
             match welcome(&stream, GREETING, &greets.me, secret, is_named, seen) {
                 Ok((shard, greeted)) => greets.hand_over(shard, stream, greeted, None),
-                // Its port is another one each time.
+                // Its port is another one each time, and what is no link may be wrong in another way each time.
                 Err(cause) => {
                     greets.count(&cause);
-                    let cause = cause.text;
-                    greets.complain(&format!("a link from {} is refused: {cause}", from.ip()));
+                    let what = format!("a link from {} is refused", from.ip());
+                    let text = format!("{what}: {}", cause.text);
+                    let about = cause.refused.map_or(&what, |_| &text);
+                    greets.complain_of(about, &text);
                 }
             }
             greets.greetings.fetch_sub(1, Ordering::Relaxed);

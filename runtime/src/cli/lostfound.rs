@@ -10,7 +10,9 @@ use penstock_net::level::AckLevel;
 use penstock_net::request::{Condition, Expiry};
 use penstock_net::status::Status;
 use penstock_runtime::cluster::lostfound::read_lostfound;
-use penstock_runtime::cluster::replay::{Lost, Rule, Verdict, Writer, read_lost};
+use penstock_runtime::cluster::replay::{
+    Lost, Rule, Units, Verdict, Writer, read_lost, read_lost_beside,
+};
 
 use super::client::Level;
 use super::connection::{Connection, Effect, ServerAddress};
@@ -23,6 +25,7 @@ partition, version, time, key, value in hexadecimal or a dash for a deletion.
 
 Examples:
   penstock cluster lostfound /var/lib/penstock
+  penstock cluster lostfound /var/lib/penstock --units
   penstock cluster lostfound /var/lib/penstock --all
   penstock cluster lostfound replay /var/lib/penstock --addr 10.0.0.2:7411 --dry-run";
 
@@ -52,6 +55,9 @@ pub struct LostfoundArgs {
     /// Every change, not only how many there are
     #[arg(long)]
     all: bool,
+    /// By how much numbers of 8 bytes were changed; reads all of the log
+    #[arg(long)]
+    units: bool,
     #[command(subcommand)]
     command: Option<LostfoundCommand>,
 }
@@ -106,13 +112,16 @@ impl LostfoundArgs {
     pub fn run(self) -> Result<(), Failure> {
         match (self.command, self.data) {
             (Some(LostfoundCommand::Replay(args)), _) => args.run(),
-            (None, Some(data)) => list(&data, self.all),
+            (None, Some(data)) => list(&data, self.all, self.units),
             (None, None) => unreachable!("it is required"),
         }
     }
 }
 
-fn list(data: &Path, all: bool) -> Result<(), Failure> {
+/// A log that is read while its node runs changes under the reader.
+const READS_MAX: usize = 3;
+
+fn list(data: &Path, all: bool, has_units: bool) -> Result<(), Failure> {
     let files = read_lostfound(data)
         .map_err(|error| Failure::usage(format!("{}: {error}", data.display())))?;
     let mut out = Output::stdout();
@@ -147,6 +156,28 @@ fn list(data: &Path, all: bool) -> Result<(), Failure> {
                 change.partition,
                 change.time_ms,
                 change.key.escape_ascii()
+            ));
+        }
+    }
+    if has_units {
+        let mut read = read_lost_beside(data);
+        for _ in 1..READS_MAX {
+            if read.is_err() {
+                read = read_lost_beside(data);
+            }
+        }
+        let read = read.map_err(|error| {
+            Failure::usage(format!("units are not known, stop the node: {error}"))
+        })?;
+        let units = Units::of(&read);
+        out.line(format_args!(
+            "numbers of 8 bytes: {:+} units by {} keys",
+            units.changed, units.keys
+        ));
+        if units.unknown_keys > 0 {
+            out.line(format_args!(
+                "unknown by {} more keys, of which the log does not tell any more what they were at the fork: {:+} units behind the first change of each",
+                units.unknown_keys, units.unknown_changed
             ));
         }
     }

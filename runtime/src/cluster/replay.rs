@@ -51,6 +51,8 @@ pub struct Lost {
     pub records: usize,
     /// What it was before.
     pub before: AtFork,
+    /// What it was behind the first of them; none if that deleted it.
+    pub first: Option<Vec<u8>>,
     /// What it was behind the last of them; none if that deleted it.
     pub after: Option<Vec<u8>>,
     /// When that value expires.
@@ -111,6 +113,42 @@ impl Lost {
     }
 }
 
+/// By how much tails have changed numbers of 8 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Units {
+    /// So many keys of which that is known.
+    pub keys: usize,
+    /// By so much, together.
+    pub changed: i128,
+    /// So many keys that are numbers behind the tail, and nobody knows what they were at the fork.
+    pub unknown_keys: usize,
+    /// Of these, by so much from the first change in the tail to the last one.
+    pub unknown_changed: i128,
+}
+
+impl Units {
+    /// Of all of these.
+    #[must_use]
+    pub fn of(lost: &[Lost]) -> Units {
+        let mut units = Units::default();
+        for lost in lost {
+            match (lost.units(), lost.after.as_deref().and_then(number)) {
+                (Some(changed), _) => {
+                    units.keys += 1;
+                    units.changed += changed;
+                }
+                (None, Some(after)) if lost.before == AtFork::Unknown => {
+                    units.unknown_keys += 1;
+                    let first = lost.first.as_deref().and_then(number);
+                    units.unknown_changed += first.map_or(0, |first| after - first);
+                }
+                (None, _) => {}
+            }
+        }
+        units
+    }
+}
+
 /// Unsigned, as a counter is.
 fn number(value: &[u8]) -> Option<i128> {
     let bytes: [u8; 8] = value.try_into().ok()?;
@@ -141,10 +179,23 @@ impl std::fmt::Display for ReplayError {
 /// # Errors
 /// [`ReplayError`].
 pub fn read_lost(data: &Path, only: Option<&str>) -> Result<Vec<Lost>, ReplayError> {
+    let directory = Directory::inspect(data).map_err(ReplayError::Directory)?;
+    read(data, &directory, only)
+}
+
+/// The same of all files of a node that may run. Its log changes meanwhile, so what stands there may not be readable now.
+///
+/// # Errors
+/// [`ReplayError`].
+pub fn read_lost_beside(data: &Path) -> Result<Vec<Lost>, ReplayError> {
+    let directory = Directory::beside(data).map_err(ReplayError::Directory)?;
+    read(data, &directory, None)
+}
+
+fn read(data: &Path, directory: &Directory, only: Option<&str>) -> Result<Vec<Lost>, ReplayError> {
     let unreadable = |error: &dyn std::fmt::Display| {
         ReplayError::Unreadable(format!("{}: {error}", data.display()))
     };
-    let directory = Directory::inspect(data).map_err(ReplayError::Directory)?;
     let mut files = read_lostfound(data).map_err(|error| unreadable(&error))?;
     if let Some(only) = only {
         files.retain(|file| file.path.file_name().is_some_and(|name| name == only));
@@ -221,6 +272,7 @@ struct Tails {
 struct Changed {
     partition: u16,
     records: usize,
+    first: KeptChange,
     last: KeptChange,
     /// The newest that the log has before the tail.
     before: Option<Before>,
@@ -246,12 +298,16 @@ impl Tails {
             let changed = of_key.entry(writer).or_insert_with(|| Changed {
                 partition: change.partition,
                 records: 0,
+                first: change.clone(),
                 last: change.clone(),
                 before: None,
             });
             changed.records += 1;
             if changed.last.version < change.version {
                 changed.last = change.clone();
+            }
+            if change.version < changed.first.version {
+                changed.first = change.clone();
             }
         }
         tails
@@ -285,6 +341,7 @@ impl Tails {
                 true => AtFork::Was(changed.before.and_then(|before| before.value)),
                 false => AtFork::Unknown,
             },
+            first: changed.first.value,
             after: changed.last.value,
             expiry_ms: changed.last.expiry_ms,
         });
@@ -302,6 +359,7 @@ mod tests {
             version: (1, 1),
             records: 2,
             before,
+            first: after.map(<[u8]>::to_vec),
             after: after.map(<[u8]>::to_vec),
             expiry_ms: None,
         }
@@ -349,8 +407,22 @@ mod tests {
             let verdict = sold.judge(Rule::Add, present);
             assert!(matches!(verdict, Verdict::Left(_)), "{verdict:?}");
         }
-        let unknown = lost(AtFork::Unknown, Some(&bytes(90)));
+        let unknown = Lost {
+            first: Some(bytes(97).to_vec()),
+            ..lost(AtFork::Unknown, Some(&bytes(90)))
+        };
         assert_eq!(unknown.units(), None);
+        let word = lost(was(Some(b"word")), Some(&bytes(90)));
+        let deleted = lost(AtFork::Unknown, None);
+        assert_eq!(
+            Units::of(&[sold.clone(), unknown.clone(), word, deleted, sold]),
+            Units {
+                keys: 2,
+                changed: -20,
+                unknown_keys: 1,
+                unknown_changed: -7,
+            }
+        );
         let verdict = unknown.judge(Rule::Add, Some(&bytes(100)));
         assert!(matches!(verdict, Verdict::Left(_)), "{verdict:?}");
     }

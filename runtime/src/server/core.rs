@@ -260,7 +260,8 @@ impl Core {
     fn serve_links(&self, outbox: &mut LinkOutbox) {
         for text in outbox.told.drain(..) {
             // A link that is refused is made again, five times in a second.
-            if self.lately.borrow_mut().is_news(&text, Instant::now()) {
+            let mut lately = self.lately.borrow_mut();
+            if let Some(text) = lately.line(&text, &text, Instant::now()) {
                 caution!("shard {}: {text}", self.shard);
             }
         }
