@@ -32,7 +32,7 @@ use crate::block::{Arena, ArenaLayout};
 use crate::calibrate::{self, calibrate};
 use crate::checks::{self, Demand, Problem};
 use crate::cluster::file::{ClusterFile, numbers_of};
-use crate::cluster::seen::{Whose, check, claim};
+use crate::cluster::seen::{Whose, check, claim, hex};
 use crate::config::{
     Config, FRAME_BYTES, HugePageMode, IoMode, record_bytes_for, segment_bytes_for, size_text,
 };
@@ -139,7 +139,10 @@ fn whose(config: &Config, cluster: &ClusterFile) -> Whose {
 
 /// Refuses a directory of another node or of another cluster, and that of a node of a cluster to a node alone.
 fn check_directory(config: &Config, cluster: Option<&ClusterFile>) -> Result<(), OpenError> {
-    let hex = |id: [u8; 16]| format!("{:032x}", u128::from_be_bytes(id));
+    if !config.data.is_dir() {
+        // New, or none: the opening tells.
+        return Ok(());
+    }
     let checked = check(&config.data, cluster.map(|cluster| whose(config, cluster)));
     let Err(other) = checked.map_err(system("read PEERS in the data directory"))? else {
         return Ok(());

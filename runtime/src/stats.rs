@@ -472,7 +472,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     counter(
         "noreplicas",
         "penstock_replication_noreplicas",
-        "Operations answered NOREPLICAS: executed here, and not told in time to be on every node of the sync set.",
+        "Operations, reads among them, answered NOREPLICAS because not every node of the sync set has told in time to have what they tell. Those that were refused for an empty sync set are in penstock_operations_total.",
         |it| it.replication.missed,
     ),
     gauge(

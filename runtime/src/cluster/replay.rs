@@ -14,6 +14,7 @@ use penstock_storage::inspect::inspect_laid_out;
 use penstock_storage::record::PartKind;
 use penstock_storage::recovery::Event;
 use penstock_storage::segment::Owner;
+use penstock_storage::store::{PARTITIONS, Sequences};
 
 use crate::directory::{Directory, DirectoryError};
 
@@ -214,32 +215,32 @@ fn read(data: &Path, directory: &Directory, only: Option<&str>) -> Result<Vec<Lo
         cluster_id: identity.cluster_id,
         node_id: identity.node_id,
     };
-    // Of each log, the segment that comes next: where one is missing, what stood in it is.
-    let mut next: BTreeMap<u64, u64> = BTreeMap::new();
-    let mut is_whole = layout.inherited.is_empty();
     let mut source = directory.segments().reader();
     let report = inspect_laid_out(
         &mut source,
         Some(owner),
         &layout,
         &mut |event| match event {
-            Event::Segment(segment) => {
-                let wanted = next.entry(segment.header.log_id).or_insert(1);
-                is_whole &= *wanted == segment.header.sequence;
-                *wanted = segment.header.sequence + 1;
-            }
             Event::Part(part, _) => {
                 let version = (part.epoch(), part.sequence());
                 let value = (part.kind() == PartKind::Put).then(|| part.value());
                 tails.note(part.key(), version, value);
             }
-            Event::Frame(..) | Event::Ahead(_) => {}
+            Event::Segment(_) | Event::Frame(..) | Event::Ahead(_) => {}
         },
     );
     if let Some(damage) = report.damage.first() {
         return Err(unreadable(damage));
     }
-    Ok(tails.end(is_whole))
+    let mut forgotten = [0; PARTITIONS];
+    for log in report.logs.values() {
+        let is_whole = layout.inherited.is_empty() && log.given_up == 0;
+        let of_log = log.forgotten.as_deref().filter(|_| is_whole);
+        for (partition, all) in forgotten.iter_mut().enumerate() {
+            *all = of_log.map_or(u64::MAX, |it| it[partition].max(*all));
+        }
+    }
+    Ok(tails.end(&forgotten))
 }
 
 /// Who wrote a tail: no other tail of the partition is of the same generation of the same node.
@@ -327,7 +328,8 @@ impl Tails {
         }
     }
 
-    fn end(self, is_whole: bool) -> Vec<Lost> {
+    /// All records of each partition with sequences above what is forgotten were seen.
+    fn end(self, forgotten: &Sequences) -> Vec<Lost> {
         let changed = self.keys.into_iter().flat_map(|(key, of_key)| {
             of_key
                 .into_values()
@@ -337,9 +339,13 @@ impl Tails {
             key,
             version: changed.last.version,
             records: changed.records,
-            before: match is_whole {
-                true => AtFork::Was(changed.before.and_then(|before| before.value)),
-                false => AtFork::Unknown,
+            before: {
+                // Whatever came between this one and the tail has a sequence above this one's, and would have been seen.
+                let sequence = changed.before.as_ref().map_or(0, |it| it.version.1);
+                match sequence >= forgotten[usize::from(changed.partition)] {
+                    true => AtFork::Was(changed.before.and_then(|before| before.value)),
+                    false => AtFork::Unknown,
+                }
             },
             first: changed.first.value,
             after: changed.last.value,
@@ -462,7 +468,7 @@ mod tests {
             tails.note(b"other", version, None);
         }
         let told: Vec<_> = tails
-            .end(true)
+            .end(&[0; PARTITIONS])
             .iter()
             .map(|lost| (lost.version, lost.records, lost.units()))
             .collect();
@@ -470,5 +476,38 @@ mod tests {
             told,
             [((again, 12), 2, Some(-10)), ((second, 30), 1, Some(-2))]
         );
+    }
+
+    #[test]
+    fn what_a_key_was_is_known_if_nothing_between_that_and_the_tail_was_released() {
+        let change = |key: &[u8]| KeptChange {
+            partition: 5,
+            version: (9, 41),
+            time_ms: 0,
+            key: key.to_vec(),
+            value: Some(b"alone".to_vec()),
+            expiry_ms: None,
+        };
+        let file = KeptFile {
+            path: "x.records".into(),
+            changes: vec![change(b"cold"), change(b"hot"), change(b"new")],
+            repeated: 0,
+            torn_bytes: 0,
+        };
+        let told = |forgotten: u64| {
+            let mut tails = Tails::new(std::slice::from_ref(&file));
+            tails.note(b"cold", (7, 12), Some(b"then"));
+            tails.note(b"hot", (7, 40), Some(b"then"));
+            let mut all = [u64::MAX; PARTITIONS];
+            all[5] = forgotten;
+            let lost = tails.end(&all);
+            lost.into_iter().map(|it| it.before).collect::<Vec<_>>()
+        };
+        let then = || was(Some(b"then"));
+        assert_eq!(told(0), [then(), then(), was(None)]);
+        assert_eq!(told(12), [then(), then(), AtFork::Unknown]);
+        let unknown = || AtFork::Unknown;
+        assert_eq!(told(13), [unknown(), then(), unknown()]);
+        assert_eq!(told(41), [unknown(), unknown(), unknown()]);
     }
 }

@@ -19,6 +19,11 @@ pub(crate) struct Whose {
     pub(crate) node: u8,
 }
 
+/// An id as people and the file write it.
+pub(crate) fn hex(id: [u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(id))
+}
+
 /// What the file says.
 #[derive(Clone, Debug, Default)]
 struct Peers {
@@ -57,13 +62,12 @@ impl Peers {
 
     /// Durable when this returns.
     fn write(&self, directory: &Path) -> io::Result<()> {
-        let hex = |id: &[u8; 16]| format!("{:032x}", u128::from_be_bytes(*id));
         let whose = self
             .whose
             .iter()
-            .map(|whose| format!("{SELF} {} {}\n", hex(&whose.cluster_id), whose.node));
+            .map(|whose| format!("{SELF} {} {}\n", hex(whose.cluster_id), whose.node));
         let starts = self.starts.iter();
-        let starts = starts.map(|(id, start)| format!("{} {start}\n", hex(id)));
+        let starts = starts.map(|(id, start)| format!("{} {start}\n", hex(*id)));
         let text: String = whose.chain(starts).collect();
         let temporary = directory.join(format!("{NAME}.tmp"));
         let mut file = File::create(&temporary)?;
