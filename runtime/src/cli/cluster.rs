@@ -200,7 +200,8 @@ impl ToArgs {
             let states = states_of(&server, self.partitions)?;
             let refused = |it: &&Value| {
                 let is_one = |roles: &[&str]| roles.iter().any(|role| it["role"] == **role);
-                !is_one(allowed) && !(it["was_last"] == true && is_one(of_last))
+                let may = is_one(allowed) || (it["was_last"] == true && is_one(of_last));
+                !may
             };
             let Some(refused) = states.iter().find(refused) else {
                 return Ok(());
