@@ -533,8 +533,11 @@ impl<B: Block> Linked<B> {
     }
 
     /// Whether another turn can do more, whatever ends until then.
-    pub(crate) fn is_due(&self) -> bool {
-        self.is_due
+    pub(crate) fn deadline_us(&self, now_us: u64) -> Option<u64> {
+        match self.is_due {
+            true => Some(now_us),
+            false => self.links.deadline_us(),
+        }
     }
 
     /// Before the log is pumped.
