@@ -130,6 +130,15 @@ impl EpochHistory {
         self.entries.last().map(|entry| Epoch(entry.epoch))
     }
 
+    /// The epoch that wrote the last of what is up to here.
+    #[must_use]
+    pub fn last_to(&self, head: Position) -> Option<Epoch> {
+        let is_before =
+            |entry: &&EpochEntry| entry.epoch <= head.epoch && entry.first <= head.sequence;
+        let mut newest = self.entries.iter().rev();
+        newest.find(is_before).map(|entry| Epoch(entry.epoch))
+    }
+
     /// Another epoch has begun. What is no news changes nothing.
     ///
     /// # Panics
