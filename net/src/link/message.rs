@@ -260,6 +260,13 @@ pub struct Handover {
     pub at: Position,
 }
 
+/// By the source: it writes this partition no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Close {
+    /// The partition.
+    pub partition: u16,
+}
+
 /// A history: which epochs wrote, and the first sequence of each, ascending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epochs<'a> {
@@ -448,6 +455,8 @@ pub enum LinkMessage<'a> {
     Rewound(Rewound),
     /// See [`Handover`].
     Handover(Handover),
+    /// See [`Close`].
+    Close(Close),
 }
 
 const HELLO: u8 = 1;
@@ -464,6 +473,7 @@ const JOIN: u8 = 10;
 const REWIND: u8 = 11;
 const REWOUND: u8 = 12;
 const HANDOVER: u8 = 13;
+const CLOSE: u8 = 14;
 
 const STATE_BYTES: usize = 32;
 const BEGIN_BYTES: usize = 32;
@@ -569,6 +579,7 @@ impl<'a> LinkMessage<'a> {
             LinkMessage::Rewind(_) => "REWIND",
             LinkMessage::Rewound(_) => "REWOUND",
             LinkMessage::Handover(_) => "HANDOVER",
+            LinkMessage::Close(_) => "CLOSE",
         }
     }
 
@@ -589,6 +600,7 @@ impl<'a> LinkMessage<'a> {
             LinkMessage::Rewind(_) => REWIND,
             LinkMessage::Rewound(_) => REWOUND,
             LinkMessage::Handover(_) => HANDOVER,
+            LinkMessage::Close(_) => CLOSE,
         }
     }
 
@@ -700,6 +712,11 @@ impl<'a> LinkMessage<'a> {
                     at: position_at(body, 8)?,
                 }))
             }
+            CLOSE => {
+                let (body, partition) = fixed::<8>(body, "CLOSE")?;
+                zero(&body[2..], "what stands behind the partition in CLOSE")?;
+                Ok(LinkMessage::Close(Close { partition }))
+            }
             _ => Err(LinkFault::Kind(kind)),
         }
     }
@@ -749,6 +766,10 @@ impl<'a> LinkMessage<'a> {
                 out.extend_from_slice(&rewound.partition.to_le_bytes());
                 out.extend_from_slice(&[0; 6]);
                 put_position(out, rewound.at);
+            }
+            LinkMessage::Close(close) => {
+                out.extend_from_slice(&close.partition.to_le_bytes());
+                out.extend_from_slice(&[0; 6]);
             }
             LinkMessage::Handover(handover) => {
                 out.extend_from_slice(&handover.partition.to_le_bytes());

@@ -642,6 +642,43 @@ impl<B: Block> Links<B> {
         self.partitions.get(&number)
     }
 
+    /// How old what is here of a partition is, at most, in microseconds, if that is known; `None` if nobody may read it
+    /// here, because it does not follow.
+    #[must_use]
+    pub fn age_us(&self, now_us: u64, number: PartitionId) -> Option<Option<u64>> {
+        let state = self.partitions.get(&number)?;
+        let Role::Member(member) = state.role() else {
+            return None;
+        };
+        let incoming = self.incoming.get(&member.link)?;
+        if !state.is_readable() {
+            return None;
+        }
+        let unapplied = state
+            .unapplied()
+            .filter(|_| !is_planted(Bug::EchoBeforeApplied));
+        let known_us = incoming.receiver.freshness().known_us(unapplied);
+        Some(known_us.map(|known_us| now_us.saturating_sub(known_us)))
+    }
+
+    /// Somebody reads a partition that is followed, and wants nothing that is older than this: the primary is asked
+    /// more often.
+    pub fn want(&mut self, now_us: u64, number: PartitionId, staleness_us_max: u64) {
+        let role = self.partitions.get(&number).map(Partition::role);
+        if let Some(Role::Member(member)) = role
+            && let Some(incoming) = self.incoming.get_mut(&member.link)
+        {
+            incoming.receiver.want(now_us, staleness_us_max);
+        }
+    }
+
+    /// When a turn is to come at the latest because a primary is to be asked how old what is here is.
+    #[must_use]
+    pub fn due_us(&self, now_us: u64) -> Option<u64> {
+        let links = self.incoming.values();
+        links.filter_map(|it| it.receiver.due_us(now_us)).min()
+    }
+
     /// Which other nodes hold a partition from now on, by their numbers.
     pub fn place(&mut self, partition: PartitionId, members: Vec<(u8, Membership)>) {
         self.members.insert(partition, members);
@@ -1227,7 +1264,8 @@ impl<B: Block> Links<B> {
         state.depose(epoch, &mut notes);
         self.rewrites.retain(|&(of, _), _| of != partition);
         for outgoing in self.outgoing.values_mut() {
-            outgoing.sender.close(partition);
+            let out = &mut outgoing.output;
+            outgoing.sender.close(time.time_ms, partition, out);
         }
         self.actions
             .push_back(LinkAction::Deposed { partition, epoch });
@@ -1687,12 +1725,9 @@ impl<B: Block> Links<B> {
         self.hand_over_due(time, store);
         let durable = store.log().durable();
         for incoming in self.incoming.values_mut() {
-            incoming.receiver.pump(
-                time.time_ms,
-                durable,
-                &self.partitions,
-                &mut incoming.output,
-            );
+            incoming
+                .receiver
+                .pump(time.now_us, durable, &self.partitions, &mut incoming.output);
         }
         store.hold_back(self.backlog());
     }
@@ -1747,7 +1782,8 @@ impl<B: Block> Links<B> {
                         sender.hand_over(time.time_ms, number, handover.epoch, out);
                     }
                     for outgoing in self.outgoing.values_mut() {
-                        outgoing.sender.close(number);
+                        let out = &mut outgoing.output;
+                        outgoing.sender.close(time.time_ms, number, out);
                     }
                     continue;
                 }

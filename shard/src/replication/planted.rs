@@ -90,6 +90,12 @@ bugs! {
 
     // Of the links over a store; the others are of the machine.
 
+    /// A clock is told back before all that was there when it came is shipped.
+    EchoBeforeShipped = "echo-before-shipped",
+    /// What a member has received counts for how new it is as if it were applied.
+    EchoBeforeApplied = "echo-before-applied",
+    /// A member answers whatever the bound is.
+    StaleUnbounded = "stale-unbounded",
     /// What a scan did not bring stays.
     SweepForgotten = "sweep-forgotten",
     /// Cleaning leaves nothing to members, and no tail that may have diverged.
