@@ -130,6 +130,7 @@ impl Side {
                 self.queue.push_back(Queued {
                     until,
                     partition: None,
+                    member: None,
                     tries: 0,
                     what,
                 });
@@ -141,6 +142,7 @@ impl Side {
         self.queue.push_back(Queued {
             until,
             partition: None,
+            member: None,
             tries: 0,
             what,
         });

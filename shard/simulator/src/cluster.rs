@@ -1528,6 +1528,7 @@ impl World {
                     let is_level = |lag: Option<Lag>| lag == Some(Lag::default());
                     it.state != LinkState::Live
                         || it.duty != Duty::Primary && !lags.into_iter().all(is_level)
+                        || it.duty == Duty::Primary && it.staleness_us.is_none()
                 };
                 if let Some(peer) = core.shard.peers(now).find(is_wrong) {
                     return Some(format!("node {} says {peer:?}", number_of(node)));
