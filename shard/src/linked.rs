@@ -385,7 +385,9 @@ impl<B: Block> Linked<B> {
                 (it.0, it.1) == (partition, now.generation) && now.primary == self.me
             };
             self.to_begin.retain(|it| it.0 != partition || is_due(it));
-            self.links.keep(partition);
+            if !is_same {
+                self.links.keep(partition);
+            }
             let has_begun = has_written
                 && (promised.generation(), promised.node()) == (now.generation, self.me);
             if now.primary != self.me {
@@ -508,18 +510,22 @@ impl<B: Block> Linked<B> {
         self.are_all_served
     }
 
-    /// Why settings of a keyspace cannot be changed here, if they cannot.
+    /// Why settings of a keyspace cannot be told or changed here, if they cannot.
     pub(crate) fn refuses_settings(
         &self,
         action: &Action,
         level: AckLevel,
     ) -> Option<(Status, String)> {
+        // Nobody waits for the members of all partitions.
+        if level == AckLevel::Replica {
+            let text = "keyspaces have no ack level replica: ask for them at level disk";
+            return Some((Status::Unsupported, text.into()));
+        }
+        if *action == Action::List {
+            return None;
+        }
         if let Some(elsewhere) = self.elsewhere_of_any() {
             return Some((elsewhere.status(), elsewhere.to_string()));
-        }
-        if level == AckLevel::Replica {
-            let text = "a change of a keyspace has no ack level replica: ask for it at level disk";
-            return Some((Status::Unsupported, text.into()));
         }
         let mut all = self.plan.partitions.iter();
         if all.any(|assignment| assignment.primary != self.me) {

@@ -1442,7 +1442,6 @@ impl<P: Blocks> Shard<P> {
         let mut is_of_member = false;
         if let Extra::Keyspace(action) = request.extra {
             if let Some(linked) = &self.linked
-                && action != Action::List
                 && let Some((status, message)) = linked.refuses_settings(&action, level)
             {
                 return self.refuse_item(asked, &operation, status, &message, out);
@@ -2768,7 +2767,10 @@ impl<P: Blocks> Shard<P> {
         while let Some(rotten) = self.store.take_rotten() {
             outbox.rotten.push(rotten);
         }
-        let items = self.counters.answers.total();
+        let linked = self.linked.as_ref();
+        let applied = linked.map_or(0, |it| it.look_at_links().counters().applied);
+        // A member has work without a client.
+        let items = self.counters.answers.total() + applied;
         let ran = items - std::mem::replace(&mut self.items_before, items);
         let is_idle = ran == 0;
         self.snapshots

@@ -339,6 +339,17 @@ impl<'a> PartView<'a> {
         Ok(part)
     }
 
+    /// Slot and key of the part at the start of `bytes`, if it is one, without checking that: good for loading early what it
+    /// will need and nothing else.
+    #[must_use]
+    pub fn guess(bytes: &[u8]) -> Option<(u16, &[u8])> {
+        let header = bytes.first_chunk::<PART_HEADER_BYTES>()?;
+        let slot = u16::from_le_bytes([header[12], header[13]]);
+        let key_len = usize::from(u16::from_le_bytes([header[14], header[15]]));
+        let key = bytes.get(PART_HEADER_BYTES..PART_HEADER_BYTES + key_len)?;
+        (slot < crate::store::SLOTS).then_some((slot, key))
+    }
+
     /// The encoded part.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {

@@ -19,7 +19,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use penstock_net::client::{Client, ClientError, ClientOptions, Field};
+use penstock_net::keyspace::Action;
 use penstock_net::level::AckLevel;
+use penstock_net::status::Status;
 
 use nodes::{Cluster, PATIENCE, Server, one_at_a_time, until, wait_for_follower, wait_for_primary};
 
@@ -738,6 +740,13 @@ fn level_replica_is_not_reached_without_the_other_node_and_never_falls_back() {
         .wait()
         .expect("read");
     assert_eq!(&*value.expect("it was executed").bytes, b"value");
+    // Nobody waits for others here, so it is not said either.
+    let list = |level| first.client(level).keyspace(b"", Action::List).wait();
+    assert!(list(AckLevel::Disk).expect("read").is_empty());
+    match list(AckLevel::Replica) {
+        Err(ClientError::Refused(answer)) => assert_eq!(answer.status, Status::Unsupported),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

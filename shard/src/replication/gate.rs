@@ -98,7 +98,8 @@ impl<T> ReplicaGates<T> {
     ) where
         I: Iterator<Item = Option<Lsn>>,
     {
-        for waiting in std::mem::take(&mut self.waiting) {
+        for _ in 0..self.waiting.len() {
+            let waiting = self.waiting.pop_front().expect("counted");
             let has = |member: Option<Lsn>| member.is_some_and(|lsn| lsn >= waiting.lsn);
             let mut members = received(waiting.partition);
             let is_received = match () {

@@ -521,6 +521,9 @@ mod tests {
             ends.source.record_bytes_max += 1;
         });
         refused(RefusalCode::RecordBytes, &|ends| {
+            ends.source.record_bytes_max = u32::MAX;
+        });
+        refused(RefusalCode::RecordBytes, &|ends| {
             ends.source.frame_bytes_max = 1 << 20;
         });
         refused(RefusalCode::RecordBytes, &|ends| {

@@ -22,9 +22,9 @@ use penstock_storage::index::{Cursor, Home};
 use penstock_storage::io::{Block, Blocks, Completion, FileId, Io};
 use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, prefix_of};
 use penstock_storage::log::{Lsn, Place, Purpose, Room};
-use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec};
+use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec};
 use penstock_storage::replica::Backlog;
-use penstock_storage::store::{Found, SLOTS, Store, Version, partition_of};
+use penstock_storage::store::{Found, LOOK_AHEAD, SLOTS, Store, Version, partition_of};
 
 use super::cursor::{CursorStep, LogCursor};
 use super::epoch::{Epoch, EpochHistory};
@@ -352,7 +352,7 @@ pub struct Links<B> {
     /// Of partitions that are scanned although something of them is here.
     sweeps: BTreeMap<PartitionId, Sweep>,
     /// Up to which record of this log each node is known to have all of a partition on its disk.
-    durable_at: BTreeMap<(PartitionId, u8), Lsn>,
+    durable_at: BTreeMap<u8, PartitionMap<Lsn>>,
     reads: LinkReads,
     actions: VecDeque<LinkAction>,
     counters: LinksCounters,
@@ -724,7 +724,8 @@ impl<B: Block> Links<B> {
             is_waited_for: false,
             step: HandoverStep::Drains,
         };
-        self.handovers.insert(partition, handover);
+        // One that was promised is told, whatever is planned by now: nobody else may begin that epoch.
+        self.handovers.entry(partition).or_insert(handover);
     }
 
     /// In which partitions replies at level `replica` wait: these are not handed over before they are answered.
@@ -736,7 +737,9 @@ impl<B: Block> Links<B> {
 
     /// The partition is not handed over any more, if that has not been promised.
     pub fn keep(&mut self, partition: PartitionId) {
-        self.handovers.remove(&partition);
+        let is_promised = |it: &Handover| matches!(it.step, HandoverStep::Promised(..));
+        self.handovers
+            .retain(|&of, it| of != partition || is_promised(it));
     }
 
     /// Whether a client's write of a partition may be executed now.
@@ -1068,9 +1071,17 @@ impl<B: Block> Links<B> {
                 break Some(refusal);
             }
             self.is_due = true;
-            note_scan(&mut self.sweeps, &frame.message, |partition| {
-                notes.store.highest(usize::from(partition)).sequence > 0
-            });
+            let partitions = &self.partitions;
+            note_scan(
+                &mut self.sweeps,
+                &frame.message,
+                |number| {
+                    let partition = partitions.get(&number);
+                    partition.is_some_and(|it| it.is_opened_by(link))
+                        || is_planted(Bug::SweepOfOthers)
+                },
+                |number| notes.store.highest(usize::from(number)).sequence > 0,
+            );
             start += frame.bytes;
         };
         incoming.input.drain(..start);
@@ -1145,10 +1156,11 @@ impl<B: Block> Links<B> {
             start += frame.bytes;
         };
         outgoing.input.drain(..start);
+        let known = self.durable_at.entry(outgoing.peer.node).or_default();
         for (number, durable) in outgoing.sender.member_durable() {
-            let place = (number, outgoing.peer.node);
-            let known = self.durable_at.entry(place).or_default();
-            *known = (*known).max(durable);
+            if known.get(&number).is_none_or(|&before| before < durable) {
+                known.insert(number, durable);
+            }
         }
         self.outgoing.insert(link, outgoing);
         self.work(time, link, work, store);
@@ -1162,6 +1174,9 @@ impl<B: Block> Links<B> {
 
     /// Tells the peer why, and ends the link.
     fn refuse(&mut self, link: LinkId, refusal: LinkRefusal) {
+        if let Some(outgoing) = self.outgoing.get_mut(&link) {
+            outgoing.sender.abandon(&mut outgoing.output);
+        }
         let mut output = Vec::new();
         if let Some(of_link) = self.output(link) {
             output = std::mem::take(of_link);
@@ -1283,25 +1298,28 @@ impl<B: Block> Links<B> {
         let holds = |state: &Partition| state.applicable(u64::MAX).is_some();
         let holding = self.partitions.iter().filter(|(_, state)| holds(state));
         let numbers: Vec<PartitionId> = holding.map(|(&number, _)| number).collect();
-        for number in numbers {
-            let link = match self.partitions[&number].role() {
-                Role::Member(member) => Some(member.link),
-                _ => None,
-            };
-            let told = link
-                .and_then(|link| self.incoming.get(&link))
-                .map_or(0, |incoming| incoming.receiver.told());
+        // How many of the records that come next have what they need in the processor's caches.
+        let mut ahead = 0;
+        for (at, &number) in numbers.iter().enumerate() {
+            let (link, told) = self.told_of(number);
             while let Some(applicable) = self.partitions[&number].applicable(told) {
                 if left == 0 {
                     return;
+                }
+                if ahead == 0 {
+                    ahead = self.look_ahead(&numbers[at..], store, hash_of);
                 }
                 let (frame, lsn) = match applicable {
                     Applicable::Record {
                         bytes, is_dense, ..
                     } => {
+                        ahead = ahead.saturating_sub(1);
                         let parts = parts_of(bytes);
-                        let keys: Vec<&[u8]> = parts.iter().map(PartView::key).collect();
-                        let keys = (parts[0].slot(), keys.as_slice());
+                        let mut keys: [&[u8]; PARTS_MAX] = [&[]; PARTS_MAX];
+                        for (key, part) in keys.iter_mut().zip(&parts) {
+                            *key = part.key();
+                        }
+                        let keys = (parts[0].slot(), &keys[..parts.len()]);
                         let warmer = Warmer {
                             warming: &mut self.warming,
                             reads: &mut self.reads,
@@ -1347,6 +1365,39 @@ impl<B: Block> Links<B> {
                 }
             }
         }
+    }
+
+    /// By which link a partition is shipped, and which of its frames are durable at the source.
+    fn told_of(&self, number: PartitionId) -> (Option<LinkId>, u64) {
+        let link = match self.partitions[&number].role() {
+            Role::Member(member) => Some(member.link),
+            _ => None,
+        };
+        let incoming = link.and_then(|link| self.incoming.get(&link));
+        (link, incoming.map_or(0, |it| it.receiver.told()))
+    }
+
+    /// Loads what the first records of these partitions need that may be applied, and tells of how many: each of them alone
+    /// would wait for memory several times.
+    fn look_ahead<P: Blocks<Block = B>>(
+        &self,
+        numbers: &[PartitionId],
+        store: &Store<P>,
+        hash_of: &impl Fn(&[u8]) -> u32,
+    ) -> usize {
+        let mut homes = [(0, 0); LOOK_AHEAD];
+        let mut count = 0;
+        let records = numbers.iter().flat_map(|number| {
+            let (_, told) = self.told_of(*number);
+            self.partitions[number].upcoming(told)
+        });
+        let guesses = records.filter_map(PartView::guess);
+        for (home, (slot, key)) in homes.iter_mut().zip(guesses) {
+            *home = (slot, hash_of(key));
+            count += 1;
+        }
+        store.look_ahead(&homes[..count]);
+        count
     }
 
     /// At the end of a scan: takes out what is here and did not come, for it was deleted so long ago that
@@ -1493,6 +1544,12 @@ impl<B: Block> Links<B> {
         hash_of: &impl Fn(&[u8]) -> u32,
         io: &mut Vec<Io<B>>,
     ) {
+        // A link that has ended waits for nothing; what was read for it is memory that others lack.
+        let rewrites = &self.rewrites;
+        self.warming.retain(|waiter, _| match *waiter {
+            Waiter::Apply(_) => true,
+            Waiter::Rewind(number, link) => rewrites.contains_key(&(number, link)),
+        });
         let mut left = REWIND_KEYS;
         let all: Vec<(PartitionId, LinkId)> = self.rewrites.keys().copied().collect();
         for (number, link) in all {
@@ -1797,14 +1854,15 @@ impl<B: Block> Links<B> {
     /// What cleaning is to leave: behind what the slowest member is known to have of what is written here;
     /// all of it while this node does not know whether it has diverged.
     fn backlog(&self) -> Option<Backlog> {
-        let known = |place| self.durable_at.get(&place).copied().unwrap_or_default();
+        let known = |number: &PartitionId, node| {
+            let of_node = self.durable_at.get(&node);
+            let lsn = of_node.and_then(|known| known.get(number));
+            lsn.copied().unwrap_or_default()
+        };
         let lacked = self.members.iter().filter_map(|(number, members)| {
             let state = self.partitions.get(number)?;
             match state.role() {
-                Role::Primary { .. } => members
-                    .iter()
-                    .map(|&(node, _)| known((*number, node)))
-                    .min(),
+                Role::Primary { .. } => members.iter().map(|&(node, _)| known(number, node)).min(),
                 Role::Member(_) if state.is_readable() => None,
                 Role::Member(_) | Role::Idle => Some(Lsn(0)),
             }
@@ -1843,12 +1901,13 @@ impl<B: Block> Links<B> {
                 let Some(epoch) = state.may_open(durable) else {
                     continue;
                 };
+                if sender.opened(number) == Some(epoch) {
+                    continue;
+                }
                 let is_there = theirs.owner(self.tags.slot(number)) == peer.shard;
                 let members = self.members.get(&number).into_iter().flatten();
                 let mut members = members.filter(|(node, _)| *node == peer.node && is_there);
-                if let Some(&(_, membership)) = members.next()
-                    && sender.opened(number) != Some(epoch)
-                {
+                if let Some(&(_, membership)) = members.next() {
                     sender.open(time.time_ms, number, epoch, membership, output);
                 }
             }
@@ -1947,6 +2006,13 @@ impl<B: Block> Warmer<'_, B> {
         hash_of: &impl Fn(&[u8]) -> u32,
         io: &mut Vec<Io<B>>,
     ) -> bool {
+        let is_cold = |key: &[u8]| matches!(store.find(slot, hash_of(key), key), Found::Cold(_));
+        if !keys.iter().any(|key| is_cold(key)) {
+            if !self.warming.is_empty() {
+                self.warming.remove(&waiter);
+            }
+            return true;
+        }
         let cold_of = |store: &Store<P>| store.cold_of(slot, keys.iter().copied(), hash_of);
         self.warm_all(waiter, cold_of, store, hash_of, io)
     }
@@ -2037,14 +2103,16 @@ fn rewrite_settings<P: Blocks>(
     Some(store.commit_settings(now_us, slot, key, prefix))
 }
 
-/// Keeps account of what a scan brings.
+/// Keeps account of what a scan brings. What comes of a partition that the link does not have any more was dropped, and must
+/// neither end nor fill the account of the link that has it.
 fn note_scan(
     sweeps: &mut BTreeMap<PartitionId, Sweep>,
     message: &LinkMessage<'_>,
+    is_of_link: impl Fn(PartitionId) -> bool,
     is_there: impl Fn(PartitionId) -> bool,
 ) {
     match message {
-        LinkMessage::Begin(begin) => {
+        LinkMessage::Begin(begin) if is_of_link(begin.partition) => {
             sweeps.remove(&begin.partition);
             if begin.mode == Mode::Scan && is_there(begin.partition) {
                 sweeps.insert(begin.partition, Sweep::default());
@@ -2052,7 +2120,9 @@ fn note_scan(
         }
         LinkMessage::Records(shipped) if !sweeps.is_empty() => {
             for record in records(shipped.bytes).map_while(Result::ok) {
-                if let Some(sweep) = sweeps.get_mut(&record.partition) {
+                if is_of_link(record.partition)
+                    && let Some(sweep) = sweeps.get_mut(&record.partition)
+                {
                     for part in parts_of(record.bytes) {
                         sweep.note(&part);
                     }
@@ -2094,4 +2164,46 @@ fn short(text: &str) -> &str {
     let most = penstock_net::link::message::REFUSED_TEXT_BYTES_MAX;
     text.get(..text.floor_char_boundary(most.min(text.len())))
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_net::link::message::Epochs;
+    use penstock_net::link::{Begin, Records};
+
+    use super::*;
+    use crate::replication::tests::{encoded, keys_of_partition};
+
+    #[test]
+    fn what_comes_by_a_link_that_has_lost_the_partition_is_no_part_of_the_scan_of_another() {
+        let keys = keys_of_partition(7, 2);
+        let at = |sequence| Position {
+            epoch: 256,
+            sequence,
+        };
+        let mut entries = Vec::new();
+        let begin = LinkMessage::Begin(Begin {
+            partition: 7,
+            mode: Mode::Scan,
+            epoch: 256,
+            from: at(0),
+            epochs: Epochs::write(&mut entries, [(256, 1)]),
+        });
+        let bytes = [
+            encoded(at(5), &[(&keys[0], 1)]),
+            encoded(at(6), &[(&keys[1], 1)]),
+        ];
+        let shipped = |bytes| LinkMessage::Records(Records { count: 1, bytes });
+        let mut sweeps = BTreeMap::new();
+        let mut note = |message: &LinkMessage<'_>, is_of_link| {
+            note_scan(&mut sweeps, message, |_| is_of_link, |_| true);
+            let seen = |key: &Vec<u8>| sweeps.get(&7).is_some_and(|it| it.has_come(key));
+            (seen(&keys[0]), seen(&keys[1]))
+        };
+        assert_eq!(note(&begin, true), (false, false));
+        assert_eq!(note(&shipped(&bytes[0]), true), (true, false));
+        assert_eq!(note(&shipped(&bytes[1]), false), (true, false));
+        assert_eq!(note(&begin, false), (true, false));
+        assert_eq!(note(&shipped(&bytes[1]), true), (true, true));
+    }
 }

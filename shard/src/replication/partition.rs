@@ -66,8 +66,49 @@ struct Kept {
 
 #[derive(Debug)]
 enum KeptWhat {
-    Record { position: Position, bytes: Vec<u8> },
-    Join { at: Position },
+    /// Its bytes stand behind those of the records before it.
+    Record {
+        position: Position,
+        bytes: usize,
+    },
+    Join {
+        at: Position,
+    },
+}
+
+/// The bytes of records that are received and not applied, one behind the other: one memory for all of a partition.
+#[derive(Debug, Default)]
+struct KeptBytes {
+    bytes: Vec<u8>,
+    /// Before here all were applied.
+    start: usize,
+}
+
+/// What is kept for the next records when none are there.
+const KEPT_IDLE_BYTES: usize = 16 << 10;
+
+impl KeptBytes {
+    /// Those of records that are not applied.
+    fn behind(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    fn push(&mut self, record: &[u8]) {
+        self.bytes.extend_from_slice(record);
+    }
+
+    /// The first so many are applied.
+    fn pass(&mut self, bytes: usize) {
+        self.start += bytes;
+        // Each byte is moved once at most for one that was passed.
+        if self.start >= self.bytes.len().div_ceil(2) {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+            if self.bytes.is_empty() && self.bytes.capacity() > KEPT_IDLE_BYTES {
+                self.bytes = Vec::new();
+            }
+        }
+    }
 }
 
 /// The last position of a past that goes on.
@@ -139,7 +180,7 @@ pub struct Partition {
     /// It has joined in this life.
     has_followed: bool,
     kept: VecDeque<Kept>,
-    kept_bytes: usize,
+    kept_bytes: KeptBytes,
 }
 
 impl Partition {
@@ -161,7 +202,7 @@ impl Partition {
             role: Role::Idle,
             has_followed: false,
             kept: VecDeque::new(),
-            kept_bytes: 0,
+            kept_bytes: KeptBytes::default(),
         }
     }
 
@@ -198,7 +239,7 @@ impl Partition {
     /// Bytes of records that are received and not applied.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
-        self.kept_bytes
+        self.kept_bytes.behind().len()
     }
 
     /// Whether it is a state that a primary had, and may be served: no scan and no rewind is
@@ -476,26 +517,23 @@ impl Partition {
         }
 
         let mut diverged = Vec::new();
-        let mut bytes_gone = 0;
-        self.kept.retain_mut(|kept| {
-            match &mut kept.what {
-                KeptWhat::Record { position, .. } if *position <= from => {
-                    kept.frame = 0;
-                    return true;
-                }
-                KeptWhat::Record { position, bytes } => {
-                    bytes_gone += bytes.len();
-                    // What is of its past, the source ships again.
-                    if !told.contains(*position, endless(&told)) {
-                        diverged.push(std::mem::take(bytes));
-                    }
-                }
-                // Of another connection: it says nothing of this one.
-                KeptWhat::Join { .. } => {}
+        let mut before = std::mem::take(&mut self.kept_bytes);
+        for mut kept in std::mem::take(&mut self.kept) {
+            // A join of another connection says nothing of this one.
+            let KeptWhat::Record { position, bytes } = kept.what else {
+                continue;
+            };
+            let record = &before.behind()[..bytes];
+            if position <= from {
+                kept.frame = 0;
+                self.kept_bytes.push(record);
+                self.kept.push_back(kept);
+            } else if !told.contains(position, endless(&told)) {
+                diverged.push(record.to_vec());
             }
-            false
-        });
-        self.kept_bytes -= bytes_gone;
+            // What else is of its past, the source ships again.
+            before.pass(bytes);
+        }
         if !diverged.is_empty() && !is_planted(Bug::TailNotSaved) {
             work.push_back(Work::Save {
                 partition: self.number,
@@ -583,7 +621,7 @@ impl Partition {
             true => record.position,
             false => self.received.max(record.position),
         };
-        self.kept_bytes += record.bytes.len();
+        self.kept_bytes.push(record.bytes);
         self.kept.push_back(Kept {
             frame: match is_planted(Bug::ApplyUntold) {
                 true => 0,
@@ -591,7 +629,7 @@ impl Partition {
             },
             what: KeptWhat::Record {
                 position: record.position,
-                bytes: record.bytes.to_vec(),
+                bytes: record.bytes.len(),
             },
         });
     }
@@ -628,16 +666,28 @@ impl Partition {
     #[must_use]
     pub fn applicable(&self, told: u64) -> Option<Applicable<'_>> {
         let kept = self.kept.front().filter(|kept| kept.frame <= told)?;
-        Some(match &kept.what {
-            KeptWhat::Record {
-                position, bytes, ..
-            } => Applicable::Record {
-                position: *position,
-                bytes,
+        Some(match kept.what {
+            KeptWhat::Record { position, bytes } => Applicable::Record {
+                position,
+                bytes: &self.kept_bytes.behind()[..bytes],
                 is_dense: self.facts.scan_from.is_none(),
                 is_news: self.facts.scan_from.is_none() && self.facts.rewind_from.is_none(),
             },
             KeptWhat::Join { .. } => Applicable::Join,
+        })
+    }
+
+    /// The records that may be applied, if frames up to `told` of its link are durable at the source, oldest first.
+    pub fn upcoming(&self, told: u64) -> impl Iterator<Item = &[u8]> {
+        let mut rest = self.kept_bytes.behind();
+        let told = self.kept.iter().take_while(move |kept| kept.frame <= told);
+        told.filter_map(move |kept| match kept.what {
+            KeptWhat::Record { bytes, .. } => {
+                let (record, behind) = rest.split_at(bytes);
+                rest = behind;
+                Some(record)
+            }
+            KeptWhat::Join { .. } => None,
         })
     }
 
@@ -648,14 +698,12 @@ impl Partition {
     pub fn record_applied(&mut self) -> u64 {
         let Some(Kept {
             frame,
-            what: KeptWhat::Record {
-                position, bytes, ..
-            },
+            what: KeptWhat::Record { position, bytes },
         }) = self.kept.pop_front()
         else {
             panic!("a record was to be applied");
         };
-        self.kept_bytes -= bytes.len();
+        self.kept_bytes.pass(bytes);
         self.applied = match self.facts.scan_from {
             Some(_) => self.applied.max(position),
             None => position,
@@ -698,7 +746,7 @@ impl Partition {
         }
         if is_planted(Bug::PendingForgotten) {
             self.kept.clear();
-            self.kept_bytes = 0;
+            self.kept_bytes = KeptBytes::default();
             self.received = self.applied;
         }
         for kept in &mut self.kept {

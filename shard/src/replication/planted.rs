@@ -98,6 +98,8 @@ bugs! {
     StaleUnbounded = "stale-unbounded",
     /// What a scan did not bring stays.
     SweepForgotten = "sweep-forgotten",
+    /// What comes of a partition by a link that has lost it counts as brought by the scan of another.
+    SweepOfOthers = "sweep-of-others",
     /// Cleaning leaves nothing to members, and no tail that may have diverged.
     BacklogForgotten = "backlog-forgotten",
     /// Delta is promised although records behind the position were released.

@@ -6,8 +6,8 @@ use super::planted::{Bug, is_planted};
 use penstock_net::link::frame::write_link_frame;
 use penstock_net::link::message::REWIND_KEYS_MAX;
 use penstock_net::link::{
-    Answer, Epochs, LinkFrame, LinkHeader, LinkMessage, Marks, Open, Records, RefusalCode, Rewind,
-    State, UnderWay,
+    Answer, Epochs, LinkFrame, LinkHeader, LinkMessage, Marks, Open, Position, Records,
+    RefusalCode, Rewind, State, UnderWay,
 };
 use penstock_storage::log::Lsn;
 
@@ -78,8 +78,8 @@ struct Rewinding {
 #[derive(Debug)]
 struct FrameNote {
     number: u64,
-    /// Records and joins of each partition that are not applied.
-    left: BTreeMap<PartitionId, u32>,
+    /// How many records and joins of each partition are not applied: each partition once, ascending.
+    left: Vec<(PartitionId, u32)>,
     /// Behind which record of the log here all that was applied is durable.
     lsn: Lsn,
 }
@@ -219,7 +219,7 @@ impl Receiver {
                     }
                     self.frames.push_back(FrameNote {
                         number,
-                        left: BTreeMap::from([(join.partition, 1)]),
+                        left: vec![(join.partition, 1)],
                         lsn: Lsn(0),
                     });
                 }
@@ -311,7 +311,7 @@ impl Receiver {
         self.rewinds.remove(&partition);
         self.answers.retain(|&(_, of)| of != partition);
         for note in &mut self.frames {
-            note.left.remove(&partition);
+            note.left.retain(|&(of, _)| of != partition);
         }
     }
 
@@ -336,8 +336,8 @@ impl Receiver {
         shipped: &Records<'_>,
         partitions: &mut Partitions,
     ) -> Result<(), LinkRefusal> {
-        let mut left: BTreeMap<PartitionId, u32> = BTreeMap::new();
-        let mut ends = BTreeMap::new();
+        let mut ends: PartitionMap<(Position, u32)> = PartitionMap::new();
+        let mut taken = Vec::new();
         let mut count = 0;
         for record in records(shipped.bytes) {
             let record = match record {
@@ -372,10 +372,9 @@ impl Receiver {
             if !self.is_live(record.partition, partition) {
                 continue;
             }
-            let end = ends
-                .entry(record.partition)
-                .or_insert_with(|| partition.received());
-            if !partition.may_follow(*end, &record) {
+            let known = ends.get(&record.partition).copied();
+            let (end, records) = known.unwrap_or((partition.received(), 0));
+            if !partition.may_follow(end, &record) {
                 return refusal(
                     RefusalCode::Records,
                     format!(
@@ -384,8 +383,8 @@ impl Receiver {
                     ),
                 );
             }
-            *end = record.position;
-            *left.entry(record.partition).or_default() += 1;
+            ends.insert(record.partition, (record.position, records + 1));
+            taken.push(record);
         }
         if count != shipped.count && !is_planted(Bug::HalfRecord) {
             return refusal(
@@ -403,16 +402,15 @@ impl Receiver {
                 ),
             );
         }
-        for record in records(shipped.bytes).map_while(Result::ok) {
-            if left.contains_key(&record.partition) {
-                let partition = partitions.get_mut(&record.partition);
-                partition.expect("seen before").take(number, &record);
-            }
+        for record in &taken {
+            let partition = partitions.get_mut(&record.partition);
+            partition.expect("seen before").take(number, record);
         }
-        if !left.is_empty() {
+        if !taken.is_empty() {
+            let ends = ends.iter();
             self.frames.push_back(FrameNote {
                 number,
-                left,
+                left: ends.map(|(&number, &(_, count))| (number, count)).collect(),
                 lsn: Lsn(0),
             });
         }
@@ -426,11 +424,11 @@ impl Receiver {
         let Some(note) = self.frames.get_mut(at).filter(|note| note.number == frame) else {
             return;
         };
-        if let Some(left) = note.left.get_mut(&partition) {
-            *left -= 1;
+        if let Ok(at) = note.left.binary_search_by_key(&partition, |left| left.0) {
+            note.left[at].1 -= 1;
             note.lsn = note.lsn.max(lsn);
-            if *left == 0 {
-                note.left.remove(&partition);
+            if note.left[at].1 == 0 {
+                note.left.remove(at);
             }
         }
     }
@@ -516,7 +514,7 @@ impl Receiver {
         while let Some(note) = self.frames.front_mut() {
             // What another link has taken over is applied for that one.
             note.left
-                .retain(|number, _| partitions[number].is_opened_by(link));
+                .retain(|(number, _)| partitions[number].is_opened_by(link));
             if !note.left.is_empty() || note.lsn > durable {
                 break;
             }

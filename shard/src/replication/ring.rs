@@ -26,8 +26,44 @@ pub struct Ring {
 #[derive(Debug)]
 struct Chunk {
     last: Lsn,
-    lsns: Vec<Lsn>,
+    records: Vec<Held>,
     bytes: Vec<u8>,
+}
+
+/// What was found in a record when it came, so that no link reads it again.
+#[derive(Debug)]
+struct Held {
+    lsn: Lsn,
+    position: Position,
+    /// Where it ends in the bytes of its chunk.
+    end: usize,
+    partition: PartitionId,
+    is_copy: bool,
+    is_strange: bool,
+}
+
+impl Chunk {
+    /// What it takes of the memory.
+    fn bytes(&self) -> usize {
+        self.bytes.len() + self.records.len() * size_of::<Held>()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (Lsn, ShippedRecord<'_>)> {
+        let mut start = 0;
+        self.records.iter().map(move |held| {
+            let bytes = &self.bytes[start..held.end];
+            start = held.end;
+            let record = ShippedRecord {
+                partition: held.partition,
+                position: held.position,
+                is_copy: held.is_copy,
+                is_local: false,
+                is_strange: held.is_strange,
+                bytes,
+            };
+            (held.lsn, record)
+        })
+    }
 }
 
 impl Ring {
@@ -65,7 +101,7 @@ impl Ring {
         self.positions.get(&partition).copied().unwrap_or_default()
     }
 
-    /// Bytes of records that are held.
+    /// Bytes of records that are held, and of what is known of them.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -79,8 +115,8 @@ impl Ring {
         assert_eq!(first.0, self.last.0 + 1, "frames are sealed in order");
         let mut chunk = Chunk {
             last: self.last,
-            lsns: Vec::new(),
-            bytes: Vec::new(),
+            records: Vec::new(),
+            bytes: Vec::with_capacity(bytes.len()),
         };
         for record in records(bytes) {
             let record = record.expect("the log's own records check");
@@ -90,16 +126,23 @@ impl Ring {
             }
             let highest = self.position(record.partition).max(record.position);
             self.positions.insert(record.partition, highest);
-            chunk.lsns.push(chunk.last);
             chunk.bytes.extend_from_slice(record.bytes);
+            chunk.records.push(Held {
+                lsn: chunk.last,
+                position: record.position,
+                end: chunk.bytes.len(),
+                partition: record.partition,
+                is_copy: record.is_copy,
+                is_strange: record.is_strange,
+            });
         }
         self.last = chunk.last;
-        self.bytes += chunk.bytes.len();
+        self.bytes += chunk.bytes();
         self.chunks.push_back(chunk);
         // The newest stays, however large: what is not held at all cannot be met from the disk.
         while self.bytes > self.bytes_max && self.chunks.len() > 1 {
             let oldest = self.chunks.pop_front().expect("there are two");
-            self.bytes -= oldest.bytes.len();
+            self.bytes -= oldest.bytes();
             self.before = oldest.last;
         }
     }
@@ -124,15 +167,8 @@ impl Ring {
     pub fn behind(&self, after: Lsn) -> impl Iterator<Item = (Lsn, ShippedRecord<'_>)> {
         assert!(after >= self.before, "the ring begins behind {after:?}");
         let from = self.chunks.partition_point(|chunk| chunk.last <= after);
-        self.chunks.range(from..).flat_map(move |chunk| {
-            chunk
-                .lsns
-                .iter()
-                .copied()
-                .zip(records(&chunk.bytes))
-                .map(|(lsn, record)| (lsn, record.expect("checked when it came")))
-                .filter(move |&(lsn, _)| lsn > after)
-        })
+        let behind = self.chunks.range(from..).flat_map(Chunk::iter);
+        behind.filter(move |&(lsn, _)| lsn > after)
     }
 }
 
@@ -151,7 +187,7 @@ mod tests {
             };
             encoded(at, &[(&keys[0], sequence)])
         };
-        let one = record(1).len();
+        let one = record(1).len() + size_of::<Held>();
         let mut ring = Ring::new(one * 5, Lsn(10), []);
         assert_eq!((ring.before(), ring.last()), (Lsn(10), Lsn(10)));
         for frame in 0..10 {

@@ -945,6 +945,13 @@ impl Sender {
         });
     }
 
+    /// The link ends: what was put into the open frame is not sent, because half a frame would hide what comes behind it.
+    pub fn abandon(&mut self, out: &mut Vec<u8>) {
+        if let Some(open) = self.open.take() {
+            out.truncate(open.start);
+        }
+    }
+
     fn header(&mut self, time_ms: u64) -> LinkHeader {
         self.number += 1;
         self.told = Marks {
