@@ -388,6 +388,8 @@ impl Node {
                 me: Introduction { shard, ..me },
                 ring_bytes_max: RING_BYTES,
                 backlog_bytes_max: file.backlog_bytes_max,
+                // At least one: zero is without a bound.
+                catch_up_bytes_per_s: file.catch_up_bytes_per_s.div_ceil(u64::from(me.shards)),
             },
             plan: Arc::new(file.plan()),
             replica_timeout_us: file.replica_timeout_us,

@@ -454,7 +454,10 @@ impl<B: Block> Linked<B> {
             },
         };
         let holds_version = self.holds(partition, read.version_min);
-        self.links.want(now_us, number, read.staleness_us_max);
+        // No member is ever as new as that.
+        if read.staleness_us_max > 0 {
+            self.links.want(now_us, number, read.staleness_us_max);
+        }
         Some((standing, holds_version))
     }
 
@@ -464,14 +467,6 @@ impl<B: Block> Linked<B> {
         let state = self.links.partition(number);
         let Version { epoch, sequence } = version;
         state.is_some_and(|it| it.holds(Position { epoch, sequence }))
-    }
-
-    /// When a turn is to come at the latest.
-    pub(crate) fn due_us(&self, now_us: u64) -> Option<u64> {
-        match self.is_due {
-            true => Some(now_us),
-            false => self.links.due_us(now_us),
-        }
     }
 
     /// The same of what concerns all partitions.
@@ -576,6 +571,14 @@ impl<B: Block> Linked<B> {
 
     pub(crate) fn is_reading(&self, file: FileId) -> bool {
         self.links.is_reading(file)
+    }
+
+    /// Whether another turn can do more, whatever ends until then.
+    pub(crate) fn deadline_us(&self, now_us: u64) -> Option<u64> {
+        match self.is_due {
+            true => Some(now_us),
+            false => self.links.deadline_us(now_us),
+        }
     }
 
     /// Before the log is pumped.

@@ -821,7 +821,7 @@ impl<P: Blocks> Shard<P> {
         let retry = ((self.has_progress && waits) || self.scanning.has_ready()).then_some(now.us);
         let snapshot = self.snapshots.deadline_us(now, &self.store);
         let linked = self.linked.as_ref().filter(|_| !self.is_stopping);
-        let links = linked.and_then(|it| it.due_us(now.us));
+        let links = linked.and_then(|it| it.deadline_us(now.us));
         let replicas = self.replica_gates.deadline_us();
         [
             log, sweep, cleaning, scrub, retry, snapshot, links, replicas,

@@ -18,6 +18,7 @@ const SECRET_BYTES_MIN: usize = 32;
 /// The highest generation of a partition.
 pub(super) const GENERATION_MAX: u64 = (1 << 14) - 1;
 const BACKLOG_BYTES: u64 = 16 << 30;
+const CATCH_UP_BYTES_PER_S: u64 = 256 << 20;
 const REPLICA_TIMEOUT_MS: u64 = 1000;
 
 /// One node.
@@ -44,6 +45,8 @@ pub(crate) struct ClusterFile {
     pub(crate) joining: Vec<Vec<u8>>,
     pub(crate) replica_timeout_us: u64,
     pub(crate) backlog_bytes_max: u64,
+    /// Of a node, all shards together; 0 is without a bound.
+    pub(crate) catch_up_bytes_per_s: u64,
 }
 
 /// What every node of the cluster knows and nobody else.
@@ -136,12 +139,13 @@ impl ClusterFile {
             )
         })?;
         let table = table.get_ref();
-        const KNOWN: [&str; 7] = [
+        const KNOWN: [&str; 8] = [
             "version",
             "cluster_id",
             "secret_file",
             "replica_timeout_ms",
             "backlog_bytes_max",
+            "catch_up_bytes_per_s",
             "node",
             "placement",
         ];
@@ -162,6 +166,8 @@ impl ClusterFile {
         };
         let timeout_ms = optional("replica_timeout_ms", 1, 3_600_000, REPLICA_TIMEOUT_MS)?;
         let backlog_bytes_max = optional("backlog_bytes_max", 0, 1 << 50, BACKLOG_BYTES)?;
+        let catch_up_bytes_per_s =
+            optional("catch_up_bytes_per_s", 0, 1 << 50, CATCH_UP_BYTES_PER_S)?;
         let nodes = nodes(table)?;
         let (assignments, joining) = assignments(table, &nodes)?.into_iter().unzip();
         Ok(ClusterFile {
@@ -172,6 +178,7 @@ impl ClusterFile {
             joining,
             replica_timeout_us: timeout_ms * 1000,
             backlog_bytes_max,
+            catch_up_bytes_per_s,
         })
     }
 
@@ -181,6 +188,7 @@ impl ClusterFile {
             && (&self.assignments, &self.joining) == (&other.assignments, &other.joining)
             && self.replica_timeout_us == other.replica_timeout_us
             && self.backlog_bytes_max == other.backlog_bytes_max
+            && self.catch_up_bytes_per_s == other.catch_up_bytes_per_s
             && self.secret.is_same(&other.secret)
     }
 

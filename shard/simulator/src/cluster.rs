@@ -105,6 +105,7 @@ struct Setting {
     segment_bytes_more: u64,
     ring_bytes_max: usize,
     backlog_bytes_max: u64,
+    catch_up_bytes_per_s: u64,
     network_us: u64,
     think_us: u64,
     /// Between two blows, about.
@@ -130,6 +131,7 @@ impl Setting {
             segment_bytes_more: random.pick(&[0, 32 << 10, 256 << 10]),
             ring_bytes_max: random.pick(&[2_000, 20_000, 1 << 20]),
             backlog_bytes_max: random.pick(&[u64::MAX, u64::MAX, 200_000, 0]),
+            catch_up_bytes_per_s: 0,
             network_us: random.pick(&[50, 200, 5_000]),
             think_us: random.pick(&[200, 3_000, 20_000]),
             blows_us: random.pick(&[30_000, 200_000, 1_000_000]),
@@ -354,6 +356,7 @@ impl World {
         let mut setting = Setting::new(&mut chance);
         if seed >= SNAPSHOTS_FROM {
             setting.snapshot_bytes = snapshots.pick(&[0, 20_000, 200_000]);
+            setting.catch_up_bytes_per_s = snapshots.pick(&[0, 0, 300_000]);
         }
         let mut partitions: Vec<u16> = Vec::new();
         let mut tags = Vec::new();

@@ -30,6 +30,7 @@ use super::cursor::{CursorStep, LogCursor};
 use super::epoch::{Epoch, EpochHistory};
 use super::handshake::{Introduction, Peer};
 use super::notes::{Notes, Tags};
+use super::pace::Pace;
 use super::partition::{Applicable, CannotBegin, Facts, Partition, Role};
 use super::partition_map::PartitionMap;
 use super::planted::{Bug, is_planted};
@@ -72,6 +73,8 @@ pub struct LinksConfig {
     pub ring_bytes_max: usize,
     /// Bytes of segments that cleaning leaves to members which lack them, at most.
     pub backlog_bytes_max: u64,
+    /// What is read of the log in a second for members that catch up, at most; 0 is without a bound.
+    pub catch_up_bytes_per_s: u64,
 }
 
 /// What links have done since they were made.
@@ -365,6 +368,9 @@ pub struct Links<B> {
     left: BTreeMap<u8, Left>,
     /// By node, of links on which this node ships and of others, without what those that are there count.
     traffic: BTreeMap<(u8, bool), Traffic>,
+    /// How fast the log is read for members that catch up, and when more of it may be, if one waits for that.
+    pace: Pace,
+    paced_until_us: Option<u64>,
     /// Another turn may do more.
     is_due: bool,
 }
@@ -460,6 +466,7 @@ impl<B: Block> Links<B> {
             behind: Lsn(0),
             bytes_max: config.backlog_bytes_max,
         }));
+        let pace = Pace::new(config.catch_up_bytes_per_s);
         Ok(Links {
             config,
             tags,
@@ -483,6 +490,8 @@ impl<B: Block> Links<B> {
             durable_us: Histogram::default(),
             left: BTreeMap::new(),
             traffic: BTreeMap::new(),
+            pace,
+            paced_until_us: None,
             is_due: false,
         })
     }
@@ -670,13 +679,6 @@ impl<B: Block> Links<B> {
         {
             incoming.receiver.want(now_us, staleness_us_max);
         }
-    }
-
-    /// When a turn is to come at the latest because a primary is to be asked how old what is here is.
-    #[must_use]
-    pub fn due_us(&self, now_us: u64) -> Option<u64> {
-        let links = self.incoming.values();
-        links.filter_map(|it| it.receiver.due_us(now_us)).min()
     }
 
     /// Which other nodes hold a partition from now on, by their numbers.
@@ -946,6 +948,15 @@ impl<B: Block> Links<B> {
     /// Whether something was done since this was last asked, so that another turn may do more.
     pub fn take_due(&mut self) -> bool {
         std::mem::take(&mut self.is_due)
+    }
+
+    /// When another turn is due, if nothing happens before: to ship what waits for its pace, or to ask a primary how
+    /// old what is here is.
+    #[must_use]
+    pub fn deadline_us(&self, now_us: u64) -> Option<u64> {
+        let links = self.incoming.values();
+        let asks = links.filter_map(|it| it.receiver.due_us(now_us));
+        asks.chain(self.paced_until_us).min()
     }
 
     /// What the owner is to do next.
@@ -1770,6 +1781,7 @@ impl<B: Block> Links<B> {
         while let Some(frame) = store.log_mut().take_sealed() {
             self.ring.push(frame.first, &frame.bytes);
         }
+        self.paced_until_us = None;
         let links: Vec<LinkId> = self.outgoing.keys().copied().collect();
         for link in links {
             let mut outgoing = self.outgoing.remove(&link).expect("just seen");
@@ -1918,11 +1930,16 @@ impl<B: Block> Links<B> {
                 self.is_due |= cursor.rest();
                 break;
             };
+            if let Some(until_us) = self.pace.waits_until_us(time.now_us) {
+                self.paced_until_us = Some(until_us);
+                break;
+            }
             store.settle(home_of);
             store.settle_copies();
             let step = cursor.next(store, behind, &mut self.reads, io);
             match step {
                 CursorStep::Frame(frame) => {
+                    self.pace.spend(time.now_us, frame.bytes.len());
                     let appended = store.log().appended();
                     let hash_of = |key: &[u8]| home_of(key).1;
                     let mut at = 0;

@@ -15,6 +15,7 @@ pub mod gate;
 pub mod handshake;
 pub mod links;
 pub mod notes;
+pub mod pace;
 pub mod partition;
 pub mod partition_map;
 pub mod planted;

@@ -94,6 +94,8 @@ bugs! {
     EchoBeforeShipped = "echo-before-shipped",
     /// What a member has received counts for how new it is as if it were applied.
     EchoBeforeApplied = "echo-before-applied",
+    /// A source does not tell that it writes a partition no more.
+    CloseUntold = "close-untold",
     /// A member answers whatever the bound is.
     StaleUnbounded = "stale-unbounded",
     /// What a scan did not bring stays.

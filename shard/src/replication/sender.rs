@@ -247,7 +247,9 @@ impl Sender {
         };
         outgoing.phase = Phase::Over;
         outgoing.joined = None;
-        self.send(time_ms, &LinkMessage::Close(Close { partition }), out);
+        if !is_planted(Bug::CloseUntold) {
+            self.send(time_ms, &LinkMessage::Close(Close { partition }), out);
+        }
     }
 
     /// Up to where the member has what this node writes in a partition.

@@ -417,6 +417,7 @@ impl World {
             me: introduction(who, life),
             ring_bytes_max: self.ring_bytes,
             backlog_bytes_max: self.backlog_bytes,
+            catch_up_bytes_per_s: 0,
         };
         let mut links = Links::new(config, &mut store).expect("its own notes");
         for partition in PARTITIONS {

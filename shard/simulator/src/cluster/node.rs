@@ -290,6 +290,7 @@ impl Node {
                     me: self.introduction(setting, shard),
                     ring_bytes_max: setting.ring_bytes_max,
                     backlog_bytes_max: setting.backlog_bytes_max,
+                    catch_up_bytes_per_s: setting.catch_up_bytes_per_s,
                 },
                 plan: Arc::clone(&self.plan),
                 replica_timeout_us: REPLICA_TIMEOUT_US,
