@@ -18,6 +18,8 @@ pub const FEATURE_SCAN: u64 = 2;
 pub const FEATURE_KEYSPACES: u64 = 4;
 /// A server's feature: it is one of several nodes, and HELLO tells which of them writes what.
 pub const FEATURE_PLACEMENT: u64 = 8;
+/// GET may let members answer.
+pub const FEATURE_MEMBER_READS: u64 = 16;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 const CLIENT_BYTES: usize = 24;

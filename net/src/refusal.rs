@@ -122,6 +122,10 @@ pub enum Refusal {
         count: u8,
     },
     ExtensionTag(u16),
+    ExtensionOperation {
+        tag: u16,
+        operation: u8,
+    },
     ExtensionLength(u16),
     KeyLength {
         key: u8,
@@ -229,6 +233,7 @@ impl Refusal {
             | Refusal::Operation(_)
             | Refusal::ProtocolRange { .. }
             | Refusal::ExtensionTag(_)
+            | Refusal::ExtensionOperation { .. }
             | Refusal::Replica => Status::Unsupported,
             _ => Status::Malformed,
         }
@@ -329,6 +334,10 @@ impl fmt::Display for Refusal {
                 "operation {operation} does not take {count} instructions; at most {INSTRUCTIONS_MAX} are accepted by UPDATE_IF"
             ),
             Refusal::ExtensionTag(tag) => write!(f, "extension tag {tag} is not supported"),
+            Refusal::ExtensionOperation { tag, operation } => write!(
+                f,
+                "operation {operation} does not take extension tag {tag}; GET does"
+            ),
             Refusal::ExtensionLength(len) => write!(
                 f,
                 "extension area of {len} bytes is not of the documented form"

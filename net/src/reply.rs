@@ -20,7 +20,12 @@ pub const NO_INSTRUCTION: u8 = 0xFF;
 pub const ITEM_FLAG_OVERFLOW: u8 = 0x01;
 /// Expiry and time stand before the value.
 pub const ITEM_FLAG_EXPIRY: u8 = 0x02;
+/// How new the answer is stands before the value, behind expiry and time if they do too.
+pub const ITEM_FLAG_STANDING: u8 = 0x04;
 const EXPIRY_BYTES: usize = 16;
+const STANDING_BYTES: usize = 24;
+/// Bytes of a reply item beside its value, at most, but for padding.
+pub const REPLY_HEAD_BYTES_MAX: usize = REPLY_ITEM_BYTES + EXPIRY_BYTES + STANDING_BYTES;
 
 /// When a key is gone by itself, on demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +42,15 @@ impl ExpiryTold {
     pub fn left_ms(&self) -> Option<u64> {
         (self.expiry_ms > 0).then(|| self.expiry_ms.saturating_sub(self.time_ms))
     }
+}
+
+/// How new it is what answers a GET that members may answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// It was so at the primary at most so many microseconds ago: 0 by the primary, `u64::MAX` if that is not known.
+    pub age_us: u64,
+    /// All of the partition up to here is there.
+    pub through: Version,
 }
 
 /// The fixed part of a reply item.
@@ -88,6 +102,28 @@ impl ReplyHead {
         out.extend_from_slice(&self.encode(value.len()));
         out.extend_from_slice(&told.expiry_ms.to_le_bytes());
         out.extend_from_slice(&told.time_ms.to_le_bytes());
+        push_padded(out, value);
+    }
+
+    /// Appends a whole item that also tells how new it is, and perhaps the expiry.
+    #[cold]
+    pub fn write_with_standing(
+        mut self,
+        out: &mut Vec<u8>,
+        told: Option<ExpiryTold>,
+        standing: Standing,
+        value: &[u8],
+    ) {
+        self.flags |= ITEM_FLAG_STANDING;
+        self.flags |= told.map_or(0, |_| ITEM_FLAG_EXPIRY);
+        out.extend_from_slice(&self.encode(value.len()));
+        if let Some(told) = told {
+            out.extend_from_slice(&told.expiry_ms.to_le_bytes());
+            out.extend_from_slice(&told.time_ms.to_le_bytes());
+        }
+        out.extend_from_slice(&standing.age_us.to_le_bytes());
+        out.extend_from_slice(&u64::from(standing.through.epoch).to_le_bytes());
+        out.extend_from_slice(&standing.through.sequence.to_le_bytes());
         push_padded(out, value);
     }
 
@@ -258,6 +294,8 @@ pub struct ReplyItem<'a> {
     pub head: ReplyHead,
     /// What a GET that asked for it is told of the expiry.
     pub expiry: Option<ExpiryTold>,
+    /// How new it is, if members may have answered.
+    pub standing: Option<Standing>,
     /// Value, field values or message.
     pub value: &'a [u8],
 }
@@ -277,13 +315,23 @@ impl<'a> ReplyItem<'a> {
                 needed: REPLY_ITEM_BYTES as u64,
             })?;
         // In 64 bits: the sum of a length that nobody bounded yet may not fit a usize.
-        let start = match head[7] & ITEM_FLAG_EXPIRY {
+        let expiry_end = match head[7] & ITEM_FLAG_EXPIRY {
             0 => REPLY_ITEM_BYTES,
             _ => REPLY_ITEM_BYTES + EXPIRY_BYTES,
+        };
+        let start = match head[7] & ITEM_FLAG_STANDING {
+            0 => expiry_end,
+            _ => expiry_end + STANDING_BYTES,
         };
         let needed = start as u64 + u64::from(read_u32(head, 8)).next_multiple_of(8);
         if len as u64 != needed {
             return Err(Refusal::ItemLength { len, needed });
+        }
+        if start > expiry_end && read_u32(item, expiry_end + 12) != 0 {
+            return Err(Refusal::Reserved {
+                name: "the word behind the epoch",
+                found: read_u32(item, expiry_end + 12).into(),
+            });
         }
         let value_len = read_u32(head, 8) as usize;
         let status =
@@ -302,9 +350,16 @@ impl<'a> ReplyItem<'a> {
         };
         Ok(ReplyItem {
             head,
-            expiry: (start > REPLY_ITEM_BYTES).then(|| ExpiryTold {
+            expiry: (expiry_end > REPLY_ITEM_BYTES).then(|| ExpiryTold {
                 expiry_ms: read_u64(item, REPLY_ITEM_BYTES),
                 time_ms: read_u64(item, REPLY_ITEM_BYTES + 8),
+            }),
+            standing: (start > expiry_end).then(|| Standing {
+                age_us: read_u64(item, expiry_end),
+                through: Version {
+                    epoch: read_u32(item, expiry_end + 8),
+                    sequence: read_u64(item, expiry_end + 16),
+                },
             }),
             value: &item[start..start + value_len],
         })

@@ -16,6 +16,10 @@ use crate::scan::ScanRequest;
 pub const ITEM_HEADER_BYTES: usize = 16;
 const VERSION_BYTES: usize = 16;
 const EXPIRY_BYTES: usize = 8;
+/// The extension that lets members answer, and the bytes of an area with it.
+const MEMBER_TAG: u16 = 2;
+const MEMBER_HEAD_BYTES: usize = 16;
+const MEMBER_AREA_BYTES: usize = MEMBER_HEAD_BYTES + 24;
 
 const FLAG_ABSENT: u8 = 0x01;
 const FLAG_PRESENT: u8 = 0x02;
@@ -54,11 +58,23 @@ pub enum Verb {
     Keyspace = 8,
 }
 
+/// What lets a member of a partition answer a GET too: how old what it has may be, and what it must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberRead {
+    /// What is answered was so at the primary at most so many microseconds ago. `u64::MAX` is any time, and 0 lets
+    /// only the primary answer.
+    pub staleness_us_max: u64,
+    /// A version of the key's partition that must be there; sequence 0 is none.
+    pub version_min: Version,
+}
+
 /// What a verb asks besides keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extra {
     /// Nothing.
     None,
+    /// GET: members may answer.
+    Member(MemberRead),
     /// GET_AT: as it was then.
     At(At),
     /// HISTORY: the versions whose sequence is below `before`, 0 for all, at most so many.
@@ -138,7 +154,7 @@ pub struct Request<'a> {
     pub expiry: Expiry,
     /// What GET answers.
     pub wanted: Wanted,
-    /// What GET_AT, HISTORY and KEYSPACE ask besides.
+    /// What GET, GET_AT, HISTORY and KEYSPACE ask besides.
     pub extra: Extra,
     instructions: &'a [u8],
 }
@@ -259,9 +275,13 @@ impl<'a> Request<'a> {
                 needed: end,
             });
         }
-        if extension_len > 0 {
-            return Err(extension_refusal(&item[instructions_end..keys_start]));
-        }
+        let member = match extension_len {
+            0 => None,
+            _ => Some(read_extension(
+                operation,
+                &item[instructions_end..keys_start],
+            )?),
+        };
         let key = field(item, keys_start, usize::from(key_len), "key 0")?;
         let second_key = if key_count == 2 {
             let second_len = usize::from(second_len);
@@ -315,7 +335,9 @@ impl<'a> Request<'a> {
             _ => Wanted::Value,
         };
         let extra = match verb {
-            Verb::Get | Verb::Set | Verb::Del | Verb::UpdateIf => Extra::None,
+            Verb::Get | Verb::Set | Verb::Del | Verb::UpdateIf => {
+                member.map_or(Extra::None, Extra::Member)
+            }
             Verb::GetAt | Verb::History | Verb::Keyspace => {
                 read_extra(verb, item, flags, key, value, condition)?
             }
@@ -454,14 +476,47 @@ fn field<'a>(
     Ok(&whole[..len])
 }
 
-/// No extension is defined yet: the first tag is named, or the form is wrong.
+/// The one extension that there is; another tag is named, or the form is wrong.
 #[cold]
-fn extension_refusal(area: &[u8]) -> Refusal {
+fn read_extension(operation: u8, area: &[u8]) -> Result<MemberRead, Refusal> {
     let len = u16::try_from(area.len()).unwrap_or(u16::MAX);
     if area.len() < 16 || !area.len().is_multiple_of(8) {
-        return Refusal::ExtensionLength(len);
+        return Err(Refusal::ExtensionLength(len));
     }
-    Refusal::ExtensionTag(read_u16(area, 8))
+    let tag = read_u16(area, 8);
+    if tag != MEMBER_TAG {
+        return Err(Refusal::ExtensionTag(tag));
+    }
+    if operation != Verb::Get as u8 {
+        return Err(Refusal::ExtensionOperation { tag, operation });
+    }
+    if area.len() != MEMBER_AREA_BYTES || area[..MEMBER_HEAD_BYTES] != member_head() {
+        return Err(Refusal::ExtensionLength(len));
+    }
+    if read_u32(area, 28) != 0 {
+        return Err(Refusal::Reserved {
+            name: "the word behind the epoch",
+            found: read_u32(area, 28).into(),
+        });
+    }
+    Ok(MemberRead {
+        staleness_us_max: read_u64(area, 16),
+        version_min: Version {
+            epoch: read_u32(area, 24),
+            sequence: read_u64(area, 32),
+        },
+    })
+}
+
+/// What stands before the data of an extension area with this one item.
+fn member_head() -> [u8; MEMBER_HEAD_BYTES] {
+    let mut head = [0; MEMBER_HEAD_BYTES];
+    let bytes = |len: usize| u16::try_from(len).expect("a small constant").to_le_bytes();
+    head[0..2].copy_from_slice(&bytes(MEMBER_AREA_BYTES));
+    head[2] = 1;
+    head[8..10].copy_from_slice(&MEMBER_TAG.to_le_bytes());
+    head[10..12].copy_from_slice(&bytes(MEMBER_AREA_BYTES - MEMBER_HEAD_BYTES));
+    head
 }
 
 /// Writes one BATCH frame of requests at the end of a buffer.
@@ -519,12 +574,34 @@ impl BatchRequest {
 
     /// Adds a GET that asks for more or less than the value.
     pub fn get_with(&mut self, out: &mut Vec<u8>, key: &[u8], wanted: Wanted) {
-        let flags = match wanted {
-            Wanted::Value => 0,
-            Wanted::ValueAndExpiry => WITH_EXPIRY,
-            Wanted::Expiry => EXPIRY_ALONE,
-        };
+        let flags = wanted_flags(wanted);
         self.item(out, Verb::Get, flags, None, None, &[], &[key], &[]);
+    }
+
+    /// Adds a GET that members may answer.
+    pub fn get_of_member(
+        &mut self,
+        out: &mut Vec<u8>,
+        key: &[u8],
+        wanted: Wanted,
+        member: MemberRead,
+    ) {
+        let from = out.len();
+        let mut head = [0; ITEM_HEADER_BYTES];
+        let area = u16::try_from(MEMBER_AREA_BYTES).expect("a small constant");
+        let block = u16::try_from(ITEM_HEADER_BYTES).expect("a small constant") + area;
+        head[0..2].copy_from_slice(&block.to_le_bytes());
+        head[2..5].copy_from_slice(&[Verb::Get as u8, wanted_flags(wanted), 1]);
+        head[6..8].copy_from_slice(&area.to_le_bytes());
+        let key_len = u16::try_from(key.len()).unwrap_or(u16::MAX);
+        head[8..10].copy_from_slice(&key_len.to_le_bytes());
+        out.extend_from_slice(&head);
+        out.extend_from_slice(&member_head());
+        out.extend_from_slice(&member.staleness_us_max.to_le_bytes());
+        out.extend_from_slice(&u64::from(member.version_min.epoch).to_le_bytes());
+        out.extend_from_slice(&member.version_min.sequence.to_le_bytes());
+        push_padded(out, key);
+        self.batch.end_item(out, from);
     }
 
     /// Adds a GET_AT.
@@ -703,6 +780,14 @@ impl BatchRequest {
         }
         push_padded(out, value);
         self.batch.end_item(out, from);
+    }
+}
+
+fn wanted_flags(wanted: Wanted) -> u8 {
+    match wanted {
+        Wanted::Value => 0,
+        Wanted::ValueAndExpiry => WITH_EXPIRY,
+        Wanted::Expiry => EXPIRY_ALONE,
     }
 }
 

@@ -20,6 +20,8 @@ pub enum Status {
     Moved = 0x0201,
     /// This node may not write.
     NotPrimary = 0x0202,
+    /// A member that may answer a read has not come far enough.
+    Stale = 0x0203,
     /// A bounded queue is full; retry after the time in the header.
     Busy = 0x0301,
     /// The deadline passed before execution.
@@ -70,7 +72,7 @@ pub enum Executed {
 
 impl Status {
     /// Every status, in the order in which they came to be.
-    pub const ALL: [Status; 25] = [
+    pub const ALL: [Status; 26] = [
         Status::Ok,
         Status::GuardFailed,
         Status::NotFound,
@@ -96,6 +98,7 @@ impl Status {
         Status::Indeterminate,
         Status::NotKept,
         Status::NoReplicas,
+        Status::Stale,
     ];
 
     /// The number on the wire.
@@ -137,6 +140,7 @@ impl Status {
             Status::VersionMismatch => "VERSION_MISMATCH",
             Status::NotKept => "NOT_KEPT",
             Status::NoReplicas => "NOREPLICAS",
+            Status::Stale => "STALE",
             Status::Moved => "MOVED",
             Status::NotPrimary => "NOT_PRIMARY",
             Status::Busy => "BUSY",

@@ -10,7 +10,7 @@ use std::{fmt, io};
 
 use core_affinity::CoreId;
 use penstock_net::hello::{
-    AUTH_NONE, FEATURE_EXPIRY, FEATURE_KEYSPACES, FEATURE_SCAN, ServerHello,
+    AUTH_NONE, FEATURE_EXPIRY, FEATURE_KEYSPACES, FEATURE_MEMBER_READS, FEATURE_SCAN, ServerHello,
 };
 use penstock_net::limits::Limits;
 use penstock_shard::linked::ClusterConfig;
@@ -451,7 +451,7 @@ impl Node {
             cluster_id: identity.cluster_id,
             node_id: identity.node_id,
             incarnation: identity.incarnation,
-            features: FEATURE_EXPIRY | FEATURE_SCAN | FEATURE_KEYSPACES,
+            features: FEATURE_EXPIRY | FEATURE_SCAN | FEATURE_KEYSPACES | FEATURE_MEMBER_READS,
             nonce: [0; 32],
             limits: Limits {
                 frame_bytes_max: config.frame_bytes_max,

@@ -475,6 +475,18 @@ pub(crate) const FIGURES: &[Figure] = &[
         "Operations, reads among them, answered NOREPLICAS because not every node of the sync set has told in time to have what they tell. Those that were refused for an empty sync set are in penstock_operations_total.",
         |it| it.replication.missed,
     ),
+    counter(
+        "member_reads",
+        "penstock_replication_member_reads",
+        "Reads of partitions that other nodes write that were answered here.",
+        |it| it.replication.member_reads,
+    ),
+    counter(
+        "member_reads_stale",
+        "penstock_replication_member_reads_stale",
+        "Reads answered STALE: what is here was older than the read allows, or lacked the version.",
+        |it| it.replication.member_stale,
+    ),
     gauge(
         "replica_waiting",
         "penstock_replication_waiting_replies",
@@ -652,6 +664,14 @@ pub(crate) const PEER_FIGURES: &[PeerFigure] = &[
             "How long ago the first of those was appended; 0 without any.",
         ),
         |it| Some(it.durable_lag?.us),
+    ),
+    longest(
+        "staleness_us",
+        (
+            "penstock_replication_staleness_seconds",
+            "How old what is here of the partitions that the node writes is, at most, for those who read it here. Not told while one of them may not be read here.",
+        ),
+        |it| it.staleness_us,
     ),
     counted(
         "links",
@@ -1072,6 +1092,7 @@ mod tests {
                 state,
                 lag,
                 durable_lag: None,
+                staleness_us: None,
                 traffic: Traffic {
                     links: 1,
                     ..Traffic::default()
@@ -1091,7 +1112,7 @@ mod tests {
         let live = LinkState::Live;
         let both = told([status(live, lag(3, 90)), status(live, lag(4, 50))]);
         let expected = serde_json::json!([{"node": 2, "role": "sync", "link": "live", "partitions": 256, "lag_records": 7, "lag_bytes": 56,
-            "lag_us": 90, "durable_lag_records": null, "durable_lag_bytes": null, "durable_lag_us": null, "links": 2, "sent_bytes": 0,
+            "lag_us": 90, "durable_lag_records": null, "durable_lag_bytes": null, "durable_lag_us": null, "staleness_us": null, "links": 2, "sent_bytes": 0,
             "received_bytes": 0, "sent_frames": 0, "received_frames": 0}]);
         assert_eq!(both, expected);
         let one = told([

@@ -9,7 +9,7 @@ use penstock_net::instruction::{Instruction, Operation, Outcome};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::EXPIRY_MS_MAX;
 use penstock_net::refusal::Refusal;
-use penstock_net::reply::{ExpiryTold, ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES, ReplyHead};
+use penstock_net::reply::{ExpiryTold, ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES, ReplyHead, Standing};
 use penstock_net::request::{Condition, Expiry, Request, Verb, Version, Wanted};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
@@ -94,6 +94,8 @@ pub(crate) struct Context<'a> {
     pub(crate) ttl_ms: u64,
     /// The read that the operation waited for.
     pub(crate) brought: Option<(Place, &'a [u8])>,
+    /// How new it is what a GET shows that members may answer.
+    pub(crate) standing: Option<Standing>,
 }
 
 impl Context<'_> {
@@ -232,7 +234,7 @@ fn get<P: Blocks>(
             store.touch(id);
             let head = context.head(status, key.version);
             let cell = store.cell(id);
-            if request.wanted == Wanted::Value {
+            if request.wanted == Wanted::Value && context.standing.is_none() {
                 head.write(out, cell.value());
             } else {
                 let told = ExpiryTold {
@@ -243,10 +245,22 @@ fn get<P: Blocks>(
                     Wanted::Expiry => &[],
                     Wanted::Value | Wanted::ValueAndExpiry => cell.value(),
                 };
-                head.write_with_expiry(out, told, value);
+                match context.standing {
+                    None => head.write_with_expiry(out, told, value),
+                    Some(standing) => {
+                        let told = (request.wanted != Wanted::Value).then_some(told);
+                        head.write_with_standing(out, told, standing, value);
+                    }
+                }
             }
         }
-        _ => context.head(status, key.version).write(out, &[]),
+        _ => {
+            let head = context.head(status, key.version);
+            match context.standing {
+                None => head.write(out, &[]),
+                Some(standing) => head.write_with_standing(out, None, standing, &[]),
+            }
+        }
     }
     Ran::Answered {
         gate: match is_planted(Bug::AnswerUnflushed) {

@@ -17,6 +17,7 @@ mod execute;
 mod keyspaces;
 pub mod linked;
 pub mod mail;
+mod member_read;
 pub mod opening;
 mod parking;
 pub mod replication;

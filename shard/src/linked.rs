@@ -14,9 +14,10 @@ use std::sync::Arc;
 use penstock_net::keyspace::Action;
 use penstock_net::level::AckLevel;
 use penstock_net::link::message::LINK_PARTITIONS;
-use penstock_net::link::{Membership, RefusalCode};
+use penstock_net::link::{Membership, Position, RefusalCode};
 use penstock_net::placement::{NodeAddress, Placement, Writer, WriterRange};
-use penstock_net::request::Version;
+use penstock_net::reply::Standing;
+use penstock_net::request::{MemberRead, Version};
 use penstock_net::status::Status;
 use penstock_storage::io::{Block, Blocks, FileId, Io};
 use penstock_storage::log::Lsn;
@@ -431,6 +432,48 @@ impl<B: Block> Linked<B> {
         }
     }
 
+    /// How new what is here of a partition is that another node writes, and whether a version is there; `None` if nobody
+    /// may read it here.
+    pub(crate) fn standing_of_member(
+        &mut self,
+        now_us: u64,
+        partition: usize,
+        read: MemberRead,
+    ) -> Option<(Standing, bool)> {
+        let number = PartitionId::try_from(partition).expect("256");
+        let age_us = self.links.age_us(now_us, number)?;
+        let state = self.links.partition(number)?;
+        let Role::Member(member) = state.role() else {
+            return None;
+        };
+        // It follows one that another has succeeded, as the plan knows.
+        if member.epoch.generation() < self.plan.of(number).generation {
+            return None;
+        }
+        let through = state.applied();
+        let standing = Standing {
+            age_us: age_us.unwrap_or(u64::MAX),
+            through: Version {
+                epoch: through.epoch,
+                sequence: through.sequence,
+            },
+        };
+        let holds_version = self.holds(partition, read.version_min);
+        // No member is ever as new as that.
+        if read.staleness_us_max > 0 {
+            self.links.want(now_us, number, read.staleness_us_max);
+        }
+        Some((standing, holds_version))
+    }
+
+    /// Whether a version is of the past of a partition, and there.
+    pub(crate) fn holds(&self, partition: usize, version: Version) -> bool {
+        let number = PartitionId::try_from(partition).expect("256");
+        let state = self.links.partition(number);
+        let Version { epoch, sequence } = version;
+        state.is_some_and(|it| it.holds(Position { epoch, sequence }))
+    }
+
     /// The same of what concerns all partitions.
     pub(crate) fn elsewhere_of_any(&self) -> Option<Elsewhere> {
         if self.are_all_served {
@@ -539,7 +582,7 @@ impl<B: Block> Linked<B> {
     pub(crate) fn deadline_us(&self, now_us: u64) -> Option<u64> {
         match self.is_due {
             true => Some(now_us),
-            false => self.links.deadline_us(),
+            false => self.links.deadline_us(now_us),
         }
     }
 
@@ -719,7 +762,7 @@ impl<B: Block> Linked<B> {
         let nodes = self.plan.clients.iter().map(|(node, _)| *node);
         nodes.flat_map(move |node| {
             let to = self.peer_to(now_us, node);
-            to.into_iter().chain(self.peer_from(node))
+            to.into_iter().chain(self.peer_from(now_us, node))
         })
     }
 
@@ -760,18 +803,22 @@ impl<B: Block> Linked<B> {
     }
 
     /// What is known of a node that ships to this one.
-    fn peer_from(&self, node: u8) -> Option<PeerStatus> {
+    fn peer_from(&self, now_us: u64, node: u8) -> Option<PeerStatus> {
         let mut peer = None;
+        let mut staleness_us = Some(0);
         for partition in self.links.partitions() {
             let assignment = self.plan.of(partition);
             let is_member = matches!(assignment.duty(self.me), Duty::Member(_));
             if assignment.primary == node && is_member {
                 let state = self.links.state_from(node, partition);
                 join(&mut peer, node, Duty::Primary, state);
+                let age_us = self.links.age_us(now_us, partition).flatten();
+                staleness_us = age_us.and_then(|age_us| Some(age_us.max(staleness_us?)));
             }
         }
         let peer = peer?;
         Some(PeerStatus {
+            staleness_us,
             traffic: self.links.traffic(node, false),
             ..peer
         })
@@ -827,6 +874,7 @@ fn join(peer: &mut Option<PeerStatus>, node: u8, duty: Duty, state: LinkState) {
             state,
             lag: None,
             durable_lag: None,
+            staleness_us: None,
             traffic: Default::default(),
         },
         Some(before) => PeerStatus {

@@ -24,7 +24,8 @@ use penstock_net::limits::{
 use penstock_net::receive::Received;
 use penstock_net::refusal::{KeyspaceName, Refusal};
 use penstock_net::reply::{
-    BatchReply, REPLY_ITEM_BYTES, ReplyHead, write_error, write_info_reply, write_ping_reply,
+    BatchReply, REPLY_HEAD_BYTES_MAX, REPLY_ITEM_BYTES, ReplyHead, write_error, write_info_reply,
+    write_ping_reply,
 };
 use penstock_net::request::{Extra, Request, Verb, Version, likely_key};
 use penstock_net::scan::{ScanEntry, ScanPageWriter, ScanRequest, ScanValue};
@@ -59,6 +60,7 @@ use crate::linked::{
 use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId, TakenMail,
 };
+use crate::member_read::{Stale, look_at_member};
 use crate::parking::{Origin, PARKED_MAX, Parked, Parking, Waiter};
 use crate::replication::gate::Outcome;
 use crate::replication::handshake::Peer as LinkPeer;
@@ -335,6 +337,10 @@ pub struct ReplicationCounters {
     pub waits_below: u64,
     /// Replies that were answered NOREPLICAS instead.
     pub missed: u64,
+    /// Reads of partitions that other nodes write that were answered here.
+    pub member_reads: u64,
+    /// The same that were refused, because what is here is too old or lacks the version.
+    pub member_stale: u64,
     /// Replies that wait now.
     pub waiting: u64,
     /// How long one of them has waited, at most, in microseconds.
@@ -476,9 +482,6 @@ pub struct Shard<P: Blocks> {
 
 /// What is answered although replies have taken all the room that they may take.
 const SMALL_ANSWER_BYTES: usize = 4 << 10;
-
-/// What a reply item has beside its value, at most.
-const REPLY_HEAD_BYTES_MAX: usize = REPLY_ITEM_BYTES + 24;
 
 /// Between two looks at the deadlines of connections, in microseconds.
 const SWEEP_US: u64 = 100_000;
@@ -1453,6 +1456,7 @@ impl<P: Blocks> Shard<P> {
             let reserved = answer_bytes(asked, self.value_bytes(found));
             return self.park(cold, origin, operation, slot, item, reserved, out);
         }
+        let mut is_of_member = false;
         if let Extra::Keyspace(action) = request.extra {
             if let Some(linked) = &self.linked
                 && let Some((status, message)) = linked.refuses_settings(&action, level)
@@ -1470,14 +1474,32 @@ impl<P: Blocks> Shard<P> {
             memory_max: self.config.memory_max,
             ttl_ms: 0,
             brought: operation.brought,
+            standing: None,
         };
         if !self.store.keyspaces().is_empty()
             && let Err(refusal) = obey(&self.store, &request, &mut context)
         {
             return self.refuse_item(asked, &operation, refusal.status(), &refusal, out);
         }
-        let level = context.level;
-        if let Some(linked) = &self.linked {
+        let mut level = context.level;
+        if let Extra::Member(read) = request.extra {
+            let linked = self.linked.as_deref_mut();
+            let partition = partition_of(slot);
+            match look_at_member(linked, &self.store, now.us, partition, level, read) {
+                None => {}
+                Some(Ok((standing, is_member))) => {
+                    context.standing = Some(standing);
+                    is_of_member = is_member;
+                }
+                Some(Err(stale)) => return self.refuse_stale(asked, &operation, &stale, out),
+            }
+        }
+        if is_of_member {
+            // Before it is applied it is durable at the primary.
+            level = AckLevel::Disk;
+            context.level = level;
+        }
+        if let Some(linked) = self.linked.as_ref().filter(|_| !is_of_member) {
             let partition = partition_of(slot);
             let is_waited_for = level == AckLevel::Replica;
             if let Some(elsewhere) = linked.elsewhere(partition) {
@@ -1510,6 +1532,11 @@ impl<P: Blocks> Shard<P> {
                 out.truncate(from);
                 self.wait_for_members(now, slot, level, whom);
                 Step::Later
+            }
+            Ran::Answered { gate: _, status } if is_of_member => {
+                self.replication.member_reads += 1;
+                self.counters.answers.add(asked, status);
+                Step::Answered(Lsn(0))
             }
             Ran::Answered { gate, status } => {
                 self.counters.answers.add(asked, status);
@@ -1574,6 +1601,24 @@ impl<P: Blocks> Shard<P> {
         let item = operation.address.item;
         ReplyHead::new(status, item, operation.level, elsewhere.version())
             .write_message(out, elsewhere);
+        Step::Answered(Lsn(0))
+    }
+
+    /// Tells how far this node is.
+    #[cold]
+    fn refuse_stale(
+        &mut self,
+        asked: Asked,
+        operation: &Operation,
+        stale: &Stale,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        self.counters.refused += 1;
+        self.replication.member_stale += 1;
+        self.counters.answers.add(asked, Status::Stale);
+        let item = operation.address.item;
+        ReplyHead::new(Status::Stale, item, operation.level, Version::default())
+            .write_with_standing(out, None, stale.standing, stale.to_string().as_bytes());
         Step::Answered(Lsn(0))
     }
 

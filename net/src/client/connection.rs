@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use super::ReadFrom;
 use super::operation::{Answer, ClientError};
 use crate::batch::Batch;
 use crate::frame::{FLAG_REPLY, Header, Opcode, write_frame};
@@ -23,6 +24,8 @@ pub(super) struct Queued {
     pub(super) until: Instant,
     /// Of its key; none of what is about no one key.
     pub(super) partition: Option<u16>,
+    /// Members are asked first.
+    pub(super) member: Option<MemberTry>,
     /// How often a node has said that another one answers it.
     pub(super) tries: u32,
     pub(super) what: What,
@@ -43,6 +46,13 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// A read that a member may answer.
+pub(super) struct MemberTry {
+    pub(super) from: ReadFrom,
+    /// The writer is asked if the member does not answer it.
+    pub(super) or_writer: bool,
 }
 
 pub(super) enum What {
@@ -326,7 +336,13 @@ impl Connection {
                 };
                 let Some(queued) = slot.take() else { continue };
                 let answer = Answer::of_item(&item);
-                let is_elsewhere = matches!(answer.status, Status::Moved | Status::NotPrimary);
+                let is_elsewhere = match (answer.status, &queued.member) {
+                    (Status::Moved | Status::NotPrimary, None) => true,
+                    (Status::Moved | Status::NotPrimary | Status::Stale, Some(member)) => {
+                        member.or_writer
+                    }
+                    _ => false,
+                };
                 match queued {
                     queued if self.follows && is_elsewhere => {
                         self.elsewhere.push((queued, answer));

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::ClientOptions;
-use super::connection::{Connection, Counted, FrameWaiter, Queued, Waiter, What};
+use super::connection::{Connection, Counted, FrameWaiter, MemberTry, Queued, Waiter, What};
 use super::operation::{Answer, Ask, ClientError, Pending, Promise};
+use super::{ClientOptions, ReadFrom};
 use crate::frame::Opcode;
 use crate::placement::{Placement, Writer};
 use crate::status::Status;
@@ -56,6 +56,8 @@ struct State {
     held_count: u64,
     /// Operations that wait or are under way; it falls under the lock.
     pending: Arc<AtomicUsize>,
+    /// Which member is asked next.
+    member_turn: usize,
     is_over: bool,
 }
 
@@ -115,6 +117,22 @@ impl State {
             .unwrap_or(first)
     }
 
+    /// Whom to ask what a member may answer.
+    fn member_of(&mut self, partition: Option<u16>, member: &MemberTry) -> usize {
+        let writer = self.node_of(partition);
+        let count = self.nodes.len();
+        let chosen = match &member.from {
+            ReadFrom::Node(address) => self.number_of(address),
+            ReadFrom::AnyMember => {
+                self.member_turn = self.member_turn.wrapping_add(1);
+                let mut in_turn = (0..count).map(|at| (self.member_turn + at) % count);
+                in_turn.find(|&node| node != writer && !self.nodes[node].is_failing)
+            }
+        };
+        let is_well = |&node: &usize| !self.nodes[node].is_failing || !member.or_writer;
+        chosen.filter(is_well).unwrap_or(writer)
+    }
+
     /// Of a node that may be new.
     fn number_of(&mut self, address: &str) -> Option<usize> {
         if let Some(known) = self.nodes.iter().position(|it| it.address == address) {
@@ -157,6 +175,13 @@ impl State {
 
     /// Has an operation asked once more that a node has not executed because another one is to.
     fn put_back(&mut self, mut queued: Queued, answer: Answer, now: Instant) {
+        let was_stale = queued.member.take().is_some() && answer.status == Status::Stale;
+        if was_stale && now < queued.until && !self.is_over {
+            queued.what.put_back();
+            self.held.insert((now, self.held_count), queued);
+            self.held_count += 1;
+            return;
+        }
         let writer = Writer::read(answer.version, &answer.value);
         let is_named = answer.status == Status::NotPrimary || writer.is_some();
         let mut at = now + (BACKOFF_MIN * (1 << queued.tries.min(10))).min(ASK_AGAIN_MAX);
@@ -228,7 +253,10 @@ impl Shared {
 
     /// Hands an operation to the node that is to be asked.
     fn hand_on(self: &Arc<Self>, state: &mut State, queued: Queued) {
-        let number = state.node_of(queued.partition);
+        let number = match &queued.member {
+            None => state.node_of(queued.partition),
+            Some(member) => state.member_of(queued.partition, member),
+        };
         let node = &mut state.nodes[number];
         if !node.has_thread {
             let shared = Arc::clone(self);
@@ -269,6 +297,7 @@ impl Driver {
             held: BTreeMap::new(),
             held_count: 0,
             pending: Arc::default(),
+            member_turn: 0,
             is_over: false,
         };
         let shared = Arc::new(Shared {
@@ -306,6 +335,15 @@ impl Driver {
         ask: Ask<'_>,
         read: fn(Answer) -> Result<T, ClientError>,
     ) -> Pending<T> {
+        self.ask_member(ask, None, read)
+    }
+
+    pub(super) fn ask_member<T: Send + 'static>(
+        &self,
+        ask: Ask<'_>,
+        member: Option<MemberTry>,
+        read: fn(Answer) -> Result<T, ClientError>,
+    ) -> Pending<T> {
         let item = ask.encode();
         let promise = Promise::new();
         let done = Box::new(Item {
@@ -313,7 +351,13 @@ impl Driver {
             read,
         });
         let until = Instant::now() + self.shared.options.deadline;
-        self.queue(ask.partition(), What::Item { item, done }, promise, until)
+        self.queue(
+            ask.partition(),
+            member,
+            What::Item { item, done },
+            promise,
+            until,
+        )
     }
 
     pub(super) fn ask_frame<T: Send + 'static>(
@@ -335,12 +379,13 @@ impl Driver {
             promise: Arc::clone(&promise),
             read,
         });
-        self.queue(None, What::Frame { opcode, done }, promise, until)
+        self.queue(None, None, What::Frame { opcode, done }, promise, until)
     }
 
     fn queue<T>(
         &self,
         partition: Option<u16>,
+        member: Option<MemberTry>,
         what: What,
         promise: Arc<Promise<T>>,
         until: Instant,
@@ -356,6 +401,7 @@ impl Driver {
             let queued = Queued {
                 until,
                 partition,
+                member,
                 tries: 0,
                 what,
                 _counted: Counted::one_more(&state.pending),

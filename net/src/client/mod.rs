@@ -28,6 +28,7 @@ mod driver;
 mod fields;
 mod operation;
 mod scan;
+mod seen;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -38,13 +39,15 @@ use crate::instruction::{FieldType, Instruction, Operation};
 use crate::keyspace::{Action, At, History, Keyspace};
 use crate::level::AckLevel;
 use crate::reply::ExpiryTold;
-use crate::request::{Condition, Expiry, Version, Wanted};
+use crate::request::{Condition, Expiry, MemberRead, Version, Wanted};
 use crate::scan::ScanRequest;
 use crate::status::Status;
+use connection::MemberTry;
 use driver::Driver;
 pub use fields::Fields;
 pub use operation::{Answer, Ask, ClientError, Pending};
 pub use scan::{Entry, Page, Scan, Scanned};
+pub use seen::Seen;
 
 /// How a client behaves.
 #[derive(Clone, Debug)]
@@ -80,6 +83,53 @@ pub struct Value {
     pub bytes: Bytes,
     /// For only-if-version.
     pub version: Version,
+}
+
+/// Who is asked for what a member of the partition may answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ReadFrom {
+    /// The other nodes that are known, in turn.
+    #[default]
+    AnyMember,
+    /// The node at this address, HOST:PORT.
+    Node(String),
+}
+
+/// A read that any node which holds the key may answer, if what it has is new enough.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberGet {
+    /// How old it may be, at most; `None` is however old.
+    pub staleness_max: Option<Duration>,
+    /// A version of the key's partition that must be there, as [`Seen`] keeps them.
+    pub version_min: Option<Version>,
+    /// Who is asked.
+    pub from: ReadFrom,
+    /// Whether the node that writes is asked when the other one cannot answer. Otherwise that is
+    /// [`ClientError::Stale`], or [`ClientError::Busy`] if it does not follow at all.
+    pub or_writer: bool,
+}
+
+impl Default for MemberGet {
+    /// At most 50 ms old, from any member, otherwise from the node that writes.
+    fn default() -> Self {
+        MemberGet {
+            staleness_max: Some(Duration::from_millis(50)),
+            version_min: None,
+            from: ReadFrom::AnyMember,
+            or_writer: true,
+        }
+    }
+}
+
+/// What a member has of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberValue {
+    /// None if the key is missing.
+    pub value: Option<Value>,
+    /// It was so at the node that writes it at most so long ago; `None` if that is not known.
+    pub age: Option<Duration>,
+    /// The last record of the partition that is there: whoever asks for it next sees nothing older.
+    pub through: Version,
 }
 
 /// A value as it was.
@@ -187,6 +237,23 @@ impl Client {
     pub fn get(&self, key: &[u8]) -> Pending<Option<Value>> {
         let wanted = Wanted::Value;
         self.driver.ask(Ask::Get { key, wanted }, Answer::found)
+    }
+
+    /// Reads a value, perhaps at a node that does not write it. [`ClientOptions::follows`] must be set for
+    /// [`MemberGet::or_writer`].
+    pub fn get_of_member(&self, key: &[u8], get: &MemberGet) -> Pending<MemberValue> {
+        let micros = |it: Duration| u64::try_from(it.as_micros()).unwrap_or(u64::MAX);
+        let read = MemberRead {
+            staleness_us_max: get.staleness_max.map_or(u64::MAX, micros),
+            version_min: get.version_min.unwrap_or_default(),
+        };
+        let member = MemberTry {
+            from: get.from.clone(),
+            or_writer: get.or_writer,
+        };
+        let ask = Ask::GetOfMember { key, read };
+        self.driver
+            .ask_member(ask, Some(member), Answer::found_of_member)
     }
 
     /// Reads a value as it was at a time or version; `None` if the key was missing then. What is not kept

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{Changed, Fields, Past, Value};
+use super::{Changed, Fields, MemberValue, Past, Value};
 use crate::instruction::Instruction;
 use crate::keyspace::{Action, At, History, Keyspace, read_keyspaces};
 use crate::level::AckLevel;
 use crate::placement::partition_of;
-use crate::reply::{ExpiryTold, ITEM_FLAG_OVERFLOW, NO_INSTRUCTION, ReplyItem};
-use crate::request::{BatchRequest, Condition, Expiry, Version, Wanted};
+use crate::reply::{ExpiryTold, ITEM_FLAG_OVERFLOW, NO_INSTRUCTION, ReplyItem, Standing};
+use crate::request::{BatchRequest, Condition, Expiry, MemberRead, Version, Wanted};
 use crate::scan::ScanRequest;
 use crate::slot::slot_of;
 use crate::status::{Executed, Status};
@@ -29,6 +29,13 @@ pub enum Ask<'a> {
         key: &'a [u8],
         /// The value, the expiry, or both.
         wanted: Wanted,
+    },
+    /// Read a value, perhaps from a member of the key's partition.
+    GetOfMember {
+        /// Its key.
+        key: &'a [u8],
+        /// How old it may be, and what must be there.
+        read: MemberRead,
     },
     /// Write a value.
     Set {
@@ -94,6 +101,7 @@ impl<'a> Ask<'a> {
     pub fn key(&self) -> &'a [u8] {
         match *self {
             Ask::Get { key, .. }
+            | Ask::GetOfMember { key, .. }
             | Ask::Set { key, .. }
             | Ask::Del { key, .. }
             | Ask::UpdateIf { key, .. }
@@ -116,6 +124,7 @@ impl<'a> Ask<'a> {
     pub fn write(&self, batch: &mut BatchRequest, out: &mut Vec<u8>) {
         match *self {
             Ask::Get { key, wanted } => batch.get_with(out, key, wanted),
+            Ask::GetOfMember { key, read } => batch.get_of_member(out, key, Wanted::Value, read),
             Ask::Set {
                 key,
                 value,
@@ -165,6 +174,8 @@ pub struct Answer {
     pub version: Version,
     /// The expiry, if it was asked for.
     pub expiry: Option<ExpiryTold>,
+    /// How new it is, if members might have answered.
+    pub standing: Option<Standing>,
     /// Value, field values, actual value or message.
     pub value: Bytes,
 }
@@ -181,6 +192,7 @@ impl Answer {
             level: item.head.level,
             version: item.head.version,
             expiry: item.expiry,
+            standing: item.standing,
             value: Bytes::copy_from_slice(item.value),
         }
     }
@@ -199,6 +211,24 @@ impl Answer {
                 })
             }),
         }
+    }
+
+    /// The answer to a GET that members might have answered.
+    ///
+    /// # Errors
+    /// What it means if it is not OK.
+    pub fn found_of_member(self) -> Result<MemberValue, ClientError> {
+        let standing = self.standing;
+        let value = self.found()?;
+        let Some(Standing { age_us, through }) = standing else {
+            let text = "the answer does not tell how new it is";
+            return Err(ClientError::Protocol(text.into()));
+        };
+        Ok(MemberValue {
+            value,
+            age: (age_us < u64::MAX).then(|| Duration::from_micros(age_us)),
+            through,
+        })
     }
 
     /// The answer to a GET of [`Wanted::Expiry`]: `None` if the key is missing.
@@ -296,6 +326,7 @@ impl Answer {
             Status::Busy | Status::Draining | Status::Full | Status::Moved | Status::NotPrimary => {
                 Err(ClientError::Busy(self.text()))
             }
+            Status::Stale => Err(ClientError::Stale(self)),
             Status::Deadline => Err(ClientError::Deadline),
             status if status.executed() == Executed::Unknown => {
                 Err(ClientError::Unknown(self.text()))
@@ -330,6 +361,9 @@ pub enum ClientError {
     Refused(Answer),
     /// Not executed: a queue is full or the server is stopping. Try again later.
     Busy(String),
+    /// Not executed: what the node that was asked has is older than allowed, or lacks the version. Ask the one that
+    /// writes. The answer tells how old.
+    Stale(Answer),
     /// Not executed: no connection. Try again.
     NotSent(String),
     /// Not executed: the deadline passed before.
@@ -371,6 +405,7 @@ impl ClientError {
                 level: AckLevel::None,
                 version: Version::default(),
                 expiry: None,
+                standing: None,
                 value: Bytes::copy_from_slice(text.as_bytes()),
             }),
         }
@@ -394,7 +429,9 @@ impl fmt::Display for ClientError {
                 None if answer.status == Status::NotKept => f.write_str(&answer.text()),
                 None => f.write_str(answer.status.name()),
             },
-            ClientError::Refused(answer) => f.write_str(&answer.text()),
+            ClientError::Refused(answer) | ClientError::Stale(answer) => {
+                f.write_str(&answer.text())
+            }
             ClientError::Busy(text) => write!(f, "not executed, try again: {text}"),
             ClientError::NotSent(text) => write!(f, "not executed, no connection: {text}"),
             ClientError::Deadline => f.write_str("not executed: the deadline passed before"),

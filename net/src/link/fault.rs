@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::link::frame::LINK_VERSION;
+
 /// One cause per variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant's text stands in Display")]
@@ -52,7 +54,7 @@ impl fmt::Display for LinkFault {
                 "the frame begins with {found:#04x}, which is none of a link: is the other side a client?"
             ),
             LinkFault::Version(found) => {
-                write!(f, "link version {found}; this node speaks 1")
+                write!(f, "link version {found}; this node speaks {LINK_VERSION}")
             }
             LinkFault::HeaderCrc { found, computed } => {
                 write!(f, "header CRC {found:#010x}, computed {computed:#010x}")

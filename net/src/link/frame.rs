@@ -9,7 +9,7 @@ pub const LINK_HEADER_BYTES: usize = 48;
 /// Byte 4 of every frame; no client's frame has it there.
 pub const LINK_MAGIC: u8 = 0xD7;
 /// The version of the link.
-pub const LINK_VERSION: u8 = 1;
+pub const LINK_VERSION: u8 = 2;
 /// Bytes of a frame before both sides have proven themselves, at most.
 pub const LINK_FRAME_BYTES_BEFORE_PROOF_MAX: u32 = 1024;
 
@@ -19,7 +19,9 @@ pub struct Marks {
     /// By the source: the records of its frames up to this number are durable on its disk. By the
     /// destination: those of them that are durable on its own.
     pub durable: u64,
-    /// By the destination: the frames up to this number were taken. 0 by the source.
+    /// By the destination: the frames up to this number were taken. By the source no mark but an *echo*: the newest
+    /// clock of the destination for which it holds that all that the source had by then, of partitions that have joined, is in
+    /// its frames up to this one; 0 if there is none.
     pub received: u64,
 }
 
@@ -30,8 +32,9 @@ pub struct LinkHeader {
     pub number: u64,
     /// How far the sender is. Holds behind the message: it is to be judged after it.
     pub marks: Marks,
-    /// The time of the sender's store in unix milliseconds.
-    pub time_ms: u64,
+    /// By the source: the time of its store in unix milliseconds. By the destination: its own clock, if it wants to
+    /// hear that again, otherwise 0.
+    pub time: u64,
 }
 
 /// A whole frame that was checked.
@@ -104,7 +107,7 @@ pub fn read_link_frame(
             durable: read_u64(head, 16),
             received: read_u64(head, 24),
         },
-        time_ms: read_u64(head, 32),
+        time: read_u64(head, 32),
     };
     if header.number != number {
         return Err(LinkFault::Number {
@@ -161,7 +164,7 @@ pub fn finish_link_frame(out: &mut [u8], start: usize, header: LinkHeader, kind:
     head[8..16].copy_from_slice(&header.number.to_le_bytes());
     head[16..24].copy_from_slice(&header.marks.durable.to_le_bytes());
     head[24..32].copy_from_slice(&header.marks.received.to_le_bytes());
-    head[32..40].copy_from_slice(&header.time_ms.to_le_bytes());
+    head[32..40].copy_from_slice(&header.time.to_le_bytes());
     head[40..44].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
     let crc = crc32fast::hash(&head[..44]);
     head[44..48].copy_from_slice(&crc.to_le_bytes());

@@ -250,6 +250,13 @@ pub struct Handover {
     pub at: Position,
 }
 
+/// By the source: it writes this partition no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Close {
+    /// The partition.
+    pub partition: u16,
+}
+
 /// An epoch that wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EpochEntry {
@@ -449,6 +456,8 @@ pub enum LinkMessage<'a> {
     Rewound(Rewound),
     /// See [`Handover`].
     Handover(Handover),
+    /// See [`Close`].
+    Close(Close),
 }
 
 const HELLO: u8 = 1;
@@ -465,6 +474,7 @@ const JOIN: u8 = 10;
 const REWIND: u8 = 11;
 const REWOUND: u8 = 12;
 const HANDOVER: u8 = 13;
+const CLOSE: u8 = 14;
 
 const STATE_BYTES: usize = 32;
 const BEGIN_BYTES: usize = 32;
@@ -570,6 +580,7 @@ impl<'a> LinkMessage<'a> {
             LinkMessage::Rewind(_) => "REWIND",
             LinkMessage::Rewound(_) => "REWOUND",
             LinkMessage::Handover(_) => "HANDOVER",
+            LinkMessage::Close(_) => "CLOSE",
         }
     }
 
@@ -590,6 +601,7 @@ impl<'a> LinkMessage<'a> {
             LinkMessage::Rewind(_) => REWIND,
             LinkMessage::Rewound(_) => REWOUND,
             LinkMessage::Handover(_) => HANDOVER,
+            LinkMessage::Close(_) => CLOSE,
         }
     }
 
@@ -701,6 +713,11 @@ impl<'a> LinkMessage<'a> {
                     at: position_at(body, 8)?,
                 }))
             }
+            CLOSE => {
+                let (body, partition) = fixed::<8>(body, "CLOSE")?;
+                zero(&body[2..], "what stands behind the partition in CLOSE")?;
+                Ok(LinkMessage::Close(Close { partition }))
+            }
             _ => Err(LinkFault::Kind(kind)),
         }
     }
@@ -750,6 +767,10 @@ impl<'a> LinkMessage<'a> {
                 out.extend_from_slice(&rewound.partition.to_le_bytes());
                 out.extend_from_slice(&[0; 6]);
                 put_position(out, rewound.at);
+            }
+            LinkMessage::Close(close) => {
+                out.extend_from_slice(&close.partition.to_le_bytes());
+                out.extend_from_slice(&[0; 6]);
             }
             LinkMessage::Handover(handover) => {
                 out.extend_from_slice(&handover.partition.to_le_bytes());

@@ -15,6 +15,6 @@ pub use fault::LinkFault;
 pub use frame::{LINK_HEADER_BYTES, LinkFrame, LinkHeader, LinkReceived, Marks};
 pub use handshake::{Hello, NONCE_BYTES, Nonce, PROOF_BYTES, Proof, ProofRole, Welcome};
 pub use message::{
-    Answer, Begin, EpochEntry, Epochs, Handover, Join, LinkMessage, Membership, Mode, Open,
+    Answer, Begin, Close, EpochEntry, Epochs, Handover, Join, LinkMessage, Membership, Mode, Open,
     Position, Records, RefusalCode, Refused, Rewind, Rewound, State, UnderWay,
 };

@@ -133,6 +133,7 @@ impl Side {
                 self.queue.push_back(Queued {
                     until,
                     partition: None,
+                    member: None,
                     tries: 0,
                     what,
                     _counted: Counted::one_more(&self.pending),
@@ -145,6 +146,7 @@ impl Side {
         self.queue.push_back(Queued {
             until,
             partition: None,
+            member: None,
             tries: 0,
             what,
             _counted: Counted::one_more(&self.pending),

@@ -42,12 +42,17 @@ fn item(bytes: &[u8]) {
     };
     assert_eq!(item.field(item.value.len() / 8), None);
     let mut again = Vec::new();
-    let start = match item.expiry {
-        None => {
+    let start = match (item.expiry, item.standing) {
+        (told, Some(standing)) => {
+            item.head
+                .write_with_standing(&mut again, told, standing, item.value);
+            REPLY_ITEM_BYTES + 24 + told.map_or(0, |_| 16)
+        }
+        (None, None) => {
             item.head.write(&mut again, item.value);
             REPLY_ITEM_BYTES
         }
-        Some(told) => {
+        (Some(told), None) => {
             assert_eq!(told.left_ms().is_none(), told.expiry_ms == 0);
             item.head.write_with_expiry(&mut again, told, item.value);
             REPLY_ITEM_BYTES + 16

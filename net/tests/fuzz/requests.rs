@@ -77,7 +77,12 @@ fn written(request: &Request<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     let mut batch = BatchRequest::begin(&mut out, 1, AckLevel::Disk, 0, 1);
     match request.verb {
-        Verb::Get => batch.get_with(&mut out, request.key, request.wanted),
+        Verb::Get => match request.extra {
+            Extra::Member(member) => {
+                batch.get_of_member(&mut out, request.key, request.wanted, member);
+            }
+            _ => batch.get_with(&mut out, request.key, request.wanted),
+        },
         Verb::Set => batch.set_with(
             &mut out,
             request.key,
@@ -106,7 +111,7 @@ fn written(request: &Request<'_>) -> Vec<u8> {
                 batch.history(&mut out, request.key, before, limit);
             }
             Extra::Keyspace(action) => batch.keyspace(&mut out, request.key, action),
-            Extra::None => panic!("{:?} asks for something", request.verb),
+            Extra::None | Extra::Member(_) => panic!("{:?} asks for something", request.verb),
         },
     }
     batch.finish(&mut out);

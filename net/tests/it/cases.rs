@@ -9,9 +9,9 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::placement::{NodeAddress, Placement, WriterRange};
 use penstock_net::receive::{Received, Receiver};
-use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem};
+use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem, Standing};
 use penstock_net::request::{
-    BatchRequest, Condition, Expiry, Extra, Request, Verb, Version, Wanted,
+    BatchRequest, Condition, Expiry, Extra, MemberRead, Request, Verb, Version, Wanted,
 };
 use penstock_net::scan::{ScanEntry, ScanPage, ScanPageWriter, ScanRequest, ScanValue};
 use penstock_net::status::Status;
@@ -99,7 +99,14 @@ pub fn judge(kind: &str, bytes: &[u8]) -> Result<String, (String, String)> {
                 let expiry = item
                     .expiry
                     .map_or(String::new(), |told| format!(" {told:?}"));
-                format!("{:?} value {}{expiry}", item.head, item.value.len())
+                let standing = item
+                    .standing
+                    .map_or(String::new(), |told| format!(" {told:?}"));
+                format!(
+                    "{:?} value {}{expiry}{standing}",
+                    item.head,
+                    item.value.len()
+                )
             })
             .map_err(refused),
         "scan-item" => ScanRequest::read(bytes)
@@ -183,6 +190,7 @@ pub fn all() -> Vec<Case> {
     replies(&mut cases);
     scans(&mut cases);
     hellos(&mut cases);
+    member_reads(&mut cases);
     cases.0
 }
 
@@ -625,6 +633,51 @@ fn pasts(cases: &mut Cases) {
     );
 }
 
+/// What members may answer.
+fn member_reads(cases: &mut Cases) {
+    let kind = "request-item";
+    let read = MemberRead {
+        staleness_us_max: 50_000,
+        version_min: Version {
+            epoch: 0x0004_0001,
+            sequence: 77,
+        },
+    };
+    let any = MemberRead {
+        staleness_us_max: u64::MAX,
+        version_min: Version::default(),
+    };
+    let good = item(|b, o| b.get_of_member(o, b"stock:42", Wanted::Value, read));
+    cases.add(
+        kind,
+        "GET of a member, new enough and with a version",
+        good.clone(),
+    );
+    cases.add(
+        kind,
+        "GET of a member, value and expiry, however old",
+        item(|b, o| b.get_of_member(o, b"k", Wanted::ValueAndExpiry, any)),
+    );
+    for (what, at, bytes) in [
+        ("a length of the area that is not its length", 16, &[32][..]),
+        ("two extensions that are one", 18, &[2]),
+        ("a word behind the number of extensions", 20, &[1]),
+        ("extension tag 1", 24, &[1]),
+        ("a length of the data that is not its length", 26, &[16]),
+        ("a word behind the length of the data", 28, &[1]),
+        ("a word behind the epoch", 44, &[1]),
+    ] {
+        let bytes = changed(good.clone(), at, bytes);
+        cases.add(kind, format!("GET of a member with {what}"), bytes);
+    }
+    let del = changed(good.clone(), 2, &[3]);
+    cases.add(kind, "DEL with the extension of GET", del);
+    let mut cut = good;
+    cut.drain(48..56);
+    let cut = changed(changed(cut, 0, &[48, 0]), 6, &[32, 0]);
+    cases.add(kind, "GET of a member without a sequence", cut);
+}
+
 /// Settings of prefixes.
 fn keyspaces(cases: &mut Cases) {
     let kind = "request-item";
@@ -853,7 +906,7 @@ fn replies(cases: &mut Cases) {
         bytes
     };
     // What came later stands at the end.
-    let later = [Status::NotKept, Status::NoReplicas];
+    let later = [Status::NotKept, Status::NoReplicas, Status::Stale];
     for status in Status::ALL
         .into_iter()
         .filter(|status| !later.contains(status))
@@ -911,6 +964,46 @@ fn replies(cases: &mut Cases) {
     for status in later {
         cases.add("reply-item", status.name(), item(status, b"twelve bytes"));
     }
+    let standing = |expiry, status, value: &[u8]| {
+        let standing = Standing {
+            age_us: 12_500,
+            through: Version {
+                epoch: 0x0004_0001,
+                sequence: 77,
+            },
+        };
+        let mut bytes = Vec::new();
+        head(status).write_with_standing(&mut bytes, expiry, standing, value);
+        bytes
+    };
+    let good = standing(None, Status::Ok, b"12345678");
+    cases.add("reply-item", "a value and how new it is", good.clone());
+    cases.add(
+        "reply-item",
+        "nothing of a key and how new that is",
+        standing(None, Status::NotFound, b""),
+    );
+    let expiry = ExpiryTold {
+        expiry_ms: 7,
+        time_ms: 5,
+    };
+    cases.add(
+        "reply-item",
+        "a value, its expiry and how new it is",
+        standing(Some(expiry), Status::Ok, b"1"),
+    );
+    cases.add(
+        "reply-item",
+        "STALE that tells how old what is there is",
+        standing(None, Status::Stale, b"twelve bytes"),
+    );
+    let reserved = changed(good.clone(), 36, &[1]);
+    cases.add(
+        "reply-item",
+        "a word behind the epoch of the standing",
+        reserved,
+    );
+    cases.add("reply-item", "a standing cut in half", good[..40].to_vec());
 }
 
 fn scans(cases: &mut Cases) {

@@ -3,8 +3,8 @@
 use penstock_net::hello::ClientHello;
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;
-use penstock_net::reply::{BatchReply, ReplyHead};
-use penstock_net::request::{BatchRequest, Condition, Version};
+use penstock_net::reply::{BatchReply, ReplyHead, Standing};
+use penstock_net::request::{BatchRequest, Condition, MemberRead, Version, Wanted};
 use penstock_net::status::Status;
 
 use crate::{hex, unhex};
@@ -74,6 +74,25 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
         instruction: 0,
         ..head(Status::GuardFailed, 2)
     };
+    let through = Version {
+        epoch: 256,
+        sequence: 2,
+    };
+    let mut get = Vec::new();
+    let mut batch = BatchRequest::begin(&mut get, 5, AckLevel::Disk, 0, 1);
+    let member = MemberRead {
+        staleness_us_max: 50_000,
+        version_min: through,
+    };
+    batch.get_of_member(&mut get, b"stock:42", Wanted::Value, member);
+    batch.finish(&mut get);
+    let mut shown = Vec::new();
+    let mut batch = BatchReply::begin(&mut shown, 5, 1);
+    let from = shown.len();
+    let standing = Standing { age_us: 0, through };
+    head(Status::Ok, 2).write_with_standing(&mut shown, None, standing, &0u64.to_le_bytes());
+    batch.end_item(&mut shown, from);
+    batch.finish(&mut shown, 0, false, false);
     vec![
         ("client, HELLO", hello),
         ("client, SET", set),
@@ -90,6 +109,14 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
         (
             "server, GUARD_FAILED by instruction 0, reason 7, actual 0",
             reply(4, sold_out, &0u64.to_le_bytes()),
+        ),
+        (
+            "client, GET that a member may answer: at most 50 ms old, and version (256, 2) must be there",
+            get,
+        ),
+        (
+            "server, OK, and as new as can be: it writes the key itself",
+            shown,
         ),
     ]
 }

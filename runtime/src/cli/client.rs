@@ -8,8 +8,8 @@ use penstock_net::instruction::{Instruction, Operation};
 use penstock_net::keyspace::At;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{EXPIRY_MS_MAX, SCAN_ENTRIES_MAX, VALUE_BYTES_HARD_MAX};
-use penstock_net::reply::ITEM_FLAG_OVERFLOW;
-use penstock_net::request::{Condition, Expiry, Version, Wanted};
+use penstock_net::reply::{ITEM_FLAG_OVERFLOW, Standing};
+use penstock_net::request::{Condition, Expiry, MemberRead, Version, Wanted};
 use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
 use penstock_net::status::Status;
 use penstock_runtime::expression::{Field, Literal, parse_instruction};
@@ -25,7 +25,8 @@ Examples:
   penstock get stock:42 --as u32@0
   penstock get stock:42 --as u32@0,u64be@8
   penstock get picture > picture.png
-  penstock get price:42 --at-ms 1764763429531      as it was then; its keyspace must keep versions";
+  penstock get price:42 --at-ms 1764763429531      as it was then; its keyspace must keep versions
+  penstock get stock:42 --stale-ms 50 --addr 10.0.0.2:7411      from this node, at most 50 ms old, whoever writes it";
 
 const SET_EXAMPLES: &str = "\
 A VALUE is plain text, 0x and hexadecimal digits, typed numbers (u32:100 or u32:100,u64be:7), @FILE, or text:... for a
@@ -137,7 +138,15 @@ pub struct GetArgs {
     /// As it was when its partition had this version; history prints them
     #[arg(long, value_name = "EPOCH:SEQUENCE", value_parser = parse_version)]
     at_version: Option<Version>,
-    /// Also print the version, on standard error
+    /// The node that is asked may answer although another one writes the key, with what was so there at most this long
+    /// ago. Asked again until the time is over if what it has is older
+    #[arg(long, value_name = "N", conflicts_with_all = ["at_ms", "at_version"])]
+    stale_ms: Option<u64>,
+    /// The same, with what has at least this version of the key's partition, such as a write printed; however old
+    /// without --stale-ms
+    #[arg(long, value_name = "EPOCH:SEQUENCE", value_parser = parse_version, conflicts_with_all = ["at_ms", "at_version"])]
+    version_min: Option<Version>,
+    /// Also print the version, on standard error; of a read with --stale-ms also how old it is, and up to which version
     #[arg(long)]
     version: bool,
     #[command(flatten)]
@@ -315,8 +324,10 @@ impl GetArgs {
             .connect()?
             .call(AckLevel::Disk, Effect::None, |batch, out| {
                 let key = self.key.as_bytes();
-                match (self.at_ms.map(At::TimeMs), self.at_version.map(At::Version)) {
-                    (Some(at), _) | (None, Some(at)) => batch.get_at(out, key, at),
+                let at = self.at_ms.map(At::TimeMs);
+                match (at.or(self.at_version.map(At::Version)), self.member()) {
+                    (Some(at), _) => batch.get_at(out, key, at),
+                    (None, Some(read)) => batch.get_of_member(out, key, Wanted::Value, read),
                     (None, None) => batch.get(out, key),
                 }
             })?
@@ -347,8 +358,26 @@ impl GetArgs {
         out.finish()?;
         if self.version {
             eprintln!("version {}", version_text(answer.head.version));
+            match answer.standing {
+                None => {}
+                Some(Standing { age_us, through }) if age_us == u64::MAX => {
+                    eprintln!("age unknown, through {}", version_text(through));
+                }
+                Some(Standing { age_us, through }) => {
+                    eprintln!("age {age_us} us, through {}", version_text(through));
+                }
+            }
         }
         Ok(())
+    }
+
+    /// What a member must have to answer.
+    fn member(&self) -> Option<MemberRead> {
+        let is_asked = self.stale_ms.is_some() || self.version_min.is_some();
+        is_asked.then(|| MemberRead {
+            staleness_us_max: self.stale_ms.map_or(u64::MAX, |ms| ms.saturating_mul(1000)),
+            version_min: self.version_min.unwrap_or_default(),
+        })
     }
 }
 

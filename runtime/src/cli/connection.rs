@@ -12,7 +12,7 @@ use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::placement::Writer;
 use penstock_net::receive::{Received, Receiver};
-use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem, read_batch_reply, text_of};
+use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem, Standing, read_batch_reply, text_of};
 use penstock_net::request::BatchRequest;
 use penstock_net::status::{Executed, Status};
 
@@ -159,13 +159,16 @@ pub struct Answer {
     pub head: ReplyHead,
     /// The expiry, if it was asked for.
     pub expiry: Option<ExpiryTold>,
+    /// How new it is, if a member might have answered.
+    pub standing: Option<Standing>,
     /// Value, new fields or message.
     pub value: Vec<u8>,
 }
 
 impl Connection {
     /// Sends the one operation that `write` adds to a batch, and takes its answer apart. A node that sends it
-    /// elsewhere has not executed it: then it is sent there, again and again until the time is over.
+    /// elsewhere has not executed it: then it is sent there, again and again until the time is over. What is too old at
+    /// the node that was asked is asked there again.
     ///
     /// # Errors
     /// No answer, an answer that cannot be read, or one that refuses the whole request. What the
@@ -193,8 +196,11 @@ impl Connection {
         let mut newest = 0;
         loop {
             let answer = self.exchange(&frame, id, effect)?;
-            let is_elsewhere = matches!(answer.head.status, Status::Moved | Status::NotPrimary);
-            if !is_elsewhere || Instant::now() + pause > until {
+            let is_again = matches!(
+                answer.head.status,
+                Status::Moved | Status::NotPrimary | Status::Stale
+            );
+            if !is_again || Instant::now() + pause > until {
                 return Ok(answer);
             }
             let writer = Writer::read(answer.head.version, &answer.value);
@@ -236,6 +242,7 @@ impl Connection {
         Ok(Answer {
             head: item.head,
             expiry: item.expiry,
+            standing: item.standing,
             value: item.value.to_vec(),
         })
     }

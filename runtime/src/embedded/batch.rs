@@ -177,10 +177,11 @@ impl Drop for Batch<'_> {
 
 /// What an operation adds to a frame, at most.
 pub(super) fn item_bytes_max(ask: &Ask<'_>) -> usize {
-    // Head, version, expiry, index entry, and the padding of two keys and a value.
-    const ITEM_BYTES: usize = 16 + 16 + 8 + 8 + 3 * 8;
+    // Head, version, expiry, extension, index entry, and the padding of two keys and a value.
+    const ITEM_BYTES: usize = 16 + 16 + 8 + 40 + 8 + 3 * 8;
     let data = match *ask {
         Ask::Get { key, .. }
+        | Ask::GetOfMember { key, .. }
         | Ask::Del { key, .. }
         | Ask::GetAt { key, .. }
         | Ask::History { key, .. } => key.len(),

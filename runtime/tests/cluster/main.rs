@@ -5,6 +5,7 @@
 #[path = "../command/mod.rs"]
 mod command;
 mod nodes;
+mod reads;
 mod replicas;
 #[path = "../scrape/mod.rs"]
 mod scrape;

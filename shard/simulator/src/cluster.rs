@@ -34,7 +34,7 @@ use client::Client;
 use node::{Core, Node};
 use oracle::Oracle;
 
-/// Seeds below are from before nodes took snapshots, and do what they did when they failed.
+/// Seeds below are from before nodes took snapshots and members answered reads, and do neither.
 const SNAPSHOTS_FROM: u64 = 1 << 20;
 
 /// What a long run must meet.
@@ -67,7 +67,10 @@ pub const MUST_MEET: &[&str] = &[
     "promotion",
     "start with a snapshot",
     "replicas compared",
+    "read at a member",
+    "read at a member with a version",
     "segments released",
+    "STALE",
     "switch",
     "switched",
     "unknown at a client",
@@ -328,6 +331,7 @@ struct World {
     network: Random,
     workload: Random,
     snapshots: Random,
+    reads: Random,
     failure: Option<String>,
 }
 
@@ -421,9 +425,14 @@ impl World {
                 Node::new(node, shards, seed, chance.bits(), Arc::clone(&plan))
             })
             .collect();
-        let clients = (0..setting.clients)
-            .map(|number| Client::new(number % NODES))
-            .collect();
+        let mut reads = Random::new(seed, 105);
+        let readers = match seed >= SNAPSHOTS_FROM {
+            true => reads.pick(&[0, 1, 3]),
+            false => 0,
+        };
+        let writing = (0..setting.clients).map(|number| Client::new(number % NODES));
+        let reading = (0..readers).map(|number| Client::reader(number % NODES));
+        let clients = writing.chain(reading).collect();
         World {
             now_us: 1_000_000,
             queue: BTreeMap::new(),
@@ -454,6 +463,7 @@ impl World {
             network: Random::new(seed, 102),
             workload: Random::new(seed, 103),
             snapshots,
+            reads,
             failure: None,
             setting,
         }
@@ -1361,6 +1371,9 @@ impl World {
             assignment.is_loss_accepted = false;
             assignment.is_incomplete_accepted = false;
             self.oracle.promoted(partition);
+            if !is_planned {
+                self.oracle.parted(partition);
+            }
         }
         if is_news {
             self.meet(match is_planned {
@@ -1515,6 +1528,7 @@ impl World {
             assignment.members.push((before, Membership::Sync));
             self.oracle.promoted(partition);
         }
+        self.oracle.parted(partition);
         assignment.primary = number;
         assignment.generation += 1;
         assignment.is_handed_over = false;
@@ -1582,6 +1596,7 @@ impl World {
                     let is_level = |lag: Option<Lag>| lag == Some(Lag::default());
                     it.state != LinkState::Live
                         || it.duty != Duty::Primary && !lags.into_iter().all(is_level)
+                        || it.duty == Duty::Primary && it.staleness_us.is_none()
                 };
                 if let Some(peer) = core.shard.peers(now).find(is_wrong) {
                     return Some(format!("node {} says {peer:?}", number_of(node)));

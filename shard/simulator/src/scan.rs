@@ -147,6 +147,7 @@ impl Scan {
             let read = ReplyItem {
                 head,
                 expiry: None,
+                standing: None,
                 value: value.unwrap_or_default(),
             };
             oracle.time_ms = time_ms(key);
@@ -166,6 +167,7 @@ impl Scan {
                 let read = ReplyItem {
                     head,
                     expiry: None,
+                    standing: None,
                     value: &[],
                 };
                 oracle

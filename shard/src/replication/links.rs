@@ -651,6 +651,36 @@ impl<B: Block> Links<B> {
         self.partitions.get(&number)
     }
 
+    /// How old what is here of a partition is, at most, in microseconds, if that is known; `None` if nobody may read it
+    /// here, because it does not follow.
+    #[must_use]
+    pub fn age_us(&self, now_us: u64, number: PartitionId) -> Option<Option<u64>> {
+        let state = self.partitions.get(&number)?;
+        let Role::Member(member) = state.role() else {
+            return None;
+        };
+        let incoming = self.incoming.get(&member.link)?;
+        if !state.is_readable() {
+            return None;
+        }
+        let unapplied = state
+            .unapplied()
+            .filter(|_| !is_planted(Bug::EchoBeforeApplied));
+        let known_us = incoming.receiver.freshness().known_us(unapplied);
+        Some(known_us.map(|known_us| now_us.saturating_sub(known_us)))
+    }
+
+    /// Somebody reads a partition that is followed, and wants nothing that is older than this: the primary is asked
+    /// more often.
+    pub fn want(&mut self, now_us: u64, number: PartitionId, staleness_us_max: u64) {
+        let role = self.partitions.get(&number).map(Partition::role);
+        if let Some(Role::Member(member)) = role
+            && let Some(incoming) = self.incoming.get_mut(&member.link)
+        {
+            incoming.receiver.want(now_us, staleness_us_max);
+        }
+    }
+
     /// Which other nodes hold a partition from now on, by their numbers.
     pub fn place(&mut self, partition: PartitionId, members: Vec<(u8, Membership)>) {
         self.members.insert(partition, members);
@@ -920,10 +950,13 @@ impl<B: Block> Links<B> {
         std::mem::take(&mut self.is_due)
     }
 
-    /// When another turn is due, if nothing happens before.
+    /// When another turn is due, if nothing happens before: to ship what waits for its pace, or to ask a primary how
+    /// old what is here is.
     #[must_use]
-    pub fn deadline_us(&self) -> Option<u64> {
-        self.paced_until_us
+    pub fn deadline_us(&self, now_us: u64) -> Option<u64> {
+        let links = self.incoming.values();
+        let asks = links.filter_map(|it| it.receiver.due_us(now_us));
+        asks.chain(self.paced_until_us).min()
     }
 
     /// What the owner is to do next.
@@ -1257,7 +1290,8 @@ impl<B: Block> Links<B> {
         state.depose(epoch, &mut notes);
         self.rewrites.retain(|&(of, _), _| of != partition);
         for outgoing in self.outgoing.values_mut() {
-            outgoing.sender.close(partition);
+            let out = &mut outgoing.output;
+            outgoing.sender.close(time.time_ms, partition, out);
         }
         self.actions
             .push_back(LinkAction::Deposed { partition, epoch });
@@ -1761,12 +1795,9 @@ impl<B: Block> Links<B> {
         self.hand_over_due(time, store);
         let durable = store.log().durable();
         for incoming in self.incoming.values_mut() {
-            incoming.receiver.pump(
-                time.time_ms,
-                durable,
-                &self.partitions,
-                &mut incoming.output,
-            );
+            incoming
+                .receiver
+                .pump(time.now_us, durable, &self.partitions, &mut incoming.output);
         }
         store.hold_back(self.backlog());
     }
@@ -1821,7 +1852,8 @@ impl<B: Block> Links<B> {
                         sender.hand_over(time.time_ms, number, handover.epoch, out);
                     }
                     for outgoing in self.outgoing.values_mut() {
-                        outgoing.sender.close(number);
+                        let out = &mut outgoing.output;
+                        outgoing.sender.close(time.time_ms, number, out);
                     }
                     continue;
                 }

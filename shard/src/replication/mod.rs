@@ -10,6 +10,7 @@
 
 pub mod cursor;
 pub mod epoch;
+pub mod freshness;
 pub mod gate;
 pub mod handshake;
 pub mod links;
@@ -32,6 +33,7 @@ use penstock_net::link::Position;
 use penstock_storage::log::Lsn;
 
 pub use epoch::{Epoch, EpochHistory, Fork};
+pub use freshness::Freshness;
 pub use gate::{ReplicaGates, Waiting};
 pub use partition::{Applicable, CannotBegin, Facts, Partition, Role};
 pub use receiver::Receiver;

@@ -285,6 +285,19 @@ impl Partition {
         last.is_some_and(|last| last.node() == node)
     }
 
+    /// The first frame of its link of which something is not applied.
+    #[must_use]
+    pub fn unapplied(&self) -> Option<u64> {
+        self.kept.front().map(|kept| kept.frame)
+    }
+
+    /// Whether a version is of its past and applied.
+    #[must_use]
+    pub fn holds(&self, version: Position) -> bool {
+        version.sequence == 0
+            || version <= self.applied && self.history.contains(version, self.applied)
+    }
+
     // ---- as a primary ----
 
     /// Begins to write under the next epoch of a generation. What was received counts from now on;

@@ -94,6 +94,14 @@ bugs! {
 
     // Of the links over a store; the others are of the machine.
 
+    /// A clock is told back before all that was there when it came is shipped.
+    EchoBeforeShipped = "echo-before-shipped",
+    /// What a member has received counts for how new it is as if it were applied.
+    EchoBeforeApplied = "echo-before-applied",
+    /// A source does not tell that it writes a partition no more.
+    CloseUntold = "close-untold",
+    /// A member answers whatever the bound is.
+    StaleUnbounded = "stale-unbounded",
     /// What a scan did not bring stays.
     SweepForgotten = "sweep-forgotten",
     /// What comes of a partition by a link that has lost it counts as brought by the scan of another.

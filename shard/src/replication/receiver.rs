@@ -12,6 +12,7 @@ use penstock_net::link::{
 use penstock_storage::log::Lsn;
 
 use super::epoch::Epoch;
+use super::freshness::{Freshness, StrangeEcho};
 use super::partition::{CannotGoOn, Misplaced, Opened, Partition};
 use super::partition_map::PartitionMap;
 use super::record::records;
@@ -60,6 +61,7 @@ pub struct Receiver {
     /// Frames of which something is not durable here.
     frames: VecDeque<FrameNote>,
     sent: Marks,
+    freshness: Freshness,
 }
 
 /// Keys of a diverged tail that the source is to write anew.
@@ -99,6 +101,7 @@ impl Receiver {
             rewinds: BTreeMap::new(),
             frames: VecDeque::new(),
             sent: Marks::default(),
+            freshness: Freshness::default(),
         }
     }
 
@@ -118,6 +121,24 @@ impl Receiver {
     #[must_use]
     pub fn told(&self) -> u64 {
         self.told
+    }
+
+    /// How new what was applied is.
+    #[must_use]
+    pub fn freshness(&self) -> &Freshness {
+        &self.freshness
+    }
+
+    /// A reader of a partition of this link wants nothing that is older than this.
+    pub fn want(&mut self, now_us: u64, staleness_us_max: u64) {
+        self.freshness.want(now_us, staleness_us_max);
+    }
+
+    /// When it has something to ask, if nothing else happens.
+    #[must_use]
+    pub fn due_us(&self, now_us: u64) -> Option<u64> {
+        let due = self.freshness.due_us(now_us);
+        due.filter(|_| !self.opened.is_empty())
     }
 
     /// Bytes that were received by this link and are not applied. Beyond [`PENDING_BYTES_MAX`] the owner
@@ -147,6 +168,7 @@ impl Receiver {
             LinkMessage::Begin(begin) => Some(begin.partition),
             LinkMessage::Join(join) => Some(join.partition),
             LinkMessage::Handover(handover) => Some(handover.partition),
+            LinkMessage::Close(close) => Some(close.partition),
             _ => None,
         };
         if let Some(stranger) = named.filter(|named| !partitions.contains_key(named)) {
@@ -243,6 +265,13 @@ impl Receiver {
                     });
                 }
             }
+            LinkMessage::Close(close) => {
+                let partition = partitions.get_mut(&close.partition).expect("checked");
+                if partition.is_opened_by(self.link) {
+                    self.forget(close.partition);
+                    partition.close();
+                }
+            }
             LinkMessage::Beat => {}
             other => {
                 return refusal(
@@ -260,6 +289,13 @@ impl Receiver {
             );
         }
         self.told = told;
+        let echo_us = frame.header.marks.received;
+        if self.freshness.heard(number, echo_us) == Err(StrangeEcho) {
+            return refusal(
+                RefusalCode::Order,
+                format!("frame {number} tells back {echo_us}, which was not told"),
+            );
+        }
         Ok(())
     }
 
@@ -427,11 +463,11 @@ impl Receiver {
     }
 
     /// Appends the frames that can be sent, now that the log is durable up to `durable`.
-    pub fn pump(&mut self, time_ms: u64, durable: Lsn, partitions: &Partitions, out: &mut Vec<u8>) {
+    pub fn pump(&mut self, now_us: u64, durable: Lsn, partitions: &Partitions, out: &mut Vec<u8>) {
         self.advance(durable, partitions);
         let mut entries = Vec::new();
         if is_planted(Bug::MarksBeforeRejection) && self.marks() != self.sent {
-            return self.send(time_ms, &LinkMessage::Beat, out);
+            return self.send(now_us, &LinkMessage::Beat, out);
         }
         let (ready, waiting): (VecDeque<_>, _) = std::mem::take(&mut self.answers)
             .into_iter()
@@ -451,7 +487,7 @@ impl Receiver {
                 complete,
                 epochs: Epochs::write(&mut entries, history.entries()),
             };
-            self.send(time_ms, &LinkMessage::State(state), out);
+            self.send(now_us, &LinkMessage::State(state), out);
         }
         while let Some((partition, promised)) = self.rejections.pop_front() {
             let state = State {
@@ -462,16 +498,17 @@ impl Receiver {
                 complete: Default::default(),
                 epochs: Epochs::default(),
             };
-            self.send(time_ms, &LinkMessage::State(state), out);
+            self.send(now_us, &LinkMessage::State(state), out);
         }
-        self.pump_rewinds(time_ms, out);
+        self.pump_rewinds(now_us, out);
         let marks = self.marks();
-        if marks != self.sent {
-            self.send(time_ms, &LinkMessage::Beat, out);
+        let is_due = self.due_us(now_us).is_some_and(|due| due <= now_us);
+        if marks != self.sent || is_due {
+            self.send(now_us, &LinkMessage::Beat, out);
         }
     }
 
-    fn pump_rewinds(&mut self, time_ms: u64, out: &mut Vec<u8>) {
+    fn pump_rewinds(&mut self, now_us: u64, out: &mut Vec<u8>) {
         let mut rewinds = std::mem::take(&mut self.rewinds);
         let mut encoded = Vec::new();
         for (&partition, rewinding) in &mut rewinds {
@@ -484,7 +521,7 @@ impl Receiver {
             rewinding.is_last_sent = rewinding.keys.is_empty();
             rewinding.waits = true;
             let rewind = Rewind::write(&mut encoded, partition, rewinding.is_last_sent, &views);
-            self.send(time_ms, &LinkMessage::Rewind(rewind), out);
+            self.send(now_us, &LinkMessage::Rewind(rewind), out);
         }
         self.rewinds = rewinds;
     }
@@ -511,7 +548,7 @@ impl Receiver {
         }
     }
 
-    fn send(&mut self, time_ms: u64, message: &LinkMessage<'_>, out: &mut Vec<u8>) {
+    fn send(&mut self, now_us: u64, message: &LinkMessage<'_>, out: &mut Vec<u8>) {
         self.number += 1;
         // One frame may have held records of several partitions that are rejected now: it counts as received
         // when the last of them is told so.
@@ -521,7 +558,7 @@ impl Receiver {
         let header = LinkHeader {
             number: self.number,
             marks: self.sent,
-            time_ms,
+            time: self.freshness.ask(now_us),
         };
         write_link_frame(out, header, message);
     }

@@ -9,13 +9,14 @@ use std::collections::VecDeque;
 use penstock_net::link::frame::{begin_link_frame, finish_link_frame, write_link_frame};
 use penstock_net::link::message::{RECORDS, RECORDS_HEAD_BYTES, REWIND_KEYS_MAX, records_head};
 use penstock_net::link::{
-    Answer, Begin, Epochs, Handover, Join, LINK_HEADER_BYTES, LinkFrame, LinkHeader, LinkMessage,
-    Marks, Membership, Mode, Open, Position, RefusalCode, Rewound, State, UnderWay,
+    Answer, Begin, Close, Epochs, Handover, Join, LINK_HEADER_BYTES, LinkFrame, LinkHeader,
+    LinkMessage, Marks, Membership, Mode, Open, Position, RefusalCode, Rewound, State, UnderWay,
 };
 use penstock_storage::log::Lsn;
 use penstock_storage::record::KEY_BYTES_MAX;
 
 use super::epoch::{Epoch, EpochHistory, Fork};
+use super::freshness::Echoing;
 use super::partition_map::PartitionMap;
 use super::planted::{Bug, is_planted};
 use super::receiver::{LinkRefusal, Partitions};
@@ -98,6 +99,7 @@ pub struct Sender {
     open: Option<OpenFrame>,
     /// What the marks that came last confirmed of what was shipped live.
     confirmations: Vec<Confirmation>,
+    echoing: Echoing,
 }
 
 #[derive(Debug)]
@@ -193,6 +195,7 @@ impl Sender {
             told: Marks::default(),
             open: None,
             confirmations: Vec::new(),
+            echoing: Echoing::default(),
         }
     }
 
@@ -235,10 +238,15 @@ impl Sender {
     }
 
     /// This node does not write a partition any more.
-    pub fn close(&mut self, partition: PartitionId) {
-        if let Some(outgoing) = self.outgoing.get_mut(&partition) {
-            outgoing.phase = Phase::Over;
-            outgoing.joined = None;
+    pub fn close(&mut self, time_ms: u64, partition: PartitionId, out: &mut Vec<u8>) {
+        let outgoing = self.outgoing.get_mut(&partition);
+        let Some(outgoing) = outgoing.filter(|it| !matches!(it.phase, Phase::Over)) else {
+            return;
+        };
+        outgoing.phase = Phase::Over;
+        outgoing.joined = None;
+        if !is_planted(Bug::CloseUntold) {
+            self.send(time_ms, &LinkMessage::Close(Close { partition }), out);
         }
     }
 
@@ -374,6 +382,7 @@ impl Sender {
             }
         }
         self.received = number;
+        self.echoing.came(frame.header.time, appended);
         self.take_marks(frame.header.marks)
     }
 
@@ -549,7 +558,10 @@ impl Sender {
             at: outgoing.shipped,
         };
         self.send(time_ms, &LinkMessage::Handover(handover), out);
-        self.close(partition);
+        // It follows nobody from there on, and need not be told.
+        let outgoing = self.outgoing.get_mut(&partition).expect("just seen");
+        outgoing.phase = Phase::Over;
+        outgoing.joined = None;
     }
 
     /// The record of the log behind which the owner is to read next, if it is not in the ring:
@@ -622,6 +634,8 @@ impl Sender {
         self.ship_live(time_ms, ring, out)?;
         self.ship_from_ring(time_ms, ring, partitions, out)?;
         self.join(time_ms, ring, out)?;
+        let shipped = self.catching_up.map_or(self.live, |at| at.min(self.live));
+        self.echoing.shipped(shipped);
         let behind = self.notes_behind(self.durable);
         if let Some(last) = behind.take_while(|note| note.lsn <= durable).last() {
             self.durable = last.number;
@@ -631,7 +645,7 @@ impl Sender {
         let mut untold = untold.take_while(|note| note.number <= self.durable);
         let is_news = untold.any(|note| note.is_awaited);
         drop(untold);
-        if is_news {
+        if is_news || self.echoing.is_news() {
             self.send(time_ms, &LinkMessage::Beat, out);
         }
         Ok(())
@@ -938,8 +952,11 @@ impl Sender {
         };
         LinkHeader {
             number: self.number,
-            marks: self.told,
-            time_ms,
+            marks: Marks {
+                received: self.echoing.tell(),
+                ..self.told
+            },
+            time: time_ms,
         }
     }
 

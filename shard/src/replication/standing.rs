@@ -93,6 +93,9 @@ pub struct PeerStatus {
     pub lag: Option<Lag>,
     /// What it has not told durable on its disk.
     pub durable_lag: Option<Lag>,
+    /// Of a primary: how old what is here of its partitions is, at most, in microseconds; unknown of others, and while one of
+    /// them may not be read here.
+    pub staleness_us: Option<u64>,
     /// What went over the links.
     pub traffic: Traffic,
 }

@@ -2,7 +2,7 @@
 //! that deliver in pieces and end at any byte, starts, promotions with and without the old primary's
 //! knowledge. One seed decides a run; `world.rs` is the shell.
 //!
-//! What is held against it: no epoch is written by two lives; what a member applies is durable at its
+//! What is held against it: what a member shows is no older than it says; no epoch is written by two lives; what a member applies is durable at its
 //! source; whoever is promoted has what was acknowledged at level `replica`; what was acknowledged at
 //! level `disk` and is gone in the end stands in a lostfound, unless cleaning was told to keep too little; in the
 //! end all nodes hold the same keys with the same versions and values; no file is read that was removed.
@@ -54,7 +54,7 @@ fn nodes_agree_in_the_end_and_nothing_promised_is_lost() {
 #[test]
 fn planted_bugs_of_links_are_caught() {
     use penstock_shard::replication::planted::{Bug, plant};
-    const CAUGHT: [Bug; 15] = [
+    const CAUGHT: [Bug; 17] = [
         Bug::AckBeforePeer,
         Bug::AckByAnyMember,
         Bug::EpochResumed,
@@ -70,6 +70,8 @@ fn planted_bugs_of_links_are_caught() {
         Bug::ScanSkipsCopies,
         Bug::TailReadHalf,
         Bug::TailHalfReleased,
+        Bug::EchoBeforeShipped,
+        Bug::EchoBeforeApplied,
     ];
     let only = std::env::var("PENSTOCK_REPLICATION_BUG").ok();
     let named = |name: &String| Bug::ALL.iter().copied().find(|bug| bug.name() == name);

@@ -37,6 +37,8 @@ const LOG_ID: u64 = 3;
 const TIME_MS: u64 = 1_700_000_000_000;
 const NEVER_US: u64 = u64::MAX;
 const EIO: i32 = 5;
+/// What readers of members want.
+const STALENESS_US_MAX: u64 = 4_000;
 
 /// How often what a run must meet was met.
 #[derive(Debug, Default)]
@@ -76,6 +78,8 @@ impl Met {
             "released",
             "rewritten",
             "swept",
+            "new enough",
+            "stale",
             "other shards",
             "refused on purpose",
             "told refused",
@@ -124,8 +128,10 @@ struct Node {
     gates: ReplicaGates<Operation>,
     /// Acknowledged at level disk when this is durable.
     disk_waits: VecDeque<(Lsn, Operation)>,
-    /// What this life wrote.
-    written: Vec<(Lsn, Operation)>,
+    /// What this life wrote, and in which step.
+    written: Vec<(Lsn, Operation, u64)>,
+    /// The first step in which its clock showed this.
+    clock: Vec<(u64, u64)>,
     /// What was kept, and what of it is synced.
     kept: BTreeSet<(PartitionId, Position)>,
     lostfound: BTreeSet<(PartitionId, Position)>,
@@ -162,6 +168,8 @@ pub struct World {
     /// Ends of links that the other end has left: closed when what it said was read.
     dying: Vec<(usize, LinkId)>,
     is_settling: bool,
+    /// Turns of any node so far.
+    steps: u64,
     met: Met,
 }
 
@@ -308,6 +316,7 @@ impl World {
             acked_disk: Vec::new(),
             dying: Vec::new(),
             is_settling: false,
+            steps: 0,
             met: Met::default(),
         };
         for number in 1..=NODES {
@@ -434,6 +443,7 @@ impl World {
             gates: ReplicaGates::new(usize::MAX),
             disk_waits: VecDeque::new(),
             written: Vec::new(),
+            clock: Vec::new(),
             kept: BTreeSet::new(),
             lostfound,
             served: BTreeSet::new(),
@@ -550,7 +560,7 @@ impl World {
             partition,
             at: position(version),
         };
-        node.written.push((lsn, operation));
+        node.written.push((lsn, operation, self.steps));
         Some((lsn, operation))
     }
 
@@ -641,7 +651,14 @@ impl World {
     // ---- a node ----
 
     fn turn(&mut self, at: usize) {
+        self.steps += 1;
         let node = &mut self.nodes[at];
+        if node.clock.last().is_none_or(|&(us, _)| us < node.now_us) {
+            node.clock.push((node.now_us, self.steps));
+        }
+        for partition in PARTITIONS {
+            node.links.want(node.now_us, partition, STALENESS_US_MAX);
+        }
         let salt = node.salt;
         let home_of = |key: &[u8]| (slot_of(key), hash(salt, key));
         let hash_of = |key: &[u8]| hash(salt, key);
@@ -700,6 +717,7 @@ impl World {
             }
         }
         self.check_applied(at);
+        self.check_age(at);
         self.check_served(at);
         self.send(at);
         self.release(at);
@@ -725,13 +743,46 @@ impl World {
             let Some(source) = source else { continue };
             let applied = state.applied();
             let durable = source.store.log().durable();
-            let is_lossy = source.written.iter().any(|(lsn, operation)| {
+            let is_lossy = source.written.iter().any(|(lsn, operation, _)| {
                 operation.partition == partition && operation.at == applied && *lsn > durable
             });
             assert!(
                 !is_lossy,
                 "{applied:?} of {partition} is applied at node {at} and its source may lose it"
             );
+        }
+    }
+
+    /// What a member may show is no older than it says, by its own clock; those of others show something else.
+    fn check_age(&mut self, at: usize) {
+        for partition in PARTITIONS {
+            let node = &self.nodes[at];
+            let Some(Some(age_us)) = node.links.age_us(node.now_us, partition) else {
+                continue;
+            };
+            let state = node.links.partition(partition).expect("it has an age");
+            assert!(state.is_whole(), "node {at} shows {partition}: {state:?}");
+            let Role::Member(member) = state.role() else {
+                panic!("node {at} has an age of {partition}: {state:?}");
+            };
+            let source = self.links.iter().find(|(_, it)| it.id == member.link);
+            let Some((&(from, _), _)) = source else {
+                continue;
+            };
+            let us = node.now_us - age_us;
+            let then = node.clock[node.clock.partition_point(|&(shown, _)| shown < us)].1;
+            let written = self.nodes[from].written.iter().rev();
+            let mut written = written.filter(|(_, it, _)| it.partition == partition);
+            let newest = written.find(|(.., step)| *step < then);
+            let applied = state.applied();
+            assert!(
+                newest.is_none_or(|(_, it, _)| it.at <= applied),
+                "node {at} says that its {partition} is {age_us} us old, is at {applied:?}, and node {from} had {newest:?} by then"
+            );
+            self.met.one(match age_us <= STALENESS_US_MAX {
+                true => "new enough",
+                false => "stale",
+            });
         }
     }
 
@@ -1079,6 +1130,12 @@ impl World {
                 let here = self.state(at, partition);
                 assert!(here.is_readable(), "node {at}: {here:?}");
                 assert_eq!(here.applied(), applied, "node {at}");
+                let node = &self.nodes[at];
+                let age_us = node.links.age_us(node.now_us, partition);
+                let is_fresh = age_us
+                    .flatten()
+                    .is_some_and(|it| it <= 20 * STALENESS_US_MAX);
+                assert!(is_fresh || at == primary, "node {at}: {age_us:?}");
                 let store = &self.nodes[at].store;
                 let highest = store.highest(usize::from(partition));
                 assert_eq!(position(highest), applied, "node {at}");

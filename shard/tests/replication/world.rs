@@ -940,7 +940,7 @@ impl World {
         node.gates.depose(partition, |_| met.one("unknown"));
         for (&(from, _), link) in &mut self.links {
             if from == at {
-                link.sender.close(partition);
+                link.sender.close(TIME_MS, partition, &mut link.there);
             }
         }
         self.met.one("deposed by a link");

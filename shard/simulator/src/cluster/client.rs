@@ -8,7 +8,7 @@ use penstock_net::instruction::{FieldType, Instruction, Operation as Act};
 use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ReplyItem, read_batch_reply, text_of};
-use penstock_net::request::{BatchRequest, Condition, Version};
+use penstock_net::request::{BatchRequest, Condition, MemberRead, Version, Wanted};
 use penstock_net::status::{Executed, Status};
 use penstock_shard::{Event as ShardEvent, SessionId};
 
@@ -35,6 +35,8 @@ pub(super) struct Client {
     buffer: Vec<u8>,
     server_us: u64,
     client_us: u64,
+    /// It reads what members have, and nothing else.
+    is_reader: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -48,9 +50,18 @@ pub(super) struct Operation {
 #[derive(Clone, Debug)]
 enum What {
     Get,
-    Append { number: u64, list: Vec<u64> },
+    Append {
+        number: u64,
+        list: Vec<u64>,
+    },
     Raise,
     Change,
+    /// A read of a list that a member may answer, sent then. The append has the version that is wanted.
+    Look {
+        read: MemberRead,
+        number: Option<u64>,
+        sent_us: u64,
+    },
 }
 
 impl Client {
@@ -69,6 +80,14 @@ impl Client {
             buffer: Vec::new(),
             server_us: 0,
             client_us: 0,
+            is_reader: false,
+        }
+    }
+
+    pub(super) fn reader(node: usize) -> Self {
+        Client {
+            is_reader: true,
+            ..Client::new(node)
         }
     }
 }
@@ -232,8 +251,38 @@ impl World {
         self.after(delay_us, Event::Client { client });
     }
 
+    /// Sends a read that a member may answer.
+    fn read(&mut self, client: usize) {
+        let group = self.reads.index(GROUPS);
+        let number = self.reads.index(16);
+        let (key, partition) = self.oracle.key(Kind::List, group, number);
+        let staleness_us_max = self
+            .reads
+            .pick(&[0, 2_000, 20_000, 200_000, 200_000, u64::MAX]);
+        let acked = self.oracle.last_acked(&key);
+        let acked = acked.filter(|_| self.reads.chance(500_000));
+        let read = MemberRead {
+            staleness_us_max,
+            version_min: acked.map_or(Version::default(), |(_, version)| version),
+        };
+        let request = self.clients[client].request + 1;
+        let mut out = Vec::new();
+        let mut batch = BatchRequest::begin(&mut out, request, AckLevel::Disk, 0, 1);
+        batch.get_of_member(&mut out, &key, Wanted::Value, read);
+        batch.finish(&mut out);
+        let what = What::Look {
+            read,
+            number: acked.map(|(number, _)| number),
+            sent_us: self.now_us,
+        };
+        self.send(client, out, (key, partition), AckLevel::Disk, what);
+    }
+
     /// Sends the next operation.
     fn ask(&mut self, client: usize) {
+        if self.clients[client].is_reader {
+            return self.read(client);
+        }
         let group = self.workload.index(GROUPS);
         let number = self.workload.index(16);
         let level = match self.workload.chance(self.setting.replica_level) {
@@ -301,8 +350,20 @@ impl World {
         };
         batch.finish(&mut out);
         self.issued += 1;
+        self.send(client, out, (key, partition), level, what);
+    }
+
+    fn send(
+        &mut self,
+        client: usize,
+        out: Vec<u8>,
+        (key, partition): (Vec<u8>, u16),
+        level: AckLevel,
+        what: What,
+    ) {
         let state = &mut self.clients[client];
-        state.request = request;
+        state.request += 1;
+        let request = state.request;
         state.operation = Some(Operation {
             key,
             partition,
@@ -376,7 +437,7 @@ impl World {
         let Some(operation) = state.operation.take() else {
             return Err(format!("request {} is answered twice", state.request));
         };
-        self.answered += 1;
+        self.answered += u64::from(!state.is_reader);
         let (status, version) = (item.head.status, item.head.version);
         let writer = (number_of(state.node), state.run);
         if [
@@ -385,6 +446,7 @@ impl World {
             Status::NoReplicas,
             Status::NotFound,
             Status::VersionMismatch,
+            Status::Stale,
         ]
         .contains(&status)
         {
@@ -403,7 +465,7 @@ impl World {
                 item.head.level
             ));
         }
-        let is_change = !matches!(what, What::Get);
+        let is_change = !matches!(what, What::Get | What::Look { .. });
         let state = &mut self.clients[client];
         match what {
             What::Get => match status {
@@ -426,7 +488,16 @@ impl World {
                     Executed::No => Outcome::Refused,
                     Executed::Unknown => Outcome::Unknown,
                 };
-                self.oracle.ended(number, writer.0, outcome);
+                self.oracle.ended(number, writer.0, outcome, self.now_us);
+            }
+            What::Look {
+                read,
+                number,
+                sent_us,
+            } => {
+                if matches!(status, Status::Ok | Status::NotFound) {
+                    self.looked(&key, partition, item, (read, number, sent_us))?;
+                }
             }
             What::Raise | What::Change => {}
         }
@@ -438,7 +509,15 @@ impl World {
             Status::Moved | Status::NotPrimary => {
                 // Whoever the newest file names, or anybody.
                 let primary = self.plan.partitions[usize::from(partition)].primary;
-                let node = match self.workload.chance(700_000) {
+                let node = match self.clients[client].is_reader {
+                    true => {
+                        let node = self.reads.index(NODES);
+                        self.leave(client, node);
+                        return self.think(client);
+                    }
+                    false => self.workload.chance(700_000),
+                };
+                let node = match node {
                     true => usize::from(primary) - 1,
                     false => self.workload.index(NODES),
                 };
@@ -446,9 +525,61 @@ impl World {
             }
             _ => {}
         }
-        let delay_us = self.workload.latency(self.setting.think_us);
+        self.think(client)
+    }
+
+    fn think(&mut self, client: usize) -> Step {
+        let delay_us = match self.clients[client].is_reader {
+            true => self.reads.latency(self.setting.think_us),
+            false => self.workload.latency(self.setting.think_us),
+        };
         self.after(delay_us, Event::Client { client });
         Ok(())
+    }
+
+    /// What was shown is no older than it says, and has the version that was wanted.
+    fn looked(
+        &mut self,
+        key: &[u8],
+        partition: u16,
+        item: &ReplyItem<'_>,
+        (read, number, sent_us): (MemberRead, Option<u64>, u64),
+    ) -> Step {
+        let standing = item.standing.ok_or("it is not told how new it is")?;
+        let list = match item.head.status {
+            Status::Ok => list_of(item.value).ok_or("a list is no list")?,
+            _ => Vec::new(),
+        };
+        if standing.age_us > 0 {
+            self.meet("read at a member");
+            if number.is_some() {
+                self.meet("read at a member with a version");
+            }
+        }
+        // Who begins with half of a scan has a past that it does not hold.
+        if self.is_incomplete_accepted {
+            return Ok(());
+        }
+        if standing.age_us > read.staleness_us_max {
+            return Err(format!("{standing:?} answers {read:?}"));
+        }
+        if let Some(number) = number.filter(|number| !list.contains(number)) {
+            return Err(format!(
+                "{standing:?} answers {read:?} without append {number}: {list:?}"
+            ));
+        }
+        let then_us = sent_us.saturating_sub(standing.age_us);
+        let missing = self
+            .oracle
+            .acked_before(key, partition, then_us, standing.through.epoch)
+            .find(|number| !list.contains(number));
+        match missing {
+            None => Ok(()),
+            Some(number) => Err(format!(
+                "{standing:?} answers at {sent_us} what {} was without append {number}: {list:?}",
+                String::from_utf8_lossy(key)
+            )),
+        }
     }
 
     /// Goes to another node.

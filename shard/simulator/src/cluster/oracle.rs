@@ -56,6 +56,8 @@ struct Append {
     partition: u16,
     node: u8,
     outcome: Outcome,
+    /// When its client heard of it.
+    ended_us: u64,
     /// The disk of the node that acknowledged it is gone since.
     was_wiped: bool,
 }
@@ -69,6 +71,8 @@ pub(super) struct Oracle {
     versions: BTreeSet<(u16, u32, u64)>,
     promotions: BTreeMap<u16, u64>,
     forced: BTreeSet<u16>,
+    /// Somebody was promoted in the place of another one who did not hand over, so there may be two pasts.
+    parted: BTreeSet<u16>,
     wiped: Option<u8>,
     /// The node that started with an older copy of its directory.
     gone_back: Option<u8>,
@@ -90,6 +94,7 @@ impl Oracle {
             versions: BTreeSet::new(),
             promotions: BTreeMap::new(),
             forced: BTreeSet::new(),
+            parted: BTreeSet::new(),
             wiped: None,
             gone_back: None,
         }
@@ -132,15 +137,48 @@ impl Oracle {
             partition,
             node: 0,
             outcome: Outcome::Unknown,
+            ended_us: 0,
             was_wiped: false,
         });
         self.appends.len() as u64
     }
 
-    pub(super) fn ended(&mut self, number: u64, node: u8, outcome: Outcome) {
+    pub(super) fn ended(&mut self, number: u64, node: u8, outcome: Outcome, now_us: u64) {
         let append = &mut self.appends[usize::try_from(number).expect("few") - 1];
         append.outcome = outcome;
         append.node = node;
+        append.ended_us = now_us;
+    }
+
+    /// The newest append to a list that was acknowledged.
+    pub(super) fn last_acked(&self, key: &[u8]) -> Option<(u64, Version)> {
+        let appends = (1u64..).zip(&self.appends);
+        let of_key = appends.filter(|(_, append)| append.key == key);
+        let acked = of_key.filter_map(|(number, append)| match append.outcome {
+            Outcome::Acked(_, version) => Some((number, version)),
+            _ => None,
+        });
+        acked.max_by_key(|&(_, version)| version)
+    }
+
+    /// What must be in a list that is as it was at a time, or newer, at a node that has epoch `epoch` of its partition: what was
+    /// acknowledged by then. Where there may be two pasts, of that only what this epoch wrote.
+    pub(super) fn acked_before(
+        &self,
+        key: &[u8],
+        partition: u16,
+        then_us: u64,
+        epoch: u32,
+    ) -> impl Iterator<Item = u64> {
+        let is_one_past = !self.parted.contains(&partition);
+        let appends = (1..).zip(&self.appends);
+        appends.filter_map(move |(number, append)| {
+            let Outcome::Acked(_, version) = append.outcome else {
+                return None;
+            };
+            let is_of_past = is_one_past || version.epoch == epoch;
+            (append.key == key && is_of_past && append.ended_us <= then_us).then_some(number)
+        })
     }
 
     /// A change of this partition was acknowledged under this version by a start of a node.
@@ -177,6 +215,10 @@ impl Oracle {
 
     pub(super) fn forced(&mut self, partition: u16) {
         self.forced.insert(partition);
+    }
+
+    pub(super) fn parted(&mut self, partition: u16) {
+        self.parted.insert(partition);
     }
 
     /// All that this node had is gone.
