@@ -310,7 +310,13 @@ impl Node {
         let mut files = NodeFiles::new(&segments, &snapshots);
         let mut inventory = take_inventory(&mut files, owner, &layout, config.segment_bytes)?;
         if shards != layout.shards {
-            let layout = change_shards(&mut files, &inventory, shards, identity.incarnation)?;
+            let layout = change_shards(
+                &mut files,
+                &inventory,
+                shards,
+                identity.incarnation,
+                cluster.is_some(),
+            )?;
             // They tell of logs that are inherited from now on.
             snapshots.remove_all().map_err(system("remove snapshots"))?;
             directory

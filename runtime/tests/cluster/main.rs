@@ -8,6 +8,7 @@ mod nodes;
 mod replicas;
 #[path = "../scrape/mod.rs"]
 mod scrape;
+mod shards;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

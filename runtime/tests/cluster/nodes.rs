@@ -187,10 +187,14 @@ sync = [{}]
 
     /// The same, with its exit code.
     pub fn run(&self, words: &[&str]) -> (i32, String) {
+        let file = self.folder.join("cluster.toml").display().to_string();
+        self.run_without_file(&[words, &["--file", &file]].concat())
+    }
+
+    /// The same of a command that names what it is about by itself.
+    pub fn run_without_file(&self, words: &[&str]) -> (i32, String) {
         let output = command(&["cluster"])
             .args(words)
-            .arg("--file")
-            .arg(self.folder.join("cluster.toml"))
             .output()
             .expect("it runs");
         let told = [output.stdout, output.stderr].concat();
@@ -217,12 +221,14 @@ sync = [{}]
     }
 
     pub fn start_by(&self, file: &str, node: u8, more: &[&str]) -> Server {
-        let shards = if node == 1 { "2" } else { "1" };
+        let usual = ["--shards", if node == 1 { "2" } else { "1" }];
+        let shards = if more.contains(&"--shards") { &[][..] } else { &usual };
         let mut process = command(&["serve", "--shard-ports", "0"])
             .args(["--admin-listen", "127.0.0.1:0"])
             .arg("--listen")
             .arg(format!("127.0.0.1:{}", self.clients[usize::from(node) - 1]))
-            .args(["--shards", shards, "--cache-bytes", "1MiB"])
+            .args(shards)
+            .args(["--cache-bytes", "1MiB"])
             .args(["--value-bytes-max", "16KiB", "--segment-bytes", "2MiB"])
             .args(["--cluster-node", &node.to_string(), "--cluster"])
             .arg(self.folder.join(file))
