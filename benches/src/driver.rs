@@ -256,6 +256,9 @@ impl Run<'_> {
                 }
                 // What is under way is answered in the same way, but its answer is to be seen.
                 if let Some(told) = connection.elsewhere() {
+                    if !args.ledger {
+                        return Err(elsewhere(told));
+                    }
                     if connection.under_way() == 0 {
                         self.go_elsewhere(number, told);
                     }
@@ -410,6 +413,17 @@ impl Run<'_> {
         }
         Ok(())
     }
+}
+
+/// Figures of what was sent from one node to another would say nothing of either.
+fn elsewhere(told: Option<SocketAddr>) -> BenchError {
+    let what = match told {
+        Some(address) => format!("the server at {address} writes this now: name that one alone"),
+        None => "no server writes this now".into(),
+    };
+    BenchError::Connection(format!(
+        "{what}; only `decr --ledger` goes on where it is written"
+    ))
 }
 
 /// The counter that is sold from, wherever it is written.

@@ -84,9 +84,14 @@ struct Shared {
 impl Shared {
     /// Tells what is wrong with a link, unless that was told just now.
     fn complain(&self, text: &str) {
+        self.complain_of(text, text);
+    }
+
+    /// The same, unless something was told of this just now.
+    fn complain_of(&self, about: &str, text: &str) {
         let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
-        if lately.is_news(text, Instant::now()) {
-            caution!("{text}");
+        if let Some(line) = lately.line(about, text, Instant::now()) {
+            caution!("{line}");
         }
     }
 
@@ -170,7 +175,11 @@ impl Dialing {
             threads: Vec::new(),
         };
         let accepts = Arc::clone(&shared);
-        dialing.thread("penstock-links", move || accept(&accepts, &listener))?;
+        dialing.thread("penstock-links", move || {
+            let failed = |error| accepts.complain(&format!("no link can be taken: {error}"));
+            let taken = |stream, from| take(&accepts, stream, from);
+            accept(&listener, &accepts.is_over, failed, taken);
+        })?;
         dialing.thread("penstock-plan", move || watch(&shared, &path))?;
         Ok(dialing)
     }
@@ -198,43 +207,57 @@ impl Drop for Dialing {
     }
 }
 
-fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
-    while let Ok((stream, from)) = listener.accept().or_else(|error| {
-        // Out of descriptors: those that wait stay in the kernel's queue.
-        std::thread::sleep(RETRY);
-        match shared.is_over.load(Ordering::Relaxed) {
-            true => Err(error),
-            false => listener.accept(),
-        }
-    }) {
-        if shared.is_over.load(Ordering::Relaxed) {
+/// Takes connections until it is over.
+fn accept(
+    listener: &TcpListener,
+    is_over: &AtomicBool,
+    failed: impl Fn(std::io::Error),
+    taken: impl Fn(TcpStream, SocketAddr),
+) {
+    loop {
+        let accepted = listener.accept();
+        if is_over.load(Ordering::Relaxed) {
             return;
         }
-        if shared.greetings.fetch_add(1, Ordering::Relaxed) >= GREETINGS_MAX {
-            shared.greetings.fetch_sub(1, Ordering::Relaxed);
-            continue;
+        match accepted {
+            Ok((stream, from)) => taken(stream, from),
+            Err(error) => {
+                // Out of descriptors: those that wait stay in the kernel's queue.
+                failed(error);
+                std::thread::sleep(RETRY);
+            }
         }
-        let greets = Arc::clone(shared);
-        let spawned = std::thread::Builder::new()
-            .name("penstock-greet".into())
-            .spawn(move || {
-                let file = greets.file();
-                let is_named = |node| file.node(node).is_some();
-                let (secret, seen) = (&greets.secret, &greets.seen);
-                match welcome(&stream, GREETING, &greets.me, secret, is_named, seen) {
-                    Ok((shard, greeted)) => greets.hand_over(shard, stream, greeted, None),
-                    // Its port is another one each time.
-                    Err(cause) => {
-                        greets.count(&cause);
-                        let cause = cause.text;
-                        greets.complain(&format!("a link from {} is refused: {cause}", from.ip()));
-                    }
+    }
+}
+
+/// Lets who has connected prove itself, on a thread of its own.
+fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
+    if shared.greetings.fetch_add(1, Ordering::Relaxed) >= GREETINGS_MAX {
+        shared.greetings.fetch_sub(1, Ordering::Relaxed);
+        return;
+    }
+    let greets = Arc::clone(shared);
+    let spawned = std::thread::Builder::new()
+        .name("penstock-greet".into())
+        .spawn(move || {
+            let file = greets.file();
+            let is_named = |node| file.node(node).is_some();
+            let (secret, seen) = (&greets.secret, &greets.seen);
+            match welcome(&stream, GREETING, &greets.me, secret, is_named, seen) {
+                Ok((shard, greeted)) => greets.hand_over(shard, stream, greeted, None),
+                // Its port is another one each time, and what is no link may be wrong in another way each time.
+                Err(cause) => {
+                    greets.count(&cause);
+                    let what = format!("a link from {} is refused", from.ip());
+                    let text = format!("{what}: {}", cause.text);
+                    let about = cause.refused.map_or(&what, |_| &text);
+                    greets.complain_of(about, &text);
                 }
-                greets.greetings.fetch_sub(1, Ordering::Relaxed);
-            });
-        if spawned.is_err() {
-            shared.greetings.fetch_sub(1, Ordering::Relaxed);
-        }
+            }
+            greets.greetings.fetch_sub(1, Ordering::Relaxed);
+        });
+    if spawned.is_err() {
+        shared.greetings.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -305,7 +328,7 @@ fn dial(shared: &Arc<Shared>, node: u8) {
 /// Reads the cluster's file anew whenever it says something else, and has a thread for each other node that it
 /// names. What it says wrong changes nothing.
 fn watch(shared: &Arc<Shared>, path: &Path) {
-    let mut last = std::fs::read_to_string(path).unwrap_or_default();
+    let mut last = shared.file().text.clone();
     let mut dialing: BTreeMap<u8, JoinHandle<()>> = BTreeMap::new();
     while !shared.is_over.load(Ordering::Relaxed) {
         // Who was taken out of the file has ended.
@@ -331,8 +354,8 @@ fn watch(shared: &Arc<Shared>, path: &Path) {
             Ok(text) if text != last => text,
             _ => continue,
         };
-        last = text;
-        match read_anew(shared, path) {
+        last.clone_from(&text);
+        match read_anew(shared, path, text) {
             Ok(()) => tell!("cluster      {} is read anew", path.display()),
             Err(cause) => caution!("{cause}; what it said before holds"),
         }
@@ -342,8 +365,8 @@ fn watch(shared: &Arc<Shared>, path: &Path) {
     }
 }
 
-fn read_anew(shared: &Shared, path: &Path) -> Result<(), String> {
-    let file = ClusterFile::read(path).map_err(|error| error.to_string())?;
+fn read_anew(shared: &Shared, path: &Path, text: String) -> Result<(), String> {
+    let file = ClusterFile::of(path, text).map_err(|error| error.to_string())?;
     let before = shared.file();
     let fail = |cause: &str| Err(format!("{}: {cause}", path.display()));
     if file.cluster_id != before.cluster_id {
@@ -392,4 +415,97 @@ fn pairs(file: &ClusterFile, me: Introduction, node: u8, theirs: Option<u16>) ->
         pairs.truncate(1);
     }
     pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::{Domain, SockAddr, Socket, Type};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn links_are_taken_again_after_any_number_of_failures() {
+        // It refuses to accept until it listens.
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("made");
+        let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        socket.bind(&SockAddr::from(any)).expect("bound");
+        let listener: TcpListener = socket.try_clone().expect("cloned").into();
+        let address = listener.local_addr().expect("bound");
+        let is_over = AtomicBool::new(false);
+        let (failures, failed) = flume::unbounded();
+        let (streams, taken) = flume::unbounded();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let failed = |error| drop(failures.send(error));
+                accept(&listener, &is_over, failed, |stream, _| {
+                    drop(streams.send(stream));
+                });
+            });
+            for _ in 0..3 {
+                failed.recv_timeout(PATIENCE).expect("it goes on");
+            }
+            socket.listen(1).expect("it listens");
+            let stream = TcpStream::connect(address).expect("it listens");
+            let here = stream.local_addr().expect("bound");
+            let taken = taken.recv_timeout(PATIENCE).expect("it goes on");
+            assert_eq!(taken.peer_addr().expect("connected"), here);
+            is_over.store(true, Ordering::Relaxed);
+            TcpStream::connect(address).expect("it listens");
+        });
+    }
+
+    #[test]
+    fn what_the_file_says_new_since_it_was_read_is_heard() {
+        let folder = std::env::temp_dir().join(format!("penstock-watch-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("made");
+        std::fs::write(folder.join("secret"), [b'7'; 32]).expect("written");
+        let path = folder.join("cluster.toml");
+        let write = |generation: u32| {
+            let text = format!(
+                r#"
+version = 1
+cluster_id = "c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1"
+secret_file = "secret"
+
+[[node]]
+number = 1
+links = "127.0.0.1:7414"
+clients = "127.0.0.1:7411"
+
+[[placement]]
+partitions = [0, 255]
+generation = {generation}
+primary = 1
+"#
+            );
+            std::fs::write(&path, text).expect("written");
+        };
+        write(1);
+        let file = ClusterFile::read(&path).expect("good");
+        write(2);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let me = Introduction {
+            log_format: 1,
+            cluster_id: file.cluster_id,
+            node_id: [1; 16],
+            incarnation: 1,
+            node: 1,
+            shard: 0,
+            shards: 1,
+            record_bytes_max: 1 << 20,
+            frame_bytes_max: 1 << 20,
+        };
+        let (plans, heard) = flume::unbounded();
+        let deliver: Deliver = Arc::new(move |delivery| match delivery {
+            Delivery::Plan(plan) => plans.send(plan).expect("it is waited for"),
+            Delivery::Link(..) => panic!("there is no other node"),
+        });
+        let stats = Arc::new(Stats::new(1));
+        let dialing = Dialing::start((path, file), listener, &folder, me, deliver, stats);
+        let plan = heard.recv_timeout(PATIENCE).expect("it goes on");
+        assert_eq!(plan.partitions[0].generation, 2);
+        drop(dialing.map_err(|(action, error)| panic!("{action}: {error}")));
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
 }

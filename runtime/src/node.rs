@@ -32,7 +32,7 @@ use crate::block::{Arena, ArenaLayout};
 use crate::calibrate::{self, calibrate};
 use crate::checks::{self, Demand, Problem};
 use crate::cluster::file::{ClusterFile, numbers_of};
-use crate::cluster::seen::{Whose, claim};
+use crate::cluster::seen::{Whose, check, claim, hex};
 use crate::config::{
     Config, FRAME_BYTES, HugePageMode, IoMode, record_bytes_for, segment_bytes_for, size_text,
 };
@@ -129,30 +129,37 @@ fn read_cluster(config: &Config) -> Result<Option<ClusterFile>, OpenError> {
     }
 }
 
-/// Refuses a directory of another node or of another cluster.
-fn claim_directory(config: &Config, cluster: &ClusterFile) -> Result<(), OpenError> {
-    let (data, node) = (&config.data, config.cluster_node);
-    let whose = Whose {
+/// Who the directory is to be in its cluster.
+fn whose(config: &Config, cluster: &ClusterFile) -> Whose {
+    Whose {
         cluster_id: cluster.cluster_id,
-        node,
+        node: config.cluster_node,
+    }
+}
+
+/// Refuses a directory of another node or of another cluster, and that of a node of a cluster to a node alone.
+fn check_directory(config: &Config, cluster: Option<&ClusterFile>) -> Result<(), OpenError> {
+    if !config.data.is_dir() {
+        // New, or none: the opening tells.
+        return Ok(());
+    }
+    let checked = check(&config.data, cluster.map(|cluster| whose(config, cluster)));
+    let Err(other) = checked.map_err(system("read PEERS in the data directory"))? else {
+        return Ok(());
     };
-    let hex = |id: [u8; 16]| format!("{:032x}", u128::from_be_bytes(id));
-    let claimed =
-        claim(data, whose).map_err(system("read or write PEERS in the data directory"))?;
-    claimed.map_err(|other| {
-        let data = data.display();
-        OpenError::Option(match other.cluster_id == cluster.cluster_id {
-            true => format!(
-                "--cluster-node {node}: {data} holds the data of node {}; a node starts with its own directory or with an empty one",
-                other.node
-            ),
-            false => format!(
-                "{data} holds the data of node {} of cluster {}, and the cluster's file is that of {}",
-                other.node,
-                hex(other.cluster_id),
-                hex(cluster.cluster_id)
-            ),
-        })
+    let (data, node) = (config.data.display(), config.cluster_node);
+    Err(match cluster {
+        None => OpenError::Opening(OpeningError::OfCluster),
+        Some(cluster) if other.cluster_id == cluster.cluster_id => OpenError::Option(format!(
+            "--cluster-node {node}: {data} holds the data of node {}; a node starts with its own directory or with an empty one",
+            other.node
+        )),
+        Some(cluster) => OpenError::Option(format!(
+            "{data} holds the data of node {} of cluster {}, and the cluster's file is that of {}",
+            other.node,
+            hex(other.cluster_id),
+            hex(cluster.cluster_id)
+        )),
     })
 }
 
@@ -244,6 +251,7 @@ impl Node {
         };
         too_many(u32::from(config.shards))?;
         let cluster = read_cluster(&config)?;
+        check_directory(&config, cluster.as_ref())?;
         let options = DirectoryOptions {
             shards_of_new: match config.shards {
                 0 => shards_of_new,
@@ -252,9 +260,6 @@ impl Node {
             segment_bytes: config.segment_bytes,
         };
         let mut directory = Directory::open(&config.data, options).map_err(OpenError::Directory)?;
-        if let Some(cluster) = &cluster {
-            claim_directory(&config, cluster)?;
-        }
         let identity = directory.identity().clone();
         let layout = identity
             .layout()
@@ -358,6 +363,16 @@ impl Node {
             cluster,
             directory,
         })
+    }
+
+    /// Notes who the directory is in its cluster. All shards are open, so it is not refused any more, and none of
+    /// them has written anything as a node of that cluster.
+    pub(crate) fn claim_directory(&self) -> Result<(), OpenError> {
+        match &self.cluster {
+            Some(cluster) => claim(&self.config.data, whose(&self.config, cluster))
+                .map_err(system("write PEERS in the data directory")),
+            None => Ok(()),
+        }
     }
 
     /// Where this node takes links, if it is one of a cluster.

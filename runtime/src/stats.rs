@@ -472,7 +472,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     counter(
         "noreplicas",
         "penstock_replication_noreplicas",
-        "Operations answered NOREPLICAS: executed here, and not told in time to be on every node of the sync set.",
+        "Operations, reads among them, answered NOREPLICAS because not every node of the sync set has told in time to have what they tell. Those that were refused for an empty sync set are in penstock_operations_total.",
         |it| it.replication.missed,
     ),
     gauge(
@@ -959,7 +959,7 @@ pub(crate) fn total(readings: &[Reading]) -> Reading {
 pub(crate) fn partitions_json(cores: &[ReplicationStatus]) -> String {
     let all: Vec<&PartitionStatus> = cores.iter().flat_map(|it| &it.partitions).collect();
     let groups = all.chunk_by(|one, next| {
-        let kind = |it: &PartitionStatus| (it.role, it.duty, it.epoch);
+        let kind = |it: &PartitionStatus| (it.role, it.duty, it.epoch, it.was_last);
         kind(one) == kind(next)
             && one.waits_for == next.waits_for
             && one.partition + 1 == next.partition
@@ -969,7 +969,7 @@ pub(crate) fn partitions_json(cores: &[ReplicationStatus]) -> String {
             let (first, last) = (group[0], group[group.len() - 1]);
             let sum = |of: fn(&PartitionStatus) -> u64| group.iter().map(|it| of(it)).sum::<u64>();
             format!(
-                "{{\"first\":{},\"last\":{},\"role\":\"{}\",\"duty\":\"{}\",\"generation\":{},\"start\":{},\"node\":{},\"applied\":{},\"received\":{},\"durable\":{},\"waits_for\":{:?}}}",
+                "{{\"first\":{},\"last\":{},\"role\":\"{}\",\"duty\":\"{}\",\"generation\":{},\"start\":{},\"node\":{},\"applied\":{},\"received\":{},\"durable\":{},\"was_last\":{},\"waits_for\":{:?}}}",
                 first.partition,
                 last.partition,
                 first.role.name(),
@@ -980,6 +980,7 @@ pub(crate) fn partitions_json(cores: &[ReplicationStatus]) -> String {
                 sum(|it| it.applied),
                 sum(|it| it.received),
                 sum(|it| it.durable),
+                first.was_last,
                 first.waits_for,
             )
         })

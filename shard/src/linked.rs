@@ -230,6 +230,8 @@ pub struct PartitionStatus {
     pub applied: u64,
     /// The same of the last record that is there, if only in memory.
     pub received: u64,
+    /// It wrote the last record that is here.
+    pub was_last: bool,
     /// The nodes that level `replica` waits for, if this one writes the partition, ascending.
     pub waits_for: Vec<u8>,
     /// The same of the last one that was known to be durable here a moment ago.
@@ -794,6 +796,7 @@ impl<B: Block> Linked<B> {
                 epoch: facts.promised,
                 applied: state.applied().sequence,
                 received: state.received().sequence,
+                was_last: state.was_last(self.me),
                 waits_for: match role {
                     PartitionRole::Primary => self.waits_for(partition),
                     _ => Vec::new(),

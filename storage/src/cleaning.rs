@@ -601,7 +601,7 @@ impl<P: Blocks> Store<P> {
                     Home::Memory(id) if self.cache.cell(id).key() == part.key() => {
                         // Behind a tail that has diverged older versions may follow, until its keys
                         // are written anew.
-                        let is_newer = self.version(id) > Version::of(part);
+                        let is_newer = self.version(id) > part.version();
                         assert!(
                             is_newer || self.log().history().is_linked,
                             "a deletion that is durable has left the index"

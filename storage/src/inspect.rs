@@ -14,6 +14,7 @@ use crate::recovery::{
     settle_contents,
 };
 use crate::segment::Owner;
+use crate::store::Sequences;
 
 /// What a data directory holds.
 #[derive(Debug, Default)]
@@ -72,6 +73,8 @@ pub struct LogReport {
     pub proven_durable: Lsn,
     /// What the last crash left half written; a start leaves it out.
     pub torn: Option<TornTail>,
+    /// As [`crate::contents::History::forgotten`]; none if the log could not be read to its end.
+    pub forgotten: Option<Box<Sequences>>,
 }
 
 /// Checks everything in `source`. `owner` is what the directory says of itself; `None` takes the
@@ -163,7 +166,10 @@ pub fn inspect_laid_out(
             None => replay(source, &segments, &mut see),
         };
         match found {
-            Ok(found) => log.torn = found.torn,
+            Ok(found) => {
+                log.torn = found.torn;
+                log.forgotten = Some(found.history.forgotten);
+            }
             Err(error) => report.damage.push(error),
         }
         report.logs.insert(log_id, log);

@@ -528,7 +528,7 @@ impl Keyspaces {
             let partitions = &self.keyspaces[at].partitions;
             partitions[partition_of(part.slot())].as_ref()
         });
-        in_force.is_none_or(|it| it.version < Version::of(part))
+        in_force.is_none_or(|it| it.version < part.version())
     }
 
     /// Whether the record at `place` is the one in force.
@@ -698,19 +698,6 @@ impl Keyspaces {
     pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
         let records = self.keyspaces.iter().flat_map(|k| k.partitions.iter());
         records.flatten().map(|in_force| in_force.place)
-    }
-
-    /// Whether this record of settings, or a newer one in its place, was taken in.
-    pub(crate) fn knows(&self, part: &PartView<'_>) -> bool {
-        let at = prefix_of(part.key()).and_then(|prefix| self.position(prefix).ok());
-        at.and_then(|at| {
-            let partition = partition_of(part.slot());
-            self.keyspaces[at].partitions[partition].as_ref()
-        })
-        .is_some_and(|in_force| {
-            let version = in_force.version;
-            (version.epoch, version.sequence) >= (part.epoch(), part.sequence())
-        })
     }
 }
 

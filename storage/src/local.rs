@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::contents::History;
 use crate::log::Place;
-use crate::record::{KEY_BYTES_MAX, PartKind, PartView, part_bytes};
+use crate::record::{PartKind, PartView};
 use crate::store::{PARTITIONS, Version, partition_of};
 
 /// What the keys of local records begin with. The rest only leads to a slot of the partition.
@@ -20,8 +20,6 @@ pub const EPOCHS_KEY: &[u8] = b"\0\0penstock/epochs/";
 pub const LOCAL_BYTES_MAX: usize = 256;
 /// Bytes of the value of a record of epochs, at most.
 pub const EPOCHS_BYTES_MAX: usize = 1024;
-/// Bytes of a local record in the log, at most.
-pub const LOCAL_RECORD_BYTES_MAX: usize = part_bytes(KEY_BYTES_MAX, LOCAL_BYTES_MAX, false, 0);
 
 /// Whether a part with this key is a local record.
 #[inline]
@@ -123,7 +121,7 @@ impl LocalRecords {
 
     /// Takes note of a record of epochs. None is ever deleted.
     pub(crate) fn see(&mut self, part: &PartView<'_>) {
-        self.see_epochs(partition_of(part.slot()), Version::of(part), part.value());
+        self.see_epochs(partition_of(part.slot()), part.version(), part.value());
     }
 
     fn see_epochs(&mut self, partition: usize, version: Version, value: &[u8]) {

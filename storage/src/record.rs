@@ -524,6 +524,7 @@ impl<'a> PartView<'a> {
     }
 
     /// Epoch and sequence.
+    #[inline]
     #[must_use]
     pub fn version(&self) -> Version {
         Version {

@@ -24,7 +24,7 @@ use crate::record::{PartError, PartKind, PartView};
 use crate::segment::{FirstBlock, Owner, SegmentHeader};
 use crate::snapshot::{SnapshotFooter, SnapshotHeader};
 use crate::spare::{SpareHeader, holds_frame_of};
-use crate::store::{LOOK_AHEAD, Version, partition_of};
+use crate::store::{LOOK_AHEAD, partition_of};
 use crate::summary::Summary;
 
 pub use row::{Row, Rows, Verdict};
@@ -1239,7 +1239,7 @@ impl<S: SegmentSource> Replay<'_, S> {
                     false if history.is_linked && part.is_copy() => {
                         history.epoch_max = history.epoch_max.max(part.epoch());
                     }
-                    false => history.note(partition_of(part.slot()), Version::of(&part)),
+                    false => history.note(partition_of(part.slot()), part.version()),
                 }
                 let is_tombstone = part.kind() == PartKind::Tombstone;
                 if let Some(summary) = summary.as_mut().filter(|_| !is_local) {

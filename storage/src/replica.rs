@@ -122,12 +122,12 @@ impl<P: Blocks> Store<P> {
     ) -> Option<Lsn> {
         let first = &parts[0];
         let (slot, time_ms) = (first.slot(), first.time_ms());
-        let version = Version::of(first);
+        let version = first.version();
         assert!(
             parts.iter().enumerate().all(|(ordinal, part)| {
                 (part.ordinal(), part.slot()) == (ordinal, slot)
                     && part.count() == parts.len()
-                    && Version::of(part) == version
+                    && part.version() == version
             }) && !is_local(first.key()),
             "the parts of a record that was written elsewhere"
         );

@@ -51,18 +51,6 @@ pub struct Version {
     pub sequence: u64,
 }
 
-impl Version {
-    /// That of a part.
-    #[inline]
-    #[must_use]
-    pub fn of(part: &PartView<'_>) -> Self {
-        Version {
-            epoch: part.epoch(),
-            sequence: part.sequence(),
-        }
-    }
-}
-
 /// What is known of a key without a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
@@ -1325,7 +1313,7 @@ impl Memory {
             // Something newer was there, and may be gone since.
             return Ok(());
         }
-        let new = Version::of(part);
+        let new = part.version();
         let expiry_ms = match is_planted(Bug::ReplayWithoutExpiry) {
             true => None,
             false => part.expiry_ms(),
@@ -1421,7 +1409,7 @@ impl Memory {
             return true;
         }
         if self.snapshot.is_some() {
-            self.has_late_settings |= part.is_copy() && !self.keyspaces.knows(part);
+            self.has_late_settings |= part.is_copy() && self.keyspaces.is_news(part);
         }
         self.live.replaces(self.keyspaces.take(part, place));
         false

@@ -2,6 +2,8 @@
 //! answers out.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::operation::{Answer, ClientError};
@@ -24,6 +26,23 @@ pub(super) struct Queued {
     /// How often a node has said that another one answers it.
     pub(super) tries: u32,
     pub(super) what: What,
+    pub(super) _counted: Counted,
+}
+
+/// One of the operations that wait or are under way, as long as it is there.
+pub(super) struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    pub(super) fn one_more(count: &Arc<AtomicUsize>) -> Counted {
+        count.fetch_add(1, Ordering::Relaxed);
+        Counted(Arc::clone(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 pub(super) enum What {
@@ -142,6 +161,7 @@ impl Connection {
     }
 
     /// Operations that were sent and are not answered.
+    #[cfg(test)]
     pub(super) fn under_way(&self) -> usize {
         self.sent.values().flatten().flatten().count()
     }

@@ -7,11 +7,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::ClientOptions;
-use super::connection::{Connection, FrameWaiter, Queued, Waiter, What};
+use super::connection::{Connection, Counted, FrameWaiter, Queued, Waiter, What};
 use super::operation::{Answer, Ask, ClientError, Pending, Promise};
 use crate::frame::Opcode;
 use crate::placement::{Placement, Writer};
@@ -23,7 +24,8 @@ const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// The longest before another node is asked once more: a promotion is seen so much later.
 const ASK_AGAIN_MAX: Duration = Duration::from_millis(160);
-/// How long one of several nodes may take to be connected to before the others are asked.
+/// How long one of several nodes may take to be connected to, and then to answer the first time, before the others
+/// are asked.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// How often deadlines are looked at.
 const TICK: Duration = Duration::from_millis(20);
@@ -52,6 +54,8 @@ struct State {
     /// What is asked once more, by the time from which on; the number keeps the order.
     held: BTreeMap<(Instant, u64), Queued>,
     held_count: u64,
+    /// Operations that wait or are under way; it falls under the lock.
+    pending: Arc<AtomicUsize>,
     is_over: bool,
 }
 
@@ -183,15 +187,6 @@ impl State {
         self.held.insert((at, self.held_count), queued);
         self.held_count += 1;
     }
-
-    /// How many operations wait or are under way.
-    fn pending(&self) -> usize {
-        let of = |node: &Node| {
-            let link = node.link.as_ref();
-            node.queue.len() + link.map_or(0, |link| link.connection.under_way())
-        };
-        self.held.len() + self.nodes.iter().map(of).sum::<usize>()
-    }
 }
 
 struct Alive(Arc<Shared>);
@@ -273,6 +268,7 @@ impl Driver {
             home: 0,
             held: BTreeMap::new(),
             held_count: 0,
+            pending: Arc::default(),
             is_over: false,
         };
         let shared = Arc::new(Shared {
@@ -291,11 +287,16 @@ impl Driver {
                 continue;
             }
             shared.lock().home = number;
+            let longest = match addresses.len() {
+                1 => until,
+                _ => until.min(Instant::now() + CONNECT_MAX),
+            };
             // A server that is not ours shows itself in the answer to HELLO.
-            match driver.ask_frame(Opcode::Ping, |_| Ok(())).wait() {
+            match driver.frame(Opcode::Ping, |_| Ok(()), longest).wait() {
                 Ok(()) => return Ok(driver),
                 Err(error) => last = error,
             }
+            shared.lock().nodes[number].failed();
         }
         Err(last)
     }
@@ -311,7 +312,8 @@ impl Driver {
             promise: Arc::clone(&promise),
             read,
         });
-        self.queue(ask.partition(), What::Item { item, done }, promise)
+        let until = Instant::now() + self.shared.options.deadline;
+        self.queue(ask.partition(), What::Item { item, done }, promise, until)
     }
 
     pub(super) fn ask_frame<T: Send + 'static>(
@@ -319,18 +321,32 @@ impl Driver {
         opcode: Opcode,
         read: fn(&[u8]) -> Result<T, ClientError>,
     ) -> Pending<T> {
+        self.frame(opcode, read, Instant::now() + self.shared.options.deadline)
+    }
+
+    fn frame<T: Send + 'static>(
+        &self,
+        opcode: Opcode,
+        read: fn(&[u8]) -> Result<T, ClientError>,
+        until: Instant,
+    ) -> Pending<T> {
         let promise = Promise::new();
         let done = Box::new(Frame {
             promise: Arc::clone(&promise),
             read,
         });
-        self.queue(None, What::Frame { opcode, done }, promise)
+        self.queue(None, What::Frame { opcode, done }, promise, until)
     }
 
-    fn queue<T>(&self, partition: Option<u16>, what: What, promise: Arc<Promise<T>>) -> Pending<T> {
-        let until = Instant::now() + self.shared.options.deadline;
+    fn queue<T>(
+        &self,
+        partition: Option<u16>,
+        what: What,
+        promise: Arc<Promise<T>>,
+        until: Instant,
+    ) -> Pending<T> {
         let mut state = self.shared.lock();
-        if state.pending() >= self.shared.options.pending_max {
+        if state.pending.load(Ordering::Relaxed) >= self.shared.options.pending_max {
             drop(state);
             promise.keep(Err(ClientError::Busy(format!(
                 "{} operations are pending, which is the limit",
@@ -342,6 +358,7 @@ impl Driver {
                 partition,
                 tries: 0,
                 what,
+                _counted: Counted::one_more(&state.pending),
             };
             self.shared.hand_on(&mut state, queued);
         }
@@ -430,6 +447,7 @@ fn connect(shared: &Arc<Shared>, number: usize, until: Instant) -> Result<(), Cl
 /// Sends what is queued for a node, connects again when the connection is gone, and watches the deadlines.
 fn write(shared: &Arc<Shared>, number: usize) {
     let mut out = Vec::new();
+    let mut look_at = Instant::now();
     loop {
         let mut state = shared.lock();
         let now = Instant::now();
@@ -448,7 +466,11 @@ fn write(shared: &Arc<Shared>, number: usize) {
         }
         match link {
             Some(link) => {
-                let has_expired = link.connection.expire(now);
+                let is_due = now >= look_at;
+                if is_due {
+                    look_at = now + TICK;
+                }
+                let has_expired = is_due && link.connection.expire(now);
                 let is_silent = now.duration_since(link.heard) >= shared.options.deadline;
                 // Stopped, or cut off: another node may have taken its place.
                 let is_hopeless = is_silent
@@ -499,6 +521,10 @@ fn write(shared: &Arc<Shared>, number: usize) {
 /// A node cannot be asked now: what waits for it goes to another one, if there is one.
 fn pass_over(shared: &Arc<Shared>, number: usize) {
     let mut state = shared.lock();
+    if state.is_over {
+        // The other threads may have ended; this one gives up what waits for it.
+        return;
+    }
     state.nodes[number].failed();
     for queued in std::mem::take(&mut state.nodes[number].queue) {
         shared.hand_on(&mut state, queued);
@@ -568,9 +594,81 @@ fn lose(shared: &Shared, number: usize, generation: Option<u64>, cause: &str) {
 
 fn give_up(node: &mut Node, cause: &str) {
     if let Some(mut link) = node.link.take() {
+        // It may have been made behind the end, and its reader waits for it.
+        let _ = link.stream.shutdown(Shutdown::Both);
         link.connection.lose(cause);
     }
     for Queued { what, .. } in node.queue.drain(..) {
         what.fail(ClientError::NotSent(cause.into()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn shared(addresses: &[&str]) -> Arc<Shared> {
+        let nodes = addresses.iter().map(|it| Node::new((*it).to_string()));
+        Arc::new(Shared {
+            options: ClientOptions::default(),
+            state: Mutex::new(State {
+                nodes: nodes.collect(),
+                writers: BTreeMap::new(),
+                home: 0,
+                held: BTreeMap::new(),
+                held_count: 0,
+                pending: Arc::default(),
+                is_over: false,
+            }),
+        })
+    }
+
+    #[test]
+    fn what_waits_for_a_node_that_fails_behind_the_end_is_given_up_and_goes_to_no_thread_that_has_ended()
+     {
+        let shared = shared(&["first", "second"]);
+        let promise = Promise::new();
+        let read: fn(&[u8]) -> Result<(), ClientError> = |_| Ok(());
+        let mut state = shared.lock();
+        let queued = Queued {
+            until: Instant::now() + BACKOFF_MAX,
+            partition: None,
+            tries: 0,
+            what: What::Frame {
+                opcode: Opcode::Ping,
+                done: Box::new(Frame {
+                    promise: Arc::clone(&promise),
+                    read,
+                }),
+            },
+            _counted: Counted::one_more(&state.pending),
+        };
+        state.nodes[0].queue.push_back(queued);
+        state.nodes[1].has_thread = true;
+        state.is_over = true;
+        drop(state);
+        pass_over(&shared, 0);
+        let mut state = shared.lock();
+        assert_eq!(state.pending.load(Ordering::Relaxed), 1);
+        give_up(&mut state.nodes[0], "the end");
+        assert_eq!(state.pending.load(Ordering::Relaxed), 0);
+        let until = Instant::now() + BACKOFF_MAX;
+        let told = Pending { promise, until }.wait();
+        assert!(matches!(told, Err(ClientError::NotSent(_))), "{told:?}");
+    }
+
+    #[test]
+    fn a_connection_that_was_made_behind_the_end_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let shared = shared(&[&address]);
+        connect(&shared, 0, Instant::now() + BACKOFF_MAX).expect("it listens");
+        let (mut server, _) = listener.accept().expect("connected to");
+        give_up(&mut shared.lock().nodes[0], "the end");
+        let mut hello = Vec::new();
+        // Until there is no more: the reader's end of it would keep it open.
+        server.read_to_end(&mut hello).expect("closed");
+        assert!(!hello.is_empty());
     }
 }

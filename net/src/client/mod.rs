@@ -162,16 +162,18 @@ impl Client {
     /// Connects and says HELLO.
     ///
     /// # Errors
-    /// [`ClientError::NotSent`] if no server answers within the deadline.
+    /// [`ClientError::NotSent`] if no server is there, [`ClientError::Deadline`] or [`ClientError::Unknown`] if it does not answer
+    /// within the deadline, [`ClientError::Protocol`] if what answers is another kind of server, and what a server of this
+    /// kind refuses a PING with.
     pub fn connect(address: SocketAddr, options: ClientOptions) -> Result<Client, ClientError> {
         Client::connect_any(&[address.to_string()], options)
     }
 
     /// Connects to the first of some servers that answers. They are nodes of one cluster: each is asked when the
-    /// others do not answer.
+    /// others do not answer. Of several, each has a second to be connected to and a second to answer.
     ///
     /// # Errors
-    /// [`ClientError::NotSent`] if none of them answers within the deadline, or there is none.
+    /// As for [`Client::connect`], of the last one that was tried; [`ClientError::NotSent`] if there is none.
     pub fn connect_any(
         addresses: &[String],
         options: ClientOptions,

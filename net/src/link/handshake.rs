@@ -5,6 +5,7 @@
 
 use crate::batch::{read_u16, read_u32, read_u64};
 use crate::link::fault::LinkFault;
+use crate::link::message::zero;
 
 /// Bytes of a nonce.
 pub const NONCE_BYTES: usize = 32;
@@ -110,13 +111,6 @@ fn array<const N: usize>(body: &[u8], at: usize) -> [u8; N] {
     body[at..at + N].try_into().expect("as many bytes")
 }
 
-fn is_zero(body: &[u8], name: &'static str) -> Result<(), LinkFault> {
-    match body.iter().all(|&byte| byte == 0) {
-        true => Ok(()),
-        false => Err(LinkFault::Reserved { name }),
-    }
-}
-
 impl Hello {
     pub(crate) fn read(body: &[u8]) -> Result<Self, LinkFault> {
         if body.len() != HELLO_BYTES {
@@ -172,9 +166,9 @@ impl Welcome {
                 needed: WELCOME_BYTES,
             });
         }
-        is_zero(&body[2..4], "what stands behind the version in WELCOME")?;
-        is_zero(&body[81..82], "what stands behind the node in WELCOME")?;
-        is_zero(&body[86..88], "what stands behind the shards in WELCOME")?;
+        zero(&body[2..4], "what stands behind the version in WELCOME")?;
+        zero(&body[81..82], "what stands behind the node in WELCOME")?;
+        zero(&body[86..88], "what stands behind the shards in WELCOME")?;
         Ok(Welcome {
             version: read_u16(body, 0),
             log_format: read_u32(body, 4),

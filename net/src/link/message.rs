@@ -94,22 +94,8 @@ impl RefusalCode {
     }
 
     fn from_code(code: u16) -> Option<Self> {
-        Some(match code {
-            1 => RefusalCode::LinkVersion,
-            2 => RefusalCode::LogFormat,
-            3 => RefusalCode::Cluster,
-            4 => RefusalCode::Destination,
-            5 => RefusalCode::Itself,
-            6 => RefusalCode::Credentials,
-            7 => RefusalCode::Incarnation,
-            8 => RefusalCode::RecordBytes,
-            9 => RefusalCode::Fault,
-            10 => RefusalCode::Order,
-            11 => RefusalCode::Records,
-            12 => RefusalCode::Unrelated,
-            13 => RefusalCode::NotNamed,
-            _ => return None,
-        })
+        let before = usize::from(code).checked_sub(1)?;
+        RefusalCode::ALL.get(before).copied()
     }
 }
 
@@ -511,7 +497,7 @@ fn partition_at(body: &[u8]) -> Result<u16, LinkFault> {
     }
 }
 
-fn zero(bytes: &[u8], name: &'static str) -> Result<(), LinkFault> {
+pub(super) fn zero(bytes: &[u8], name: &'static str) -> Result<(), LinkFault> {
     match bytes.iter().all(|&byte| byte == 0) {
         true => Ok(()),
         false => Err(LinkFault::Reserved { name }),

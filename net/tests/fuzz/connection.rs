@@ -5,10 +5,11 @@
 //! bytes whole and the other in pieces: both must tell the same outcomes, each operation one.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::{Connection, FrameWaiter, Queued, Waiter, What};
+use super::{Connection, Counted, FrameWaiter, Queued, Waiter, What};
 use crate::batch::Batch;
 use crate::client::operation::{Answer, Ask, ClientError};
 use crate::frame::{Header, Opcode, write_frame};
@@ -77,6 +78,7 @@ struct Side {
     connection: Connection,
     queue: VecDeque<Queued>,
     outcomes: Outcomes,
+    pending: Arc<AtomicUsize>,
     out: Vec<u8>,
     error: Option<ClientError>,
 }
@@ -88,6 +90,7 @@ impl Side {
             connection,
             queue: VecDeque::new(),
             outcomes: Outcomes::default(),
+            pending: Arc::default(),
             out,
             error: None,
         }
@@ -132,6 +135,7 @@ impl Side {
                     partition: None,
                     tries: 0,
                     what,
+                    _counted: Counted::one_more(&self.pending),
                 });
                 return;
             }
@@ -143,6 +147,7 @@ impl Side {
             partition: None,
             tries: 0,
             what,
+            _counted: Counted::one_more(&self.pending),
         });
     }
 
@@ -234,6 +239,12 @@ fn end(mut side: Side, start: Instant) -> (Vec<Vec<String>>, Vec<u8>) {
     assert_eq!(told(&side) + open, all, "each is told of or open");
     side.connection.lose("the end");
     assert_eq!(side.connection.under_way(), 0);
+    let pending = || side.pending.load(Ordering::Relaxed);
+    assert_eq!(
+        pending(),
+        side.queue.len(),
+        "each that is over counts no more"
+    );
     assert_eq!(
         told(&side) + side.queue.len(),
         all,

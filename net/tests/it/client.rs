@@ -460,6 +460,15 @@ fn of_several_addresses_those_are_passed_over_that_do_not_answer() {
 }
 
 #[test]
+fn of_several_addresses_one_that_is_silent_does_not_take_the_time_of_the_others() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let addresses = [silent.local_addr().expect("bound"), serve(Manner::Whole)];
+    let addresses = addresses.map(|it| it.to_string());
+    let client = Client::connect_any(&addresses, patient()).expect("the second one answers");
+    client.set(b"key", b"1").wait().expect("set");
+}
+
+#[test]
 fn what_was_sent_to_a_node_that_is_gone_is_unknown_and_what_was_not_goes_to_another_one() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let dying = listener.local_addr().expect("bound");

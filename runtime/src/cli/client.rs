@@ -16,6 +16,7 @@ use penstock_runtime::expression::{Field, Literal, parse_instruction};
 
 use super::connection::{Answer, Effect, ServerAddress, refused};
 use super::output::{Output, hex};
+use super::status::{is_alone, read_info};
 use super::{EXIT_CODES, Failure};
 
 const GET_EXAMPLES: &str = "\
@@ -644,13 +645,10 @@ impl InfoArgs {
 }
 
 fn part_of(info: &str, part: &str, server: &ServerAddress) -> Result<String, Failure> {
-    let info: serde_json::Value = serde_json::from_str(info)
-        .map_err(|error| Failure::server(format_args!("{server}: INFO is no JSON: {error}")))?;
+    let info = read_info(info, server)?;
     match info.get(part) {
         Some(part) => Ok(part.to_string()),
-        None if part == "replication" => Err(Failure::usage(format_args!(
-            "{server} is a node alone: it was started without --cluster"
-        ))),
+        None if part == "replication" => Err(is_alone(server)),
         None => {
             let parts = info.as_object().into_iter().flatten();
             let parts: Vec<&str> = parts.map(|(name, _)| name.as_str()).collect();

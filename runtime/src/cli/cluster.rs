@@ -184,17 +184,29 @@ impl ToArgs {
         self.partitions.0..=self.partitions.1
     }
 
-    /// Refuses if the node does not hold all of them as one of these.
-    fn check(&self, draft: &Draft, allowed: &[&str], otherwise: &str) -> Result<(), Failure> {
+    /// Refuses if the node does not hold all of them in one of these roles, or, if that is enough, in a role of whoever wrote
+    /// them last.
+    fn check(
+        &self,
+        draft: &Draft,
+        allowed: &[&str],
+        of_last: &[&str],
+        otherwise: &str,
+    ) -> Result<(), Failure> {
         let began = Instant::now();
         let clients = draft.clients_of(self.to).map_err(Failure::usage)?;
         let server = ServerAddress::at(&clients);
         loop {
             let states = states_of(&server, self.partitions)?;
-            let mut roles = states.iter().filter_map(|it| it["role"].as_str());
-            let Some(role) = roles.find(|role| !allowed.contains(role)) else {
+            let refused = |it: &&Value| {
+                let is_one = |roles: &[&str]| roles.iter().any(|role| it["role"] == **role);
+                let may = is_one(allowed) || (it["was_last"] == true && is_one(of_last));
+                !may
+            };
+            let Some(refused) = states.iter().find(refused) else {
                 return Ok(());
             };
+            let role = refused["role"].as_str().unwrap_or("?");
             if began.elapsed() > PATIENCE {
                 return Err(Failure::no(format!(
                     "node {} at {clients} is {role}, not following: {otherwise}",
@@ -312,7 +324,7 @@ impl SwitchArgs {
                 }
             }
             let otherwise = "it would not be handed over to; nothing was changed";
-            to.check(&draft, &["following", "primary"], otherwise)?;
+            to.check(&draft, &["following", "primary"], &[], otherwise)?;
         }
         to.change(draft, Takeover::HandedOver)
     }
@@ -347,9 +359,11 @@ impl PromoteArgs {
                 &["idle", "catching up", "beginning", "draining"],
             ]
             .concat();
+            // All that it acknowledged is on its disk, and a handover may have stopped in any state.
+            let of_last = ["draining", "idle"];
             match accepted {
-                Accepted::Nothing => self.to.check(&draft, &followed, loss)?,
-                Accepted::Loss => self.to.check(&draft, &whole, half)?,
+                Accepted::Nothing => self.to.check(&draft, &followed, &of_last, loss)?,
+                Accepted::Loss => self.to.check(&draft, &whole, &[], half)?,
                 Accepted::Incomplete => {}
             }
         }

@@ -428,6 +428,7 @@ fn summarize(out: &mut Output<impl Write>, report: &Report) {
             epoch_max,
             proven_durable,
             torn,
+            forgotten: _,
         } = log;
         out.line(format_args!(
             "log {id}: {} of {file_bytes} bytes; {} in {}, {}, {summaries} {}, {}",

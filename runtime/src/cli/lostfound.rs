@@ -10,7 +10,9 @@ use penstock_net::level::AckLevel;
 use penstock_net::request::{Condition, Expiry};
 use penstock_net::status::Status;
 use penstock_runtime::cluster::lostfound::read_lostfound;
-use penstock_runtime::cluster::replay::{Lost, Rule, Verdict, read_lost};
+use penstock_runtime::cluster::replay::{
+    Lost, Rule, Units, Verdict, Writer, read_lost, read_lost_beside,
+};
 
 use super::client::Level;
 use super::connection::{Connection, Effect, ServerAddress};
@@ -23,6 +25,7 @@ partition, version, time, key, value in hexadecimal or a dash for a deletion.
 
 Examples:
   penstock cluster lostfound /var/lib/penstock
+  penstock cluster lostfound /var/lib/penstock --units
   penstock cluster lostfound /var/lib/penstock --all
   penstock cluster lostfound replay /var/lib/penstock --addr 10.0.0.2:7411 --dry-run";
 
@@ -35,7 +38,7 @@ behind the tail are held against what it is now:
   overwrite  all becomes what the tail made of it, whatever it is now
 
 Each write is guarded by the version that was read, so nothing that changes meanwhile is overwritten. A line tells of each key what was done, or
-why it was left. What was tried is noted beside the file before it is tried, and not tried again.
+why it was left. What was tried is noted in lostfound/replayed before it is tried, and not tried again.
 Replay soon: a node that has joined again cleans its log, and then nobody can tell what a key was at the fork.
 
 Examples:
@@ -52,6 +55,9 @@ pub struct LostfoundArgs {
     /// Every change, not only how many there are
     #[arg(long)]
     all: bool,
+    /// By how much numbers of 8 bytes were changed; reads all of the log
+    #[arg(long)]
+    units: bool,
     #[command(subcommand)]
     command: Option<LostfoundCommand>,
 }
@@ -106,13 +112,16 @@ impl LostfoundArgs {
     pub fn run(self) -> Result<(), Failure> {
         match (self.command, self.data) {
             (Some(LostfoundCommand::Replay(args)), _) => args.run(),
-            (None, Some(data)) => list(&data, self.all),
+            (None, Some(data)) => list(&data, self.all, self.units),
             (None, None) => unreachable!("it is required"),
         }
     }
 }
 
-fn list(data: &Path, all: bool) -> Result<(), Failure> {
+/// A log that is read while its node runs changes under the reader.
+const READS_MAX: usize = 3;
+
+fn list(data: &Path, all: bool, has_units: bool) -> Result<(), Failure> {
     let files = read_lostfound(data)
         .map_err(|error| Failure::usage(format!("{}: {error}", data.display())))?;
     let mut out = Output::stdout();
@@ -129,8 +138,12 @@ fn list(data: &Path, all: bool) -> Result<(), Failure> {
             bytes => format!(", {bytes} bytes at the end are no record"),
         };
         let path = file.path.display();
+        let repeated = match file.repeated {
+            0 => String::new(),
+            changes => format!(", {changes} changes stand in a later file"),
+        };
         out.line(format_args!(
-            "{path}: {records} records of {keys} keys{torn}"
+            "{path}: {records} records of {keys} keys{repeated}{torn}"
         ));
         for change in file.changes.iter().filter(|_| all) {
             let value = match &change.value {
@@ -143,6 +156,28 @@ fn list(data: &Path, all: bool) -> Result<(), Failure> {
                 change.partition,
                 change.time_ms,
                 change.key.escape_ascii()
+            ));
+        }
+    }
+    if has_units {
+        let mut read = read_lost_beside(data);
+        for _ in 1..READS_MAX {
+            if read.is_err() {
+                read = read_lost_beside(data);
+            }
+        }
+        let read = read.map_err(|error| {
+            Failure::usage(format!("units are not known, stop the node: {error}"))
+        })?;
+        let units = Units::of(&read);
+        out.line(format_args!(
+            "numbers of 8 bytes: {:+} units by {} keys",
+            units.changed, units.keys
+        ));
+        if units.unknown_keys > 0 {
+            out.line(format_args!(
+                "unknown by {} more keys, of which the log does not tell any more what they were at the fork: {:+} units behind the first change of each",
+                units.unknown_keys, units.unknown_changed
             ));
         }
     }
@@ -160,35 +195,21 @@ struct Tally {
 
 impl ReplayArgs {
     fn run(self) -> Result<(), Failure> {
-        let files = read_lost(&self.data).map_err(Failure::usage)?;
+        let lost = read_lost(&self.data, self.only.as_deref()).map_err(Failure::usage)?;
         let mut connection = self.server.connect()?;
         let mut out = Output::stdout();
         let mut tally = Tally::default();
-        let mut is_found = false;
-        for (file, lost) in files {
-            let name = file.path.file_name().unwrap_or_default().to_string_lossy();
-            if self.only.as_ref().is_some_and(|only| *only != name) {
-                continue;
+        let mut journal = Journal::open(&self.data)?;
+        for lost in lost {
+            let replayed = self.replay(&mut connection, &lost, &mut journal)?;
+            tally.units += lost.units().unwrap_or_default();
+            match replayed {
+                Replayed::Done => tally.done += 1,
+                Replayed::Same => tally.same += 1,
+                Replayed::Left(_) => tally.left += 1,
             }
-            is_found = true;
-            let mut journal = Journal::open(&file.path)?;
-            for lost in lost {
-                let replayed = self.replay(&mut connection, &lost, &mut journal)?;
-                let key = lost.key.escape_ascii();
-                tally.units += lost.units().unwrap_or_default();
-                match replayed {
-                    Replayed::Done => tally.done += 1,
-                    Replayed::Same => tally.same += 1,
-                    Replayed::Left(_) => tally.left += 1,
-                }
-                out.line(format_args!("{key}: {} records, {replayed}", lost.records));
-            }
-        }
-        if let (false, Some(only)) = (is_found, &self.only) {
-            return Err(Failure::usage(format!(
-                "{}: there is no file {only:?} in its lostfound",
-                self.data.display()
-            )));
+            let (key, records) = (lost.key.escape_ascii(), lost.records);
+            out.line(format_args!("{key}: {records} records, {replayed}"));
         }
         let Tally {
             done,
@@ -212,7 +233,7 @@ impl ReplayArgs {
         lost: &Lost,
         journal: &mut Journal,
     ) -> Result<Replayed, Failure> {
-        if journal.has(&lost.key) {
+        if journal.has(lost) {
             return Ok(Replayed::Left(
                 "it was tried before: look at it by hand".into(),
             ));
@@ -235,7 +256,7 @@ impl ReplayArgs {
             Verdict::Set(_) | Verdict::Delete if self.dry_run => return Ok(Replayed::Done),
             Verdict::Set(_) | Verdict::Delete => {}
         }
-        journal.note(&lost.key)?;
+        journal.note(lost)?;
         let level = self.level.ack();
         let answer = connection.call(level, Effect::Write, |batch, out| match &verdict {
             Verdict::Set(value) => {
@@ -273,51 +294,70 @@ impl std::fmt::Display for Replayed {
     }
 }
 
-/// Which keys of a file were tried, each durable before it is: a difference that is added twice would be wrong, and
+/// Which keys of which tails were tried, each durable before it is: a difference that is added twice would be wrong, and
 /// an answer may never come.
 struct Journal {
     path: PathBuf,
-    tried: BTreeSet<String>,
+    tried: BTreeSet<(String, Writer)>,
+    /// What of the file is whole lines: a crash may have cut the last one, and nothing was tried then.
+    whole_bytes: u64,
     file: Option<File>,
 }
 
 impl Journal {
-    fn open(records: &Path) -> Result<Journal, Failure> {
-        let path = records.with_extension("replayed");
+    fn open(data: &Path) -> Result<Journal, Failure> {
+        let path = data.join("lostfound").join("replayed");
+        let failure =
+            |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
         let text = match fs::read_to_string(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            read => read.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?,
+            read => read.map_err(|error| failure(&error))?,
         };
+        let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+        let entry = |line: &str| {
+            let (key, version) = line.split_once(' ')?;
+            let (epoch, _) = version.split_once(':')?;
+            Some((key.to_string(), Writer::of(epoch.parse().ok()?)))
+        };
+        let entries = whole.lines().map(|line| {
+            entry(line).ok_or_else(|| failure(&format_args!("{line:?} is no line of its own")))
+        });
         Ok(Journal {
-            tried: text.lines().map(str::to_string).collect(),
+            tried: entries.collect::<Result<_, _>>()?,
+            whole_bytes: whole.len() as u64,
             path,
             file: None,
         })
     }
 
-    fn has(&self, key: &[u8]) -> bool {
-        self.tried.contains(&hex(key))
+    fn has(&self, lost: &Lost) -> bool {
+        self.tried.contains(&entry_of(lost))
     }
 
-    fn note(&mut self, key: &[u8]) -> Result<(), Failure> {
-        let key = hex(key);
+    fn note(&mut self, lost: &Lost) -> Result<(), Failure> {
         let written = (|| {
             let file = match &mut self.file {
                 Some(file) => file,
                 none => {
                     let file = File::options().append(true).create(true).open(&self.path)?;
+                    file.set_len(self.whole_bytes)?;
                     let folder = self.path.parent().unwrap_or(Path::new("."));
                     File::open(folder)?.sync_all()?;
                     none.insert(file)
                 }
             };
-            writeln!(file, "{key}")?;
+            let (epoch, sequence) = lost.version;
+            writeln!(file, "{} {epoch}:{sequence}", hex(&lost.key))?;
             file.sync_data()
         })();
         written.map_err(|error: std::io::Error| {
             Failure::usage(format!("{}: {error}", self.path.display()))
         })?;
-        self.tried.insert(key);
+        self.tried.insert(entry_of(lost));
         Ok(())
     }
+}
+
+fn entry_of(lost: &Lost) -> (String, Writer) {
+    (hex(&lost.key), Writer::of(lost.version.0))
 }

@@ -108,15 +108,24 @@ impl StatusArgs {
 
 /// What a node of a cluster tells of itself.
 pub fn info_of(server: &ServerAddress) -> Result<Value, Failure> {
-    let text = server.connect()?.info()?;
-    let info: Value = serde_json::from_str(&text)
-        .map_err(|error| Failure::server(format!("{server}: INFO is no JSON: {error}")))?;
+    let info = read_info(&server.connect()?.info()?, server)?;
     match info["partitions"].is_array() {
         true => Ok(info),
-        false => Err(Failure::usage(format!(
-            "{server} is a node alone: it was started without --cluster"
-        ))),
+        false => Err(is_alone(server)),
     }
+}
+
+/// What INFO of a server says.
+pub fn read_info(text: &str, server: &ServerAddress) -> Result<Value, Failure> {
+    serde_json::from_str(text)
+        .map_err(|error| Failure::server(format!("{server}: INFO is no JSON: {error}")))
+}
+
+/// That a server has nothing to tell of a cluster.
+pub fn is_alone(server: &ServerAddress) -> Failure {
+    Failure::usage(format!(
+        "{server} is a node alone: it was started without --cluster"
+    ))
 }
 
 fn nodes_in(replication: &Value) -> Vec<(u8, String)> {

@@ -35,6 +35,8 @@ pub(crate) struct ClusterNode {
 /// What the file says.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterFile {
+    /// As it stands there.
+    pub(crate) text: String,
     pub(crate) cluster_id: [u8; 16],
     pub(crate) secret: Secret,
     pub(crate) nodes: Vec<ClusterNode>,
@@ -110,9 +112,18 @@ impl ClusterFile {
     /// # Errors
     /// [`ClusterFileError`].
     pub(crate) fn read(path: &Path) -> Result<ClusterFile, ClusterFileError> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            ClusterFileError(format!("{}: cannot be read: {error}", path.display()))
+        })?;
+        ClusterFile::of(path, text)
+    }
+
+    /// Takes this for what stands in the file, and reads the secret that it names.
+    ///
+    /// # Errors
+    /// [`ClusterFileError`].
+    pub(super) fn of(path: &Path, text: String) -> Result<ClusterFile, ClusterFileError> {
         let fail = |cause: String| ClusterFileError(format!("{}: {cause}", path.display()));
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| fail(format!("cannot be read: {error}")))?;
         let mut secret_path = PathBuf::new();
         let read_secret = |name: &str| {
             secret_path = path.parent().unwrap_or(Path::new(".")).join(name);
@@ -123,14 +134,14 @@ impl ClusterFile {
                 )
             })
         };
-        ClusterFile::parse(&text, read_secret).map_err(fail)
+        ClusterFile::parse(text, read_secret).map_err(fail)
     }
 
     fn parse(
-        text: &str,
+        text: String,
         read_secret: impl FnOnce(&str) -> Result<Vec<u8>, String>,
     ) -> Result<ClusterFile, String> {
-        let table = DeTable::parse(text).map_err(|error| {
+        let table = DeTable::parse(&text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             let line = 1 + text[..at].matches('\n').count();
             format!(
@@ -171,6 +182,7 @@ impl ClusterFile {
         let nodes = nodes(table)?;
         let (assignments, joining) = assignments(table, &nodes)?.into_iter().unzip();
         Ok(ClusterFile {
+            text,
             cluster_id,
             secret,
             nodes,
@@ -470,7 +482,9 @@ learners = [1]
 "#;
 
     fn parse(text: &str) -> Result<ClusterFile, String> {
-        ClusterFile::parse(text, |_| Ok(b"0123456789abcdef0123456789abcdef\n".to_vec()))
+        ClusterFile::parse(text.into(), |_| {
+            Ok(b"0123456789abcdef0123456789abcdef\n".to_vec())
+        })
     }
 
     #[test]
@@ -514,7 +528,7 @@ learners = [1]
             let cause = parse(&text).expect_err(to);
             assert!(cause.contains(named), "{to}: {cause}");
         }
-        let short = ClusterFile::parse(GOOD, |_| Ok(b"short".to_vec()));
+        let short = ClusterFile::parse(GOOD.into(), |_| Ok(b"short".to_vec()));
         assert!(short.is_err_and(|cause| cause.contains("5 bytes")));
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! Each shard has a file for each start in which there was something, `INCARNATION-SHARD.records`: the parts of the
 //! records as they stood in the log, side by side, each with its own CRC. A tail that is looked for once
-//! more, because its link ended in between, stands there twice under the same versions.
+//! more, because its link ended in between, stands there twice under the same versions, behind a start in another
+//! file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -71,8 +72,10 @@ pub struct KeptChange {
 pub struct KeptFile {
     /// The file.
     pub path: PathBuf,
-    /// What it holds, by partition, version and key, each once.
+    /// What it holds and no later file holds again, by partition, version and key, each once.
     pub changes: Vec<KeptChange>,
+    /// Changes that a later file holds again.
+    pub repeated: usize,
     /// Bytes at its end that are no record: a crash cut them, and the tail was looked for once more.
     pub torn_bytes: usize,
 }
@@ -100,7 +103,8 @@ impl KeptFile {
     }
 }
 
-/// Reads what nodes of a cluster have kept in a data directory, in the order of the names of the files.
+/// Reads what nodes of a cluster have kept in a data directory, from the oldest file on. A change that stands in
+/// several files is told of the newest of them alone.
 ///
 /// # Errors
 /// What the system said.
@@ -113,24 +117,41 @@ pub fn read_lostfound(data: &Path) -> io::Result<Vec<KeptFile>> {
     let mut paths = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == EXTENSION)
-        {
-            paths.push(path);
+        if let Some(written) = written_by(&path) {
+            paths.push((written, path));
         }
     }
     paths.sort_unstable();
-    paths.into_iter().map(read_file).collect()
+    let mut files = Vec::new();
+    let mut told = BTreeSet::new();
+    for (_, path) in paths.into_iter().rev() {
+        let mut file = read_file(path)?;
+        let all = file.changes.len();
+        file.changes
+            .retain(|it| told.insert((it.partition, it.version, it.key.clone())));
+        file.repeated = all - file.changes.len();
+        files.push(file);
+    }
+    files.reverse();
+    Ok(files)
+}
+
+/// Which start and shard wrote a file; none if that is no file of records.
+fn written_by(path: &Path) -> Option<(u64, u16)> {
+    let name = path.file_name()?.to_str()?;
+    let (incarnation, shard) = name
+        .strip_suffix(EXTENSION)?
+        .strip_suffix('.')?
+        .split_once('-')?;
+    Some((incarnation.parse().ok()?, shard.parse().ok()?))
 }
 
 /// Bytes of what nodes of a cluster have kept in a data directory; 0 if that cannot be read.
 pub(crate) fn lostfound_bytes(data: &Path) -> u64 {
     let entries = fs::read_dir(data.join(LOSTFOUND)).into_iter().flatten();
-    let files = entries.map_while(Result::ok).filter(|entry| {
-        let path = entry.path();
-        path.extension().is_some_and(|it| it == EXTENSION)
-    });
+    let files = entries
+        .map_while(Result::ok)
+        .filter(|entry| written_by(&entry.path()).is_some());
     files
         .map(|entry| entry.metadata().map_or(0, |it| it.len()))
         .sum()
@@ -160,6 +181,7 @@ fn read_file(path: PathBuf) -> io::Result<KeptFile> {
     Ok(KeptFile {
         path,
         changes: changes.into_values().collect(),
+        repeated: 0,
         torn_bytes: bytes.len() - read_bytes,
     })
 }
@@ -213,6 +235,28 @@ mod tests {
     use penstock_storage::record::{PartSpec, RecordSpec};
     use std::cell::RefCell;
 
+    fn encoded(sequence: u64, kind: PartKind, value: &[u8]) -> Vec<u8> {
+        let part = PartSpec {
+            kind,
+            key: b"key",
+            value,
+            expiry_ms: None,
+            layout: 0,
+            is_crowded: false,
+        };
+        let record = RecordSpec {
+            slot: 64,
+            epoch: 7,
+            sequence,
+            time_ms: 5,
+            parts: &[part],
+            extension: &[],
+        };
+        let mut bytes = vec![0; record.bytes()];
+        record.encode_part(0, &mut bytes);
+        bytes
+    }
+
     #[test]
     fn what_is_told_synced_stands_in_the_file() {
         let data = std::env::temp_dir().join(format!("penstock-lostfound-{}", std::process::id()));
@@ -250,27 +294,6 @@ mod tests {
         let data = std::env::temp_dir().join(format!("penstock-found-{}", std::process::id()));
         assert_eq!(read_lostfound(&data).expect("nothing there"), []);
         fs::create_dir_all(data.join(LOSTFOUND)).expect("made");
-        let encoded = |sequence, kind, value: &[u8]| {
-            let part = PartSpec {
-                kind,
-                key: b"key",
-                value,
-                expiry_ms: None,
-                layout: 0,
-                is_crowded: false,
-            };
-            let record = RecordSpec {
-                slot: 64,
-                epoch: 7,
-                sequence,
-                time_ms: 5,
-                parts: &[part],
-                extension: &[],
-            };
-            let mut bytes = vec![0; record.bytes()];
-            record.encode_part(0, &mut bytes);
-            bytes
-        };
         let put = encoded(3, PartKind::Put, b"value");
         let deletion = encoded(4, PartKind::Tombstone, b"");
         let bytes = [&put[..], &deletion, &put, &deletion[..16]].concat();
@@ -291,6 +314,33 @@ mod tests {
         );
         assert_eq!(told, [((7, 3), Some(b"value".to_vec())), ((7, 4), None)]);
         assert_eq!((file.counts(), file.torn_bytes), ((2, 1), 16));
+        fs::remove_dir_all(&data).expect("removed");
+    }
+
+    #[test]
+    fn what_stands_in_two_files_is_told_of_the_later_start_alone() {
+        let data = std::env::temp_dir().join(format!("penstock-twice-{}", std::process::id()));
+        fs::create_dir_all(data.join(LOSTFOUND)).expect("made");
+        let [first, second, third] = [3, 4, 5].map(|it| encoded(it, PartKind::Put, b"value"));
+        for (name, bytes) in [
+            ("9-1.records", [&first[..], &second, &third[..16]].concat()),
+            ("10-0.records", [&second[..], &third].concat()),
+            ("10-x.records", first.clone()),
+        ] {
+            fs::write(data.join(LOSTFOUND).join(name), bytes).expect("written");
+        }
+        let files = read_lostfound(&data).expect("read");
+        let told: Vec<_> = files
+            .iter()
+            .map(|file| {
+                let name = file.path.file_name().and_then(|name| name.to_str());
+                (name.expect("ours"), file.counts(), file.repeated)
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [("9-1.records", (1, 1), 1), ("10-0.records", (2, 1), 0)]
+        );
         fs::remove_dir_all(&data).expect("removed");
     }
 }

@@ -95,8 +95,8 @@ impl Draft {
             .canonicalize()
             .map_err(|error| failed(path, &format!("cannot be read: {error}")))?;
         let file = ClusterFile::read(&path)?;
-        let text = fs::read_to_string(&path).map_err(|error| failed(&path, &error.to_string()))?;
-        let document = text
+        let document = file
+            .text
             .parse::<DocumentMut>()
             .map_err(|error| failed(&path, &error.to_string().replace('\n', ", ")))?;
         for name in ["node", "placement"] {

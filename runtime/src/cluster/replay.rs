@@ -2,14 +2,19 @@
 //!
 //! A tail holds whole values, not what was asked for. So what it did to a key is told by two of them: the value that
 //! the key had at the fork, which stands in the log of the node that wrote the tail, and the last one of the tail.
+//!
+//! Which file a change stands in says nothing: one tail may stand in two, and two of them in one. One node writes
+//! a partition in a generation, so what stands there of one generation of one node is one tail.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use penstock_shard::replication::Epoch;
 use penstock_storage::inspect::inspect_laid_out;
 use penstock_storage::record::PartKind;
 use penstock_storage::recovery::Event;
 use penstock_storage::segment::Owner;
+use penstock_storage::store::{PARTITIONS, Sequences};
 
 use crate::directory::{Directory, DirectoryError};
 
@@ -41,10 +46,14 @@ pub enum AtFork {
 pub struct Lost {
     /// The key.
     pub key: Vec<u8>,
+    /// Epoch and sequence of the last record of the tail that changed it.
+    pub version: (u32, u64),
     /// How many records of the tail changed it.
     pub records: usize,
     /// What it was before.
     pub before: AtFork,
+    /// What it was behind the first of them; none if that deleted it.
+    pub first: Option<Vec<u8>>,
     /// What it was behind the last of them; none if that deleted it.
     pub after: Option<Vec<u8>>,
     /// When that value expires.
@@ -105,6 +114,42 @@ impl Lost {
     }
 }
 
+/// By how much tails have changed numbers of 8 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Units {
+    /// So many keys of which that is known.
+    pub keys: usize,
+    /// By so much, together.
+    pub changed: i128,
+    /// So many keys that are numbers behind the tail, and nobody knows what they were at the fork.
+    pub unknown_keys: usize,
+    /// Of these, by so much from the first change in the tail to the last one.
+    pub unknown_changed: i128,
+}
+
+impl Units {
+    /// Of all of these.
+    #[must_use]
+    pub fn of(lost: &[Lost]) -> Units {
+        let mut units = Units::default();
+        for lost in lost {
+            match (lost.units(), lost.after.as_deref().and_then(number)) {
+                (Some(changed), _) => {
+                    units.keys += 1;
+                    units.changed += changed;
+                }
+                (None, Some(after)) if lost.before == AtFork::Unknown => {
+                    units.unknown_keys += 1;
+                    let first = lost.first.as_deref().and_then(number);
+                    units.unknown_changed += first.map_or(0, |first| after - first);
+                }
+                (None, _) => {}
+            }
+        }
+        units
+    }
+}
+
 /// Unsigned, as a counter is.
 fn number(value: &[u8]) -> Option<i128> {
     let bytes: [u8; 8] = value.try_into().ok()?;
@@ -129,17 +174,39 @@ impl std::fmt::Display for ReplayError {
     }
 }
 
-/// What each file of a stopped node's lostfound did, key by key. Reads all of its log.
+/// What the tails in a stopped node's lostfound did, key by key, in the order in which they were written; of `only` one
+/// file, if that is named and there. Reads all of its log.
 ///
 /// # Errors
 /// [`ReplayError`].
-pub fn read_lost(data: &Path) -> Result<Vec<(KeptFile, Vec<Lost>)>, ReplayError> {
+pub fn read_lost(data: &Path, only: Option<&str>) -> Result<Vec<Lost>, ReplayError> {
+    let directory = Directory::inspect(data).map_err(ReplayError::Directory)?;
+    read(data, &directory, only)
+}
+
+/// The same of all files of a node that may run. Its log changes meanwhile, so what stands there may not be readable now.
+///
+/// # Errors
+/// [`ReplayError`].
+pub fn read_lost_beside(data: &Path) -> Result<Vec<Lost>, ReplayError> {
+    let directory = Directory::beside(data).map_err(ReplayError::Directory)?;
+    read(data, &directory, None)
+}
+
+fn read(data: &Path, directory: &Directory, only: Option<&str>) -> Result<Vec<Lost>, ReplayError> {
     let unreadable = |error: &dyn std::fmt::Display| {
         ReplayError::Unreadable(format!("{}: {error}", data.display()))
     };
-    let directory = Directory::inspect(data).map_err(ReplayError::Directory)?;
-    let files = read_lostfound(data).map_err(|error| unreadable(&error))?;
-    let mut tails: Vec<Tail> = files.iter().map(Tail::new).collect();
+    let mut files = read_lostfound(data).map_err(|error| unreadable(&error))?;
+    if let Some(only) = only {
+        files.retain(|file| file.path.file_name().is_some_and(|name| name == only));
+        if files.is_empty() {
+            return Err(unreadable(&format_args!(
+                "there is no file {only:?} in its lostfound"
+            )));
+        }
+    }
+    let mut tails = Tails::new(&files);
     let identity = directory.identity();
     let layout = identity
         .layout()
@@ -148,47 +215,65 @@ pub fn read_lost(data: &Path) -> Result<Vec<(KeptFile, Vec<Lost>)>, ReplayError>
         cluster_id: identity.cluster_id,
         node_id: identity.node_id,
     };
-    // Of each log, the segment that comes next: where one is missing, what stood in it is.
-    let mut next: BTreeMap<u64, u64> = BTreeMap::new();
-    let mut is_whole = layout.inherited.is_empty();
     let mut source = directory.segments().reader();
     let report = inspect_laid_out(
         &mut source,
         Some(owner),
         &layout,
         &mut |event| match event {
-            Event::Segment(segment) => {
-                let wanted = next.entry(segment.header.log_id).or_insert(1);
-                is_whole &= *wanted == segment.header.sequence;
-                *wanted = segment.header.sequence + 1;
-            }
             Event::Part(part, _) => {
                 let version = (part.epoch(), part.sequence());
                 let value = (part.kind() == PartKind::Put).then(|| part.value());
-                for tail in &mut tails {
-                    tail.note(part.key(), version, value);
-                }
+                tails.note(part.key(), version, value);
             }
-            Event::Frame(..) | Event::Ahead(_) => {}
+            Event::Segment(_) | Event::Frame(..) | Event::Ahead(_) => {}
         },
     );
     if let Some(damage) = report.damage.first() {
         return Err(unreadable(damage));
     }
-    let tails = tails.into_iter().map(|tail| tail.end(is_whole));
-    Ok(files.into_iter().zip(tails).collect())
+    let mut forgotten = [0; PARTITIONS];
+    for log in report.logs.values() {
+        let is_whole = layout.inherited.is_empty() && log.given_up == 0;
+        let of_log = log.forgotten.as_deref().filter(|_| is_whole);
+        for (partition, all) in forgotten.iter_mut().enumerate() {
+            *all = of_log.map_or(u64::MAX, |it| it[partition].max(*all));
+        }
+    }
+    Ok(tails.end(&forgotten))
 }
 
-/// A tail as its file has it, and what the log tells of its keys.
-struct Tail {
-    /// The first version of it in each partition.
-    from: BTreeMap<u16, (u32, u64)>,
-    keys: BTreeMap<Vec<u8>, Changed>,
+/// Who wrote a tail: no other tail of the partition is of the same generation of the same node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Writer {
+    generation: u32,
+    node: u8,
 }
 
+impl Writer {
+    /// The one whose epoch it is.
+    #[must_use]
+    pub fn of(epoch: u32) -> Writer {
+        let epoch = Epoch(epoch);
+        Writer {
+            generation: epoch.generation(),
+            node: epoch.node(),
+        }
+    }
+}
+
+/// What lostfound has of each key, and what the log tells of them.
+struct Tails {
+    /// The first version of each tail.
+    from: BTreeMap<(u16, Writer), (u32, u64)>,
+    keys: BTreeMap<Vec<u8>, BTreeMap<Writer, Changed>>,
+}
+
+/// What one tail has of one key.
 struct Changed {
     partition: u16,
     records: usize,
+    first: KeptChange,
     last: KeptChange,
     /// The newest that the log has before the tail.
     before: Option<Before>,
@@ -199,47 +284,70 @@ struct Before {
     value: Option<Vec<u8>>,
 }
 
-impl Tail {
-    fn new(file: &KeptFile) -> Tail {
-        let mut from: BTreeMap<u16, (u32, u64)> = BTreeMap::new();
-        let mut keys: BTreeMap<Vec<u8>, Changed> = BTreeMap::new();
-        // They come in the order of partitions and versions.
-        for change in file.users() {
-            from.entry(change.partition).or_insert(change.version);
-            let changed = keys.entry(change.key.clone()).or_insert_with(|| Changed {
+impl Tails {
+    fn new(files: &[KeptFile]) -> Tails {
+        let mut tails = Tails {
+            from: BTreeMap::new(),
+            keys: BTreeMap::new(),
+        };
+        for change in files.iter().flat_map(KeptFile::users) {
+            let writer = Writer::of(change.version.0);
+            let from = tails.from.entry((change.partition, writer));
+            let from = from.or_insert(change.version);
+            *from = change.version.min(*from);
+            let of_key = tails.keys.entry(change.key.clone()).or_default();
+            let changed = of_key.entry(writer).or_insert_with(|| Changed {
                 partition: change.partition,
                 records: 0,
+                first: change.clone(),
                 last: change.clone(),
                 before: None,
             });
             changed.records += 1;
-            changed.last = change.clone();
+            if changed.last.version < change.version {
+                changed.last = change.clone();
+            }
+            if change.version < changed.first.version {
+                changed.first = change.clone();
+            }
         }
-        Tail { from, keys }
+        tails
     }
 
     fn note(&mut self, key: &[u8], version: (u32, u64), value: Option<&[u8]>) {
-        let Some(changed) = self.keys.get_mut(key) else {
+        let Some(of_key) = self.keys.get_mut(key) else {
             return;
         };
-        let is_newer = changed
-            .before
-            .as_ref()
-            .is_none_or(|it| it.version < version);
-        if version < self.from[&changed.partition] && is_newer {
-            let value = value.map(<[u8]>::to_vec);
-            changed.before = Some(Before { version, value });
+        for (&writer, changed) in of_key {
+            let before = changed.before.as_ref();
+            let is_newer = before.is_none_or(|it| it.version < version);
+            if version < self.from[&(changed.partition, writer)] && is_newer {
+                let value = value.map(<[u8]>::to_vec);
+                changed.before = Some(Before { version, value });
+            }
         }
     }
 
-    fn end(self, is_whole: bool) -> Vec<Lost> {
-        let lost = self.keys.into_iter().map(|(key, changed)| Lost {
+    /// All records of each partition with sequences above what is forgotten were seen.
+    fn end(self, forgotten: &Sequences) -> Vec<Lost> {
+        let changed = self.keys.into_iter().flat_map(|(key, of_key)| {
+            of_key
+                .into_values()
+                .map(move |changed| (key.clone(), changed))
+        });
+        let lost = changed.map(|(key, changed)| Lost {
             key,
+            version: changed.last.version,
             records: changed.records,
-            before: match is_whole {
-                true => AtFork::Was(changed.before.and_then(|before| before.value)),
-                false => AtFork::Unknown,
+            before: {
+                // Whatever came between this one and the tail has a sequence above this one's, and would have been seen.
+                let sequence = changed.before.as_ref().map_or(0, |it| it.version.1);
+                match sequence >= forgotten[usize::from(changed.partition)] {
+                    true => AtFork::Was(changed.before.and_then(|before| before.value)),
+                    false => AtFork::Unknown,
+                }
             },
+            first: changed.first.value,
             after: changed.last.value,
             expiry_ms: changed.last.expiry_ms,
         });
@@ -254,8 +362,10 @@ mod tests {
     fn lost(before: AtFork, after: Option<&[u8]>) -> Lost {
         Lost {
             key: b"key".to_vec(),
+            version: (1, 1),
             records: 2,
             before,
+            first: after.map(<[u8]>::to_vec),
             after: after.map(<[u8]>::to_vec),
             expiry_ms: None,
         }
@@ -303,9 +413,101 @@ mod tests {
             let verdict = sold.judge(Rule::Add, present);
             assert!(matches!(verdict, Verdict::Left(_)), "{verdict:?}");
         }
-        let unknown = lost(AtFork::Unknown, Some(&bytes(90)));
+        let unknown = Lost {
+            first: Some(bytes(97).to_vec()),
+            ..lost(AtFork::Unknown, Some(&bytes(90)))
+        };
         assert_eq!(unknown.units(), None);
+        let word = lost(was(Some(b"word")), Some(&bytes(90)));
+        let deleted = lost(AtFork::Unknown, None);
+        assert_eq!(
+            Units::of(&[sold.clone(), unknown.clone(), word, deleted, sold]),
+            Units {
+                keys: 2,
+                changed: -20,
+                unknown_keys: 1,
+                unknown_changed: -7,
+            }
+        );
         let verdict = unknown.judge(Rule::Add, Some(&bytes(100)));
         assert!(matches!(verdict, Verdict::Left(_)), "{verdict:?}");
+    }
+
+    #[test]
+    fn a_tail_in_two_files_is_one_and_two_tails_in_one_file_are_two() {
+        let bytes = |number: u64| number.to_le_bytes();
+        let epoch = |generation, start, node| Epoch::new(generation, start, node).0;
+        let change = |version, number| KeptChange {
+            partition: 5,
+            version,
+            time_ms: 0,
+            key: b"stock".to_vec(),
+            value: Some(bytes(number).to_vec()),
+            expiry_ms: None,
+        };
+        let file = |changes: &[KeptChange]| KeptFile {
+            path: "x.records".into(),
+            changes: changes.to_vec(),
+            repeated: 0,
+            torn_bytes: 0,
+        };
+        // The first tail goes on behind a start; the second one is of a later generation of the same node.
+        let (first, again, second) = (epoch(1, 0, 1), epoch(1, 1, 1), epoch(3, 0, 1));
+        let mut tails = Tails::new(&[
+            file(&[change((first, 11), 99)]),
+            file(&[change((again, 12), 90), change((second, 30), 93)]),
+        ]);
+        for (version, number) in [
+            ((first, 10), 100),
+            ((first, 11), 99),
+            ((again, 12), 90),
+            ((epoch(2, 0, 2), 29), 95),
+            ((second, 30), 93),
+        ] {
+            tails.note(b"stock", version, Some(&bytes(number)));
+            tails.note(b"other", version, None);
+        }
+        let told: Vec<_> = tails
+            .end(&[0; PARTITIONS])
+            .iter()
+            .map(|lost| (lost.version, lost.records, lost.units()))
+            .collect();
+        assert_eq!(
+            told,
+            [((again, 12), 2, Some(-10)), ((second, 30), 1, Some(-2))]
+        );
+    }
+
+    #[test]
+    fn what_a_key_was_is_known_if_nothing_between_that_and_the_tail_was_released() {
+        let change = |key: &[u8]| KeptChange {
+            partition: 5,
+            version: (9, 41),
+            time_ms: 0,
+            key: key.to_vec(),
+            value: Some(b"alone".to_vec()),
+            expiry_ms: None,
+        };
+        let file = KeptFile {
+            path: "x.records".into(),
+            changes: vec![change(b"cold"), change(b"hot"), change(b"new")],
+            repeated: 0,
+            torn_bytes: 0,
+        };
+        let told = |forgotten: u64| {
+            let mut tails = Tails::new(std::slice::from_ref(&file));
+            tails.note(b"cold", (7, 12), Some(b"then"));
+            tails.note(b"hot", (7, 40), Some(b"then"));
+            let mut all = [u64::MAX; PARTITIONS];
+            all[5] = forgotten;
+            let lost = tails.end(&all);
+            lost.into_iter().map(|it| it.before).collect::<Vec<_>>()
+        };
+        let then = || was(Some(b"then"));
+        assert_eq!(told(0), [then(), then(), was(None)]);
+        assert_eq!(told(12), [then(), then(), AtFork::Unknown]);
+        let unknown = || AtFork::Unknown;
+        assert_eq!(told(13), [unknown(), then(), unknown()]);
+        assert_eq!(told(41), [unknown(), unknown(), unknown()]);
     }
 }

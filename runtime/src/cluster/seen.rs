@@ -19,6 +19,11 @@ pub(crate) struct Whose {
     pub(crate) node: u8,
 }
 
+/// An id as people and the file write it.
+pub(crate) fn hex(id: [u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(id))
+}
+
 /// What the file says.
 #[derive(Clone, Debug, Default)]
 struct Peers {
@@ -57,13 +62,12 @@ impl Peers {
 
     /// Durable when this returns.
     fn write(&self, directory: &Path) -> io::Result<()> {
-        let hex = |id: &[u8; 16]| format!("{:032x}", u128::from_be_bytes(*id));
         let whose = self
             .whose
             .iter()
-            .map(|whose| format!("{SELF} {} {}\n", hex(&whose.cluster_id), whose.node));
+            .map(|whose| format!("{SELF} {} {}\n", hex(whose.cluster_id), whose.node));
         let starts = self.starts.iter();
-        let starts = starts.map(|(id, start)| format!("{} {start}\n", hex(id)));
+        let starts = starts.map(|(id, start)| format!("{} {start}\n", hex(*id)));
         let text: String = whose.chain(starts).collect();
         let temporary = directory.join(format!("{NAME}.tmp"));
         let mut file = File::create(&temporary)?;
@@ -74,21 +78,31 @@ impl Peers {
     }
 }
 
-/// Holds a directory against who it is to be, and notes that if it is nobody's yet.
+/// Holds a directory against who it is to be, nobody for a node alone. Changes nothing.
 ///
 /// # Errors
 /// What the system said.
-pub(crate) fn claim(directory: &Path, whose: Whose) -> io::Result<Result<(), Whose>> {
+pub(crate) fn check(directory: &Path, whose: Option<Whose>) -> io::Result<Result<(), Whose>> {
+    let peers = Peers::read(directory)?;
+    Ok(match peers.whose {
+        Some(other) if Some(other) != whose => Err(other),
+        _ => Ok(()),
+    })
+}
+
+/// Notes who a directory is, if it is nobody's yet.
+///
+/// # Errors
+/// What the system said.
+pub(crate) fn claim(directory: &Path, whose: Whose) -> io::Result<()> {
     let mut peers = Peers::read(directory)?;
     match peers.whose {
-        Some(other) if other != whose => return Ok(Err(other)),
-        Some(_) => {}
+        Some(_) => Ok(()),
         None => {
             peers.whose = Some(whose);
-            peers.write(directory)?;
+            peers.write(directory)
         }
     }
-    Ok(Ok(()))
 }
 
 /// The starts of other nodes that were seen.
@@ -150,12 +164,15 @@ mod tests {
             node: 1,
         };
         let two = Whose { node: 2, ..one };
-        assert_eq!(claim(&directory, one).expect("read"), Ok(()));
+        let told = |whose| check(&directory, whose).expect("read");
+        assert_eq!((told(None), told(Some(one))), (Ok(()), Ok(())));
+        claim(&directory, one).expect("written");
         Seen::read(&directory)
             .and_then(|seen| seen.note([1; 16], 9))
             .expect("written");
-        assert_eq!(claim(&directory, two).expect("read"), Err(one));
-        assert_eq!(claim(&directory, one).expect("read"), Ok(()));
+        assert_eq!((told(None), told(Some(two))), (Err(one), Err(one)));
+        assert_eq!(told(Some(one)), Ok(()));
+        claim(&directory, one).expect("read");
         assert_eq!(Seen::read(&directory).expect("read").of([1; 16]), 9);
         fs::write(directory.join(NAME), "nonsense").expect("written");
         assert!(Seen::read(&directory).is_err());

@@ -54,13 +54,20 @@ pub(crate) fn run(start: CoreStart) {
     let reports = start.reports.clone();
     let inbox = start.outboxes[usize::from(start.shard.shard)].clone();
     let deliver_spare = Arc::new(move |outcome| drop(inbox.send(Letter::Spare(outcome))));
-    let opened = match start.shard.open(deliver_spare) {
+    let mut opened = match start.shard.open(deliver_spare) {
         Ok(opened) => opened,
         Err(error) => {
             let _ = reports.send(Report::Refused(error.into()));
             return;
         }
     };
+    let _ = reports.send(Report::Opened {
+        shard: start.shard.shard,
+        text: std::mem::take(&mut opened.text),
+    });
+    if start.may_begin.recv().is_err() {
+        return;
+    }
     let built = if start.has_uring {
         let mut ring = io_uring06::IoUring::builder();
         ring.setup_single_issuer()
@@ -253,7 +260,8 @@ impl Core {
     fn serve_links(&self, outbox: &mut LinkOutbox) {
         for text in outbox.told.drain(..) {
             // A link that is refused is made again, five times in a second.
-            if self.lately.borrow_mut().is_news(&text, Instant::now()) {
+            let mut lately = self.lately.borrow_mut();
+            if let Some(text) = lately.line(&text, &text, Instant::now()) {
                 caution!("shard {}: {text}", self.shard);
             }
         }
@@ -441,10 +449,7 @@ async fn core(start: CoreStart, opened: Opened) {
     }
     core.turn.set();
     monoio::spawn(turns(Rc::clone(&core)));
-    let _ = start.reports.send(Report::Ready {
-        shard: start.shard.shard,
-        text: opened.text,
-    });
+    let _ = start.reports.send(Report::Ready);
     core.leave.wait().await;
 
     // Replies that are still on their way get a moment.

@@ -354,6 +354,7 @@ mod tests {
                 epoch: Epoch::default(),
                 applied: 0,
                 received: 0,
+                was_last: false,
                 waits_for: Vec::new(),
                 durable: 0,
             });

@@ -125,8 +125,10 @@ pub(crate) enum Letter {
 
 /// What a core tells the main thread.
 pub(crate) enum Report {
-    /// Its log is recovered; what it found, in words.
-    Ready { shard: u16, text: String },
+    /// Its log is recovered; what it found, in words. It writes nothing before it may begin.
+    Opened { shard: u16, text: String },
+    /// It answers.
+    Ready,
     /// It cannot serve.
     Refused(ServeError),
     /// Its log is sealed and durable.
@@ -144,6 +146,8 @@ pub(crate) struct CoreStart {
     pub(crate) shard: ShardStart,
     pub(crate) listeners: Vec<TcpListener>,
     pub(crate) has_uring: bool,
+    /// Hears when all shards are open; is gone if one is not.
+    pub(crate) may_begin: flume::Receiver<()>,
     pub(crate) inbox: flume::Receiver<Letter>,
     pub(crate) outboxes: Vec<flume::Sender<Letter>>,
     pub(crate) reports: flume::Sender<Report>,
@@ -194,6 +198,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     };
     let own_ports: Vec<u16> = own.iter().map(port_of).collect();
     let (report_sender, reports) = flume::unbounded();
+    let (begin, may_begin) = flume::bounded(usize::from(shards));
     let boxes: Vec<_> = (0..shards).map(|_| flume::unbounded()).collect();
     let senders: Vec<_> = boxes.iter().map(|(sender, _)| sender.clone()).collect();
     let shared_address = shared[0]
@@ -207,6 +212,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
             shard: node.shard(shard, |shard| own_ports[usize::from(shard)])?,
             listeners: vec![shared, own],
             has_uring,
+            may_begin: may_begin.clone(),
             inbox,
             outboxes: senders.clone(),
             reports: report_sender.clone(),
@@ -218,9 +224,13 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
         threads.push(thread);
     }
 
-    let dialing = match links {
-        Some(listener) => {
-            let deliver_to = senders.clone();
+    let mut dialing = None;
+    let deliver_to = senders.clone();
+    // Nothing is written or linked before it is known that no shard refuses the directory.
+    let all_open = || -> Result<(), ServeError> {
+        node.claim_directory()?;
+        (0..shards).for_each(|_| begin.send(()).expect("each shard waits"));
+        if let Some(listener) = links {
             let deliver = move |delivery| match delivery {
                 Delivery::Link(shard, proven) => {
                     drop(deliver_to[usize::from(shard)].send(Letter::Link(proven)));
@@ -229,9 +239,9 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
                     .iter()
                     .for_each(|core| drop(core.send(Letter::Plan(Arc::clone(&plan))))),
             };
-            Some(dial(&node, listener, Arc::new(deliver))?)
+            dialing = Some(dial(&node, listener, Arc::new(deliver))?);
         }
-        None => None,
+        Ok(())
     };
     let signal_sender = report_sender.clone();
     let signal_handle = signals.handle();
@@ -259,6 +269,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
         &config,
         (began, node.directory.segments().progress()),
         &health,
+        all_open,
     );
     drop(dialing);
     if let Err(error) = &outcome {
@@ -314,8 +325,10 @@ fn conduct(
     config: &Config,
     (began, progress): (Instant, &Progress),
     health: &Health,
+    all_open: impl FnOnce() -> Result<(), ServeError>,
 ) -> Result<(), ServeError> {
-    let (mut ready, mut stopped, mut gone) = (0, 0, 0);
+    let (mut opened, mut ready, mut stopped, mut gone) = (0, 0, 0, 0);
+    let mut all_open = Some(all_open);
     let mut is_stopping = false;
     let tell_cores =
         |letter: fn() -> Letter| cores.iter().for_each(|core| drop(core.send(letter())));
@@ -324,15 +337,23 @@ fn conduct(
             Ok(report) => report,
             Err(flume::RecvTimeoutError::Disconnected) => return Ok(()),
             Err(flume::RecvTimeoutError::Timeout) => {
-                if ready < shards {
+                if opened < shards {
                     caution!("startup {} %", progress.percent());
                 }
                 continue;
             }
         };
         match report {
-            Report::Ready { shard, text } => {
+            Report::Opened { shard, text } => {
                 tell!("shard {shard}     {text}");
+                opened += 1;
+                if opened == shards
+                    && let Some(all_open) = all_open.take()
+                {
+                    all_open()?;
+                }
+            }
+            Report::Ready => {
                 ready += 1;
                 if ready == shards {
                     tell!(

@@ -12,7 +12,8 @@ mod shards;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::SocketAddr;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -197,11 +198,16 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
     let mut model = Model::default();
     let (first, second) = cluster.start_two();
     model.change(&first.client(AckLevel::Replica), 1);
+    let client = first.client(AckLevel::Replica);
+    let stock = client.set(b"stock", &100_u64.to_le_bytes());
+    stock.wait().expect("acknowledged");
     wait_for_follower(&first, &second);
 
     // What is written from here on is on one node alone.
     drop(second);
     let alone = first.client(AckLevel::Disk);
+    let stock = alone.set(b"stock", &90_u64.to_le_bytes());
+    stock.wait().expect("acknowledged");
     for number in 0..100 {
         let key = format!("key:{number}");
         alone
@@ -220,26 +226,28 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
 
     let first = cluster.start(1, &[]);
     wait_for_follower(&second, &first);
-    let listed = Command::new(env!("CARGO_BIN_EXE_penstock"))
-        .args(["cluster", "lostfound", "--all"])
-        .arg(cluster.data(1))
-        .output()
-        .expect("it runs");
-    let lines = String::from_utf8_lossy(&listed.stdout).into_owned();
-    // Each version once, all of those that were acknowledged and no other.
-    let alone: BTreeSet<&str> = lines
-        .lines()
-        .filter(|line| line.ends_with(" 616c6f6e65"))
-        .collect();
-    assert_eq!(alone.len(), 100, "{lines}");
-    assert_eq!(
-        lines
-            .lines()
-            .filter(|line| line.ends_with(" key:2500 -"))
-            .count(),
-        1,
-        "{lines}"
-    );
+    let check_list = || {
+        let listed = Command::new(env!("CARGO_BIN_EXE_penstock"))
+            .args(["cluster", "lostfound", "--all", "--units"])
+            .arg(cluster.data(1))
+            .output()
+            .expect("it runs");
+        let told = String::from_utf8_lossy(&listed.stdout).into_owned();
+        assert!(
+            told.contains("-10 units by 1 keys"),
+            "{told} {:?}",
+            listed.stderr
+        );
+        // Each version once, all of those that were acknowledged and no other.
+        let lines = || told.lines();
+        let alone: BTreeSet<&str> = lines().filter(|it| it.ends_with(" 616c6f6e65")).collect();
+        assert_eq!(alone.len(), 100, "{told}");
+        let deletions = lines().filter(|it| it.ends_with(" key:2500 -"));
+        assert_eq!(deletions.count(), 1, "{told}");
+        let sales = lines().filter(|it| it.contains(" stock "));
+        assert_eq!(sales.count(), 1, "{told}");
+    };
+    check_list();
 
     // It is a learner: it may not write again before it has joined.
     let (is_done, told) = cluster.command(&["switch", "--to", "1"]);
@@ -273,6 +281,27 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
         assert!(output.status.success(), "{told}");
         told
     };
+    // As if an earlier start had kept it, too, up to a crash: a number is added once.
+    let folder = cluster.data(1).join("lostfound");
+    for entry in fs::read_dir(&folder).expect("there") {
+        let path = entry.expect("read").path();
+        let name = path.file_name().expect("a name").to_string_lossy();
+        let (_, shard) = name.split_once('-').expect("START-SHARD.records");
+        let bytes = fs::read(&path).expect("read");
+        let cut = &bytes[..bytes.len() - 8];
+        fs::write(folder.join(format!("1-{shard}")), cut).expect("written");
+    }
+    check_list();
+    let stock = client.set(b"stock", &85_u64.to_le_bytes());
+    stock.wait().expect("acknowledged");
+    for told in [
+        replay(&["--rule", "add", "--dry-run"]),
+        replay(&["--rule", "add"]),
+    ] {
+        assert!(told.contains("stock: 1 records, written"), "{told}");
+        assert!(told.contains("numbers of 8 bytes: -10"), "{told}");
+    }
+    assert_eq!(stock_of(&second), 75);
     let told = replay(&["--dry-run"]);
     assert!(
         told.contains("key:7: 1 records, left: it was changed since"),
@@ -292,6 +321,12 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
     model.check(&client);
     let told = replay(&[]);
     assert!(told.contains("0 keys written"), "{told}");
+    let told = replay(&["--rule", "add"]);
+    assert!(
+        told.contains("stock: 1 records, left: it was tried before"),
+        "{told}"
+    );
+    assert_eq!(stock_of(&second), 75);
 }
 
 #[test]
@@ -321,6 +356,56 @@ fn a_switch_goes_on_when_the_node_that_hands_over_starts_again() {
     model.check(&second.client(AckLevel::Disk));
     wait_for_follower(&second, &first);
     model.change(&second.client(AckLevel::Replica), 3);
+    for node in [1, 2] {
+        let is_there = cluster.data(node).join("lostfound").exists();
+        assert!(!is_there, "node {node}");
+    }
+}
+
+#[test]
+fn the_node_that_wrote_last_goes_on_when_a_handover_is_given_up() {
+    let _one = one_at_a_time();
+    let cluster = Cluster::new("cluster-switch-back");
+    let mut model = Model::default();
+    let (first, second) = cluster.start_two();
+    model.change(&first.client(AckLevel::Replica), 1);
+    let go_on = ["promote", "--to", "1", "--force", "--keep-sync"];
+
+    // In the middle of it, because the other node stands still.
+    second.signal("-STOP");
+    model.change(&first.client(AckLevel::Disk), 2);
+    let (is_done, told) = cluster.edit(&["switch", "--to", "2", "--no-wait"]);
+    assert!(is_done, "{told}");
+    until("it has read the file", || {
+        first.stand().0.as_deref() == Some("draining")
+    });
+    let (is_done, told) = cluster.command(&go_on);
+    assert!(is_done, "{told}");
+    model.check(&first.client(AckLevel::Disk));
+    second.signal("-CONT");
+    wait_for_follower(&first, &second);
+
+    // As behind a handover of which the last message was lost: it does not write any more, the other one has not begun.
+    drop(second);
+    model.change(&first.client(AckLevel::Disk), 3);
+    drop(first);
+    let (is_done, told) = cluster.edit(&[
+        "promote",
+        "--to",
+        "2",
+        "--force",
+        "--keep-sync",
+        "--no-wait",
+    ]);
+    assert!(is_done, "{told}");
+    let first = cluster.start(1, &[]);
+    assert_eq!(first.stand().0.as_deref(), Some("idle"));
+    let (is_done, told) = cluster.command(&go_on);
+    assert!(is_done, "{told}");
+    model.check(&first.client(AckLevel::Disk));
+    let second = cluster.start(2, &[]);
+    wait_for_follower(&first, &second);
+    model.change(&first.client(AckLevel::Replica), 4);
     for node in [1, 2] {
         let is_there = cluster.data(node).join("lostfound").exists();
         assert!(!is_there, "node {node}");
@@ -700,6 +785,36 @@ fn the_ledger_of_the_bench_at_level_replica_balances_over_switches_a_kill_and_a_
 }
 
 #[test]
+fn a_bench_without_a_ledger_ends_where_another_node_writes_and_names_it() {
+    let _one = one_at_a_time();
+    let cluster = Cluster::new("cluster-bench-elsewhere");
+    let (first, second) = cluster.start_two();
+    let bench = |at: &Server| {
+        let mut bench = Command::new(env!("CARGO_BIN_EXE_penstock"));
+        bench
+            .args(["bench", "set", "--connections", "2", "--duration", "60"])
+            .args(["--warmup", "0", "--addr"])
+            .arg(at.address.to_string())
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null());
+        bench.spawn().expect("it starts")
+    };
+    let ends = |bench: std::process::Child, writer: &Server| {
+        let output = bench.wait_with_output().expect("it ends");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let named = format!("the server at {} writes this now", writer.address);
+        assert!(!output.status.success() && told.contains(&named), "{told}");
+    };
+    ends(bench(&second), &first);
+    let before = first.stand().1;
+    let running = bench(&first);
+    until("it writes", || first.stand().1 > before + 100);
+    let (is_done, told) = cluster.command(&["switch", "--to", "2"]);
+    assert!(is_done, "{told}");
+    ends(running, &second);
+}
+
+#[test]
 fn what_the_ledger_of_the_bench_misses_at_level_disk_is_in_lostfound() {
     let _one = one_at_a_time();
     let cluster = Cluster::new("cluster-bench-disk");
@@ -798,8 +913,20 @@ fn who_does_not_know_the_secret_is_refused_by_name_and_no_start_goes_on_with_the
             && second.has_said("does not know the secret of the cluster")
     });
     assert_eq!(second.stand().0.as_deref(), Some("idle"));
-    first.stop();
     second.stop();
+
+    // What is wrong in another way each time is told once.
+    let failures = || first.number("penstock_replication_handshakes_failed_total", &[]);
+    let before = failures();
+    for byte in 0..40 {
+        let mut stream = TcpStream::connect(("127.0.0.1", cluster.links[0])).expect("it listens");
+        stream.write_all(&[byte; 48]).expect("taken");
+    }
+    until("all are refused", || failures() >= before + 40.0);
+    let told = first.said("a link from 127.0.0.1 is refused: ");
+    let of_bytes = told.iter().filter(|line| !line.contains("secret"));
+    assert!(of_bytes.count() <= 2, "{told:?}");
+    first.stop();
 
     // A directory of a cluster is no node's alone, and a new one is not taken for one that is lost.
     let alone = Command::new(env!("CARGO_BIN_EXE_penstock"))
@@ -825,4 +952,66 @@ fn who_does_not_know_the_secret_is_refused_by_name_and_no_start_goes_on_with_the
         lost.has_said("nothing of it is here")
     });
     assert_eq!(lost.stand().0.as_deref(), Some("idle"));
+}
+
+#[test]
+fn a_start_as_a_node_of_a_directory_that_was_written_alone_is_refused_and_changes_nothing() {
+    let _one = one_at_a_time();
+    let cluster = Cluster::new("cluster-alone-before");
+    let serve = |more: &[&str]| {
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_penstock"));
+        serve
+            .args(["serve", "--shards", "2", "--shard-ports", "0"])
+            .args(["--listen", &format!("127.0.0.1:{}", cluster.clients[0])])
+            .args(["--cache-bytes", "1MiB", "--value-bytes-max", "16KiB"])
+            .args(["--segment-bytes", "2MiB", "--data"])
+            .arg(cluster.data(1))
+            .args(more)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        serve
+    };
+    let mut server = serve(&[]).spawn().expect("it starts");
+    let address = format!("127.0.0.1:{}", cluster.clients[0]);
+    let alone = |words: &[&str]| {
+        let done = Command::new(env!("CARGO_BIN_EXE_penstock"))
+            .args(words)
+            .args(["--addr", &address])
+            .output();
+        done.expect("it runs")
+    };
+    // Nothing is in the log of the other shard, which so sees nothing wrong.
+    until("it answers", || {
+        alone(&["set", "key", "value"]).status.success()
+    });
+    let stop = Command::new("kill")
+        .arg(server.id().to_string())
+        .status()
+        .expect("kill runs");
+    assert!(stop.success() && server.wait().expect("it ends").success());
+
+    for more in [&["--cluster-new"][..], &[]] {
+        let refused = serve(&["--cluster-node", "1", "--cluster"])
+            .arg(cluster.folder.join("cluster.toml"))
+            .args(more)
+            .output()
+            .expect("it runs");
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(
+            !refused.status.success() && told.contains("holds what a node alone wrote"),
+            "{told}"
+        );
+        assert!(!cluster.data(1).join("PEERS").exists(), "{told}");
+    }
+    let mut server = serve(&[]).spawn().expect("it starts");
+    let mut told = Vec::new();
+    until("it answers", || {
+        assert!(server.try_wait().expect("ours").is_none(), "it is refused");
+        let found = alone(&["get", "key"]);
+        told = found.stdout;
+        found.status.success()
+    });
+    server.kill().expect("ours");
+    server.wait().expect("it ends");
+    assert_eq!(told, b"value");
 }

@@ -83,6 +83,15 @@ impl Server {
         said.iter().any(|line| line.contains(text))
     }
 
+    /// The lines it has said with this in them.
+    pub fn said(&self, text: &str) -> Vec<String> {
+        let said = self.said.lock().expect("no test fails with it");
+        said.iter()
+            .filter(|line| line.contains(text))
+            .cloned()
+            .collect()
+    }
+
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill")
             .args([name, &self.process.id().to_string()])

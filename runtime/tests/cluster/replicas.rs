@@ -15,7 +15,7 @@ const ALL: f64 = 256.0;
 
 impl Server {
     /// A number of `/metrics`, of all shards together.
-    fn number(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+    pub fn number(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let (status, body) = self.page("/metrics");
         assert_eq!(status, 200, "{body}");
         Numbers::read(&body).sum(name, labels)

@@ -129,6 +129,15 @@ impl EpochHistory {
         self.entries.last().map(|&(epoch, _)| epoch)
     }
 
+    /// The epoch that wrote the last of what is up to here.
+    #[must_use]
+    pub fn last_to(&self, head: Position) -> Option<Epoch> {
+        let is_before = |epoch: Epoch, first| epoch.0 <= head.epoch && first <= head.sequence;
+        let mut newest = self.entries.iter().rev();
+        let found = newest.find(|&&(epoch, first)| is_before(epoch, first));
+        found.map(|&(epoch, _)| epoch)
+    }
+
     /// A record of `epoch` with this sequence follows. What is no news changes nothing.
     ///
     /// # Panics

@@ -9,7 +9,7 @@ use penstock_net::link::{
     Hello, LinkHeader, LinkMessage, Nonce, Proof, ProofRole, RefusalCode, Welcome,
 };
 
-use super::receiver::LinkRefusal;
+use super::receiver::{LinkRefusal, refusal};
 use super::sender::frame_bytes_needed;
 
 /// What a shard of a node tells of itself on each of its links.
@@ -74,13 +74,6 @@ pub struct Connecting {
 pub struct Accepting {
     me: Introduction,
     greeted: Option<(Hello, Welcome)>,
-}
-
-fn refusal<T>(code: RefusalCode, text: impl Into<String>) -> Result<T, LinkRefusal> {
-    Err(LinkRefusal {
-        code,
-        text: text.into(),
-    })
 }
 
 fn header(number: u64) -> LinkHeader {

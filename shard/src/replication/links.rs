@@ -1499,7 +1499,7 @@ impl<B: Block> Links<B> {
             }
             let lsn = store.apply(time.now_us, &parts, true, hash_of);
             let lsn = lsn.expect("what must be dense is appended");
-            store.lead(usize::from(number), Version::of(&parts[0]));
+            store.lead(usize::from(number), parts[0].version());
             store.log_mut().want_durable(lsn);
             let mut notes = Notes {
                 store,

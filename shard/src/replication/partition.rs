@@ -266,6 +266,13 @@ impl Partition {
         }
     }
 
+    /// Whether this node, by its number, wrote the last record that it has: then all that it acknowledged is on its disk.
+    #[must_use]
+    pub fn was_last(&self, node: u8) -> bool {
+        let last = self.history.last_to(self.received);
+        last.is_some_and(|last| last.node() == node)
+    }
+
     // ---- as a primary ----
 
     /// Begins to write under the next epoch of a generation. What was received counts from now on;
@@ -290,11 +297,11 @@ impl Partition {
         if (!self.is_whole() || self.received.sequence == 0) && !is_forced {
             return Err(CannotBegin::NotWhole);
         }
-        // Who wrote last has on its disk what it acknowledged.
-        let mut history = self.history.clone();
-        history.cut(self.received);
-        let was_last = history.last().is_some_and(|last| last.node() == node);
-        if !was_last && !self.has_followed && !is_forced && !is_planted(Bug::ReceivedIsDurable) {
+        if !self.was_last(node)
+            && !self.has_followed
+            && !is_forced
+            && !is_planted(Bug::ReceivedIsDurable)
+        {
             return Err(CannotBegin::Behind);
         }
         self.promise(epoch, journal);

@@ -26,7 +26,7 @@ pub struct LinkRefusal {
     pub text: String,
 }
 
-fn refusal<T>(code: RefusalCode, text: impl Into<String>) -> Result<T, LinkRefusal> {
+pub(super) fn refusal<T>(code: RefusalCode, text: impl Into<String>) -> Result<T, LinkRefusal> {
     Err(LinkRefusal {
         code,
         text: text.into(),
@@ -118,11 +118,6 @@ impl Receiver {
     #[must_use]
     pub fn told(&self) -> u64 {
         self.told
-    }
-
-    /// Partitions that the link ships.
-    pub fn opened(&self) -> impl Iterator<Item = PartitionId> + '_ {
-        self.opened.iter().copied()
     }
 
     /// Bytes that were received by this link and are not applied. Beyond [`PENDING_BYTES_MAX`] the owner

@@ -130,7 +130,6 @@ struct Note {
 #[derive(Debug)]
 struct Outgoing {
     epoch: Epoch,
-    membership: Membership,
     phase: Phase,
     /// The last record that was shipped, dense.
     shipped: Position,
@@ -214,7 +213,6 @@ impl Sender {
     ) {
         let outgoing = Outgoing {
             epoch,
-            membership,
             phase: Phase::Asked,
             shipped: Position::default(),
             rewind: None,
@@ -330,14 +328,6 @@ impl Sender {
     /// The partitions that are shipped.
     pub fn partitions(&self) -> impl Iterator<Item = PartitionId> + '_ {
         self.outgoing.keys().copied()
-    }
-
-    /// Whether the member was offered the partition as one of its sync set.
-    #[must_use]
-    pub fn is_sync(&self, partition: PartitionId) -> bool {
-        self.outgoing
-            .get(&partition)
-            .is_some_and(|outgoing| outgoing.membership == Membership::Sync)
     }
 
     /// Takes a frame in.
