@@ -12,7 +12,7 @@ fn wait_until_taken_over(server: &Server) {
     until("what was inherited is rewritten", || {
         let text = server.client(AckLevel::Disk).info().wait().expect("told");
         let info: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        info["inherited_bytes"] == 0
+        info["counters"]["inherited_bytes"] == 0
     });
 }
 
