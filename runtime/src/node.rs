@@ -454,7 +454,10 @@ impl Node {
             shard,
             shard_count: self.shards(),
             auth_methods: AUTH_NONE,
-            cluster_id: identity.cluster_id,
+            cluster_id: match &self.cluster {
+                Some(cluster) => cluster.cluster_id,
+                None => identity.cluster_id,
+            },
             node_id: identity.node_id,
             incarnation: identity.incarnation,
             features: FEATURE_EXPIRY | FEATURE_SCAN | FEATURE_KEYSPACES,
