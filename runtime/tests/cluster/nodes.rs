@@ -1,15 +1,17 @@
 //! Nodes of a cluster: real servers on loopback, the file that they have in common, and commands on it.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use penstock_net::client::{Client, ClientOptions};
+use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
+use penstock_net::receive::{Received, Receiver};
 
 use crate::command::command;
 use crate::scrape::ask;
@@ -51,6 +53,30 @@ impl Server {
             ..ClientOptions::default()
         };
         Client::connect(self.address, options).expect("it listens")
+    }
+
+    /// What it tells whoever connects.
+    pub fn hello(&self) -> ServerHello {
+        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        let mut frame = Vec::new();
+        let hello = ClientHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            features: 0,
+            name: "test",
+        };
+        hello.write(&mut frame, 1);
+        stream.write_all(&frame).expect("sent");
+        let mut receiver = Receiver::new(64 << 10);
+        let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
+        loop {
+            let read = stream.read(&mut chunk).expect("read");
+            assert!(read > 0, "no answer");
+            bytes.extend_from_slice(&chunk[..read]);
+            if let Received::Frame { body, .. } = receiver.next(&bytes) {
+                return ServerHello::read(body).expect("a good one");
+            }
+        }
     }
 
     /// A page of its admin port: status and body.
