@@ -315,7 +315,13 @@ impl Node {
         let mut files = NodeFiles::new(&segments, &snapshots);
         let mut inventory = take_inventory(&mut files, owner, &layout, config.segment_bytes)?;
         if shards != layout.shards {
-            let layout = change_shards(&mut files, &inventory, shards, identity.incarnation)?;
+            let layout = change_shards(
+                &mut files,
+                &inventory,
+                shards,
+                identity.incarnation,
+                cluster.is_some(),
+            )?;
             // They tell of logs that are inherited from now on.
             snapshots.remove_all().map_err(system("remove snapshots"))?;
             directory
@@ -448,7 +454,10 @@ impl Node {
             shard,
             shard_count: self.shards(),
             auth_methods: AUTH_NONE,
-            cluster_id: identity.cluster_id,
+            cluster_id: match &self.cluster {
+                Some(cluster) => cluster.cluster_id,
+                None => identity.cluster_id,
+            },
             node_id: identity.node_id,
             incarnation: identity.incarnation,
             features: FEATURE_EXPIRY | FEATURE_SCAN | FEATURE_KEYSPACES | FEATURE_MEMBER_READS,

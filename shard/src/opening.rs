@@ -10,7 +10,7 @@ use std::fmt;
 use std::io;
 
 use penstock_storage::budget::Budget;
-use penstock_storage::contents::SegmentEnd;
+use penstock_storage::contents::{History, SegmentEnd};
 use penstock_storage::inheritance::InheritedLog;
 use penstock_storage::io::{Blocks, FileId, SegmentSource};
 use penstock_storage::keyspace::{SYSTEM_KEY, is_system, is_understood};
@@ -284,14 +284,17 @@ pub fn change_shards(
     inventory: &Inventory,
     shards: u16,
     incarnation: u64,
+    is_of_cluster: bool,
 ) -> Result<Layout, OpeningError> {
     let (survey, layout) = (&inventory.survey, &inventory.layout);
     let epoch = epoch_of(incarnation)?;
+    let mut written = Written::default();
     // What is found later would stand behind the ends that the layout tells for good.
     prove_spares(&mut files.reader(), &inventory.left).map_err(OpeningError::Recovery)?;
     // A start must be able to read what is inherited already, or a change would hide the damage.
     for log in &layout.inherited {
-        replay_inherited(&mut files.reader(), survey, log, &mut |_| Ok(()))?;
+        let recovered = replay_inherited(&mut files.reader(), survey, log, &mut |_| Ok(()))?;
+        written.add(&recovered.history);
     }
     let mut found = Vec::new();
     for log_id in layout.own() {
@@ -309,9 +312,10 @@ pub fn change_shards(
         if let Some(key) = strange {
             return Err(OpeningError::StrangeKey { key });
         }
-        check_term(recovered.history.epoch_max, epoch)?;
+        written.add(&recovered.history);
         found.push((log_id, recovered));
     }
+    written.check(is_of_cluster, epoch)?;
     let ends = found.iter().map(|(log_id, recovered)| InheritedEnd {
         log_id: *log_id,
         end: SegmentEnd {
@@ -383,10 +387,30 @@ fn epoch_of(incarnation: u64) -> Result<u32, OpeningError> {
     Ok(term << (u32::BITS - TERM_BITS))
 }
 
-fn check_term(found: u32, epoch: u32) -> Result<(), OpeningError> {
-    match found >= epoch {
-        true => Err(OpeningError::TermUsed { found, epoch }),
-        false => Ok(()),
+/// Who has written the logs of a directory, and up to which epoch.
+#[derive(Default)]
+struct Written {
+    epoch_max: u32,
+    is_linked: bool,
+}
+
+impl Written {
+    fn add(&mut self, log: &History) {
+        self.epoch_max = self.epoch_max.max(log.epoch_max);
+        self.is_linked |= log.is_linked;
+    }
+
+    /// Whether a start may go on with them. Only epochs of a node alone tell of its starts: those of a cluster
+    /// are given out by its file.
+    fn check(&self, is_of_cluster: bool, epoch: u32) -> Result<(), OpeningError> {
+        let (found, is_linked) = (self.epoch_max, self.is_linked);
+        match is_of_cluster {
+            true if !is_linked && found > 0 => Err(OpeningError::WrittenAlone),
+            true => Ok(()),
+            false if is_linked => Err(OpeningError::OfCluster),
+            false if found >= epoch => Err(OpeningError::TermUsed { found, epoch }),
+            false => Ok(()),
+        }
     }
 }
 
@@ -447,19 +471,12 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
     if let Some(key) = memory.strange_key() {
         return Err(OpeningError::StrangeKey { key: key.into() });
     }
-    let logs = || inherited.iter().map(|(log, _)| &log.history);
-    let is_linked = recovered.history.is_linked || logs().any(|history| history.is_linked);
-    let holds_data = recovered.history.epoch_max > 0 || logs().any(|history| history.epoch_max > 0);
-    match shard.cluster {
-        None if is_linked => return Err(OpeningError::OfCluster),
-        Some(_) if !is_linked && holds_data => return Err(OpeningError::WrittenAlone),
-        // Epochs of a cluster say nothing of starts.
-        Some(_) => {}
-        None => {
-            let epochs = logs().map(|history| history.epoch_max);
-            check_term(epochs.fold(recovered.history.epoch_max, u32::max), epoch)?;
-        }
-    }
+    let mut written = Written::default();
+    written.add(&recovered.history);
+    inherited
+        .iter()
+        .for_each(|(log, _)| written.add(&log.history));
+    written.check(shard.cluster.is_some(), epoch)?;
 
     // Nothing above changed a file. From here on the verdict is acted on.
     act_on(files, survey, log.log_id, &recovered)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::frame::FrameKind;
 use crate::io::{FileId, SegmentSource};
-use crate::keyspace::{Settings, is_system, told_by};
+use crate::keyspace::{Settings, is_system, is_understood, told_by};
 use crate::layout::Layout;
 use crate::log::Lsn;
 use crate::record::PartKind;
@@ -153,6 +153,7 @@ pub fn inspect_laid_out(
                             *known = settings;
                         }
                     }
+                    None if is_understood(part) => {}
                     None => {
                         strange_key.get_or_insert_with(|| part.key().into());
                     }

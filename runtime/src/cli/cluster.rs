@@ -1,10 +1,10 @@
 //! The commands about the nodes of a cluster.
 
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_runtime::cluster::placement::{Accepted, Draft, Moved, Takeover};
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use super::membership::{
     ADD_EXAMPLES, AddArgs, DROP_EXAMPLES, DropArgs, INIT_EXAMPLES, InitArgs, LEARNER_EXAMPLES,
     MemberArgs, SYNC_EXAMPLES,
 };
-use super::output::Output;
+use super::output::{Output, count};
 use super::status::{STATUS_EXAMPLES, StatusArgs, info_of};
 use super::{EXIT_CODES, Failure};
 
@@ -42,7 +42,8 @@ Examples:
   penstock cluster switch --file /etc/penstock/cluster.toml --to 2 --partitions 0-127";
 
 const PROMOTE_EXAMPLES: &str = "\
-For a node that is lost. First make sure that it is dead: until it reads the file or is reached by its successor it goes on acknowledging at
+For a node that is lost. It takes the partitions that this one was to write, and the lost node leaves the sync set of all others. What another
+node writes that answers stays as it is, unless --partitions names it; with --no-wait no node is asked. First make sure that it is dead: until it reads the file or is reached by its successor it goes on acknowledging at
 level disk. The other one begins with what it has received: all that was acknowledged at level replica, and of the rest what had come.
 What the lost one had not shipped goes to its lostfound when it comes back. It is a learner from now on: level replica does not wait for it,
 until `penstock cluster sync` makes it one of the sync set again. With --keep-sync it stays in it, and level replica waits for its return.
@@ -55,6 +56,8 @@ Examples:
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force --accept-loss";
 
+/// How long a node may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
 /// How long a node may take to be what it must be before anything is changed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -99,10 +102,10 @@ struct ToArgs {
     /// The node that is to write, by its number
     #[arg(long, value_name = "NODE")]
     to: u8,
-    /// Which partitions
-    #[arg(long, value_name = "FIRST-LAST", default_value = "0-255", value_parser = first_last)]
-    partitions: (u16, u16),
-    /// Only change the file
+    /// Which partitions; all if it is not given, of `promote` those that nobody writes
+    #[arg(long, value_name = "FIRST-LAST", value_parser = first_last)]
+    partitions: Option<(u16, u16)>,
+    /// Only change the file, and ask no node
     #[arg(long)]
     no_wait: bool,
     /// Longest wait until the node writes, in milliseconds
@@ -180,8 +183,19 @@ impl ToArgs {
         Draft::read(&self.file).map_err(Failure::usage)
     }
 
-    fn range(&self) -> RangeInclusive<u16> {
-        self.partitions.0..=self.partitions.1
+    /// The first and the last one.
+    fn range(&self) -> (u16, u16) {
+        self.partitions.unwrap_or((0, LINK_PARTITIONS - 1))
+    }
+
+    fn all(&self) -> Vec<u16> {
+        let (first, last) = self.range();
+        (first..=last).collect()
+    }
+
+    /// A node, which is not waited for longer than for the whole.
+    fn server_at(&self, clients: &str) -> ServerAddress {
+        ServerAddress::at(clients).within(ANSWER.min(Duration::from_millis(self.wait_ms.into())))
     }
 
     /// Refuses if the node does not hold all of them in one of these roles, or, if that is enough, in a role of whoever wrote
@@ -189,15 +203,33 @@ impl ToArgs {
     fn check(
         &self,
         draft: &Draft,
+        partitions: &[u16],
         allowed: &[&str],
         of_last: &[&str],
         otherwise: &str,
     ) -> Result<(), Failure> {
         let began = Instant::now();
         let clients = draft.clients_of(self.to).map_err(Failure::usage)?;
-        let server = ServerAddress::at(&clients);
+        let server = self.server_at(&clients);
         loop {
-            let states = states_of(&server, self.partitions)?;
+            let mut states = states_of(&server, self.range()).map_err(|failure| Failure {
+                line: format!(
+                    "node {}, which is to write, does not answer ({}); nothing was changed",
+                    self.to, failure.line
+                ),
+                ..failure
+            })?;
+            states.retain(|it| concerns(it, partitions));
+            // Nothing of a partition was ever here: no epoch was promised, and nothing has come.
+            let empty = states
+                .iter()
+                .find(|it| it["received"] == 0 && allowed.contains(&"idle"));
+            if let Some(empty) = empty {
+                return Err(Failure::no(format!(
+                    "node {} at {clients} has nothing at all of partition {}: promote a node that has the data, or if there is none any more and all of it is to begin anew, give --accept-incomplete; nothing was changed",
+                    self.to, empty["first"]
+                )));
+            }
             let refused = |it: &&Value| {
                 let is_one = |roles: &[&str]| roles.iter().any(|role| it["role"] == **role);
                 let may = is_one(allowed) || (it["was_last"] == true && is_one(of_last));
@@ -218,13 +250,25 @@ impl ToArgs {
         }
     }
 
-    fn change(&self, mut draft: Draft, takeover: Takeover) -> Result<(), Failure> {
+    fn change(&self, mut draft: Draft, taken: &Taken, takeover: Takeover) -> Result<(), Failure> {
         let began = Instant::now();
         let moved = draft
-            .move_partitions(self.range(), self.to, takeover)
+            .move_partitions(&taken.partitions, self.to, takeover)
             .map_err(Failure::usage)?;
         let clients = draft.clients_of(self.to).map_err(Failure::usage)?;
-        let lines = told(&draft, self.to, &moved, takeover);
+        let is_sync_kept = matches!(
+            takeover,
+            Takeover::Forced {
+                is_sync_kept: true,
+                ..
+            }
+        );
+        if !moved.partitions.is_empty() && !is_sync_kept {
+            for &lost in &taken.lost {
+                draft.leave_sync(&self.all(), lost);
+            }
+        }
+        let lines = told(&draft, self.to, &moved, taken, takeover);
         let mut out = Output::stdout();
         if !moved.partitions.is_empty() {
             draft.write().map_err(Failure::usage)?;
@@ -235,10 +279,10 @@ impl ToArgs {
         if moved.partitions.is_empty() || self.no_wait {
             return out.finish();
         }
-        let server = ServerAddress::at(&clients);
+        let server = self.server_at(&clients);
         let longest = Duration::from_millis(self.wait_ms.into());
-        let is_primary = |it: &Value| it["role"] == "primary";
-        while !states_of(&server, self.partitions)?.iter().all(is_primary) {
+        let is_written = |it: &Value| it["role"] == "primary" || !concerns(it, &moved.partitions);
+        while !states_of(&server, self.range())?.iter().all(is_written) {
             if began.elapsed() > longest {
                 out.finish()?;
                 let advice = match takeover {
@@ -263,7 +307,7 @@ impl ToArgs {
     }
 }
 
-fn told(draft: &Draft, to: u8, moved: &Moved, takeover: Takeover) -> Vec<String> {
+fn told(draft: &Draft, to: u8, moved: &Moved, taken: &Taken, takeover: Takeover) -> Vec<String> {
     let Moved {
         partitions,
         from,
@@ -283,19 +327,36 @@ fn told(draft: &Draft, to: u8, moved: &Moved, takeover: Takeover) -> Vec<String>
         false => format!(" of {}", nodes(from)),
     };
     let mut lines = vec![format!(
-        "{} partitions{whose} are to be written by node {to}, in generation {generation}",
-        partitions.len()
+        "{}{whose} {} to be written by node {to}, in generation {generation}",
+        count(partitions.len() as u64, "partition"),
+        if partitions.len() == 1 { "is" } else { "are" },
     )];
+    for (node, of_node) in &taken.left {
+        lines.push(format!(
+            "{} of node {node} {}: the node answers and writes there",
+            count(*of_node as u64, "partition"),
+            if *of_node == 1 {
+                "stays as it is"
+            } else {
+                "stay as they are"
+            },
+        ));
+    }
     if let Takeover::Forced {
         is_sync_kept: false,
         ..
     } = takeover
         && !from.is_empty()
     {
-        lines.push(format!(
-            "{} left the sync set and is a learner: when it is back and follows, `penstock cluster sync` lets level replica wait for it again",
-            nodes(from)
-        ));
+        lines.push(match from.as_slice() {
+            [one] => format!(
+                "node {one} left the sync set and is a learner: when it is back and follows, `penstock cluster sync` lets level replica wait for it again"
+            ),
+            _ => format!(
+                "{} left the sync set and are learners: when they are back and follow, `penstock cluster sync` lets level replica wait for them again",
+                nodes(from)
+            ),
+        });
     }
     let (waited_for, is_one_empty) = draft.waited_for(partitions);
     lines.push(match is_one_empty {
@@ -314,7 +375,7 @@ impl SwitchArgs {
         if !to.no_wait {
             for node in writers(&draft, to.range())? {
                 let clients = draft.clients_of(node).map_err(Failure::usage)?;
-                if let Err(failure) = states_of(&ServerAddress::at(&clients), to.partitions) {
+                if let Err(failure) = states_of(&to.server_at(&clients), to.range()) {
                     return Err(Failure::no(format!(
                         "node {node}, which is to hand over, does not answer ({}); nothing was changed. If it is lost: penstock cluster promote --file {} --to {} --force",
                         failure.line,
@@ -324,15 +385,19 @@ impl SwitchArgs {
                 }
             }
             let otherwise = "it would not be handed over to; nothing was changed";
-            to.check(&draft, &["following", "primary"], &[], otherwise)?;
+            to.check(&draft, &to.all(), &["following", "primary"], &[], otherwise)?;
         }
-        to.change(draft, Takeover::HandedOver)
+        let taken = Taken {
+            partitions: to.all(),
+            ..Taken::default()
+        };
+        to.change(draft, &taken, Takeover::HandedOver)
     }
 }
 
 /// Who writes these partitions by the file, ascending.
-pub(super) fn writers(draft: &Draft, range: RangeInclusive<u16>) -> Result<Vec<u8>, Failure> {
-    let writers = range.map(|partition| draft.primary_of(partition));
+pub(super) fn writers(draft: &Draft, (first, last): (u16, u16)) -> Result<Vec<u8>, Failure> {
+    let writers = (first..=last).map(|partition| draft.primary_of(partition));
     let mut writers = writers
         .collect::<Result<Vec<u8>, _>>()
         .map_err(Failure::usage)?;
@@ -350,6 +415,18 @@ impl PromoteArgs {
             (false, false) => Accepted::Nothing,
         };
         let draft = self.to.draft()?;
+        let taken = self.taken(&draft)?;
+        if taken.partitions.is_empty() {
+            let nodes: Vec<String> = taken
+                .left
+                .iter()
+                .map(|(node, _)| node.to_string())
+                .collect();
+            return Err(Failure::no(format!(
+                "node {}, so nothing was changed: `penstock cluster switch` loses nothing. To take these partitions all the same name them, with --partitions",
+                nodes.join(" answers and writes, node ") + " answers and writes"
+            )));
+        }
         if !self.to.no_wait {
             let loss = "what it had only received may be gone. Look whether another node has more, or give --accept-loss; nothing was changed";
             let half = "not all of it is there. Promote a node that has all, or if there is none any more, give --accept-incomplete; nothing was changed";
@@ -362,8 +439,13 @@ impl PromoteArgs {
             // All that it acknowledged is on its disk, and a handover may have stopped in any state.
             let of_last = ["draining", "idle"];
             match accepted {
-                Accepted::Nothing => self.to.check(&draft, &followed, &of_last, loss)?,
-                Accepted::Loss => self.to.check(&draft, &whole, &[], half)?,
+                Accepted::Nothing => {
+                    self.to
+                        .check(&draft, &taken.partitions, &followed, &of_last, loss)?
+                }
+                Accepted::Loss => self
+                    .to
+                    .check(&draft, &taken.partitions, &whole, &[], half)?,
                 Accepted::Incomplete => {}
             }
         }
@@ -372,8 +454,61 @@ impl PromoteArgs {
             accepted,
             is_sync_kept,
         };
-        self.to.change(draft, takeover)
+        self.to.change(draft, &taken, takeover)
     }
+
+    /// What nobody writes; all of it if that is named, or if no node is to be asked.
+    fn taken(&self, draft: &Draft) -> Result<Taken, Failure> {
+        let to = &self.to;
+        let mut taken = Taken {
+            partitions: to.all(),
+            ..Taken::default()
+        };
+        if to.no_wait {
+            return Ok(taken);
+        }
+        for node in writers(draft, to.range())? {
+            if node == to.to {
+                continue;
+            }
+            let clients = draft.clients_of(node).map_err(Failure::usage)?;
+            let Ok(states) = states_of(&to.server_at(&clients), to.range()) else {
+                taken.lost.push(node);
+                continue;
+            };
+            if to.partitions.is_some() {
+                continue;
+            }
+            let before = taken.partitions.len();
+            let is_written = |partition: u16| {
+                let mut states = states.iter().filter(|it| it["role"] == "primary");
+                draft.primary_of(partition).is_ok_and(|it| it == node)
+                    && states.any(|it| concerns(it, &[partition]))
+            };
+            taken.partitions.retain(|&partition| !is_written(partition));
+            if taken.partitions.len() < before {
+                taken.left.push((node, before - taken.partitions.len()));
+            }
+        }
+        Ok(taken)
+    }
+}
+
+/// What a node is to write in the place of others.
+#[derive(Default)]
+struct Taken {
+    partitions: Vec<u16>,
+    /// Nodes that do not answer, though they are to write some.
+    lost: Vec<u8>,
+    /// Nodes that do and write, and of how many partitions.
+    left: Vec<(u8, usize)>,
+}
+
+/// Whether what a node tells is about one of these partitions.
+fn concerns(state: &Value, partitions: &[u16]) -> bool {
+    let number = |name: &str| state[name].as_u64().unwrap_or(u64::MAX);
+    let is_its = |it: &u16| (number("first")..=number("last")).contains(&u64::from(*it));
+    partitions.iter().any(is_its)
 }
 
 /// What a node is to its partitions.

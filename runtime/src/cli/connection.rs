@@ -42,7 +42,7 @@ pub struct ServerAddress {
         value_delimiter = ','
     )]
     addr: Vec<String>,
-    /// Longest wait for an answer, in milliseconds
+    /// Longest wait for an answer, in milliseconds, 1 to 65535
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u16).range(1..))]
     timeout_ms: u16,
 }
@@ -67,6 +67,14 @@ impl ServerAddress {
         ServerAddress {
             timeout_ms: u16::try_from(time.as_millis()).unwrap_or(u16::MAX).max(1),
             ..self
+        }
+    }
+
+    /// Another server, with as much time.
+    pub fn also_at(&self, addr: &str) -> ServerAddress {
+        ServerAddress {
+            addr: vec![addr.into()],
+            timeout_ms: self.timeout_ms,
         }
     }
 

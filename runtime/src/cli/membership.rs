@@ -272,7 +272,7 @@ impl MemberArgs {
         }
         let until = began + Duration::from_millis(self.wait_ms.into());
         let joining: Vec<u16> = stands(&draft, Standing::Joining);
-        for primary in writers(&draft, self.partitions.0..=self.partitions.1)? {
+        for primary in writers(&draft, self.partitions)? {
             let clients = draft.clients_of(primary).map_err(Failure::usage)?;
             let server = ServerAddress::at(&clients);
             let is_its = |it: &&u16| draft.primary_of(**it).is_ok_and(|it| it == primary);
@@ -372,7 +372,7 @@ impl MemberArgs {
 /// Refuses while one of these partitions is written by nobody: whoever is to write it may need just the node that
 /// would be changed.
 fn check_written(draft: &Draft, partitions: (u16, u16)) -> Result<(), Failure> {
-    for primary in writers(draft, partitions.0..=partitions.1)? {
+    for primary in writers(draft, partitions)? {
         let clients = draft.clients_of(primary).map_err(Failure::usage)?;
         let server = ServerAddress::at(&clients);
         for state in states_of(&server, partitions)? {

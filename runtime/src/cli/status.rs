@@ -15,7 +15,8 @@ const RANGES_MAX: usize = 3;
 
 /// Examples of `penstock cluster status`.
 pub const STATUS_EXAMPLES: &str = "\
-Each node has a line for what it does with its partitions, and one for each node that it ships to. HEAD is the sum of the
+Each node has a line for what it does with its partitions, and one for each node that it ships to. EPOCH is who may write: the generation, which
+the cluster's file gives out, a dot, and how often the node that writes has started in it. HEAD is the sum of the
 sequences of its last records, DURABLE of those on its disk, ACKED of those that the other node has told to have received. LAG is what that one
 lacks: records, bytes of the log, and how long ago the first of them was appended. A question mark: it has not been there since the
 start. Nodes that do not answer are told behind the table, and the exit code is 3.
@@ -64,7 +65,7 @@ impl StatusArgs {
             }
         };
         let told: Vec<Told> = std::thread::scope(|scope| {
-            let asked = &asked;
+            let (asked, server) = (&asked, &self.server);
             let asks = nodes.into_iter().map(|(node, clients)| {
                 let node = u64::from(node);
                 scope.spawn(move || {
@@ -73,7 +74,7 @@ impl StatusArgs {
                         .filter(|info| info["replication"]["node"] == node);
                     let info = match known {
                         Some(info) => Ok(info.clone()),
-                        None => info_of(&ServerAddress::at(&clients)).map_err(|it| it.line),
+                        None => info_of(&server.also_at(&clients)).map_err(|it| it.line),
                     };
                     Told {
                         node,

@@ -176,7 +176,7 @@ impl Draft {
     /// Why not; nothing is changed.
     pub fn move_partitions(
         &mut self,
-        partitions: RangeInclusive<u16>,
+        partitions: &[u16],
         to: u8,
         takeover: Takeover,
     ) -> Result<Moved, ClusterFileError> {
@@ -190,7 +190,7 @@ impl Draft {
             from: Vec::new(),
             generation: 0,
         };
-        for partition in partitions {
+        for &partition in partitions {
             let assignment = self.assignment(partition)?;
             let is_named = assignment.primary == to;
             // It may wait for a handover that never comes, or for somebody to accept a loss.
@@ -259,6 +259,17 @@ impl Draft {
             Takeover::Forced { .. } => "level replica did not always wait for it, so it may lack what was acknowledged there. Promote a node of the sync set if there is one with as much (`penstock cluster status`), otherwise give --accept-loss".into(),
         };
         Err(self.fail(&format!("node {to} {what} partition {partition}: {advice}")))
+    }
+
+    /// Makes a node a learner of those of these partitions of whose sync set it is.
+    pub fn leave_sync(&mut self, partitions: &[u16], node: u8) {
+        for &partition in partitions {
+            let standing = self.standing(partition, node);
+            if matches!(standing, Some(Standing::Sync | Standing::Joining)) {
+                self.place(partition..=partition, node, Standing::Learner)
+                    .expect("a member does not write it");
+            }
+        }
     }
 
     /// Makes a node that does not write these partitions this to them. How many were changed.
@@ -714,7 +725,8 @@ learners = [3]
             takeover: Takeover,
         ) -> Result<Moved, String> {
             let mut draft = self.draft();
-            let moved = draft.move_partitions(partitions, to, takeover);
+            let partitions: Vec<u16> = partitions.collect();
+            let moved = draft.move_partitions(&partitions, to, takeover);
             let moved = moved.map_err(|error| error.to_string())?;
             draft.write().expect("written");
             Ok(moved)
@@ -900,7 +912,8 @@ learners = [3]
         let link = example.0.with_file_name("link.toml");
         symlink(&example.0, &link).expect("linked");
         let mut draft = Draft::read(&link).expect("good");
-        draft.move_partitions(0..=9, 2, FORCED).expect("moved");
+        let some: Vec<u16> = (0..=9).collect();
+        draft.move_partitions(&some, 2, FORCED).expect("moved");
         draft.write().expect("written");
         let mode = |path: &Path| {
             fs::symlink_metadata(path)

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -113,7 +114,7 @@ pub(crate) struct Core {
     is_now_stale: Cell<bool>,
     clock: Instant,
     wall: WallClock,
-    open_connections: Cell<u32>,
+    open_connections: Arc<AtomicU32>,
     /// Connections that are told why they are turned away.
     turned_away: Cell<u32>,
     spin_us: u64,
@@ -233,7 +234,7 @@ impl Core {
     /// A connection has ended on both sides.
     pub(crate) fn remove(&self, session: SessionId) {
         self.connections.borrow_mut()[session.index()] = None;
-        self.open_connections.set(self.open_connections.get() - 1);
+        self.open_connections.fetch_sub(1, Ordering::Relaxed);
         self.step(Event::Closed { session });
     }
 
@@ -412,7 +413,7 @@ async fn core(start: CoreStart, opened: Opened) {
         is_now_stale: Cell::new(true),
         clock: start.shard.clock,
         wall: WallClock::new(start.shard.unix_ms_at_start),
-        open_connections: Cell::new(0),
+        open_connections: Arc::clone(&start.connections),
         turned_away: Cell::new(0),
         spin_us: u64::from(config.spin_us),
         is_leaving: Cell::new(false),
@@ -420,9 +421,7 @@ async fn core(start: CoreStart, opened: Opened) {
         reports: start.reports.clone(),
         outboxes: start.outboxes.clone(),
     });
-    let connections_max = config
-        .connections_max
-        .div_ceil(u32::from(start.shard.shard_config.topology.shards()));
+    let connections_max = config.connections_max;
 
     monoio::spawn(watch_disk(Rc::clone(&core), wake));
     monoio::spawn(read_mail(Rc::clone(&core), start.inbox.clone()));
@@ -612,14 +611,16 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let open = core.open_connections.get();
+                // Counted before it is looked at, so that no two cores take the last place.
+                let open = core.open_connections.fetch_add(1, Ordering::Relaxed);
                 if core.is_leaving.get() || open >= connections_max {
+                    core.open_connections.fetch_sub(1, Ordering::Relaxed);
                     core.engine.borrow_mut().connections_refused += 1;
                     core.turn.set();
                     if !core.is_leaving.get() && core.turned_away.get() < TURNED_AWAY_MAX {
                         core.turned_away.set(core.turned_away.get() + 1);
                         let why = format!(
-                            "{open} connections of this core are open; at most {connections_max} are accepted (connections_max, shared among the cores)"
+                            "{connections_max} connections are open, and no more are accepted (connections_max)"
                         );
                         monoio::spawn(turn_away(Rc::clone(&core), stream, why));
                     }
@@ -628,7 +629,6 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
                 let now = core.now();
                 let session = core.engine.borrow_mut().shard.open_session(now);
                 let (connection, reader, writer) = Connection::new(session, stream);
-                core.open_connections.set(core.open_connections.get() + 1);
                 let connection = Rc::new(connection);
                 {
                     let mut connections = core.connections.borrow_mut();

@@ -14,6 +14,7 @@ mod metrics;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
@@ -146,6 +147,8 @@ pub(crate) struct CoreStart {
     pub(crate) shard: ShardStart,
     pub(crate) listeners: Vec<TcpListener>,
     pub(crate) has_uring: bool,
+    /// Connections of all cores.
+    pub(crate) connections: Arc<AtomicU32>,
     /// Hears when all shards are open; is gone if one is not.
     pub(crate) may_begin: flume::Receiver<()>,
     pub(crate) inbox: flume::Receiver<Letter>,
@@ -205,6 +208,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
         .local_addr()
         .map_err(system("read the address listened on"))?;
 
+    let connections = Arc::new(AtomicU32::new(0));
     let mut threads = Vec::new();
     let per_shard = boxes.into_iter().zip(shared).zip(own);
     for (shard, (((_, inbox), shared), own)) in (0u16..).zip(per_shard) {
@@ -212,6 +216,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
             shard: node.shard(shard, |shard| own_ports[usize::from(shard)])?,
             listeners: vec![shared, own],
             has_uring,
+            connections: Arc::clone(&connections),
             may_begin: may_begin.clone(),
             inbox,
             outboxes: senders.clone(),

@@ -5,10 +5,12 @@
 #[path = "../command/mod.rs"]
 mod command;
 mod nodes;
+mod promotion;
 mod reads;
 mod replicas;
 #[path = "../scrape/mod.rs"]
 mod scrape;
+mod shards;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -433,6 +435,12 @@ fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
 
     // Who was not waited for is not promoted, and who is joining is waited for.
     let (is_done, told) = cluster.command(&["promote", "--to", "3", "--force"]);
+    assert!(
+        !is_done && told.contains("node 1 answers and writes"),
+        "{told}"
+    );
+    let all_the_same = ["promote", "--to", "3", "--force", "--partitions", "0-255"];
+    let (is_done, told) = cluster.command(&all_the_same);
     assert!(!is_done && told.contains("--accept-loss"), "{told}");
     third.signal("-STOP");
     model.change(&first.client(AckLevel::Disk), 2);
@@ -440,7 +448,7 @@ fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
     assert!(!is_done && told.contains("still joining"), "{told}");
     let client = first.client(AckLevel::Replica);
     let waits = client.set(b"key:1", b"waits");
-    let (is_done, told) = cluster.command(&["promote", "--to", "3", "--force"]);
+    let (is_done, told) = cluster.command(&all_the_same);
     assert!(!is_done, "{told}");
     third.signal("-CONT");
     waits.wait().expect("the third node has it, too");

@@ -1,15 +1,17 @@
 //! Nodes of a cluster: real servers on loopback, the file that they have in common, and commands on it.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use penstock_net::client::{Client, ClientOptions};
+use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
+use penstock_net::receive::{Received, Receiver};
 
 use crate::command::command;
 use crate::scrape::ask;
@@ -51,6 +53,30 @@ impl Server {
             ..ClientOptions::default()
         };
         Client::connect(self.address, options).expect("it listens")
+    }
+
+    /// What it tells whoever connects.
+    pub fn hello(&self) -> ServerHello {
+        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        let mut frame = Vec::new();
+        let hello = ClientHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            features: 0,
+            name: "test",
+        };
+        hello.write(&mut frame, 1);
+        stream.write_all(&frame).expect("sent");
+        let mut receiver = Receiver::new(64 << 10);
+        let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
+        loop {
+            let read = stream.read(&mut chunk).expect("read");
+            assert!(read > 0, "no answer");
+            bytes.extend_from_slice(&chunk[..read]);
+            if let Received::Frame { body, .. } = receiver.next(&bytes) {
+                return ServerHello::read(body).expect("a good one");
+            }
+        }
     }
 
     /// A page of its admin port: status and body.
@@ -196,12 +222,13 @@ sync = [{}]
 
     /// The same, with its exit code.
     pub fn run(&self, words: &[&str]) -> (i32, String) {
-        let output = command(&["cluster"])
-            .args(words)
-            .arg("--file")
-            .arg(self.folder.join("cluster.toml"))
-            .output()
-            .expect("it runs");
+        let file = self.folder.join("cluster.toml").display().to_string();
+        self.run_without_file(&[words, &["--file", &file]].concat())
+    }
+
+    /// The same of a command that names what it is about by itself.
+    pub fn run_without_file(&self, words: &[&str]) -> (i32, String) {
+        let output = command(&["cluster"]).args(words).output().expect("it runs");
         let told = [output.stdout, output.stderr].concat();
         let told = String::from_utf8_lossy(&told).into_owned();
         println!("{words:?}: {told}");
@@ -226,12 +253,18 @@ sync = [{}]
     }
 
     pub fn start_by(&self, file: &str, node: u8, more: &[&str]) -> Server {
-        let shards = if node == 1 { "2" } else { "1" };
+        let usual = ["--shards", if node == 1 { "2" } else { "1" }];
+        let shards = if more.contains(&"--shards") {
+            &[][..]
+        } else {
+            &usual
+        };
         let mut process = command(&["serve", "--shard-ports", "0"])
             .args(["--admin-listen", "127.0.0.1:0"])
             .arg("--listen")
             .arg(format!("127.0.0.1:{}", self.clients[usize::from(node) - 1]))
-            .args(["--shards", shards, "--cache-bytes", "1MiB"])
+            .args(shards)
+            .args(["--cache-bytes", "1MiB"])
             .args(["--value-bytes-max", "16KiB", "--segment-bytes", "2MiB"])
             .args(["--cluster-node", &node.to_string(), "--cluster"])
             .arg(self.folder.join(file))

@@ -792,7 +792,7 @@ impl World {
         }
         if self.wanted_shards != self.layout.shards {
             let shards = self.wanted_shards;
-            let layout = change_shards(&mut files, &inventory, shards, self.incarnation)?;
+            let layout = change_shards(&mut files, &inventory, shards, self.incarnation, false)?;
             files.change().map_err(|error| OpeningError::System {
                 action: "write IDENTITY",
                 error,

@@ -1681,6 +1681,10 @@ impl<B: Block> Links<B> {
     /// Looks in the log for what has diverged: one reader for all tails, from where the one that is furthest
     /// behind was read to.
     fn read_tails<P: Blocks<Block = B>>(&mut self, store: &mut Store<P>, io: &mut Vec<Io<B>>) {
+        // What is inherited stands in other logs, which the cursor does not read: it is rewritten first.
+        if store.is_inheriting() {
+            return;
+        }
         for _ in 0..CURSOR_FRAMES {
             let unread = self.tails.values().filter(|tail| !tail.is_read);
             let Some(behind) = unread.map(|tail| tail.behind).min() else {
