@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use penstock_net::link::RefusalCode;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_shard::Topology;
 use penstock_shard::linked::Plan;
@@ -61,6 +62,8 @@ pub(crate) enum Delivery {
     Link(u16, Box<ProvenLink>),
     /// Who writes and who holds what has changed, for all shards.
     Plan(Arc<Plan>),
+    /// Another node has seen a later start of this one, and its process is to end.
+    GoneBack(String),
 }
 
 /// Takes what the cores are told, on the thread that has it.
@@ -104,8 +107,12 @@ impl Shared {
         Introduction { shard, ..self.me }
     }
 
-    /// Counts why a link was not made.
+    /// Counts why a link was not made. Who has an older copy of a directory must not go on: what it would write has been
+    /// written otherwise.
     fn count(&self, cause: &Ungreeted) {
+        if cause.refused == Some((RefusedBy::There, RefusalCode::Incarnation)) {
+            (self.deliver)(Delivery::GoneBack(cause.text.clone()));
+        }
         match cause.refused {
             Some((by, code)) => self.stats.handshakes.refuse(by == RefusedBy::There, code),
             None => self.stats.handshakes.fail(),
@@ -419,6 +426,8 @@ fn pairs(file: &ClusterFile, me: Introduction, node: u8, theirs: Option<u16>) ->
 
 #[cfg(test)]
 mod tests {
+    use penstock_net::link::NodeStart;
+
     use super::*;
     use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -489,7 +498,10 @@ primary = 1
             log_format: 1,
             cluster_id: file.cluster_id,
             node_id: [1; 16],
-            incarnation: 1,
+            start: NodeStart {
+                incarnation: 1,
+                start_id: 1,
+            },
             node: 1,
             shard: 0,
             shards: 1,
@@ -499,7 +511,7 @@ primary = 1
         let (plans, heard) = flume::unbounded();
         let deliver: Deliver = Arc::new(move |delivery| match delivery {
             Delivery::Plan(plan) => plans.send(plan).expect("it is waited for"),
-            Delivery::Link(..) => panic!("there is no other node"),
+            Delivery::Link(..) | Delivery::GoneBack(_) => panic!("there is no other node"),
         });
         let stats = Arc::new(Stats::new(1));
         let dialing = Dialing::start((path, file), listener, &folder, me, deliver, stats);

@@ -13,6 +13,7 @@ use penstock_net::hello::{
     AUTH_NONE, FEATURE_EXPIRY, FEATURE_KEYSPACES, FEATURE_MEMBER_READS, FEATURE_SCAN, ServerHello,
 };
 use penstock_net::limits::Limits;
+use penstock_net::link::NodeStart;
 use penstock_shard::linked::ClusterConfig;
 use penstock_shard::opening::{
     self, Inventory, OpeningError, SegmentFiles, change_shards, take_inventory,
@@ -219,6 +220,8 @@ pub(crate) struct Node {
     sync: SyncMethod,
     clock: Instant,
     unix_ms_at_start: u64,
+    /// Tells this start from one of a copy of the directory.
+    start_id: u32,
     room: Room,
     memory: Option<(Arc<MemoryBound>, Watch)>,
     cluster: Option<ClusterFile>,
@@ -343,6 +346,9 @@ impl Node {
         if !inventory.layout.inherited.is_empty() {
             spares.expect(taking_over(&directory, &inventory, say));
         }
+        let random = process::random_u64().map_err(system("draw random numbers"))?;
+        // 0 is unknown.
+        let start_id = u32::try_from(random >> 32).expect("a half").max(1);
         let snapshot_writers = SnapshotWriters::start(directory.snapshots().clone())
             .map_err(system("start the thread that writes snapshots"))?;
         Ok(Node {
@@ -358,6 +364,7 @@ impl Node {
             sync,
             clock: Instant::now(),
             unix_ms_at_start: unix_ms(),
+            start_id,
             room,
             memory,
             cluster,
@@ -391,7 +398,10 @@ impl Node {
             log_format: LOG_FORMAT,
             cluster_id: cluster.cluster_id,
             node_id: identity.node_id,
-            incarnation: identity.incarnation,
+            start: NodeStart {
+                incarnation: u32::try_from(identity.incarnation).expect("few starts"),
+                start_id: self.start_id,
+            },
             node: self.config.cluster_node,
             shard: 0,
             shards: self.shards(),

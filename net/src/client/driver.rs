@@ -664,6 +664,7 @@ mod tests {
                 home: 0,
                 held: BTreeMap::new(),
                 held_count: 0,
+                member_turn: 0,
                 pending: Arc::default(),
                 is_over: false,
             }),
@@ -680,6 +681,7 @@ mod tests {
         let queued = Queued {
             until: Instant::now() + BACKOFF_MAX,
             partition: None,
+            member: None,
             tries: 0,
             what: What::Frame {
                 opcode: Opcode::Ping,

@@ -3,7 +3,7 @@
 //! A proof is a keyed digest (BLAKE3) under the secret of the cluster over what [`proof_input`]
 //! gives. The secret does not come here: the owner computes and compares.
 
-use crate::batch::{read_u16, read_u32, read_u64};
+use crate::batch::{read_u16, read_u32};
 use crate::link::fault::LinkFault;
 use crate::link::message::zero;
 
@@ -30,8 +30,8 @@ pub struct Hello {
     pub cluster_id: [u8; 16],
     /// The node.
     pub node_id: [u8; 16],
-    /// Rises at every start of the node.
-    pub incarnation: u64,
+    /// Which start of the node.
+    pub start: NodeStart,
     /// Of this connection.
     pub nonce: Nonce,
     /// Number of the node in its cluster, the low byte of its epochs.
@@ -50,6 +50,29 @@ pub struct Hello {
     pub frame_bytes_max: u32,
 }
 
+/// Which start of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeStart {
+    /// Rises at every start.
+    pub incarnation: u32,
+    /// Random: two starts under one incarnation are those of copies of one directory. 0 if it is not known.
+    pub start_id: u32,
+}
+
+impl NodeStart {
+    fn read(body: &[u8]) -> Self {
+        NodeStart {
+            incarnation: read_u32(body, 40),
+            start_id: read_u32(body, 44),
+        }
+    }
+
+    fn write(self, body: &mut [u8]) {
+        body[40..44].copy_from_slice(&self.incarnation.to_le_bytes());
+        body[44..48].copy_from_slice(&self.start_id.to_le_bytes());
+    }
+}
+
 /// What the destination tells of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
@@ -61,8 +84,8 @@ pub struct Welcome {
     pub cluster_id: [u8; 16],
     /// The node.
     pub node_id: [u8; 16],
-    /// Rises at every start of the node.
-    pub incarnation: u64,
+    /// Which start of the node.
+    pub start: NodeStart,
     /// Of this connection.
     pub nonce: Nonce,
     /// Number of the node in its cluster.
@@ -125,7 +148,7 @@ impl Hello {
             log_format: read_u32(body, 4),
             cluster_id: array(body, 8),
             node_id: array(body, 24),
-            incarnation: read_u64(body, 40),
+            start: NodeStart::read(body),
             nonce: array(body, 48),
             node: body[80],
             to_node: body[81],
@@ -144,7 +167,7 @@ impl Hello {
         body[4..8].copy_from_slice(&self.log_format.to_le_bytes());
         body[8..24].copy_from_slice(&self.cluster_id);
         body[24..40].copy_from_slice(&self.node_id);
-        body[40..48].copy_from_slice(&self.incarnation.to_le_bytes());
+        self.start.write(&mut body);
         body[48..80].copy_from_slice(&self.nonce);
         body[80] = self.node;
         body[81] = self.to_node;
@@ -174,7 +197,7 @@ impl Welcome {
             log_format: read_u32(body, 4),
             cluster_id: array(body, 8),
             node_id: array(body, 24),
-            incarnation: read_u64(body, 40),
+            start: NodeStart::read(body),
             nonce: array(body, 48),
             node: body[80],
             shard: read_u16(body, 82),
@@ -191,7 +214,7 @@ impl Welcome {
         body[4..8].copy_from_slice(&self.log_format.to_le_bytes());
         body[8..24].copy_from_slice(&self.cluster_id);
         body[24..40].copy_from_slice(&self.node_id);
-        body[40..48].copy_from_slice(&self.incarnation.to_le_bytes());
+        self.start.write(&mut body);
         body[48..80].copy_from_slice(&self.nonce);
         body[80] = self.node;
         body[82..84].copy_from_slice(&self.shard.to_le_bytes());

@@ -13,7 +13,7 @@ pub mod message;
 
 pub use fault::LinkFault;
 pub use frame::{LINK_HEADER_BYTES, LinkFrame, LinkHeader, LinkReceived, Marks};
-pub use handshake::{Hello, NONCE_BYTES, Nonce, PROOF_BYTES, Proof, ProofRole, Welcome};
+pub use handshake::{Hello, NONCE_BYTES, NodeStart, Nonce, PROOF_BYTES, Proof, ProofRole, Welcome};
 pub use message::{
     Answer, Begin, Close, EpochEntry, Epochs, Handover, Join, LinkMessage, Membership, Mode, Open,
     Position, Records, RefusalCode, Refused, Rewind, Rewound, State, UnderWay,

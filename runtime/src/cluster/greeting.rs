@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use penstock_net::link::frame::{
     LINK_FRAME_BYTES_BEFORE_PROOF_MAX, read_link_frame, write_link_frame,
 };
-use penstock_net::link::{LinkFrame, LinkHeader, LinkMessage, LinkReceived, RefusalCode, Refused};
+use penstock_net::link::{
+    LinkFrame, LinkHeader, LinkMessage, LinkReceived, NodeStart, RefusalCode, Refused,
+};
 use penstock_shard::replication::handshake::{
     Accepting, Claim, Connecting, Introduction, Peer, wrong_proof,
 };
@@ -192,11 +194,11 @@ pub(super) fn greet(
     let mut connecting = Connecting::new(me, to_node, to_shard, nonce()?, &mut out);
     line.send(&out)?;
     let frame = line.frame()?;
-    let incarnation_seen = match &frame.message {
+    let start_seen = match &frame.message {
         LinkMessage::Welcome(welcome) => seen.of(welcome.node_id),
-        _ => 0,
+        _ => NodeStart::default(),
     };
-    let judged = connecting.welcome(&frame.message, incarnation_seen);
+    let judged = connecting.welcome(&frame.message, start_seen);
     let claim = judged.map_err(|refusal| line.refuse(2, &refusal))?;
     if !is_right(secret, &claim) {
         return Err(line.refuse(2, &wrong_proof(to_node)));
@@ -225,9 +227,9 @@ pub(super) fn welcome(
     let mut line = Line::new(stream, patience)?;
     let nonce = nonce()?;
     let frame = line.frame()?;
-    let (wanted, incarnation_seen) = match &frame.message {
+    let (wanted, start_seen) = match &frame.message {
         LinkMessage::Hello(hello) => (hello.to_shard, seen.of(hello.node_id)),
-        _ => (0, 0),
+        _ => (0, NodeStart::default()),
     };
     // One that there is not is refused as another destination.
     let shard = match wanted < me.shards {
@@ -235,7 +237,7 @@ pub(super) fn welcome(
         false => 0,
     };
     let mut accepting = Accepting::new(Introduction { shard, ..*me });
-    let judged = accepting.hello(&frame.message, nonce, |_| incarnation_seen);
+    let judged = accepting.hello(&frame.message, nonce, |_| start_seen);
     let input = judged.map_err(|refusal| line.refuse(1, &refusal))?;
     let mut out = Vec::new();
     accepting.welcome(*secret.digest(&input).as_bytes(), &mut out);
@@ -261,7 +263,7 @@ pub(super) fn welcome(
 }
 
 fn note(seen: &Seen, peer: &Peer) -> Result<(), String> {
-    seen.note(peer.node_id, peer.incarnation)
+    seen.note(peer.node_id, peer.start)
         .map_err(|error| format!("which start of it was seen cannot be written down: {error}"))
 }
 
@@ -277,7 +279,10 @@ mod tests {
             log_format: 1,
             cluster_id: [9; 16],
             node_id: [node; 16],
-            incarnation: 3,
+            start: NodeStart {
+                incarnation: 3,
+                start_id: 33,
+            },
             node,
             shard: 0,
             shards,
@@ -306,13 +311,19 @@ mod tests {
         wanted: (u8, u16),
         destination: Introduction,
         secrets: (Secret, Secret),
-        incarnation_seen: u64,
+        (incarnation, start_id): (u32, u32),
     ) -> Outcome {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let address = listener.local_addr().expect("bound");
         let (here, (there_at, there)) = (seen(&format!("{name}-1")), seen(&format!("{name}-2")));
         there
-            .note(source.node_id, incarnation_seen)
+            .note(
+                source.node_id,
+                NodeStart {
+                    incarnation,
+                    start_id,
+                },
+            )
             .expect("written");
         let other = std::thread::spawn(move || {
             let (stream, _) = listener.accept().expect("accepted");
@@ -340,7 +351,7 @@ mod tests {
     #[test]
     fn who_knows_the_secret_is_let_in_and_told_how_many_shards_there_are() {
         let both = (secret(1), secret(1));
-        let (made, taken) = meet("good", me(1, 2), (2, 3), me(2, 4), both, 3);
+        let (made, taken) = meet("good", me(1, 2), (2, 3), me(2, 4), both, (3, 33));
         let peer = made.expect("proven");
         assert_eq!((peer.node, peer.shard, peer.shards), (2, 3, 4));
         let (shard, peer) = taken.expect("proven");
@@ -350,7 +361,7 @@ mod tests {
     #[test]
     fn who_does_not_is_refused_by_name_on_both_sides() {
         let both = (secret(1), secret(2));
-        let (made, taken) = meet("secret", me(1, 1), (2, 0), me(2, 1), both, 0);
+        let (made, taken) = meet("secret", me(1, 1), (2, 0), me(2, 1), both, (0, 0));
         let (made, taken) = (
             made.expect_err("not proven"),
             taken.expect_err("not proven"),
@@ -365,7 +376,7 @@ mod tests {
     #[test]
     fn who_knows_the_secret_and_is_not_in_the_file_is_refused_by_name() {
         let both = (secret(1), secret(1));
-        let (made, taken) = meet("stranger", me(9, 1), (2, 0), me(2, 1), both, 0);
+        let (made, taken) = meet("stranger", me(9, 1), (2, 0), me(2, 1), both, (0, 0));
         assert_eq!(
             taken.expect_err("not named").text,
             "the cluster's file does not name node 9"
@@ -380,27 +391,46 @@ mod tests {
             cluster_id: [8; 16],
             ..me(1, 1)
         };
-        for (name, source, wanted, incarnation_seen, named) in [
-            ("cluster", other, (2, 0), 0, "of another cluster"),
-            ("node", me(1, 1), (3, 0), 0, "shard 0 of node 3 is wanted"),
-            ("shard", me(1, 1), (2, 7), 0, "shard 7 of node 2 is wanted"),
+        for (name, source, wanted, start_seen, named) in [
+            ("cluster", other, (2, 0), (0, 0), "of another cluster"),
+            (
+                "node",
+                me(1, 1),
+                (3, 0),
+                (0, 0),
+                "shard 0 of node 3 is wanted",
+            ),
+            (
+                "shard",
+                me(1, 1),
+                (2, 7),
+                (0, 0),
+                "shard 7 of node 2 is wanted",
+            ),
             (
                 "itself",
                 me(2, 1),
                 (2, 0),
-                0,
+                (0, 0),
                 "both ends of the link are node 2",
             ),
             (
                 "copy",
                 me(1, 1),
                 (2, 0),
-                4,
-                "its directory is an older copy",
+                (4, 33),
+                "node 1 is start 3, and its start 4 was seen: its directory is an older copy",
+            ),
+            (
+                "other copy",
+                me(1, 1),
+                (2, 0),
+                (3, 34),
+                "node 1 is start 3, and another start 3 was seen: its directory is an older copy",
             ),
         ] {
             let both = (secret(1), secret(1));
-            let (made, taken) = meet(name, source, wanted, me(2, 1), both, incarnation_seen);
+            let (made, taken) = meet(name, source, wanted, me(2, 1), both, start_seen);
             let (made, taken) = (made.expect_err(name), taken.expect_err(name));
             assert!(made.text.contains(named), "{name}: {made:?}");
             assert!(taken.text.contains(named), "{name}: {taken:?}");

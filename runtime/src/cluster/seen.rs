@@ -8,6 +8,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use penstock_net::link::NodeStart;
+
 const NAME: &str = "PEERS";
 /// What the line begins with that tells whose the directory is.
 const SELF: &str = "self";
@@ -29,7 +31,7 @@ pub(crate) fn hex(id: [u8; 16]) -> String {
 struct Peers {
     whose: Option<Whose>,
     /// The highest start of other nodes, by their ids.
-    starts: BTreeMap<[u8; 16], u64>,
+    starts: BTreeMap<[u8; 16], NodeStart>,
 }
 
 impl Peers {
@@ -50,8 +52,13 @@ impl Peers {
                         node: node.parse().map_err(|_| damaged())?,
                     });
                 }
-                [node_id, start] => {
-                    let start = start.parse().map_err(|_| damaged())?;
+                [node_id, incarnation, ref start_id @ ..] if start_id.len() <= 1 => {
+                    let number = |word: &str| word.parse().map_err(|_| damaged());
+                    let start = NodeStart {
+                        incarnation: number(incarnation)?,
+                        // Earlier versions did not write it down.
+                        start_id: start_id.first().map_or(Ok(0), |word| number(word))?,
+                    };
                     peers.starts.insert(id(node_id)?.to_be_bytes(), start);
                 }
                 _ => return Err(damaged()),
@@ -67,7 +74,8 @@ impl Peers {
             .iter()
             .map(|whose| format!("{SELF} {} {}\n", hex(whose.cluster_id), whose.node));
         let starts = self.starts.iter();
-        let starts = starts.map(|(id, start)| format!("{} {start}\n", hex(*id)));
+        let starts = starts
+            .map(|(id, start)| format!("{} {} {}\n", hex(*id), start.incarnation, start.start_id));
         let text: String = whose.chain(starts).collect();
         let temporary = directory.join(format!("{NAME}.tmp"));
         let mut file = File::create(&temporary)?;
@@ -120,17 +128,18 @@ impl Seen {
         })
     }
 
-    /// The highest start of a node that was seen; 0 if none was.
-    pub(super) fn of(&self, node_id: [u8; 16]) -> u64 {
+    /// The highest start of a node that was seen; of incarnation 0 if none was.
+    pub(super) fn of(&self, node_id: [u8; 16]) -> NodeStart {
         let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         peers.starts.get(&node_id).copied().unwrap_or_default()
     }
 
     /// A start of a node has proven itself: durable when this returns.
-    pub(super) fn note(&self, node_id: [u8; 16], start: u64) -> io::Result<()> {
+    pub(super) fn note(&self, node_id: [u8; 16], start: NodeStart) -> io::Result<()> {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut starts = peers.starts.iter();
-        if starts.any(|(id, &seen)| *id == node_id && seen >= start) {
+        let is_known = |seen: NodeStart| seen == start || seen.incarnation > start.incarnation;
+        if starts.any(|(id, &seen)| *id == node_id && is_known(seen)) {
             return Ok(());
         }
         let mut next = peers.clone();
@@ -150,13 +159,18 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("penstock-seen-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("made");
         let seen = Seen::read(&directory).expect("nothing yet");
-        assert_eq!(seen.of([1; 16]), 0);
+        let start = |incarnation| NodeStart {
+            incarnation,
+            start_id: incarnation * 11,
+        };
+        assert_eq!(seen.of([1; 16]), NodeStart::default());
         for incarnation in [3, 5, 4] {
-            seen.note([1; 16], incarnation).expect("written");
+            seen.note([1; 16], start(incarnation)).expect("written");
         }
-        seen.note([0xFF; 16], 1).expect("written");
+        seen.note([0xFF; 16], start(1)).expect("written");
         let again = Seen::read(&directory).expect("read");
-        assert_eq!((again.of([1; 16]), again.of([0xFF; 16])), (5, 1));
+        let found = (again.of([1; 16]), again.of([0xFF; 16]));
+        assert_eq!(found, (start(5), start(1)));
 
         // Whose it is stays, whatever else is noted.
         let one = Whose {
@@ -168,12 +182,22 @@ mod tests {
         assert_eq!((told(None), told(Some(one))), (Ok(()), Ok(())));
         claim(&directory, one).expect("written");
         Seen::read(&directory)
-            .and_then(|seen| seen.note([1; 16], 9))
+            .and_then(|seen| seen.note([1; 16], start(9)))
             .expect("written");
         assert_eq!((told(None), told(Some(two))), (Err(one), Err(one)));
         assert_eq!(told(Some(one)), Ok(()));
         claim(&directory, one).expect("read");
-        assert_eq!(Seen::read(&directory).expect("read").of([1; 16]), 9);
+        let again = Seen::read(&directory).expect("read");
+        assert_eq!(again.of([1; 16]), start(9));
+        // As versions did that knew nothing of it.
+        let older = format!("{} 7\n", hex([2; 16]));
+        fs::write(directory.join(NAME), older).expect("written");
+        let again = Seen::read(&directory).expect("read");
+        let unknown = NodeStart {
+            incarnation: 7,
+            start_id: 0,
+        };
+        assert_eq!(again.of([2; 16]), unknown);
         fs::write(directory.join(NAME), "nonsense").expect("written");
         assert!(Seen::read(&directory).is_err());
         fs::remove_dir_all(&directory).expect("removed");

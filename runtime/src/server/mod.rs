@@ -230,7 +230,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     }
 
     let mut dialing = None;
-    let deliver_to = senders.clone();
+    let (deliver_to, deliver_reports) = (senders.clone(), report_sender.clone());
     // Nothing is written or linked before it is known that no shard refuses the directory.
     let all_open = || -> Result<(), ServeError> {
         node.claim_directory()?;
@@ -239,6 +239,11 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
             let deliver = move |delivery| match delivery {
                 Delivery::Link(shard, proven) => {
                     drop(deliver_to[usize::from(shard)].send(Letter::Link(proven)));
+                }
+                Delivery::GoneBack(text) => {
+                    let advice =
+                        "nothing more is written here; start this node on an empty directory";
+                    drop(deliver_reports.send(Report::Fatal(format!("{text}: {advice}"))));
                 }
                 Delivery::Plan(plan) => deliver_to
                     .iter()
@@ -305,7 +310,7 @@ fn dial(node: &Node, listener: TcpListener, deliver: Deliver) -> Result<Dialing,
         me.node,
         file.nodes.len()
     );
-    if node.config.cluster_new && me.incarnation > 1 {
+    if node.config.cluster_new && me.start.incarnation > 1 {
         caution!(
             "--cluster-new is given, and this directory has been started before: leave it out, so that a lost directory is never taken for that of a new cluster"
         );

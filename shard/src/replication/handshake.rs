@@ -6,7 +6,7 @@
 use penstock_net::link::frame::{LINK_VERSION, write_link_frame};
 use penstock_net::link::handshake::{PROOF_INPUT_BYTES, proof_input};
 use penstock_net::link::{
-    Hello, LinkHeader, LinkMessage, Nonce, Proof, ProofRole, RefusalCode, Welcome,
+    Hello, LinkHeader, LinkMessage, NodeStart, Nonce, Proof, ProofRole, RefusalCode, Welcome,
 };
 
 use super::receiver::{LinkRefusal, refusal};
@@ -21,10 +21,8 @@ pub struct Introduction {
     pub cluster_id: [u8; 16],
     /// The node.
     pub node_id: [u8; 16],
-    /// Rises at every start of the node.
-    pub incarnation: u64,
-    /// Random for every start, not 0: two starts under one incarnation are those of copies of a directory.
-    pub start_id: u32,
+    /// Which start of the node.
+    pub start: NodeStart,
     /// Number of the node in its cluster, the low byte of its epochs.
     pub node: u8,
     /// Which of its shards.
@@ -45,7 +43,7 @@ pub struct Peer {
     /// Its number.
     pub node: u8,
     /// Which start of it.
-    pub incarnation: u64,
+    pub start: NodeStart,
     /// Which of its shards, and how many it has.
     pub shard: u16,
     /// How many it has.
@@ -91,7 +89,7 @@ fn judge(
     log_format: u32,
     cluster_id: [u8; 16],
     peer: &Peer,
-    incarnation_seen: u64,
+    seen: NodeStart,
 ) -> Result<(), LinkRefusal> {
     if log_format != me.log_format {
         return refusal(
@@ -117,12 +115,18 @@ fn judge(
             format!("both ends of the link are node {}", me.node),
         );
     }
-    if peer.incarnation < incarnation_seen {
+    let (start, before) = (peer.start.incarnation, seen.incarnation);
+    let is_another = seen.start_id != 0 && start == before && peer.start.start_id != seen.start_id;
+    if start < before || is_another {
+        let which = match is_another {
+            true => "another start",
+            false => "its start",
+        };
         return refusal(
             RefusalCode::Incarnation,
             format!(
-                "node {} is start {}, and its start {incarnation_seen} was seen: its directory is an older copy",
-                peer.node, peer.incarnation
+                "node {} is start {start}, and {which} {before} was seen: its directory is an older copy",
+                peer.node
             ),
         );
     }
@@ -145,7 +149,7 @@ impl Connecting {
             log_format: me.log_format,
             cluster_id: me.cluster_id,
             node_id: me.node_id,
-            incarnation: me.incarnation,
+            start: me.start,
             nonce,
             node: me.node,
             to_node,
@@ -163,14 +167,14 @@ impl Connecting {
         }
     }
 
-    /// Takes WELCOME. `incarnation_seen` is the highest start of the node wanted that was ever seen.
+    /// Takes WELCOME. `seen` is the highest start of the node wanted that was ever seen.
     ///
     /// # Errors
     /// [`LinkRefusal`]: the link is to be ended.
     pub fn welcome(
         &mut self,
         message: &LinkMessage<'_>,
-        incarnation_seen: u64,
+        seen: NodeStart,
     ) -> Result<Claim, LinkRefusal> {
         let (LinkMessage::Welcome(welcome), None) = (message, &self.welcome) else {
             return refusal(
@@ -187,7 +191,7 @@ impl Connecting {
         let peer = Peer {
             node_id: welcome.node_id,
             node: welcome.node,
-            incarnation: welcome.incarnation,
+            start: welcome.start,
             shard: welcome.shard,
             shards: welcome.shards,
             frame_bytes_max: welcome.frame_bytes_max,
@@ -206,7 +210,7 @@ impl Connecting {
             welcome.log_format,
             welcome.cluster_id,
             &peer,
-            incarnation_seen,
+            seen,
         )?;
         let needed = frame_bytes_needed(self.me.record_bytes_max);
         if welcome.record_bytes_max < self.me.record_bytes_max || welcome.frame_bytes_max < needed {
@@ -249,7 +253,7 @@ impl Connecting {
         Peer {
             node_id: welcome.node_id,
             node: welcome.node,
-            incarnation: welcome.incarnation,
+            start: welcome.start,
             shard: welcome.shard,
             shards: welcome.shards,
             frame_bytes_max: welcome.frame_bytes_max,
@@ -264,7 +268,7 @@ impl Accepting {
         Accepting { me, greeted: None }
     }
 
-    /// Takes HELLO, and tells what the own proof is to be computed over. `incarnation_seen` tells the
+    /// Takes HELLO, and tells what the own proof is to be computed over. `seen` tells the
     /// highest start of a node that was ever seen, by its number.
     ///
     /// # Errors
@@ -273,7 +277,7 @@ impl Accepting {
         &mut self,
         message: &LinkMessage<'_>,
         nonce: Nonce,
-        incarnation_seen: impl Fn(u8) -> u64,
+        seen: impl Fn(u8) -> NodeStart,
     ) -> Result<[u8; PROOF_INPUT_BYTES], LinkRefusal> {
         let (LinkMessage::Hello(hello), None) = (message, &self.greeted) else {
             return refusal(
@@ -307,7 +311,7 @@ impl Accepting {
             hello.log_format,
             hello.cluster_id,
             &peer,
-            incarnation_seen(hello.node),
+            seen(hello.node),
         )?;
         let needed = frame_bytes_needed(hello.record_bytes_max);
         if hello.record_bytes_max > me.record_bytes_max || hello.frame_bytes_max < needed {
@@ -328,7 +332,7 @@ impl Accepting {
             log_format: me.log_format,
             cluster_id: me.cluster_id,
             node_id: me.node_id,
-            incarnation: me.incarnation,
+            start: me.start,
             nonce,
             node: me.node,
             shard: me.shard,
@@ -384,7 +388,7 @@ fn peer_of(hello: &Hello) -> Peer {
     Peer {
         node_id: hello.node_id,
         node: hello.node,
-        incarnation: hello.incarnation,
+        start: hello.start,
         shard: hello.shard,
         shards: hello.shards,
         frame_bytes_max: hello.frame_bytes_max,
@@ -403,6 +407,11 @@ pub fn wrong_proof(node: u8) -> LinkRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const START: NodeStart = NodeStart {
+        incarnation: 5,
+        start_id: 1,
+    };
     use penstock_net::link::LinkReceived;
     use penstock_net::link::frame::{LINK_FRAME_BYTES_BEFORE_PROOF_MAX, read_link_frame};
 
@@ -411,8 +420,7 @@ mod tests {
             log_format: 1,
             cluster_id: [7; 16],
             node_id: [node; 16],
-            incarnation: 5,
-            start_id: 1,
+            start: START,
             node,
             shard: 0,
             shards: 1,
@@ -443,7 +451,7 @@ mod tests {
         destination: Introduction,
         wanted: (u8, u16),
         secrets: (u8, u8),
-        seen: (u64, u64),
+        seen: (NodeStart, NodeStart),
     }
 
     impl Ends {
@@ -453,7 +461,7 @@ mod tests {
                 destination: introduction(2),
                 wanted: (2, 0),
                 secrets: (9, 9),
-                seen: (5, 5),
+                seen: (START, START),
             }
         }
 
@@ -511,8 +519,15 @@ mod tests {
         refused(RefusalCode::Destination, &|ends| ends.wanted.1 = 1);
         refused(RefusalCode::Itself, &|ends| ends.source.node_id = [2; 16]);
         refused(RefusalCode::Itself, &|ends| ends.source.node = 2);
-        refused(RefusalCode::Incarnation, &|ends| ends.seen.0 = 6);
-        refused(RefusalCode::Incarnation, &|ends| ends.seen.1 = 6);
+        refused(RefusalCode::Incarnation, &|ends| {
+            ends.seen.0.incarnation += 1;
+        });
+        refused(RefusalCode::Incarnation, &|ends| {
+            ends.seen.1.incarnation += 1;
+        });
+        // The same start of another copy of the directory.
+        refused(RefusalCode::Incarnation, &|ends| ends.seen.0.start_id = 2);
+        refused(RefusalCode::Incarnation, &|ends| ends.seen.1.start_id = 2);
         refused(RefusalCode::RecordBytes, &|ends| {
             ends.source.record_bytes_max += 1;
         });
@@ -533,18 +548,18 @@ mod tests {
         let mut source = Connecting::new(introduction(1), 2, 0, [1; 32], &mut out);
         let mut destination = Accepting::new(introduction(2));
         for other in [LinkMessage::Beat, LinkMessage::Proof([0; 32])] {
-            let refused = destination.hello(&other, [2; 32], |_| 0);
+            let refused = destination.hello(&other, [2; 32], |_| NodeStart::default());
             assert_eq!(refused.map_err(|it| it.code), Err(RefusalCode::Order));
-            let refused = source.welcome(&other, 0);
+            let refused = source.welcome(&other, NodeStart::default());
             assert_eq!(refused.map_err(|it| it.code), Err(RefusalCode::Order));
             let refused = destination.proof(&other);
             assert_eq!(refused.map_err(|it| it.code), Err(RefusalCode::Order));
         }
         let hello = message(&out, 1);
         destination
-            .hello(&hello, [2; 32], |_| 0)
+            .hello(&hello, [2; 32], |_| NodeStart::default())
             .expect("the first one is right");
-        let twice = destination.hello(&hello, [2; 32], |_| 0);
+        let twice = destination.hello(&hello, [2; 32], |_| NodeStart::default());
         assert_eq!(twice.map_err(|it| it.code), Err(RefusalCode::Order));
     }
 }

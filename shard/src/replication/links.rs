@@ -1486,7 +1486,7 @@ impl<B: Block> Links<B> {
         hash_of: &impl Fn(&[u8]) -> u32,
         io: &mut Vec<Io<B>>,
     ) {
-        let start_id = self.config.me.start_id;
+        let start_id = self.config.me.start.start_id;
         let begins = |state: &Partition| matches!(state.role(), Role::Primary { begun: None, .. });
         let begun = self.partitions.iter().filter(|(_, state)| begins(state));
         let numbers: Vec<PartitionId> = begun.map(|(&number, _)| number).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use penstock_net::link::{Membership, Position};
+use penstock_net::link::{Membership, NodeStart, Position};
 use penstock_net::slot::slot_of;
 use penstock_shard::replication::gate::Outcome;
 use penstock_shard::replication::handshake::{Introduction, Peer};
@@ -209,7 +209,7 @@ impl Node {
         Peer {
             node_id: me.node_id,
             node: me.node,
-            incarnation: me.incarnation,
+            start: me.start,
             shard: me.shard,
             shards: me.shards,
             frame_bytes_max: FRAME_BYTES_MAX,
@@ -259,8 +259,10 @@ fn introduction((number, shard, shards): (u8, u16, u16), life: u64) -> Introduct
         log_format: 1,
         cluster_id: [9; 16],
         node_id: [number; 16],
-        incarnation: life + 1,
-        start_id: u32::try_from(life).expect("few lives") + 1,
+        start: NodeStart {
+            incarnation: u32::try_from(life).expect("few lives") + 1,
+            start_id: u32::try_from(life).expect("few lives") + 1,
+        },
         node: number,
         shard,
         shards,

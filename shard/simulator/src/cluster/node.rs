@@ -8,6 +8,7 @@ use std::sync::Arc;
 use penstock_net::hello::{AUTH_NONE, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
+use penstock_net::link::NodeStart;
 use penstock_shard::linked::{ClusterConfig, Plan};
 use penstock_shard::opening::{
     OpeningError, SegmentFiles, open_shard, prove_spares, replay_all, take_inventory,
@@ -134,9 +135,11 @@ impl Node {
             log_format: 1,
             cluster_id: CLUSTER_ID,
             node_id: self.node_id,
-            incarnation: self.incarnation,
-            // No two starts have one, whatever became of the directory.
-            start_id: u32::try_from(self.run).expect("few starts") + 1,
+            start: NodeStart {
+                incarnation: u32::try_from(self.incarnation).expect("few starts"),
+                // No two starts have one, whatever became of the directory.
+                start_id: u32::try_from(self.run).expect("few starts") + 1,
+            },
             node: self.number,
             shard,
             shards: self.shards,
@@ -151,7 +154,7 @@ impl Node {
         Peer {
             node_id: me.node_id,
             node: me.node,
-            incarnation: me.incarnation,
+            start: me.start,
             shard: me.shard,
             shards: me.shards,
             frame_bytes_max: me.frame_bytes_max,
