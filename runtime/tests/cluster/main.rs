@@ -5,6 +5,7 @@
 #[path = "../command/mod.rs"]
 mod command;
 mod nodes;
+mod older;
 mod promotion;
 mod reads;
 mod replicas;

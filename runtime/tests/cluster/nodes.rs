@@ -252,14 +252,14 @@ sync = [{}]
         (first, second)
     }
 
-    pub fn start_by(&self, file: &str, node: u8, more: &[&str]) -> Server {
+    fn process(&self, file: &str, node: u8, more: &[&str]) -> Child {
         let usual = ["--shards", if node == 1 { "2" } else { "1" }];
         let shards = if more.contains(&"--shards") {
             &[][..]
         } else {
             &usual
         };
-        let mut process = command(&["serve", "--shard-ports", "0"])
+        command(&["serve", "--shard-ports", "0"])
             .args(["--admin-listen", "127.0.0.1:0"])
             .arg("--listen")
             .arg(format!("127.0.0.1:{}", self.clients[usize::from(node) - 1]))
@@ -274,7 +274,27 @@ sync = [{}]
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .expect("it starts");
+            .expect("it starts")
+    }
+
+    /// A start that ends by itself: its exit code, and what it has said.
+    pub fn start_to_its_end(&self, node: u8) -> (Option<i32>, String) {
+        let mut process = self.process("cluster.toml", node, &[]);
+        let (errors, listed) = (process.stderr.take(), process.stdout.take());
+        let banner = std::thread::spawn(move || {
+            let listed = BufReader::new(listed.expect("piped")).lines();
+            listed.for_each(drop);
+        });
+        let mut said = String::new();
+        let mut errors = BufReader::new(errors.expect("piped"));
+        errors.read_to_string(&mut said).expect("text");
+        println!("{said}");
+        banner.join().expect("read");
+        (process.wait().expect("it ends").code(), said)
+    }
+
+    pub fn start_by(&self, file: &str, node: u8, more: &[&str]) -> Server {
+        let mut process = self.process(file, node, more);
         let said = Arc::new(Mutex::new(Vec::new()));
         let errors = BufReader::new(process.stderr.take().expect("piped"));
         let heard = Arc::clone(&said);
