@@ -231,7 +231,7 @@ fn read(data: &Path, directory: &Directory, only: Option<&str>) -> Result<Vec<Lo
             Event::Part(part, _) => {
                 let version = (part.epoch(), part.sequence());
                 let value = (part.kind() == PartKind::Put).then(|| part.value());
-                tails.note(part.key(), version, value);
+                tails.note(part.key(), version, value, &segments);
                 if !part.is_copy() {
                     tails.began(part.slot(), version, &segments);
                 }
@@ -302,9 +302,10 @@ impl Segments {
         self.is_told = true;
     }
 
-    /// Whether nothing was released since the log had these.
-    fn has_all(&self, log: u64, here: &BTreeSet<u64>) -> bool {
-        self.there[&log].is_superset(here)
+    /// Whether those that a log had once, from this one on, were not released since.
+    fn has_all(&self, log: u64, here: &BTreeSet<u64>, from: u64) -> bool {
+        let mut here = here.range(from..);
+        here.all(|sequence| self.there[&log].contains(sequence))
     }
 }
 
@@ -329,6 +330,8 @@ struct Changed {
 
 struct Before {
     version: (u32, u64),
+    /// The log and the segment in which it or the last copy of it stands.
+    at: (u64, u64),
     value: Option<Vec<u8>>,
 }
 
@@ -363,16 +366,22 @@ impl Tails {
         tails
     }
 
-    fn note(&mut self, key: &[u8], version: (u32, u64), value: Option<&[u8]>) {
+    fn note(&mut self, key: &[u8], version: (u32, u64), value: Option<&[u8]>, segments: &Segments) {
+        let at = (segments.log, segments.here.last().copied().unwrap_or(0));
         let Some(of_key) = self.keys.get_mut(key) else {
             return;
         };
         for (&writer, changed) in of_key {
-            let before = changed.before.as_ref();
-            let is_newer = before.is_none_or(|it| it.version < version);
-            if version < self.from[&(changed.partition, writer)] && is_newer {
-                let value = value.map(<[u8]>::to_vec);
-                changed.before = Some(Before { version, value });
+            if version >= self.from[&(changed.partition, writer)] {
+                continue;
+            }
+            match &mut changed.before {
+                Some(before) if before.version > version => {}
+                Some(before) if before.version == version => before.at = at,
+                before => {
+                    let value = value.map(<[u8]>::to_vec);
+                    *before = Some(Before { version, at, value });
+                }
             }
         }
     }
@@ -389,11 +398,15 @@ impl Tails {
 
     /// All of the log was seen; of each partition all records with sequences above what is forgotten.
     fn end(self, forgotten: &Sequences, segments: &Segments) -> Vec<Lost> {
-        // Until the tail began cleaning copied what each key was.
-        let is_whole = |tail: &(u16, Writer)| {
+        // What is written or copied is the newest of its key then. Until the tail began cleaning copied the newest of
+        // each, and so it stands in a segment that there was when the tail began.
+        let is_whole = |tail: &(u16, Writer), before: Option<&Before>| {
             let at_fork = self.at_fork.get(tail);
             forgotten[usize::from(tail.0)] < u64::MAX
-                && at_fork.is_some_and(|(log, here)| segments.has_all(*log, here))
+                && at_fork.is_some_and(|(log, here)| match before.map(|it| it.at) {
+                    Some((of, from)) => of == *log && segments.has_all(*log, here, from),
+                    None => segments.has_all(*log, here, 0),
+                })
         };
         let mut lost = Vec::new();
         for (key, of_key) in self.keys {
@@ -401,8 +414,8 @@ impl Tails {
                 // Or whatever came between this and the tail has a sequence above this one's, and was seen.
                 let sequence = changed.before.as_ref().map_or(0, |it| it.version.1);
                 let partition = changed.partition;
-                let is_known =
-                    sequence >= forgotten[usize::from(partition)] || is_whole(&(partition, writer));
+                let is_known = sequence >= forgotten[usize::from(partition)]
+                    || is_whole(&(partition, writer), changed.before.as_ref());
                 lost.push(Lost {
                     key: key.clone(),
                     version: changed.last.version,
@@ -532,8 +545,9 @@ mod tests {
             ((epoch(2, 0, 2), 29), 95),
             ((second, 30), 93),
         ] {
-            tails.note(b"stock", version, Some(&bytes(number)));
-            tails.note(b"other", version, None);
+            let segments = Segments::default();
+            tails.note(b"stock", version, Some(&bytes(number)), &segments);
+            tails.note(b"other", version, None, &segments);
         }
         let told: Vec<_> = tails
             .end(&[0; PARTITIONS], &Segments::default())
@@ -564,11 +578,12 @@ mod tests {
         };
         let told = |forgotten: u64| {
             let mut tails = Tails::new(std::slice::from_ref(&file));
-            tails.note(b"cold", (7, 12), Some(b"then"));
-            tails.note(b"hot", (7, 40), Some(b"then"));
+            let segments = Segments::default();
+            tails.note(b"cold", (7, 12), Some(b"then"), &segments);
+            tails.note(b"hot", (7, 40), Some(b"then"), &segments);
             let mut all = [u64::MAX; PARTITIONS];
             all[5] = forgotten;
-            let lost = tails.end(&all, &Segments::default());
+            let lost = tails.end(&all, &segments);
             lost.into_iter().map(|it| it.before).collect::<Vec<_>>()
         };
         let then = || was(Some(b"then"));
@@ -580,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_key_was_is_known_if_nothing_was_released_since_the_tail_began() {
+    fn what_a_key_was_is_known_if_nothing_behind_it_was_released_since_the_tail_began() {
         let contents = |before: &[u64]| {
             let end = |&sequence| SegmentEnd {
                 sequence,
@@ -615,8 +630,9 @@ mod tests {
             let mut segments = Segments::default();
             for sequence in (1..=6).filter(|it| *it != 2 && !gone.contains(it)) {
                 segments.next(3, sequence);
-                if sequence == 1 {
-                    tails.note(b"cold", (7, 12), Some(b"then"));
+                // What it was is copied once.
+                if [1, 3].contains(&sequence) {
+                    tails.note(b"cold", (7, 12), Some(b"then"), &segments);
                 }
                 if sequence >= 4 {
                     let listed = [1, 3, 4, 5].into_iter().filter(|it| *it < sequence);
@@ -627,7 +643,7 @@ mod tests {
                     segments.take_told(&contents(&listed));
                 }
                 if sequence == 4 {
-                    tails.note(b"cold", (9, 41), Some(b"alone"));
+                    tails.note(b"cold", (9, 41), Some(b"alone"), &segments);
                     tails.began(5 * 64, (9, 41), &segments);
                 }
             }
@@ -636,6 +652,7 @@ mod tests {
         };
         assert_eq!(told(&[]), was(Some(b"then")));
         assert_eq!(told(&[5]), was(Some(b"then")));
+        assert_eq!(told(&[1]), was(Some(b"then")));
         assert_eq!(told(&[3]), AtFork::Unknown);
         assert_eq!(told(&[4]), AtFork::Unknown);
     }
