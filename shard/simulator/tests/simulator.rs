@@ -105,6 +105,7 @@ impl Bench {
             &ReplyItem {
                 head,
                 expiry: self.told,
+                standing: None,
                 value,
             },
         )
