@@ -35,6 +35,9 @@ pub(super) struct Client {
     buffer: Vec<u8>,
     server_us: u64,
     client_us: u64,
+    /// When the last bytes of it came to the shard, and when the last ones of an answer left.
+    came_us: u64,
+    left_us: u64,
     /// It reads what members have, and nothing else.
     is_reader: bool,
 }
@@ -56,11 +59,10 @@ enum What {
     },
     Raise,
     Change,
-    /// A read of a list that a member may answer, sent then. The append has the version that is wanted.
+    /// A read of a list that a member may answer. The append has the version that is wanted.
     Look {
         read: MemberRead,
         number: Option<u64>,
-        sent_us: u64,
     },
 }
 
@@ -80,6 +82,8 @@ impl Client {
             buffer: Vec::new(),
             server_us: 0,
             client_us: 0,
+            came_us: 0,
+            left_us: 0,
             is_reader: false,
         }
     }
@@ -193,6 +197,7 @@ impl World {
         let state = &mut self.clients[client];
         let (node, run, shard) = (state.node, state.run, state.shard);
         let bytes = std::mem::take(&mut state.inbound);
+        state.came_us = self.now_us;
         let Some(session) = state.session else { return };
         if bytes.is_empty() || !self.is_run(node, run) {
             return;
@@ -218,6 +223,7 @@ impl World {
         let delay_us = self.network.latency(self.setting.network_us);
         let state = &mut self.clients[client];
         let connection = state.connection.expect("it was found by it");
+        state.left_us = now.us;
         state.client_us = state.client_us.max(now.us + delay_us);
         let when_us = state.client_us;
         let bytes = Event::ToClient {
@@ -273,7 +279,6 @@ impl World {
         let what = What::Look {
             read,
             number: acked.map(|(number, _)| number),
-            sent_us: self.now_us,
         };
         self.send(client, out, (key, partition), AckLevel::Disk, what);
     }
@@ -440,6 +445,7 @@ impl World {
         self.answered += u64::from(!state.is_reader);
         let (status, version) = (item.head.status, item.head.version);
         let writer = (number_of(state.node), state.run);
+        let (came_us, left_us) = (state.came_us, state.left_us);
         if [
             Status::Moved,
             Status::NotPrimary,
@@ -488,15 +494,11 @@ impl World {
                     Executed::No => Outcome::Refused,
                     Executed::Unknown => Outcome::Unknown,
                 };
-                self.oracle.ended(number, writer.0, outcome, self.now_us);
+                self.oracle.ended(number, writer.0, outcome, left_us);
             }
-            What::Look {
-                read,
-                number,
-                sent_us,
-            } => {
+            What::Look { read, number } => {
                 if matches!(status, Status::Ok | Status::NotFound) {
-                    self.looked(&key, partition, item, (read, number, sent_us))?;
+                    self.looked(&key, partition, item, (read, number, came_us))?;
                 }
             }
             What::Raise | What::Change => {}
@@ -543,7 +545,7 @@ impl World {
         key: &[u8],
         partition: u16,
         item: &ReplyItem<'_>,
-        (read, number, sent_us): (MemberRead, Option<u64>, u64),
+        (read, number, came_us): (MemberRead, Option<u64>, u64),
     ) -> Step {
         let standing = item.standing.ok_or("it is not told how new it is")?;
         let list = match item.head.status {
@@ -568,7 +570,7 @@ impl World {
                 "{standing:?} answers {read:?} without append {number}: {list:?}"
             ));
         }
-        let then_us = sent_us.saturating_sub(standing.age_us);
+        let then_us = came_us.saturating_sub(standing.age_us);
         let missing = self
             .oracle
             .acked_before(key, partition, then_us, standing.through.epoch)
@@ -576,7 +578,7 @@ impl World {
         match missing {
             None => Ok(()),
             Some(number) => Err(format!(
-                "{standing:?} answers at {sent_us} what {} was without append {number}: {list:?}",
+                "{standing:?} answers at {came_us} what {} was without append {number}: {list:?}",
                 String::from_utf8_lossy(key)
             )),
         }

@@ -56,7 +56,7 @@ struct Append {
     partition: u16,
     node: u8,
     outcome: Outcome,
-    /// When its client heard of it.
+    /// When the answer left the node.
     ended_us: u64,
     /// The disk of the node that acknowledged it is gone since.
     was_wiped: bool,
