@@ -434,7 +434,10 @@ fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
 
     // Who was not waited for is not promoted, and who is joining is waited for.
     let (is_done, told) = cluster.command(&["promote", "--to", "3", "--force"]);
-    assert!(!is_done && told.contains("node 1 answers and writes"), "{told}");
+    assert!(
+        !is_done && told.contains("node 1 answers and writes"),
+        "{told}"
+    );
     let all_the_same = ["promote", "--to", "3", "--force", "--partitions", "0-255"];
     let (is_done, told) = cluster.command(&all_the_same);
     assert!(!is_done && told.contains("--accept-loss"), "{told}");

@@ -228,10 +228,7 @@ sync = [{}]
 
     /// The same of a command that names what it is about by itself.
     pub fn run_without_file(&self, words: &[&str]) -> (i32, String) {
-        let output = command(&["cluster"])
-            .args(words)
-            .output()
-            .expect("it runs");
+        let output = command(&["cluster"]).args(words).output().expect("it runs");
         let told = [output.stdout, output.stderr].concat();
         let told = String::from_utf8_lossy(&told).into_owned();
         println!("{words:?}: {told}");
@@ -257,7 +254,11 @@ sync = [{}]
 
     pub fn start_by(&self, file: &str, node: u8, more: &[&str]) -> Server {
         let usual = ["--shards", if node == 1 { "2" } else { "1" }];
-        let shards = if more.contains(&"--shards") { &[][..] } else { &usual };
+        let shards = if more.contains(&"--shards") {
+            &[][..]
+        } else {
+            &usual
+        };
         let mut process = command(&["serve", "--shard-ports", "0"])
             .args(["--admin-listen", "127.0.0.1:0"])
             .arg("--listen")

@@ -3,9 +3,7 @@
 use penstock_net::level::AckLevel;
 
 use crate::Model;
-use crate::nodes::{
-    Cluster, Server, one_at_a_time, until, wait_for_follower, wait_for_primary,
-};
+use crate::nodes::{Cluster, Server, one_at_a_time, until, wait_for_follower, wait_for_primary};
 
 /// Waits until the logs of another number of shards are gone.
 fn wait_until_taken_over(server: &Server) {
@@ -105,11 +103,8 @@ fn what_a_primary_wrote_alone_is_kept_though_it_comes_back_with_another_number_o
     wait_for_primary(&second);
     let first = cluster.start(1, &["--shards", "1"]);
     wait_for_follower(&second, &first);
-    let (_, listed) = cluster.run_without_file(&[
-        "lostfound",
-        "--all",
-        &cluster.data(1).display().to_string(),
-    ]);
+    let (_, listed) =
+        cluster.run_without_file(&["lostfound", "--all", &cluster.data(1).display().to_string()]);
     let alone: std::collections::BTreeSet<&str> = listed
         .lines()
         .filter(|line| line.ends_with(" 616c6f6e65"))
