@@ -12,7 +12,7 @@ use super::connection::ServerAddress;
 use super::lostfound::{LOSTFOUND_EXAMPLES, LostfoundArgs};
 use super::membership::{
     ADD_EXAMPLES, AddArgs, DROP_EXAMPLES, DropArgs, INIT_EXAMPLES, InitArgs, LEARNER_EXAMPLES,
-    MemberArgs, SYNC_EXAMPLES,
+    LearnerArgs, MemberArgs, SYNC_EXAMPLES,
 };
 use super::output::{Output, count};
 use super::status::{STATUS_EXAMPLES, StatusArgs, info_of};
@@ -57,7 +57,7 @@ Examples:
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force --accept-loss";
 
 /// How long a node may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
+pub(super) const ANSWER: Duration = Duration::from_secs(5);
 /// How long a node may take to be what it must be before anything is changed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -75,7 +75,7 @@ pub enum ClusterCommand {
     Sync(MemberArgs),
     /// Make a node a learner: it gets what is written, and nobody waits for it
     #[command(after_help = format!("{LEARNER_EXAMPLES}\n\n{EXIT_CODES}"))]
-    Learner(MemberArgs),
+    Learner(LearnerArgs),
     /// Take a node out of the cluster
     #[command(after_help = format!("{DROP_EXAMPLES}\n\n{EXIT_CODES}"))]
     Drop(DropArgs),
@@ -146,7 +146,7 @@ impl ClusterCommand {
             ClusterCommand::Init(args) => args.run(),
             ClusterCommand::Add(args) => args.run(),
             ClusterCommand::Sync(args) => args.sync(),
-            ClusterCommand::Learner(args) => args.learner(),
+            ClusterCommand::Learner(args) => args.run(),
             ClusterCommand::Drop(args) => args.run(),
             ClusterCommand::Status(args) => args.run(),
             ClusterCommand::Switch(args) => args.run(),
@@ -250,12 +250,7 @@ impl ToArgs {
         }
     }
 
-    fn change(
-        &self,
-        mut draft: Draft,
-        taken: &Taken,
-        takeover: Takeover,
-    ) -> Result<(), Failure> {
+    fn change(&self, mut draft: Draft, taken: &Taken, takeover: Takeover) -> Result<(), Failure> {
         let began = Instant::now();
         let moved = draft
             .move_partitions(&taken.partitions, self.to, takeover)
@@ -286,8 +281,7 @@ impl ToArgs {
         }
         let server = self.server_at(&clients);
         let longest = Duration::from_millis(self.wait_ms.into());
-        let is_written =
-            |it: &Value| it["role"] == "primary" || !concerns(it, &moved.partitions);
+        let is_written = |it: &Value| it["role"] == "primary" || !concerns(it, &moved.partitions);
         while !states_of(&server, self.range())?.iter().all(is_written) {
             if began.elapsed() > longest {
                 out.finish()?;
@@ -423,7 +417,11 @@ impl PromoteArgs {
         let draft = self.to.draft()?;
         let taken = self.taken(&draft)?;
         if taken.partitions.is_empty() {
-            let nodes: Vec<String> = taken.left.iter().map(|(node, _)| node.to_string()).collect();
+            let nodes: Vec<String> = taken
+                .left
+                .iter()
+                .map(|(node, _)| node.to_string())
+                .collect();
             return Err(Failure::no(format!(
                 "node {}, so nothing was changed: `penstock cluster switch` loses nothing. To take these partitions all the same name them, with --partitions",
                 nodes.join(" answers and writes, node ") + " answers and writes"
@@ -441,8 +439,13 @@ impl PromoteArgs {
             // All that it acknowledged is on its disk, and a handover may have stopped in any state.
             let of_last = ["draining", "idle"];
             match accepted {
-                Accepted::Nothing => self.to.check(&draft, &taken.partitions, &followed, &of_last, loss)?,
-                Accepted::Loss => self.to.check(&draft, &taken.partitions, &whole, &[], half)?,
+                Accepted::Nothing => {
+                    self.to
+                        .check(&draft, &taken.partitions, &followed, &of_last, loss)?
+                }
+                Accepted::Loss => self
+                    .to
+                    .check(&draft, &taken.partitions, &whole, &[], half)?,
                 Accepted::Incomplete => {}
             }
         }
