@@ -106,6 +106,9 @@ impl From<OpeningError> for OpenError {
 fn read_cluster(config: &Config) -> Result<Option<ClusterFile>, OpenError> {
     let Some(path) = &config.cluster else {
         return match config.cluster_node {
+            0 if config.cluster_new => Err(OpenError::Option(
+                "--cluster-new is given, and no --cluster".into(),
+            )),
             0 => Ok(None),
             number => Err(OpenError::Option(format!(
                 "--cluster-node {number} is given, and no --cluster"
@@ -190,6 +193,8 @@ const OVERFLOW_BYTES_MIN: usize = 2 << 20;
 const PARKED_BYTES_MAX: usize = 64 << 20;
 /// Names of files that are not ours that a start tells.
 const STRANGERS_SHOWN_MAX: usize = 3;
+/// Most that the connections of a shard have sent that is not run.
+const INPUT_BYTES_MAX: usize = 256 << 20;
 /// Most that the replies of a shard's connections hold.
 const REPLIES_BYTES_MAX: usize = 256 << 20;
 /// Blocks of this size go back to the system when they are freed: pages of cells are larger.
@@ -288,6 +293,7 @@ impl Node {
                 (_, max) => Some(max),
             },
             value_bytes,
+            frame_bytes_max: config.frame_bytes_max,
         };
         let memory = match bound {
             Bound::Process => Some(room.bound_memory(config.memory_max == 0, say)?),
@@ -480,6 +486,7 @@ impl Node {
             write_stall_us_max: u64::from(config.write_stall_timeout_ms) * 1000,
             idle_us_max: u64::from(config.idle_timeout_s) * 1_000_000,
             replies_bytes_max: self.room.replies_bytes_max(),
+            input_bytes_max: self.room.input_bytes_max(),
             parked_bytes_max: self.room.parked_bytes_max(),
             mailed_items_max: 64 * 1024,
             memory_max: self.room.memory_max.unwrap_or(0),
@@ -527,6 +534,8 @@ struct Room {
     memory_max: Option<u64>,
     /// The largest value that earlier starts accepted or this one accepts, in bytes.
     value_bytes: u32,
+    /// The largest frame of a client.
+    frame_bytes_max: u32,
 }
 
 impl Room {
@@ -544,8 +553,10 @@ impl Room {
         process::map_blocks_from(MAPPED_BLOCK_BYTES);
         let layout = self.arena_layout();
         let fixed = Fixed {
-            buffer_bytes: (layout.bytes() + layout.overflow_bytes_max + self.parked_bytes_max())
-                as u64,
+            buffer_bytes: (layout.bytes()
+                + layout.overflow_bytes_max
+                + self.parked_bytes_max()
+                + self.input_bytes_max()) as u64,
             cells_bytes_min: self.cells_bytes_min() as u64,
         };
         let bound = MemoryBound::new(max, self.shards, fixed)
@@ -625,6 +636,16 @@ impl Room {
                 self.share_of(max / 16).min(REPLIES_BYTES_MAX)
             })
             .max(self.record_bytes_max())
+    }
+
+    /// What the connections of a shard may have sent that is not run.
+    fn input_bytes_max(&self) -> usize {
+        let least = 2 * self.frame_bytes_max as usize;
+        self.memory_max
+            .map_or(INPUT_BYTES_MAX, |max| {
+                self.share_of(max / 32).min(INPUT_BYTES_MAX)
+            })
+            .max(least)
     }
 
     /// What the cells of a shard may take in any case.
