@@ -292,7 +292,7 @@ fn copy(
                 segment.end_offset = end_offset;
             }
         }
-        Event::Ahead(_) | Event::Part(..) => {}
+        Event::Contents(_) | Event::Ahead(_) | Event::Part(..) => {}
     });
     if let Some(damage) = report.damage.first() {
         return Err(BackupError::Damaged(format!(

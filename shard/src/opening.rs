@@ -802,7 +802,7 @@ fn replay_into(
                 }
                 memory.look_ahead(&homes[..parts.len()]);
             }
-            Event::Segment(_) | Event::Frame(..) => {}
+            Event::Segment(_) | Event::Contents(_) | Event::Frame(..) => {}
         }
         Ok(())
     }

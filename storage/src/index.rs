@@ -6,7 +6,7 @@
 //!
 //! An entry takes 12 bytes, and the entries of a slot stand in the order of their hashes, so that a
 //! walk over all keys can stop anywhere and go on there. A slot has one group of entries; beyond
-//! [`GROUP_ENTRIES`] it is split, one group at a time, by linear hashing over the first bits of the
+//! `GROUP_ENTRIES` it is split, one group at a time, by linear hashing over the first bits of the
 //! hash. Within a group the probing is linear and without wrap: the home of a hash grows with the
 //! hash, entries are sorted, and a probe ends at the first empty or greater one. A group that is full
 //! to nine tenths is laid out anew an eighth larger, so no insertion moves more than the entries of

@@ -181,7 +181,7 @@ pub fn inspect_laid_out(
 impl LogReport {
     fn count(&mut self, event: &Event<'_>) {
         match event {
-            Event::Segment(_) | Event::Ahead(_) => {}
+            Event::Segment(_) | Event::Contents(_) | Event::Ahead(_) => {}
             Event::Frame(_, frame) => {
                 match frame.kind {
                     FrameKind::Commit => self.commit_frames += 1,

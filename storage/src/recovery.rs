@@ -666,7 +666,7 @@ pub fn recover(
 ) -> Result<Recovered, RecoveryError> {
     replay(source, segments, &mut |event| match event {
         Event::Part(part, place) => visit(&part, place),
-        Event::Segment(_) | Event::Frame(..) | Event::Ahead(_) => Ok(()),
+        Event::Segment(_) | Event::Contents(_) | Event::Frame(..) | Event::Ahead(_) => Ok(()),
     })
 }
 
@@ -749,6 +749,8 @@ pub fn recover_behind(
 pub enum Event<'a> {
     /// A segment; its frames follow.
     Segment(&'a Segment),
+    /// What the frame that comes next tells of which segments there are.
+    Contents(&'a Contents),
     /// A frame of this file that checks whole; its parts follow.
     Frame(FileId, &'a FrameHeader),
     /// At most [`LOOK_AHEAD`] parts that come next, so that what they need can be loaded together.
@@ -1214,6 +1216,7 @@ impl<S: SegmentSource> Replay<'_, S> {
                 };
                 self.has_contents = true;
                 self.found.history.take_told(&contents);
+                self.visit(segment, Event::Contents(&contents))?;
             }
             FrameKind::Mark | FrameKind::Summary | FrameKind::Contents => {
                 return wrong(&self.found, "a frame without records counts some");

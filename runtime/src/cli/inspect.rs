@@ -318,7 +318,7 @@ fn show(out: &mut Output<impl Write>, event: &Event<'_>) {
             frame.record_count,
             frame.body_bytes,
         )),
-        Event::Ahead(_) => {}
+        Event::Contents(_) | Event::Ahead(_) => {}
         Event::Part(part, place) => {
             let kind = match part.kind() {
                 PartKind::Put => "put",

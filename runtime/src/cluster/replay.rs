@@ -6,15 +6,17 @@
 //! Which file a change stands in says nothing: one tail may stand in two, and two of them in one. One node writes
 //! a partition in a generation, so what stands there of one generation of one node is one tail.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::rc::Rc;
 
 use penstock_shard::replication::Epoch;
+use penstock_storage::contents::Contents;
 use penstock_storage::inspect::inspect_laid_out;
 use penstock_storage::record::PartKind;
 use penstock_storage::recovery::Event;
 use penstock_storage::segment::Owner;
-use penstock_storage::store::{PARTITIONS, Sequences};
+use penstock_storage::store::{PARTITIONS, Sequences, partition_of};
 
 use crate::directory::{Directory, DirectoryError};
 
@@ -215,18 +217,26 @@ fn read(data: &Path, directory: &Directory, only: Option<&str>) -> Result<Vec<Lo
         cluster_id: identity.cluster_id,
         node_id: identity.node_id,
     };
+    let mut segments = Segments::default();
     let mut source = directory.segments().reader();
     let report = inspect_laid_out(
         &mut source,
         Some(owner),
         &layout,
         &mut |event| match event {
+            Event::Segment(segment) => {
+                segments.next(segment.header.log_id, segment.header.sequence);
+            }
+            Event::Contents(contents) => segments.take_told(contents),
             Event::Part(part, _) => {
                 let version = (part.epoch(), part.sequence());
                 let value = (part.kind() == PartKind::Put).then(|| part.value());
-                tails.note(part.key(), version, value);
+                tails.note(part.key(), version, value, &segments);
+                if !part.is_copy() {
+                    tails.began(part.slot(), version, &segments);
+                }
             }
-            Event::Segment(_) | Event::Frame(..) | Event::Ahead(_) => {}
+            Event::Frame(..) | Event::Ahead(_) => {}
         },
     );
     if let Some(damage) = report.damage.first() {
@@ -240,7 +250,7 @@ fn read(data: &Path, directory: &Directory, only: Option<&str>) -> Result<Vec<Lo
             *all = of_log.map_or(u64::MAX, |it| it[partition].max(*all));
         }
     }
-    Ok(tails.end(&forgotten))
+    Ok(tails.end(&forgotten, &segments))
 }
 
 /// Who wrote a tail: no other tail of the partition is of the same generation of the same node.
@@ -262,8 +272,47 @@ impl Writer {
     }
 }
 
+/// The segments that a log has at a place in it, and those of all logs that are there to be read.
+#[derive(Default)]
+struct Segments {
+    log: u64,
+    /// Its segments at this place, by their sequences.
+    here: Rc<BTreeSet<u64>>,
+    /// It was told that some had been released by then. A log begins dense.
+    is_told: bool,
+    there: BTreeMap<u64, BTreeSet<u64>>,
+}
+
+impl Segments {
+    fn next(&mut self, log: u64, sequence: u64) {
+        if self.log != log {
+            (self.log, self.is_told) = (log, false);
+        }
+        self.there.entry(log).or_default().insert(sequence);
+        match self.is_told {
+            true => drop(Rc::make_mut(&mut self.here).insert(sequence)),
+            false => self.here = Rc::new((1..=sequence).collect()),
+        }
+    }
+
+    fn take_told(&mut self, contents: &Contents) {
+        let last = self.here.last().copied();
+        let told = contents.segments.iter().map(|it| it.sequence);
+        self.here = Rc::new(told.chain(last).collect());
+        self.is_told = true;
+    }
+
+    /// Whether those that a log had once, from this one on, were not released since.
+    fn has_all(&self, log: u64, here: &BTreeSet<u64>, from: u64) -> bool {
+        let mut here = here.range(from..);
+        here.all(|sequence| self.there[&log].contains(sequence))
+    }
+}
+
 /// What lostfound has of each key, and what the log tells of them.
 struct Tails {
+    /// The segments that its log had when each tail began.
+    at_fork: BTreeMap<(u16, Writer), (u64, Rc<BTreeSet<u64>>)>,
     /// The first version of each tail.
     from: BTreeMap<(u16, Writer), (u32, u64)>,
     keys: BTreeMap<Vec<u8>, BTreeMap<Writer, Changed>>,
@@ -281,12 +330,15 @@ struct Changed {
 
 struct Before {
     version: (u32, u64),
+    /// The log and the segment in which it or the last copy of it stands.
+    at: (u64, u64),
     value: Option<Vec<u8>>,
 }
 
 impl Tails {
     fn new(files: &[KeptFile]) -> Tails {
         let mut tails = Tails {
+            at_fork: BTreeMap::new(),
             from: BTreeMap::new(),
             keys: BTreeMap::new(),
         };
@@ -314,50 +366,79 @@ impl Tails {
         tails
     }
 
-    fn note(&mut self, key: &[u8], version: (u32, u64), value: Option<&[u8]>) {
+    fn note(&mut self, key: &[u8], version: (u32, u64), value: Option<&[u8]>, segments: &Segments) {
+        let at = (segments.log, segments.here.last().copied().unwrap_or(0));
         let Some(of_key) = self.keys.get_mut(key) else {
             return;
         };
         for (&writer, changed) in of_key {
-            let before = changed.before.as_ref();
-            let is_newer = before.is_none_or(|it| it.version < version);
-            if version < self.from[&(changed.partition, writer)] && is_newer {
-                let value = value.map(<[u8]>::to_vec);
-                changed.before = Some(Before { version, value });
+            if version >= self.from[&(changed.partition, writer)] {
+                continue;
+            }
+            match &mut changed.before {
+                Some(before) if before.version > version => {}
+                Some(before) if before.version == version => before.at = at,
+                before => {
+                    let value = value.map(<[u8]>::to_vec);
+                    *before = Some(Before { version, at, value });
+                }
             }
         }
     }
 
-    /// All records of each partition with sequences above what is forgotten were seen.
-    fn end(self, forgotten: &Sequences) -> Vec<Lost> {
-        let changed = self.keys.into_iter().flat_map(|(key, of_key)| {
-            of_key
-                .into_values()
-                .map(move |changed| (key.clone(), changed))
-        });
-        let lost = changed.map(|(key, changed)| Lost {
-            key,
-            version: changed.last.version,
-            records: changed.records,
-            before: {
-                // Whatever came between this one and the tail has a sequence above this one's, and would have been seen.
+    /// A record, no copy, of this slot and version comes now.
+    fn began(&mut self, slot: u16, version: (u32, u64), segments: &Segments) {
+        let partition = u16::try_from(partition_of(slot)).expect("256");
+        let tail = (partition, Writer::of(version.0));
+        if self.from.get(&tail) == Some(&version) {
+            let here = (segments.log, Rc::clone(&segments.here));
+            self.at_fork.entry(tail).or_insert(here);
+        }
+    }
+
+    /// All of the log was seen; of each partition all records with sequences above what is forgotten.
+    fn end(self, forgotten: &Sequences, segments: &Segments) -> Vec<Lost> {
+        // What is written or copied is the newest of its key then. Until the tail began cleaning copied the newest of
+        // each, and so it stands in a segment that there was when the tail began.
+        let is_whole = |tail: &(u16, Writer), before: Option<&Before>| {
+            let at_fork = self.at_fork.get(tail);
+            forgotten[usize::from(tail.0)] < u64::MAX
+                && at_fork.is_some_and(|(log, here)| match before.map(|it| it.at) {
+                    Some((of, from)) => of == *log && segments.has_all(*log, here, from),
+                    None => segments.has_all(*log, here, 0),
+                })
+        };
+        let mut lost = Vec::new();
+        for (key, of_key) in self.keys {
+            for (writer, changed) in of_key {
+                // Or whatever came between this and the tail has a sequence above this one's, and was seen.
                 let sequence = changed.before.as_ref().map_or(0, |it| it.version.1);
-                match sequence >= forgotten[usize::from(changed.partition)] {
-                    true => AtFork::Was(changed.before.and_then(|before| before.value)),
-                    false => AtFork::Unknown,
-                }
-            },
-            first: changed.first.value,
-            after: changed.last.value,
-            expiry_ms: changed.last.expiry_ms,
-        });
-        lost.collect()
+                let partition = changed.partition;
+                let is_known = sequence >= forgotten[usize::from(partition)]
+                    || is_whole(&(partition, writer), changed.before.as_ref());
+                lost.push(Lost {
+                    key: key.clone(),
+                    version: changed.last.version,
+                    records: changed.records,
+                    before: match is_known {
+                        true => AtFork::Was(changed.before.and_then(|before| before.value)),
+                        false => AtFork::Unknown,
+                    },
+                    first: changed.first.value,
+                    after: changed.last.value,
+                    expiry_ms: changed.last.expiry_ms,
+                });
+            }
+        }
+        lost
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use penstock_storage::contents::SegmentEnd;
+    use penstock_storage::log::Lsn;
 
     fn lost(before: AtFork, after: Option<&[u8]>) -> Lost {
         Lost {
@@ -464,11 +545,12 @@ mod tests {
             ((epoch(2, 0, 2), 29), 95),
             ((second, 30), 93),
         ] {
-            tails.note(b"stock", version, Some(&bytes(number)));
-            tails.note(b"other", version, None);
+            let segments = Segments::default();
+            tails.note(b"stock", version, Some(&bytes(number)), &segments);
+            tails.note(b"other", version, None, &segments);
         }
         let told: Vec<_> = tails
-            .end(&[0; PARTITIONS])
+            .end(&[0; PARTITIONS], &Segments::default())
             .iter()
             .map(|lost| (lost.version, lost.records, lost.units()))
             .collect();
@@ -496,11 +578,12 @@ mod tests {
         };
         let told = |forgotten: u64| {
             let mut tails = Tails::new(std::slice::from_ref(&file));
-            tails.note(b"cold", (7, 12), Some(b"then"));
-            tails.note(b"hot", (7, 40), Some(b"then"));
+            let segments = Segments::default();
+            tails.note(b"cold", (7, 12), Some(b"then"), &segments);
+            tails.note(b"hot", (7, 40), Some(b"then"), &segments);
             let mut all = [u64::MAX; PARTITIONS];
             all[5] = forgotten;
-            let lost = tails.end(&all);
+            let lost = tails.end(&all, &segments);
             lost.into_iter().map(|it| it.before).collect::<Vec<_>>()
         };
         let then = || was(Some(b"then"));
@@ -509,5 +592,68 @@ mod tests {
         let unknown = || AtFork::Unknown;
         assert_eq!(told(13), [unknown(), then(), unknown()]);
         assert_eq!(told(41), [unknown(), unknown(), unknown()]);
+    }
+
+    #[test]
+    fn what_a_key_was_is_known_if_nothing_behind_it_was_released_since_the_tail_began() {
+        let contents = |before: &[u64]| {
+            let end = |&sequence| SegmentEnd {
+                sequence,
+                end_offset: 4096,
+                last_lsn: Lsn(sequence),
+            };
+            Contents {
+                segments: before.iter().map(end).collect(),
+                sequences: Box::new([0; PARTITIONS]),
+                epochs: Box::new([0; PARTITIONS]),
+                forgotten: Box::new([0; PARTITIONS]),
+                is_linked: true,
+                epoch_max: 0,
+            }
+        };
+        let file = KeptFile {
+            path: "x.records".into(),
+            changes: vec![KeptChange {
+                partition: 5,
+                version: (9, 41),
+                time_ms: 0,
+                key: b"cold".to_vec(),
+                value: Some(b"alone".to_vec()),
+                expiry_ms: None,
+            }],
+            repeated: 0,
+            torn_bytes: 0,
+        };
+        // Of its segments 1 to 6 the second is gone before the tail begins in the fourth; `gone` is what is gone besides.
+        let told = |gone: &[u64]| {
+            let mut tails = Tails::new(std::slice::from_ref(&file));
+            let mut segments = Segments::default();
+            for sequence in (1..=6).filter(|it| *it != 2 && !gone.contains(it)) {
+                segments.next(3, sequence);
+                // What it was is copied once.
+                if [1, 3].contains(&sequence) {
+                    tails.note(b"cold", (7, 12), Some(b"then"), &segments);
+                }
+                if sequence >= 4 {
+                    let listed = [1, 3, 4, 5].into_iter().filter(|it| *it < sequence);
+                    let listed: Vec<u64> = match sequence {
+                        4 => listed.collect(),
+                        _ => listed.filter(|it| !gone.contains(it)).collect(),
+                    };
+                    segments.take_told(&contents(&listed));
+                }
+                if sequence == 4 {
+                    tails.note(b"cold", (9, 41), Some(b"alone"), &segments);
+                    tails.began(5 * 64, (9, 41), &segments);
+                }
+            }
+            let mut lost = tails.end(&[20; PARTITIONS], &segments);
+            lost.pop().expect("one").before
+        };
+        assert_eq!(told(&[]), was(Some(b"then")));
+        assert_eq!(told(&[5]), was(Some(b"then")));
+        assert_eq!(told(&[1]), was(Some(b"then")));
+        assert_eq!(told(&[3]), AtFork::Unknown);
+        assert_eq!(told(&[4]), AtFork::Unknown);
     }
 }

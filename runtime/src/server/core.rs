@@ -180,7 +180,7 @@ impl Core {
         }
     }
 
-    /// Hands an event to the shard; returns what [`Shard::step`] returns.
+    /// Hands an event to the shard; returns what that returns.
     #[inline]
     pub(crate) fn step(&self, event: Event<'_, ArenaBlock>) -> usize {
         let now = self.now();

@@ -122,7 +122,7 @@ fn endless(history: &EpochHistory) -> Position {
 /// What is to be applied next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applicable<'a> {
-    /// A record to be appended to the log: [`Partition::applied`].
+    /// A record to be appended to the log: [`Partition::record_applied`].
     Record {
         /// Its version.
         position: Position,

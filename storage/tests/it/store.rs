@@ -342,7 +342,9 @@ impl Shop {
             Some((header, footer)) => {
                 let mut visit = |event: Event<'_>| match event {
                     Event::Part(part, place) => replay(&part, place),
-                    Event::Segment(_) | Event::Frame(..) | Event::Ahead(_) => Ok(()),
+                    Event::Segment(_) | Event::Frame(..) | Event::Contents(_) | Event::Ahead(_) => {
+                        Ok(())
+                    }
                 };
                 recover_behind(&mut self.disk, segments, (header, footer), &mut visit)
             }
