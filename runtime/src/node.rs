@@ -187,6 +187,8 @@ pub(crate) type Say = fn(fmt::Arguments<'_>);
 const SHARE_BYTES_MIN: usize = 8 << 20;
 /// Segments of the smallest length that a shard needs to write, clean and tell a release.
 const SEGMENTS_MIN: u64 = 3;
+/// Of the usual length, so many to write without want: two that are ready, one for cleaning, one that is written.
+const SEGMENTS_USUAL: u64 = 4;
 /// Beside the mapping of a shard's disk at least so much can be had, and the largest record.
 const OVERFLOW_BYTES_MIN: usize = 2 << 20;
 /// Most that the operations of a shard that wait for cold keys hold.
@@ -284,7 +286,7 @@ impl Node {
         hold_values(&mut config, identity.value_bytes_max, say)?;
         let value_bytes = identity.value_bytes_max.max(config.value_bytes_max);
         let short_bytes = segment_bytes_for(value_bytes).next_multiple_of(BLOCK_BYTES as u64);
-        check_disk_bytes(&config, shards, short_bytes, value_bytes)?;
+        check_disk_bytes(&config, shards, short_bytes, value_bytes, say)?;
         let room = Room {
             shards,
             memory_max: match (bound, config.memory_max) {
@@ -863,17 +865,40 @@ fn check_disk_bytes(
     shards: u16,
     short_bytes: u64,
     value_bytes: u32,
+    say: Say,
 ) -> Result<(), OpenError> {
     let (max, least) = (
         config.disk_bytes_max,
         SEGMENTS_MIN * u64::from(shards) * short_bytes,
     );
-    if max == 0 || max >= least {
+    if max == 0 {
+        return Ok(());
+    }
+    if max >= least {
+        let usual = SEGMENTS_USUAL * u64::from(shards) * config.segment_bytes;
+        if max < usual {
+            tell_problem(&tight(max, usual, shards, short_bytes), say);
+        }
         return Ok(());
     }
     Err(OpenError::Option(format!(
         "disk_bytes_max {max} is too small: {SEGMENTS_MIN} of the smallest segments for each of {shards} shards take {least} bytes, with values of up to {value_bytes} bytes"
     )))
+}
+
+/// A bound under which writes may be refused long before it is reached, because segments are as large.
+fn tight(max: u64, usual: u64, shards: u16, short_bytes: u64) -> Problem {
+    let fits = max / (SEGMENTS_USUAL * u64::from(shards)) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+    let smaller = match fits >= short_bytes {
+        true => format!(" or --segment-bytes {fits}"),
+        false => String::new(),
+    };
+    Problem {
+        cause: format!(
+            "disk_bytes_max {max} is less than {SEGMENTS_USUAL} segments for each of {shards} shards: what grows is answered FULL early, perhaps at once"
+        ),
+        mend: format!("give --disk-bytes-max {usual}{smaller}"),
+    }
 }
 
 /// What the helper does when all shards have taken over what they inherited.
