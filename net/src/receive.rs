@@ -74,6 +74,15 @@ impl Receiver {
         self.skip_bytes > 0
     }
 
+    /// Gives up the frame at the start of `bytes`, of which [`Receiver::next`] said that it is not whole yet: the rest of
+    /// it is dropped as it comes. Its header, and how many bytes to drop now; none as long as its header is not whole.
+    pub fn give_up(&mut self, bytes: &[u8]) -> Option<(Header, usize)> {
+        let header = Header::decode(bytes.first_chunk::<HEADER_BYTES>()?);
+        let consumed = bytes.len().min(header.len as usize);
+        self.skip_bytes = header.len as usize - consumed;
+        Some((header, consumed))
+    }
+
     /// Reads what stands at the start of `bytes`. To be called again with what is left behind the
     /// consumed bytes until it is [`Received::Incomplete`].
     #[inline]
@@ -157,6 +166,31 @@ mod tests {
     use super::*;
     use crate::level::AckLevel;
     use crate::request::BatchRequest;
+
+    #[test]
+    fn a_frame_that_is_given_up_is_passed_over_and_the_next_one_is_read() {
+        let mut frame = Vec::new();
+        let mut batch = BatchRequest::begin(&mut frame, 7, AckLevel::Disk, 0, 1);
+        batch.del(&mut frame, b"key", crate::request::Condition::Always);
+        batch.finish(&mut frame);
+        let mut receiver = Receiver::new(1024);
+        assert_eq!(receiver.give_up(&frame[..31]), None);
+        for cut in 32..frame.len() {
+            let part = &frame[..cut];
+            let whole = frame.len();
+            assert_eq!(
+                receiver.next(part),
+                Received::Incomplete { frame_bytes: whole }
+            );
+            let (header, consumed) = receiver.give_up(part).expect("the header is whole");
+            assert_eq!((header.request_id, consumed), (7, cut));
+            let rest = [&frame[cut..], &frame[..]].concat();
+            let left = whole - cut;
+            assert_eq!(receiver.next(&rest), Received::Skipped { consumed: left });
+            let next = receiver.next(&rest[left..]);
+            assert!(matches!(next, Received::Frame { .. }), "{next:?}");
+        }
+    }
 
     #[test]
     fn a_frame_without_checksums_passes_through_memory_and_never_through_a_wire() {

@@ -51,6 +51,10 @@ pub enum Refusal {
         len: u32,
         max: u32,
     },
+    InputBytes {
+        held: usize,
+        max: usize,
+    },
     BodyCrc {
         found: u32,
         computed: u32,
@@ -222,6 +226,7 @@ impl Refusal {
             Refusal::FrameTooLarge { .. }
             | Refusal::ValueLength { .. }
             | Refusal::KeyspaceValueLength { .. } => Status::TooLarge,
+            Refusal::InputBytes { .. } => Status::Busy,
             Refusal::HelloExpected { .. } => Status::HelloExpected,
             Refusal::KeyLength { .. }
             | Refusal::KeyReserved { .. }
@@ -258,6 +263,10 @@ impl fmt::Display for Refusal {
             Refusal::FrameTooLarge { len, max } => {
                 write!(f, "frame of {len} bytes; at most {max} are accepted")
             }
+            Refusal::InputBytes { held, max } => write!(
+                f,
+                "{held} bytes of frames wait to be whole or to be run, of {max} that may: send it again later, or in smaller frames"
+            ),
             Refusal::BodyCrc { found, computed } => {
                 write!(f, "body CRC is {computed:#010x}, not {found:#010x}")
             }

@@ -121,13 +121,13 @@ options! {
     memory_max: u64 = "0B", Kind::Size(0, 1 << 50), Limits;
     /// Connections of the whole process. A further one is answered BUSY and closed.
     connections_max: u32 = "10000", Kind::Count(1, 1_000_000), Limits;
-    /// Replies that may wait for one slow reader before its requests are no longer read.
+    /// Replies that may wait for one slow reader before its requests are no longer read. It must hold one frame of frame_bytes_max.
     output_bytes_max: u32 = "4MiB", Kind::Size(32 * KIB, GIB), Limits;
     /// A connection without any request for so long is closed. 0 never closes one.
     idle_timeout_s: u32 = "5m", Kind::Duration(Unit::Seconds, 0, 86_400), Limits;
     /// A frame that was begun must be whole within this, or its connection is closed.
     partial_frame_timeout_ms: u32 = "5s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
-    /// A peer that takes no byte of its replies for so long is cut off.
+    /// A peer that takes less than 64 KiB of its replies, and not all of them, for so long is cut off.
     write_stall_timeout_ms: u32 = "5s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
     /// Memory for values, all shards together, as far as memory_max leaves it.
     cache_bytes: u64 = "1GiB", Kind::Size(MIB, 1 << 44), Tuning;

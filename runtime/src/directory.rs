@@ -744,16 +744,21 @@ fn new_hash_seed() -> io::Result<u64> {
 
 /// Replaces the file as a whole: after a power cut it is the old one or the new one.
 pub(crate) fn write_identity(path: &Path, identity: &Identity) -> io::Result<()> {
-    let tmp = path.join(IDENTITY_TMP);
+    let (tmp, path_of_it) = (path.join(IDENTITY_TMP), path.join(IDENTITY));
+    let bytes = identity.encode();
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
-        .truncate(true)
+        .truncate(false)
         .mode(0o600)
         .open(&tmp)?;
-    file.write_all(&identity.encode())?;
+    file.write_all(&bytes)?;
+    file.set_len(bytes.len() as u64)?;
     file.sync_all()?;
-    fs::rename(&tmp, path.join(IDENTITY))?;
+    // The file of before stays beside it, so that the next one has its room also on a full disk.
+    if system::exchange(&tmp, &path_of_it).is_err() {
+        fs::rename(&tmp, &path_of_it)?;
+    }
     sync_directory(path)
 }
 

@@ -159,6 +159,19 @@ fn parse_number(field_type: FieldType, text: &str) -> Result<i128, String> {
     }
 }
 
+/// Whether a text looks like a number of a type that there is not: nobody names keys or texts so, and `u9:1` for `u8:1`
+/// would be five letters in the place of a byte.
+fn is_nearly_typed(text: &str) -> bool {
+    let Some((name, number)) = text.split_once(':') else {
+        return false;
+    };
+    let width = name.strip_prefix(['u', 'i', 'U', 'I']).unwrap_or("");
+    let digits = width.trim_end_matches(['b', 'l', 'e']);
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+    let first = number.split(',').next().unwrap_or("");
+    is_digits(digits) && is_digits(first.trim_start_matches('-'))
+}
+
 impl Literal {
     /// Reads plain text, `0x...`, `u32:100,u64be:7`, `@file` or `text:...`.
     pub fn parse(text: &str) -> Result<Literal, ExpressionError> {
@@ -177,7 +190,7 @@ impl Literal {
         let typed = text
             .split_once(':')
             .is_some_and(|(name, _)| FieldType::from_name(name).is_some());
-        if !typed {
+        if !typed && !is_nearly_typed(text) {
             return Ok(Literal::Bytes(text.into()));
         }
         let mut bytes = Vec::new();
@@ -503,6 +516,25 @@ mod tests {
     #[test]
     fn wrong_literals_point_at_the_column() {
         let refusal = |text: &str| Literal::parse(text).unwrap_err().to_string();
+        for text in ["u9:1", "u33be:7", "i8le:-1", "U32:100,u8:1"] {
+            let told = refusal(text);
+            assert!(
+                told.contains("TYPE one of") && told.contains("text:"),
+                "{told}"
+            );
+        }
+        for text in [
+            "u9",
+            "u9:",
+            "unit:1",
+            "u:1",
+            "u32x:1",
+            "item9:1",
+            "u9:word",
+            "text:u9:1",
+        ] {
+            assert!(Literal::parse(text).is_ok(), "{text}");
+        }
         assert!(refusal("0x12zz").contains("column 5: found \"zz\""));
         assert!(refusal("0x123").contains("column 6: it ends where one more"));
         assert!(refusal("u8:256").contains("column 4: found \"256\", allowed is a number, 0..255"));

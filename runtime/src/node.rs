@@ -107,6 +107,9 @@ impl From<OpeningError> for OpenError {
 fn read_cluster(config: &Config) -> Result<Option<ClusterFile>, OpenError> {
     let Some(path) = &config.cluster else {
         return match config.cluster_node {
+            0 if config.cluster_new => Err(OpenError::Option(
+                "--cluster-new is given, and no --cluster".into(),
+            )),
             0 => Ok(None),
             number => Err(OpenError::Option(format!(
                 "--cluster-node {number} is given, and no --cluster"
@@ -185,12 +188,16 @@ pub(crate) type Say = fn(fmt::Arguments<'_>);
 const SHARE_BYTES_MIN: usize = 8 << 20;
 /// Segments of the smallest length that a shard needs to write, clean and tell a release.
 const SEGMENTS_MIN: u64 = 3;
+/// Of the usual length, so many to write without want: two that are ready, one for cleaning, one that is written.
+const SEGMENTS_USUAL: u64 = 4;
 /// Beside the mapping of a shard's disk at least so much can be had, and the largest record.
 const OVERFLOW_BYTES_MIN: usize = 2 << 20;
 /// Most that the operations of a shard that wait for cold keys hold.
 const PARKED_BYTES_MAX: usize = 64 << 20;
 /// Names of files that are not ours that a start tells.
 const STRANGERS_SHOWN_MAX: usize = 3;
+/// Most that the connections of a shard have sent that is not run.
+const INPUT_BYTES_MAX: usize = 256 << 20;
 /// Most that the replies of a shard's connections hold.
 const REPLIES_BYTES_MAX: usize = 256 << 20;
 /// Blocks of this size go back to the system when they are freed: pages of cells are larger.
@@ -282,7 +289,7 @@ impl Node {
         hold_values(&mut config, identity.value_bytes_max, say)?;
         let value_bytes = identity.value_bytes_max.max(config.value_bytes_max);
         let short_bytes = segment_bytes_for(value_bytes).next_multiple_of(BLOCK_BYTES as u64);
-        check_disk_bytes(&config, shards, short_bytes, value_bytes)?;
+        check_disk_bytes(&config, shards, short_bytes, value_bytes, say)?;
         let room = Room {
             shards,
             memory_max: match (bound, config.memory_max) {
@@ -291,6 +298,7 @@ impl Node {
                 (_, max) => Some(max),
             },
             value_bytes,
+            frame_bytes_max: config.frame_bytes_max,
         };
         let memory = match bound {
             Bound::Process => Some(room.bound_memory(config.memory_max == 0, say)?),
@@ -490,6 +498,7 @@ impl Node {
             write_stall_us_max: u64::from(config.write_stall_timeout_ms) * 1000,
             idle_us_max: u64::from(config.idle_timeout_s) * 1_000_000,
             replies_bytes_max: self.room.replies_bytes_max(),
+            input_bytes_max: self.room.input_bytes_max(),
             parked_bytes_max: self.room.parked_bytes_max(),
             mailed_items_max: 64 * 1024,
             memory_max: self.room.memory_max.unwrap_or(0),
@@ -537,6 +546,8 @@ struct Room {
     memory_max: Option<u64>,
     /// The largest value that earlier starts accepted or this one accepts, in bytes.
     value_bytes: u32,
+    /// The largest frame of a client.
+    frame_bytes_max: u32,
 }
 
 impl Room {
@@ -554,8 +565,10 @@ impl Room {
         process::map_blocks_from(MAPPED_BLOCK_BYTES);
         let layout = self.arena_layout();
         let fixed = Fixed {
-            buffer_bytes: (layout.bytes() + layout.overflow_bytes_max + self.parked_bytes_max())
-                as u64,
+            buffer_bytes: (layout.bytes()
+                + layout.overflow_bytes_max
+                + self.parked_bytes_max()
+                + self.input_bytes_max()) as u64,
             cells_bytes_min: self.cells_bytes_min() as u64,
         };
         let bound = MemoryBound::new(max, self.shards, fixed)
@@ -635,6 +648,16 @@ impl Room {
                 self.share_of(max / 16).min(REPLIES_BYTES_MAX)
             })
             .max(self.record_bytes_max())
+    }
+
+    /// What the connections of a shard may have sent that is not run.
+    fn input_bytes_max(&self) -> usize {
+        let least = 2 * self.frame_bytes_max as usize;
+        self.memory_max
+            .map_or(INPUT_BYTES_MAX, |max| {
+                self.share_of(max / 32).min(INPUT_BYTES_MAX)
+            })
+            .max(least)
     }
 
     /// What the cells of a shard may take in any case.
@@ -852,17 +875,40 @@ fn check_disk_bytes(
     shards: u16,
     short_bytes: u64,
     value_bytes: u32,
+    say: Say,
 ) -> Result<(), OpenError> {
     let (max, least) = (
         config.disk_bytes_max,
         SEGMENTS_MIN * u64::from(shards) * short_bytes,
     );
-    if max == 0 || max >= least {
+    if max == 0 {
+        return Ok(());
+    }
+    if max >= least {
+        let usual = SEGMENTS_USUAL * u64::from(shards) * config.segment_bytes;
+        if max < usual {
+            tell_problem(&tight(max, usual, shards, short_bytes), say);
+        }
         return Ok(());
     }
     Err(OpenError::Option(format!(
         "disk_bytes_max {max} is too small: {SEGMENTS_MIN} of the smallest segments for each of {shards} shards take {least} bytes, with values of up to {value_bytes} bytes"
     )))
+}
+
+/// A bound under which writes may be refused long before it is reached, because segments are as large.
+fn tight(max: u64, usual: u64, shards: u16, short_bytes: u64) -> Problem {
+    let fits = max / (SEGMENTS_USUAL * u64::from(shards)) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+    let smaller = match fits >= short_bytes {
+        true => format!(" or --segment-bytes {fits}"),
+        false => String::new(),
+    };
+    Problem {
+        cause: format!(
+            "disk_bytes_max {max} is less than {SEGMENTS_USUAL} segments for each of {shards} shards: what grows is answered FULL early, perhaps at once"
+        ),
+        mend: format!("give --disk-bytes-max {usual}{smaller}"),
+    }
 }
 
 /// What the helper does when all shards have taken over what they inherited.

@@ -74,6 +74,21 @@ pub(crate) fn free_bytes(path: &Path) -> io::Result<u64> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
+/// Gives each of two files the name of the other, at once.
+pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+    let (one, other) = (c_path(one)?, c_path(other)?);
+    // SAFETY: both paths end in a zero byte.
+    check(unsafe {
+        libc::renameat2(
+            libc::AT_FDCWD,
+            one.as_ptr(),
+            libc::AT_FDCWD,
+            other.as_ptr(),
+            libc::RENAME_EXCHANGE,
+        )
+    })
+}
+
 /// The magic number of the file system of `path`.
 pub(crate) fn file_system_magic(path: &Path) -> io::Result<i64> {
     let path = c_path(path)?;

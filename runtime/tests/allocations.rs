@@ -83,6 +83,7 @@ impl World {
             write_stall_us_max: u64::MAX >> 1,
             idle_us_max: 0,
             replies_bytes_max: 64 << 20,
+            input_bytes_max: 64 << 20,
             parked_bytes_max: 64 << 20,
             mailed_items_max: 1024,
             memory_max: 0,

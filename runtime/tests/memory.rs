@@ -6,6 +6,8 @@ mod command;
 mod server;
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +15,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use penstock_net::client::{Client, ClientError, ClientOptions};
+use penstock_net::frame::{Header, Opcode, write_frame};
+use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
 
 use command::command;
@@ -251,4 +255,72 @@ fn when_the_index_fills_the_memory_new_keys_are_refused_and_nothing_else() {
     assert!(seen <= MEMORY_MAX, "{seen} of {MEMORY_MAX} bytes");
     drop((client, server));
     fs::remove_dir_all(data).unwrap();
+}
+
+#[test]
+fn frames_that_never_end_take_no_more_than_the_bound_and_others_are_served() {
+    let _one = ONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let data = folder("memory-partial-frames");
+    let memory_max = 128 * MIB;
+    let watched = Watched::start(&data, memory_max);
+    let client = watched.client();
+    for key in 0..2_000_u64 {
+        let set = client.set(&key.to_le_bytes(), &value(key, 0));
+        set.wait().unwrap();
+    }
+    // Each is all but its last byte of the largest frame: 300 MiB together.
+    let mut frame = Vec::new();
+    write_frame(
+        &mut frame,
+        Header::request(Opcode::Ping, 9, AckLevel::None, 0),
+        &vec![7; (256 << 10) - 64],
+    );
+    let mut hello = Vec::new();
+    let greeting = ClientHello {
+        protocol_min: 1,
+        protocol_max: 1,
+        features: 0,
+        name: "hostile",
+    };
+    greeting.write(&mut hello, 1);
+    let mut held = Vec::new();
+    for _ in 0..1_200 {
+        let mut stream = TcpStream::connect(watched.server.address).unwrap();
+        stream
+            .set_write_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        stream.write_all(&hello).unwrap();
+        let sent = stream.write_all(&frame[..frame.len() - 1]);
+        held.push((stream, sent));
+        let key = held.len() as u64;
+        client
+            .set(&key.to_le_bytes(), &value(key, 1))
+            .wait()
+            .unwrap();
+    }
+    let resident_max = watched.resident_max();
+    println!("{} MiB of {}", resident_max / MIB, memory_max / MIB);
+    assert!(resident_max <= memory_max, "{resident_max}");
+    // A frame that is ended, and that may be, is answered; the others are told that it was too much.
+    let mut told = 0;
+    for (stream, _) in &mut held {
+        let _ = stream.write_all(&frame[frame.len() - 1..]);
+        let _ = stream.shutdown(Shutdown::Write);
+        stream
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        let mut answers = Vec::new();
+        let _ = stream.take(64 << 10).read_to_end(&mut answers);
+        let text = String::from_utf8_lossy(&answers);
+        told += u32::from(text.contains("of frames wait to be whole"));
+    }
+    println!("{told} were refused");
+    assert!(told > 0);
+    for key in 0..2_000_u64 {
+        let round = u64::from((1..=1_200).contains(&key));
+        let found = client.get(&key.to_le_bytes()).wait().unwrap();
+        assert_eq!(found.unwrap().bytes, value(key, round));
+    }
 }

@@ -154,6 +154,8 @@ pub(crate) struct Session {
     pub(crate) awaited: usize,
     /// It is paused because the answer to its next item is long.
     pub(crate) asks_for_much: bool,
+    /// Bytes that it has sent and that are not run, if they are many.
+    pub(crate) input_bytes: usize,
     pub(crate) last_heard_us: u64,
     /// By request, how many of its items were parked or sent to another shard and are not answered.
     owed: HashMap<u64, usize>,
@@ -184,6 +186,7 @@ impl Session {
             reserved_bytes: 0,
             awaited: 0,
             asks_for_much: false,
+            input_bytes: 0,
             last_heard_us: 0,
             owed: HashMap::new(),
         }

@@ -108,6 +108,9 @@ pub struct ShardConfig {
     /// under way, before no more is read from any. What is on its way to and from other shards is
     /// bounded by a share of it.
     pub replies_bytes_max: usize,
+    /// Bytes that all connections have sent and that are not run, because their frames are not whole or have to wait, at
+    /// most, but for a little of each. Twice the largest frame at least.
+    pub input_bytes_max: usize,
     /// Bytes of the operations that wait for cold keys, at most, but for one alone.
     pub parked_bytes_max: usize,
     /// Items on their way to one other shard, at most.
@@ -457,6 +460,8 @@ pub struct Shard<P: Blocks> {
     /// Bytes of replies that connections hold, those being sent, those that reads will bring and those
     /// that are kept for answers of other shards.
     replies_bytes: usize,
+    /// Bytes that connections have sent and that are not run.
+    input_bytes: usize,
     /// Answers of other shards for which connections keep room.
     awaited: usize,
     /// Bytes of answers to one other shard that it has not taken, at which no more are made, and of
@@ -480,6 +485,8 @@ pub struct Shard<P: Blocks> {
     undo: Vec<Undo>,
 }
 
+/// What a connection may have sent that is not run without being counted: its buffer has as much in any case.
+const INPUT_BYTES_FREE: usize = 4 << 10;
 /// What is answered although replies have taken all the room that they may take.
 const SMALL_ANSWER_BYTES: usize = 4 << 10;
 
@@ -549,6 +556,7 @@ impl<P: Blocks> Shard<P> {
                 .map(|(partition, _)| partition)
                 .collect(),
             replies_bytes: 0,
+            input_bytes: 0,
             awaited: 0,
             mailed_bytes_max,
             frame_full_bytes,
@@ -617,7 +625,9 @@ impl<P: Blocks> Shard<P> {
         self.stages.event(now.us);
         match event {
             Event::Received { session, bytes } => {
-                return self.received(now, session, bytes, outbox);
+                let consumed = self.received(now, session, bytes, outbox);
+                self.note_input(session, bytes.len() - consumed);
+                return consumed;
             }
             Event::Closed { session } => self.closed(session),
             Event::Completed(completion) => self.completed(now, completion, outbox),
@@ -1016,6 +1026,17 @@ impl<P: Blocks> Shard<P> {
             let session = &mut self.sessions[id.index()];
             match session.receiver.next(rest) {
                 Received::Incomplete { .. } => {
+                    if let Some(refusal) = self.refusal_of_input(id, rest.len()) {
+                        let session = &mut self.sessions[id.index()];
+                        if let Some((header, given_up)) = session.receiver.give_up(rest) {
+                            session.frame_began_us = session.frame_began_us.or(Some(now.us));
+                            consumed += given_up;
+                            let is_last = !session.has_said_hello;
+                            self.refuse(id, Some(&header), refusal, is_last, outbox);
+                            continue;
+                        }
+                    }
+                    let session = &mut self.sessions[id.index()];
                     let is_begun = !rest.is_empty() || session.receiver.is_skipping();
                     session.frame_began_us = match is_begun {
                         true => session.frame_began_us.or(Some(now.us)),
@@ -1061,6 +1082,28 @@ impl<P: Blocks> Shard<P> {
             }
         }
         consumed
+    }
+
+    /// Notes how many bytes of a connection are left that are not run.
+    #[inline]
+    fn note_input(&mut self, id: SessionId, bytes: usize) {
+        if let Some(session) = self.open(id) {
+            let now = if bytes > INPUT_BYTES_FREE { bytes } else { 0 };
+            let before = std::mem::replace(&mut session.input_bytes, now);
+            self.input_bytes = self.input_bytes - before + now;
+        }
+    }
+
+    /// Why no more of a frame is taken in, if so. As of replies one may hold no more than is left for all, so that a few that
+    /// never end their frames leave room for others.
+    #[inline]
+    fn refusal_of_input(&self, id: SessionId, bytes: usize) -> Option<Refusal> {
+        if bytes <= INPUT_BYTES_FREE {
+            return None;
+        }
+        let held = self.input_bytes - self.sessions[id.index()].input_bytes + bytes;
+        let max = self.config.input_bytes_max;
+        (bytes > max.saturating_sub(held)).then_some(Refusal::InputBytes { held, max })
     }
 
     /// Whether a connection may ask for more. What one may hold shrinks with what is left for all, so
@@ -3076,9 +3119,11 @@ impl<P: Blocks> Shard<P> {
                 false => session.generation.wrapping_add(1),
             };
             let (held, awaited) = (session.held_bytes(), session.awaited);
+            let input_bytes = session.input_bytes;
             *session = Session::new(FRAME_BYTES_BEFORE_HELLO_MAX);
             session.generation = generation;
             self.replies_bytes -= held;
+            self.input_bytes -= input_bytes;
             self.awaited -= awaited;
             self.has_progress = true;
             self.free_sessions.push(id.index);

@@ -12,7 +12,7 @@ use super::connection::ServerAddress;
 use super::lostfound::{LOSTFOUND_EXAMPLES, LostfoundArgs};
 use super::membership::{
     ADD_EXAMPLES, AddArgs, DROP_EXAMPLES, DropArgs, INIT_EXAMPLES, InitArgs, LEARNER_EXAMPLES,
-    MemberArgs, SYNC_EXAMPLES,
+    LearnerArgs, MemberArgs, SYNC_EXAMPLES,
 };
 use super::output::{Output, count};
 use super::status::{STATUS_EXAMPLES, StatusArgs, info_of};
@@ -57,7 +57,7 @@ Examples:
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force --accept-loss";
 
 /// How long a node may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
+pub(super) const ANSWER: Duration = Duration::from_secs(5);
 /// How long a node may take to be what it must be before anything is changed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -75,7 +75,7 @@ pub enum ClusterCommand {
     Sync(MemberArgs),
     /// Make a node a learner: it gets what is written, and nobody waits for it
     #[command(after_help = format!("{LEARNER_EXAMPLES}\n\n{EXIT_CODES}"))]
-    Learner(MemberArgs),
+    Learner(LearnerArgs),
     /// Take a node out of the cluster
     #[command(after_help = format!("{DROP_EXAMPLES}\n\n{EXIT_CODES}"))]
     Drop(DropArgs),
@@ -146,7 +146,7 @@ impl ClusterCommand {
             ClusterCommand::Init(args) => args.run(),
             ClusterCommand::Add(args) => args.run(),
             ClusterCommand::Sync(args) => args.sync(),
-            ClusterCommand::Learner(args) => args.learner(),
+            ClusterCommand::Learner(args) => args.run(),
             ClusterCommand::Drop(args) => args.run(),
             ClusterCommand::Status(args) => args.run(),
             ClusterCommand::Switch(args) => args.run(),

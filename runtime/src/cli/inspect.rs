@@ -239,7 +239,7 @@ fn report(directory: &Directory, dump: bool) -> Result<(), Failure> {
             ))),
         },
         damages => Err(Failure::no(format_args!(
-            "{damages} damaged in {}; a start would be refused; `penstock inspect` with --repair shows what can be done",
+            "{damages} damaged in {}; a start that has to read it is refused; `penstock inspect` with --repair shows what can be done",
             directory.path().display()
         ))),
     }

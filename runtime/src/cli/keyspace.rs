@@ -1,12 +1,12 @@
 //! The commands about keyspaces and the versions that they keep.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use penstock_net::keyspace::{Action, History, Keyspace, Settings, read_keyspaces};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::KEYSPACE_BYTES_MAX;
 use penstock_net::status::Status;
 
-use super::client::{Level, parse_lifetime, version_text};
+use super::client::{parse_lifetime, version_text};
 use super::connection::{Connection, Effect, ServerAddress, refused};
 use super::output::Output;
 use super::{EXIT_CODES, Failure};
@@ -47,6 +47,27 @@ pub enum KeyspaceCommand {
     Drop(DropArgs),
 }
 
+/// What a keyspace may ask of every change. Level replica is asked for with each request.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LevelMin {
+    /// In the server's memory
+    None,
+    /// On the device within the server's interval
+    Interval,
+    /// On the device
+    Disk,
+}
+
+impl LevelMin {
+    fn ack(self) -> AckLevel {
+        match self {
+            LevelMin::None => AckLevel::None,
+            LevelMin::Interval => AckLevel::Interval,
+            LevelMin::Disk => AckLevel::Disk,
+        }
+    }
+}
+
 /// Arguments of `penstock keyspace create` and `set`.
 #[derive(Args)]
 pub struct SetArgs {
@@ -54,7 +75,7 @@ pub struct SetArgs {
     prefix: String,
     /// The least ack level; a request for less is raised to it
     #[arg(long)]
-    level_min: Option<Level>,
+    level_min: Option<LevelMin>,
     /// Superseded versions kept of each key, 0 to 255; 0 is none, or any number with --retention
     #[arg(long, value_name = "N")]
     versions: Option<u8>,
@@ -111,14 +132,12 @@ impl KeyspaceCommand {
     pub fn run(self) -> Result<(), Failure> {
         match self {
             KeyspaceCommand::Create(args) => {
-                args.check()?;
                 let mut connection = args.server.connect()?;
                 let settings = args.over(Settings::default());
                 let prefix = args.prefix.as_bytes();
                 report(&ask(&mut connection, prefix, Action::Create(settings))?)
             }
             KeyspaceCommand::Set(args) => {
-                args.check()?;
                 let mut connection = args.server.connect()?;
                 let prefix = args.prefix.as_bytes();
                 let there = ask(&mut connection, b"", Action::List)?;
@@ -141,18 +160,9 @@ impl KeyspaceCommand {
 }
 
 impl SetArgs {
-    fn check(&self) -> Result<(), Failure> {
-        match self.level_min {
-            Some(Level::Replica) => Err(Failure::usage(
-                "--level-min = replica: a keyspace raises the level to disk at most; ask for replica with each request",
-            )),
-            _ => Ok(()),
-        }
-    }
-
     fn over(&self, before: Settings) -> Settings {
         Settings {
-            level_min: self.level_min.map_or(before.level_min, Level::ack),
+            level_min: self.level_min.map_or(before.level_min, LevelMin::ack),
             versions: self.versions.unwrap_or(before.versions),
             layout: self.layout.unwrap_or(before.layout),
             value_bytes_max: self.value_bytes_max.unwrap_or(before.value_bytes_max),

@@ -204,7 +204,7 @@ impl ReplayArgs {
             let replayed = self.replay(&mut connection, &lost, &mut journal)?;
             tally.units += lost.units().unwrap_or_default();
             match replayed {
-                Replayed::Done => tally.done += 1,
+                Replayed::Done | Replayed::Would => tally.done += 1,
                 Replayed::Same => tally.same += 1,
                 Replayed::Left(_) => tally.left += 1,
             }
@@ -224,7 +224,11 @@ impl ReplayArgs {
         out.line(format_args!(
             "{done} keys {verb}, {same} need nothing, {left} left; numbers of 8 bytes: {units:+} by the tails"
         ));
-        out.finish()
+        out.finish()?;
+        match left > 0 && done + same == 0 {
+            true => Err(Failure::no(format_args!("all {left} keys were left"))),
+            false => Ok(()),
+        }
     }
 
     fn replay(
@@ -253,7 +257,7 @@ impl ReplayArgs {
         match &verdict {
             Verdict::Same => return Ok(Replayed::Same),
             Verdict::Left(why) => return Ok(Replayed::Left((*why).into())),
-            Verdict::Set(_) | Verdict::Delete if self.dry_run => return Ok(Replayed::Done),
+            Verdict::Set(_) | Verdict::Delete if self.dry_run => return Ok(Replayed::Would),
             Verdict::Set(_) | Verdict::Delete => {}
         }
         journal.note(lost)?;
@@ -280,6 +284,8 @@ impl ReplayArgs {
 
 enum Replayed {
     Done,
+    /// It is not done.
+    Would,
     Same,
     Left(String),
 }
@@ -288,6 +294,7 @@ impl std::fmt::Display for Replayed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Replayed::Done => f.write_str("written"),
+            Replayed::Would => f.write_str("would be written"),
             Replayed::Same => f.write_str("needs nothing"),
             Replayed::Left(why) => write!(f, "left: {why}"),
         }

@@ -14,9 +14,9 @@ use penstock_storage::store::partition_of;
 use serde_json::Value;
 
 use super::Failure;
-use super::cluster::{first_last, states_of, writers};
+use super::cluster::{ANSWER, first_last, states_of, writers};
 use super::connection::{Effect, ServerAddress};
-use super::output::Output;
+use super::output::{Output, count};
 
 pub const INIT_EXAMPLES: &str = "\
 The first node is to write everything, and the others are its sync set. Nothing may be there yet: neither the file nor the secret beside it.
@@ -105,7 +105,7 @@ pub struct AddArgs {
     node: NodeSpec,
 }
 
-/// Arguments of `penstock cluster sync` and `learner`.
+/// Arguments of `penstock cluster sync`.
 #[derive(Args)]
 pub struct MemberArgs {
     /// The cluster's file
@@ -122,6 +122,26 @@ pub struct MemberArgs {
     no_wait: bool,
     /// Longest wait until the node has all, in milliseconds
     #[arg(long, value_name = "N", default_value_t = 60_000)]
+    wait_ms: u32,
+}
+
+/// Arguments of `penstock cluster learner`.
+#[derive(Args)]
+pub struct LearnerArgs {
+    /// The cluster's file
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+    /// The node, by its number
+    #[arg(long, value_name = "NODE")]
+    node: u8,
+    /// Which partitions
+    #[arg(long, value_name = "FIRST-LAST", default_value = "0-255", value_parser = first_last)]
+    partitions: (u16, u16),
+    /// Only change the file, whether the others can be asked or not
+    #[arg(long)]
+    no_wait: bool,
+    /// Longest wait for the answer of each node that writes some of them, in milliseconds
+    #[arg(long, value_name = "N", default_value_t = 5_000)]
     wait_ms: u32,
 }
 
@@ -148,8 +168,8 @@ impl InitArgs {
         let mut out = Output::stdout();
         let file = self.file.display();
         out.line(format_args!(
-            "{file} and {file}.secret are written: {} nodes, node {} is to write everything",
-            nodes.len(),
+            "{file} and {file}.secret are written: {}, node {} is to write everything",
+            count(nodes.len() as u64, "node"),
             nodes[0].0
         ));
         out.finish()
@@ -184,7 +204,7 @@ impl DropArgs {
         let mut draft = Draft::read(&self.file).map_err(Failure::usage)?;
         draft.drop_node(self.node).map_err(Failure::usage)?;
         if !self.no_wait {
-            check_written(&draft, (0, LINK_PARTITIONS - 1))?;
+            check_written(&draft, (0, LINK_PARTITIONS - 1), ANSWER)?;
         }
         let all: Vec<u16> = (0..LINK_PARTITIONS).collect();
         let (_, is_one_empty) = draft.waited_for(&all);
@@ -203,38 +223,39 @@ impl DropArgs {
 
 const NOBODY_IN_SYNC: &str = "level replica is answered NOREPLICAS where nobody is in the sync set, and that is so for some partitions now";
 
-impl MemberArgs {
-    fn partitions(&self) -> Vec<u16> {
-        (self.partitions.0..=self.partitions.1).collect()
-    }
-
-    fn change(&self, draft: &mut Draft, standing: Standing) -> Result<usize, Failure> {
-        let (first, last) = self.partitions;
-        draft
-            .place(first..=last, self.node, standing)
-            .map_err(Failure::usage)
-    }
-
+impl LearnerArgs {
     /// Makes it a learner.
-    pub fn learner(self) -> Result<(), Failure> {
+    pub fn run(self) -> Result<(), Failure> {
         let mut draft = Draft::read(&self.file).map_err(Failure::usage)?;
-        let changed = self.change(&mut draft, Standing::Learner)?;
+        let (first, last) = self.partitions;
+        let changed = draft
+            .place(first..=last, self.node, Standing::Learner)
+            .map_err(Failure::usage)?;
         if changed > 0 && !self.no_wait {
-            check_written(&draft, self.partitions)?;
+            let longest = Duration::from_millis(self.wait_ms.into());
+            check_written(&draft, self.partitions, longest)?;
         }
-        let (_, is_one_empty) = draft.waited_for(&self.partitions());
+        let all: Vec<u16> = (first..=last).collect();
+        let (_, is_one_empty) = draft.waited_for(&all);
         if changed > 0 {
             draft.write().map_err(Failure::usage)?;
         }
         let mut out = Output::stdout();
         out.line(format_args!(
-            "node {} is a learner of {changed} partitions more",
-            self.node
+            "node {} is a learner of {} more",
+            self.node,
+            count(changed as u64, "partition")
         ));
         if is_one_empty {
             out.line(format_args!("{NOBODY_IN_SYNC}"));
         }
         out.finish()
+    }
+}
+
+impl MemberArgs {
+    fn partitions(&self) -> Vec<u16> {
+        (self.partitions.0..=self.partitions.1).collect()
     }
 
     /// Makes it one of the sync set: at once waited for, and promotable when it has all.
@@ -371,10 +392,10 @@ impl MemberArgs {
 
 /// Refuses while one of these partitions is written by nobody: whoever is to write it may need just the node that
 /// would be changed.
-fn check_written(draft: &Draft, partitions: (u16, u16)) -> Result<(), Failure> {
+fn check_written(draft: &Draft, partitions: (u16, u16), longest: Duration) -> Result<(), Failure> {
     for primary in writers(draft, partitions)? {
         let clients = draft.clients_of(primary).map_err(Failure::usage)?;
-        let server = ServerAddress::at(&clients);
+        let server = ServerAddress::at(&clients).within(longest);
         for state in states_of(&server, partitions)? {
             let (first, last) = (&state["first"], &state["last"]);
             let number = |it: &Value| it.as_u64().and_then(|it| u16::try_from(it).ok());

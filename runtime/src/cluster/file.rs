@@ -39,6 +39,8 @@ pub(crate) struct ClusterFile {
     pub(crate) text: String,
     pub(crate) cluster_id: [u8; 16],
     pub(crate) secret: Secret,
+    /// Where that stands, beside the file.
+    pub(crate) secret_file: String,
     pub(crate) nodes: Vec<ClusterNode>,
     /// Of each partition.
     pub(crate) assignments: Vec<Assignment>,
@@ -167,7 +169,8 @@ impl ClusterFile {
         }
         let cluster_id = hex16(string(table, "the file", "cluster_id")?)
             .ok_or("cluster_id: 32 hexadecimal digits are wanted")?;
-        let bytes = read_secret(string(table, "the file", "secret_file")?)?;
+        let secret_file = string(table, "the file", "secret_file")?.to_string();
+        let bytes = read_secret(&secret_file)?;
         let secret = Secret::new(&bytes).map_err(|has| {
             format!("the secret has {has} bytes, and at least {SECRET_BYTES_MIN} are wanted")
         })?;
@@ -185,6 +188,7 @@ impl ClusterFile {
             text,
             cluster_id,
             secret,
+            secret_file,
             nodes,
             assignments,
             joining,

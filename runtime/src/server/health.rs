@@ -137,7 +137,6 @@ impl fmt::Display for Ready {
                 }
                 let comma = if *written > 0 { "," } else { "" };
                 match followed {
-                    0 if *written == 0 => write!(f, " it has no partition of its cluster"),
                     0 => Ok(()),
                     followed => write!(f, "{comma} follows {followed} partitions"),
                 }
@@ -167,7 +166,11 @@ pub(crate) enum NotReady {
     Role {
         role: PartitionRole,
         count: usize,
+        /// It is to write some of them.
+        is_to_write: bool,
     },
+    /// The cluster's file gives it nothing, or does not name it.
+    HasNothing,
     /// It writes nothing, and somebody who writes is wanted.
     WritesNothing,
 }
@@ -190,14 +193,21 @@ impl fmt::Display for NotReady {
                 f,
                 "FULL: the index of shard {shard} has all the memory that memory_max leaves it; new keys are refused, the rest goes on"
             ),
-            NotReady::Role { role, count } => {
+            NotReady::Role {
+                role,
+                count,
+                is_to_write,
+            } => {
                 write!(
                     f,
                     "{}: {count} partitions: {}",
                     role.name(),
-                    cause_of(*role)
+                    cause_of(*role, *is_to_write)
                 )
             }
+            NotReady::HasNothing => f.write_str(
+                "no partition: the cluster's file gives this node nothing, or does not name it any more",
+            ),
             NotReady::WritesNothing => {
                 f.write_str("not primary: it writes no partition of its cluster")
             }
@@ -246,7 +256,7 @@ fn judge_ready(phase: &Phase, percent: u64, shards: &[Reading]) -> Result<(), No
 }
 
 /// What is wrong with a partition in this role, for people.
-fn cause_of(role: PartitionRole) -> &'static str {
+fn cause_of(role: PartitionRole, is_to_write: bool) -> &'static str {
     match role {
         PartitionRole::Primary | PartitionRole::Following => "nothing is wrong",
         PartitionRole::Beginning => {
@@ -261,9 +271,10 @@ fn cause_of(role: PartitionRole) -> &'static str {
             "what this node had written alone goes to lostfound and is taken back"
         }
         PartitionRole::Followed => "no link to their primary any more",
-        PartitionRole::Idle => {
-            "no link to their primary since the start, or they are this node's to write and it may not begin: its log says why"
+        PartitionRole::Idle if is_to_write => {
+            "they are this node's to write and it has not begun: it waits for the node that wrote them to hand them over, or may not begin, and its log says why"
         }
+        PartitionRole::Idle => "no link to their primary since the start",
     }
 }
 
@@ -280,7 +291,15 @@ fn judge_role(cores: &[ReplicationStatus], wanted: Option<Wanted>) -> Result<Rea
     let worst = own().map(|it| it.role).max();
     if let Some(role) = worst.filter(|role| !role.is_well()) {
         let count = count(role);
-        return Err(NotReady::Role { role, count });
+        let is_to_write = own().any(|it| it.role == role && it.duty == Duty::Primary);
+        return Err(NotReady::Role {
+            role,
+            count,
+            is_to_write,
+        });
+    }
+    if worst.is_none() {
+        return Err(NotReady::HasNothing);
     }
     let written = count(PartitionRole::Primary);
     match wanted {
@@ -388,12 +407,13 @@ mod tests {
         );
         let begins = [(Primary, Duty::Primary), (Idle, Duty::Primary)];
         let refused = told(&begins, Some(Wanted::Primary));
-        assert!(refused.starts_with("idle: 1 partitions: "), "{refused}");
-        let other = [(Idle, Duty::None)];
-        assert_eq!(
-            told(&other, None),
-            "ready: it has no partition of its cluster"
+        assert!(
+            refused.starts_with("idle: 1 partitions: they are this node's to write"),
+            "{refused}"
         );
+        let other = [(Idle, Duty::None)];
+        let refused = told(&other, None);
+        assert!(refused.starts_with("no partition: "), "{refused}");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod link;
 mod metrics;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
@@ -305,10 +306,11 @@ fn dial(node: &Node, listener: TcpListener, deliver: Deliver) -> Result<Dialing,
     let address = listener
         .local_addr()
         .map_err(system("read the address of links"))?;
+    let others = file.nodes.len() - 1;
     tell!(
-        "cluster      node {} of {}, links on {address}",
+        "cluster      node {}, with {others} other{}, links on {address}",
         me.node,
-        file.nodes.len()
+        if others == 1 { "" } else { "s" }
     );
     if node.config.cluster_new && me.start.incarnation > 1 {
         caution!(
@@ -316,6 +318,15 @@ fn dial(node: &Node, listener: TcpListener, deliver: Deliver) -> Result<Dialing,
         );
     }
     let path = node.config.cluster.clone().expect("it has a cluster");
+    let secret = path.with_file_name(&file.secret_file);
+    let mode = std::fs::metadata(&secret).map_or(0, |it| it.permissions().mode());
+    if mode & 0o007 != 0 {
+        caution!(
+            "{} has mode {:04o}: every user of this machine can read the secret of the cluster, and whoever knows it is let in; chmod o= {0}",
+            secret.display(),
+            mode & 0o7777
+        );
+    }
     let stats = Arc::clone(&node.stats);
     let data = &node.config.data;
     Dialing::start((path, file), listener, data, me, deliver, stats).map_err(failed)

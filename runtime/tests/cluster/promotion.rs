@@ -4,10 +4,13 @@ use std::fs;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
+use penstock_net::client::{Client, ClientOptions};
 use penstock_net::level::AckLevel;
 
 use crate::Model;
-use crate::nodes::{Cluster, one_at_a_time, until, wait_for_follower, wait_for_primary};
+use crate::nodes::{
+    Cluster, PATIENCE, Server, one_at_a_time, until, wait_for_follower, wait_for_primary,
+};
 
 #[test]
 fn a_promotion_takes_what_the_lost_node_wrote_and_leaves_what_a_living_one_writes() {
@@ -49,7 +52,7 @@ fn a_promotion_takes_what_the_lost_node_wrote_and_leaves_what_a_living_one_write
         assert!(told.contains(said), "{told}");
     }
     // The lost node is waited for by nobody: each writes at level replica.
-    let levels = |server: &crate::nodes::Server| {
+    let levels = |server: &Server| {
         let client = server.client(AckLevel::Replica);
         let keys = (0..64).map(|number| format!("key:{number}"));
         let writes: Vec<_> = keys
@@ -128,4 +131,59 @@ fn what_clients_are_told_of_the_cluster_is_the_same_on_all_nodes() {
         assert_eq!(server.hello().cluster_id, [0xc1; 16]);
     }
     assert_ne!(first.hello().node_id, second.hello().node_id);
+}
+
+#[test]
+fn a_switch_to_a_node_that_is_killed_is_taken_back_and_nothing_is_lost() {
+    let _one = one_at_a_time();
+    let cluster = Cluster::new("cluster-switch-killed");
+    let mut model = Model::default();
+    let (first, second) = cluster.start_two();
+    let spec = format!(
+        "3,127.0.0.1:{},127.0.0.1:{}",
+        cluster.links[2], cluster.clients[2]
+    );
+    let (is_done, told) = cluster.edit(&["add", "--node", &spec]);
+    assert!(is_done, "{told}");
+    let third = cluster.start(3, &[]);
+    wait_for_follower(&first, &third);
+    let (is_done, told) = cluster.command(&["sync", "--node", "3"]);
+    assert!(is_done, "{told}");
+    model.change(&first.client(AckLevel::Replica), 1);
+
+    let (is_done, told) = cluster.edit(&["switch", "--to", "3", "--no-wait"]);
+    assert!(is_done, "{told}");
+    until("the switch has begun", || {
+        first.stand().0.as_deref() != Some("primary")
+    });
+    drop(third);
+    let third = cluster.start(3, &[]);
+    drop(first);
+    drop(second);
+    drop(third);
+    let servers = [1, 2, 3].map(|node| cluster.start(node, &[]));
+    // It goes on by itself, unless the last message of it was lost.
+    let is_written = |server: &Server| server.stand().0.as_deref() == Some("primary");
+    let began = Instant::now();
+    while !is_written(&servers[2]) && began.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    if !is_written(&servers[2]) {
+        println!("the third node is {:?}", servers[2].partitions());
+        let (is_done, told) = cluster.command(&["promote", "--to", "1", "--force", "--keep-sync"]);
+        assert!(is_done, "{told}");
+    }
+    until("each partition is written", || {
+        let roles = servers.iter().flat_map(|it| it.partitions());
+        let written = roles.filter(|it| it["role"] == "primary");
+        let count = |it: serde_json::Value| {
+            it["last"].as_u64().expect("told") - it["first"].as_u64().expect("told") + 1
+        };
+        written.map(count).sum::<u64>() == 256
+    });
+    let all = ClientOptions {
+        deadline: PATIENCE,
+        ..ClientOptions::default()
+    };
+    model.check(&Client::connect(servers[0].address, all).expect("it listens"));
 }

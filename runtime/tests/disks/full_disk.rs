@@ -150,3 +150,30 @@ fn fill(path: &Path) {
         {}
     }
 }
+
+#[test]
+fn a_directory_is_started_on_a_disk_on_which_no_byte_is_left() {
+    let folder = Folder::new("start_on_a_full_disk");
+    let Some(mounted) = Mounted::new(&folder) else {
+        return;
+    };
+    let path = mounted.0.join("data");
+    for incarnation in 1..=2 {
+        let directory = Directory::open(&path, options()).expect("there is room");
+        assert_eq!(directory.identity().incarnation, incarnation);
+    }
+    let mut filler = File::create(mounted.0.join("filler")).expect("there is room");
+    for block in [1 << 20, 4096, 512, 1] {
+        while filler.write_all(&vec![7; block]).is_ok() {}
+    }
+    drop(filler.sync_all());
+    let refused = fs::write(mounted.0.join("one"), [7]);
+    assert_eq!(
+        refused.map_err(|error| error.kind()),
+        Err(io::ErrorKind::StorageFull)
+    );
+    for incarnation in 3..=5 {
+        let directory = Directory::open(&path, options()).expect("it needs none");
+        assert_eq!(directory.identity().incarnation, incarnation);
+    }
+}

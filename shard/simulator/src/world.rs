@@ -844,6 +844,7 @@ impl World {
                 write_stall_us_max: 5_000_000,
                 idle_us_max: 60_000_000,
                 replies_bytes_max: self.plan.replies_bytes_max,
+                input_bytes_max: 64 << 20,
                 parked_bytes_max: 1 << 20,
                 mailed_items_max: self.plan.mailed_items_max,
                 memory_max: 0,

@@ -618,6 +618,7 @@ fn shard_config_with(
         write_stall_us_max: WRITE_STALL_US_MAX,
         idle_us_max: 0,
         replies_bytes_max: 64 << 20,
+        input_bytes_max: 64 << 20,
         parked_bytes_max: PARKED_BYTES_MAX,
         mailed_items_max: 64,
         memory_max: 0,

@@ -412,6 +412,7 @@ fn shard_config(shard: u16, topology: Topology) -> ShardConfig {
         write_stall_us_max: 1_000_000,
         idle_us_max: 10_000_000,
         replies_bytes_max: 1 << 20,
+        input_bytes_max: 64 << 20,
         parked_bytes_max: 64 << 20,
         mailed_items_max: 4096,
         memory_max: 0,

@@ -364,6 +364,14 @@ fn inspection_tells_keyspaces_by_their_newest_record_and_a_key_that_a_start_is_r
     assert_eq!(told, [(&b"hold:"[..], 7, 1), (b"price:", 5, 3)]);
     assert_eq!(report.strange_key, None);
 
+    // What a node of a cluster notes is no damage.
+    journal.put(b"\0\0penstock/local/{430}", &[1; 56]);
+    journal.put(b"\0\0penstock/epochs/{430}", &[1; 16]);
+    journal.flush();
+    let report = inspect(&mut journal.disk, Some(OWNER), &mut |_| ());
+    assert_eq!(report.strange_key, None);
+    assert!(report.damage.is_empty());
+
     journal.put(b"\0\0penstock/mine", b"");
     journal.put(b"\0\0penstock/later", b"");
     journal.flush();

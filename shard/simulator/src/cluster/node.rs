@@ -289,6 +289,7 @@ impl Node {
             write_stall_us_max: 60_000_000,
             idle_us_max: 0,
             replies_bytes_max: 64 << 20,
+            input_bytes_max: 64 << 20,
             parked_bytes_max: 1 << 20,
             mailed_items_max: 1_024,
             memory_max: 0,
