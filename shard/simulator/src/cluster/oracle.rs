@@ -321,7 +321,9 @@ impl Oracle {
                 version.sequence
             );
             let is_forced = self.forced.contains(&append.partition);
-            if level == AckLevel::Replica && !is_forced {
+            // A new generation for a node with an older copy, that nobody could tell so: kept, but lost.
+            let is_given_up = self.gone_back == Some(append.node) && kept.contains(&number);
+            if level == AckLevel::Replica && !is_forced && !is_given_up {
                 return Err(what);
             }
             if kept.contains(&number) {
