@@ -309,10 +309,13 @@ impl Segments {
     }
 }
 
+/// A log, and which of its segments.
+type LogSegments = (u64, Rc<BTreeSet<u64>>);
+
 /// What lostfound has of each key, and what the log tells of them.
 struct Tails {
     /// The segments that its log had when each tail began.
-    at_fork: BTreeMap<(u16, Writer), (u64, Rc<BTreeSet<u64>>)>,
+    at_fork: BTreeMap<(u16, Writer), LogSegments>,
     /// The first version of each tail.
     from: BTreeMap<(u16, Writer), (u32, u64)>,
     keys: BTreeMap<Vec<u8>, BTreeMap<Writer, Changed>>,
