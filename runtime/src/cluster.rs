@@ -21,7 +21,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use penstock_net::link::RefusalCode;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_shard::Topology;
 use penstock_shard::linked::Plan;
@@ -62,8 +61,6 @@ pub(crate) enum Delivery {
     Link(u16, Box<ProvenLink>),
     /// Who writes and who holds what has changed, for all shards.
     Plan(Arc<Plan>),
-    /// Another node has seen a later start of this one, and its process is to end.
-    GoneBack(String),
 }
 
 /// Takes what the cores are told, on the thread that has it.
@@ -107,12 +104,8 @@ impl Shared {
         Introduction { shard, ..self.me }
     }
 
-    /// Counts why a link was not made. Who has an older copy of a directory must not go on: what it would write has been
-    /// written otherwise.
+    /// Counts why a link was not made.
     fn count(&self, cause: &Ungreeted) {
-        if cause.refused == Some((RefusedBy::There, RefusalCode::Incarnation)) {
-            (self.deliver)(Delivery::GoneBack(cause.text.clone()));
-        }
         match cause.refused {
             Some((by, code)) => self.stats.handshakes.refuse(by == RefusedBy::There, code),
             None => self.stats.handshakes.fail(),
@@ -511,7 +504,7 @@ primary = 1
         let (plans, heard) = flume::unbounded();
         let deliver: Deliver = Arc::new(move |delivery| match delivery {
             Delivery::Plan(plan) => plans.send(plan).expect("it is waited for"),
-            Delivery::Link(..) | Delivery::GoneBack(_) => panic!("there is no other node"),
+            Delivery::Link(..) => panic!("there is no other node"),
         });
         let stats = Arc::new(Stats::new(1));
         let dialing = Dialing::start((path, file), listener, &folder, me, deliver, stats);

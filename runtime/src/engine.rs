@@ -242,7 +242,10 @@ impl Engine {
         self.step(now, Event::TurnEnds);
         if let Some(fatal) = self.outbox.fatal {
             self.is_dead = true;
-            return Turn::Fatal(fatal.to_string());
+            // What another node said of it comes first.
+            let told = self.outbox.links.told.drain(..);
+            let told: String = told.map(|told| format!("{told}; ")).collect();
+            return Turn::Fatal(format!("{told}{fatal}"));
         }
         for io in self.outbox.io.drain(..) {
             self.disk.submit(io);

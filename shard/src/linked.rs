@@ -303,7 +303,7 @@ pub(crate) struct Linked<B> {
     deposed: Vec<PartitionId>,
     replica_timeout_us: u64,
     is_due: bool,
-    /// A member says that this node lacks what it had told durable.
+    /// Another node says that this one has an older copy of its directory.
     has_gone_back: bool,
     /// Up to which sequence each partition was durable when that was last looked at, and what is next.
     durable: [u64; LINK_PARTITIONS as usize],
@@ -708,7 +708,8 @@ impl<B: Block> Linked<B> {
                 outbox.ended.push((link, output));
             }
             LinkAction::Ended { link, refusal } => {
-                self.has_gone_back |= refusal.code == RefusalCode::GoneBack;
+                let told = [RefusalCode::GoneBack, RefusalCode::Incarnation];
+                self.has_gone_back |= told.contains(&refusal.code);
                 outbox.told.push(format!(
                     "a link is ended by the other node: {}",
                     refusal.text

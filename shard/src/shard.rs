@@ -295,8 +295,8 @@ pub enum Fatal {
         /// The last record that is durable.
         durable: Lsn,
     },
-    /// Another node has applied what this one had told durable and lacks. What the cluster acknowledged is there, and what
-    /// this node would write would have the same versions.
+    /// Another node has seen a later start of this one, or has applied what this one had told durable and lacks. What the cluster
+    /// acknowledged is there, and what this node would write would have the same versions.
     GoneBack,
 }
 
@@ -319,7 +319,7 @@ impl fmt::Display for Fatal {
                 file.0, durable.0
             ),
             Fatal::GoneBack => f.write_str(
-                "another node has what this one had written and does not have now: its directory is an older copy, or its disk has lost some. \
+                "another node has seen more of this one than is here: this directory is an older copy, or its disk has lost some. \
                  Nothing more is written here. Let the other node write (penstock cluster promote --force), then start this one on an empty directory; \
                  to go back on purpose, promote this one",
             ),

@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 use penstock_net::link::frame::{
     LINK_FRAME_BYTES_BEFORE_PROOF_MAX, read_link_frame, write_link_frame,
 };
-use penstock_net::link::{
-    LinkFrame, LinkHeader, LinkMessage, LinkReceived, NodeStart, RefusalCode, Refused,
-};
+use penstock_net::link::{LinkFrame, LinkHeader, LinkMessage, LinkReceived, RefusalCode, Refused};
 use penstock_shard::replication::handshake::{
     Accepting, Claim, Connecting, Introduction, Peer, wrong_proof,
 };
@@ -194,11 +192,7 @@ pub(super) fn greet(
     let mut connecting = Connecting::new(me, to_node, to_shard, nonce()?, &mut out);
     line.send(&out)?;
     let frame = line.frame()?;
-    let start_seen = match &frame.message {
-        LinkMessage::Welcome(welcome) => seen.of(welcome.node_id),
-        _ => NodeStart::default(),
-    };
-    let judged = connecting.welcome(&frame.message, start_seen);
+    let judged = connecting.welcome(&frame.message);
     let claim = judged.map_err(|refusal| line.refuse(2, &refusal))?;
     if !is_right(secret, &claim) {
         return Err(line.refuse(2, &wrong_proof(to_node)));
@@ -206,8 +200,10 @@ pub(super) fn greet(
     out.clear();
     let proof = secret.digest(&connecting.proof_input());
     let peer = connecting.prove(*proof.as_bytes(), &mut out);
-    note(seen, &peer)?;
     line.send(&out)?;
+    peer.judge_start(seen.of(peer.node_id))
+        .map_err(|refusal| line.refuse(3, &refusal))?;
+    note(seen, &peer)?;
     Ok(Greeted {
         peer,
         received: line.over()?,
@@ -227,9 +223,9 @@ pub(super) fn welcome(
     let mut line = Line::new(stream, patience)?;
     let nonce = nonce()?;
     let frame = line.frame()?;
-    let (wanted, start_seen) = match &frame.message {
-        LinkMessage::Hello(hello) => (hello.to_shard, seen.of(hello.node_id)),
-        _ => (0, NodeStart::default()),
+    let wanted = match &frame.message {
+        LinkMessage::Hello(hello) => hello.to_shard,
+        _ => 0,
     };
     // One that there is not is refused as another destination.
     let shard = match wanted < me.shards {
@@ -237,7 +233,7 @@ pub(super) fn welcome(
         false => 0,
     };
     let mut accepting = Accepting::new(Introduction { shard, ..*me });
-    let judged = accepting.hello(&frame.message, nonce, |_| start_seen);
+    let judged = accepting.hello(&frame.message, nonce);
     let input = judged.map_err(|refusal| line.refuse(1, &refusal))?;
     let mut out = Vec::new();
     accepting.welcome(*secret.digest(&input).as_bytes(), &mut out);
@@ -252,6 +248,8 @@ pub(super) fn welcome(
     if !is_named(peer.node) {
         return Err(line.refuse(2, &not_named(peer.node)));
     }
+    peer.judge_start(seen.of(peer.node_id))
+        .map_err(|refusal| line.refuse(2, &refusal))?;
     note(seen, &peer)?;
     Ok((
         shard,
@@ -270,6 +268,7 @@ fn note(seen: &Seen, peer: &Peer) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use penstock_net::link::NodeStart;
     use std::net::TcpListener;
 
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -386,54 +385,52 @@ mod tests {
     }
 
     #[test]
-    fn another_cluster_node_or_shard_and_an_old_copy_are_refused_by_name() {
+    fn another_cluster_node_or_shard_is_refused_by_name() {
         let other = Introduction {
             cluster_id: [8; 16],
             ..me(1, 1)
         };
-        for (name, source, wanted, start_seen, named) in [
-            ("cluster", other, (2, 0), (0, 0), "of another cluster"),
-            (
-                "node",
-                me(1, 1),
-                (3, 0),
-                (0, 0),
-                "shard 0 of node 3 is wanted",
-            ),
-            (
-                "shard",
-                me(1, 1),
-                (2, 7),
-                (0, 0),
-                "shard 7 of node 2 is wanted",
-            ),
+        for (name, source, wanted, named) in [
+            ("cluster", other, (2, 0), "of another cluster"),
+            ("node", me(1, 1), (3, 0), "shard 0 of node 3 is wanted"),
+            ("shard", me(1, 1), (2, 7), "shard 7 of node 2 is wanted"),
             (
                 "itself",
                 me(2, 1),
                 (2, 0),
-                (0, 0),
                 "both ends of the link are node 2",
-            ),
-            (
-                "copy",
-                me(1, 1),
-                (2, 0),
-                (4, 33),
-                "node 1 is start 3, and its start 4 was seen: its directory is an older copy",
-            ),
-            (
-                "other copy",
-                me(1, 1),
-                (2, 0),
-                (3, 34),
-                "node 1 is start 3, and another start 3 was seen: its directory is an older copy",
             ),
         ] {
             let both = (secret(1), secret(1));
-            let (made, taken) = meet(name, source, wanted, me(2, 1), both, start_seen);
+            let (made, taken) = meet(name, source, wanted, me(2, 1), both, (0, 0));
             let (made, taken) = (made.expect_err(name), taken.expect_err(name));
             assert!(made.text.contains(named), "{name}: {made:?}");
             assert!(taken.text.contains(named), "{name}: {taken:?}");
+        }
+    }
+
+    #[test]
+    fn an_older_copy_is_refused_by_name_when_both_have_proven_themselves() {
+        for (name, start_seen, named) in [
+            (
+                "older",
+                (4, 33),
+                "node 1 is start 3, and its start 4 was seen",
+            ),
+            (
+                "other",
+                (3, 34),
+                "node 1 is start 3, and another start 3 was seen",
+            ),
+        ] {
+            let both = (secret(1), secret(1));
+            let (made, taken) = meet(name, me(1, 1), (2, 0), me(2, 1), both, start_seen);
+            // It is told on the link, by who is known to know the secret.
+            assert_eq!(made.expect("both are who they say").node, 2);
+            let taken = taken.expect_err(name);
+            assert!(taken.text.contains(named), "{name}: {taken:?}");
+            let older = Some((RefusedBy::Here, RefusalCode::Incarnation));
+            assert_eq!(taken.refused, older);
         }
     }
 }

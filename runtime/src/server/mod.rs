@@ -231,7 +231,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     }
 
     let mut dialing = None;
-    let (deliver_to, deliver_reports) = (senders.clone(), report_sender.clone());
+    let deliver_to = senders.clone();
     // Nothing is written or linked before it is known that no shard refuses the directory.
     let all_open = || -> Result<(), ServeError> {
         node.claim_directory()?;
@@ -240,11 +240,6 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
             let deliver = move |delivery| match delivery {
                 Delivery::Link(shard, proven) => {
                     drop(deliver_to[usize::from(shard)].send(Letter::Link(proven)));
-                }
-                Delivery::GoneBack(text) => {
-                    let advice =
-                        "nothing more is written here; start this node on an empty directory";
-                    drop(deliver_reports.send(Report::Fatal(format!("{text}: {advice}"))));
                 }
                 Delivery::Plan(plan) => deliver_to
                     .iter()

@@ -52,6 +52,31 @@ pub struct Peer {
     pub frame_bytes_max: u32,
 }
 
+impl Peer {
+    /// Holds its start against the highest one that was `seen` of it. To be asked when both have proven themselves: a node that is told
+    /// this ends its process, so it must be told by nobody else.
+    ///
+    /// # Errors
+    /// [`LinkRefusal`]: the peer is to be told, and the link to be ended.
+    pub fn judge_start(&self, seen: NodeStart) -> Result<(), LinkRefusal> {
+        let (start, before) = (self.start.incarnation, seen.incarnation);
+        let is_another =
+            seen.start_id != 0 && start == before && self.start.start_id != seen.start_id;
+        let which = match is_another {
+            true => "another start",
+            false if start < before => "its start",
+            false => return Ok(()),
+        };
+        refusal(
+            RefusalCode::Incarnation,
+            format!(
+                "node {} is start {start}, and {which} {before} was seen: its directory is an older copy",
+                self.node
+            ),
+        )
+    }
+}
+
 /// A proof that was told, and what it must be computed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
@@ -89,7 +114,6 @@ fn judge(
     log_format: u32,
     cluster_id: [u8; 16],
     peer: &Peer,
-    seen: NodeStart,
 ) -> Result<(), LinkRefusal> {
     if log_format != me.log_format {
         return refusal(
@@ -113,21 +137,6 @@ fn judge(
         return refusal(
             RefusalCode::Itself,
             format!("both ends of the link are node {}", me.node),
-        );
-    }
-    let (start, before) = (peer.start.incarnation, seen.incarnation);
-    let is_another = seen.start_id != 0 && start == before && peer.start.start_id != seen.start_id;
-    if start < before || is_another {
-        let which = match is_another {
-            true => "another start",
-            false => "its start",
-        };
-        return refusal(
-            RefusalCode::Incarnation,
-            format!(
-                "node {} is start {start}, and {which} {before} was seen: its directory is an older copy",
-                peer.node
-            ),
         );
     }
     Ok(())
@@ -167,15 +176,11 @@ impl Connecting {
         }
     }
 
-    /// Takes WELCOME. `seen` is the highest start of the node wanted that was ever seen.
+    /// Takes WELCOME.
     ///
     /// # Errors
     /// [`LinkRefusal`]: the link is to be ended.
-    pub fn welcome(
-        &mut self,
-        message: &LinkMessage<'_>,
-        seen: NodeStart,
-    ) -> Result<Claim, LinkRefusal> {
+    pub fn welcome(&mut self, message: &LinkMessage<'_>) -> Result<Claim, LinkRefusal> {
         let (LinkMessage::Welcome(welcome), None) = (message, &self.welcome) else {
             return refusal(
                 RefusalCode::Order,
@@ -205,13 +210,7 @@ impl Connecting {
                 ),
             );
         }
-        judge(
-            &self.me,
-            welcome.log_format,
-            welcome.cluster_id,
-            &peer,
-            seen,
-        )?;
+        judge(&self.me, welcome.log_format, welcome.cluster_id, &peer)?;
         let needed = frame_bytes_needed(self.me.record_bytes_max);
         if welcome.record_bytes_max < self.me.record_bytes_max || welcome.frame_bytes_max < needed {
             return refusal(
@@ -268,8 +267,7 @@ impl Accepting {
         Accepting { me, greeted: None }
     }
 
-    /// Takes HELLO, and tells what the own proof is to be computed over. `seen` tells the
-    /// highest start of a node that was ever seen, by its number.
+    /// Takes HELLO, and tells what the own proof is to be computed over.
     ///
     /// # Errors
     /// [`LinkRefusal`]: the peer is to be told, and the link to be ended.
@@ -277,7 +275,6 @@ impl Accepting {
         &mut self,
         message: &LinkMessage<'_>,
         nonce: Nonce,
-        seen: impl Fn(u8) -> NodeStart,
     ) -> Result<[u8; PROOF_INPUT_BYTES], LinkRefusal> {
         let (LinkMessage::Hello(hello), None) = (message, &self.greeted) else {
             return refusal(
@@ -306,13 +303,7 @@ impl Accepting {
             );
         }
         let peer = peer_of(hello);
-        judge(
-            me,
-            hello.log_format,
-            hello.cluster_id,
-            &peer,
-            seen(hello.node),
-        )?;
+        judge(me, hello.log_format, hello.cluster_id, &peer)?;
         let needed = frame_bytes_needed(hello.record_bytes_max);
         if hello.record_bytes_max > me.record_bytes_max || hello.frame_bytes_max < needed {
             return refusal(
@@ -472,11 +463,11 @@ mod tests {
             let mut source = Connecting::new(self.source, node, shard, [1; 32], &mut there);
             let mut destination = Accepting::new(self.destination);
             let input = destination
-                .hello(&message(&there, 1), [2; 32], |_| self.seen.1)
+                .hello(&message(&there, 1), [2; 32])
                 .map_err(|refusal| refusal.code)?;
             destination.welcome(digest(self.secrets.1, &input), &mut back);
             let claim = source
-                .welcome(&message(&back, 1), self.seen.0)
+                .welcome(&message(&back, 1))
                 .map_err(|refusal| refusal.code)?;
             if digest(self.secrets.0, &claim.input) != claim.proof {
                 return Err(wrong_proof(2).code);
@@ -492,7 +483,11 @@ mod tests {
             if digest(self.secrets.1, &claim.input) != claim.proof {
                 return Err(wrong_proof(1).code);
             }
-            Ok((destination.proven(), destination_is))
+            let source_is = destination.proven();
+            for (peer, seen) in [(&destination_is, self.seen.0), (&source_is, self.seen.1)] {
+                peer.judge_start(seen).map_err(|refusal| refusal.code)?;
+            }
+            Ok((source_is, destination_is))
         }
     }
 
@@ -548,18 +543,18 @@ mod tests {
         let mut source = Connecting::new(introduction(1), 2, 0, [1; 32], &mut out);
         let mut destination = Accepting::new(introduction(2));
         for other in [LinkMessage::Beat, LinkMessage::Proof([0; 32])] {
-            let refused = destination.hello(&other, [2; 32], |_| NodeStart::default());
+            let refused = destination.hello(&other, [2; 32]);
             assert_eq!(refused.map_err(|it| it.code), Err(RefusalCode::Order));
-            let refused = source.welcome(&other, NodeStart::default());
+            let refused = source.welcome(&other);
             assert_eq!(refused.map_err(|it| it.code), Err(RefusalCode::Order));
             let refused = destination.proof(&other);
             assert_eq!(refused.map_err(|it| it.code), Err(RefusalCode::Order));
         }
         let hello = message(&out, 1);
         destination
-            .hello(&hello, [2; 32], |_| NodeStart::default())
+            .hello(&hello, [2; 32])
             .expect("the first one is right");
-        let twice = destination.hello(&hello, [2; 32], |_| NodeStart::default());
+        let twice = destination.hello(&hello, [2; 32]);
         assert_eq!(twice.map_err(|it| it.code), Err(RefusalCode::Order));
     }
 }
