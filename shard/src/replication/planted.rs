@@ -85,10 +85,6 @@ bugs! {
     OwnTailShipped = "own-tail-shipped",
     /// The fork is looked for by sequence alone.
     ForkBySequence = "fork-by-sequence",
-    /// An epoch does not tell which start of its node wrote it.
-    StartsAlike = "starts-alike",
-    /// A member follows a source that has lost what it had told durable.
-    GoneBackFollowed = "gone-back-followed",
     /// A cursor that the ring has overtaken goes on where the ring begins.
     OverrunSkips = "overrun-skips",
 
@@ -102,6 +98,10 @@ bugs! {
     CloseUntold = "close-untold",
     /// A member answers whatever the bound is.
     StaleUnbounded = "stale-unbounded",
+    /// An epoch does not tell which start of its node wrote it.
+    StartsAlike = "starts-alike",
+    /// A member follows a source that has lost what it had told durable.
+    GoneBackFollowed = "gone-back-followed",
     /// What a scan did not bring stays.
     SweepForgotten = "sweep-forgotten",
     /// What comes of a partition by a link that has lost it counts as brought by the scan of another.
