@@ -84,7 +84,7 @@ fn planted_bugs_of_links_are_caught() {
     for bug in bugs {
         plant(Some(bug));
         let caught =
-            seeds(200).find(|&seed| std::panic::catch_unwind(|| World::run(seed)).is_err());
+            seeds(1000).find(|&seed| std::panic::catch_unwind(|| World::run(seed)).is_err());
         plant(None);
         match caught {
             Some(seed) => println!("{}: seed {seed}", bug.name()),
