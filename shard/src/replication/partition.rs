@@ -554,7 +554,11 @@ impl Partition {
         if let Some(epoch) = held.written_twice(&told)
             && !is_planted(Bug::GoneBackFollowed)
         {
-            return Err(CannotGoOn::WrittenTwice(epoch));
+            // Who wrote it the second time has the older copy, whatever generation it was given since.
+            return Err(match epoch.node() == Epoch(begin.epoch).node() {
+                true => CannotGoOn::GoneBack,
+                false => CannotGoOn::WrittenTwice(epoch),
+            });
         }
 
         let mut diverged = Vec::new();

@@ -321,8 +321,8 @@ impl Oracle {
                 version.sequence
             );
             let is_forced = self.forced.contains(&append.partition);
-            // A new generation for a node with an older copy, that nobody could tell so: kept, but lost.
-            let is_given_up = self.gone_back == Some(append.node) && kept.contains(&number);
+            // A new generation for a node with an older copy that had met nobody who could tell it so: lost, and kept.
+            let is_given_up = self.gone_back.is_some() && kept.contains(&number);
             if level == AckLevel::Replica && !is_forced && !is_given_up {
                 return Err(what);
             }
