@@ -184,8 +184,7 @@ fn what_is_acknowledged_reaches_the_other_node_over_kills_of_both_and_it_takes_o
         !is_done && told.contains("is idle, not following"),
         "{told}"
     );
-    let (is_done, told) = cluster.command(&["promote", "--to", "1", "--force", "--accept-loss"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["promote", "--to", "1", "--force", "--accept-loss"]);
     wait_for_primary(&first);
     model.check(&first.client(AckLevel::Disk));
     let second = cluster.start(2, &[]);
@@ -222,8 +221,7 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
     drop(alone);
     drop(first);
     let second = cluster.start(2, &[]);
-    let (is_done, told) = cluster.command(&["promote", "--to", "2", "--force", "--accept-loss"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["promote", "--to", "2", "--force", "--accept-loss"]);
     wait_for_primary(&second);
     model.check(&second.client(AckLevel::Disk));
 
@@ -261,11 +259,9 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
     let (is_done, told) = cluster.command(&["sync", "--node", "1"]);
     assert!(is_done && told.contains("in the sync set"), "{told}");
     // What it had written alone is gone from it: it writes again, and shows what the other one had.
-    let (is_done, told) = cluster.command(&["switch", "--to", "1"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["switch", "--to", "1"]);
     model.check(&first.client(AckLevel::Disk));
-    let (is_done, told) = cluster.command(&["switch", "--to", "2"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["switch", "--to", "2"]);
 
     // What was lost is done again, but for what was changed since.
     let client = second.client(AckLevel::Disk);
@@ -350,25 +346,17 @@ fn a_switch_goes_on_when_the_node_that_hands_over_starts_again() {
     // handed over.
     second.signal("-STOP");
     model.change(&first.client(AckLevel::Disk), 2);
-    let (is_done, told) = cluster.edit(&["switch", "--to", "2", "--no-wait"]);
-    assert!(is_done, "{told}");
-    until("it has read the file", || {
-        first.stand().0.as_deref() == Some("draining")
-    });
+    cluster.edits(&["switch", "--to", "2", "--no-wait"]);
+    first.until_role("draining");
     drop(first);
     let first = cluster.start(1, &[]);
-    until("it is about to hand over", || {
-        first.stand().0.as_deref() == Some("draining")
-    });
+    first.until_role("draining");
     second.signal("-CONT");
     wait_for_primary(&second);
     model.check(&second.client(AckLevel::Disk));
     wait_for_follower(&second, &first);
     model.change(&second.client(AckLevel::Replica), 3);
-    for node in [1, 2] {
-        let is_there = cluster.data(node).join("lostfound").exists();
-        assert!(!is_there, "node {node}");
-    }
+    cluster.has_lost_nothing();
 }
 
 #[test]
@@ -383,13 +371,9 @@ fn the_node_that_wrote_last_goes_on_when_a_handover_is_given_up() {
     // In the middle of it, because the other node stands still.
     second.signal("-STOP");
     model.change(&first.client(AckLevel::Disk), 2);
-    let (is_done, told) = cluster.edit(&["switch", "--to", "2", "--no-wait"]);
-    assert!(is_done, "{told}");
-    until("it has read the file", || {
-        first.stand().0.as_deref() == Some("draining")
-    });
-    let (is_done, told) = cluster.command(&go_on);
-    assert!(is_done, "{told}");
+    cluster.edits(&["switch", "--to", "2", "--no-wait"]);
+    first.until_role("draining");
+    cluster.does(&go_on);
     model.check(&first.client(AckLevel::Disk));
     second.signal("-CONT");
     wait_for_follower(&first, &second);
@@ -398,7 +382,7 @@ fn the_node_that_wrote_last_goes_on_when_a_handover_is_given_up() {
     drop(second);
     model.change(&first.client(AckLevel::Disk), 3);
     drop(first);
-    let (is_done, told) = cluster.edit(&[
+    cluster.edits(&[
         "promote",
         "--to",
         "2",
@@ -406,19 +390,14 @@ fn the_node_that_wrote_last_goes_on_when_a_handover_is_given_up() {
         "--keep-sync",
         "--no-wait",
     ]);
-    assert!(is_done, "{told}");
     let first = cluster.start(1, &[]);
     assert_eq!(first.stand().0.as_deref(), Some("idle"));
-    let (is_done, told) = cluster.command(&go_on);
-    assert!(is_done, "{told}");
+    cluster.does(&go_on);
     model.check(&first.client(AckLevel::Disk));
     let second = cluster.start(2, &[]);
     wait_for_follower(&first, &second);
     model.change(&first.client(AckLevel::Replica), 4);
-    for node in [1, 2] {
-        let is_there = cluster.data(node).join("lostfound").exists();
-        assert!(!is_there, "node {node}");
-    }
+    cluster.has_lost_nothing();
 }
 
 #[test]
@@ -429,15 +408,8 @@ fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
     let (first, second) = cluster.start_two();
     model.change(&first.client(AckLevel::Replica), 1);
 
-    let spec = format!(
-        "3,127.0.0.1:{},127.0.0.1:{}",
-        cluster.links[2], cluster.clients[2]
-    );
-    let (is_done, told) = cluster.edit(&["add", "--node", &spec]);
-    assert!(is_done, "{told}");
-    let third = cluster.start(3, &[]);
-    wait_for_follower(&first, &third);
-    let (is_done, told) = cluster.edit(&["add", "--node", &spec]);
+    let third = cluster.add_third(&first);
+    let (is_done, told) = cluster.edit(&["add", "--node", &cluster.third()]);
     assert!(!is_done && told.contains("there is node 3"), "{told}");
 
     // Who was not waited for is not promoted, and who is joining is waited for.
@@ -460,8 +432,7 @@ fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
     third.signal("-CONT");
     waits.wait().expect("the third node has it, too");
     model.0.insert(b"key:1".to_vec(), b"waits".to_vec());
-    let (is_done, told) = cluster.command(&["sync", "--node", "3"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["sync", "--node", "3"]);
     model.change(&first.client(AckLevel::Replica), 3);
 
     // The primary is lost: the third node writes, and does not wait for who is gone.
@@ -483,10 +454,8 @@ fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
     // The lost one is taken out, and stays out.
     let (is_done, told) = cluster.edit(&["drop", "--node", "3"]);
     assert!(!is_done && told.contains("writes partition 0"), "{told}");
-    let (is_done, told) = cluster.edit(&["drop", "--node", "1"]);
-    assert!(is_done, "{told}");
-    let (is_done, told) = cluster.command(&["switch", "--to", "2"]);
-    assert!(is_done, "{told}");
+    cluster.edits(&["drop", "--node", "1"]);
+    cluster.does(&["switch", "--to", "2"]);
     let (is_done, told) = cluster.edit(&["drop", "--node", "3"]);
     assert!(
         is_done && told.contains("NOREPLICAS"),
@@ -562,12 +531,7 @@ fn a_switch_hands_over_all_that_was_acknowledged_and_nothing_diverges() {
         assert_eq!(&*value.bytes, last.to_string().as_bytes());
     }
     wait_for_follower(&second, &first);
-    for node in [1, 2] {
-        assert!(
-            !cluster.data(node).join("lostfound").exists(),
-            "node {node}"
-        );
-    }
+    cluster.has_lost_nothing();
 }
 
 /// The last number that was acknowledged, and how often another node answered.
@@ -692,8 +656,7 @@ fn sales_at_level_replica_survive_a_kill_of_the_primary_and_its_replacement_to_t
         ledger.until_acked(500);
         drop(first);
     });
-    let (is_done, told) = cluster.command(&["promote", "--to", "2", "--force"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["promote", "--to", "2", "--force"]);
     ledger.check(STOCK - stock_of(&second));
 }
 
@@ -720,8 +683,7 @@ fn sales_of_one_node_that_are_missing_behind_its_replacement_are_those_in_its_lo
         ledger.acked.load(Ordering::Relaxed) - alone
     });
     let second = cluster.start(2, &[]);
-    let (is_done, told) = cluster.command(&["promote", "--to", "2", "--force", "--accept-loss"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["promote", "--to", "2", "--force", "--accept-loss"]);
     let sold = STOCK - stock_of(&second);
 
     let first = cluster.start(1, &[]);
@@ -767,14 +729,12 @@ fn bench_through_changes(cluster: &Cluster, level: &str) -> (serde_json::Value, 
     for (node, from, to) in [("2", &first, &second), ("1", &second, &first)] {
         wait_for_follower_role(to);
         sell(from);
-        let (is_done, told) = cluster.command(&["switch", "--to", node]);
-        assert!(is_done, "{told}");
+        cluster.does(&["switch", "--to", node]);
     }
     sell(&first);
     wait_for_follower_role(&second);
     drop(first);
-    let (is_done, told) = cluster.command(&["promote", "--to", "2", "--force", "--keep-sync"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["promote", "--to", "2", "--force", "--keep-sync"]);
     wait_for_primary(&second);
     first = cluster.start(1, &[]);
     let output = bench.wait_with_output().expect("it ends");
@@ -785,9 +745,7 @@ fn bench_through_changes(cluster: &Cluster, level: &str) -> (serde_json::Value, 
 }
 
 fn wait_for_follower_role(server: &Server) {
-    until("it follows", || {
-        server.stand().0.as_deref() == Some("following")
-    });
+    server.until_role("following");
 }
 
 #[test]
@@ -824,8 +782,7 @@ fn a_bench_without_a_ledger_ends_where_another_node_writes_and_names_it() {
     let before = first.stand().1;
     let running = bench(&first);
     until("it writes", || first.stand().1 > before + 100);
-    let (is_done, told) = cluster.command(&["switch", "--to", "2"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["switch", "--to", "2"]);
     ends(running, &second);
 }
 
@@ -853,10 +810,7 @@ fn what_the_ledger_of_the_bench_misses_at_level_disk_is_in_lostfound() {
 #[test]
 fn level_replica_is_not_reached_without_the_other_node_and_never_falls_back() {
     let _one = one_at_a_time();
-    let cluster = Cluster::new("cluster-alone");
-    let file = cluster.folder.join("cluster.toml");
-    let text = fs::read_to_string(&file).expect("written");
-    fs::write(&file, text.replace("60000", "50")).expect("written");
+    let cluster = Cluster::with_timeout("cluster-alone", 50);
     let first = cluster.start(1, &["--cluster-new"]);
     wait_for_primary(&first);
     let answer = first.client(AckLevel::Replica).set(b"key", b"value").wait();
@@ -882,15 +836,7 @@ fn level_replica_is_not_reached_without_the_other_node_and_never_falls_back() {
 #[test]
 fn a_new_file_does_not_let_a_reply_go_that_waits_for_the_other_node() {
     let _one = one_at_a_time();
-    let cluster = Cluster::new("cluster-replaced");
-    let patient = |text: &str| text.replace("60000", "3000");
-    let file = cluster.folder.join("cluster.toml");
-    let place = |primary, generation| {
-        cluster.place(primary, generation);
-        let text = fs::read_to_string(&file).expect("written");
-        fs::write(&file, patient(&text)).expect("written");
-    };
-    place(1, 1);
+    let cluster = Cluster::with_timeout("cluster-replaced", 3_000);
     let (first, second) = cluster.start_two();
     let client = first.client(AckLevel::Replica);
     client.set(b"key", b"both").wait().expect("acknowledged");
@@ -903,7 +849,7 @@ fn a_new_file_does_not_let_a_reply_go_that_waits_for_the_other_node() {
         read.expect("read")
             .is_some_and(|value| &*value.bytes == b"one")
     });
-    place(2, 2);
+    cluster.place(2, 2);
     match waits.wait() {
         Err(ClientError::Unknown(text)) => assert!(text.contains("NOREPLICAS"), "{text}"),
         other => panic!("{other:?}"),
