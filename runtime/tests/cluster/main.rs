@@ -25,8 +25,10 @@ use std::time::Instant;
 use penstock_net::client::{Client, ClientError, ClientOptions, Field};
 use penstock_net::keyspace::Action;
 use penstock_net::level::AckLevel;
+use penstock_net::request::{Condition, Expiry};
 use penstock_net::status::Status;
 
+use command::command;
 use nodes::{Cluster, PATIENCE, Server, one_at_a_time, until, wait_for_follower, wait_for_primary};
 
 /// What must be there.
@@ -98,18 +100,17 @@ fn what_is_acknowledged_reaches_the_other_node_over_kills_of_both_and_it_takes_o
 
     // Who asks with a command, or does not say otherwise, is answered by whoever writes.
     let addresses = format!("127.0.0.1:1,{}", second.address);
-    let set = Command::new(env!("CARGO_BIN_EXE_penstock"))
-        .args([
-            "set",
-            "asked",
-            "elsewhere",
-            "--level",
-            "replica",
-            "--addr",
-            &addresses,
-        ])
-        .output()
-        .expect("it runs");
+    let set = command(&[
+        "set",
+        "asked",
+        "elsewhere",
+        "--level",
+        "replica",
+        "--addr",
+        &addresses,
+    ])
+    .output()
+    .expect("it runs");
     let told = String::from_utf8_lossy(&set.stdout).into_owned();
     assert!(told.contains("level replica"), "{told} {:?}", set.stderr);
     let follows = Client::connect(second.address, ClientOptions::default()).expect("it listens");
@@ -124,8 +125,7 @@ fn what_is_acknowledged_reaches_the_other_node_over_kills_of_both_and_it_takes_o
     );
 
     until("the table tells how both are", || {
-        let status = Command::new(env!("CARGO_BIN_EXE_penstock"))
-            .args(["cluster", "status", "--addr", &second.address.to_string()])
+        let status = command(&["cluster", "status", "--addr", &second.address.to_string()])
             .output()
             .expect("it runs");
         let table = String::from_utf8_lossy(&status.stdout).into_owned();
@@ -228,8 +228,7 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
     let first = cluster.start(1, &[]);
     wait_for_follower(&second, &first);
     let check_list = || {
-        let listed = Command::new(env!("CARGO_BIN_EXE_penstock"))
-            .args(["cluster", "lostfound", "--all", "--units"])
+        let listed = command(&["cluster", "lostfound", "--all", "--units"])
             .arg(cluster.data(1))
             .output()
             .expect("it runs");
@@ -268,8 +267,7 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
     client.set(b"key:7", b"since").wait().expect("acknowledged");
     first.stop();
     let replay = |more: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_penstock"))
-            .args(["cluster", "lostfound", "replay"])
+        let output = command(&["cluster", "lostfound", "replay"])
             .arg(cluster.data(1))
             .args(["--addr", &second.address.to_string()])
             .args(more)
@@ -294,8 +292,29 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
         fs::write(folder.join(format!("1-{shard}")), cut).expect("written");
     }
     check_list();
-    let stock = client.set(b"stock", &85_u64.to_le_bytes());
+    let until_ms = 4_000_000_000_000;
+    let stock = client.set_with(
+        b"stock",
+        &85_u64.to_le_bytes(),
+        Condition::Always,
+        Expiry::At(until_ms),
+    );
     stock.wait().expect("acknowledged");
+    let earlier = folder.join("1-0.replayed");
+    fs::write(&earlier, "stock\n").expect("written");
+    let (code, told) = cluster.run_without_file(&[
+        "lostfound",
+        "replay",
+        &cluster.data(1).display().to_string(),
+        "--addr",
+        &second.address.to_string(),
+    ]);
+    assert_eq!(code, 2, "{told}");
+    assert!(
+        told.contains("1-0.replayed tells what an earlier"),
+        "{told}"
+    );
+    fs::remove_file(&earlier).expect("removed");
     for (told, done) in [
         (replay(&["--rule", "add", "--dry-run"]), "would be written"),
         (replay(&["--rule", "add"]), "written"),
@@ -307,6 +326,9 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
         assert!(told.contains("numbers of 8 bytes: -10"), "{told}");
     }
     assert_eq!(stock_of(&second), 75);
+    let told = client.expiry(b"stock").wait().expect("read");
+    let at_ms = told.map(|it| it.expiry_ms);
+    assert_eq!(at_ms, Some(until_ms), "of what is there, not of what was");
     let told = replay(&["--dry-run"]);
     assert!(
         told.contains("key:7: 1 records, left: it was changed since"),
@@ -688,8 +710,7 @@ fn sales_of_one_node_that_are_missing_behind_its_replacement_are_those_in_its_lo
 
     let first = cluster.start(1, &[]);
     wait_for_follower(&second, &first);
-    let listed = Command::new(env!("CARGO_BIN_EXE_penstock"))
-        .args(["cluster", "lostfound", "--all"])
+    let listed = command(&["cluster", "lostfound", "--all"])
         .arg(cluster.data(1))
         .output()
         .expect("it runs");
@@ -711,8 +732,7 @@ fn bench_through_changes(cluster: &Cluster, level: &str) -> (serde_json::Value, 
     wait_for_primary(&first);
     let second = cluster.start(2, &[]);
     wait_for_follower(&first, &second);
-    let mut bench = Command::new(env!("CARGO_BIN_EXE_penstock"))
-        .args(["bench", "decr", "--ledger", "--json", "--connections", "4"])
+    let mut bench = command(&["bench", "decr", "--ledger", "--json", "--connections", "4"])
         .args(["--depth", "4", "--warmup", "0", "--duration", "8"])
         .args(["--level", level, "--addr"])
         .arg(format!("{},{}", first.address, second.address))
@@ -763,9 +783,8 @@ fn a_bench_without_a_ledger_ends_where_another_node_writes_and_names_it() {
     let cluster = Cluster::new("cluster-bench-elsewhere");
     let (first, second) = cluster.start_two();
     let bench = |at: &Server| {
-        let mut bench = Command::new(env!("CARGO_BIN_EXE_penstock"));
+        let mut bench = command(&["bench", "set", "--connections", "2", "--duration", "60"]);
         bench
-            .args(["bench", "set", "--connections", "2", "--duration", "60"])
             .args(["--warmup", "0", "--addr"])
             .arg(at.address.to_string())
             .stderr(Stdio::piped())
@@ -794,8 +813,7 @@ fn what_the_ledger_of_the_bench_misses_at_level_disk_is_in_lostfound() {
     let number = |name: &str| report[name].as_u64().expect("a number");
     let missing = report["ledger"]["missing"].as_u64().expect("a number");
     assert_eq!(is_balanced, missing == 0, "{report}");
-    let listed = Command::new(env!("CARGO_BIN_EXE_penstock"))
-        .args(["cluster", "lostfound", "--all"])
+    let listed = command(&["cluster", "lostfound", "--all"])
         .arg(cluster.data(1))
         .output()
         .expect("it runs");
@@ -890,18 +908,17 @@ fn who_does_not_know_the_secret_is_refused_by_name_and_no_start_goes_on_with_the
     first.stop();
 
     // A directory of a cluster is no node's alone, and a new one is not taken for one that is lost.
-    let alone = Command::new(env!("CARGO_BIN_EXE_penstock"))
-        .args([
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--shard-ports",
-            "0",
-            "--data",
-        ])
-        .arg(cluster.data(1))
-        .output()
-        .expect("it runs");
+    let alone = command(&[
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--shard-ports",
+        "0",
+        "--data",
+    ])
+    .arg(cluster.data(1))
+    .output()
+    .expect("it runs");
     let told = String::from_utf8_lossy(&alone.stderr).into_owned();
     assert!(
         !alone.status.success() && told.contains("--cluster"),
@@ -920,9 +937,8 @@ fn a_start_as_a_node_of_a_directory_that_was_written_alone_is_refused_and_change
     let _one = one_at_a_time();
     let cluster = Cluster::new("cluster-alone-before");
     let serve = |more: &[&str]| {
-        let mut serve = Command::new(env!("CARGO_BIN_EXE_penstock"));
+        let mut serve = command(&["serve", "--shards", "2", "--shard-ports", "0"]);
         serve
-            .args(["serve", "--shards", "2", "--shard-ports", "0"])
             .args(["--listen", &format!("127.0.0.1:{}", cluster.clients[0])])
             .args(["--cache-bytes", "1MiB", "--value-bytes-max", "16KiB"])
             .args(["--segment-bytes", "2MiB", "--data"])
@@ -935,10 +951,7 @@ fn a_start_as_a_node_of_a_directory_that_was_written_alone_is_refused_and_change
     let mut server = serve(&[]).spawn().expect("it starts");
     let address = format!("127.0.0.1:{}", cluster.clients[0]);
     let alone = |words: &[&str]| {
-        let done = Command::new(env!("CARGO_BIN_EXE_penstock"))
-            .args(words)
-            .args(["--addr", &address])
-            .output();
+        let done = command(words).args(["--addr", &address]).output();
         done.expect("it runs")
     };
     // Nothing is in the log of the other shard, which so sees nothing wrong.
