@@ -148,7 +148,7 @@ pub(crate) struct CoreStart {
     pub(crate) shard: ShardStart,
     pub(crate) listeners: Vec<TcpListener>,
     pub(crate) has_uring: bool,
-    /// Connections of all cores.
+    /// How many connections are open, of all cores together.
     pub(crate) connections: Arc<AtomicU32>,
     /// Hears when all shards are open; is gone if one is not.
     pub(crate) may_begin: flume::Receiver<()>,
