@@ -288,10 +288,15 @@ struct Sweep {
     /// How far the keys that are here were held against that; none at the end.
     at: Option<Cursor>,
     has_begun: bool,
+    /// JOIN has come. What comes behind it the source may still lose, and it says nothing of what the scan has brought.
+    has_ended: bool,
 }
 
 impl Sweep {
     fn note(&mut self, part: &PartView<'_>) {
+        if self.has_ended {
+            return;
+        }
         let (version, is_put) = (part.version(), part.kind() == PartKind::Put);
         let known = self.seen.get(part.key());
         let is_news =
@@ -2140,6 +2145,11 @@ fn note_scan(
                 sweeps.insert(begin.partition, Sweep::default());
             }
         }
+        LinkMessage::Join(join) if is_of_link(join.partition) => {
+            if let Some(sweep) = sweeps.get_mut(&join.partition) {
+                sweep.has_ended = true;
+            }
+        }
         LinkMessage::Records(shipped) if !sweeps.is_empty() => {
             for record in records(shipped.bytes).map_while(Result::ok) {
                 if is_of_link(record.partition)
@@ -2191,10 +2201,47 @@ fn short(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use penstock_net::link::message::{EpochEntry, Epochs};
-    use penstock_net::link::{Begin, Records};
+    use penstock_net::link::{Begin, Join, Records};
 
     use super::*;
-    use crate::replication::tests::{encoded, keys_of_partition};
+    use crate::replication::tests::{encoded, encoded_deletion, keys_of_partition};
+
+    #[test]
+    fn what_comes_behind_the_join_of_a_scan_says_nothing_of_what_the_scan_has_brought() {
+        let keys = keys_of_partition(7, 2);
+        let at = |sequence| Position {
+            epoch: 256,
+            sequence,
+        };
+        let begin = LinkMessage::Begin(Begin {
+            partition: 7,
+            mode: Mode::Scan,
+            epoch: 256,
+            from: at(0),
+            epochs: Epochs::default(),
+        });
+        let join = LinkMessage::Join(Join {
+            partition: 7,
+            at: at(1_000),
+        });
+        // One key has come and is deleted behind it; another one, which was deleted, is written again.
+        let came = encoded(at(5), &[(&keys[0], 1)]);
+        let deleted = encoded_deletion(at(1_001), &keys[0]);
+        let written = encoded(at(1_002), &[(&keys[1], 1)]);
+        let shipped = |bytes| LinkMessage::Records(Records { count: 1, bytes });
+        let mut sweeps = BTreeMap::new();
+        for message in [
+            begin,
+            shipped(&came),
+            join,
+            shipped(&deleted),
+            shipped(&written),
+        ] {
+            note_scan(&mut sweeps, &message, |_| true, |_| true);
+        }
+        let has_come = |key: &Vec<u8>| sweeps[&7].has_come(key);
+        assert_eq!((has_come(&keys[0]), has_come(&keys[1])), (true, false));
+    }
 
     #[test]
     fn what_comes_by_a_link_that_has_lost_the_partition_is_no_part_of_the_scan_of_another() {
