@@ -443,7 +443,7 @@ impl Partition {
         }
     }
 
-    /// Somebody has promised a higher epoch: nothing is written any more, nor under a lower one.
+    /// Somebody has promised a higher epoch: nothing is written any more, nor taken under a lower one.
     /// Whether it was primary.
     pub fn depose(&mut self, higher: Epoch, journal: &mut impl Journal) -> bool {
         if higher > self.facts.promised {
@@ -452,6 +452,9 @@ impl Partition {
         let was_primary = matches!(self.role, Role::Primary { epoch, .. } if epoch < higher);
         if was_primary {
             self.role = Role::Idle;
+        }
+        if matches!(&self.role, Role::Member(member) if member.epoch < higher) {
+            self.close();
         }
         was_primary
     }
@@ -573,7 +576,7 @@ impl Partition {
                 kept.frame = 0;
                 self.kept_bytes.push(record);
                 self.kept.push_back(kept);
-            } else if !told.shares(&history, position, endless(&told)) {
+            } else if !told.shares(&self.history, position, endless(&told)) {
                 diverged.push(record.to_vec());
             }
             // What else is of its past, the source ships again.
@@ -800,5 +803,102 @@ impl Partition {
                 kept.frame = u64::MAX;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_net::link::message::Epochs;
+
+    use super::*;
+    use crate::replication::record::records;
+    use crate::replication::tests::{encoded, keys_of_partition};
+
+    /// All is durable at once.
+    struct Noted;
+
+    impl Journal for Noted {
+        fn note(&mut self, _: PartitionId, _: &Facts) -> Lsn {
+            Lsn(0)
+        }
+    }
+
+    const LINK: LinkId = LinkId(1);
+
+    fn at(epoch: Epoch, sequence: u64) -> Position {
+        Position {
+            epoch: epoch.0,
+            sequence,
+        }
+    }
+
+    fn opened(partition: &mut Partition, epoch: Epoch) {
+        let mut work = VecDeque::new();
+        let opened = partition.open(LINK, epoch, &mut Noted, &mut work);
+        assert_eq!(opened, Opened::Accepted { gate: Lsn(0) });
+        assert_eq!(work, []);
+    }
+
+    /// Goes on by a scan of a past of this one epoch: whether something has diverged.
+    fn scan_diverges(partition: &mut Partition, epoch: Epoch) -> bool {
+        let entry = EpochEntry {
+            epoch: epoch.0,
+            start_id: 11,
+            first: 1,
+        };
+        let mut entries = Vec::new();
+        let begin = Begin {
+            partition: 7,
+            mode: Mode::Scan,
+            epoch: epoch.0,
+            from: Position::default(),
+            epochs: Epochs::write(&mut entries, [entry]),
+        };
+        let mut work = VecDeque::new();
+        let gone_on = partition.go_on(LINK, &begin, &mut Noted, &mut work);
+        assert!(gone_on.is_ok(), "{gone_on:?}");
+        work.iter().any(|it| matches!(it, Work::Save { .. }))
+    }
+
+    fn empty() -> Partition {
+        Partition::recovered(
+            7,
+            Facts::default(),
+            EpochHistory::default(),
+            Position::default(),
+        )
+    }
+
+    #[test]
+    fn what_a_scan_has_brought_is_no_diverged_tail_when_the_scan_begins_again() {
+        let epoch = Epoch::new(1, 0, 1);
+        let mut partition = empty();
+        opened(&mut partition, epoch);
+        assert!(!scan_diverges(&mut partition, epoch));
+        let key = keys_of_partition(7, 1).remove(0);
+        let bytes = encoded(at(epoch, 5), &[(&key, 1)]);
+        let record = records(&bytes).next().expect("one").expect("sound");
+        partition.take(3, &record);
+        partition.close();
+        opened(&mut partition, epoch);
+        assert!(!scan_diverges(&mut partition, epoch));
+        // One that another start of the same epoch wrote is one.
+        partition.take(3, &record);
+        partition.close();
+        partition.history = EpochHistory::default();
+        opened(&mut partition, epoch);
+        assert!(scan_diverges(&mut partition, epoch));
+    }
+
+    #[test]
+    fn a_member_under_a_lower_epoch_than_is_promised_is_one_no_more() {
+        let (low, high) = (Epoch::new(1, 0, 1), Epoch::new(2, 0, 2));
+        let mut partition = empty();
+        opened(&mut partition, low);
+        assert!(!partition.depose(low, &mut Noted));
+        assert!(partition.is_opened_by(LINK));
+        assert!(!partition.depose(high, &mut Noted));
+        assert!(!partition.is_opened_by(LINK));
+        assert_eq!(partition.facts().promised, high);
     }
 }
