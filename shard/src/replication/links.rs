@@ -35,13 +35,13 @@ use super::partition::{Applicable, CannotBegin, Facts, Partition, Role};
 use super::partition_map::PartitionMap;
 use super::planted::{Bug, is_planted};
 use super::reads::LinkReads;
-use super::receiver::{LinkRefusal, Partitions, Receiver};
+use super::receiver::{KeptLimits, LinkRefusal, Partitions, Receiver};
 use super::record::{ShippedRecord, records};
 use super::ring::Ring;
 use super::sender::{Confirmed, Counting, LogReach, Sender};
 use super::standing::{Lag, LinkState, Traffic};
 use super::timeline::Timeline;
-use super::{LinkId, PENDING_BYTES_MAX, PartitionId, Work};
+use super::{LinkId, PartitionId, Work};
 use crate::topology::Topology;
 
 /// Bytes of records that are applied in one turn, about: what a commit that shares the frame waits for.
@@ -75,6 +75,9 @@ pub struct LinksConfig {
     pub backlog_bytes_max: u64,
     /// What is read of the log in a second for members that catch up, at most; 0 is without a bound.
     pub catch_up_bytes_per_s: u64,
+    /// Bytes of records beyond which a link is not read from while some of them can be applied, and
+    /// twice of those that are under way by one: usually [`super::PENDING_BYTES_MAX`].
+    pub pending_bytes_max: usize,
 }
 
 /// What links have done since they were made.
@@ -823,7 +826,7 @@ impl<B: Block> Links<B> {
         }
         let outgoing = Outgoing {
             peer,
-            sender: Sender::new(2, 1),
+            sender: Sender::new((2, 1), self.config.pending_bytes_max / 2),
             cursor: LogCursor::default(),
             input: Vec::new(),
             output: Vec::new(),
@@ -831,12 +834,21 @@ impl<B: Block> Links<B> {
         self.outgoing.insert(link, outgoing);
     }
 
+    fn kept_limits(&self) -> KeptLimits {
+        let config = &self.config;
+        let frame_bytes_max = usize::try_from(config.me.frame_bytes_max).unwrap_or(usize::MAX);
+        KeptLimits {
+            bytes_max: config.pending_bytes_max,
+            frame_bytes_max,
+        }
+    }
+
     /// A link from a peer that has proven itself.
     pub fn accepted(&mut self, link: LinkId, peer: Peer) {
         self.traffic.entry((peer.node, false)).or_default().links += 1;
         let incoming = Incoming {
             node: peer.node,
-            receiver: Receiver::new(link, peer.node, 1, 2),
+            receiver: Receiver::new(link, peer.node, (1, 2), self.kept_limits()),
             input: Vec::new(),
             output: Vec::new(),
         };
@@ -1060,7 +1072,7 @@ impl<B: Block> Links<B> {
             now_us: time.now_us,
         };
         let ended = loop {
-            let is_full = incoming.receiver.kept_bytes(&self.partitions) > PENDING_BYTES_MAX;
+            let is_full = incoming.receiver.is_full(&self.partitions);
             if is_full || !notes.has_room() {
                 break None;
             }

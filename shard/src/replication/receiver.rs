@@ -16,7 +16,7 @@ use super::freshness::{Freshness, StrangeEcho};
 use super::partition::{CannotGoOn, Misplaced, Opened, Partition};
 use super::partition_map::PartitionMap;
 use super::record::records;
-use super::{Journal, LinkId, PENDING_BYTES_MAX, PartitionId, Work};
+use super::{Journal, LinkId, PartitionId, Work};
 
 /// Why a link is ended by this side.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +62,16 @@ pub struct Receiver {
     frames: VecDeque<FrameNote>,
     sent: Marks,
     freshness: Freshness,
+    limits: KeptLimits,
+}
+
+/// How much a link may bring that is not applied.
+#[derive(Clone, Copy, Debug)]
+pub struct KeptLimits {
+    /// Bytes beyond which it is not read from, if some of them can be applied.
+    pub bytes_max: usize,
+    /// Bytes of one frame, at most.
+    pub frame_bytes_max: usize,
 }
 
 /// Keys of a diverged tail that the source is to write anew.
@@ -87,7 +97,7 @@ struct FrameNote {
 impl Receiver {
     /// A link from node `node` on which `sent` frames went out and `received` came in so far.
     #[must_use]
-    pub fn new(link: LinkId, node: u8, sent: u64, received: u64) -> Self {
+    pub fn new(link: LinkId, node: u8, (sent, received): (u64, u64), limits: KeptLimits) -> Self {
         Receiver {
             link,
             node,
@@ -102,6 +112,7 @@ impl Receiver {
             frames: VecDeque::new(),
             sent: Marks::default(),
             freshness: Freshness::default(),
+            limits,
         }
     }
 
@@ -141,10 +152,16 @@ impl Receiver {
         due.filter(|_| !self.opened.is_empty())
     }
 
-    /// Bytes that were received by this link and are not applied. Beyond [`PENDING_BYTES_MAX`] the owner
-    /// is to read no more from it.
+    /// Whether the owner is to read no more from it now. If nothing can be applied what does so is still to be read: that
+    /// it is durable at the source, or where the partition goes on.
     #[must_use]
-    pub fn kept_bytes(&self, partitions: &Partitions) -> usize {
+    pub fn is_full(&self, partitions: &Partitions) -> bool {
+        let can_apply = |number| partitions[number].applicable(self.told).is_some();
+        self.kept_bytes(partitions) > self.limits.bytes_max && self.opened.iter().any(can_apply)
+    }
+
+    /// Bytes that were received and are not applied, by this link or by one before it.
+    fn kept_bytes(&self, partitions: &Partitions) -> usize {
         let kept = |number| partitions[number].kept_bytes();
         self.opened.iter().map(kept).sum()
     }
@@ -411,13 +428,12 @@ impl Receiver {
             );
         }
         let bytes = self.kept_bytes(partitions);
-        if bytes > 2 * PENDING_BYTES_MAX {
+        // By a link before this one, and by this one.
+        let bytes_max = 2 * (self.limits.bytes_max + self.limits.frame_bytes_max);
+        if bytes > bytes_max {
             return refusal(
                 RefusalCode::Records,
-                format!(
-                    "{bytes} bytes are not applied; the limit is {}",
-                    2 * PENDING_BYTES_MAX
-                ),
+                format!("{bytes} bytes are not applied; the limit is {bytes_max}"),
             );
         }
         for record in &taken {

@@ -23,7 +23,7 @@ use super::receiver::{LinkRefusal, Partitions};
 use super::record::ShippedRecord;
 use super::ring::Ring;
 use super::standing::LinkState;
-use super::{PENDING_BYTES_MAX, PartitionId, Work};
+use super::{PartitionId, Work};
 
 /// Whether a member counts at level `replica`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +100,8 @@ pub struct Sender {
     /// What the marks that came last confirmed of what was shipped live.
     confirmations: Vec<Confirmation>,
     echoing: Echoing,
+    /// So many bytes of records may be under way and not be told durable, or not be received.
+    window_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -179,7 +181,7 @@ pub trait LogReach {
 impl Sender {
     /// A link on which `sent` frames went out and `received` came in so far.
     #[must_use]
-    pub fn new(sent: u64, received: u64) -> Self {
+    pub fn new((sent, received): (u64, u64), window_bytes: usize) -> Self {
         Sender {
             number: sent,
             received,
@@ -196,6 +198,7 @@ impl Sender {
             open: None,
             confirmations: Vec::new(),
             echoing: Echoing::default(),
+            window_bytes,
         }
     }
 
@@ -608,7 +611,7 @@ impl Sender {
     fn has_window(&self) -> bool {
         let pending = self.notes_behind(self.durable.min(self.marks.received));
         let pending: usize = pending.map(|note| note.bytes).sum();
-        self.notes.len() < FRAMES_MAX && pending < PENDING_BYTES_MAX / 2
+        self.notes.len() < FRAMES_MAX && pending < self.window_bytes
     }
 
     /// The frames behind this one that are still noted.

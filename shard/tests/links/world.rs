@@ -9,7 +9,8 @@ use penstock_shard::replication::handshake::{Introduction, Peer};
 use penstock_shard::replication::links::{LinkAction, LinkTime, Links, LinksConfig};
 use penstock_shard::replication::reads::LINK_TOKEN_BIT;
 use penstock_shard::replication::{
-    CannotBegin, Epoch, LinkId, Partition, PartitionId, ReplicaGates, Role, Waiting, records,
+    CannotBegin, Epoch, LinkId, PENDING_BYTES_MAX, Partition, PartitionId, ReplicaGates, Role,
+    Waiting, records,
 };
 use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig};
 use penstock_storage::index::CellId;
@@ -157,6 +158,7 @@ pub struct World {
     ring_bytes: usize,
     backlog_bytes: u64,
     value_bytes: usize,
+    pending_bytes_max: usize,
     next_link: u64,
     next_value: u64,
     next_life: u64,
@@ -309,6 +311,7 @@ impl World {
             ring_bytes,
             backlog_bytes,
             value_bytes,
+            pending_bytes_max: [300, 4_000, PENDING_BYTES_MAX][(seed % 3) as usize],
             next_link: 1,
             next_value: 1,
             next_life: 0,
@@ -421,6 +424,7 @@ impl World {
             ring_bytes_max: self.ring_bytes,
             backlog_bytes_max: self.backlog_bytes,
             catch_up_bytes_per_s: 0,
+            pending_bytes_max: self.pending_bytes_max,
         };
         let mut links = Links::new(config, &mut store).expect("its own notes");
         for partition in PARTITIONS {
@@ -1128,7 +1132,20 @@ impl World {
             let expected = self.contents(primary, partition);
             let applied = self.state(primary, partition).applied();
             for at in self.holders(partition) {
-                assert_eq!(self.contents(at, partition), expected, "node {at} differs");
+                let found = self.contents(at, partition);
+                let differs = |key: &&Vec<u8>| found.get(*key) != expected.get(*key);
+                let keys = found.keys().chain(expected.keys()).filter(differs);
+                let told = |of: Option<&(Version, Vec<u8>)>| of.map(|it| (it.0, it.1.len()));
+                let wrong: Vec<_> = keys
+                    .map(|key| {
+                        (
+                            key.escape_ascii().to_string(),
+                            told(found.get(key)),
+                            told(expected.get(key)),
+                        )
+                    })
+                    .collect();
+                assert_eq!(wrong, [], "node {at} differs from {primary}");
                 let here = self.state(at, partition);
                 assert!(here.is_readable(), "node {at}: {here:?}");
                 assert_eq!(here.applied(), applied, "node {at}");
