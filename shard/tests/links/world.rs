@@ -185,6 +185,26 @@ fn keys_of(partition: PartitionId) -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// Keys with versions and values.
+type Contents = BTreeMap<Vec<u8>, (Version, Vec<u8>)>;
+
+fn assert_same(found: &Contents, expected: &Contents, whose: &str) {
+    let told = |it: Option<&(Version, Vec<u8>)>| match it {
+        None => "absent".into(),
+        Some((version, value)) => format!("{:?} of {} bytes", position(*version), value.len()),
+    };
+    for key in found.keys().chain(expected.keys()) {
+        let (there, wanted) = (found.get(key), expected.get(key));
+        let name = String::from_utf8_lossy(key);
+        assert!(
+            there == wanted,
+            "{whose}: {name} is {} and not {}",
+            told(there),
+            told(wanted)
+        );
+    }
+}
+
 /// Few values, other ones at each node.
 fn hash(salt: u64, key: &[u8]) -> u32 {
     let mixed = key.iter().fold(salt, |hash, &byte| {
@@ -1219,7 +1239,8 @@ impl World {
             let expected = self.contents(primary, partition);
             let applied = self.state(primary, partition).applied();
             for at in self.holders(partition) {
-                assert_eq!(self.contents(at, partition), expected, "node {at} differs");
+                let found = self.contents(at, partition);
+                assert_same(&found, &expected, &format!("node {at} beside {primary}"));
                 let here = self.state(at, partition);
                 assert!(here.is_readable(), "node {at}: {here:?}");
                 assert_eq!(here.applied(), applied, "node {at}");
@@ -1257,19 +1278,17 @@ impl World {
             }
         }
         for at in 0..self.nodes.len() {
-            let contents = |world: &mut World| PARTITIONS.map(|it| world.contents(at, it));
-            let before = contents(self);
+            let before = PARTITIONS.map(|it| self.contents(at, it));
             self.restart(at);
-            assert_eq!(contents(self), before, "node {at} finds something else");
+            for (partition, before) in PARTITIONS.into_iter().zip(&before) {
+                let found = self.contents(at, partition);
+                assert_same(&found, before, &format!("node {at} behind a start"));
+            }
         }
     }
 
     /// Keys of a partition with versions and values.
-    fn contents(
-        &mut self,
-        at: usize,
-        partition: PartitionId,
-    ) -> BTreeMap<Vec<u8>, (Version, Vec<u8>)> {
+    fn contents(&mut self, at: usize, partition: PartitionId) -> Contents {
         let keys = self.keys[&partition].clone();
         let mut contents = BTreeMap::new();
         for key in keys {
