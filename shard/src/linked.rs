@@ -145,7 +145,7 @@ pub struct LinkOutbox {
     /// Records that have diverged, each with all of its parts, to be kept.
     pub kept: Vec<(PartitionId, Vec<u8>)>,
     /// What was kept of a partition is to be made durable: [`crate::Event::TailKept`].
-    pub to_sync: Vec<(PartitionId, LinkId)>,
+    pub to_sync: Vec<(PartitionId, Option<LinkId>)>,
     /// What people should know.
     pub told: Vec<String>,
 }

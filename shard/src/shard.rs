@@ -212,8 +212,8 @@ pub enum Event<'a, B> {
     TailKept {
         /// The partition.
         partition: PartitionId,
-        /// The link for which it was asked.
-        link: LinkId,
+        /// The link for which it was asked, if for one.
+        link: Option<LinkId>,
     },
     /// All that was ready has been handed over: emit what is to be done.
     TurnEnds,

@@ -19,7 +19,7 @@ pub(crate) enum Found {
     /// The parts of records of one partition.
     Records(Vec<u8>),
     /// All before it is to be durable: [`penstock_shard::Event::TailKept`].
-    Sync(PartitionId, LinkId),
+    Sync(PartitionId, Option<LinkId>),
 }
 
 /// Writes what one shard finds, in order, until the sender is dropped. `synced` hears what was asked for;
@@ -28,7 +28,7 @@ pub(crate) fn keep(
     data: &Path,
     (incarnation, shard): (u64, u16),
     found: &flume::Receiver<Found>,
-    synced: impl Fn(PartitionId, LinkId),
+    synced: impl Fn(PartitionId, Option<LinkId>),
     failed: impl FnOnce(io::Error),
 ) {
     let mut kept = Kept {
@@ -263,10 +263,10 @@ mod tests {
         fs::create_dir_all(&data).expect("made");
         let (sender, found) = flume::unbounded();
         for next in [
-            Found::Sync(7, LinkId(1)),
+            Found::Sync(7, Some(LinkId(1))),
             Found::Records(b"one".to_vec()),
             Found::Records(b"two".to_vec()),
-            Found::Sync(8, LinkId(2)),
+            Found::Sync(8, None),
         ] {
             sender.send(next).expect("there");
         }
@@ -282,8 +282,8 @@ mod tests {
             |error| panic!("{error}"),
         );
         let expected = [
-            (7, LinkId(1), b"".to_vec()),
-            (8, LinkId(2), b"onetwo".to_vec()),
+            (7, Some(LinkId(1)), b"".to_vec()),
+            (8, None, b"onetwo".to_vec()),
         ];
         assert_eq!(told.into_inner(), expected);
         fs::remove_dir_all(&data).expect("removed");

@@ -118,7 +118,7 @@ pub(crate) enum Letter {
     /// From a thread that makes links.
     Link(Box<ProvenLink>),
     /// From the thread that keeps what has diverged.
-    TailKept(PartitionId, LinkId),
+    TailKept(PartitionId, Option<LinkId>),
     /// Stop taking requests and seal the log.
     Stop,
     /// Every core has: end.

@@ -196,7 +196,7 @@ enum Event {
         run: u64,
         shard: usize,
         partition: u16,
-        link: LinkId,
+        link: Option<LinkId>,
     },
     /// The operator empties the directory of a node that says that it must be.
     Empty {

@@ -149,8 +149,8 @@ pub enum LinkAction {
     Sync {
         /// The partition.
         partition: PartitionId,
-        /// The link by which its keys are told.
-        link: LinkId,
+        /// The link by which its keys are told; none if this node writes them anew itself.
+        link: Option<LinkId>,
     },
     /// The primary hands the partition over: [`Links::begin`] in the generation of the epoch.
     Begin {
@@ -225,7 +225,7 @@ struct WarmingRead<B> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Waiter {
     Apply(PartitionId),
-    Rewind(PartitionId, LinkId),
+    Rewind(PartitionId, Option<LinkId>),
 }
 
 /// What a member had when the last link to it ended.
@@ -257,7 +257,8 @@ impl Left {
 /// A diverged tail that is looked for in the log.
 #[derive(Debug)]
 struct Tail {
-    link: LinkId,
+    /// Who is told its keys; none if this node writes them anew itself.
+    link: Option<LinkId>,
     from: Position,
     history: EpochHistory,
     /// What was read of the log for it.
@@ -270,6 +271,27 @@ struct Tail {
 }
 
 impl Tail {
+    /// One that ends where the log ends now.
+    fn new<P: Blocks>(
+        link: Option<LinkId>,
+        from: Position,
+        history: EpochHistory,
+        store: &mut Store<P>,
+    ) -> Self {
+        let until = store.log().appended();
+        store.log_mut().want_durable(until);
+        Tail {
+            link,
+            from,
+            history,
+            behind: Lsn(0),
+            until,
+            keys: BTreeSet::new(),
+            is_read: false,
+            is_told_damaged: false,
+        }
+    }
+
     /// Whether a record is one of it.
     fn holds(&self, record: &ShippedRecord<'_>) -> bool {
         let endless = Position {
@@ -315,7 +337,7 @@ impl Sweep {
     }
 }
 
-/// Keys that are written anew for a member.
+/// Keys that are written anew for a member, or because what the log says of them is not what is here.
 #[derive(Debug)]
 struct Rewrite {
     keys: VecDeque<Vec<u8>>,
@@ -357,7 +379,7 @@ pub struct Links<B> {
     tails: BTreeMap<PartitionId, Tail>,
     /// Reads the log for all of them: one block of memory, and each frame once.
     tail_cursor: LogCursor<B>,
-    rewrites: BTreeMap<(PartitionId, LinkId), Rewrite>,
+    rewrites: BTreeMap<(PartitionId, Option<LinkId>), Rewrite>,
     /// Partitions that another node is to write.
     handovers: BTreeMap<PartitionId, Handover>,
     /// Of partitions that are scanned although something of them is here.
@@ -719,7 +741,7 @@ impl<B: Block> Links<B> {
         let state = self.partitions.get_mut(&partition)?;
         let begun = state.begin(generation, node, is_forced, &mut notes);
         if begun.is_ok() {
-            // By force: there is nobody to ask for the keys of a tail any more.
+            // By force: there is nobody to ask for the keys of a tail any more. They are looked for once more.
             self.tails.remove(&partition);
         }
         Some(begun)
@@ -878,8 +900,8 @@ impl<B: Block> Links<B> {
             traffic.received_frames += incoming.receiver.next_number() - 1;
             incoming.receiver.close(&mut self.partitions);
         }
-        self.tails.retain(|_, tail| tail.link != link);
-        self.rewrites.retain(|&(_, of), _| of != link);
+        self.tails.retain(|_, tail| tail.link != Some(link));
+        self.rewrites.retain(|&(_, of), _| of != Some(link));
     }
 
     /// Remembers what the member at the other end had.
@@ -988,7 +1010,7 @@ impl<B: Block> Links<B> {
     }
 
     /// What was kept of a partition is durable, and its keys may be told.
-    pub fn tail_kept(&mut self, partition: PartitionId, link: LinkId) {
+    pub fn tail_kept(&mut self, partition: PartitionId, link: Option<LinkId>) {
         let is_told = self
             .tails
             .get(&partition)
@@ -997,9 +1019,26 @@ impl<B: Block> Links<B> {
             return;
         }
         let tail = self.tails.remove(&partition).expect("just seen");
+        let Some(link) = link else {
+            let keys = tail.keys.into_iter().collect();
+            self.begin_rewrite(partition, None, keys);
+            return;
+        };
         if let Some(incoming) = self.incoming.get_mut(&link) {
             incoming.receiver.tail_saved(partition, tail.keys);
         }
+    }
+
+    fn begin_rewrite(
+        &mut self,
+        partition: PartitionId,
+        link: Option<LinkId>,
+        keys: VecDeque<Vec<u8>>,
+    ) {
+        let last = (self.partitions[&partition].applied(), Lsn(0));
+        let rewrite = Rewrite { keys, last };
+        self.rewrites.insert((partition, link), rewrite);
+        self.is_due = true;
     }
 
     /// The end of a read of this part of the shard.
@@ -1256,27 +1295,11 @@ impl<B: Block> Links<B> {
                     from,
                     history,
                 } => {
-                    let until = store.log().appended();
-                    store.log_mut().want_durable(until);
-                    let tail = Tail {
-                        link,
-                        from,
-                        history,
-                        behind: Lsn(0),
-                        until,
-                        keys: BTreeSet::new(),
-                        is_read: false,
-                        is_told_damaged: false,
-                    };
+                    let tail = Tail::new(Some(link), from, history, store);
                     self.tails.insert(partition, tail);
                 }
                 Work::Rewind { partition, keys } => {
-                    let state = &self.partitions[&partition];
-                    let rewrite = Rewrite {
-                        keys: keys.into(),
-                        last: (state.applied(), Lsn(0)),
-                    };
-                    self.rewrites.insert((partition, link), rewrite);
+                    self.begin_rewrite(partition, Some(link), keys.into());
                 }
                 Work::Begin { partition, epoch } => {
                     self.actions
@@ -1306,6 +1329,8 @@ impl<B: Block> Links<B> {
         let state = self.partitions.get_mut(&partition).expect("it was offered");
         state.depose(epoch, &mut notes);
         self.rewrites.retain(|&(of, _), _| of != partition);
+        self.tails
+            .retain(|&of, tail| of != partition || tail.link.is_some());
         for outgoing in self.outgoing.values_mut() {
             let out = &mut outgoing.output;
             outgoing.sender.close(time.time_ms, partition, out);
@@ -1560,6 +1585,10 @@ impl<B: Block> Links<B> {
             };
             let state = self.partitions.get_mut(&number).expect("just seen");
             state.begun(start_id, lsn, &mut notes);
+            if let Some(from) = state.own_tail() {
+                let tail = Tail::new(None, from, state.history().clone(), store);
+                self.tails.insert(number, tail);
+            }
             self.sweeps.remove(&number);
             self.is_due = true;
         }
@@ -1580,10 +1609,15 @@ impl<B: Block> Links<B> {
             Waiter::Rewind(number, link) => rewrites.contains_key(&(number, link)),
         });
         let mut left = REWIND_KEYS;
-        let all: Vec<(PartitionId, LinkId)> = self.rewrites.keys().copied().collect();
+        let all: Vec<(PartitionId, Option<LinkId>)> = self.rewrites.keys().copied().collect();
         for (number, link) in all {
             let durable = store.log().durable();
-            if !self.partitions[&number].may_write(durable) {
+            let state = &self.partitions[&number];
+            let is_possible = match link {
+                Some(_) => state.may_write(durable),
+                None => state.own_tail().is_some(),
+            };
+            if !is_possible {
                 self.rewrites.remove(&(number, link));
                 continue;
             }
@@ -1647,15 +1681,30 @@ impl<B: Block> Links<B> {
                 self.is_due = true;
                 left -= 1;
             }
-            if rewrite.keys.is_empty() {
-                let rewrite = self.rewrites.remove(&(number, link)).expect("just seen");
+            if !rewrite.keys.is_empty() {
+                continue;
+            }
+            let (at, lsn) = rewrite.last;
+            if let Some(link) = link {
                 if let Some(outgoing) = self.outgoing.get_mut(&link) {
-                    let (at, lsn) = rewrite.last;
                     outgoing
                         .sender
                         .rewound(time.time_ms, number, at, lsn, &mut outgoing.output);
                 }
+            } else {
+                let mut notes = Notes {
+                    store,
+                    tags: &self.tags,
+                    now_us: time.now_us,
+                };
+                if !notes.has_room() {
+                    continue;
+                }
+                let state = self.partitions.get_mut(&number).expect("just seen");
+                state.own_tail_rewritten(&mut notes);
+                self.is_due = true;
             }
+            self.rewrites.remove(&(number, link));
         }
     }
 
@@ -1667,7 +1716,11 @@ impl<B: Block> Links<B> {
             let Some(tail) = self.tails.get(&number) else {
                 continue;
             };
-            let (link, fork) = (tail.link, tail.from);
+            // What is gone of its own tail outranks nothing any more.
+            let Some(link) = tail.link else {
+                continue;
+            };
+            let fork = tail.from;
             let state = self.partitions.get_mut(&number).expect("it is the shard's");
             if is_told_whole(state, number, fork, store) {
                 continue;
@@ -1774,7 +1827,9 @@ impl<B: Block> Links<B> {
                 continue;
             }
             // Some of it was released meanwhile.
-            if !is_told_whole(&self.partitions[&number], number, tail.from, store) {
+            if tail.link.is_some()
+                && !is_told_whole(&self.partitions[&number], number, tail.from, store)
+            {
                 continue;
             }
             tail.is_read = true;

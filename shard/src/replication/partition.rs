@@ -273,7 +273,7 @@ impl Partition {
     pub fn is_readable(&self) -> bool {
         match &self.role {
             Role::Member(member) => member.joined,
-            Role::Primary { begun, .. } => begun.is_some(),
+            Role::Primary { begun, .. } => begun.is_some() && self.own_tail().is_none(),
             Role::Idle => false,
         }
     }
@@ -364,7 +364,7 @@ impl Partition {
         Some((position, history))
     }
 
-    /// The first record was appended: the partition is served.
+    /// The first record was appended: the partition is served, unless there is an [`Partition::own_tail`].
     ///
     /// # Panics
     /// If there is none to append.
@@ -375,7 +375,10 @@ impl Partition {
         if self.facts.scan_from.is_some() || self.facts.rewind_from.is_some() {
             // Forced: what is there is all there is.
             self.facts.dense_behind = position.sequence;
-            (self.facts.scan_from, self.facts.rewind_from) = (None, None);
+            self.facts.scan_from = None;
+            if is_planted(Bug::OwnTailStays) {
+                self.facts.rewind_from = None;
+            }
             self.noted = journal.note(self.number, &self.facts);
         }
         if let Role::Primary { begun, .. } = &mut self.role {
@@ -383,15 +386,42 @@ impl Partition {
         }
     }
 
+    /// It was begun by force in the middle of a rewind. What the log holds behind this position and is not of the
+    /// history may outrank what is served, behind a start or at a member: its keys are to be written anew first.
+    #[must_use]
+    pub fn own_tail(&self) -> Option<Position> {
+        match self.role {
+            Role::Primary { begun: Some(_), .. } => self.facts.rewind_from,
+            _ => None,
+        }
+    }
+
+    /// The keys of its own tail are written anew: when that is durable, the partition is served.
+    ///
+    /// # Panics
+    /// If there is no such tail.
+    pub fn own_tail_rewritten(&mut self, journal: &mut impl Journal) {
+        assert!(self.own_tail().is_some(), "it was begun in a rewind");
+        self.facts.rewind_from = None;
+        self.noted = journal.note(self.number, &self.facts);
+        if let Role::Primary { begun, .. } = &mut self.role {
+            // Behind all of them.
+            *begun = Some(self.noted);
+        }
+    }
+
     /// The epoch in which it may be opened at members, now that the log is durable up to `durable`:
-    /// were its first record lost, another start might use the epoch again.
+    /// were its first record lost, another start might use the epoch again. Not before what is here is what a
+    /// start would find.
     #[must_use]
     pub fn may_open(&self, durable: Lsn) -> Option<Epoch> {
         match self.role {
             Role::Primary {
                 epoch,
                 begun: Some(begun),
-            } if begun <= durable || is_planted(Bug::PromiseNotDurable) => Some(epoch),
+            } if begun <= durable || is_planted(Bug::PromiseNotDurable) => {
+                self.own_tail().is_none().then_some(epoch)
+            }
             _ => None,
         }
     }

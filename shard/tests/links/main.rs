@@ -49,12 +49,28 @@ fn nodes_agree_in_the_end_and_nothing_promised_is_lost() {
     }
 }
 
+#[test]
+fn a_node_let_write_in_a_rewind_serves_what_its_next_start_and_its_members_find() {
+    for seed in 0..5 {
+        let _named = Seed(seed);
+        World::force_in_a_rewind(seed, None);
+    }
+}
+
+#[test]
+fn a_power_cut_before_a_tail_is_written_anew_changes_nothing_that_was_served() {
+    for turns in 0..12 {
+        let _named = Seed(turns as u64);
+        World::force_in_a_rewind(turns as u64, Some(turns));
+    }
+}
+
 /// Each of these planted bugs makes a run fail; most of the others are caught by the machine's own test.
 #[cfg(feature = "planted")]
 #[test]
 fn planted_bugs_of_links_are_caught() {
     use penstock_shard::replication::planted::{Bug, plant};
-    const CAUGHT: [Bug; 17] = [
+    const CAUGHT: [Bug; 18] = [
         Bug::AckBeforePeer,
         Bug::AckByAnyMember,
         Bug::EpochResumed,
@@ -72,6 +88,7 @@ fn planted_bugs_of_links_are_caught() {
         Bug::TailHalfReleased,
         Bug::EchoBeforeShipped,
         Bug::EchoBeforeApplied,
+        Bug::OwnTailStays,
     ];
     let only = std::env::var("PENSTOCK_REPLICATION_BUG").ok();
     let named = |name: &String| Bug::ALL.iter().copied().find(|bug| bug.name() == name);

@@ -87,6 +87,7 @@ impl Met {
             "failed reads",
             "not whole",
             "behind",
+            "forced in a scan or a rewind",
         ] {
             assert!(self.counts.contains_key(what), "never met: {what}");
         }
@@ -184,6 +185,26 @@ fn keys_of(partition: PartitionId) -> Vec<Vec<u8>> {
     (0..KEYS)
         .map(|number| format!("{{{tag}}}{number}").into_bytes())
         .collect()
+}
+
+/// Keys with versions and values.
+type Contents = BTreeMap<Vec<u8>, (Version, Vec<u8>)>;
+
+fn assert_same(found: &Contents, expected: &Contents, whose: &str) {
+    let told = |it: Option<&(Version, Vec<u8>)>| match it {
+        None => "absent".into(),
+        Some((version, value)) => format!("{:?} of {} bytes", position(*version), value.len()),
+    };
+    for key in found.keys().chain(expected.keys()) {
+        let (there, wanted) = (found.get(key), expected.get(key));
+        let name = String::from_utf8_lossy(key);
+        assert!(
+            there == wanted,
+            "{whose}: {name} is {} and not {}",
+            told(there),
+            told(wanted)
+        );
+    }
 }
 
 /// Few values, other ones at each node.
@@ -294,6 +315,76 @@ impl World {
 
     /// One run; what went wrong panics.
     pub fn run(seed: u64) -> Met {
+        let mut world = World::new(seed, None);
+        let steps = 600 + world.random.below(1_500);
+        for _ in 0..steps {
+            world.step();
+        }
+        world.settle(seed % 4 == 1);
+        world.check_end();
+        world.met
+    }
+
+    /// A node deletes a key in a tail of its own, follows one that has an older value of it, and is let write before it
+    /// has rewound, and perhaps loses its power so many turns later: what it serves it serves behind a start, too, and
+    /// so do those to whom it ships all of it.
+    pub fn force_in_a_rewind(seed: u64, power_cut: Option<usize>) {
+        let mut world = World::new(seed, Some(1));
+        let partition = PARTITIONS[0];
+        let first = world.plan[&partition].primary;
+        let second = (first + 1) % NODES;
+        let key = world.keys[&partition][2].clone();
+        let change = |world: &mut World, at: usize, value: Option<u8>| {
+            let change = (key.clone(), value.map(|it| vec![it; 8]));
+            let done = world.commit(at, partition, &[change]);
+            assert!(done.is_some(), "node {at} writes");
+            world.exchange(6);
+        };
+        let all = (0..NODES).flat_map(|from| (0..NODES).map(move |to| (from, to)));
+        world.cut = all.filter(|&pair| pair != (first, second)).collect();
+        world.exchange(20);
+        change(&mut world, first, Some(1));
+        world.part(first, second);
+        change(&mut world, first, Some(2));
+        assert!(world.promote_to(partition, second, false));
+        world.exchange(6);
+        change(&mut world, second, None);
+        assert!(world.promote_to(partition, first, false));
+        world.exchange(6);
+
+        world.cut.remove(&(first, second));
+        let mut is_back = false;
+        for _ in 0..40 {
+            world.exchange(1);
+            is_back = world.contents(second, partition).contains_key(&key);
+            if is_back {
+                break;
+            }
+        }
+        let state = world.state(second, partition);
+        let is_rewinding = state.facts().rewind_from.is_some();
+        assert!(is_back && is_rewinding, "{state:?}");
+        world.part(first, second);
+        assert!(world.promote_to(partition, second, true));
+        if let Some(turns) = power_cut {
+            world.exchange(turns);
+            world.restart(second);
+            let is_begun = matches!(world.state(second, partition).role(), Role::Primary { .. });
+            assert!(is_begun || world.promote_to(partition, second, true));
+        }
+        world.exchange(40);
+        let node = &world.nodes[second];
+        assert!(node.links.may_write(partition, &node.store));
+        let served = world.contents(second, partition);
+        assert!(power_cut.is_some() || served.contains_key(&key));
+        world.restart(second);
+        assert_eq!(world.contents(second, partition), served);
+        world.settle(false);
+        world.check_end();
+    }
+
+    /// The nodes of a new cluster, of so many shards or of any number.
+    fn new(seed: u64, shards: Option<u16>) -> World {
         let mut random = Random::new(seed);
         let ring_bytes = [2_000, 20_000, 1 << 20][random.below(3)];
         let backlog_bytes = [u64::MAX, u64::MAX, 0, 0][random.below(4)];
@@ -326,7 +417,7 @@ impl World {
         };
         for number in 1..=NODES {
             let number = u8::try_from(number).expect("few");
-            let shards = 1 + u16::from(world.random.once_in(3));
+            let shards = shards.unwrap_or_else(|| 1 + u16::from(world.random.once_in(3)));
             for shard in 0..shards {
                 let who = (number, shard, shards);
                 let node = world.start(who, Disk::default(), BTreeSet::new());
@@ -350,13 +441,7 @@ impl World {
                 world.complete_all(at);
             }
         }
-        let steps = 600 + world.random.below(1_500);
-        for _ in 0..steps {
-            world.step();
-        }
-        world.settle();
-        world.check_end();
-        world.met
+        world
     }
 
     /// What a start makes of a disk.
@@ -987,6 +1072,12 @@ impl World {
         }
     }
 
+    /// Cuts the link from one node to another.
+    fn part(&mut self, from: usize, to: usize) {
+        self.cut.insert((from, to));
+        self.close((from, to));
+    }
+
     fn close(&mut self, pair: (usize, usize)) {
         if let Some(link) = self.links.remove(&pair) {
             self.nodes[pair.0].links.closed(link.id);
@@ -1062,8 +1153,24 @@ impl World {
 
     // ---- the end ----
 
-    /// All faults stop, and everything comes to rest.
-    fn settle(&mut self) {
+    /// So often all nodes turn, and what they say arrives.
+    fn exchange(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            self.connect();
+            for at in 0..self.nodes.len() {
+                self.nodes[at].now_us += 1_000;
+                self.turn(at);
+                self.complete_all(at);
+            }
+            for _ in 0..20 * self.nodes.len() {
+                self.deliver();
+            }
+        }
+    }
+
+    /// All faults stop, and everything comes to rest; perhaps under a node that is let write in the middle of a scan or
+    /// a rewind.
+    fn settle(&mut self, takes_half: bool) {
         self.is_settling = true;
         self.cut.clear();
         let pairs: Vec<_> = self.links.keys().copied().collect();
@@ -1075,6 +1182,18 @@ impl World {
             };
             let is_served = is_primary(self.plan[&partition].primary);
             let holders = self.holders(partition);
+            let is_half = |at: &&usize| {
+                let state = self.state(**at, partition);
+                state.received().sequence > 0 && !state.is_whole()
+            };
+            if let Some(&at) = holders.iter().find(is_half).filter(|_| takes_half) {
+                self.acked_replica
+                    .retain(|acked| acked.partition != partition);
+                self.acked_disk.retain(|acked| acked.partition != partition);
+                assert!(self.promote_to(partition, at, true));
+                self.met.one("forced in a scan or a rewind");
+                continue;
+            }
             let mut others = holders.iter();
             if !is_served && !others.any(|&at| self.promote_to(partition, at, false)) {
                 // People choose who has most, and accept what is lost.
@@ -1091,15 +1210,7 @@ impl World {
             }
         }
         for round in 0..400 {
-            self.connect();
-            for at in 0..self.nodes.len() {
-                self.nodes[at].now_us += 1_000;
-                self.turn(at);
-                self.complete_all(at);
-            }
-            for _ in 0..20 * self.nodes.len() {
-                self.deliver();
-            }
+            self.exchange(1);
             if round == 200 {
                 for partition in PARTITIONS {
                     let primary = self.plan[&partition].primary;
@@ -1133,19 +1244,7 @@ impl World {
             let applied = self.state(primary, partition).applied();
             for at in self.holders(partition) {
                 let found = self.contents(at, partition);
-                let differs = |key: &&Vec<u8>| found.get(*key) != expected.get(*key);
-                let keys = found.keys().chain(expected.keys()).filter(differs);
-                let told = |of: Option<&(Version, Vec<u8>)>| of.map(|it| (it.0, it.1.len()));
-                let wrong: Vec<_> = keys
-                    .map(|key| {
-                        (
-                            key.escape_ascii().to_string(),
-                            told(found.get(key)),
-                            told(expected.get(key)),
-                        )
-                    })
-                    .collect();
-                assert_eq!(wrong, [], "node {at} differs from {primary}");
+                assert_same(&found, &expected, &format!("node {at} beside {primary}"));
                 let here = self.state(at, partition);
                 assert!(here.is_readable(), "node {at}: {here:?}");
                 assert_eq!(here.applied(), applied, "node {at}");
@@ -1182,14 +1281,18 @@ impl World {
                 assert!(state.history().contains(acked.at, state.applied()));
             }
         }
+        for at in 0..self.nodes.len() {
+            let before = PARTITIONS.map(|it| self.contents(at, it));
+            self.restart(at);
+            for (partition, before) in PARTITIONS.into_iter().zip(&before) {
+                let found = self.contents(at, partition);
+                assert_same(&found, before, &format!("node {at} behind a start"));
+            }
+        }
     }
 
     /// Keys of a partition with versions and values.
-    fn contents(
-        &mut self,
-        at: usize,
-        partition: PartitionId,
-    ) -> BTreeMap<Vec<u8>, (Version, Vec<u8>)> {
+    fn contents(&mut self, at: usize, partition: PartitionId) -> Contents {
         let keys = self.keys[&partition].clone();
         let mut contents = BTreeMap::new();
         for key in keys {

@@ -445,7 +445,7 @@ impl World {
         for _ in 0..steps {
             world.step(ring_bytes);
         }
-        world.settle();
+        world.settle(seed % 4 == 1);
         world.check_end();
         world.met
     }
@@ -963,7 +963,22 @@ impl World {
         from: Position,
         history: &EpochHistory,
     ) {
-        let node = &mut self.nodes[pair.1];
+        let keys = self.tail_of(pair.1, partition, from, history);
+        let link = self.links.get_mut(&pair).filter(|it| it.id == link.0);
+        if let Some(link) = link {
+            link.receiver.tail_saved(partition, keys);
+        }
+    }
+
+    /// Keeps what stands in the log of a node behind a position and is not of a past; its keys.
+    fn tail_of(
+        &mut self,
+        at: usize,
+        partition: PartitionId,
+        from: Position,
+        history: &EpochHistory,
+    ) -> BTreeSet<Vec<u8>> {
+        let node = &mut self.nodes[at];
         let endless = Position {
             epoch: history.last().map_or(0, |epoch| epoch.0),
             sequence: u64::MAX,
@@ -984,10 +999,7 @@ impl World {
             self.met.one("tail saved");
         }
         node.lostfound.extend(saved);
-        let link = self.links.get_mut(&pair).filter(|it| it.id == link.0);
-        if let Some(link) = link {
-            link.receiver.tail_saved(partition, keys);
-        }
+        keys
     }
 
     fn rewind(&mut self, pair: (usize, usize), partition: PartitionId, keys: &[Vec<u8>]) {
@@ -998,15 +1010,19 @@ impl World {
         }
         let mut last = (self.nodes[from].partitions[&partition].applied(), Lsn(0));
         for key in keys {
-            let value = self.nodes[from].index.get(key).and_then(|found| found.1);
-            let value = value.map(|value| value.to_le_bytes().to_vec());
-            let (lsn, operation) = self.commit(from, partition, &[(key, value)]);
-            last = (operation.at, lsn);
+            last = self.write_anew(from, partition, key);
             self.met.one("rewound");
         }
         let link = self.links.get_mut(&pair).expect("its frame was just read");
         link.sender
             .rewound(TIME_MS, partition, last.0, last.1, &mut link.there);
+    }
+
+    fn write_anew(&mut self, at: usize, partition: PartitionId, key: &[u8]) -> (Position, Lsn) {
+        let value = self.nodes[at].index.get(key).and_then(|found| found.1);
+        let value = value.map(|value| value.to_le_bytes().to_vec());
+        let (lsn, operation) = self.commit(at, partition, &[(key, value)]);
+        (operation.at, lsn)
     }
 
     /// Applies what may be applied.
@@ -1081,8 +1097,25 @@ impl World {
                 let lsn = node.append(encode(position, &[(key, Some(encode_history(&history)))]));
                 let state = node.partitions.get_mut(&number).expect("all are there");
                 state.begun(START_ID, lsn, &mut node.log);
+                self.write_own_tail_anew(at, number);
             }
         }
+    }
+
+    /// Of a partition that was begun by force in the middle of a rewind.
+    fn write_own_tail_anew(&mut self, at: usize, number: PartitionId) {
+        let state = &self.nodes[at].partitions[&number];
+        let Some(from) = state.own_tail() else {
+            return;
+        };
+        let history = state.history().clone();
+        for key in self.tail_of(at, number, from, &history) {
+            self.write_anew(at, number, &key);
+        }
+        let node = &mut self.nodes[at];
+        let state = node.partitions.get_mut(&number).expect("all are there");
+        state.own_tail_rewritten(&mut node.log);
+        self.met.one("own tail written anew");
     }
 
     /// What a member applies by a link, its source cannot lose.
@@ -1210,8 +1243,9 @@ impl World {
 
     // ---- the end ----
 
-    /// All faults stop, and everything comes to rest.
-    fn settle(&mut self) {
+    /// All faults stop, and everything comes to rest; perhaps under a node that is let write in the middle of a
+    /// rewind.
+    fn settle(&mut self, takes_half: bool) {
         self.cut.clear();
         // Who was primary and does not know of its successor has to be told by somebody: a write of
         // the present primary is enough to see that all is well.
@@ -1220,6 +1254,19 @@ impl World {
                 let state = &self.nodes[at].partitions[&partition];
                 matches!(state.role(), Role::Primary { .. })
             };
+            let is_half = |at: &usize| {
+                // What a scan has not brought is swept at the others: that is of the links.
+                let facts = self.nodes[*at].partitions[&partition].facts();
+                facts.rewind_from.is_some() && facts.scan_from.is_none()
+            };
+            if let Some(at) = (0..NODES).find(is_half).filter(|_| takes_half) {
+                self.acked_replica
+                    .retain(|acked| acked.partition != partition);
+                self.acked_disk.retain(|acked| acked.partition != partition);
+                assert!(self.promote_to(partition, at, true));
+                self.met.one("forced in a rewind");
+                continue;
+            }
             // It may have been whole in what it lost.
             let is_served = is_primary(self.plan[&partition].primary);
             if !is_served && !(0..NODES).any(|at| self.promote_to(partition, at, false)) {
