@@ -423,6 +423,10 @@ impl<P: Blocks> LogReach for Reach<'_, P> {
     fn oldest(&self) -> Lsn {
         Lsn(0)
     }
+
+    fn may_scan(&self) -> bool {
+        !self.0.is_dropping_deletions()
+    }
 }
 
 /// Whether all of a diverged tail is still in the log, or a scan brings the partition anew.
@@ -1876,6 +1880,8 @@ impl<B: Block> Links<B> {
                 .pump(time.now_us, durable, &self.partitions, &mut incoming.output);
         }
         store.hold_back(self.backlog());
+        let mut sources = self.outgoing.values();
+        store.keep_deletions(sources.any(|it| it.sender.wants_deletions()));
     }
 
     /// Brings forward what is handed over.

@@ -176,6 +176,9 @@ pub trait LogReach {
     fn reach(&self, partition: PartitionId, from: Position) -> Option<Lsn>;
     /// The record before the first that still is in the log.
     fn oldest(&self) -> Lsn;
+    /// Whether a scan may begin now: if deletions are on their way out of the log, it might bring what they hide
+    /// and not them.
+    fn may_scan(&self) -> bool;
 }
 
 impl Sender {
@@ -620,6 +623,21 @@ impl Sender {
         self.notes.range(from..)
     }
 
+    /// Whether deletions must stay in the log, whatever is not there any more: a scan is under way, or about to begin.
+    #[must_use]
+    pub fn wants_deletions(&self) -> bool {
+        let is_scan = |outgoing: &Outgoing| {
+            matches!(
+                outgoing.phase,
+                Phase::Known {
+                    mode: Mode::Scan,
+                    ..
+                } | Phase::CatchingUp(Mode::Scan)
+            )
+        };
+        self.outgoing.values().any(is_scan)
+    }
+
     /// Appends the frames that can be sent, now that the log is durable up to `durable`.
     ///
     /// # Errors
@@ -692,8 +710,13 @@ impl Sender {
                 None => Mode::Scan,
             };
             let start = start.unwrap_or(reach.oldest());
-            self.catching_up = Some(self.catching_up.map_or(start, |at| at.min(start)));
             let outgoing = self.outgoing.get_mut(&partition).expect("just seen");
+            if mode == Mode::Scan && !reach.may_scan() {
+                let when = Lsn(0);
+                outgoing.phase = Phase::Known { when, mode, from };
+                continue;
+            }
+            self.catching_up = Some(self.catching_up.map_or(start, |at| at.min(start)));
             outgoing.phase = Phase::CatchingUp(mode);
             outgoing.shipped = from;
             let history = partitions[&partition].history().entries();

@@ -21,15 +21,16 @@ mod world;
 use seed::{Seed, seeds};
 use world::{Met, World};
 
-/// Runs in which a scan found keys that it had not brought, which is rare.
-const SWEPT: [u64; 2] = [140, 173];
+/// Runs in which a scan found keys that it had not brought, which is rare, and one in which a deletion left the log in the
+/// middle of a scan that had brought what it hides.
+const RARE: [u64; 3] = [140, 173, 480];
 
 #[test]
 fn nodes_agree_in_the_end_and_nothing_promised_is_lost() {
     let mut met = Met::default();
     let mut failed = Vec::new();
     let is_whole = seeds(100).count() >= 100;
-    let rare = SWEPT.into_iter().filter(|_| is_whole);
+    let rare = RARE.into_iter().filter(|_| is_whole);
     for seed in seeds(100).chain(rare) {
         let named = Seed(seed);
         let run = std::panic::catch_unwind(|| World::run(seed));

@@ -150,6 +150,10 @@ impl LogReach for Log {
     fn oldest(&self) -> Lsn {
         Lsn(self.released as u64)
     }
+
+    fn may_scan(&self) -> bool {
+        true
+    }
 }
 
 /// What the index says of a key: version, value, and where its part stands.
