@@ -382,6 +382,10 @@ pub struct Links<B> {
     rewrites: BTreeMap<(PartitionId, Option<LinkId>), Rewrite>,
     /// Partitions that another node is to write.
     handovers: BTreeMap<PartitionId, Handover>,
+    /// Partitions that another node is to write, and perhaps does.
+    superseded: BTreeSet<PartitionId>,
+    /// With which partition applying goes on, so that none waits while others are filled again and again.
+    apply_from: PartitionId,
     /// Of partitions that are scanned although something of them is here.
     sweeps: BTreeMap<PartitionId, Sweep>,
     /// Up to which record of this log each node is known to have all of a partition on its disk.
@@ -514,6 +518,8 @@ impl<B: Block> Links<B> {
             tail_cursor: LogCursor::default(),
             rewrites: BTreeMap::new(),
             handovers: BTreeMap::new(),
+            superseded: BTreeSet::new(),
+            apply_from: 0,
             sweeps: BTreeMap::new(),
             durable_at: BTreeMap::new(),
             reads: LinkReads::default(),
@@ -762,6 +768,15 @@ impl<B: Block> Links<B> {
         };
         // One that was promised is told, whatever is planned by now: nobody else may begin that epoch.
         self.handovers.entry(partition).or_insert(handover);
+    }
+
+    /// Whether another node is to write this partition that this one may be writing still. What it does so nobody hears
+    /// here before it reaches a node that both ship to, so nobody is told that what it has is new.
+    pub fn supersede(&mut self, partition: PartitionId, is_superseded: bool) {
+        match is_superseded {
+            true => self.superseded.insert(partition),
+            false => self.superseded.remove(&partition),
+        };
     }
 
     /// In which partitions replies at level `replica` wait: these are not handed over before they are answered.
@@ -1354,13 +1369,16 @@ impl<B: Block> Links<B> {
         let mut left = APPLY_BYTES;
         let holds = |state: &Partition| state.applicable(u64::MAX).is_some();
         let holding = self.partitions.iter().filter(|(_, state)| holds(state));
-        let numbers: Vec<PartitionId> = holding.map(|(&number, _)| number).collect();
+        let mut numbers: Vec<PartitionId> = holding.map(|(&number, _)| number).collect();
+        let first = numbers.partition_point(|number| *number < self.apply_from);
+        numbers.rotate_left(first);
         // How many of the records that come next have what they need in the processor's caches.
         let mut ahead = 0;
         for (at, &number) in numbers.iter().enumerate() {
             let (link, told) = self.told_of(number);
             while let Some(applicable) = self.partitions[&number].applicable(told) {
                 if left == 0 {
+                    self.apply_from = number + 1;
                     return;
                 }
                 if ahead == 0 {
@@ -2076,6 +2094,8 @@ impl<B: Block> Links<B> {
                 }
             }
         }
+        let mut superseded = self.superseded.iter();
+        sender.tell_clock(!superseded.any(|&number| sender.ships(number)));
         let durable = store.log().durable();
         sender.pump(
             time.time_ms,

@@ -842,16 +842,7 @@ mod tests {
 
     use super::*;
     use crate::replication::record::records;
-    use crate::replication::tests::{encoded, keys_of_partition};
-
-    /// All is durable at once.
-    struct Noted;
-
-    impl Journal for Noted {
-        fn note(&mut self, _: PartitionId, _: &Facts) -> Lsn {
-            Lsn(0)
-        }
-    }
+    use crate::replication::tests::{Noted, encoded, keys_of_partition};
 
     const LINK: LinkId = LinkId(1);
 

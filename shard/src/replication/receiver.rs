@@ -94,6 +94,9 @@ struct FrameNote {
     lsn: Lsn,
 }
 
+/// Frames that are noted before those of which nothing is left to do are taken out.
+const FRAMES_MAX: usize = 1024;
+
 impl Receiver {
     /// A link from node `node` on which `sent` frames went out and `received` came in so far.
     #[must_use]
@@ -553,6 +556,11 @@ impl Receiver {
             }
             self.frames.pop_front();
         }
+        // Behind one that waits there may be any number of which nothing is left to do.
+        if self.frames.len() > FRAMES_MAX {
+            self.frames
+                .retain(|note| !note.left.is_empty() || note.lsn > durable);
+        }
         let until = self.frames.front().map(|note| note.number - 1);
         self.durable = self.durable.max(until.unwrap_or(self.received));
     }
@@ -587,5 +595,48 @@ impl Receiver {
                 partition.close();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replication::tests::Noted;
+    use crate::replication::{EpochHistory, Facts};
+
+    #[test]
+    fn what_is_done_behind_a_frame_that_waits_takes_no_memory() {
+        let limits = KeptLimits {
+            bytes_max: 0,
+            frame_bytes_max: 0,
+        };
+        let mut receiver = Receiver::new(LinkId(1), 1, (0, 0), limits);
+        let mut partitions = Partitions::new();
+        for number in [7, 8] {
+            let facts = Facts::default();
+            let history = EpochHistory::default();
+            let mut partition = Partition::recovered(number, facts, history, Position::default());
+            let epoch = Epoch::new(1, 0, 1);
+            let opened = partition.open(LinkId(1), epoch, &mut Noted, &mut VecDeque::new());
+            assert!(matches!(opened, Opened::Accepted { .. }));
+            partitions.insert(number, partition);
+        }
+        for number in 1..=10 * FRAMES_MAX as u64 {
+            receiver.received = number;
+            let partition = if number == 3 { 7 } else { 8 };
+            receiver.frames.push_back(FrameNote {
+                number,
+                left: vec![(partition, 1)],
+                lsn: Lsn(0),
+            });
+            receiver.applied(8, number, Lsn(number));
+            receiver.advance(Lsn(number), &partitions);
+            assert!(receiver.frames.len() <= FRAMES_MAX + 1, "frame {number}");
+        }
+        assert_eq!(receiver.durable, 2);
+        receiver.applied(7, 3, Lsn(3));
+        receiver.advance(Lsn(u64::MAX), &partitions);
+        assert_eq!(receiver.durable, receiver.received);
+        assert!(receiver.frames.is_empty());
     }
 }
