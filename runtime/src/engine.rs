@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use penstock_shard::linked::ReplicationStatus;
-use penstock_shard::{Event, Now, Outbox, Shard};
+use penstock_shard::{Event, Fatal, Now, Outbox, Shard};
 use penstock_storage::histogram::Histogram;
 use penstock_storage::io::{BLOCK_BYTES, Completion};
 
@@ -245,7 +245,12 @@ impl Engine {
             // What another node said of it comes first.
             let told = self.outbox.links.told.drain(..);
             let told: String = told.map(|told| format!("{told}; ")).collect();
-            return Turn::Fatal(format!("{told}{fatal}"));
+            let text = format!("{told}{fatal}");
+            // A start would not be what it was told of: whoever starts what has failed is to leave it alone.
+            return match fatal {
+                Fatal::GoneBack => Turn::Damaged(text),
+                Fatal::Log { .. } => Turn::Fatal(text),
+            };
         }
         for io in self.outbox.io.drain(..) {
             self.disk.submit(io);

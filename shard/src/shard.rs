@@ -321,7 +321,7 @@ impl fmt::Display for Fatal {
             Fatal::GoneBack => f.write_str(
                 "another node has seen more of this one than is here: this directory is an older copy, or its disk has lost some. \
                  Nothing more is written here. Let the other node write (penstock cluster promote --force), then start this one on an empty directory; \
-                 to go back on purpose, promote this one",
+                 to go back on purpose, empty all others and promote this one",
             ),
         }
     }

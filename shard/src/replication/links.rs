@@ -312,6 +312,8 @@ struct Sweep {
     seen: BTreeMap<Vec<u8>, (Version, bool)>,
     /// How far the keys that are here were held against that; none at the end.
     at: Option<Cursor>,
+    /// How many of them are looked at together from there on.
+    batch_keys: Option<usize>,
     has_begun: bool,
     /// JOIN has come. What comes behind it the source may still lose, and it says nothing of what the scan has brought.
     has_ended: bool,
@@ -1499,6 +1501,18 @@ impl<B: Block> Links<B> {
         let Some(at) = sweep.at else {
             return true;
         };
+        // All that is read of a batch is in memory at once, and other reads of the shard need some, too.
+        let bytes_max = self.config.pending_bytes_max / 8;
+        let keys = *sweep.batch_keys.get_or_insert_with(|| {
+            let (mut keys, mut bytes) = (0, 0);
+            store.homes_from(at, last, SWEEP_KEYS, &mut |_, found| {
+                if let Home::Disk(packed) = found {
+                    bytes += packed.place().map_or(0, |place| place.bytes as usize);
+                }
+                keys += usize::from(keys == 0 || bytes <= bytes_max);
+            });
+            keys.max(1)
+        });
         let warmer = Warmer {
             warming: &mut self.warming,
             reads: &mut self.reads,
@@ -1506,7 +1520,7 @@ impl<B: Block> Links<B> {
         };
         let cold_of = |store: &Store<P>| {
             let mut cold = Vec::new();
-            store.homes_from(at, last, SWEEP_KEYS, &mut |home, found| {
+            store.homes_from(at, last, keys, &mut |home, found| {
                 if let Home::Disk(packed) = found {
                     cold.extend(packed.place().map(|place| (home, place)));
                 }
@@ -1517,7 +1531,7 @@ impl<B: Block> Links<B> {
             return false;
         }
         let mut gone = Vec::new();
-        let next = store.homes_from(at, last, SWEEP_KEYS, &mut |home, found| {
+        let next = store.homes_from(at, last, keys, &mut |home, found| {
             if let Home::Memory(id) = found
                 && !store.cell(id).is_deleted()
                 && !sweep.has_come(store.cell(id).key())
@@ -1537,7 +1551,7 @@ impl<B: Block> Links<B> {
             store.log_mut().want_durable(lsn);
             self.counters.swept += 1;
         }
-        sweep.at = next;
+        (sweep.at, sweep.batch_keys) = (next, None);
         self.is_due = true;
         next.is_none()
     }

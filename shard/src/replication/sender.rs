@@ -1110,7 +1110,7 @@ mod tests {
     fn no_clock_is_told_back_while_another_node_may_write_what_is_shipped() {
         let mut sender = Sender::new((0, 0), 4 << 20);
         let (ring, partitions) = (Ring::new(0, Lsn(0), []), Partitions::new());
-        let mut told = |sender: &mut Sender| {
+        let told = |sender: &mut Sender| {
             let mut out = Vec::new();
             let durable = Lsn(0);
             let pumped = sender.pump(0, durable, &ring, &partitions, &Nowhere, &mut out);
