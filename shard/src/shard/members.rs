@@ -1,0 +1,117 @@
+//! Replies that wait for members of the sync set.
+
+use penstock_net::level::AckLevel;
+use penstock_net::reply::ReplyHead;
+use penstock_net::request::Version;
+use penstock_net::status::Status;
+use penstock_storage::io::Blocks;
+use penstock_storage::log::Lsn;
+use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::store::partition_of;
+
+use crate::replication::gate::Outcome;
+use crate::replication::{PartitionId, Waiting};
+
+use super::{Now, Outbox, ReplicaReply, Shard};
+
+impl<P: Blocks> Shard<P> {
+    /// What the reply must wait for at this level, after asking the log for it.
+    #[inline]
+    pub(super) fn gate(&mut self, level: AckLevel, lsn: Lsn) -> Lsn {
+        let log = self.store.log_mut();
+        if level >= AckLevel::Disk && !is_planted(Bug::AckEarly) {
+            if lsn <= log.durable() {
+                return Lsn(0);
+            }
+            log.want_durable(lsn);
+            self.stages.waits(lsn);
+            return lsn;
+        }
+        // The log makes what nobody waits for durable within its interval by itself.
+        Lsn(0)
+    }
+
+    /// Keeps a reply until each member of the sync set has all that was appended by now.
+    #[cold]
+    pub(super) fn wait_for_members(
+        &mut self,
+        now: Now,
+        slot: u16,
+        level: AckLevel,
+        whom: ReplicaReply,
+    ) {
+        match level {
+            AckLevel::Replica => self.replication.waits += 1,
+            AckLevel::None | AckLevel::Interval | AckLevel::Disk => {
+                self.replication.waits_below += 1;
+            }
+        }
+        self.reserve(whom.origin, whom.address.session, whom.item.len());
+        let log = self.store.log_mut();
+        let lsn = log.appended();
+        log.want_durable(lsn);
+        let linked = self.linked.as_ref().expect("the level was refused without");
+        self.replica_gates.wait(Waiting {
+            partition: PartitionId::try_from(partition_of(slot)).expect("256"),
+            lsn,
+            deadline_us: now.us + linked.replica_timeout_us(),
+            whom,
+        });
+    }
+
+    /// Answers what need not wait for members any longer.
+    pub(super) fn release_replicas(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+        let Some(linked) = &self.linked else { return };
+        if self.replica_gates.is_empty() {
+            return;
+        }
+        // Behind the stop nobody may come to have it.
+        let now_us = match self.is_stopping {
+            true => u64::MAX,
+            false => now.us,
+        };
+        let mut answers = Vec::new();
+        let deposed = linked.deposed();
+        let durable = self.store.log().durable();
+        for &partition in deposed {
+            self.replica_gates
+                .depose(partition, |whom| answers.push((whom, Outcome::Unknown)));
+        }
+        self.replica_gates.release(
+            now_us,
+            durable,
+            |partition| linked.received(partition),
+            |whom, outcome| answers.push((whom, outcome)),
+        );
+        for (whom, outcome) in answers {
+            let ReplicaReply {
+                origin,
+                address,
+                asked,
+                item,
+            } = whom;
+            self.unreserve_bytes(origin, address.session, item.len());
+            match outcome {
+                Outcome::Reached => {
+                    self.answer_detached(origin, address, Lsn(0), &item, outbox);
+                }
+                Outcome::Unknown => {
+                    self.replication.missed += 1;
+                    let mut out = Vec::new();
+                    let version = Version::default();
+                    let text = match asked.is_read() {
+                        true => {
+                            "nothing was changed; not every node of the sync set has told in time that it has what was read here"
+                        }
+                        false => {
+                            "it was executed here and is in the log, and not every node of the sync set has told in time that it has it"
+                        }
+                    };
+                    ReplyHead::new(Status::NoReplicas, address.item, AckLevel::None, version)
+                        .write_message(&mut out, &text);
+                    self.answer_detached(origin, address, Lsn(0), &out, outbox);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What connections and replies may hold, and who waits for it.
+
+use penstock_net::keyspace::KEPT_BYTES;
+use penstock_net::limits::HISTORY_VERSIONS_MAX;
+use penstock_net::refusal::Refusal;
+use penstock_net::reply::REPLY_HEAD_BYTES_MAX;
+use penstock_net::request::Request;
+use penstock_net::scan::ScanRequest;
+use penstock_storage::io::Blocks;
+use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::store::Found;
+
+use crate::answers::Asked;
+use crate::mail::SessionId;
+use crate::parking::{Origin, Parked};
+use crate::session::AWAITED_BYTES;
+
+use super::requests::slot_of_request;
+use super::{INPUT_BYTES_FREE, Outbox, Outgrown, Shard};
+
+impl<P: Blocks> Shard<P> {
+    /// Notes how many bytes of a connection are left that are not run.
+    #[inline]
+    pub(super) fn note_input(&mut self, id: SessionId, bytes: usize) {
+        if let Some(session) = self.open(id) {
+            let now = if bytes > INPUT_BYTES_FREE { bytes } else { 0 };
+            let before = std::mem::replace(&mut session.input_bytes, now);
+            self.input_bytes = self.input_bytes - before + now;
+        }
+    }
+
+    /// Why no more of a frame is taken in, if so. As of replies one may hold no more than is left for all, so that a few that
+    /// never end their frames leave room for others.
+    #[inline]
+    pub(super) fn refusal_of_input(&self, id: SessionId, bytes: usize) -> Option<Refusal> {
+        if bytes <= INPUT_BYTES_FREE {
+            return None;
+        }
+        let held = self.input_bytes - self.sessions[id.index()].input_bytes + bytes;
+        let max = self.config.input_bytes_max;
+        (bytes > max.saturating_sub(held)).then_some(Refusal::InputBytes { held, max })
+    }
+
+    /// Whether a connection may ask for more. What one may hold shrinks with what is left for all, so
+    /// that a few that do not read leave room for others; who holds nothing may always ask for little.
+    #[inline]
+    pub(super) fn has_room_for_replies(&self, id: SessionId) -> bool {
+        let room = self.room_for_replies().min(self.config.output_bytes_max);
+        self.sessions[id.index()].held_bytes() <= room
+    }
+
+    /// Bytes that are left for replies. Without any, only answers of [`SMALL_ANSWER_BYTES`] are given.
+    #[inline]
+    pub(super) fn room_for_replies(&self) -> usize {
+        let max = self.config.replies_bytes_max;
+        max.saturating_sub(self.replies_bytes)
+    }
+
+    /// Whether the answer to an item may be longer than `bytes_max`, as far as this shard can tell.
+    #[cold]
+    pub(super) fn asks_for_much(&self, item: &[u8], bytes_max: usize) -> bool {
+        if ScanRequest::is_scan(item) {
+            return true;
+        }
+        let Ok(request) = Request::read(item, self.limits.value_bytes_max) else {
+            return false;
+        };
+        let slot = slot_of_request(&request);
+        if self.config.topology.owner(slot) != self.config.shard {
+            return false;
+        }
+        match Asked::of(request.verb) {
+            Asked::Get => {}
+            // What they tell was written before what the index says.
+            Asked::GetAt | Asked::History | Asked::Keyspace => return true,
+            _ => return false,
+        }
+        let hash = self.hash.of(request.key);
+        let bytes = self.value_bytes(self.store.find(slot, hash, request.key));
+        bytes + REPLY_HEAD_BYTES_MAX > bytes_max
+    }
+
+    /// How long a value is; of a cold one what its part takes.
+    pub(super) fn value_bytes(&self, found: Found) -> usize {
+        match found {
+            Found::Cold(place) => place.bytes as usize,
+            Found::Cached(id) => self.store.cell(id).value().len(),
+            Found::Absent => 0,
+        }
+    }
+
+    /// Keeps room for an answer that will come.
+    pub(super) fn reserve(&mut self, origin: Origin, session: SessionId, bytes: usize) {
+        match origin {
+            Origin::Here => {
+                // Closed ones are still executed.
+                if let Some(session) = self.open(session) {
+                    session.reserved_bytes += bytes;
+                    self.replies_bytes += bytes;
+                }
+            }
+            Origin::Shard(from) => self.peers[usize::from(from)].replying_bytes += bytes,
+        }
+    }
+
+    /// Ends that, before it is answered; nothing is kept for a connection that is closed.
+    pub(super) fn unreserve(&mut self, parked: &mut Parked) {
+        let bytes = std::mem::take(&mut parked.reserved);
+        self.unreserve_bytes(parked.origin, parked.address.session, bytes);
+    }
+
+    pub(super) fn unreserve_bytes(&mut self, origin: Origin, session: SessionId, bytes: usize) {
+        match origin {
+            Origin::Here => {
+                if let Some(session) = self.open(session) {
+                    session.reserved_bytes -= bytes;
+                    self.replies_bytes -= bytes;
+                }
+            }
+            Origin::Shard(_) if is_planted(Bug::KeepReserved) => {}
+            Origin::Shard(from) => self.peers[usize::from(from)].replying_bytes -= bytes,
+        }
+    }
+
+    /// Reads no more from a connection for now; its bytes wait since `since_us`.
+    pub(super) fn pause(&mut self, id: SessionId, since_us: u64) {
+        let session = &mut self.sessions[id.index()];
+        if !session.is_paused {
+            session.is_paused = true;
+            session.waits_since_us = Some(since_us);
+            self.counters.pauses += 1;
+            self.paused.push(id);
+        }
+    }
+
+    /// How long a value is that a GET finds now, if its key has grown since it was parked and there is no
+    /// room for that: thousands may wait for one read, and what they were taken to answer says nothing
+    /// about what somebody wrote since.
+    pub(super) fn outgrown(&self, parked: &Parked, reserved: usize) -> Option<Outgrown> {
+        if self.has_room_for_more(parked.origin, parked.address.session) {
+            return None;
+        }
+        let request = Request::read(&parked.item, self.limits.value_bytes_max).ok()?;
+        if Asked::of(request.verb) != Asked::Get {
+            return None;
+        }
+        let hash = self.hash.of(request.key);
+        let bytes = self.value_bytes(self.store.find(parked.slot, hash, request.key));
+        // In the log the same value takes a little more than in memory: key, header, and what is told of a
+        // place is rounded up by a sixteenth.
+        let in_log = reserved + reserved / 8 + request.key.len() + AWAITED_BYTES;
+        (bytes > in_log).then_some(Outgrown(bytes))
+    }
+
+    /// Whether an answer may be longer than what was kept free for it.
+    #[inline]
+    pub(super) fn has_room_for_more(&self, origin: Origin, session: SessionId) -> bool {
+        match origin {
+            Origin::Here => self.has_room_for_replies(session),
+            Origin::Shard(from) => {
+                self.peers[usize::from(from)].replying_bytes <= self.mailed_bytes_max
+            }
+        }
+    }
+
+    /// Lets connections go on for whose replies there is room, so that the others' frames are not looked
+    /// at again and again.
+    pub(super) fn resume(&mut self, outbox: &mut Outbox<P::Block>) {
+        let mut paused = std::mem::take(&mut self.paused);
+        let has_room = self.room_for_replies() > 0;
+        paused.retain(|&id| {
+            let session = &self.sessions[id.index()];
+            if session.generation != id.generation {
+                return false;
+            }
+            let stays = !self.has_room_for_replies(id) || (session.asks_for_much && !has_room);
+            if !stays {
+                let session = &mut self.sessions[id.index()];
+                session.is_paused = false;
+                session.asks_for_much = false;
+                outbox.resume.push(id);
+            }
+            stays
+        });
+        self.paused = paused;
+    }
+
+    /// Whether connections have room for what other shards are told that they may answer. What is kept
+    /// for answers does not count: it waits for just that.
+    pub(super) fn may_tell_taken(&self) -> bool {
+        self.replies_bytes - self.awaited * AWAITED_BYTES < self.config.replies_bytes_max
+    }
+
+    /// Whether another shard waits to be told that its answers were taken, and connections have room again.
+    pub(super) fn owes_credit(&self) -> bool {
+        self.may_tell_taken()
+            && self
+                .peers
+                .iter()
+                .any(|peer| peer.taken_bytes > self.mailed_bytes_max / 4)
+    }
+
+    /// Who waits for memory goes on when cells have left. Nothing else can be done for it than to let the
+    /// hand go on and, when it finds nothing more that may leave, to have the log make that durable:
+    /// then the loop rests until the disk has done it.
+    pub(super) fn mind_memory(&mut self, waits: bool) {
+        let is_short = self.store.is_memory_short();
+        if (waits || is_short) && self.store.is_over_budget() {
+            if self.store.may_shrink() {
+                self.has_progress = true;
+            } else {
+                let log = self.store.log_mut();
+                log.want_durable(log.appended());
+            }
+        }
+        self.has_progress |= self.waits_for_memory && !is_short;
+        self.waits_for_memory = is_short;
+    }
+}
+
+/// What the answer of an operation on a value of so many bytes is taken to hold.
+pub(super) fn answer_bytes(asked: Asked, value_bytes: usize) -> usize {
+    match asked {
+        Asked::Get | Asked::GetAt => value_bytes,
+        Asked::History => HISTORY_VERSIONS_MAX as usize * KEPT_BYTES,
+        _ => 0,
+    }
+}
+
+/// What an answer of so many bytes takes beyond the room that the asking shard keeps for it.
+#[inline]
+pub(super) fn bytes_beyond_awaited(bytes: usize) -> usize {
+    match bytes <= AWAITED_BYTES {
+        true => 0,
+        false => bytes,
+    }
+}

@@ -1,0 +1,316 @@
+//! Reads of the disk: of cold keys and of cleaning, and what becomes of them.
+
+use penstock_net::reply::ReplyHead;
+use penstock_net::request::Version;
+use penstock_net::status::Status;
+use penstock_storage::cleaning::CLEAN_TOKEN_BIT;
+use penstock_storage::io::{Block, Blocks, Completion, FileId, Io, IoFailure, IoToken};
+use penstock_storage::log::{LOG_TOKEN_BIT, Lsn, Place};
+use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::record::PartView;
+use penstock_storage::scrub::SCRUB_TOKEN_BIT;
+use penstock_storage::store::{AdmitError, aligned_span};
+
+use crate::execute::Cold;
+use crate::execute::past::in_block;
+use crate::mail::SessionId;
+use crate::parking::Waiter;
+use crate::replication::reads::LINK_TOKEN_BIT;
+use crate::scanning::SCAN_TOKEN_BIT;
+
+use super::{Admitted, Fatal, Now, Outbox, Shard};
+
+impl<P: Blocks> Shard<P> {
+    pub(super) fn completed(
+        &mut self,
+        now: Now,
+        completion: Completion<P::Block>,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        self.has_progress = true;
+        if completion.token.0 & LOG_TOKEN_BIT != 0 {
+            let before = self.store.log().durable();
+            if let Err(poisoned) = self.store.log_mut().completed(now.us, completion) {
+                let fatal = Fatal::Log {
+                    shard: self.config.shard,
+                    poisoned,
+                    durable: before,
+                };
+                self.fatal = Some(fatal);
+                outbox.fatal = Some(fatal);
+                return;
+            }
+            if self.store.log().durable() > before {
+                // Who waits for a version to be in a file runs before the turn ends.
+                self.store.settle_young();
+                self.release(outbox);
+            }
+            return;
+        }
+        if completion.token.0 & CLEAN_TOKEN_BIT != 0 {
+            self.store.clean_read(completion);
+            return;
+        }
+        if completion.token.0 & SCRUB_TOKEN_BIT != 0 {
+            self.store.scrub_read(now.us, completion);
+            return;
+        }
+        if completion.token.0 & SCAN_TOKEN_BIT != 0 {
+            self.scan_read(&completion);
+            return;
+        }
+        if completion.token.0 & LINK_TOKEN_BIT != 0 {
+            if let Some(links) = self.links() {
+                links.read(completion);
+            }
+            return;
+        }
+        let token = completion.token;
+        let brought = self.parking.again(token);
+        let read = bytes_read(&completion, brought);
+        let (again, bad);
+        let (bytes, bad) = if brought.is_none() {
+            let bad = read.err().map(|failure| (0, failure));
+            (read.unwrap_or_default(), Vec::from_iter(bad))
+        } else if self.parking.add_block(token, read) {
+            (again, bad) = self.parking.take_again(token);
+            (&again[..], bad)
+        } else {
+            return;
+        };
+        let mut admitted = self.admit_read(token, bytes, &bad);
+        let has_failed = admitted.iter().any(Result::is_err);
+        if has_failed && brought.is_none() && !is_planted(Bug::ReadOnce) {
+            self.counters.reads_retried += 1;
+            self.parking.read_again(token);
+            return;
+        }
+        let (colds, waiters) = self.parking.finished(token);
+        if self.kept_for == Some(token) {
+            // Whoever it was kept for runs before anything leaves.
+            self.kept_for = None;
+            self.store.keep(None);
+        }
+        // They are older than what was postponed: parked before it, or taken from its front. So
+        // those that find no room go to its front, in their order.
+        let mut kept = 0;
+        for waiter in waiters {
+            let Waiter {
+                number,
+                is_behind,
+                mut parked,
+            } = waiter;
+            match &mut admitted[number] {
+                Err((status, message)) if !is_behind => {
+                    let asked = self.asked_by(&parked.item);
+                    self.counters.answers.add(asked, *status);
+                    self.stages.queued(now.us, parked.came_us, 1);
+                    let mut out = Vec::new();
+                    ReplyHead::new(
+                        *status,
+                        parked.address.item,
+                        parked.level,
+                        Version::default(),
+                    )
+                    .write_message(&mut out, message);
+                    self.unreserve(&mut parked);
+                    self.answer_detached(parked.origin, parked.address, Lsn(0), &out, outbox);
+                }
+                admitted if kept == 0 => {
+                    let brought = admitted.as_ref().ok().map(|it| (it.place, bytes));
+                    let before = self.postponed.len();
+                    self.run_detached(now, parked, brought, outbox);
+                    if self.postponed.len() > before {
+                        self.postponed.rotate_right(1);
+                        kept = 1;
+                    }
+                    if let Ok(admitted) = admitted
+                        && std::mem::take(&mut admitted.is_new)
+                    {
+                        let Cold { slot, hash, .. } = colds[number];
+                        self.store.forget_use((slot, hash));
+                    }
+                }
+                _ => {
+                    self.postponed.insert(kept, parked);
+                    kept += 1;
+                }
+            }
+        }
+    }
+
+    /// Takes the keys of a read into the cache, where nobody has used them yet, or tells, of each, why it
+    /// cannot be answered. `bad` are the blocks that could not be read, by where they begin.
+    fn admit_read(
+        &mut self,
+        token: IoToken,
+        bytes: &[u8],
+        bad: &[(usize, IoFailure)],
+    ) -> Vec<Result<Admitted, (Status, String)>> {
+        let (store, key_hash) = (&mut self.store, &self.hash);
+        let admit = |&Cold {
+                         slot,
+                         hash,
+                         place,
+                         sequence,
+                     }: &Cold| {
+            let (_, len) = aligned_span(place);
+            if let Some((_, failure)) = bad.iter().find(|(start, _)| *start < len as usize) {
+                return Err((Status::Io, not_read(place, *failure)));
+            }
+            let admitted = match sequence {
+                None => store.admit((slot, hash), place, bytes, |key| key_hash.home_of(key)),
+                // A version of the past stays out of the cache.
+                Some(sequence) => bytes
+                    .get(in_block(place)..)
+                    .and_then(|bytes| PartView::read(bytes).ok())
+                    .filter(|part| {
+                        part.sequence() == sequence && key_hash.home_of(part.key()) == (slot, hash)
+                    })
+                    .map(|_| ())
+                    .ok_or(AdmitError::Corrupt),
+            };
+            let is_new = sequence.is_none();
+            admitted
+                .map(|()| Admitted { place, is_new })
+                .map_err(|AdmitError::Corrupt| (Status::Corrupt, not_written(place)))
+        };
+        self.parking.colds(token).iter().map(admit).collect()
+    }
+
+    /// Emits a read, or the next piece of a second attempt that has brought so many bytes; `false` if
+    /// there is no block for it now.
+    pub(super) fn read(
+        &mut self,
+        token: IoToken,
+        place: Place,
+        brought: Option<usize>,
+        outbox: &mut Outbox<P::Block>,
+    ) -> bool {
+        let io = match brought {
+            None => self.store.read(token, place),
+            Some(start) => self.store.read_piece(token, place, start),
+        };
+        let Some(io) = io else {
+            return false;
+        };
+        self.counters.reads += 1;
+        if let Io::Read { len, .. } = &io {
+            self.counters.read_bytes += u64::from(*len);
+        }
+        outbox.io.push(io);
+        true
+    }
+
+    /// A step of cleaning, and what it is done with.
+    pub(super) fn clean(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+        let hash = &self.hash;
+        self.has_progress |= match self.is_stopping {
+            true => self.store.stop_cleaning(),
+            false => self
+                .store
+                .clean(now.us, &|key| hash.of(key), &mut outbox.io),
+        };
+        while let Some(damaged) = self.store.take_damaged() {
+            outbox.damaged.push(damaged);
+        }
+        while let Some(file) = self.store.take_removable() {
+            self.leaving.push(file);
+        }
+        let mut leaving = std::mem::take(&mut self.leaving);
+        leaving.retain(|&file| {
+            let stays = self.reads_file(file) && !is_planted(Bug::RemoveUnderRead);
+            if !stays {
+                outbox.removals.push(file);
+            }
+            stays
+        });
+        self.leaving = leaving;
+    }
+
+    /// Whether a read of this file is under way or waits.
+    fn reads_file(&self, file: FileId) -> bool {
+        self.parking.reads_file(file)
+            || self.scanning.reads_file(file)
+            || self.store.scrub_reads(file)
+            || self.linked.as_ref().is_some_and(|it| it.is_reading(file))
+    }
+
+    /// Tells, once, that nothing refers to the inherited logs any more.
+    pub(super) fn take_over(&mut self, outbox: &mut Outbox<P::Block>) {
+        if self.has_told_taken_over || self.is_stopping || !self.store.has_taken_over() {
+            return;
+        }
+        let mut files = self.store.inherited_files();
+        if !files.any(|file| self.reads_file(file)) || is_planted(Bug::TakenOverUnderRead) {
+            self.has_told_taken_over = true;
+            outbox.has_taken_over = true;
+        }
+    }
+
+    /// Closes connections that broke a deadline.
+    pub(super) fn sweep(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+        for (index, session) in (0u32..).zip(&mut self.sessions) {
+            if !session.is_open {
+                continue;
+            }
+            let is_over =
+                |since: Option<u64>, limit: u64| since.is_some_and(|since| now.us > since + limit);
+            let waits_for_us = session.is_paused || session.output.is_gated();
+            let reason = if is_over(
+                session.frame_began_us.filter(|_| !session.is_paused),
+                self.config.partial_frame_us_max,
+            ) {
+                "a frame was not whole within partial_frame_timeout_ms"
+            } else if is_over(session.stalled_since_us, self.config.write_stall_us_max) {
+                "the peer took too little of its replies within write_stall_timeout_ms"
+            } else if self.config.idle_us_max > 0
+                && !waits_for_us
+                && now.us > session.last_heard_us + self.config.idle_us_max
+            {
+                "nothing was heard within idle_timeout_s"
+            } else {
+                continue;
+            };
+            outbox.close.push((
+                SessionId {
+                    index,
+                    generation: session.generation,
+                },
+                reason,
+            ));
+        }
+    }
+}
+
+/// What a read gave: all, or less where the file ends, for more was asked for than the part needs. A
+/// second attempt has `brought` so many bytes before it.
+pub(super) fn bytes_read<B: Block>(
+    completion: &Completion<B>,
+    brought: Option<usize>,
+) -> Result<&[u8], IoFailure> {
+    let bytes = completion.block.as_ref().map_or(&[][..], Block::bytes);
+    match completion.result {
+        Ok(()) => Ok(bytes),
+        Err(IoFailure::Short { moved }) if moved > 0 || brought > Some(0) => {
+            Ok(&bytes[..moved as usize])
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+pub(super) fn not_read(place: Place, failure: IoFailure) -> String {
+    let Place { file, offset, .. } = place;
+    format!(
+        "{:08}.seg at offset {offset} could not be read: {failure:?}",
+        file.0
+    )
+}
+
+pub(super) fn not_written(place: Place) -> String {
+    let Place { file, offset, .. } = place;
+    format!(
+        "{:08}.seg at offset {offset} does not hold what was written",
+        file.0
+    )
+}

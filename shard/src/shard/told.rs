@@ -1,0 +1,113 @@
+//! What a shard tells of itself.
+
+use penstock_storage::histogram::Histogram;
+use penstock_storage::io::Blocks;
+use penstock_storage::store::{Store, Usage};
+
+use crate::linked::{PartitionStatus, ReplicationStatus};
+use crate::replication::PeerStatus;
+use crate::snapshots::SnapshotCounters;
+use crate::stages::Stages;
+
+use super::{Counters, Now, ReplicationCounters, Shard};
+
+impl<P: Blocks> Shard<P> {
+    /// What was done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters {
+            reads_coalesced: self.parking.coalesced(),
+            ..self.counters
+        }
+    }
+
+    /// Where the time of its operations went.
+    #[must_use]
+    pub fn stages(&self) -> &Stages {
+        &self.stages
+    }
+
+    /// What is held.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.store.usage()
+    }
+
+    /// What its snapshots did.
+    #[must_use]
+    pub fn snapshot_counters(&self) -> SnapshotCounters {
+        self.snapshots.counters()
+    }
+
+    /// Whether a piece of a snapshot was given out and not answered.
+    #[must_use]
+    pub fn is_writing_snapshot(&self) -> bool {
+        self.snapshots.is_writing()
+    }
+
+    /// The store, for what the owner reports of it.
+    #[must_use]
+    pub fn store(&self) -> &Store<P> {
+        &self.store
+    }
+
+    /// Whether it is one of a cluster's.
+    #[must_use]
+    pub fn is_linked(&self) -> bool {
+        self.linked.is_some()
+    }
+
+    /// What it is to the partitions of its cluster, if it has one.
+    pub fn partitions(&self) -> impl Iterator<Item = PartitionStatus> + '_ {
+        self.linked.iter().flat_map(|linked| linked.partitions())
+    }
+
+    /// What it knows of the other nodes of its cluster, if it has one.
+    pub fn peers(&self, now: Now) -> impl Iterator<Item = PeerStatus> + '_ {
+        self.linked
+            .iter()
+            .flat_map(move |linked| linked.peers(now.us))
+    }
+
+    /// Replaces what was known of its partitions and of the other nodes of its cluster, if it has one.
+    pub fn look_around(&mut self, now: Now, status: &mut ReplicationStatus) {
+        if let Some(linked) = &mut self.linked {
+            linked.look_around(now.us, &self.store, status);
+        }
+    }
+
+    /// The number of its node in its cluster, and where clients find each.
+    #[must_use]
+    pub fn nodes(&self) -> Option<(u8, &[(u8, String)])> {
+        self.linked.as_ref().map(|linked| linked.nodes())
+    }
+
+    /// What it has done as one of a cluster, and what that takes now.
+    #[must_use]
+    pub fn replication_counters(&self, now: Now) -> ReplicationCounters {
+        let Some(linked) = &self.linked else {
+            return ReplicationCounters::default();
+        };
+        let links = linked.look_at_links();
+        let deadline_us = self.replica_gates.deadline_us();
+        let waits_us = deadline_us.map(|deadline_us| {
+            let began_us = deadline_us.saturating_sub(linked.replica_timeout_us());
+            now.us.saturating_sub(began_us)
+        });
+        ReplicationCounters {
+            links: links.counters(),
+            memory: links.memory(),
+            waiting: self.replica_gates.len() as u64,
+            waiting_us: waits_us.unwrap_or(0),
+            ..self.replication
+        }
+    }
+
+    /// How long it took, in microseconds, until members told to have received, and to have on their disks, what was
+    /// shipped to them live; nothing of a node alone.
+    #[must_use]
+    pub fn replication_delays(&self) -> Option<(&Histogram, &Histogram)> {
+        let linked = self.linked.as_ref()?;
+        Some(linked.look_at_links().delays())
+    }
+}
