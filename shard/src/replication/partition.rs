@@ -347,12 +347,13 @@ impl Partition {
         if !self.kept.is_empty() {
             return None;
         }
+        let complete = self.complete();
         let position = Position {
             epoch: epoch.0,
-            sequence: self.applied.sequence + 1,
+            sequence: complete.sequence + 1,
         };
         let mut history = self.history.clone();
-        history.cut(self.applied);
+        history.cut(complete);
         history.push(EpochEntry {
             epoch: epoch.0,
             start_id: match is_planted(Bug::StartsAlike) {
@@ -364,6 +365,20 @@ impl Partition {
         Some((position, history))
     }
 
+    /// Up to where all is here: of what a scan brings only some is.
+    fn complete(&self) -> Position {
+        let Some(from) = self.facts.scan_from else {
+            return self.applied;
+        };
+        // The first record of a past tells it, and nothing else: who has nothing else has that.
+        let first = self.history.entries().next();
+        let first = first.filter(|first| first.first == 1 && from.sequence == 0);
+        first.map_or(from, |first| Position {
+            epoch: first.epoch,
+            sequence: first.first,
+        })
+    }
+
     /// The first record was appended: the partition is served, unless there is an [`Partition::own_tail`].
     ///
     /// # Panics
@@ -372,13 +387,12 @@ impl Partition {
         let (position, history) = self.first_record(start_id).expect("it was asked for");
         self.history = history;
         (self.applied, self.received) = (position, position);
-        if self.facts.scan_from.is_some() || self.facts.rewind_from.is_some() {
+        let under_way = [self.facts.scan_from, self.facts.rewind_from];
+        if let Some(from) = under_way.into_iter().flatten().min() {
             // Forced: what is there is all there is.
             self.facts.dense_behind = position.sequence;
             self.facts.scan_from = None;
-            if is_planted(Bug::OwnTailStays) {
-                self.facts.rewind_from = None;
-            }
+            self.facts.rewind_from = Some(from).filter(|_| !is_planted(Bug::OwnTailStays));
             self.noted = journal.note(self.number, &self.facts);
         }
         if let Role::Primary { begun, .. } = &mut self.role {
@@ -386,8 +400,8 @@ impl Partition {
         }
     }
 
-    /// It was begun by force in the middle of a rewind. What the log holds behind this position and is not of the
-    /// history may outrank what is served, behind a start or at a member: its keys are to be written anew first.
+    /// It was begun by force in the middle of a scan or a rewind, and is complete up to here alone. What it got and
+    /// deleted since may outrank what is here, behind a start or at a member: it is to be written anew first.
     #[must_use]
     pub fn own_tail(&self) -> Option<Position> {
         match self.role {
@@ -401,7 +415,7 @@ impl Partition {
     /// # Panics
     /// If there is no such tail.
     pub fn own_tail_rewritten(&mut self, journal: &mut impl Journal) {
-        assert!(self.own_tail().is_some(), "it was begun in a rewind");
+        assert!(self.own_tail().is_some(), "it was begun by force");
         self.facts.rewind_from = None;
         self.noted = journal.note(self.number, &self.facts);
         if let Role::Primary { begun, .. } = &mut self.role {
@@ -806,7 +820,10 @@ impl Partition {
             (self.facts.scan_from, self.facts.rewind_from) = (None, None);
             self.noted = journal.note(self.number, &self.facts);
         }
-        if let Role::Member(member) = &mut self.role {
+        // One from before it was primary says nothing of whom it follows now.
+        if let Role::Member(member) = &mut self.role
+            && frame > 0
+        {
             member.joined = true;
             self.has_followed = true;
         }
@@ -829,6 +846,116 @@ impl Partition {
             if kept.frame > 0 {
                 kept.frame = u64::MAX;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_net::link::message::Epochs;
+
+    use super::*;
+    use crate::replication::record::records;
+    use crate::replication::tests::{encoded, keys_of_partition};
+
+    /// Writes nothing down.
+    struct Unwritten;
+
+    impl Journal for Unwritten {
+        fn note(&mut self, _: PartitionId, _: &Facts) -> Lsn {
+            Lsn(1)
+        }
+    }
+
+    fn opened(state: &mut Partition, link: LinkId, epoch: Epoch) {
+        let opened = state.open(link, epoch, &mut Unwritten, &mut VecDeque::new());
+        assert!(matches!(opened, Opened::Accepted { .. }));
+    }
+
+    #[test]
+    fn a_join_of_an_earlier_primary_makes_no_member_of_a_later_one() {
+        let (first, later) = (Epoch::new(1, 0, 1), Epoch::new(3, 0, 3));
+        let at = Position {
+            epoch: first.0,
+            sequence: 1,
+        };
+        let mut state = Partition::recovered(
+            7,
+            Facts::default(),
+            EpochHistory::default(),
+            Position::default(),
+        );
+        opened(&mut state, LinkId(1), first);
+        let mut entries = Vec::new();
+        let history = [EpochEntry {
+            epoch: first.0,
+            start_id: 1,
+            first: 1,
+        }];
+        let begin = Begin {
+            partition: 7,
+            mode: Mode::Dense,
+            epoch: first.0,
+            from: Position::default(),
+            epochs: Epochs::write(&mut entries, history),
+        };
+        let gone_on = state.go_on(LinkId(1), &begin, &mut Unwritten, &mut VecDeque::new());
+        assert_eq!(gone_on, Ok(false));
+        let keys = keys_of_partition(7, 1);
+        let bytes = encoded(at, &[(&keys[0], 1)]);
+        let record = records(&bytes).next().expect("one").expect("whole");
+        state.take(3, &record);
+        assert_eq!(state.take_join(LinkId(1), 4, at), Ok(()));
+
+        // Before its source's disk is known to have them it is promoted, and deposed before they are applied.
+        assert!(state.begin(2, 2, true, &mut Unwritten).is_ok());
+        opened(&mut state, LinkId(2), later);
+        assert!(matches!(
+            state.applicable(0),
+            Some(Applicable::Record { .. })
+        ));
+        assert_eq!(state.record_applied(), 0);
+        assert_eq!(state.applicable(0), Some(Applicable::Join));
+        assert_eq!(state.join(&mut Unwritten), 0);
+        assert!(!state.is_readable() && !state.has_followed());
+    }
+
+    #[test]
+    fn who_begins_in_the_middle_of_a_scan_claims_no_more_than_it_has() {
+        let (first, second) = (Epoch::new(1, 0, 1), Epoch::new(2, 0, 2));
+        let history = EpochHistory::of([EpochEntry {
+            epoch: first.0,
+            start_id: 1,
+            first: 1,
+        }]);
+        let at = |sequence| Position {
+            epoch: first.0,
+            sequence,
+        };
+        for (complete, claimed) in [(6, 6), (0, 1)] {
+            let facts = Facts {
+                promised: first,
+                scan_from: Some(match complete {
+                    0 => Position::default(),
+                    _ => at(complete),
+                }),
+                ..Facts::default()
+            };
+            let from = facts.scan_from;
+            let mut state = Partition::recovered(7, facts, history.clone(), at(17));
+            assert_eq!(
+                state.begin(2, 2, false, &mut Unwritten),
+                Err(CannotBegin::NotWhole)
+            );
+            assert_eq!(state.begin(2, 2, true, &mut Unwritten), Ok(second));
+            state.begun(5, Lsn(3), &mut Unwritten);
+            assert_eq!(state.applied().sequence, claimed + 1);
+            assert!(state.history().contains(at(claimed), state.applied()));
+            assert!(!state.history().contains(at(claimed + 1), state.applied()));
+            assert_eq!(state.own_tail(), from);
+            assert_eq!(state.may_open(Lsn(3)), None);
+            state.own_tail_rewritten(&mut Unwritten);
+            assert_eq!(state.may_open(Lsn(3)), Some(second));
         }
     }
 }

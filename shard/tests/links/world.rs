@@ -1180,7 +1180,9 @@ impl World {
             let holders = self.holders(partition);
             let is_half = |at: &&usize| {
                 let state = self.state(**at, partition);
-                state.received().sequence > 0 && !state.is_whole()
+                // Without a past it would begin another one, which the others refuse.
+                let has_past = state.history().last().is_some();
+                state.received().sequence > 0 && has_past && !state.is_whole()
             };
             if let Some(&at) = holders.iter().find(is_half).filter(|_| takes_half) {
                 self.acked_replica
