@@ -18,6 +18,7 @@ use penstock_shard::linked::ClusterConfig;
 use penstock_shard::opening::{
     self, Inventory, OpeningError, SegmentFiles, change_shards, take_inventory,
 };
+use penstock_shard::replication::PENDING_BYTES_MAX;
 use penstock_shard::replication::handshake::Introduction;
 use penstock_shard::replication::links::LinksConfig;
 use penstock_shard::replication::sender::frame_bytes_needed;
@@ -429,6 +430,7 @@ impl Node {
                 backlog_bytes_max: file.backlog_bytes_max,
                 // At least one: zero is without a bound.
                 catch_up_bytes_per_s: file.catch_up_bytes_per_s.div_ceil(u64::from(me.shards)),
+                pending_bytes_max: PENDING_BYTES_MAX,
             },
             plan: Arc::new(file.plan()),
             replica_timeout_us: file.replica_timeout_us,

@@ -393,6 +393,8 @@ impl<B: Block> Linked<B> {
             if !is_same {
                 self.links.keep(partition);
             }
+            let is_elsewhere = now.primary != self.me && !now.is_handed_over;
+            self.links.supersede(partition, is_elsewhere);
             let has_begun = has_written
                 && (promised.generation(), promised.node()) == (now.generation, self.me);
             if now.primary != self.me {

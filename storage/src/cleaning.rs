@@ -191,6 +191,8 @@ pub(crate) struct Cleaner<B> {
     credited_bytes: u64,
     /// What is kept for others.
     pub(crate) backlog: Option<Backlog>,
+    /// [`Store::keep_deletions`].
+    pub(crate) keeps_deletions: bool,
     has_looked: bool,
     /// The last look found nothing that could be cleaned.
     is_hopeless: bool,
@@ -215,7 +217,8 @@ pub(crate) struct Victim<B> {
     home: FrameHome,
     /// It is one of a log that this one continues, and leaves with it.
     is_inherited: bool,
-    /// No segment stood before it when it was picked, and none comes.
+    /// No segment stood before it when it was picked, and none comes; nor may somebody have got what stood there once
+    /// who still waits for what came behind it.
     is_oldest: bool,
     /// The frame that is judged next, and how far its body is judged.
     pub(crate) offset: u64,
@@ -326,6 +329,12 @@ impl<B> Cleaner<B> {
         self.moves.back().map(|moved| moved.lsn)
     }
 
+    /// See [`Store::is_dropping_deletions`]. Inherited segments vanish all at once.
+    pub(crate) fn is_dropping_deletions(&self) -> bool {
+        let victim = self.victim.as_ref();
+        victim.is_some_and(|victim| victim.is_oldest && !victim.is_inherited)
+    }
+
     pub(crate) fn new() -> Self {
         Cleaner {
             config: CleaningConfig::default(),
@@ -341,6 +350,7 @@ impl<B> Cleaner<B> {
             credit_bytes: 0,
             credited_bytes: 0,
             backlog: None,
+            keeps_deletions: false,
             has_looked: false,
             is_hopeless: false,
             was_inherited: false,
@@ -543,7 +553,7 @@ impl<P: Blocks> Store<P> {
     }
 
     /// What becomes of a part that stands at `place` of a sealed and durable segment: the one
-    /// function that says what counts. `is_oldest` if no segment stands before it.
+    /// function that says what counts. `is_oldest` if no segment stands before it, and [`Store::keep_deletions`] was not wanted.
     #[must_use]
     pub fn fate(
         &self,
@@ -922,7 +932,7 @@ impl<P: Blocks> Store<P> {
         let gain = bytes.saturating_sub(self.live.parts(file));
         // It becomes a sealed segment that the next one, perhaps a short one, must take the rest of;
         // otherwise the last spare would be gone for nothing.
-        let is_oldest = self.log().sealed_segments().is_empty();
+        let is_oldest = self.log().sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
         let kept = self.copies_bytes(file, is_oldest);
         let fits = kept <= self.log().sure_bytes_of_spare();
         is_used_up && gain >= bytes / 4 && fits && self.log_mut().seal_for_cleaning()
@@ -980,6 +990,7 @@ impl<P: Blocks> Store<P> {
             true => self.log().sure_bytes(),
             false => u64::MAX,
         };
+        let may_be_oldest = !self.has_older() && !self.cleaner.keeps_deletions;
         let mut best: Option<(u128, usize)> = None;
         for (at, segment) in segments[..held_from].iter().enumerate() {
             let end = (segment.end.sequence, segment.end.end_offset);
@@ -989,7 +1000,7 @@ impl<P: Blocks> Store<P> {
             if segment.file_bytes > credit {
                 continue;
             }
-            let is_oldest = at == 0 && !self.has_older();
+            let is_oldest = at == 0 && may_be_oldest;
             let kept = self.copies_bytes(segment.file, is_oldest);
             let gain = segment.file_bytes.saturating_sub(kept);
             let is_crowded = is_oldest && tombstone_bytes > total_bytes / 8 && !is_low;
@@ -1009,7 +1020,7 @@ impl<P: Blocks> Store<P> {
                 best = Some((score, at));
             }
         }
-        let picked = best.map(|(_, at)| (segments[at], at == 0 && !self.has_older()));
+        let picked = best.map(|(_, at)| (segments[at], at == 0 && may_be_oldest));
         (rate, picked)
     }
 

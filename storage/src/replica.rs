@@ -335,6 +335,22 @@ impl<P: Blocks> Store<P> {
         self.log().history().last(partition)
     }
 
+    /// Whether from the next segment on no deletion is dropped because nothing older is in the log any more: somebody who reads
+    /// the log from its begin to its end may have read that before it was released.
+    pub fn keep_deletions(&mut self, keeps: bool) {
+        if self.cleaner.keeps_deletions != keeps {
+            self.cleaner.keeps_deletions = keeps;
+            self.cleaner.must_look = true;
+        }
+    }
+
+    /// Whether deletions are being dropped out of the oldest segment. Who begins to read now may read what
+    /// they hide, and never get to them.
+    #[must_use]
+    pub fn is_dropping_deletions(&self) -> bool {
+        self.cleaner.is_dropping_deletions()
+    }
+
     /// From now on cleaning leaves this to those who lack it, while there is room on the disk.
     pub fn hold_back(&mut self, backlog: Option<Backlog>) {
         if self.cleaner.backlog != backlog {

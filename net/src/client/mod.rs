@@ -105,7 +105,8 @@ pub struct MemberGet {
     /// Who is asked.
     pub from: ReadFrom,
     /// Whether the node that writes is asked when the other one cannot answer. Otherwise that is
-    /// [`ClientError::Stale`], or [`ClientError::Busy`] if it does not follow at all.
+    /// [`ClientError::Stale`], or [`ClientError::Busy`] if it does not follow at all. Where no other node is
+    /// known, or none answers, the one that writes is asked first, with this or without.
     pub or_writer: bool,
 }
 

@@ -3,8 +3,12 @@
 //!
 //! Runs of `penstock bench set` take turns: against a node with nobody to ship to, and against one with a
 //! member that follows, at level disk and at level replica. Then the member is killed, misses what is written for a while, and
-//! comes back, and at last a pair tells how long records take to get to the member at half load. Both nodes and the load are on this machine, which says how loaded it is: shares of its cores
-//! are no costs, but the CPU time for an operation is one.
+//! comes back, and at last a pair tells how long records take to get to the member at half load; with no PAIRS
+//! that is all.
+//!
+//! Each node has a core of its own where there are two, or one would measure how they take turns: the shard of each
+//! is pinned to the first core that it may use. The load shares these cores with them. So shares of
+//! throughput are no costs, but the CPU time for an operation is one. How loaded the machine was is said, too.
 
 mod lag;
 
@@ -61,6 +65,9 @@ fn main() -> Outcome<()> {
     let (pairs, seconds, away_seconds) = (number(1, 3)?, number(2, 3)?, number(3, 10)?);
     let binary = beside()?;
     println!("load average before: {}", load_average());
+    if pairs == 0 {
+        return lag::lag(&binary, 5 * seconds);
+    }
     let mut all: Vec<(Mode, Measured)> = Vec::new();
     for pair in 0..pairs {
         // The other way round each time, so that none is always the first.
@@ -194,7 +201,8 @@ sync = [{}]
     }
 
     fn start(&mut self, node: usize, more: &[&str]) -> Outcome<()> {
-        let mut child = Command::new(self.binary)
+        let mut serve = Command::new(self.binary);
+        serve
             .args(["serve", "--shards", "1", "--shard-ports", "0"])
             .args(["--admin-listen", &self.admin[node]])
             .args(["--listen", &self.clients[node]])
@@ -204,8 +212,15 @@ sync = [{}]
             .arg(self.folder.join(format!("node-{}", node + 1)))
             .args(more)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
+            .stderr(Stdio::null());
+        let cores = core_affinity::get_core_ids().unwrap_or_default();
+        let core = cores.get(node % cores.len().max(1)).copied();
+        // A process may use the cores that the thread may which starts it.
+        let starting = std::thread::spawn(move || {
+            core.map(core_affinity::set_for_current);
+            serve.spawn()
+        });
+        let mut child = starting.join().map_err(|_| "no thread")??;
         let mut said = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
         self.nodes[node] = Some(child);
         let is_ready = said

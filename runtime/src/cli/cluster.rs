@@ -42,8 +42,9 @@ Examples:
   penstock cluster switch --file /etc/penstock/cluster.toml --to 2 --partitions 0-127";
 
 const PROMOTE_EXAMPLES: &str = "\
-For a node that is lost. It takes the partitions that this one was to write, and the lost node leaves the sync set of all others. What another
-node writes that answers stays as it is, unless --partitions names it; with --no-wait no node is asked. First make sure that it is dead: until it reads the file or is reached by its successor it goes on acknowledging at
+For a node that is lost. It takes the partitions that this one was to write, and the lost node leaves the sync set of all others (with
+--partitions: of those that it names; give `penstock cluster learner` for the rest). What another node writes that answers stays as it is,
+unless --partitions names it; with --no-wait no node is asked. First make sure that it is dead: until it reads the file or is reached by its successor it goes on acknowledging at
 level disk. The other one begins with what it has received: all that was acknowledged at level replica, and of the rest what had come.
 What the lost one had not shipped goes to its lostfound when it comes back. It is a learner from now on: level replica does not wait for it,
 until `penstock cluster sync` makes it one of the sync set again. With --keep-sync it stays in it, and level replica waits for its return.

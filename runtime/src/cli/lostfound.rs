@@ -82,7 +82,7 @@ struct ReplayArgs {
     /// Only tell what would be done
     #[arg(long)]
     dry_run: bool,
-    /// Only this file of lostfound, by its name
+    /// Only the tails of which this file of lostfound has a change, by its name
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// How durable each write must be
@@ -264,7 +264,12 @@ impl ReplayArgs {
         let level = self.level.ack();
         let answer = connection.call(level, Effect::Write, |batch, out| match &verdict {
             Verdict::Set(value) => {
-                let expiry = lost.expiry_ms.map_or(Expiry::Never, Expiry::At);
+                // What is added to goes on living as long as it would.
+                let expiry = match (self.rule, lost.expiry_ms) {
+                    (RuleName::Add, _) => Expiry::Keep,
+                    (_, Some(at)) => Expiry::At(at),
+                    (_, None) => Expiry::Never,
+                };
                 batch.set_with(out, &lost.key, value, condition, expiry);
             }
             _ => batch.del(out, &lost.key, condition),
@@ -313,9 +318,19 @@ struct Journal {
 
 impl Journal {
     fn open(data: &Path) -> Result<Journal, Failure> {
-        let path = data.join("lostfound").join("replayed");
+        let folder = data.join("lostfound");
+        let path = folder.join("replayed");
         let failure =
             |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let other = entry.map_err(|error| failure(&error))?.path();
+            if other.extension().is_some_and(|it| it == "replayed") {
+                return Err(Failure::usage(format!(
+                    "{} tells what an earlier build has tried, which this one cannot read: its keys would be tried again; compare those by hand, then move it away",
+                    other.display()
+                )));
+            }
+        }
         let text = match fs::read_to_string(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             read => read.map_err(|error| failure(&error))?,

@@ -105,9 +105,9 @@ pub struct AddArgs {
     node: NodeSpec,
 }
 
-/// Arguments of `penstock cluster sync`.
+/// Which node, and which partitions of it.
 #[derive(Args)]
-pub struct MemberArgs {
+struct HeldArgs {
     /// The cluster's file
     #[arg(long, value_name = "FILE")]
     file: PathBuf,
@@ -117,6 +117,13 @@ pub struct MemberArgs {
     /// Which partitions
     #[arg(long, value_name = "FIRST-LAST", default_value = "0-255", value_parser = first_last)]
     partitions: (u16, u16),
+}
+
+/// Arguments of `penstock cluster sync`.
+#[derive(Args)]
+pub struct MemberArgs {
+    #[command(flatten)]
+    held: HeldArgs,
     /// Take one step in the file, and ask no node that need not be asked
     #[arg(long)]
     no_wait: bool,
@@ -128,15 +135,8 @@ pub struct MemberArgs {
 /// Arguments of `penstock cluster learner`.
 #[derive(Args)]
 pub struct LearnerArgs {
-    /// The cluster's file
-    #[arg(long, value_name = "FILE")]
-    file: PathBuf,
-    /// The node, by its number
-    #[arg(long, value_name = "NODE")]
-    node: u8,
-    /// Which partitions
-    #[arg(long, value_name = "FIRST-LAST", default_value = "0-255", value_parser = first_last)]
-    partitions: (u16, u16),
+    #[command(flatten)]
+    held: HeldArgs,
     /// Only change the file, whether the others can be asked or not
     #[arg(long)]
     no_wait: bool,
@@ -223,27 +223,32 @@ impl DropArgs {
 
 const NOBODY_IN_SYNC: &str = "level replica is answered NOREPLICAS where nobody is in the sync set, and that is so for some partitions now";
 
+impl HeldArgs {
+    fn partitions(&self) -> Vec<u16> {
+        (self.partitions.0..=self.partitions.1).collect()
+    }
+}
+
 impl LearnerArgs {
     /// Makes it a learner.
     pub fn run(self) -> Result<(), Failure> {
-        let mut draft = Draft::read(&self.file).map_err(Failure::usage)?;
-        let (first, last) = self.partitions;
+        let mut draft = Draft::read(&self.held.file).map_err(Failure::usage)?;
+        let (first, last) = self.held.partitions;
         let changed = draft
-            .place(first..=last, self.node, Standing::Learner)
+            .place(first..=last, self.held.node, Standing::Learner)
             .map_err(Failure::usage)?;
         if changed > 0 && !self.no_wait {
             let longest = Duration::from_millis(self.wait_ms.into());
-            check_written(&draft, self.partitions, longest)?;
+            check_written(&draft, self.held.partitions, longest)?;
         }
-        let all: Vec<u16> = (first..=last).collect();
-        let (_, is_one_empty) = draft.waited_for(&all);
+        let (_, is_one_empty) = draft.waited_for(&self.held.partitions());
         if changed > 0 {
             draft.write().map_err(Failure::usage)?;
         }
         let mut out = Output::stdout();
         out.line(format_args!(
             "node {} is a learner of {} more",
-            self.node,
+            self.held.node,
             count(changed as u64, "partition")
         ));
         if is_one_empty {
@@ -254,28 +259,25 @@ impl LearnerArgs {
 }
 
 impl MemberArgs {
-    fn partitions(&self) -> Vec<u16> {
-        (self.partitions.0..=self.partitions.1).collect()
-    }
-
     /// Makes it one of the sync set: at once waited for, and promotable when it has all.
     pub fn sync(self) -> Result<(), Failure> {
         let began = Instant::now();
-        let node = self.node;
-        let mut draft = Draft::read(&self.file).map_err(Failure::usage)?;
+        let node = self.held.node;
+        let partitions = self.held.partitions();
+        let mut draft = Draft::read(&self.held.file).map_err(Failure::usage)?;
         let stands = |draft: &Draft, standing| {
             let is_so = |it: &u16| draft.standing(*it, node) == Some(standing);
-            self.partitions().into_iter().filter(is_so).collect()
+            partitions.iter().copied().filter(is_so).collect()
         };
         let in_sync: Vec<u16> = stands(&draft, Standing::Sync);
         let mut out = Output::stdout();
-        if in_sync.len() == self.partitions().len() {
+        if in_sync.len() == partitions.len() {
             out.line(format_args!("node {node} is in the sync set already"));
             return out.finish();
         }
         let joining: Vec<u16> = stands(&draft, Standing::Joining);
-        if in_sync.len() + joining.len() < self.partitions().len() {
-            for &partition in &self.partitions() {
+        if in_sync.len() + joining.len() < partitions.len() {
+            for &partition in &partitions {
                 if !in_sync.contains(&partition) {
                     draft
                         .place(partition..=partition, node, Standing::Joining)
@@ -289,11 +291,11 @@ impl MemberArgs {
             if self.no_wait {
                 return out.finish();
             }
-            draft = Draft::read(&self.file).map_err(Failure::usage)?;
+            draft = Draft::read(&self.held.file).map_err(Failure::usage)?;
         }
         let until = began + Duration::from_millis(self.wait_ms.into());
         let joining: Vec<u16> = stands(&draft, Standing::Joining);
-        for primary in writers(&draft, self.partitions)? {
+        for primary in writers(&draft, self.held.partitions)? {
             let clients = draft.clients_of(primary).map_err(Failure::usage)?;
             let server = ServerAddress::at(&clients);
             let is_its = |it: &&u16| draft.primary_of(**it).is_ok_and(|it| it == primary);
@@ -341,10 +343,10 @@ impl MemberArgs {
             };
             let waits_for = |it: &Value| it["waits_for"].as_array().cloned();
             let nodes = states.iter().find(covers).and_then(waits_for);
-            nodes.is_some_and(|nodes| nodes.contains(&self.node.into()))
+            nodes.is_some_and(|nodes| nodes.contains(&self.held.node.into()))
         };
         loop {
-            let states = states_of(server, self.partitions).map_err(|failure| failure.line)?;
+            let states = states_of(server, self.held.partitions).map_err(|failure| failure.line)?;
             let mut lacking = partitions.iter().filter(|it| !is_waited_for(&states, **it));
             match lacking.next() {
                 None => break,

@@ -201,9 +201,7 @@ pub(super) fn greet(
     let proof = secret.digest(&connecting.proof_input());
     let peer = connecting.prove(*proof.as_bytes(), &mut out);
     line.send(&out)?;
-    peer.judge_start(seen.of(peer.node_id))
-        .map_err(|refusal| line.refuse(3, &refusal))?;
-    note(seen, &peer)?;
+    admitted(seen, &peer)?.map_err(|refusal| line.refuse(3, &refusal))?;
     Ok(Greeted {
         peer,
         received: line.over()?,
@@ -248,9 +246,7 @@ pub(super) fn welcome(
     if !is_named(peer.node) {
         return Err(line.refuse(2, &not_named(peer.node)));
     }
-    peer.judge_start(seen.of(peer.node_id))
-        .map_err(|refusal| line.refuse(2, &refusal))?;
-    note(seen, &peer)?;
+    admitted(seen, &peer)?.map_err(|refusal| line.refuse(2, &refusal))?;
     Ok((
         shard,
         Greeted {
@@ -260,8 +256,8 @@ pub(super) fn welcome(
     ))
 }
 
-fn note(seen: &Seen, peer: &Peer) -> Result<(), String> {
-    seen.note(peer.node_id, peer.start)
+fn admitted(seen: &Seen, peer: &Peer) -> Result<Result<(), LinkRefusal>, String> {
+    seen.admit(peer)
         .map_err(|error| format!("which start of it was seen cannot be written down: {error}"))
 }
 
@@ -315,15 +311,18 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let address = listener.local_addr().expect("bound");
         let (here, (there_at, there)) = (seen(&format!("{name}-1")), seen(&format!("{name}-2")));
-        there
-            .note(
-                source.node_id,
-                NodeStart {
-                    incarnation,
-                    start_id,
-                },
-            )
-            .expect("written");
+        let before = Peer {
+            node_id: source.node_id,
+            node: source.node,
+            start: NodeStart {
+                incarnation,
+                start_id,
+            },
+            shard: 0,
+            shards: 1,
+            frame_bytes_max: 0,
+        };
+        assert!(there.admit(&before).expect("written").is_ok());
         let other = std::thread::spawn(move || {
             let (stream, _) = listener.accept().expect("accepted");
             let is_named = |node| node < 9;

@@ -176,8 +176,8 @@ impl std::fmt::Display for ReplayError {
     }
 }
 
-/// What the tails in a stopped node's lostfound did, key by key, in the order in which they were written; of `only` one
-/// file, if that is named and there. Reads all of its log.
+/// What the tails in a stopped node's lostfound did, key by key, in the order in which they were written; `only` those
+/// of which this file has a change, if one is named. Reads all of its log.
 ///
 /// # Errors
 /// [`ReplayError`].
@@ -199,16 +199,18 @@ fn read(data: &Path, directory: &Directory, only: Option<&str>) -> Result<Vec<Lo
     let unreadable = |error: &dyn std::fmt::Display| {
         ReplayError::Unreadable(format!("{}: {error}", data.display()))
     };
-    let mut files = read_lostfound(data).map_err(|error| unreadable(&error))?;
-    if let Some(only) = only {
-        files.retain(|file| file.path.file_name().is_some_and(|name| name == only));
-        if files.is_empty() {
-            return Err(unreadable(&format_args!(
-                "there is no file {only:?} in its lostfound"
-            )));
-        }
-    }
+    let files = read_lostfound(data).map_err(|error| unreadable(&error))?;
     let mut tails = Tails::new(&files);
+    if let Some(only) = only {
+        let is_named = |file: &&KeptFile| file.path.file_name().is_some_and(|name| name == only);
+        let named = files.iter().find(is_named).ok_or_else(|| {
+            unreadable(&format_args!("there is no file {only:?} in its lostfound"))
+        })?;
+        tails.keep_those_of(named);
+    }
+    if tails.keys.is_empty() {
+        return Ok(Vec::new());
+    }
     let identity = directory.identity();
     let layout = identity
         .layout()
@@ -251,6 +253,10 @@ fn read(data: &Path, directory: &Directory, only: Option<&str>) -> Result<Vec<Lo
         }
     }
     Ok(tails.end(&forgotten, &segments))
+}
+
+fn tail_of(change: &KeptChange) -> (u16, Writer) {
+    (change.partition, Writer::of(change.version.0))
 }
 
 /// Who wrote a tail: no other tail of the partition is of the same generation of the same node.
@@ -324,7 +330,7 @@ struct Tails {
 /// What one tail has of one key.
 struct Changed {
     partition: u16,
-    records: usize,
+    versions: BTreeSet<(u32, u64)>,
     first: KeptChange,
     last: KeptChange,
     /// The newest that the log has before the tail.
@@ -345,20 +351,21 @@ impl Tails {
             from: BTreeMap::new(),
             keys: BTreeMap::new(),
         };
-        for change in files.iter().flat_map(KeptFile::users) {
-            let writer = Writer::of(change.version.0);
-            let from = tails.from.entry((change.partition, writer));
-            let from = from.or_insert(change.version);
+        for change in files.iter().flat_map(|file| &file.changes) {
+            let from = tails.from.entry(tail_of(change)).or_insert(change.version);
             *from = change.version.min(*from);
+        }
+        for change in files.iter().flat_map(KeptFile::users) {
+            let (_, writer) = tail_of(change);
             let of_key = tails.keys.entry(change.key.clone()).or_default();
             let changed = of_key.entry(writer).or_insert_with(|| Changed {
                 partition: change.partition,
-                records: 0,
+                versions: BTreeSet::new(),
                 first: change.clone(),
                 last: change.clone(),
                 before: None,
             });
-            changed.records += 1;
+            changed.versions.insert(change.version);
             if changed.last.version < change.version {
                 changed.last = change.clone();
             }
@@ -369,13 +376,23 @@ impl Tails {
         tails
     }
 
+    fn keep_those_of(&mut self, file: &KeptFile) {
+        let named: BTreeSet<_> = file.changes.iter().map(tail_of).collect();
+        self.keys.retain(|_, of_key| {
+            of_key.retain(|&writer, changed| named.contains(&(changed.partition, writer)));
+            !of_key.is_empty()
+        });
+    }
+
     fn note(&mut self, key: &[u8], version: (u32, u64), value: Option<&[u8]>, segments: &Segments) {
         let at = (segments.log, segments.here.last().copied().unwrap_or(0));
         let Some(of_key) = self.keys.get_mut(key) else {
             return;
         };
         for (&writer, changed) in of_key {
-            if version >= self.from[&(changed.partition, writer)] {
+            // Behind the tail there may be records of an older epoch, whose node was let write again.
+            let from = self.from[&(changed.partition, writer)];
+            if version >= from || version.1 >= from.1 {
                 continue;
             }
             match &mut changed.before {
@@ -413,16 +430,22 @@ impl Tails {
         };
         let mut lost = Vec::new();
         for (key, of_key) in self.keys {
+            let all = of_key.values().flat_map(|it| &it.versions);
+            let all: BTreeSet<_> = all.copied().collect();
             for (writer, changed) in of_key {
+                // What another tail had made of it was taken back before this one, to what cannot be told from here.
+                let of_tail = |before: &Before| all.contains(&before.version);
+                let is_of_tail = changed.before.as_ref().is_some_and(of_tail);
                 // Or whatever came between this and the tail has a sequence above this one's, and was seen.
                 let sequence = changed.before.as_ref().map_or(0, |it| it.version.1);
                 let partition = changed.partition;
-                let is_known = sequence >= forgotten[usize::from(partition)]
+                let is_seen = sequence >= forgotten[usize::from(partition)]
                     || is_whole(&(partition, writer), changed.before.as_ref());
+                let is_known = is_seen && !is_of_tail;
                 lost.push(Lost {
                     key: key.clone(),
                     version: changed.last.version,
-                    records: changed.records,
+                    records: changed.versions.len(),
                     before: match is_known {
                         true => AtFork::Was(changed.before.and_then(|before| before.value)),
                         false => AtFork::Unknown,
@@ -440,6 +463,7 @@ impl Tails {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use penstock_net::limits::RESERVED_KEY;
     use penstock_storage::contents::SegmentEnd;
     use penstock_storage::log::Lsn;
 
@@ -561,6 +585,91 @@ mod tests {
             told,
             [((again, 12), 2, Some(-10)), ((second, 30), 1, Some(-2))]
         );
+    }
+
+    /// A tail of one key, and what is told of it behind a log with these numbers.
+    fn before_of(kept: &[KeptChange], log: &[((u32, u64), u64)]) -> AtFork {
+        let file = KeptFile {
+            path: "x.records".into(),
+            changes: kept.to_vec(),
+            repeated: 0,
+            torn_bytes: 0,
+        };
+        let mut tails = Tails::new(&[file]);
+        for &(version, number) in log {
+            let value = number.to_le_bytes();
+            tails.note(b"stock", version, Some(&value), &Segments::default());
+        }
+        let mut lost = tails.end(&[0; PARTITIONS], &Segments::default());
+        lost.pop().expect("one").before
+    }
+
+    fn number_at(key: &[u8], version: (u32, u64), number: u64) -> KeptChange {
+        KeptChange {
+            partition: 5,
+            version,
+            time_ms: 0,
+            key: key.to_vec(),
+            value: Some(number.to_le_bytes().to_vec()),
+            expiry_ms: None,
+        }
+    }
+
+    #[test]
+    fn what_an_older_epoch_wrote_behind_the_tail_is_not_what_was_at_the_fork() {
+        let [old, new] = [1, 2].map(|node| Epoch::new(u32::from(node), 0, node).0);
+        let kept = [number_at(b"stock", (new, 41), 70)];
+        // The older primary was let write again.
+        let log = [((old, 30), 100), ((new, 41), 70), ((old, 50), 95)];
+        assert_eq!(before_of(&kept, &log), was(Some(&100u64.to_le_bytes())));
+        // Its own record of settings was the first of the tail.
+        let settings = number_at(&[RESERVED_KEY, b"settings"].concat(), (new, 31), 0);
+        let log = [((old, 30), 100), ((new, 41), 70), ((old, 35), 95)];
+        let told = before_of(&[settings, kept[0].clone()], &log);
+        assert_eq!(told, was(Some(&100u64.to_le_bytes())));
+    }
+
+    #[test]
+    fn what_another_tail_had_made_of_a_key_is_not_what_was_at_the_fork() {
+        let [old, first, second] = [1, 2, 4].map(|it| Epoch::new(it, 0, 1).0);
+        let kept = [
+            number_at(b"stock", (first, 11), 99),
+            number_at(b"stock", (second, 30), 93),
+        ];
+        let log = [((old, 10), 100), ((first, 11), 99), ((second, 30), 93)];
+        assert_eq!(before_of(&kept, &log), AtFork::Unknown);
+    }
+
+    #[test]
+    fn of_a_named_file_whole_tails_are_told() {
+        let epoch = Epoch::new(1, 0, 1).0;
+        let file = |name: &str, changes: &[KeptChange]| KeptFile {
+            path: name.into(),
+            changes: changes.to_vec(),
+            repeated: 0,
+            torn_bytes: 0,
+        };
+        let other = KeptChange {
+            partition: 6,
+            ..number_at(b"other", (epoch, 3), 1)
+        };
+        let files = [
+            file(
+                "1-0.records",
+                &[number_at(b"stock", (epoch, 11), 99), other],
+            ),
+            file("2-0.records", &[number_at(b"stock", (epoch, 12), 90)]),
+        ];
+        let mut tails = Tails::new(&files);
+        tails.keep_those_of(&files[1]);
+        for (sequence, number) in [(10, 100u64), (11, 99), (12, 90)] {
+            let value = number.to_le_bytes();
+            let segments = Segments::default();
+            tails.note(b"stock", (epoch, sequence), Some(&value), &segments);
+        }
+        let lost = tails.end(&[0; PARTITIONS], &Segments::default());
+        let told: Vec<_> = lost.iter().map(|it| (it.records, it.units())).collect();
+        assert_eq!(told, [(2, Some(-10))]);
     }
 
     #[test]

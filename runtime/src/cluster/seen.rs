@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use penstock_net::link::NodeStart;
+use penstock_shard::replication::handshake::Peer;
+use penstock_shard::replication::receiver::LinkRefusal;
 
 const NAME: &str = "PEERS";
 /// What the line begins with that tells whose the directory is.
@@ -101,10 +103,15 @@ pub(crate) fn check(directory: &Path, whose: Option<Whose>) -> io::Result<Result
 /// Notes who a directory is, if it is nobody's yet.
 ///
 /// # Errors
-/// What the system said.
+/// What the system said, and that it is somebody else's by now.
 pub(crate) fn claim(directory: &Path, whose: Whose) -> io::Result<()> {
     let mut peers = Peers::read(directory)?;
     match peers.whose {
+        Some(other) if other != whose => Err(io::Error::other(format!(
+            "it is node {} of cluster {} by now",
+            other.node,
+            hex(other.cluster_id)
+        ))),
         Some(_) => Ok(()),
         None => {
             peers.whose = Some(whose);
@@ -128,31 +135,71 @@ impl Seen {
         })
     }
 
-    /// The highest start of a node that was seen; of incarnation 0 if none was.
-    pub(super) fn of(&self, node_id: [u8; 16]) -> NodeStart {
-        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        peers.starts.get(&node_id).copied().unwrap_or_default()
-    }
-
-    /// A start of a node has proven itself: durable when this returns.
-    pub(super) fn note(&self, node_id: [u8; 16], start: NodeStart) -> io::Result<()> {
+    /// Judges the start of a node that has proven itself by the highest one that was seen, and notes it: durable when this
+    /// returns. In one step, for several links are made at once, and of two copies of a directory one is to be refused.
+    ///
+    /// # Errors
+    /// What the system said, or that the peer is to be told.
+    pub(super) fn admit(&self, peer: &Peer) -> io::Result<Result<(), LinkRefusal>> {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut starts = peers.starts.iter();
-        let is_known = |seen: NodeStart| seen == start || seen.incarnation > start.incarnation;
-        if starts.any(|(id, &seen)| *id == node_id && is_known(seen)) {
-            return Ok(());
+        let seen = peers.starts.get(&peer.node_id).copied().unwrap_or_default();
+        if let Err(refusal) = peer.judge_start(seen) {
+            return Ok(Err(refusal));
         }
-        let mut next = peers.clone();
-        next.starts.insert(node_id, start);
-        next.write(&self.directory)?;
-        *peers = next;
-        Ok(())
+        if seen != peer.start {
+            let mut next = peers.clone();
+            next.starts.insert(peer.node_id, peer.start);
+            next.write(&self.directory)?;
+            *peers = next;
+        }
+        Ok(Ok(()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn peer(node_id: [u8; 16], incarnation: u32, start_id: u32) -> Peer {
+        Peer {
+            node_id,
+            node: node_id[0],
+            start: NodeStart {
+                incarnation,
+                start_id,
+            },
+            shard: 0,
+            shards: 1,
+            frame_bytes_max: 0,
+        }
+    }
+
+    /// Whether it is let in.
+    fn admits(seen: &Seen, incarnation: u32, start_id: u32) -> bool {
+        let peer = peer([1; 16], incarnation, start_id);
+        seen.admit(&peer).expect("written").is_ok()
+    }
+
+    #[test]
+    fn of_two_starts_of_one_number_that_are_judged_at_once_one_is_let_in() {
+        let directory = std::env::temp_dir().join(format!("penstock-once-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("made");
+        let seen = Seen::read(&directory).expect("nothing yet");
+        for start in 1..20 {
+            let both = std::sync::Barrier::new(2);
+            let admitted = |start_id| {
+                both.wait();
+                admits(&seen, start, start_id)
+            };
+            let (one, other) = std::thread::scope(|scope| {
+                let one = scope.spawn(|| admitted(11));
+                let other = scope.spawn(|| admitted(22));
+                (one.join().expect("done"), other.join().expect("done"))
+            });
+            assert!(one != other, "start {start}");
+        }
+        fs::remove_dir_all(&directory).expect("removed");
+    }
 
     #[test]
     fn the_highest_start_is_found_again() {
@@ -163,14 +210,21 @@ mod tests {
             incarnation,
             start_id: incarnation * 11,
         };
-        assert_eq!(seen.of([1; 16]), NodeStart::default());
-        for incarnation in [3, 5, 4] {
-            seen.note([1; 16], start(incarnation)).expect("written");
+        let of = |seen: &Seen, id: [u8; 16]| {
+            let peers = seen.peers.lock().expect("no test fails with it");
+            peers.starts.get(&id).copied()
+        };
+        assert_eq!(of(&seen, [1; 16]), None);
+        for (incarnation, is_admitted) in [(3, true), (5, true), (4, false), (5, true)] {
+            let is = admits(&seen, incarnation, incarnation * 11);
+            assert_eq!(is, is_admitted, "start {incarnation}");
         }
-        seen.note([0xFF; 16], start(1)).expect("written");
+        assert!(!admits(&seen, 5, 1));
+        let other = seen.admit(&peer([0xFF; 16], 1, 11)).expect("written");
+        assert!(other.is_ok());
         let again = Seen::read(&directory).expect("read");
-        let found = (again.of([1; 16]), again.of([0xFF; 16]));
-        assert_eq!(found, (start(5), start(1)));
+        let found = (of(&again, [1; 16]), of(&again, [0xFF; 16]));
+        assert_eq!(found, (Some(start(5)), Some(start(1))));
 
         // Whose it is stays, whatever else is noted.
         let one = Whose {
@@ -181,14 +235,13 @@ mod tests {
         let told = |whose| check(&directory, whose).expect("read");
         assert_eq!((told(None), told(Some(one))), (Ok(()), Ok(())));
         claim(&directory, one).expect("written");
-        Seen::read(&directory)
-            .and_then(|seen| seen.note([1; 16], start(9)))
-            .expect("written");
+        assert!(admits(&Seen::read(&directory).expect("read"), 9, 99));
         assert_eq!((told(None), told(Some(two))), (Err(one), Err(one)));
         assert_eq!(told(Some(one)), Ok(()));
         claim(&directory, one).expect("read");
+        assert!(claim(&directory, two).is_err());
         let again = Seen::read(&directory).expect("read");
-        assert_eq!(again.of([1; 16]), start(9));
+        assert_eq!(of(&again, [1; 16]), Some(start(9)));
         // As versions did that knew nothing of it.
         let older = format!("{} 7\n", hex([2; 16]));
         fs::write(directory.join(NAME), older).expect("written");
@@ -197,7 +250,7 @@ mod tests {
             incarnation: 7,
             start_id: 0,
         };
-        assert_eq!(again.of([2; 16]), unknown);
+        assert_eq!(of(&again, [2; 16]), Some(unknown));
         fs::write(directory.join(NAME), "nonsense").expect("written");
         assert!(Seen::read(&directory).is_err());
         fs::remove_dir_all(&directory).expect("removed");

@@ -620,7 +620,7 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
                     if !core.is_leaving.get() && core.turned_away.get() < TURNED_AWAY_MAX {
                         core.turned_away.set(core.turned_away.get() + 1);
                         let why = format!(
-                            "{connections_max} connections are open; at most {connections_max} are accepted (connections_max)"
+                            "at most {connections_max} connections are accepted (connections_max), and so many are open"
                         );
                         monoio::spawn(turn_away(Rc::clone(&core), stream, why));
                     }

@@ -148,7 +148,7 @@ pub(crate) struct CoreStart {
     pub(crate) shard: ShardStart,
     pub(crate) listeners: Vec<TcpListener>,
     pub(crate) has_uring: bool,
-    /// Connections of all cores.
+    /// How many connections are open, of all cores together.
     pub(crate) connections: Arc<AtomicU32>,
     /// Hears when all shards are open; is gone if one is not.
     pub(crate) may_begin: flume::Receiver<()>,
@@ -464,8 +464,15 @@ fn bind(config: &Config, shards: u16) -> Result<(Vec<TcpListener>, Vec<TcpListen
     Ok((shared, own))
 }
 
+/// For how long an address that is taken is tried: longer than a loaded kernel needs to end a process.
+const LISTEN_TRIES: u32 = 100;
+const LISTEN_PAUSE: Duration = Duration::from_millis(20);
+
+/// Listens, and waits a while for an address that is taken: the kernel takes down the rings of a
+/// process behind its end, and what they accepted from is held until then. A start right behind
+/// a crash would be refused.
 fn listen(address: SocketAddr, is_shared: bool) -> Result<TcpListener, ServeError> {
-    let bind = || {
+    let listened = || -> io::Result<TcpListener> {
         let domain = socket2::Domain::for_address(address);
         let socket =
             socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
@@ -476,10 +483,39 @@ fn listen(address: SocketAddr, is_shared: bool) -> Result<TcpListener, ServeErro
         socket.listen(4096)?;
         Ok(TcpListener::from(socket))
     };
-    bind().map_err(|error| ServeError::Listen { address, error })
+    let is_taken = |listened: &io::Result<_>| {
+        let error = listened.as_ref().err();
+        error.is_some_and(|it| it.kind() == io::ErrorKind::AddrInUse)
+    };
+    let mut tried = listened();
+    for _ in 1..LISTEN_TRIES {
+        if !is_taken(&tried) {
+            break;
+        }
+        std::thread::sleep(LISTEN_PAUSE);
+        tried = listened();
+    }
+    tried.map_err(|error| ServeError::Listen { address, error })
 }
 
 fn port_of(listener: &TcpListener) -> u16 {
     let unknown = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
     listener.local_addr().unwrap_or(unknown).port()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_becomes_free_is_waited_for_and_one_that_does_not_is_told() {
+        let taken = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let address = taken.local_addr().expect("known");
+        let told = listen(address, false).expect_err("it is taken").to_string();
+        assert!(told.contains("another process does"), "{told}");
+        let waiting = std::thread::spawn(move || listen(address, false));
+        std::thread::sleep(LISTEN_PAUSE * 2);
+        drop(taken);
+        waiting.join().expect("no panic").expect("it is free");
+    }
 }

@@ -25,8 +25,10 @@ use std::time::Instant;
 use penstock_net::client::{Client, ClientError, ClientOptions, Field};
 use penstock_net::keyspace::Action;
 use penstock_net::level::AckLevel;
+use penstock_net::request::{Condition, Expiry};
 use penstock_net::status::Status;
 
+use command::command;
 use nodes::{Cluster, PATIENCE, Server, one_at_a_time, until, wait_for_follower, wait_for_primary};
 
 /// What must be there.
@@ -98,18 +100,17 @@ fn what_is_acknowledged_reaches_the_other_node_over_kills_of_both_and_it_takes_o
 
     // Who asks with a command, or does not say otherwise, is answered by whoever writes.
     let addresses = format!("127.0.0.1:1,{}", second.address);
-    let set = Command::new(env!("CARGO_BIN_EXE_penstock"))
-        .args([
-            "set",
-            "asked",
-            "elsewhere",
-            "--level",
-            "replica",
-            "--addr",
-            &addresses,
-        ])
-        .output()
-        .expect("it runs");
+    let set = command(&[
+        "set",
+        "asked",
+        "elsewhere",
+        "--level",
+        "replica",
+        "--addr",
+        &addresses,
+    ])
+    .output()
+    .expect("it runs");
     let told = String::from_utf8_lossy(&set.stdout).into_owned();
     assert!(told.contains("level replica"), "{told} {:?}", set.stderr);
     let follows = Client::connect(second.address, ClientOptions::default()).expect("it listens");
@@ -124,8 +125,7 @@ fn what_is_acknowledged_reaches_the_other_node_over_kills_of_both_and_it_takes_o
     );
 
     until("the table tells how both are", || {
-        let status = Command::new(env!("CARGO_BIN_EXE_penstock"))
-            .args(["cluster", "status", "--addr", &second.address.to_string()])
+        let status = command(&["cluster", "status", "--addr", &second.address.to_string()])
             .output()
             .expect("it runs");
         let table = String::from_utf8_lossy(&status.stdout).into_owned();
@@ -184,8 +184,7 @@ fn what_is_acknowledged_reaches_the_other_node_over_kills_of_both_and_it_takes_o
         !is_done && told.contains("is idle, not following"),
         "{told}"
     );
-    let (is_done, told) = cluster.command(&["promote", "--to", "1", "--force", "--accept-loss"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["promote", "--to", "1", "--force", "--accept-loss"]);
     wait_for_primary(&first);
     model.check(&first.client(AckLevel::Disk));
     let second = cluster.start(2, &[]);
@@ -222,16 +221,14 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
     drop(alone);
     drop(first);
     let second = cluster.start(2, &[]);
-    let (is_done, told) = cluster.command(&["promote", "--to", "2", "--force", "--accept-loss"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["promote", "--to", "2", "--force", "--accept-loss"]);
     wait_for_primary(&second);
     model.check(&second.client(AckLevel::Disk));
 
     let first = cluster.start(1, &[]);
     wait_for_follower(&second, &first);
     let check_list = || {
-        let listed = Command::new(env!("CARGO_BIN_EXE_penstock"))
-            .args(["cluster", "lostfound", "--all", "--units"])
+        let listed = command(&["cluster", "lostfound", "--all", "--units"])
             .arg(cluster.data(1))
             .output()
             .expect("it runs");
@@ -261,19 +258,16 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
     let (is_done, told) = cluster.command(&["sync", "--node", "1"]);
     assert!(is_done && told.contains("in the sync set"), "{told}");
     // What it had written alone is gone from it: it writes again, and shows what the other one had.
-    let (is_done, told) = cluster.command(&["switch", "--to", "1"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["switch", "--to", "1"]);
     model.check(&first.client(AckLevel::Disk));
-    let (is_done, told) = cluster.command(&["switch", "--to", "2"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["switch", "--to", "2"]);
 
     // What was lost is done again, but for what was changed since.
     let client = second.client(AckLevel::Disk);
     client.set(b"key:7", b"since").wait().expect("acknowledged");
     first.stop();
     let replay = |more: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_penstock"))
-            .args(["cluster", "lostfound", "replay"])
+        let output = command(&["cluster", "lostfound", "replay"])
             .arg(cluster.data(1))
             .args(["--addr", &second.address.to_string()])
             .args(more)
@@ -298,8 +292,29 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
         fs::write(folder.join(format!("1-{shard}")), cut).expect("written");
     }
     check_list();
-    let stock = client.set(b"stock", &85_u64.to_le_bytes());
+    let until_ms = 4_000_000_000_000;
+    let stock = client.set_with(
+        b"stock",
+        &85_u64.to_le_bytes(),
+        Condition::Always,
+        Expiry::At(until_ms),
+    );
     stock.wait().expect("acknowledged");
+    let earlier = folder.join("1-0.replayed");
+    fs::write(&earlier, "stock\n").expect("written");
+    let (code, told) = cluster.run_without_file(&[
+        "lostfound",
+        "replay",
+        &cluster.data(1).display().to_string(),
+        "--addr",
+        &second.address.to_string(),
+    ]);
+    assert_eq!(code, 2, "{told}");
+    assert!(
+        told.contains("1-0.replayed tells what an earlier"),
+        "{told}"
+    );
+    fs::remove_file(&earlier).expect("removed");
     for (told, done) in [
         (replay(&["--rule", "add", "--dry-run"]), "would be written"),
         (replay(&["--rule", "add"]), "written"),
@@ -311,6 +326,9 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
         assert!(told.contains("numbers of 8 bytes: -10"), "{told}");
     }
     assert_eq!(stock_of(&second), 75);
+    let told = client.expiry(b"stock").wait().expect("read");
+    let at_ms = told.map(|it| it.expiry_ms);
+    assert_eq!(at_ms, Some(until_ms), "of what is there, not of what was");
     let told = replay(&["--dry-run"]);
     assert!(
         told.contains("key:7: 1 records, left: it was changed since"),
@@ -350,25 +368,17 @@ fn a_switch_goes_on_when_the_node_that_hands_over_starts_again() {
     // handed over.
     second.signal("-STOP");
     model.change(&first.client(AckLevel::Disk), 2);
-    let (is_done, told) = cluster.edit(&["switch", "--to", "2", "--no-wait"]);
-    assert!(is_done, "{told}");
-    until("it has read the file", || {
-        first.stand().0.as_deref() == Some("draining")
-    });
+    cluster.edits(&["switch", "--to", "2", "--no-wait"]);
+    first.until_role("draining");
     drop(first);
     let first = cluster.start(1, &[]);
-    until("it is about to hand over", || {
-        first.stand().0.as_deref() == Some("draining")
-    });
+    first.until_role("draining");
     second.signal("-CONT");
     wait_for_primary(&second);
     model.check(&second.client(AckLevel::Disk));
     wait_for_follower(&second, &first);
     model.change(&second.client(AckLevel::Replica), 3);
-    for node in [1, 2] {
-        let is_there = cluster.data(node).join("lostfound").exists();
-        assert!(!is_there, "node {node}");
-    }
+    cluster.has_lost_nothing();
 }
 
 #[test]
@@ -383,13 +393,9 @@ fn the_node_that_wrote_last_goes_on_when_a_handover_is_given_up() {
     // In the middle of it, because the other node stands still.
     second.signal("-STOP");
     model.change(&first.client(AckLevel::Disk), 2);
-    let (is_done, told) = cluster.edit(&["switch", "--to", "2", "--no-wait"]);
-    assert!(is_done, "{told}");
-    until("it has read the file", || {
-        first.stand().0.as_deref() == Some("draining")
-    });
-    let (is_done, told) = cluster.command(&go_on);
-    assert!(is_done, "{told}");
+    cluster.edits(&["switch", "--to", "2", "--no-wait"]);
+    first.until_role("draining");
+    cluster.does(&go_on);
     model.check(&first.client(AckLevel::Disk));
     second.signal("-CONT");
     wait_for_follower(&first, &second);
@@ -398,7 +404,7 @@ fn the_node_that_wrote_last_goes_on_when_a_handover_is_given_up() {
     drop(second);
     model.change(&first.client(AckLevel::Disk), 3);
     drop(first);
-    let (is_done, told) = cluster.edit(&[
+    cluster.edits(&[
         "promote",
         "--to",
         "2",
@@ -406,19 +412,14 @@ fn the_node_that_wrote_last_goes_on_when_a_handover_is_given_up() {
         "--keep-sync",
         "--no-wait",
     ]);
-    assert!(is_done, "{told}");
     let first = cluster.start(1, &[]);
     assert_eq!(first.stand().0.as_deref(), Some("idle"));
-    let (is_done, told) = cluster.command(&go_on);
-    assert!(is_done, "{told}");
+    cluster.does(&go_on);
     model.check(&first.client(AckLevel::Disk));
     let second = cluster.start(2, &[]);
     wait_for_follower(&first, &second);
     model.change(&first.client(AckLevel::Replica), 4);
-    for node in [1, 2] {
-        let is_there = cluster.data(node).join("lostfound").exists();
-        assert!(!is_there, "node {node}");
-    }
+    cluster.has_lost_nothing();
 }
 
 #[test]
@@ -429,15 +430,8 @@ fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
     let (first, second) = cluster.start_two();
     model.change(&first.client(AckLevel::Replica), 1);
 
-    let spec = format!(
-        "3,127.0.0.1:{},127.0.0.1:{}",
-        cluster.links[2], cluster.clients[2]
-    );
-    let (is_done, told) = cluster.edit(&["add", "--node", &spec]);
-    assert!(is_done, "{told}");
-    let third = cluster.start(3, &[]);
-    wait_for_follower(&first, &third);
-    let (is_done, told) = cluster.edit(&["add", "--node", &spec]);
+    let third = cluster.add_third(&first);
+    let (is_done, told) = cluster.edit(&["add", "--node", &cluster.third()]);
     assert!(!is_done && told.contains("there is node 3"), "{told}");
 
     // Who was not waited for is not promoted, and who is joining is waited for.
@@ -460,8 +454,7 @@ fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
     third.signal("-CONT");
     waits.wait().expect("the third node has it, too");
     model.0.insert(b"key:1".to_vec(), b"waits".to_vec());
-    let (is_done, told) = cluster.command(&["sync", "--node", "3"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["sync", "--node", "3"]);
     model.change(&first.client(AckLevel::Replica), 3);
 
     // The primary is lost: the third node writes, and does not wait for who is gone.
@@ -483,10 +476,8 @@ fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
     // The lost one is taken out, and stays out.
     let (is_done, told) = cluster.edit(&["drop", "--node", "3"]);
     assert!(!is_done && told.contains("writes partition 0"), "{told}");
-    let (is_done, told) = cluster.edit(&["drop", "--node", "1"]);
-    assert!(is_done, "{told}");
-    let (is_done, told) = cluster.command(&["switch", "--to", "2"]);
-    assert!(is_done, "{told}");
+    cluster.edits(&["drop", "--node", "1"]);
+    cluster.does(&["switch", "--to", "2"]);
     let (is_done, told) = cluster.edit(&["drop", "--node", "3"]);
     assert!(
         is_done && told.contains("NOREPLICAS"),
@@ -562,12 +553,7 @@ fn a_switch_hands_over_all_that_was_acknowledged_and_nothing_diverges() {
         assert_eq!(&*value.bytes, last.to_string().as_bytes());
     }
     wait_for_follower(&second, &first);
-    for node in [1, 2] {
-        assert!(
-            !cluster.data(node).join("lostfound").exists(),
-            "node {node}"
-        );
-    }
+    cluster.has_lost_nothing();
 }
 
 /// The last number that was acknowledged, and how often another node answered.
@@ -692,8 +678,7 @@ fn sales_at_level_replica_survive_a_kill_of_the_primary_and_its_replacement_to_t
         ledger.until_acked(500);
         drop(first);
     });
-    let (is_done, told) = cluster.command(&["promote", "--to", "2", "--force"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["promote", "--to", "2", "--force"]);
     ledger.check(STOCK - stock_of(&second));
 }
 
@@ -720,14 +705,12 @@ fn sales_of_one_node_that_are_missing_behind_its_replacement_are_those_in_its_lo
         ledger.acked.load(Ordering::Relaxed) - alone
     });
     let second = cluster.start(2, &[]);
-    let (is_done, told) = cluster.command(&["promote", "--to", "2", "--force", "--accept-loss"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["promote", "--to", "2", "--force", "--accept-loss"]);
     let sold = STOCK - stock_of(&second);
 
     let first = cluster.start(1, &[]);
     wait_for_follower(&second, &first);
-    let listed = Command::new(env!("CARGO_BIN_EXE_penstock"))
-        .args(["cluster", "lostfound", "--all"])
+    let listed = command(&["cluster", "lostfound", "--all"])
         .arg(cluster.data(1))
         .output()
         .expect("it runs");
@@ -749,8 +732,7 @@ fn bench_through_changes(cluster: &Cluster, level: &str) -> (serde_json::Value, 
     wait_for_primary(&first);
     let second = cluster.start(2, &[]);
     wait_for_follower(&first, &second);
-    let mut bench = Command::new(env!("CARGO_BIN_EXE_penstock"))
-        .args(["bench", "decr", "--ledger", "--json", "--connections", "4"])
+    let mut bench = command(&["bench", "decr", "--ledger", "--json", "--connections", "4"])
         .args(["--depth", "4", "--warmup", "0", "--duration", "8"])
         .args(["--level", level, "--addr"])
         .arg(format!("{},{}", first.address, second.address))
@@ -767,14 +749,12 @@ fn bench_through_changes(cluster: &Cluster, level: &str) -> (serde_json::Value, 
     for (node, from, to) in [("2", &first, &second), ("1", &second, &first)] {
         wait_for_follower_role(to);
         sell(from);
-        let (is_done, told) = cluster.command(&["switch", "--to", node]);
-        assert!(is_done, "{told}");
+        cluster.does(&["switch", "--to", node]);
     }
     sell(&first);
     wait_for_follower_role(&second);
     drop(first);
-    let (is_done, told) = cluster.command(&["promote", "--to", "2", "--force", "--keep-sync"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["promote", "--to", "2", "--force", "--keep-sync"]);
     wait_for_primary(&second);
     first = cluster.start(1, &[]);
     let output = bench.wait_with_output().expect("it ends");
@@ -785,9 +765,7 @@ fn bench_through_changes(cluster: &Cluster, level: &str) -> (serde_json::Value, 
 }
 
 fn wait_for_follower_role(server: &Server) {
-    until("it follows", || {
-        server.stand().0.as_deref() == Some("following")
-    });
+    server.until_role("following");
 }
 
 #[test]
@@ -805,9 +783,8 @@ fn a_bench_without_a_ledger_ends_where_another_node_writes_and_names_it() {
     let cluster = Cluster::new("cluster-bench-elsewhere");
     let (first, second) = cluster.start_two();
     let bench = |at: &Server| {
-        let mut bench = Command::new(env!("CARGO_BIN_EXE_penstock"));
+        let mut bench = command(&["bench", "set", "--connections", "2", "--duration", "60"]);
         bench
-            .args(["bench", "set", "--connections", "2", "--duration", "60"])
             .args(["--warmup", "0", "--addr"])
             .arg(at.address.to_string())
             .stderr(Stdio::piped())
@@ -824,8 +801,7 @@ fn a_bench_without_a_ledger_ends_where_another_node_writes_and_names_it() {
     let before = first.stand().1;
     let running = bench(&first);
     until("it writes", || first.stand().1 > before + 100);
-    let (is_done, told) = cluster.command(&["switch", "--to", "2"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["switch", "--to", "2"]);
     ends(running, &second);
 }
 
@@ -837,8 +813,7 @@ fn what_the_ledger_of_the_bench_misses_at_level_disk_is_in_lostfound() {
     let number = |name: &str| report[name].as_u64().expect("a number");
     let missing = report["ledger"]["missing"].as_u64().expect("a number");
     assert_eq!(is_balanced, missing == 0, "{report}");
-    let listed = Command::new(env!("CARGO_BIN_EXE_penstock"))
-        .args(["cluster", "lostfound", "--all"])
+    let listed = command(&["cluster", "lostfound", "--all"])
         .arg(cluster.data(1))
         .output()
         .expect("it runs");
@@ -853,10 +828,7 @@ fn what_the_ledger_of_the_bench_misses_at_level_disk_is_in_lostfound() {
 #[test]
 fn level_replica_is_not_reached_without_the_other_node_and_never_falls_back() {
     let _one = one_at_a_time();
-    let cluster = Cluster::new("cluster-alone");
-    let file = cluster.folder.join("cluster.toml");
-    let text = fs::read_to_string(&file).expect("written");
-    fs::write(&file, text.replace("60000", "50")).expect("written");
+    let cluster = Cluster::with_timeout("cluster-alone", 50);
     let first = cluster.start(1, &["--cluster-new"]);
     wait_for_primary(&first);
     let answer = first.client(AckLevel::Replica).set(b"key", b"value").wait();
@@ -882,15 +854,7 @@ fn level_replica_is_not_reached_without_the_other_node_and_never_falls_back() {
 #[test]
 fn a_new_file_does_not_let_a_reply_go_that_waits_for_the_other_node() {
     let _one = one_at_a_time();
-    let cluster = Cluster::new("cluster-replaced");
-    let patient = |text: &str| text.replace("60000", "3000");
-    let file = cluster.folder.join("cluster.toml");
-    let place = |primary, generation| {
-        cluster.place(primary, generation);
-        let text = fs::read_to_string(&file).expect("written");
-        fs::write(&file, patient(&text)).expect("written");
-    };
-    place(1, 1);
+    let cluster = Cluster::with_timeout("cluster-replaced", 3_000);
     let (first, second) = cluster.start_two();
     let client = first.client(AckLevel::Replica);
     client.set(b"key", b"both").wait().expect("acknowledged");
@@ -903,7 +867,7 @@ fn a_new_file_does_not_let_a_reply_go_that_waits_for_the_other_node() {
         read.expect("read")
             .is_some_and(|value| &*value.bytes == b"one")
     });
-    place(2, 2);
+    cluster.place(2, 2);
     match waits.wait() {
         Err(ClientError::Unknown(text)) => assert!(text.contains("NOREPLICAS"), "{text}"),
         other => panic!("{other:?}"),
@@ -944,18 +908,17 @@ fn who_does_not_know_the_secret_is_refused_by_name_and_no_start_goes_on_with_the
     first.stop();
 
     // A directory of a cluster is no node's alone, and a new one is not taken for one that is lost.
-    let alone = Command::new(env!("CARGO_BIN_EXE_penstock"))
-        .args([
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--shard-ports",
-            "0",
-            "--data",
-        ])
-        .arg(cluster.data(1))
-        .output()
-        .expect("it runs");
+    let alone = command(&[
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--shard-ports",
+        "0",
+        "--data",
+    ])
+    .arg(cluster.data(1))
+    .output()
+    .expect("it runs");
     let told = String::from_utf8_lossy(&alone.stderr).into_owned();
     assert!(
         !alone.status.success() && told.contains("--cluster"),
@@ -974,9 +937,8 @@ fn a_start_as_a_node_of_a_directory_that_was_written_alone_is_refused_and_change
     let _one = one_at_a_time();
     let cluster = Cluster::new("cluster-alone-before");
     let serve = |more: &[&str]| {
-        let mut serve = Command::new(env!("CARGO_BIN_EXE_penstock"));
+        let mut serve = command(&["serve", "--shards", "2", "--shard-ports", "0"]);
         serve
-            .args(["serve", "--shards", "2", "--shard-ports", "0"])
             .args(["--listen", &format!("127.0.0.1:{}", cluster.clients[0])])
             .args(["--cache-bytes", "1MiB", "--value-bytes-max", "16KiB"])
             .args(["--segment-bytes", "2MiB", "--data"])
@@ -989,10 +951,7 @@ fn a_start_as_a_node_of_a_directory_that_was_written_alone_is_refused_and_change
     let mut server = serve(&[]).spawn().expect("it starts");
     let address = format!("127.0.0.1:{}", cluster.clients[0]);
     let alone = |words: &[&str]| {
-        let done = Command::new(env!("CARGO_BIN_EXE_penstock"))
-            .args(words)
-            .args(["--addr", &address])
-            .output();
+        let done = command(words).args(["--addr", &address]).output();
         done.expect("it runs")
     };
     // Nothing is in the log of the other shard, which so sees nothing wrong.

@@ -104,6 +104,13 @@ impl Server {
         (first.filter(|_| is_one), applied)
     }
 
+    /// Waits until it is this to all partitions.
+    pub fn until_role(&self, role: &str) {
+        until(&format!("it is {role}"), || {
+            self.stand().0.as_deref() == Some(role)
+        });
+    }
+
     pub fn has_said(&self, text: &str) -> bool {
         let said = self.said.lock().expect("no test fails with it");
         said.iter().any(|line| line.contains(text))
@@ -208,6 +215,42 @@ sync = [{}]
             3 - primary
         );
         fs::write(self.folder.join(name), text).expect("written");
+    }
+
+    /// Runs a command on the cluster's file that waits for nodes and is to be done: what it said.
+    pub fn does(&self, words: &[&str]) -> String {
+        let (is_done, told) = self.command(words);
+        assert!(is_done, "{told}");
+        told
+    }
+
+    /// The same of a command that waits as long as it does by itself.
+    pub fn edits(&self, words: &[&str]) -> String {
+        let (is_done, told) = self.edit(words);
+        assert!(is_done, "{told}");
+        told
+    }
+
+    /// How the third node is named in a command.
+    pub fn third(&self) -> String {
+        let (links, clients) = (self.links[2], self.clients[2]);
+        format!("3,127.0.0.1:{links},127.0.0.1:{clients}")
+    }
+
+    /// A third node, which has all that this one writes.
+    pub fn add_third(&self, primary: &Server) -> Server {
+        self.edits(&["add", "--node", &self.third()]);
+        let third = self.start(3, &[]);
+        wait_for_follower(primary, &third);
+        third
+    }
+
+    /// No node keeps what the others lack.
+    pub fn has_lost_nothing(&self) {
+        for node in [1, 2] {
+            let is_there = self.data(node).join("lostfound").exists();
+            assert!(!is_there, "node {node}");
+        }
     }
 
     /// Runs a command on the cluster's file that waits for nodes.
@@ -330,9 +373,7 @@ sync = [{}]
 }
 
 pub fn wait_for_primary(server: &Server) {
-    until("all is begun", || {
-        server.stand().0.as_deref() == Some("primary")
-    });
+    server.until_role("primary");
 }
 
 pub fn wait_for_follower(primary: &Server, follower: &Server) {

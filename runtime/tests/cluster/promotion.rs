@@ -17,21 +17,10 @@ fn a_promotion_takes_what_the_lost_node_wrote_and_leaves_what_a_living_one_write
     let _one = one_at_a_time();
     let cluster = Cluster::new("cluster-two-writers");
     let (first, second) = cluster.start_two();
-    let spec = format!(
-        "3,127.0.0.1:{},127.0.0.1:{}",
-        cluster.links[2], cluster.clients[2]
-    );
-    let (is_done, told) = cluster.edit(&["add", "--node", &spec]);
-    assert!(is_done, "{told}");
-    let third = cluster.start(3, &[]);
-    wait_for_follower(&first, &third);
-    let (is_done, told) = cluster.command(&["sync", "--node", "3"]);
-    assert!(is_done, "{told}");
-    let (is_done, told) = cluster.command(&["switch", "--to", "2", "--partitions", "128-255"]);
-    assert!(is_done, "{told}");
-    until("the third node follows both", || {
-        third.stand().0.as_deref() == Some("following")
-    });
+    let third = cluster.add_third(&first);
+    cluster.does(&["sync", "--node", "3"]);
+    cluster.does(&["switch", "--to", "2", "--partitions", "128-255"]);
+    third.until_role("following");
 
     // Nobody is lost: there is nothing to take.
     let (is_done, told) = cluster.command(&["promote", "--to", "3", "--force"]);
@@ -41,8 +30,7 @@ fn a_promotion_takes_what_the_lost_node_wrote_and_leaves_what_a_living_one_write
     );
 
     drop(first);
-    let (is_done, told) = cluster.command(&["promote", "--to", "3", "--force"]);
-    assert!(is_done, "{told}");
+    let told = cluster.does(&["promote", "--to", "3", "--force"]);
     for said in [
         "128 partitions of node 1 are to be written by node 3",
         "128 partitions of node 2 stay as they are: the node answers and writes there",
@@ -111,13 +99,12 @@ fn a_command_waits_for_nodes_that_hang_no_longer_than_it_was_told() {
     let listen = |port: u16| TcpListener::bind(("127.0.0.1", port)).expect("bound");
     let _silent = [listen(cluster.clients[0]), listen(cluster.clients[1])];
     let before = fs::read_to_string(cluster.folder.join("cluster.toml")).expect("there");
-    let began = Instant::now();
+    // Who waits longer than that, as by default, says so.
+    let within = |told: &str| told.matches("no answer within 300 ms").count();
     let (code, told) = cluster.run(&["status", "--timeout-ms", "300"]);
-    assert_eq!(code, 3, "{told}");
+    assert_eq!((code, within(&told)), (3, 2), "{told}");
     let (code, told) = cluster.run(&["switch", "--to", "2", "--wait-ms", "300"]);
-    assert_ne!(code, 0, "{told}");
-    // Each of the waits that is not bounded takes 5 s.
-    assert!(began.elapsed() < Duration::from_secs(4), "{told}");
+    assert!(code != 0 && within(&told) == 1, "{told}");
     let after = fs::read_to_string(cluster.folder.join("cluster.toml")).expect("there");
     assert_eq!(after, before);
 }
@@ -139,20 +126,11 @@ fn a_switch_to_a_node_that_is_killed_is_taken_back_and_nothing_is_lost() {
     let cluster = Cluster::new("cluster-switch-killed");
     let mut model = Model::default();
     let (first, second) = cluster.start_two();
-    let spec = format!(
-        "3,127.0.0.1:{},127.0.0.1:{}",
-        cluster.links[2], cluster.clients[2]
-    );
-    let (is_done, told) = cluster.edit(&["add", "--node", &spec]);
-    assert!(is_done, "{told}");
-    let third = cluster.start(3, &[]);
-    wait_for_follower(&first, &third);
-    let (is_done, told) = cluster.command(&["sync", "--node", "3"]);
-    assert!(is_done, "{told}");
+    let third = cluster.add_third(&first);
+    cluster.does(&["sync", "--node", "3"]);
     model.change(&first.client(AckLevel::Replica), 1);
 
-    let (is_done, told) = cluster.edit(&["switch", "--to", "3", "--no-wait"]);
-    assert!(is_done, "{told}");
+    cluster.edits(&["switch", "--to", "3", "--no-wait"]);
     until("the switch has begun", || {
         first.stand().0.as_deref() != Some("primary")
     });
@@ -170,8 +148,7 @@ fn a_switch_to_a_node_that_is_killed_is_taken_back_and_nothing_is_lost() {
     }
     if !is_written(&servers[2]) {
         println!("the third node is {:?}", servers[2].partitions());
-        let (is_done, told) = cluster.command(&["promote", "--to", "1", "--force", "--keep-sync"]);
-        assert!(is_done, "{told}");
+        cluster.does(&["promote", "--to", "1", "--force", "--keep-sync"]);
     }
     until("each partition is written", || {
         let roles = servers.iter().flat_map(|it| it.partitions());

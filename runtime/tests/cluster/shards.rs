@@ -37,8 +37,7 @@ fn a_member_changes_its_number_of_shards_while_the_primary_writes() {
     let second = second.expect("started");
     wait_for_follower(&first, &second);
     drop(first);
-    let (is_done, told) = cluster.command(&["promote", "--to", "2", "--force"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["promote", "--to", "2", "--force"]);
     wait_for_primary(&second);
     model.check(&second.client(AckLevel::Disk));
     // What it has rewritten is all there is of it, and is told to who lacks everything.
@@ -68,8 +67,7 @@ fn a_primary_changes_its_number_of_shards_and_ships_on() {
     model.change(&first.client(AckLevel::Replica), 4);
     wait_until_taken_over(&first);
     drop(first);
-    let (is_done, told) = cluster.command(&["promote", "--to", "2", "--force"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["promote", "--to", "2", "--force"]);
     wait_for_primary(&second);
     model.check(&second.client(AckLevel::Disk));
     let first = cluster.start(1, &["--shards", "2"]);
@@ -98,8 +96,7 @@ fn what_a_primary_wrote_alone_is_kept_though_it_comes_back_with_another_number_o
     drop(alone);
     drop(first);
     let second = cluster.start(2, &[]);
-    let (is_done, told) = cluster.command(&["promote", "--to", "2", "--force", "--accept-loss"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["promote", "--to", "2", "--force", "--accept-loss"]);
     wait_for_primary(&second);
     let first = cluster.start(1, &["--shards", "1"]);
     wait_for_follower(&second, &first);
@@ -110,10 +107,8 @@ fn what_a_primary_wrote_alone_is_kept_though_it_comes_back_with_another_number_o
         .filter(|line| line.ends_with(" 616c6f6e65"))
         .collect();
     assert_eq!(alone.len(), 100, "{listed}");
-    let (is_done, told) = cluster.command(&["sync", "--node", "1"]);
-    assert!(is_done, "{told}");
-    let (is_done, told) = cluster.command(&["switch", "--to", "1"]);
-    assert!(is_done, "{told}");
+    cluster.does(&["sync", "--node", "1"]);
+    cluster.does(&["switch", "--to", "1"]);
     model.check(&first.client(AckLevel::Disk));
     first.stop();
     second.stop();

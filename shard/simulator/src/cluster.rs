@@ -19,6 +19,7 @@ use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::slot::slot_of;
 use penstock_shard::linked::{Assignment, PartitionRole, PartitionStatus, Plan};
+use penstock_shard::replication::PENDING_BYTES_MAX;
 use penstock_shard::replication::{Duty, Lag, LinkId, LinkState, PeerStatus};
 
 use penstock_shard::{Event as ShardEvent, Fatal, Mail, Now, SnapshotWrite, Topology};
@@ -109,6 +110,7 @@ struct Setting {
     ring_bytes_max: usize,
     backlog_bytes_max: u64,
     catch_up_bytes_per_s: u64,
+    pending_bytes_max: usize,
     network_us: u64,
     think_us: u64,
     /// Between two blows, about.
@@ -137,6 +139,7 @@ impl Setting {
             ring_bytes_max: random.pick(&[2_000, 20_000, 1 << 20]),
             backlog_bytes_max: random.pick(&[u64::MAX, u64::MAX, 200_000, 0]),
             catch_up_bytes_per_s: 0,
+            pending_bytes_max: PENDING_BYTES_MAX,
             network_us: random.pick(&[50, 200, 5_000]),
             think_us: random.pick(&[200, 3_000, 20_000]),
             blows_us: random.pick(&[30_000, 200_000, 1_000_000]),
@@ -371,6 +374,10 @@ impl World {
             setting.catch_up_bytes_per_s = snapshots.pick(&[0, 0, 300_000]);
             setting.may_go_back = snapshots.chance(250_000);
             setting.may_wipe &= !setting.may_go_back;
+        }
+        // Every other thousand, none of which has a seed that is stored from before.
+        if seed / 1_000 % 2 == 1 && seed >= SNAPSHOTS_FROM {
+            setting.pending_bytes_max = snapshots.pick(&[20_000, 500]);
         }
         let mut partitions: Vec<u16> = Vec::new();
         let mut tags = Vec::new();

@@ -35,13 +35,13 @@ use super::partition::{Applicable, CannotBegin, Facts, Partition, Role};
 use super::partition_map::PartitionMap;
 use super::planted::{Bug, is_planted};
 use super::reads::LinkReads;
-use super::receiver::{LinkRefusal, Partitions, Receiver};
+use super::receiver::{KeptLimits, LinkRefusal, Partitions, Receiver};
 use super::record::{ShippedRecord, records};
 use super::ring::Ring;
 use super::sender::{Confirmed, Counting, LogReach, Sender};
 use super::standing::{Lag, LinkState, Traffic};
 use super::timeline::Timeline;
-use super::{LinkId, PENDING_BYTES_MAX, PartitionId, Work};
+use super::{LinkId, PartitionId, Work};
 use crate::topology::Topology;
 
 /// Bytes of records that are applied in one turn, about: what a commit that shares the frame waits for.
@@ -75,6 +75,9 @@ pub struct LinksConfig {
     pub backlog_bytes_max: u64,
     /// What is read of the log in a second for members that catch up, at most; 0 is without a bound.
     pub catch_up_bytes_per_s: u64,
+    /// Bytes of records beyond which a link is not read from while some of them can be applied, and
+    /// twice of those that are under way by one: usually [`super::PENDING_BYTES_MAX`].
+    pub pending_bytes_max: usize,
 }
 
 /// What links have done since they were made.
@@ -323,10 +326,15 @@ struct Sweep {
     /// How far the keys that are here were held against that; none at the end.
     at: Option<Cursor>,
     has_begun: bool,
+    /// JOIN has come. What comes behind it the source may still lose, and it says nothing of what the scan has brought.
+    has_ended: bool,
 }
 
 impl Sweep {
     fn note(&mut self, part: &PartView<'_>) {
+        if self.has_ended {
+            return;
+        }
         let (version, is_put) = (part.version(), part.kind() == PartKind::Put);
         let known = self.seen.get(part.key());
         let is_news =
@@ -387,6 +395,10 @@ pub struct Links<B> {
     rewrites: BTreeMap<(PartitionId, Option<LinkId>), Rewrite>,
     /// Partitions that another node is to write.
     handovers: BTreeMap<PartitionId, Handover>,
+    /// Partitions that another node is to write, and perhaps does.
+    superseded: BTreeSet<PartitionId>,
+    /// With which partition applying goes on, so that none waits while others are filled again and again.
+    apply_from: PartitionId,
     /// Of partitions that are scanned although something of them is here.
     sweeps: BTreeMap<PartitionId, Sweep>,
     /// Up to which record of this log each node is known to have all of a partition on its disk.
@@ -427,6 +439,10 @@ impl<P: Blocks> LogReach for Reach<'_, P> {
 
     fn oldest(&self) -> Lsn {
         Lsn(0)
+    }
+
+    fn may_scan(&self) -> bool {
+        !self.0.is_dropping_deletions()
     }
 }
 
@@ -515,6 +531,8 @@ impl<B: Block> Links<B> {
             tail_cursor: LogCursor::default(),
             rewrites: BTreeMap::new(),
             handovers: BTreeMap::new(),
+            superseded: BTreeSet::new(),
+            apply_from: 0,
             sweeps: BTreeMap::new(),
             durable_at: BTreeMap::new(),
             reads: LinkReads::default(),
@@ -765,6 +783,15 @@ impl<B: Block> Links<B> {
         self.handovers.entry(partition).or_insert(handover);
     }
 
+    /// Whether another node is to write this partition that this one may be writing still. What it does so nobody hears
+    /// here before it reaches a node that both ship to, so nobody is told that what it has is new.
+    pub fn supersede(&mut self, partition: PartitionId, is_superseded: bool) {
+        match is_superseded {
+            true => self.superseded.insert(partition),
+            false => self.superseded.remove(&partition),
+        };
+    }
+
     /// In which partitions replies at level `replica` wait: these are not handed over before they are answered.
     pub fn answer_first(&mut self, is_waited_for: impl Fn(PartitionId) -> bool) {
         for (&number, handover) in &mut self.handovers {
@@ -853,7 +880,7 @@ impl<B: Block> Links<B> {
         }
         let outgoing = Outgoing {
             peer,
-            sender: Sender::new(2, 1),
+            sender: Sender::new((2, 1), self.config.pending_bytes_max / 2),
             cursor: LogCursor::default(),
             input: Vec::new(),
             output: Vec::new(),
@@ -861,12 +888,21 @@ impl<B: Block> Links<B> {
         self.outgoing.insert(link, outgoing);
     }
 
+    fn kept_limits(&self) -> KeptLimits {
+        let config = &self.config;
+        let frame_bytes_max = usize::try_from(config.me.frame_bytes_max).unwrap_or(usize::MAX);
+        KeptLimits {
+            bytes_max: config.pending_bytes_max,
+            frame_bytes_max,
+        }
+    }
+
     /// A link from a peer that has proven itself.
     pub fn accepted(&mut self, link: LinkId, peer: Peer) {
         self.traffic.entry((peer.node, false)).or_default().links += 1;
         let incoming = Incoming {
             node: peer.node,
-            receiver: Receiver::new(link, peer.node, 1, 2),
+            receiver: Receiver::new(link, peer.node, (1, 2), self.kept_limits()),
             input: Vec::new(),
             output: Vec::new(),
         };
@@ -1107,7 +1143,7 @@ impl<B: Block> Links<B> {
             now_us: time.now_us,
         };
         let ended = loop {
-            let is_full = incoming.receiver.kept_bytes(&self.partitions) > PENDING_BYTES_MAX;
+            let is_full = incoming.receiver.is_full(&self.partitions);
             if is_full || !notes.has_room() {
                 break None;
             }
@@ -1346,13 +1382,16 @@ impl<B: Block> Links<B> {
         let mut left = APPLY_BYTES;
         let holds = |state: &Partition| state.applicable(u64::MAX).is_some();
         let holding = self.partitions.iter().filter(|(_, state)| holds(state));
-        let numbers: Vec<PartitionId> = holding.map(|(&number, _)| number).collect();
+        let mut numbers: Vec<PartitionId> = holding.map(|(&number, _)| number).collect();
+        let first = numbers.partition_point(|number| *number < self.apply_from);
+        numbers.rotate_left(first);
         // How many of the records that come next have what they need in the processor's caches.
         let mut ahead = 0;
         for (at, &number) in numbers.iter().enumerate() {
             let (link, told) = self.told_of(number);
             while let Some(applicable) = self.partitions[&number].applicable(told) {
                 if left == 0 {
+                    self.apply_from = number + 1;
                     return;
                 }
                 if ahead == 0 {
@@ -1870,6 +1909,8 @@ impl<B: Block> Links<B> {
                 .pump(time.now_us, durable, &self.partitions, &mut incoming.output);
         }
         store.hold_back(self.backlog());
+        let mut sources = self.outgoing.values();
+        store.keep_deletions(sources.any(|it| it.sender.wants_deletions()));
     }
 
     /// Brings forward what is handed over.
@@ -2064,6 +2105,8 @@ impl<B: Block> Links<B> {
                 }
             }
         }
+        let mut superseded = self.superseded.iter();
+        sender.tell_clock(!superseded.any(|&number| sender.ships(number)));
         let durable = store.log().durable();
         sender.pump(
             time.time_ms,
@@ -2206,6 +2249,11 @@ fn note_scan(
                 sweeps.insert(begin.partition, Sweep::default());
             }
         }
+        LinkMessage::Join(join) if is_of_link(join.partition) => {
+            if let Some(sweep) = sweeps.get_mut(&join.partition) {
+                sweep.has_ended = true;
+            }
+        }
         LinkMessage::Records(shipped) if !sweeps.is_empty() => {
             for record in records(shipped.bytes).map_while(Result::ok) {
                 if is_of_link(record.partition)
@@ -2257,10 +2305,47 @@ fn short(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use penstock_net::link::message::{EpochEntry, Epochs};
-    use penstock_net::link::{Begin, Records};
+    use penstock_net::link::{Begin, Join, Records};
 
     use super::*;
-    use crate::replication::tests::{encoded, keys_of_partition};
+    use crate::replication::tests::{encoded, encoded_deletion, keys_of_partition};
+
+    #[test]
+    fn what_comes_behind_the_join_of_a_scan_says_nothing_of_what_the_scan_has_brought() {
+        let keys = keys_of_partition(7, 2);
+        let at = |sequence| Position {
+            epoch: 256,
+            sequence,
+        };
+        let begin = LinkMessage::Begin(Begin {
+            partition: 7,
+            mode: Mode::Scan,
+            epoch: 256,
+            from: at(0),
+            epochs: Epochs::default(),
+        });
+        let join = LinkMessage::Join(Join {
+            partition: 7,
+            at: at(1_000),
+        });
+        // One key has come and is deleted behind it; another one, which was deleted, is written again.
+        let came = encoded(at(5), &[(&keys[0], 1)]);
+        let deleted = encoded_deletion(at(1_001), &keys[0]);
+        let written = encoded(at(1_002), &[(&keys[1], 1)]);
+        let shipped = |bytes| LinkMessage::Records(Records { count: 1, bytes });
+        let mut sweeps = BTreeMap::new();
+        for message in [
+            begin,
+            shipped(&came),
+            join,
+            shipped(&deleted),
+            shipped(&written),
+        ] {
+            note_scan(&mut sweeps, &message, |_| true, |_| true);
+        }
+        let has_come = |key: &Vec<u8>| sweeps[&7].has_come(key);
+        assert_eq!((has_come(&keys[0]), has_come(&keys[1])), (true, false));
+    }
 
     #[test]
     fn what_comes_by_a_link_that_has_lost_the_partition_is_no_part_of_the_scan_of_another() {

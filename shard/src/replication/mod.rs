@@ -50,7 +50,8 @@ pub type PartitionId = u16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
-/// Bytes of records that a source may ship before it can tell them durable, at most.
+/// Bytes of records that a member holds of a link and has not applied: beyond that it reads no more from it if it can apply some. A source
+/// ships half of that before it can tell it durable.
 pub const PENDING_BYTES_MAX: usize = 8 << 20;
 
 /// What the owner of the log writes down at once.

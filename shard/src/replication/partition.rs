@@ -487,7 +487,7 @@ impl Partition {
         }
     }
 
-    /// Somebody has promised a higher epoch: nothing is written any more, nor under a lower one.
+    /// Somebody has promised a higher epoch: nothing is written any more, nor taken under a lower one.
     /// Whether it was primary.
     pub fn depose(&mut self, higher: Epoch, journal: &mut impl Journal) -> bool {
         if higher > self.facts.promised {
@@ -496,6 +496,9 @@ impl Partition {
         let was_primary = matches!(self.role, Role::Primary { epoch, .. } if epoch < higher);
         if was_primary {
             self.role = Role::Idle;
+        }
+        if matches!(&self.role, Role::Member(member) if member.epoch < higher) {
+            self.close();
         }
         was_primary
     }
@@ -617,7 +620,7 @@ impl Partition {
                 kept.frame = 0;
                 self.kept_bytes.push(record);
                 self.kept.push_back(kept);
-            } else if !told.shares(&history, position, endless(&told)) {
+            } else if !told.shares(&self.history, position, endless(&told)) {
                 diverged.push(record.to_vec());
             }
             // What else is of its past, the source ships again.
@@ -856,68 +859,113 @@ mod tests {
 
     use super::*;
     use crate::replication::record::records;
-    use crate::replication::tests::{encoded, keys_of_partition};
+    use crate::replication::tests::{Noted, encoded, keys_of_partition};
 
-    /// Writes nothing down.
-    struct Unwritten;
+    const LINK: LinkId = LinkId(1);
 
-    impl Journal for Unwritten {
-        fn note(&mut self, _: PartitionId, _: &Facts) -> Lsn {
-            Lsn(1)
+    fn at(epoch: Epoch, sequence: u64) -> Position {
+        Position {
+            epoch: epoch.0,
+            sequence,
         }
     }
 
-    fn opened(state: &mut Partition, link: LinkId, epoch: Epoch) {
-        let opened = state.open(link, epoch, &mut Unwritten, &mut VecDeque::new());
-        assert!(matches!(opened, Opened::Accepted { .. }));
+    fn opened(partition: &mut Partition, epoch: Epoch) {
+        let mut work = VecDeque::new();
+        let opened = partition.open(LINK, epoch, &mut Noted, &mut work);
+        assert_eq!(opened, Opened::Accepted { gate: Lsn(0) });
+        assert_eq!(work, []);
+    }
+
+    /// Goes on with a past of this one epoch, from its begin.
+    fn gone_on(partition: &mut Partition, epoch: Epoch, mode: Mode) -> VecDeque<Work> {
+        let entry = EpochEntry {
+            epoch: epoch.0,
+            start_id: 11,
+            first: 1,
+        };
+        let mut entries = Vec::new();
+        let begin = Begin {
+            partition: 7,
+            mode,
+            epoch: epoch.0,
+            from: Position::default(),
+            epochs: Epochs::write(&mut entries, [entry]),
+        };
+        let mut work = VecDeque::new();
+        let gone_on = partition.go_on(LINK, &begin, &mut Noted, &mut work);
+        assert!(gone_on.is_ok(), "{gone_on:?}");
+        work
+    }
+
+    /// Goes on by a scan: whether something has diverged.
+    fn scan_diverges(partition: &mut Partition, epoch: Epoch) -> bool {
+        let work = gone_on(partition, epoch, Mode::Scan);
+        work.iter().any(|it| matches!(it, Work::Save { .. }))
+    }
+
+    fn empty() -> Partition {
+        Partition::recovered(
+            7,
+            Facts::default(),
+            EpochHistory::default(),
+            Position::default(),
+        )
+    }
+
+    #[test]
+    fn what_a_scan_has_brought_is_no_diverged_tail_when_the_scan_begins_again() {
+        let epoch = Epoch::new(1, 0, 1);
+        let mut partition = empty();
+        opened(&mut partition, epoch);
+        assert!(!scan_diverges(&mut partition, epoch));
+        let key = keys_of_partition(7, 1).remove(0);
+        let bytes = encoded(at(epoch, 5), &[(&key, 1)]);
+        let record = records(&bytes).next().expect("one").expect("sound");
+        partition.take(3, &record);
+        partition.close();
+        opened(&mut partition, epoch);
+        assert!(!scan_diverges(&mut partition, epoch));
+        // One that another start of the same epoch wrote is one.
+        partition.take(3, &record);
+        partition.close();
+        partition.history = EpochHistory::default();
+        opened(&mut partition, epoch);
+        assert!(scan_diverges(&mut partition, epoch));
+    }
+
+    #[test]
+    fn a_member_under_a_lower_epoch_than_is_promised_is_one_no_more() {
+        let (low, high) = (Epoch::new(1, 0, 1), Epoch::new(2, 0, 2));
+        let mut partition = empty();
+        opened(&mut partition, low);
+        assert!(!partition.depose(low, &mut Noted));
+        assert!(partition.is_opened_by(LINK));
+        assert!(!partition.depose(high, &mut Noted));
+        assert!(!partition.is_opened_by(LINK));
+        assert_eq!(partition.facts().promised, high);
     }
 
     #[test]
     fn a_join_of_an_earlier_primary_makes_no_member_of_a_later_one() {
         let (first, later) = (Epoch::new(1, 0, 1), Epoch::new(3, 0, 3));
-        let at = Position {
-            epoch: first.0,
-            sequence: 1,
-        };
-        let mut state = Partition::recovered(
-            7,
-            Facts::default(),
-            EpochHistory::default(),
-            Position::default(),
-        );
-        opened(&mut state, LinkId(1), first);
-        let mut entries = Vec::new();
-        let history = [EpochEntry {
-            epoch: first.0,
-            start_id: 1,
-            first: 1,
-        }];
-        let begin = Begin {
-            partition: 7,
-            mode: Mode::Dense,
-            epoch: first.0,
-            from: Position::default(),
-            epochs: Epochs::write(&mut entries, history),
-        };
-        let gone_on = state.go_on(LinkId(1), &begin, &mut Unwritten, &mut VecDeque::new());
-        assert_eq!(gone_on, Ok(false));
-        let keys = keys_of_partition(7, 1);
-        let bytes = encoded(at, &[(&keys[0], 1)]);
-        let record = records(&bytes).next().expect("one").expect("whole");
-        state.take(3, &record);
-        assert_eq!(state.take_join(LinkId(1), 4, at), Ok(()));
+        let mut partition = empty();
+        opened(&mut partition, first);
+        gone_on(&mut partition, first, Mode::Dense);
+        let key = keys_of_partition(7, 1).remove(0);
+        let bytes = encoded(at(first, 1), &[(&key, 1)]);
+        let record = records(&bytes).next().expect("one").expect("sound");
+        partition.take(3, &record);
+        assert_eq!(partition.take_join(LINK, 4, at(first, 1)), Ok(()));
 
         // Before its source's disk is known to have them it is promoted, and deposed before they are applied.
-        assert!(state.begin(2, 2, true, &mut Unwritten).is_ok());
-        opened(&mut state, LinkId(2), later);
-        assert!(matches!(
-            state.applicable(0),
-            Some(Applicable::Record { .. })
-        ));
-        assert_eq!(state.record_applied(), 0);
-        assert_eq!(state.applicable(0), Some(Applicable::Join));
-        assert_eq!(state.join(&mut Unwritten), 0);
-        assert!(!state.is_readable() && !state.has_followed());
+        assert!(partition.begin(2, 2, true, &mut Noted).is_ok());
+        let opened = partition.open(LinkId(2), later, &mut Noted, &mut VecDeque::new());
+        assert!(matches!(opened, Opened::Accepted { .. }));
+        assert_eq!(partition.record_applied(), 0);
+        assert_eq!(partition.applicable(0), Some(Applicable::Join));
+        assert_eq!(partition.join(&mut Noted), 0);
+        assert!(!partition.is_readable() && !partition.has_followed());
     }
 
     #[test]
@@ -928,34 +976,27 @@ mod tests {
             start_id: 1,
             first: 1,
         }]);
-        let at = |sequence| Position {
-            epoch: first.0,
-            sequence,
-        };
-        for (complete, claimed) in [(6, 6), (0, 1)] {
+        for (complete, claimed) in [(at(first, 6), 6), (Position::default(), 1)] {
             let facts = Facts {
                 promised: first,
-                scan_from: Some(match complete {
-                    0 => Position::default(),
-                    _ => at(complete),
-                }),
+                scan_from: Some(complete),
                 ..Facts::default()
             };
-            let from = facts.scan_from;
-            let mut state = Partition::recovered(7, facts, history.clone(), at(17));
-            assert_eq!(
-                state.begin(2, 2, false, &mut Unwritten),
-                Err(CannotBegin::NotWhole)
-            );
-            assert_eq!(state.begin(2, 2, true, &mut Unwritten), Ok(second));
-            state.begun(5, Lsn(3), &mut Unwritten);
-            assert_eq!(state.applied().sequence, claimed + 1);
-            assert!(state.history().contains(at(claimed), state.applied()));
-            assert!(!state.history().contains(at(claimed + 1), state.applied()));
-            assert_eq!(state.own_tail(), from);
-            assert_eq!(state.may_open(Lsn(3)), None);
-            state.own_tail_rewritten(&mut Unwritten);
-            assert_eq!(state.may_open(Lsn(3)), Some(second));
+            let mut partition = Partition::recovered(7, facts, history.clone(), at(first, 17));
+            let refused = partition.begin(2, 2, false, &mut Noted);
+            assert_eq!(refused, Err(CannotBegin::NotWhole));
+            assert_eq!(partition.begin(2, 2, true, &mut Noted), Ok(second));
+            partition.begun(5, Lsn(3), &mut Noted);
+            assert_eq!(partition.applied(), at(second, claimed + 1));
+            let claims = |sequence| {
+                let history = partition.history();
+                history.contains(at(first, sequence), partition.applied())
+            };
+            assert_eq!((claims(claimed), claims(claimed + 1)), (true, false));
+            assert_eq!(partition.own_tail(), Some(complete));
+            assert_eq!(partition.may_open(Lsn(3)), None);
+            partition.own_tail_rewritten(&mut Noted);
+            assert_eq!(partition.may_open(Lsn(3)), Some(second));
         }
     }
 }

@@ -16,7 +16,7 @@ use super::freshness::{Freshness, StrangeEcho};
 use super::partition::{CannotGoOn, Misplaced, Opened, Partition};
 use super::partition_map::PartitionMap;
 use super::record::records;
-use super::{Journal, LinkId, PENDING_BYTES_MAX, PartitionId, Work};
+use super::{Journal, LinkId, PartitionId, Work};
 
 /// Why a link is ended by this side.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +62,16 @@ pub struct Receiver {
     frames: VecDeque<FrameNote>,
     sent: Marks,
     freshness: Freshness,
+    limits: KeptLimits,
+}
+
+/// How much a link may bring that is not applied.
+#[derive(Clone, Copy, Debug)]
+pub struct KeptLimits {
+    /// Bytes beyond which it is not read from, if some of them can be applied.
+    pub bytes_max: usize,
+    /// Bytes of one frame, at most.
+    pub frame_bytes_max: usize,
 }
 
 /// Keys of a diverged tail that the source is to write anew.
@@ -84,10 +94,13 @@ struct FrameNote {
     lsn: Lsn,
 }
 
+/// Frames that are noted before those of which nothing is left to do are taken out.
+const FRAMES_MAX: usize = 1024;
+
 impl Receiver {
     /// A link from node `node` on which `sent` frames went out and `received` came in so far.
     #[must_use]
-    pub fn new(link: LinkId, node: u8, sent: u64, received: u64) -> Self {
+    pub fn new(link: LinkId, node: u8, (sent, received): (u64, u64), limits: KeptLimits) -> Self {
         Receiver {
             link,
             node,
@@ -102,6 +115,7 @@ impl Receiver {
             frames: VecDeque::new(),
             sent: Marks::default(),
             freshness: Freshness::default(),
+            limits,
         }
     }
 
@@ -141,10 +155,16 @@ impl Receiver {
         due.filter(|_| !self.opened.is_empty())
     }
 
-    /// Bytes that were received by this link and are not applied. Beyond [`PENDING_BYTES_MAX`] the owner
-    /// is to read no more from it.
+    /// Whether the owner is to read no more from it now. If nothing can be applied what does so is still to be read: that
+    /// it is durable at the source, or where the partition goes on.
     #[must_use]
-    pub fn kept_bytes(&self, partitions: &Partitions) -> usize {
+    pub fn is_full(&self, partitions: &Partitions) -> bool {
+        let can_apply = |number| partitions[number].applicable(self.told).is_some();
+        self.kept_bytes(partitions) > self.limits.bytes_max && self.opened.iter().any(can_apply)
+    }
+
+    /// Bytes that were received and are not applied, by this link or by one before it.
+    fn kept_bytes(&self, partitions: &Partitions) -> usize {
         let kept = |number| partitions[number].kept_bytes();
         self.opened.iter().map(kept).sum()
     }
@@ -411,13 +431,12 @@ impl Receiver {
             );
         }
         let bytes = self.kept_bytes(partitions);
-        if bytes > 2 * PENDING_BYTES_MAX {
+        // By a link before this one, and by this one.
+        let bytes_max = 2 * (self.limits.bytes_max + self.limits.frame_bytes_max);
+        if bytes > bytes_max {
             return refusal(
                 RefusalCode::Records,
-                format!(
-                    "{bytes} bytes are not applied; the limit is {}",
-                    2 * PENDING_BYTES_MAX
-                ),
+                format!("{bytes} bytes are not applied; the limit is {bytes_max}"),
             );
         }
         for record in &taken {
@@ -537,6 +556,11 @@ impl Receiver {
             }
             self.frames.pop_front();
         }
+        // Behind one that waits there may be any number of which nothing is left to do.
+        if self.frames.len() > FRAMES_MAX {
+            self.frames
+                .retain(|note| !note.left.is_empty() || note.lsn > durable);
+        }
         let until = self.frames.front().map(|note| note.number - 1);
         self.durable = self.durable.max(until.unwrap_or(self.received));
     }
@@ -571,5 +595,48 @@ impl Receiver {
                 partition.close();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replication::tests::Noted;
+    use crate::replication::{EpochHistory, Facts};
+
+    #[test]
+    fn what_is_done_behind_a_frame_that_waits_takes_no_memory() {
+        let limits = KeptLimits {
+            bytes_max: 0,
+            frame_bytes_max: 0,
+        };
+        let mut receiver = Receiver::new(LinkId(1), 1, (0, 0), limits);
+        let mut partitions = Partitions::new();
+        for number in [7, 8] {
+            let facts = Facts::default();
+            let history = EpochHistory::default();
+            let mut partition = Partition::recovered(number, facts, history, Position::default());
+            let epoch = Epoch::new(1, 0, 1);
+            let opened = partition.open(LinkId(1), epoch, &mut Noted, &mut VecDeque::new());
+            assert!(matches!(opened, Opened::Accepted { .. }));
+            partitions.insert(number, partition);
+        }
+        for number in 1..=10 * FRAMES_MAX as u64 {
+            receiver.received = number;
+            let partition = if number == 3 { 7 } else { 8 };
+            receiver.frames.push_back(FrameNote {
+                number,
+                left: vec![(partition, 1)],
+                lsn: Lsn(0),
+            });
+            receiver.applied(8, number, Lsn(number));
+            receiver.advance(Lsn(number), &partitions);
+            assert!(receiver.frames.len() <= FRAMES_MAX + 1, "frame {number}");
+        }
+        assert_eq!(receiver.durable, 2);
+        receiver.applied(7, 3, Lsn(3));
+        receiver.advance(Lsn(u64::MAX), &partitions);
+        assert_eq!(receiver.durable, receiver.received);
+        assert!(receiver.frames.is_empty());
     }
 }

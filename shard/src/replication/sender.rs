@@ -23,7 +23,7 @@ use super::receiver::{LinkRefusal, Partitions};
 use super::record::ShippedRecord;
 use super::ring::Ring;
 use super::standing::LinkState;
-use super::{PENDING_BYTES_MAX, PartitionId, Work};
+use super::{PartitionId, Work};
 
 /// Whether a member counts at level `replica`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +100,9 @@ pub struct Sender {
     /// What the marks that came last confirmed of what was shipped live.
     confirmations: Vec<Confirmation>,
     echoing: Echoing,
+    /// So many bytes of records may be under way and not be told durable, or not be received.
+    window_bytes: usize,
+    tells_clock: bool,
 }
 
 #[derive(Debug)]
@@ -124,9 +127,28 @@ struct Note {
     bytes: usize,
     /// Records that follow each other.
     dense: u32,
-    is_live: bool,
+    /// Of those the first that was shipped live, and how many were.
+    live: Option<(Lsn, u32)>,
     /// The member waits to hear that it is durable.
     is_awaited: bool,
+}
+
+impl Note {
+    /// This one and the next are one from now on, of the next one's number.
+    fn join(&mut self, next: &Note) {
+        let of_both = [*self, *next].into_iter();
+        let firsts = of_both.clone().filter(|note| note.bytes > 0);
+        let lives = of_both.filter_map(|note| note.live);
+        *self = Note {
+            number: next.number,
+            first: firsts.map(|note| note.first).min().unwrap_or_default(),
+            lsn: self.lsn.max(next.lsn),
+            bytes: self.bytes + next.bytes,
+            dense: self.dense.saturating_add(next.dense),
+            live: lives.reduce(|one, other| (one.0.min(other.0), one.1.saturating_add(other.1))),
+            is_awaited: self.is_awaited || next.is_awaited,
+        };
+    }
 }
 
 #[derive(Debug)]
@@ -174,12 +196,15 @@ pub trait LogReach {
     fn reach(&self, partition: PartitionId, from: Position) -> Option<Lsn>;
     /// The record before the first that still is in the log.
     fn oldest(&self) -> Lsn;
+    /// Whether a scan may begin now: if deletions are on their way out of the log, it might bring what they hide
+    /// and not them.
+    fn may_scan(&self) -> bool;
 }
 
 impl Sender {
     /// A link on which `sent` frames went out and `received` came in so far.
     #[must_use]
-    pub fn new(sent: u64, received: u64) -> Self {
+    pub fn new((sent, received): (u64, u64), window_bytes: usize) -> Self {
         Sender {
             number: sent,
             received,
@@ -196,6 +221,8 @@ impl Sender {
             open: None,
             confirmations: Vec::new(),
             echoing: Echoing::default(),
+            window_bytes,
+            tells_clock: true,
         }
     }
 
@@ -407,18 +434,20 @@ impl Sender {
                 (Confirmed::Durable, before.durable, marks.durable),
             ];
             for (confirmed, from, to) in news {
-                if note.is_live && note.dense > 0 && (from + 1..=to).contains(&note.number) {
+                if let Some((first, records)) = note.live.filter(|live| live.1 > 0)
+                    && (from + 1..=to).contains(&note.number)
+                {
                     self.confirmations.push(Confirmation {
                         confirmed,
-                        first: note.first,
-                        records: note.dense,
+                        first,
+                        records,
                     });
                 }
             }
-            if note.number <= marks.received && note.is_live {
+            if note.number <= marks.received && note.live.is_some() {
                 self.received_lsn = self.received_lsn.max(note.lsn);
             }
-            if note.number <= marks.durable && note.is_live {
+            if note.number <= marks.durable && note.live.is_some() {
                 self.member_durable = self.member_durable.max(note.lsn);
             }
         }
@@ -429,7 +458,7 @@ impl Sender {
 
     /// What of the ring was not for the member, it has: where nothing is under way, all that was looked at counts.
     fn pass_over(&mut self) {
-        let last = self.notes.iter().rev().find(|note| note.is_live);
+        let last = self.notes.iter().rev().find(|note| note.live.is_some());
         let last = last.map_or(0, |note| note.number);
         if last <= self.marks.received {
             self.received_lsn = self.received_lsn.max(self.live);
@@ -608,13 +637,40 @@ impl Sender {
     fn has_window(&self) -> bool {
         let pending = self.notes_behind(self.durable.min(self.marks.received));
         let pending: usize = pending.map(|note| note.bytes).sum();
-        self.notes.len() < FRAMES_MAX && pending < PENDING_BYTES_MAX / 2
+        self.notes.len() < FRAMES_MAX && pending < self.window_bytes
     }
 
     /// The frames behind this one that are still noted.
     fn notes_behind(&self, number: u64) -> impl DoubleEndedIterator<Item = &Note> {
         let from = self.notes.partition_point(|note| note.number <= number);
         self.notes.range(from..)
+    }
+
+    /// Whether the destination's clock is told back: what it has is as new as that, unless somebody else writes by now.
+    pub fn tell_clock(&mut self, tells: bool) {
+        self.tells_clock = tells;
+    }
+
+    /// Whether records of a partition are shipped.
+    #[must_use]
+    pub fn ships(&self, partition: PartitionId) -> bool {
+        let outgoing = self.outgoing.get(&partition);
+        outgoing.is_some_and(|it| matches!(it.phase, Phase::CatchingUp(_) | Phase::Live))
+    }
+
+    /// Whether deletions must stay in the log, whatever is not there any more: a scan is under way, or about to begin.
+    #[must_use]
+    pub fn wants_deletions(&self) -> bool {
+        let is_scan = |outgoing: &Outgoing| {
+            matches!(
+                outgoing.phase,
+                Phase::Known {
+                    mode: Mode::Scan,
+                    ..
+                } | Phase::CatchingUp(Mode::Scan)
+            )
+        };
+        self.outgoing.values().any(is_scan)
     }
 
     /// Appends the frames that can be sent, now that the log is durable up to `durable`.
@@ -635,7 +691,9 @@ impl Sender {
         self.ship_from_ring(time_ms, ring, partitions, out)?;
         self.join(time_ms, ring, out)?;
         let shipped = self.catching_up.map_or(self.live, |at| at.min(self.live));
-        self.echoing.shipped(shipped);
+        if self.tells_clock {
+            self.echoing.shipped(shipped);
+        }
         let behind = self.notes_behind(self.durable);
         if let Some(last) = behind.take_while(|note| note.lsn <= durable).last() {
             self.durable = last.number;
@@ -657,6 +715,24 @@ impl Sender {
         while self.notes.front().is_some_and(|note| note.number <= until) {
             self.notes.pop_front();
         }
+        if self.notes.len() >= FRAMES_MAX {
+            self.join_notes();
+        }
+    }
+
+    /// Makes one of neighbours that are received there and durable here. The member tells durable what stands before the
+    /// first frame of which it has not applied all: one partition that waits there, for a read that fails or a sweep, must not
+    /// keep all others of the link waiting here.
+    fn join_notes(&mut self) {
+        let settled = self.marks.received.min(self.durable);
+        let mut joined: VecDeque<Note> = VecDeque::new();
+        for note in self.notes.drain(..) {
+            match joined.back_mut() {
+                Some(last) if note.number <= settled => last.join(&note),
+                _ => joined.push_back(note),
+            }
+        }
+        self.notes = joined;
     }
 
     fn begin_known(
@@ -689,8 +765,13 @@ impl Sender {
                 None => Mode::Scan,
             };
             let start = start.unwrap_or(reach.oldest());
-            self.catching_up = Some(self.catching_up.map_or(start, |at| at.min(start)));
             let outgoing = self.outgoing.get_mut(&partition).expect("just seen");
+            if mode == Mode::Scan && !reach.may_scan() {
+                let when = Lsn(0);
+                outgoing.phase = Phase::Known { when, mode, from };
+                continue;
+            }
+            self.catching_up = Some(self.catching_up.map_or(start, |at| at.min(start)));
             outgoing.phase = Phase::CatchingUp(mode);
             outgoing.shipped = from;
             let history = partitions[&partition].history().entries();
@@ -932,7 +1013,7 @@ impl Sender {
             lsn: open.lsn,
             bytes: out.len() - open.start,
             dense: open.dense,
-            is_live: open.is_live,
+            live: open.is_live.then_some((open.first, open.dense)),
             is_awaited: true,
         });
     }
@@ -971,7 +1052,7 @@ impl Sender {
             lsn: Lsn(0),
             bytes: 0,
             dense: 0,
-            is_live: false,
+            live: None,
             is_awaited: false,
         });
     }
@@ -1000,5 +1081,97 @@ fn out_of_place(message: &str, partition: PartitionId) -> LinkRefusal {
     LinkRefusal {
         code: RefusalCode::Order,
         text: format!("{message} of partition {partition} has no place here"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replication::record::records;
+    use crate::replication::tests::{encoded, keys_of_partition};
+
+    struct Nowhere;
+
+    impl LogReach for Nowhere {
+        fn reach(&self, _: PartitionId, _: Position) -> Option<Lsn> {
+            None
+        }
+
+        fn oldest(&self) -> Lsn {
+            Lsn(0)
+        }
+
+        fn may_scan(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn no_clock_is_told_back_while_another_node_may_write_what_is_shipped() {
+        let mut sender = Sender::new((0, 0), 4 << 20);
+        let (ring, partitions) = (Ring::new(0, Lsn(0), []), Partitions::new());
+        let told = |sender: &mut Sender| {
+            let mut out = Vec::new();
+            let durable = Lsn(0);
+            let pumped = sender.pump(0, durable, &ring, &partitions, &Nowhere, &mut out);
+            pumped.expect("nothing is shipped");
+            sender.echoing.tell()
+        };
+        sender.echoing.came(100, Lsn(0));
+        assert_eq!(told(&mut sender), 100);
+        sender.tell_clock(false);
+        sender.echoing.came(200, Lsn(0));
+        assert_eq!(told(&mut sender), 100);
+        sender.tell_clock(true);
+        assert_eq!(told(&mut sender), 200);
+    }
+
+    #[test]
+    fn a_partition_that_waits_at_the_member_keeps_no_others_waiting_and_no_memory() {
+        let mut sender = Sender::new((0, 0), 4 << 20);
+        let mut out = Vec::new();
+        let key = keys_of_partition(7, 1).remove(0);
+        let at = |sequence| Position {
+            epoch: 256,
+            sequence,
+        };
+        let outgoing = Outgoing {
+            epoch: Epoch(256),
+            phase: Phase::Live,
+            shipped: at(0),
+            rewind: None,
+            joined: None,
+            shipped_in: 0,
+        };
+        sender.outgoing.insert(7, outgoing);
+        let count = 5 * FRAMES_MAX as u64;
+        for sequence in 1..=count {
+            assert!(sender.has_window(), "frame {sequence}");
+            let bytes = encoded(at(sequence), &[(&key, 1)]);
+            let record = records(&bytes).next().expect("one").expect("sound");
+            sender.put(0, Lsn(sequence), &record, sequence % 5 > 0, &mut out);
+            sender.flush(0, &mut out);
+            sender.send(0, &LinkMessage::Beat, &mut out);
+            // Durable here and received there; of the third frame something is not applied.
+            sender.durable = sender.number;
+            let marks = Marks {
+                received: sender.number,
+                durable: sender.number.min(2),
+            };
+            sender.take_marks(marks).expect("they rise");
+            out.clear();
+        }
+        assert!(sender.notes.len() <= FRAMES_MAX, "{}", sender.notes.len());
+        // The first record was confirmed by itself.
+        let lacked = sender.unconfirmed(Confirmed::Durable);
+        assert_eq!(lacked, (count - 1, Some(Lsn(1))));
+        let all = Marks {
+            received: sender.number,
+            durable: sender.number,
+        };
+        sender.take_marks(all).expect("they rise");
+        assert_eq!(sender.unconfirmed(Confirmed::Durable), (0, None));
+        assert!(sender.notes.is_empty());
+        assert_eq!(sender.member_durable, Lsn(count - 1));
     }
 }

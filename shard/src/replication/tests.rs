@@ -2,8 +2,20 @@
 
 use penstock_net::link::Position;
 use penstock_net::slot::slot_of;
+use penstock_storage::log::Lsn;
 use penstock_storage::record::{PartKind, PartSpec, RecordSpec};
 use penstock_storage::store::partition_of;
+
+use super::{Facts, Journal, PartitionId};
+
+/// A journal of which all is durable at once.
+pub(super) struct Noted;
+
+impl Journal for Noted {
+    fn note(&mut self, _: PartitionId, _: &Facts) -> Lsn {
+        Lsn(0)
+    }
+}
 
 /// Keys of one slot of a partition.
 pub(super) fn keys_of_partition(partition: usize, count: usize) -> Vec<Vec<u8>> {
@@ -18,24 +30,36 @@ pub(super) fn keys_of_partition(partition: usize, count: usize) -> Vec<Vec<u8>> 
 /// A record that puts these values.
 pub(super) fn encoded(at: Position, puts: &[(&[u8], u64)]) -> Vec<u8> {
     let values: Vec<[u8; 8]> = puts.iter().map(|(_, value)| value.to_le_bytes()).collect();
-    let parts: Vec<PartSpec<'_>> = puts
-        .iter()
-        .zip(&values)
-        .map(|((key, _), value)| PartSpec {
-            kind: PartKind::Put,
-            key,
-            value,
-            expiry_ms: None,
-            layout: 0,
-            is_crowded: false,
-        })
+    let parts = puts.iter().zip(&values);
+    let parts: Vec<_> = parts
+        .map(|((key, _), value)| part(PartKind::Put, key, value))
         .collect();
+    encoded_parts(at, &parts)
+}
+
+/// A record that deletes a key.
+pub(super) fn encoded_deletion(at: Position, key: &[u8]) -> Vec<u8> {
+    encoded_parts(at, &[part(PartKind::Tombstone, key, &[])])
+}
+
+fn part<'a>(kind: PartKind, key: &'a [u8], value: &'a [u8]) -> PartSpec<'a> {
+    PartSpec {
+        kind,
+        key,
+        value,
+        expiry_ms: None,
+        layout: 0,
+        is_crowded: false,
+    }
+}
+
+fn encoded_parts(at: Position, parts: &[PartSpec<'_>]) -> Vec<u8> {
     let record = RecordSpec {
-        slot: slot_of(puts[0].0),
+        slot: slot_of(parts[0].key),
         epoch: at.epoch,
         sequence: at.sequence,
         time_ms: 1_700_000_000_000,
-        parts: &parts,
+        parts,
         extension: &[],
     };
     let mut bytes = vec![0; record.bytes()];

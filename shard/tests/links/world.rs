@@ -9,7 +9,8 @@ use penstock_shard::replication::handshake::{Introduction, Peer};
 use penstock_shard::replication::links::{LinkAction, LinkTime, Links, LinksConfig};
 use penstock_shard::replication::reads::LINK_TOKEN_BIT;
 use penstock_shard::replication::{
-    CannotBegin, Epoch, LinkId, Partition, PartitionId, ReplicaGates, Role, Waiting, records,
+    CannotBegin, Epoch, LinkId, PENDING_BYTES_MAX, Partition, PartitionId, ReplicaGates, Role,
+    Waiting, records,
 };
 use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig};
 use penstock_storage::index::CellId;
@@ -158,6 +159,7 @@ pub struct World {
     ring_bytes: usize,
     backlog_bytes: u64,
     value_bytes: usize,
+    pending_bytes_max: usize,
     next_link: u64,
     next_value: u64,
     next_life: u64,
@@ -400,6 +402,7 @@ impl World {
             ring_bytes,
             backlog_bytes,
             value_bytes,
+            pending_bytes_max: [300, 4_000, PENDING_BYTES_MAX][(seed % 3) as usize],
             next_link: 1,
             next_value: 1,
             next_life: 0,
@@ -506,6 +509,7 @@ impl World {
             ring_bytes_max: self.ring_bytes,
             backlog_bytes_max: self.backlog_bytes,
             catch_up_bytes_per_s: 0,
+            pending_bytes_max: self.pending_bytes_max,
         };
         let mut links = Links::new(config, &mut store).expect("its own notes");
         for partition in PARTITIONS {

@@ -8,11 +8,12 @@ use penstock_net::link::{LinkMessage, LinkReceived, Membership, Position, Record
 use penstock_net::slot::slot_of;
 use penstock_shard::replication::gate::Outcome;
 use penstock_shard::replication::partition::CannotBegin;
-use penstock_shard::replication::receiver::{LinkRefusal, Partitions};
+use penstock_shard::replication::receiver::{KeptLimits, LinkRefusal, Partitions};
 use penstock_shard::replication::sender::LogReach;
 use penstock_shard::replication::{
-    Applicable, Counting, Epoch, EpochHistory, Facts, Journal, LinkId, Partition, PartitionId,
-    Receiver, ReplicaGates, Ring, Role, Sender, ShippedRecord, Waiting, Work, records,
+    Applicable, Counting, Epoch, EpochHistory, Facts, Journal, LinkId, PENDING_BYTES_MAX,
+    Partition, PartitionId, Receiver, ReplicaGates, Ring, Role, Sender, ShippedRecord, Waiting,
+    Work, records,
 };
 use penstock_storage::log::Lsn;
 use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec};
@@ -148,6 +149,10 @@ impl LogReach for Log {
 
     fn oldest(&self) -> Lsn {
         Lsn(self.released as u64)
+    }
+
+    fn may_scan(&self) -> bool {
+        true
     }
 }
 
@@ -755,8 +760,16 @@ impl World {
                 let link = Link {
                     id,
                     lives: (self.nodes[from].life, self.nodes[to].life),
-                    sender: Sender::new(0, 0),
-                    receiver: Receiver::new(LinkId(id), self.nodes[from].number, 0, 0),
+                    sender: Sender::new((0, 0), PENDING_BYTES_MAX / 2),
+                    receiver: Receiver::new(
+                        LinkId(id),
+                        self.nodes[from].number,
+                        (0, 0),
+                        KeptLimits {
+                            bytes_max: PENDING_BYTES_MAX,
+                            frame_bytes_max: 4 << 20,
+                        },
+                    ),
                     there: Vec::new(),
                     back: Vec::new(),
                     arrived: (0, 0),

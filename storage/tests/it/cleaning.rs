@@ -89,6 +89,18 @@ impl Yard {
         true
     }
 
+    fn delete(&mut self, number: u32) {
+        while self.store.room(Purpose::Keep, 4, 0, false) != Room::Yes {
+            self.turn();
+        }
+        let Found::Cached(cell) = self.store.find(64, number, &number.to_le_bytes()) else {
+            panic!("all are in memory")
+        };
+        self.store.delete(cell);
+        let (lsn, _) = self.store.commit(self.now_us, 64, &[(number, cell)]);
+        self.store.log_mut().want_durable(lsn);
+    }
+
     /// Begins what the log wants.
     fn pump(&mut self) {
         while !self.is_full && self.store.log().spares_wanted() > 0 {
@@ -196,6 +208,31 @@ impl Yard {
         self.store.clean_read(completion);
         true
     }
+}
+
+/// Whoever has read what they hide, and not them, would have it for good.
+#[test]
+fn deletions_stay_in_the_log_while_somebody_reads_it_from_its_begin() {
+    let mut yard = Yard::wasteful();
+    for number in (0..KEYS).filter(|number| number % 2 == 0) {
+        yard.delete(number);
+    }
+    let clean = |yard: &mut Yard| {
+        for number in (1..KEYS).step_by(2) {
+            yard.put(number);
+            yard.turn();
+            yard.clean(|_| ());
+        }
+        yard.store.cleaning_counters()
+    };
+    yard.store.keep_deletions(true);
+    let kept = clean(&mut yard);
+    assert!(kept.segments > 4, "{kept:?}");
+    assert_eq!(kept.tombstones_dropped, 0);
+    assert!(!yard.store.is_dropping_deletions());
+    yard.store.keep_deletions(false);
+    let dropped = clean(&mut yard);
+    assert!(dropped.tombstones_dropped > 0, "{dropped:?}");
 }
 
 /// The log has no room in the middle of a frame, so the frame is read again, wrong this time behind

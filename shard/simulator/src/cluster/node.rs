@@ -300,6 +300,7 @@ impl Node {
                     ring_bytes_max: setting.ring_bytes_max,
                     backlog_bytes_max: setting.backlog_bytes_max,
                     catch_up_bytes_per_s: setting.catch_up_bytes_per_s,
+                    pending_bytes_max: setting.pending_bytes_max,
                 },
                 plan: Arc::clone(&self.plan),
                 replica_timeout_us: REPLICA_TIMEOUT_US,
