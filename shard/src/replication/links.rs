@@ -302,6 +302,19 @@ impl Tail {
             && record.position > self.from
             && !self.history.contains(record.position, endless)
     }
+
+    /// Which keys of a record may have to be written anew.
+    fn note_keys(&mut self, record: &ShippedRecord<'_>, epochs: &[u8]) {
+        let is_own = self.link.is_none() && !record.is_local;
+        let is_behind = self.holds(record) || is_own && record.position > self.from;
+        for part in parts_of(record.bytes) {
+            // A scan brings older values of keys that had been deleted here: with others of their records.
+            let is_deleted = is_own && part.kind() == PartKind::Tombstone;
+            if (is_behind || is_deleted) && part.key() != epochs {
+                self.keys.insert(part.key().to_vec());
+            }
+        }
+    }
 }
 
 /// What a scan has brought, to know what it has not.
@@ -1620,9 +1633,10 @@ impl<B: Block> Links<B> {
                 now_us: time.now_us,
             };
             let state = self.partitions.get_mut(&number).expect("just seen");
+            let before = state.history().clone();
             state.begun(start_id, lsn, &mut notes);
             if let Some(from) = state.own_tail() {
-                let tail = Tail::new(None, from, state.history().clone(), store);
+                let tail = Tail::new(None, from, before, store);
                 self.tails.insert(number, tail);
             }
             self.sweeps.remove(&number);
@@ -1803,14 +1817,11 @@ impl<B: Block> Links<B> {
                         let number = record.partition;
                         let tail = self.tails.get_mut(&number);
                         let tail = tail.filter(|it| !it.is_read && it.behind < frame.last);
-                        let Some(tail) = tail.filter(|it| it.holds(&record)) else {
+                        let Some(tail) = tail else { continue };
+                        tail.note_keys(&record, &self.tags.epochs(number));
+                        if !tail.holds(&record) {
                             continue;
-                        };
-                        let keys = parts_of(record.bytes);
-                        let epochs = self.tags.epochs(number);
-                        let keys = keys.iter().map(PartView::key);
-                        let keys = keys.filter(|&key| key != epochs.as_slice());
-                        tail.keys.extend(keys.map(<[u8]>::to_vec));
+                        }
                         if !is_planted(Bug::TailNotSaved) {
                             self.counters.kept += 1;
                             self.counters.kept_bytes += record.bytes.len() as u64;

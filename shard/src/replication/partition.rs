@@ -347,12 +347,13 @@ impl Partition {
         if !self.kept.is_empty() {
             return None;
         }
+        let complete = self.complete();
         let position = Position {
             epoch: epoch.0,
-            sequence: self.applied.sequence + 1,
+            sequence: complete.sequence + 1,
         };
         let mut history = self.history.clone();
-        history.cut(self.applied);
+        history.cut(complete);
         history.push(EpochEntry {
             epoch: epoch.0,
             start_id: match is_planted(Bug::StartsAlike) {
@@ -364,6 +365,20 @@ impl Partition {
         Some((position, history))
     }
 
+    /// Up to where all is here: of what a scan brings only some is.
+    fn complete(&self) -> Position {
+        let Some(from) = self.facts.scan_from else {
+            return self.applied;
+        };
+        // The first record of a past tells it, and nothing else: who has nothing else has that.
+        let first = self.history.entries().next();
+        let first = first.filter(|first| first.first == 1 && from.sequence == 0);
+        first.map_or(from, |first| Position {
+            epoch: first.epoch,
+            sequence: first.first,
+        })
+    }
+
     /// The first record was appended: the partition is served, unless there is an [`Partition::own_tail`].
     ///
     /// # Panics
@@ -372,13 +387,12 @@ impl Partition {
         let (position, history) = self.first_record(start_id).expect("it was asked for");
         self.history = history;
         (self.applied, self.received) = (position, position);
-        if self.facts.scan_from.is_some() || self.facts.rewind_from.is_some() {
+        let under_way = [self.facts.scan_from, self.facts.rewind_from];
+        if let Some(from) = under_way.into_iter().flatten().min() {
             // Forced: what is there is all there is.
             self.facts.dense_behind = position.sequence;
             self.facts.scan_from = None;
-            if is_planted(Bug::OwnTailStays) {
-                self.facts.rewind_from = None;
-            }
+            self.facts.rewind_from = Some(from).filter(|_| !is_planted(Bug::OwnTailStays));
             self.noted = journal.note(self.number, &self.facts);
         }
         if let Role::Primary { begun, .. } = &mut self.role {
@@ -386,8 +400,8 @@ impl Partition {
         }
     }
 
-    /// It was begun by force in the middle of a rewind. What the log holds behind this position and is not of the
-    /// history may outrank what is served, behind a start or at a member: its keys are to be written anew first.
+    /// It was begun by force in the middle of a scan or a rewind, and is complete up to here alone. What it got and
+    /// deleted since may outrank what is here, behind a start or at a member: it is to be written anew first.
     #[must_use]
     pub fn own_tail(&self) -> Option<Position> {
         match self.role {
@@ -401,7 +415,7 @@ impl Partition {
     /// # Panics
     /// If there is no such tail.
     pub fn own_tail_rewritten(&mut self, journal: &mut impl Journal) {
-        assert!(self.own_tail().is_some(), "it was begun in a rewind");
+        assert!(self.own_tail().is_some(), "it was begun by force");
         self.facts.rewind_from = None;
         self.noted = journal.note(self.number, &self.facts);
         if let Role::Primary { begun, .. } = &mut self.role {
@@ -809,7 +823,10 @@ impl Partition {
             (self.facts.scan_from, self.facts.rewind_from) = (None, None);
             self.noted = journal.note(self.number, &self.facts);
         }
-        if let Role::Member(member) = &mut self.role {
+        // One from before it was primary says nothing of whom it follows now.
+        if let Role::Member(member) = &mut self.role
+            && frame > 0
+        {
             member.joined = true;
             self.has_followed = true;
         }
@@ -860,8 +877,8 @@ mod tests {
         assert_eq!(work, []);
     }
 
-    /// Goes on by a scan of a past of this one epoch: whether something has diverged.
-    fn scan_diverges(partition: &mut Partition, epoch: Epoch) -> bool {
+    /// Goes on with a past of this one epoch, from its begin.
+    fn gone_on(partition: &mut Partition, epoch: Epoch, mode: Mode) -> VecDeque<Work> {
         let entry = EpochEntry {
             epoch: epoch.0,
             start_id: 11,
@@ -870,7 +887,7 @@ mod tests {
         let mut entries = Vec::new();
         let begin = Begin {
             partition: 7,
-            mode: Mode::Scan,
+            mode,
             epoch: epoch.0,
             from: Position::default(),
             epochs: Epochs::write(&mut entries, [entry]),
@@ -878,6 +895,12 @@ mod tests {
         let mut work = VecDeque::new();
         let gone_on = partition.go_on(LINK, &begin, &mut Noted, &mut work);
         assert!(gone_on.is_ok(), "{gone_on:?}");
+        work
+    }
+
+    /// Goes on by a scan: whether something has diverged.
+    fn scan_diverges(partition: &mut Partition, epoch: Epoch) -> bool {
+        let work = gone_on(partition, epoch, Mode::Scan);
         work.iter().any(|it| matches!(it, Work::Save { .. }))
     }
 
@@ -921,5 +944,59 @@ mod tests {
         assert!(!partition.depose(high, &mut Noted));
         assert!(!partition.is_opened_by(LINK));
         assert_eq!(partition.facts().promised, high);
+    }
+
+    #[test]
+    fn a_join_of_an_earlier_primary_makes_no_member_of_a_later_one() {
+        let (first, later) = (Epoch::new(1, 0, 1), Epoch::new(3, 0, 3));
+        let mut partition = empty();
+        opened(&mut partition, first);
+        gone_on(&mut partition, first, Mode::Dense);
+        let key = keys_of_partition(7, 1).remove(0);
+        let bytes = encoded(at(first, 1), &[(&key, 1)]);
+        let record = records(&bytes).next().expect("one").expect("sound");
+        partition.take(3, &record);
+        assert_eq!(partition.take_join(LINK, 4, at(first, 1)), Ok(()));
+
+        // Before its source's disk is known to have them it is promoted, and deposed before they are applied.
+        assert!(partition.begin(2, 2, true, &mut Noted).is_ok());
+        let opened = partition.open(LinkId(2), later, &mut Noted, &mut VecDeque::new());
+        assert!(matches!(opened, Opened::Accepted { .. }));
+        assert_eq!(partition.record_applied(), 0);
+        assert_eq!(partition.applicable(0), Some(Applicable::Join));
+        assert_eq!(partition.join(&mut Noted), 0);
+        assert!(!partition.is_readable() && !partition.has_followed());
+    }
+
+    #[test]
+    fn who_begins_in_the_middle_of_a_scan_claims_no_more_than_it_has() {
+        let (first, second) = (Epoch::new(1, 0, 1), Epoch::new(2, 0, 2));
+        let history = EpochHistory::of([EpochEntry {
+            epoch: first.0,
+            start_id: 1,
+            first: 1,
+        }]);
+        for (complete, claimed) in [(at(first, 6), 6), (Position::default(), 1)] {
+            let facts = Facts {
+                promised: first,
+                scan_from: Some(complete),
+                ..Facts::default()
+            };
+            let mut partition = Partition::recovered(7, facts, history.clone(), at(first, 17));
+            let refused = partition.begin(2, 2, false, &mut Noted);
+            assert_eq!(refused, Err(CannotBegin::NotWhole));
+            assert_eq!(partition.begin(2, 2, true, &mut Noted), Ok(second));
+            partition.begun(5, Lsn(3), &mut Noted);
+            assert_eq!(partition.applied(), at(second, claimed + 1));
+            let claims = |sequence| {
+                let history = partition.history();
+                history.contains(at(first, sequence), partition.applied())
+            };
+            assert_eq!((claims(claimed), claims(claimed + 1)), (true, false));
+            assert_eq!(partition.own_tail(), Some(complete));
+            assert_eq!(partition.may_open(Lsn(3)), None);
+            partition.own_tail_rewritten(&mut Noted);
+            assert_eq!(partition.may_open(Lsn(3)), Some(second));
+        }
     }
 }

@@ -1184,9 +1184,9 @@ impl World {
             let holders = self.holders(partition);
             let is_half = |at: &&usize| {
                 let state = self.state(**at, partition);
-                // Complete up to nothing it has no epoch in common with the others, who are refused: people empty them.
-                let (_, complete, _) = state.state();
-                complete.sequence > 0 && !state.is_whole()
+                // Without a past it would begin another one, which the others refuse.
+                let has_past = state.history().last().is_some();
+                state.received().sequence > 0 && has_past && !state.is_whole()
             };
             if let Some(&at) = holders.iter().find(is_half).filter(|_| takes_half) {
                 self.acked_replica
