@@ -1,0 +1,594 @@
+//! The life of the node: starts, ends, files.
+
+use std::rc::Rc;
+
+use penstock_net::hello::{AUTH_NONE, ServerHello};
+use penstock_net::limits::Limits;
+use penstock_shard::opening::{
+    OpeningError, SegmentFiles, change_shards, open_shard, prove_spares, take_inventory,
+};
+use penstock_shard::{
+    Event as ShardEvent, Outbox, ShardConfig, SnapshotPolicy, SnapshotWrite, Topology, opening,
+};
+use penstock_storage::budget::Budget as MemoryBudget;
+use penstock_storage::io::FileId;
+use penstock_storage::log::{LogConfig, Lsn};
+use penstock_storage::record::part_bytes;
+use penstock_storage::recovery::{Recovered, RecoveryError, Survey};
+use penstock_storage::snapshot::SnapshotName;
+use penstock_storage::store::{Memory, SLOTS, partition_of};
+use penstock_storage::summary::SUMMARY_BYTES_MAX;
+
+use crate::coverage::Fault;
+use crate::damage::{self, Expected};
+use crate::disk::{Files, Pool};
+use crate::plan::Budget;
+use crate::starts::compare_starts;
+
+use super::{Core, Event, FLUSH_TURNS_US_MAX, FLUSH_WRITES_MAX, Node, OWNER, Phase, Step, World};
+
+impl World {
+    pub(super) fn start(&mut self) -> Step {
+        if self.node.is_some() {
+            return Ok(());
+        }
+        self.spoil_snapshots();
+        if self.phase == Phase::Traffic && self.reshards.chance(self.plan.reshards) {
+            self.wanted_shards = self.reshards.pick(&[1, 2, 3, 4]);
+        }
+        if self.limits.chance(self.plan.limits) {
+            let limits = [self.plan.value_bytes_max, self.plan.value_bytes_max / 3, 64];
+            let before = std::mem::replace(&mut self.value_bytes_max, self.limits.pick(&limits));
+            self.oracle.limit_values(self.value_bytes_max);
+            if self.value_bytes_max < before {
+                self.hit(Fault::ValueLimitLowered);
+            }
+        }
+        let expected = {
+            let disk = self.disk.borrow();
+            disk.is_damaged()
+                .then(|| damage::expected(&disk, &self.layout))
+        };
+        // What stands before a snapshot's position is not read: this is about the log.
+        let put_by = std::mem::take(&mut self.disk.borrow_mut().snapshots);
+        match expected {
+            Some(Expected::Hole) => {
+                self.hit(Fault::Hole);
+                self.disk.borrow_mut().heal();
+            }
+            Some(Expected::Refusal) => {
+                match self.open() {
+                    Err(OpeningError::Recovery(refusal)) => {
+                        let row = refusal.row();
+                        let is_read = matches!(refusal, RecoveryError::Read { .. });
+                        let text = refusal.to_string();
+                        if row.is_none() && !is_read {
+                            return Err(format!("a refusal without a row: {text}"));
+                        }
+                        if let Some(row) = row {
+                            self.coverage.borrow_mut().row(row);
+                        }
+                        self.trace.fold_bytes(text.as_bytes());
+                    }
+                    Err(other) => return Err(format!("damage was not named: {other}")),
+                    Ok(_) => {
+                        let damages: Vec<String> = self.describe_damage();
+                        return Err(format!(
+                            "a damaged directory was taken for a good one: {}",
+                            damages.join(", ")
+                        ));
+                    }
+                }
+                self.disk.borrow_mut().heal();
+            }
+            Some(Expected::Harmless) | None => {}
+        }
+        self.disk.borrow_mut().snapshots = put_by;
+        let mut is_cut_off = false;
+        if self.phase == Phase::Traffic && self.chance.chance(self.plan.bad_starts) {
+            let mut disk = self.disk.borrow_mut();
+            if self.chance.chance(500_000) {
+                disk.changes_left = Some(self.chance.below(6));
+                is_cut_off = true;
+            } else {
+                disk.start_read_errors = 1;
+            }
+        }
+        let opened = self.open();
+        let mut disk = self.disk.borrow_mut();
+        disk.changes_left = None;
+        let had_read_error = disk.start_read_errors == 0;
+        disk.start_read_errors = 0;
+        drop(disk);
+        match opened {
+            Ok(cores) => {
+                self.disk.borrow_mut().forget_damage();
+                self.serve(cores);
+                Ok(())
+            }
+            Err(OpeningError::System { .. }) if is_cut_off => {
+                self.hit(Fault::PowerCutDuringStart);
+                // Old frames may show behind the clean end now.
+                self.was_clean = false;
+                self.disk.borrow_mut().power_cut();
+                let again_us = self.now_us + self.chance.within(1_000, 50_000);
+                self.at(again_us, Event::Start);
+                Ok(())
+            }
+            Err(OpeningError::Recovery(RecoveryError::Read { .. }))
+                if had_read_error && !is_cut_off && expected != Some(Expected::Harmless) =>
+            {
+                let again_us = self.now_us + self.chance.within(1_000, 50_000);
+                self.at(again_us, Event::Start);
+                Ok(())
+            }
+            Err(refusal) => Err(format!(
+                "a directory that only crashes touched is refused: {refusal}"
+            )),
+        }
+    }
+
+    pub(super) fn describe_damage(&self) -> Vec<String> {
+        let disk = self.disk.borrow();
+        let damages = disk.damages.iter().map(|damage| {
+            format!(
+                "{:08}.seg at {} for {} bytes",
+                damage.file.0,
+                damage.offset,
+                damage.good.len()
+            )
+        });
+        let missing = disk
+            .missing
+            .iter()
+            .map(|(file, _)| format!("{:08}.seg is gone", file.0));
+        let strangers = disk
+            .strangers
+            .iter()
+            .map(|file| format!("{:08}.seg is strange", file.0));
+        let unreadable = disk
+            .unreadable()
+            .iter()
+            .map(|(file, place)| format!("{:08}.seg cannot be read at {place}", file.0));
+        damages
+            .chain(missing)
+            .chain(strangers)
+            .chain(unreadable)
+            .collect()
+    }
+
+    fn log_config(&self, shard: u16) -> LogConfig {
+        LogConfig {
+            owner: OWNER,
+            incarnation: self.incarnation,
+            log_id: self.layout.log_of(shard),
+            frame_bytes: self.plan.frame_bytes,
+            record_bytes_max: 2 * part_bytes(1024, self.plan.value_bytes_max, true, 0),
+            frames_in_flight_max: self.plan.frames_in_flight_max,
+            frames_sealed_max: self.plan.frames_sealed_max,
+            sync: self.plan.sync,
+            interval_us: self.plan.interval_us,
+            idle_mark_us: self.plan.idle_mark_us,
+        }
+    }
+
+    pub(super) fn segment_bytes(&self) -> u64 {
+        self.log_config(0)
+            .segment_bytes_min()
+            .next_multiple_of(4096)
+            + self.plan.segment_bytes_more
+    }
+
+    /// Opens every shard as the server does.
+    fn open(&mut self) -> Result<Vec<Core>, OpeningError> {
+        // Made durable before anything is read, as the server does with its identity.
+        self.incarnation += 1;
+        let segment_bytes = self.segment_bytes();
+        let mut files = Files(Rc::clone(&self.disk));
+        let mut inventory = take_inventory(&mut files, OWNER, &self.layout, segment_bytes)?;
+        if !inventory.survey.void.is_empty() {
+            self.hit(Fault::VoidLog);
+        }
+        if self.wanted_shards != self.layout.shards {
+            let shards = self.wanted_shards;
+            let layout = change_shards(&mut files, &inventory, shards, self.incarnation, false)?;
+            files.change().map_err(|error| OpeningError::System {
+                action: "write IDENTITY",
+                error,
+            })?;
+            self.hit(
+                match layout.inherited.len() > usize::from(self.layout.shards) {
+                    true => Fault::ShardsChangedAgain,
+                    false => Fault::ShardsChanged,
+                },
+            );
+            self.layout = layout;
+            self.log_ends = vec![Lsn(0); usize::from(shards)];
+            inventory = take_inventory(&mut files, OWNER, &self.layout, segment_bytes)?;
+        }
+        let shards = self.layout.shards;
+        for row in inventory.survey.rows.iter() {
+            self.coverage.borrow_mut().row(row);
+        }
+        let topology = Topology::new(shards);
+        let limits = Limits {
+            frame_bytes_max: 1 << 20,
+            value_bytes_max: u32::try_from(self.value_bytes_max).expect("small values"),
+        };
+        let mut cores = Vec::new();
+        let mut ends = Vec::new();
+        for shard in 0..shards {
+            let hello = ServerHello {
+                protocol: 1,
+                shard,
+                shard_count: shards,
+                auth_methods: AUTH_NONE,
+                cluster_id: OWNER.cluster_id,
+                node_id: OWNER.node_id,
+                incarnation: self.incarnation,
+                features: 0,
+                nonce: [0; 32],
+                limits,
+                interval_ms: u32::try_from(self.plan.interval_us / 1000).expect("small"),
+                slots: topology.ranges(|shard| 7000 + shard),
+                placement: None,
+            };
+            let config = ShardConfig {
+                shard,
+                topology,
+                hello,
+                level_min: self.plan.level_min,
+                output_bytes_max: 64 << 10,
+                partial_frame_us_max: 5_000_000,
+                write_stall_us_max: 5_000_000,
+                idle_us_max: 60_000_000,
+                replies_bytes_max: self.plan.replies_bytes_max,
+                input_bytes_max: 64 << 20,
+                parked_bytes_max: 1 << 20,
+                mailed_items_max: self.plan.mailed_items_max,
+                memory_max: 0,
+                hash_seed: self.hash_seed,
+                cluster: None,
+                snapshots: SnapshotPolicy {
+                    log_bytes: self.plan.snapshot_bytes,
+                    stop_us_max: 3_000_000,
+                },
+                cleaning: self.plan.cleaning,
+            };
+            let log = self.log_config(shard);
+            // What the log needs at the least; reads share it.
+            let frame_bytes = log.frame_bytes.max(log.record_bytes_max + 4096);
+            let pool = Pool::new(
+                (log.frames_sealed_max + 1) * (frame_bytes + 4096)
+                    + SUMMARY_BYTES_MAX
+                    + self.plan.pool_bytes,
+            );
+            let alone = self.replay_alone(&inventory.survey, shard);
+            let opening::Opened {
+                shard: mut opened,
+                recovered,
+                files: _,
+                snapshot,
+                snapshots_refused,
+                inherited_records,
+            } = open_shard(
+                &mut files,
+                &inventory,
+                config,
+                log,
+                segment_bytes,
+                self.budget(),
+                pool,
+            )?;
+            for slot in 0..SLOTS {
+                let partition = partition_of(slot);
+                let found = opened.store().sequences()[partition];
+                let last = &mut self.sequences[partition];
+                if topology.owner(slot) == shard && found < *last {
+                    self.failure = Some(format!(
+                        "partition {partition} had come to sequence {last}, and a start goes on at {found}"
+                    ));
+                } else if topology.owner(slot) == shard {
+                    *last = found;
+                }
+            }
+            if let Some((name, _)) = snapshot {
+                self.hit(Fault::SnapshotUsed);
+                let alone = alone.expect("there were snapshots");
+                // The judge's own reads are no part of the start.
+                let read_errors = std::mem::take(&mut self.disk.borrow_mut().start_read_errors);
+                let compared = compare_starts(alone, &opened, &recovered, &mut files);
+                self.disk.borrow_mut().start_read_errors = read_errors;
+                if let Err(difference) = compared {
+                    self.failure = Some(format!("with {name} a start differs: {difference}"));
+                }
+            }
+            if !snapshots_refused.is_empty() {
+                self.hit(Fault::SnapshotRefused);
+            }
+            for row in recovered.rows.iter() {
+                self.coverage.borrow_mut().row(row);
+            }
+            let has_written = recovered.start.last_lsn > self.log_ends[usize::from(shard)];
+            let is_clean = recovered.is_clean() && recovered.torn.is_none();
+            if self.was_clean && has_written && !is_clean {
+                self.failure = Some(format!(
+                    "shard {shard} was stopped cleanly and its log is not clean: {:?} {:?}",
+                    recovered.start, recovered.rows
+                ));
+            }
+            self.trace.fold(&[
+                recovered.records,
+                recovered.frames,
+                recovered.start.last_lsn.0,
+                inherited_records,
+            ]);
+            ends.push(recovered.start.last_lsn);
+            opened.scrub_within(self.plan.scrub_us);
+            cores.push(Core {
+                shard: opened,
+                outbox: Outbox::default(),
+                turn_us: None,
+                mail_us: vec![0; usize::from(shards)],
+                is_stopped: false,
+                seen: None,
+            });
+        }
+        self.log_ends = ends;
+        let left = inventory.left;
+        prove_spares(&mut files, &left).map_err(OpeningError::Recovery)?;
+        for &(file, _) in &left.superfluous {
+            let action = "remove a spare segment that is not needed";
+            files
+                .remove(file)
+                .map_err(|error| OpeningError::System { action, error })?;
+        }
+        for (place, (file, bytes)) in left.spares.into_iter().enumerate() {
+            let core = place % cores.len();
+            let salt = self.chance.bits();
+            let now = self.now();
+            let Core { shard, outbox, .. } = &mut cores[core];
+            let spare = ShardEvent::Spare {
+                file,
+                salt,
+                bytes,
+                is_reused: false,
+            };
+            shard.step(now, spare, outbox);
+        }
+        Ok(cores)
+    }
+
+    /// What a start would make of a log without its snapshots; nothing if it has none.
+    fn replay_alone(
+        &mut self,
+        survey: &Survey,
+        shard: u16,
+    ) -> Option<Result<(Memory, Recovered), RecoveryError>> {
+        let log_id = self.layout.log_of(shard);
+        let mut disk = self.disk.borrow_mut();
+        if disk.snapshots.keys().all(|name| name.log_id != log_id) {
+            return None;
+        }
+        let read_errors = std::mem::take(&mut disk.start_read_errors);
+        drop(disk);
+        let segments = survey.logs.get(&log_id).map_or(&[][..], Vec::as_slice);
+        let files = Files(Rc::clone(&self.disk));
+        let replayed = opening::replay_all(&files, segments, self.hash_seed, self.budget());
+        self.disk.borrow_mut().start_read_errors = read_errors;
+        Some(replayed)
+    }
+
+    pub(super) fn budget(&self) -> MemoryBudget {
+        MemoryBudget {
+            cache_bytes_max: self.plan.cache_bytes,
+            memory_bytes_max: self.plan.memory_bytes_max,
+            cells_bytes_min: MemoryBudget::cells_bytes_min(self.plan.value_bytes_max),
+        }
+    }
+
+    fn serve(&mut self, cores: Vec<Core>) {
+        self.was_clean = false;
+        self.run += 1;
+        self.taken_over = 0;
+        self.disk.borrow_mut().forgotten.clear();
+        let epoch = u32::try_from(self.incarnation).expect("few starts") << 8;
+        self.oracle.started(epoch);
+        if self.run > 1 {
+            self.recoveries += 1;
+        }
+        self.node = Some(Node {
+            run: self.run,
+            cores,
+            is_stopping: false,
+        });
+        for shard in 0..usize::from(self.layout.shards) {
+            self.turn_soon(shard);
+        }
+        if self.first_frame_crash > 0 && self.chance.chance(500_000) {
+            self.first_frame_crash = self.plan.first_frame_crashes;
+        }
+        if self.phase == Phase::Traffic && self.chance.chance(self.plan.early_crashes) {
+            let when_us = self.now_us + self.chance.within(1, 8_000);
+            self.at(when_us, Event::EarlyCrash { run: self.run });
+        }
+    }
+
+    /// The process ends without a word.
+    pub(super) fn die(&mut self, is_power_cut: bool) {
+        if self.node.take().is_none() {
+            return;
+        }
+        let mut disk = self.disk.borrow_mut();
+        if is_power_cut {
+            disk.power_cut();
+        } else {
+            disk.process_ends();
+        }
+        if self.plan.budget == Budget::Detectable
+            && self.chance.chance(400_000)
+            && !disk.is_damaged()
+        {
+            let inflicted = damage::inflict(&mut disk, &mut self.chance, &self.layout);
+            drop(disk);
+            if let Some(fault) = inflicted {
+                self.hit(fault);
+            }
+        } else {
+            drop(disk);
+        }
+        // A record that nobody waits for is written within the interval, and takes no longer to the
+        // disk than this, unless something held the process or the disk up.
+        let is_held_up = self.plan.disk.stall > 0 || self.now_us < self.held_up_until_us;
+        let interval_from_us = match is_held_up {
+            true => 0,
+            false => self.now_us.saturating_sub(
+                self.plan.interval_us + FLUSH_TURNS_US_MAX + FLUSH_WRITES_MAX * self.plan.disk_us.0,
+            ),
+        };
+        self.oracle.crashed(interval_from_us);
+        for (scan, _) in self.clients.iter_mut().filter_map(|it| it.scan.as_mut()) {
+            scan.crash(&self.oracle);
+        }
+        self.cut_all(is_power_cut);
+        let again_us = self.now_us + self.chance.within(1_000, 300_000);
+        self.at(again_us, Event::Start);
+    }
+
+    pub(super) fn exit_cleanly(&mut self) {
+        self.node = None;
+        self.disk.borrow_mut().process_ends();
+        self.was_clean = !self.disk.borrow().is_damaged();
+        self.cut_all(false);
+        let again_us = self.now_us + self.chance.within(1_000, 300_000);
+        self.at(again_us, Event::Start);
+    }
+
+    fn cut_all(&mut self, is_silent: bool) {
+        for link in 0..self.links.len() {
+            if !self.links[link].is_closed {
+                self.links[link].is_closed = true;
+                let delay_us = if is_silent {
+                    self.network.within(1_000, 500_000)
+                } else {
+                    self.network.latency(self.plan.network_us)
+                };
+                // What was on its way to the client is gone with the machine.
+                self.at(self.now_us + delay_us, Event::Closed { link });
+            }
+        }
+    }
+
+    pub(super) fn spare(&mut self, run: u64, shard: usize) {
+        if !self.is_run(run) {
+            return;
+        }
+        let salt = self.chance.bits();
+        let made = |bytes: u64, kept_bytes: u64| {
+            let file = self.disk.borrow_mut().create(bytes, kept_bytes, salt);
+            file.map(|(file, is_reused)| (file, bytes, is_reused))
+        };
+        let is_starved = self.node.as_ref().is_some_and(|node| {
+            let log = node.cores[shard].shard.store().log();
+            log.is_starved()
+        });
+        let short_bytes = self.log_config(0).segment_bytes_min();
+        let short_bytes = short_bytes.next_multiple_of(4096);
+        let kept_bytes = u64::from(self.plan.shards) * short_bytes;
+        let short = || is_starved.then(|| made(short_bytes, 0)).flatten();
+        match made(self.segment_bytes(), kept_bytes).or_else(short) {
+            Some((file, bytes, is_reused)) => {
+                let spare = ShardEvent::Spare {
+                    file,
+                    salt,
+                    bytes,
+                    is_reused,
+                };
+                self.step(shard, spare);
+            }
+            None => {
+                self.step(shard, ShardEvent::SpareRefused);
+                // The helper tries again whenever a file was removed; this is as good.
+                let again_us = match self.plan.files_max {
+                    0 => 1_000_000,
+                    _ => 20_000,
+                };
+                self.at(self.now_us + again_us, Event::Spare { run, shard });
+            }
+        }
+    }
+
+    /// The inherited logs are void from now on.
+    pub(super) fn inherited_gone(&mut self, run: u64) {
+        let ids = std::mem::take(&mut self.layout.inherited);
+        self.hit(Fault::InheritedGone);
+        let files: Vec<FileId> = self
+            .disk
+            .borrow()
+            .images()
+            .filter(|(_, image)| {
+                damage::header_of(image)
+                    .is_some_and(|header| ids.iter().any(|log| log.log_id == header.log_id))
+            })
+            .map(|(file, _)| file)
+            .collect();
+        for shard in 0..usize::from(self.layout.shards) {
+            self.step(shard, ShardEvent::InheritedGone);
+        }
+        for file in files {
+            let when_us = self.now_us + self.reshards.latency(5_000);
+            self.at(when_us, Event::Remove { run, file });
+        }
+    }
+
+    pub(super) fn write_snapshot(&mut self, shard: usize, write: SnapshotWrite) {
+        let name = write.name;
+        let mut disk = self.disk.borrow_mut();
+        let is_good = !disk.is_full && !self.snapshots.chance(10_000) && disk.write_snapshot(write);
+        if !is_good {
+            disk.give_up_snapshot(name.log_id);
+        }
+        drop(disk);
+        if !is_good {
+            self.hit(Fault::SnapshotError);
+        }
+        self.step(shard, ShardEvent::SnapshotWritten { name, is_good });
+    }
+
+    /// Snapshots rot and get lost like everything else; the log gives the same without them.
+    fn spoil_snapshots(&mut self) {
+        let mut disk = self.disk.borrow_mut();
+        let mut hits = Vec::new();
+        let random = &mut self.snapshots;
+        let names: Vec<SnapshotName> = disk.snapshots.keys().copied().collect();
+        for name in names {
+            let bytes = disk.snapshots.get_mut(&name).expect("it is there");
+            if bytes.is_empty() {
+                continue;
+            }
+            match random.below(16) {
+                0 => {
+                    let at = random.index(bytes.len());
+                    bytes[at] ^= 1 << random.below(8);
+                    hits.push(Fault::SnapshotRot);
+                }
+                1 => {
+                    let len = random.index(bytes.len());
+                    bytes.truncate(len);
+                    hits.push(Fault::SnapshotRot);
+                }
+                2 | 3 => {
+                    disk.snapshots.remove(&name);
+                    hits.push(Fault::SnapshotLost);
+                }
+                _ => {}
+            }
+        }
+        drop(disk);
+        hits.into_iter().for_each(|fault| self.hit(fault));
+        // With another secret no snapshot is of use.
+        if self.snapshots.chance(30_000) {
+            self.hash_seed = self.snapshots.bits();
+        }
+    }
+}
