@@ -321,8 +321,10 @@ impl Oracle {
                 version.sequence
             );
             let is_forced = self.forced.contains(&append.partition);
-            // A new generation for a node with an older copy that had met nobody who could tell it so: lost, and kept.
-            let is_given_up = self.gone_back.is_some() && kept.contains(&number);
+            // A new generation for a node with an older copy that had met nobody who could tell it so: lost, and kept, but for
+            // what cleaning had let go before.
+            let is_kept = kept.contains(&number) || !is_exact;
+            let is_given_up = self.gone_back.is_some() && is_kept;
             if level == AckLevel::Replica && !is_forced && !is_given_up {
                 return Err(what);
             }
