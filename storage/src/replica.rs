@@ -99,16 +99,10 @@ impl<P: Blocks> Store<P> {
         self.locals.epochs_found(slot)
     }
 
-    /// Bytes that [`Store::apply`] appends for these parts.
-    #[must_use]
-    pub fn applied_bytes(parts: &[PartView<'_>]) -> usize {
-        parts.iter().map(|part| part.bytes().len()).sum()
-    }
-
     /// Logs a record that was written elsewhere under its own version and time, and takes in what it
     /// says of keys that have no newer version. `parts` are all of its parts, checked; nothing of it
     /// may be cold ([`Store::cold_of`]) and [`Store::room_for`] must have said yes to
-    /// [`Store::applied_bytes`]. Without `is_dense` a record of which nothing is newer than what is there
+    /// as many bytes as they have. Without `is_dense` a record of which nothing is newer than what is there
     /// is left out: `None`.
     ///
     /// # Panics

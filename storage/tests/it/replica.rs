@@ -234,7 +234,7 @@ impl Member {
         let bytes = shipped(slot, &self.past[&slot][next], time_ms);
         let parts = parts(&bytes);
         self.warm(&parts);
-        let needed = Store::<Heap>::applied_bytes(&parts);
+        let needed = bytes.len();
         if self.store.room_for(Purpose::Grow, needed) != Room::Yes {
             return;
         }
@@ -277,7 +277,7 @@ impl Member {
         assert_eq!(self.store.log().appended(), before);
         self.met.superseded += 1;
         // In a log that must be dense it is appended, and changes nothing.
-        let needed = Store::<Heap>::applied_bytes(&parts);
+        let needed = bytes.len();
         if self.random.once_in(2) && self.store.room_for(Purpose::Grow, needed) == Room::Yes {
             let lsn = self.store.apply(self.now_us, &parts, true, &hash);
             assert!(lsn.is_some_and(|lsn| lsn > before));

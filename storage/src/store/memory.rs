@@ -1,0 +1,549 @@
+//! What a start fills while it reads the log: index, cache, and what else the store is made of.
+
+use crate::budget::Budget;
+use crate::cache::Cache;
+use crate::cleaning::Live;
+use crate::contents::History;
+use crate::index::{Candidate, Cursor, Home, Index, PackedPlace, Position};
+use crate::io::FileId;
+use crate::keyspace::{self, Keyspaces, SettingsEntry, is_system};
+use crate::local::{LocalRecords, PartitionEntry, is_epochs, is_local};
+use crate::log::{Lsn, Place};
+use crate::planted::{Bug, is_planted};
+use crate::record::{PartKind, PartView};
+use crate::snapshot::{Coverage, CoveredSegment, SnapshotEntry, SnapshotFooter, SnapshotHeader};
+use crate::versions::{Collected, KeyId, VersionEntry, Versions};
+
+use super::{
+    LOOK_AHEAD, Version, evict, load_cells, newest_parts, place_of, point_to, stands_at, tidy,
+};
+
+/// Index and cache while a log is replayed into them.
+#[derive(Debug)]
+pub struct Memory {
+    pub(super) index: Index,
+    pub(super) cache: Cache,
+    pub(super) budget: Budget,
+    pub(super) live: Live,
+    pub(super) locals: LocalRecords,
+    pub(super) keyspaces: Keyspaces,
+    collected: Collected,
+    pub(super) versions: Versions,
+    pub(super) time_ms: u64,
+    /// What a snapshot that was taken in covers: what is replayed stands behind it.
+    snapshot: Option<Coverage>,
+    /// What the snapshot tells of partitions of a node of a cluster.
+    told: History,
+    /// Behind the snapshot there is a copy of settings that were not known before it.
+    has_late_settings: bool,
+    /// A key of the store's own with a record that is not understood.
+    strange: Option<Box<[u8]>>,
+}
+
+impl Memory {
+    /// Nothing, with a cache of about `cache_bytes`.
+    #[must_use]
+    pub fn new(cache_bytes: usize) -> Self {
+        Memory::within(Budget::of_cache(cache_bytes))
+    }
+
+    /// Nothing, to be kept within a budget.
+    #[must_use]
+    pub fn within(budget: Budget) -> Self {
+        Memory {
+            index: Index::new(),
+            cache: Cache::new(budget.cache_bytes_max),
+            budget,
+            live: Live::default(),
+            locals: LocalRecords::default(),
+            keyspaces: Keyspaces::default(),
+            collected: Collected::default(),
+            versions: Versions::default(),
+            time_ms: 0,
+            snapshot: None,
+            told: History::default(),
+            has_late_settings: false,
+            strange: None,
+        }
+    }
+
+    /// Takes in the newest time that the log carries: what was left out of it because of the time is
+    /// not to be missed in a time before.
+    pub fn carry_time(&mut self, time_ms: u64) {
+        self.time_ms = self.time_ms.max(time_ms);
+    }
+
+    /// What stands around the entries of a snapshot; they are to be taken in, then the log behind
+    /// its position is to be replayed.
+    #[must_use]
+    pub fn behind_snapshot(
+        budget: Budget,
+        header: &SnapshotHeader,
+        footer: &SnapshotFooter,
+        coverage: &Coverage,
+    ) -> Self {
+        let mut live = Live::default();
+        let there = |segment: &&CoveredSegment| coverage.is_there(segment);
+        for segment in header.segments.iter().filter(there) {
+            live.gains_tombstones(segment.file, u64::from(segment.tombstone_bytes));
+        }
+        Memory {
+            live,
+            time_ms: footer.time_ms,
+            snapshot: Some(coverage.clone()),
+            ..Memory::within(budget)
+        }
+    }
+
+    /// Takes in a version of a key that a snapshot tells, or notes it if its segment `is_gone`.
+    pub(crate) fn take_in_version(&mut self, version: &VersionEntry, is_gone: bool) {
+        self.collected.restore(version, is_gone);
+    }
+
+    /// Takes in settings that a snapshot tells.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(crate) fn take_in_settings(
+        &mut self,
+        settings: &SettingsEntry<'_>,
+    ) -> Result<(), &'static str> {
+        self.keyspaces.restore(settings)?;
+        self.live.gains(settings.place);
+        Ok(())
+    }
+
+    /// Takes in what a snapshot notes of a partition.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn take_in_notes(&mut self, notes: &PartitionEntry<'_>) -> Result<(), &'static str> {
+        let covered = self.snapshot.as_ref();
+        let is_covered = notes.local.is_some_and(|(_, place, _)| {
+            let is_covered = covered.is_some_and(|covered| covered.is_covered(place));
+            if is_covered {
+                self.live.gains(place);
+            }
+            is_covered
+        });
+        self.locals.restore(notes, is_covered);
+        let partition = usize::from(notes.partition);
+        self.told.is_linked = true;
+        self.told.raise(partition, notes.last);
+        self.told.forgotten[partition] = notes.forgotten;
+        self.told.reached.note(partition, notes.highest);
+        Ok(())
+    }
+
+    /// The local record and the record of epochs of the partition of a slot.
+    #[must_use]
+    pub fn notes(&self, slot: u16) -> (Option<&[u8]>, Option<&[u8]>) {
+        let local = self.locals.get(slot).map(|newest| newest.value.as_slice());
+        (local, self.locals.epochs_found(slot))
+    }
+
+    /// What the snapshot told of partitions of a node of a cluster.
+    #[must_use]
+    pub fn told(&self) -> &History {
+        &self.told
+    }
+
+    pub(crate) fn has_keyspace(&self, number: u16) -> bool {
+        self.keyspaces.has_number(number)
+    }
+
+    /// Whether all settings stand in the log; `has_file` tells its files.
+    #[must_use]
+    pub fn has_settings_in(&self, has_file: impl Fn(FileId) -> bool) -> bool {
+        self.keyspaces.places().all(|place| has_file(place.file))
+    }
+
+    /// Whether the log behind the snapshot has a copy of settings whose original is gone, so that they were
+    /// not known when what they keep came. It is to be replayed anew, after a replay of settings alone.
+    #[must_use]
+    pub fn has_late_settings(&self) -> bool {
+        self.has_late_settings && self.keyspaces.keeps_versions()
+    }
+
+    /// Takes entries of a snapshot in: of one slot, in its order.
+    pub fn take_in(&mut self, entries: &[SnapshotEntry]) {
+        let Some(first) = entries.first() else { return };
+        assert!(
+            entries.iter().all(|entry| entry.key.slot == first.key.slot),
+            "the entries are of one slot"
+        );
+        let sorted = entries.iter().map(|entry| (entry.key.hash, entry.part));
+        self.index.insert_sorted(first.key.slot, sorted);
+        for entry in entries {
+            self.live.gains(entry.place());
+        }
+    }
+
+    /// The newest time that it was told.
+    #[must_use]
+    pub fn time_ms(&self) -> u64 {
+        self.time_ms
+    }
+
+    /// As [`Store::newest_parts`].
+    pub fn newest_parts(
+        &self,
+        from: Cursor,
+        entries: usize,
+        visit: &mut impl FnMut(SnapshotEntry),
+    ) -> Option<Cursor> {
+        newest_parts(&self.index, &self.cache, from, entries, visit)
+    }
+
+    /// As [`Store::versions`].
+    pub fn versions(&self, visit: &mut impl FnMut(VersionEntry)) {
+        self.versions.walk(0, usize::MAX, visit);
+    }
+
+    /// The settings of keyspaces.
+    #[must_use]
+    pub fn keyspaces(&self) -> &Keyspaces {
+        &self.keyspaces
+    }
+
+    /// As [`Store::look_ahead`], for keys that are seldom in the processor's cache: so it pays to look for
+    /// the entries that are not at their home.
+    #[inline]
+    pub fn look_ahead(&self, keys: &[(u16, u32)]) {
+        let homes = keys.iter().map(|&(slot, hash)| self.index.load(slot, hash));
+        std::hint::black_box(homes.fold(0, u32::wrapping_add));
+        let mut cells = [None; LOOK_AHEAD];
+        for (cell, &(slot, hash)) in cells.iter_mut().zip(keys) {
+            let first = self.index.candidates(slot, hash).next();
+            *cell = first.and_then(|candidate| match candidate.home {
+                Home::Memory(id) => Some(id),
+                Home::Disk(_) => None,
+            });
+        }
+        load_cells(&self.cache, &cells);
+    }
+
+    /// Takes in one replayed part. The newest version of a key wins, wherever it stands.
+    ///
+    /// `key_at` reads the key and version of a part that left the cache already; it is called
+    /// only when an entry with the same hash is cold.
+    ///
+    /// Behind a snapshot even such a read is rare. A part that is not crowded was appended when no
+    /// other key of its slot and hash was in the index. So a cold entry of that hash, which came from
+    /// the snapshot or from an earlier part, is of the same key and not newer, or of a key that had
+    /// been deleted by then, and may go either way.
+    ///
+    /// # Errors
+    /// Whatever `key_at` fails with.
+    pub fn replay<E>(
+        &mut self,
+        home_of: &impl Fn(&[u8]) -> (u16, u32),
+        part: &PartView<'_>,
+        place: Place,
+        mut key_at: impl FnMut(Place, &mut dyn FnMut(&PartView<'_>)) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.time_ms = self.time_ms.max(part.time_ms());
+        if is_system(part.key()) && !self.replay_system(part, place) {
+            return Ok(());
+        }
+        if part.is_superseded() && part.kind() == PartKind::Put && !is_planted(Bug::RevivePast) {
+            // Something newer was there, and may be gone since.
+            return Ok(());
+        }
+        let new = part.version();
+        let expiry_ms = match is_planted(Bug::ReplayWithoutExpiry) {
+            true => None,
+            false => part.expiry_ms(),
+        };
+        // Before anything is looked up: what is held may leave here.
+        self.make_room(home_of);
+        let (slot, hash) = home_of(part.key());
+        let same = match self.guess_entry(slot, hash, part) {
+            // A late copy of a deletion must not take away what a later one ends, which is kept.
+            Some(guessed)
+                if part.is_copy()
+                    && part.kind() == PartKind::Tombstone
+                    && self.keyspaces.rule(slot, part.key()).is_some() =>
+            {
+                let found = self.entry_of(slot, hash, part.key(), &mut key_at)?;
+                Some(found.unwrap_or(guessed))
+            }
+            Some(guessed) => Some(guessed),
+            None => self.entry_of(slot, hash, part.key(), &mut key_at)?,
+        };
+        if self.snapshot.is_some() && self.keyspaces.keeps_versions() {
+            let home = same.as_ref().map(|entry| entry.home);
+            self.join_past(hash, part, home, &mut key_at)?;
+        }
+        match same {
+            // A late copy of a deletion, which is what a newer value superseded.
+            Some(same) if same.version > new => {
+                if part.kind() == PartKind::Tombstone {
+                    self.live.gains_tombstone(place);
+                }
+            }
+            // A copy that cleaning made. The segment that it was made from is about to be released.
+            Some(Entry {
+                position,
+                home,
+                version,
+            }) if version == new && part.kind() == PartKind::Put => {
+                let packed = PackedPlace::new(place, new.sequence);
+                self.points_elsewhere(position, home, packed);
+            }
+            Some(Entry { position, home, .. })
+                if part.kind() == PartKind::Tombstone
+                    && (matches!(home, Home::Memory(_)) || !is_planted(Bug::KeepColdTombstone)) =>
+            {
+                if let Some(old) = place_of(&self.cache, home) {
+                    self.live.loses(old);
+                }
+                self.live.gains_tombstone(place);
+                self.index.remove(position);
+                if let Home::Memory(id) = home {
+                    self.cache.remove(id);
+                }
+            }
+            Some(Entry { position, home, .. }) => {
+                let packed = PackedPlace::new(place, new.sequence);
+                self.points_elsewhere(position, home, packed);
+                if let Home::Memory(id) = home {
+                    let now = self.cache.set_value(id, part.value(), expiry_ms);
+                    if now != id {
+                        self.index.set_cell(position, now);
+                    }
+                    self.cache.set_change(now, new, packed, None);
+                }
+            }
+            None if part.kind() == PartKind::Tombstone => self.live.gains_tombstone(place),
+            None => {
+                self.live.gains(place);
+                let id = self.cache.insert(part.key(), part.value(), expiry_ms);
+                let packed = PackedPlace::new(place, new.sequence);
+                self.cache.set_change(id, new, packed, None);
+                self.index.insert(slot, hash, id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in a part under a key of the store's own; whether the index has it too.
+    #[cold]
+    fn replay_system(&mut self, part: &PartView<'_>, place: Place) -> bool {
+        if !keyspace::is_understood(part) {
+            self.strange.get_or_insert_with(|| part.key().into());
+            return false;
+        }
+        if is_local(part.key()) {
+            self.live.gains(place);
+            if let Some(old) = self.locals.take(part, place) {
+                self.live.loses(old);
+            }
+            return false;
+        }
+        if is_epochs(part.key()) {
+            self.locals.see(part);
+            return true;
+        }
+        if self.snapshot.is_some() {
+            self.has_late_settings |= part.is_copy() && self.keyspaces.is_news(part);
+        }
+        self.live.replaces(self.keyspaces.take(part, place));
+        false
+    }
+
+    /// Joins a part behind a snapshot to the versions of its key that the snapshot tells of; `home` is where
+    /// the key was found.
+    fn join_past<E>(
+        &mut self,
+        hash: u32,
+        part: &PartView<'_>,
+        home: Option<Home>,
+        key_at: &mut impl FnMut(Place, &mut dyn FnMut(&PartView<'_>)) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some(rule) = self.keyspaces.rule(part.slot(), part.key()) else {
+            return Ok(());
+        };
+        let new = Version {
+            epoch: part.epoch(),
+            sequence: part.sequence(),
+        };
+        let since = rule.since.version;
+        if new <= since {
+            return Ok(());
+        }
+        let id = KeyId::new(part.slot(), hash, part.key());
+        let is_first = self.collected.begins(id);
+        match home {
+            None => {
+                // If none of them is as young as the history of the keyspace, the key was deleted meanwhile,
+                // which nobody noted, and this part follows none of them.
+                if is_first && !part.is_copy() && !is_planted(Bug::BridgeGap) {
+                    self.collected.forget_before(id, since);
+                }
+            }
+            Some(Home::Memory(_)) => {}
+            Some(Home::Disk(packed)) => {
+                let cold = packed.place().expect("a cold entry has a place");
+                let is_covered = self.snapshot.as_ref().is_some_and(|it| it.is_covered(cold));
+                if is_covered
+                    && !self.collected.is_newest_at(id, cold)
+                    && !is_planted(Bug::SkipFirstVersion)
+                {
+                    // It was written before versions were kept, so the snapshot does not tell more of it.
+                    let collected = &mut self.collected;
+                    key_at(cold, &mut |old| {
+                        let was = Version {
+                            epoch: old.epoch(),
+                            sequence: old.sequence(),
+                        };
+                        if old.key() == part.key() && was < new {
+                            collected.take_first(id, rule, old, cold);
+                        }
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The entry that a part behind a snapshot belongs to, if that is known without a read.
+    fn guess_entry(&self, slot: u16, hash: u32, part: &PartView<'_>) -> Option<Entry> {
+        if self.snapshot.is_none() || part.is_crowded() {
+            return None;
+        }
+        let mut candidates = self.index.candidates(slot, hash);
+        let candidate = candidates.next()?;
+        if matches!(candidate.home, Home::Memory(_)) || candidates.next().is_some() {
+            return None;
+        }
+        Some(Entry {
+            position: candidate.position,
+            home: candidate.home,
+            version: Version::default(),
+        })
+    }
+
+    /// The entry of a key.
+    fn entry_of<E>(
+        &self,
+        slot: u16,
+        hash: u32,
+        key: &[u8],
+        key_at: &mut impl FnMut(Place, &mut dyn FnMut(&PartView<'_>)) -> Result<(), E>,
+    ) -> Result<Option<Entry>, E> {
+        for Candidate { position, home } in self.index.candidates(slot, hash) {
+            let mut found = None;
+            match home {
+                Home::Memory(id) => {
+                    if self.cache.cell(id).key() == key {
+                        found = Some(self.cache.version(id));
+                    }
+                }
+                Home::Disk(packed) => {
+                    let cold = packed.place().expect("a cold entry has a place");
+                    key_at(cold, &mut |old| {
+                        if old.key() == key {
+                            found = Some(Version {
+                                epoch: old.epoch(),
+                                sequence: old.sequence(),
+                            });
+                        }
+                    })?;
+                }
+            }
+            if let Some(version) = found {
+                return Ok(Some(Entry {
+                    position,
+                    home,
+                    version,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A key of the store's own whose record this version does not understand, if there is one: cleaning
+    /// would drop it.
+    #[must_use]
+    pub fn strange_key(&self) -> Option<&[u8]> {
+        self.strange.as_deref()
+    }
+
+    /// Whether the log is to be replayed once more, into [`Memory::collect`]: what versions are kept
+    /// is known only at its end.
+    #[must_use]
+    pub fn keeps_versions(&self) -> bool {
+        self.keyspaces.keeps_versions() && !is_planted(Bug::ForgetVersions)
+    }
+
+    /// Takes in one part of the second replay.
+    pub fn collect(
+        &mut self,
+        home_of: &impl Fn(&[u8]) -> (u16, u32),
+        part: &PartView<'_>,
+        place: Place,
+    ) {
+        let is_skipped = self.snapshot.is_some() && is_planted(Bug::SkipTailVersions);
+        if is_system(part.key()) || is_skipped {
+            return;
+        }
+        let Some(rule) = self.keyspaces.rule(part.slot(), part.key()) else {
+            return;
+        };
+        let (slot, hash) = home_of(part.key());
+        // The newest version of a key that was there before versions were kept needs no entry, and had
+        // none: nothing before it is kept. Keys that nobody changes since may be all that there are.
+        if part.version() <= rule.since.version
+            && stands_at(&self.index, &self.cache, (slot, hash), place)
+        {
+            return;
+        }
+        let (keyspaces, now_ms) = (&self.keyspaces, self.time_ms);
+        let collected = &mut self.collected;
+        collected.take(keyspaces, rule.number, now_ms, hash, part, place);
+        self.make_room(home_of);
+    }
+
+    /// Lets cells leave that are too many beside what cannot.
+    fn make_room(&mut self, home_of: &impl Fn(&[u8]) -> (u16, u32)) {
+        let rigid =
+            self.index.memory_bytes() + self.cache.table_bytes() + self.collected.memory_bytes();
+        self.cache.set_budget(self.budget.cells(rigid));
+        let (index, cache, durable) = (&mut self.index, &mut self.cache, Lsn::default());
+        evict(index, cache, durable, None, home_of);
+        let held_bytes_max = self.budget.bounds(rigid).held;
+        if cache.held_bytes() > held_bytes_max {
+            tidy(index, cache, durable, held_bytes_max, None, home_of);
+        }
+    }
+
+    /// Ends the second replay.
+    pub fn finish_versions(&mut self) {
+        let (index, cache, live) = (&self.index, &self.cache, &mut self.live);
+        let is_current =
+            |id: KeyId, place: Place| stands_at(index, cache, (id.slot(), id.hash()), place);
+        let collected = std::mem::take(&mut self.collected);
+        self.versions = collected.finish(&self.keyspaces, self.time_ms, &is_current, |place| {
+            live.gains(place)
+        });
+    }
+
+    fn points_elsewhere(&mut self, position: Position, home: Home, packed: PackedPlace) {
+        if let Some(old) = place_of(&self.cache, home) {
+            self.live.loses(old);
+        }
+        if let Some(new) = packed.place() {
+            self.live.gains(new);
+        }
+        point_to(&mut self.index, &mut self.cache, position, home, packed);
+    }
+}
+
+/// What the index knows of the key of a replayed part.
+struct Entry {
+    position: Position,
+    home: Home,
+    /// The default is older than all others.
+    version: Version,
+}
