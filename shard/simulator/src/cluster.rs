@@ -1516,7 +1516,8 @@ impl World {
             let mut states = cores.flat_map(|core| core.shard.partitions());
             states
                 .find(|it| it.partition == partition)
-                .map(|it| (!it.role.is_incomplete(), it.received))
+                // Who has nothing is whole, and would begin another past.
+                .map(|it| (it.received > 0, !it.role.is_incomplete(), it.received))
         };
         let best = (0..NODES).max_by_key(|&node| (has(self, node), may(&node)));
         self.meet("forced promotion");
