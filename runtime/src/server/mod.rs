@@ -64,7 +64,8 @@ pub enum ServeError {
     },
     /// The server ran and a shard failed: nothing was acknowledged that is not durable.
     Failed(String),
-    /// The server ran and a file turned out to be damaged: likewise.
+    /// The server ran and a file turned out to be damaged, or the directory to be an older copy: likewise. A start
+    /// would not mend it.
     Damaged(String),
 }
 

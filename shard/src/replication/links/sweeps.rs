@@ -25,18 +25,18 @@ const SWEEP_KEYS: usize = 32;
 pub(super) struct Sweep {
     /// Keys that have come since it began: the newest version of each, and whether that is a value. A deletion
     /// may have the version of a value: the source has swept that one itself.
-    pub(super) seen: BTreeMap<Vec<u8>, (Version, bool)>,
+    seen: BTreeMap<Vec<u8>, (Version, bool)>,
     /// How far the keys that are here were held against that; none at the end.
-    pub(super) at: Option<Cursor>,
+    at: Option<Cursor>,
     /// How many of them are looked at together from there on.
-    pub(super) batch_keys: Option<usize>,
-    pub(super) has_begun: bool,
+    batch_keys: Option<usize>,
+    has_begun: bool,
     /// JOIN has come. What comes behind it the source may still lose, and it says nothing of what the scan has brought.
-    pub(super) has_ended: bool,
+    has_ended: bool,
 }
 
 impl Sweep {
-    pub(super) fn note(&mut self, part: &PartView<'_>) {
+    fn note(&mut self, part: &PartView<'_>) {
         if self.has_ended {
             return;
         }

@@ -30,15 +30,15 @@ const REWIND_KEYS: usize = 64;
 pub(super) struct Tail {
     /// Who is told its keys; none if this node writes them anew itself.
     pub(super) link: Option<LinkId>,
-    pub(super) from: Position,
-    pub(super) history: EpochHistory,
+    from: Position,
+    history: EpochHistory,
     /// What was read of the log for it.
-    pub(super) behind: Lsn,
+    behind: Lsn,
     /// Where it ends.
-    pub(super) until: Lsn,
-    pub(super) keys: BTreeSet<Vec<u8>>,
-    pub(super) is_read: bool,
-    pub(super) is_told_damaged: bool,
+    until: Lsn,
+    keys: BTreeSet<Vec<u8>>,
+    is_read: bool,
+    is_told_damaged: bool,
 }
 
 impl Tail {
@@ -91,8 +91,8 @@ impl Tail {
 /// Keys that are written anew for a member, or because what the log says of them is not what is here.
 #[derive(Debug)]
 pub(super) struct Rewrite {
-    pub(super) keys: VecDeque<Vec<u8>>,
-    pub(super) last: (Position, Lsn),
+    keys: VecDeque<Vec<u8>>,
+    last: (Position, Lsn),
 }
 
 /// Whether all of a diverged tail is still in the log, or a scan brings the partition anew.
