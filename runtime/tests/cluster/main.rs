@@ -29,7 +29,10 @@ use penstock_net::request::{Condition, Expiry};
 use penstock_net::status::Status;
 
 use command::command;
-use nodes::{Cluster, PATIENCE, Server, one_at_a_time, until, wait_for_follower, wait_for_primary};
+use nodes::{
+    Cluster, PATIENCE, Server, is_within_patience, one_at_a_time, until, wait_for_follower,
+    wait_for_primary,
+};
 
 /// What must be there.
 #[derive(Default)]
@@ -940,6 +943,7 @@ fn a_start_as_a_node_of_a_directory_that_was_written_alone_is_refused_and_change
         let mut serve = command(&["serve", "--shards", "2", "--shard-ports", "0"]);
         serve
             .args(["--listen", &format!("127.0.0.1:{}", cluster.clients[0])])
+            .args(["--admin-listen", "off"])
             .args(["--cache-bytes", "1MiB", "--value-bytes-max", "16KiB"])
             .args(["--segment-bytes", "2MiB", "--data"])
             .arg(cluster.data(1))
@@ -955,9 +959,18 @@ fn a_start_as_a_node_of_a_directory_that_was_written_alone_is_refused_and_change
         done.expect("it runs")
     };
     // Nothing is in the log of the other shard, which so sees nothing wrong.
-    until("it answers", || {
-        alone(&["set", "key", "value"]).status.success()
+    let mut told = String::new();
+    let is_set = is_within_patience(|| {
+        let set = alone(&["set", "key", "value"]);
+        told = String::from_utf8_lossy(&set.stderr).into_owned();
+        set.status.success() || server.try_wait().expect("ours").is_some()
     });
+    if !is_set || server.try_wait().expect("ours").is_some() {
+        let _ = server.kill();
+        let said = server.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&said.stderr).into_owned();
+        panic!("it does not answer, but: {told}\n{said}");
+    }
     let stop = Command::new("kill")
         .arg(server.id().to_string())
         .status()

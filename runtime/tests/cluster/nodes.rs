@@ -138,12 +138,20 @@ impl Server {
     }
 }
 
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn until(what: &str, is_so: impl FnMut() -> bool) {
+    assert!(is_within_patience(is_so), "not in time: {what}");
+}
+
+/// Whether it comes to be so.
+pub fn is_within_patience(mut is_so: impl FnMut() -> bool) -> bool {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "not in time: {what}");
+        if began.elapsed() >= PATIENCE {
+            return false;
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
+    true
 }
 
 /// The files of a cluster of two, and the ports of a third node.
