@@ -164,8 +164,84 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// The first [`Refusal`] found.
-    #[inline(always)]
+    #[inline]
     pub fn read(item: &'a [u8], value_bytes_max: u32) -> Result<Self, Refusal> {
+        match Self::read_plain(item, value_bytes_max) {
+            Some(request) => Ok(request),
+            None => Self::read_any(item, value_bytes_max),
+        }
+    }
+
+    /// Reads an item of one key without flags and extensions, as nearly all are: most fields of its header
+    /// are compared as one word. `None` if it is another one or is to be refused.
+    #[inline(always)]
+    fn read_plain(item: &'a [u8], value_bytes_max: u32) -> Option<Self> {
+        /// All but the length of the block, the operation and the count of instructions.
+        const FIELDS: u64 = 0xFFFF_00FF_FF00_0000;
+        const ONE_KEY: u64 = 1 << 32;
+        let head = item.first_chunk::<ITEM_HEADER_BYTES>()?;
+        if read_u64(head, 0) & FIELDS != ONE_KEY || read_u16(head, 10) != 0 {
+            return None;
+        }
+        let verb = match head[2] {
+            1 => Verb::Get,
+            2 => Verb::Set,
+            3 => Verb::Del,
+            4 => Verb::UpdateIf,
+            _ => return None,
+        };
+        let instruction_count = usize::from(head[5]);
+        let instructions_max = match verb {
+            Verb::UpdateIf => INSTRUCTIONS_MAX,
+            _ => 0,
+        };
+        let value_len_max = match verb {
+            Verb::Set => value_bytes_max,
+            _ => 0,
+        };
+        let key_len = usize::from(read_u16(head, 8));
+        let value_len = read_u32(head, 12);
+        let keys_start = ITEM_HEADER_BYTES + instruction_count * INSTRUCTION_BYTES;
+        let value_start = keys_start + padded(key_len);
+        let end = value_start as u64 + u64::from(value_len).next_multiple_of(8);
+        if instruction_count > instructions_max
+            || usize::from(read_u16(head, 0)) != keys_start
+            || !(1..=KEY_BYTES_MAX).contains(&key_len)
+            || value_len > value_len_max
+            || item.len() as u64 != end
+        {
+            return None;
+        }
+        let key = field(item, keys_start, key_len, "key 0").ok()?;
+        let value = field(item, value_start, value_len as usize, "the value").ok()?;
+        let instructions = &item[ITEM_HEADER_BYTES..keys_start];
+        let are_good = instructions
+            .as_chunks::<INSTRUCTION_BYTES>()
+            .0
+            .iter()
+            .all(|bytes| Instruction::decode(bytes, 1).is_some());
+        if is_reserved(key) || !are_good {
+            return None;
+        }
+        Some(Request {
+            verb,
+            condition: Condition::Always,
+            key,
+            second_key: None,
+            value,
+            has_start: false,
+            expiry: match verb {
+                Verb::UpdateIf => Expiry::Keep,
+                _ => Expiry::Never,
+            },
+            wanted: Wanted::Value,
+            extra: Extra::None,
+            instructions,
+        })
+    }
+
+    #[inline(never)]
+    fn read_any(item: &'a [u8], value_bytes_max: u32) -> Result<Self, Refusal> {
         let head = item
             .first_chunk::<ITEM_HEADER_BYTES>()
             .ok_or(Refusal::ItemLength {
@@ -807,5 +883,90 @@ fn expiry_flags(expiry: Expiry, default: Expiry) -> (u8, Option<u64>) {
         Expiry::In(ms) => (EXPIRY_IN, Some(ms)),
         _ if expiry == default => (0, None),
         Expiry::Never | Expiry::Keep => (EXPIRY_OTHER, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instruction::{FieldType, Operation};
+
+    /// Items as clients send them, and those with each bit of their head another.
+    fn items() -> Vec<Vec<u8>> {
+        let step = |operation| Instruction {
+            operation,
+            field_type: FieldType::U64,
+            key: 0,
+            reason: 1,
+            offset: 0,
+            immediate: 1,
+        };
+        let program = [step(Operation::Ge), step(Operation::Sub)];
+        let mut items = Vec::new();
+        for key in [
+            &b"k"[..],
+            b"a key of more",
+            b"{tag}sixteen-key",
+            &[0; 9],
+            RESERVED_KEY,
+        ] {
+            for which in 0..6 {
+                let mut frame = Vec::new();
+                let mut batch = BatchRequest::begin(&mut frame, 1, AckLevel::None, 0, 1);
+                match which {
+                    0 => batch.get(&mut frame, key),
+                    1 => batch.set(&mut frame, key, b"some value", Condition::Always),
+                    2 => batch.del(&mut frame, key, Condition::Always),
+                    3 => batch.update_if(&mut frame, key, None, &program, None),
+                    4 => batch.update_if(&mut frame, key, Some(b"other"), &program, Some(b"9")),
+                    _ => batch.set(&mut frame, key, b"", Condition::Present),
+                }
+                batch.finish(&mut frame);
+                let body = &frame[HEADER_BYTES..];
+                let item = crate::batch::Batch::read(body)
+                    .expect("well formed")
+                    .item(0);
+                items.push(item.to_vec());
+            }
+        }
+        let bits = items.iter().flat_map(|item| {
+            let bits = 8 * item.len().min(ITEM_HEADER_BYTES + 2 * INSTRUCTION_BYTES);
+            (0..bits).map(|bit| {
+                let mut item = item.clone();
+                item[bit / 8] ^= 1 << (bit % 8);
+                item
+            })
+        });
+        let bits: Vec<Vec<u8>> = bits.collect();
+        items.extend(bits);
+        items
+    }
+
+    #[test]
+    fn what_is_read_as_a_plain_item_is_what_all_checks_together_read() {
+        let mut plain = 0;
+        for item in items() {
+            for value_bytes_max in [4, 10, 1 << 20] {
+                let Some(request) = Request::read_plain(&item, value_bytes_max) else {
+                    continue;
+                };
+                plain += 1;
+                let all = Request::read_any(&item, value_bytes_max);
+                assert_eq!(
+                    format!("{request:?}"),
+                    format!("{:?}", all.expect("it is good"))
+                );
+            }
+        }
+        assert!(plain > 60, "{plain} of {} are plain", 3 * items().len());
+    }
+
+    #[test]
+    fn nearly_all_items_are_plain() {
+        let items = items();
+        let is_plain = |item: &Vec<u8>| Request::read_plain(item, 1 << 20).is_some();
+        // GET, SET, DEL and UPDATE_IF of one key; then one of two keys, and a condition.
+        assert!(items[..4].iter().all(is_plain));
+        assert!(!items[4..6].iter().any(is_plain));
     }
 }
