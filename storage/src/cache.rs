@@ -106,31 +106,37 @@ const DELETED: u32 = 1 << 22;
 const REFERENCED: u32 = 1 << 23;
 /// Of the last byte of the sequence: the cell is young.
 const YOUNG: u8 = 1 << 7;
+/// Of which a head has the bits.
+const SEQUENCE_MAX: u64 = (1 << 47) - 1;
 /// A deletion does not expire: a cell that says so is free.
 const FREE: u32 = EXPIRING | DELETED;
 /// The epoch of a cell whose version stands in [`Cache::versions`].
 const EPOCH_ELSEWHERE: u8 = u8::MAX;
 
 const _: () = assert!(SMALL_BYTES_MAX <= 1 << KEY_SHIFT && KEY_BYTES_MAX <= 1 << 10);
+const _: () = assert!(LENGTHS_AT == GENERATION_AT + 1 && HEAD_BYTES == LENGTHS_AT + 3);
 
 #[inline]
 fn lengths(head: &Head) -> u32 {
-    u32::from_le_bytes([
-        head[LENGTHS_AT],
-        head[LENGTHS_AT + 1],
-        head[LENGTHS_AT + 2],
-        0,
-    ])
+    // With the generation before them they are one load.
+    u32::from_le_bytes(*head.last_chunk().expect("a head is longer")) >> 8
 }
 
 #[inline]
 fn set_lengths(head: &mut Head, lengths: u32) {
-    head[LENGTHS_AT..].copy_from_slice(&lengths.to_le_bytes()[..3]);
+    let word = lengths << 8 | u32::from(head[GENERATION_AT]);
+    *head.last_chunk_mut().expect("a head is longer") = word.to_le_bytes();
 }
 
 #[inline]
 fn key_len(head: &Head) -> usize {
     (lengths(head) >> KEY_SHIFT & 0x3FF) as usize + 1
+}
+
+#[inline]
+fn place_in(head: &Head) -> PackedPlace {
+    let bytes = head.first_chunk().expect("a head is longer");
+    PackedPlace::from_bits(u64::from_le_bytes(*bytes))
 }
 
 #[inline]
@@ -181,12 +187,18 @@ impl<'a> Cell<'a> {
         lengths(self.head) & DELETED != 0
     }
 
+    /// Whether the cell was used since a hand passed it.
+    #[inline]
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        lengths(self.head) & REFERENCED != 0
+    }
+
     /// Where the last change stands in the log.
     #[inline]
     #[must_use]
     pub fn place(&self) -> PackedPlace {
-        let bytes = self.head.first_chunk().expect("a head is longer");
-        PackedPlace::from_bits(u64::from_le_bytes(*bytes))
+        place_in(self.head)
     }
 }
 
@@ -195,6 +207,8 @@ impl<'a> Cell<'a> {
 struct Page {
     bytes: Box<[u8]>,
     class: u8,
+    /// Of its class.
+    cell_bytes: u16,
     /// The page is in the list of its class.
     has_room: bool,
     /// Cells in use.
@@ -208,8 +222,9 @@ struct Page {
 const NONE: u16 = u16::MAX;
 
 impl Page {
+    #[inline]
     fn cell_bytes(&self) -> usize {
-        class_bytes(usize::from(self.class))
+        usize::from(self.cell_bytes)
     }
 
     fn capacity(&self) -> u16 {
@@ -355,7 +370,8 @@ impl Cache {
     // ---- one cell ----
 
     /// The cell.
-    #[inline]
+    // Each operation looks at several cells: a call costs as much as what it does.
+    #[inline(always)]
     #[must_use]
     pub fn cell(&self, id: CellId) -> Cell<'_> {
         if let Some(number) = large_number(id) {
@@ -413,14 +429,16 @@ impl Cache {
     #[inline]
     #[must_use]
     pub fn version(&self, id: CellId) -> Version {
-        let head = self.cell(id).head;
+        self.version_in(id, self.cell(id).head)
+    }
+
+    #[inline(always)]
+    fn version_in(&self, id: CellId, head: &Head) -> Version {
         if head[EPOCH_AT] == EPOCH_ELSEWHERE {
             return self.versions[&id.0];
         }
-        let mut sequence = [0; 8];
-        sequence[0] = head[PLACE_AT];
-        sequence[1..6].copy_from_slice(&head[SEQUENCE_AT..EPOCH_AT]);
-        sequence[5] &= !YOUNG;
+        let [a, b, c, d, high] = [8, 9, 10, 11, 12].map(|at| head[at]);
+        let sequence = [head[PLACE_AT], a, b, c, d, high & !YOUNG, 0, 0];
         let epoch = match head[EPOCH_AT] {
             0 => self.own_epoch.unwrap_or_default(),
             number => self.epochs[usize::from(number) - 1],
@@ -438,6 +456,14 @@ impl Cache {
         self.generations.end(self.cell(id).head[GENERATION_AT])
     }
 
+    /// The cell, its version and its position in the log, as [`Cache::version`] and [`Cache::lsn`] tell them.
+    #[inline(always)]
+    pub(crate) fn look(&self, id: CellId) -> (Cell<'_>, Version, Lsn) {
+        let cell = self.cell(id);
+        let lsn = self.generations.end(cell.head[GENERATION_AT]);
+        (cell, self.version_in(id, cell.head), lsn)
+    }
+
     /// Notes that the cell was read.
     #[inline]
     pub fn touch(&mut self, id: CellId) {
@@ -445,6 +471,7 @@ impl Cache {
     }
 
     /// Records the last change: its version, where it stands, and its log position if it is not durable.
+    /// Returns where the one before it stands, and whether the key is deleted.
     #[inline]
     pub(crate) fn set_change(
         &mut self,
@@ -452,33 +479,37 @@ impl Cache {
         version: Version,
         place: PackedPlace,
         lsn: Option<Lsn>,
-    ) {
+    ) -> (PackedPlace, bool) {
         let generation = lsn.map_or(DURABLE, |lsn| self.generations.of_change(lsn));
-        let [low, rest @ .., high, over, far_over] = version.sequence.to_le_bytes();
-        let is_elsewhere =
-            [high & YOUNG, over, far_over] != [0; 3] || place.bits().to_le_bytes()[0] != low;
+        let is_elsewhere = version.sequence > SEQUENCE_MAX || !place.is_sequence(version.sequence);
         let epoch = match is_elsewhere {
             true => EPOCH_ELSEWHERE,
             false => self.number_of_epoch(version.epoch),
         };
         let head = self.head_mut(id);
         let was_elsewhere = head[EPOCH_AT] == EPOCH_ELSEWHERE;
+        let before = place_in(head);
         // That a key comes is no use of it.
-        let used = match head[..SEQUENCE_AT] == [0; SEQUENCE_AT] {
+        let used = match before == PackedPlace::default() {
             true => 0,
             false => REFERENCED,
         };
+        let lengths = lengths(head);
+        let young = head[YOUNG_AT] & YOUNG;
+        // Each part is stored as it is loaded: a load across two stores would wait for both.
+        let [a, b, c, d, high, ..] = (version.sequence >> 8).to_le_bytes();
         head[PLACE_AT..SEQUENCE_AT].copy_from_slice(&place.bits().to_le_bytes());
-        head[SEQUENCE_AT..YOUNG_AT].copy_from_slice(&rest);
-        head[YOUNG_AT] = head[YOUNG_AT] & YOUNG | high & !YOUNG;
+        head[SEQUENCE_AT..YOUNG_AT].copy_from_slice(&[a, b, c, d]);
+        head[YOUNG_AT] = young | high & !YOUNG;
         head[EPOCH_AT] = epoch;
-        head[GENERATION_AT] = generation;
-        set_lengths(head, lengths(head) & !REFERENCED | used);
+        let word = (lengths & !REFERENCED | used) << 8 | u32::from(generation);
+        head[GENERATION_AT..].copy_from_slice(&word.to_le_bytes());
         if epoch == EPOCH_ELSEWHERE {
             self.versions.insert(id.0, version);
         } else if was_elsewhere {
             self.versions.remove(&id.0);
         }
+        (before, lengths & DELETED != 0)
     }
 
     /// Takes back that a young cell was used: what brought it does not count.
@@ -945,6 +976,7 @@ impl Cache {
             // Zeros of the system: what is not used takes no memory.
             bytes: vec![0; bytes].into_boxed_slice(),
             class: u8::try_from(class).expect("few classes"),
+            cell_bytes: u16::try_from(class_bytes(class)).expect("at most 2 KiB"),
             has_room: true,
             free: NONE,
             ..Page::default()
@@ -999,10 +1031,12 @@ impl Cache {
         }
     }
 
+    #[inline]
     fn head_mut(&mut self, id: CellId) -> &mut Head {
         self.parts_mut(id).0
     }
 
+    #[inline]
     fn parts_mut(&mut self, id: CellId) -> (&mut Head, &mut [u8]) {
         if let Some(number) = large_number(id) {
             let large = &mut self.large[number];

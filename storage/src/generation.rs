@@ -35,8 +35,12 @@ impl Generations {
     #[inline]
     pub(crate) fn of_change(&mut self, lsn: Lsn) -> u8 {
         *self.ends.back_mut().expect("one is open") = lsn;
-        let newest = u32::from(self.oldest) - 1 + self.len() - 1;
-        u8::try_from(newest % u32::from(u8::MAX) + 1).expect("at most 255")
+        // Numbers go from 1 to 255 and begin again.
+        let age = u8::try_from(self.ends.len() - 1).expect("few");
+        match self.oldest.checked_add(age) {
+            Some(newest) => newest,
+            None => self.oldest.wrapping_add(age).wrapping_add(1),
+        }
     }
 
     /// Up to where the log must be durable before the changes of a generation are.
@@ -45,7 +49,6 @@ impl Generations {
         if generation == DURABLE {
             return Lsn::default();
         }
-        // Numbers go from 1 to 255 and begin again.
         let age = match generation.checked_sub(self.oldest) {
             Some(age) => age,
             None => generation.wrapping_sub(self.oldest).wrapping_sub(1),
@@ -63,10 +66,6 @@ impl Generations {
         if is_used && self.ends.len() < WINDOW_MAX {
             self.ends.push_back(Lsn::default());
         }
-    }
-
-    fn len(&self) -> u32 {
-        u32::try_from(self.ends.len()).expect("few")
     }
 }
 

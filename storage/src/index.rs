@@ -289,7 +289,10 @@ impl Index {
     #[inline]
     #[must_use]
     pub fn is_crowded(&self, slot: u16, hash: u32) -> bool {
-        self.candidates(slot, hash).nth(1).is_some()
+        let (_, group, local) = self.slots[usize::from(slot)].group_of(hash);
+        // Entries of one hash stand side by side.
+        let second = group.entries.get(group.first_not_less(hash, local) + 1);
+        second.is_some_and(|entry| entry.hash == hash && !entry.is_empty())
     }
 
     /// The cell that a key with this hash is most likely in: a hint that looks at one entry only.

@@ -218,6 +218,17 @@ impl<P: Blocks> Store<P> {
         !cell.is_deleted() && !self.is_expired(cell.expiry_ms())
     }
 
+    /// Whether a cached key has a value for readers, as [`Store::exists`] tells it, its expiry, and
+    /// [`Store::version`] and [`Store::lsn`].
+    #[inline(always)]
+    #[must_use]
+    pub fn standing(&self, id: CellId) -> (bool, Option<u64>, Version, Lsn) {
+        let (cell, version, lsn) = self.cache.look(id);
+        let expiry_ms = cell.expiry_ms();
+        let exists = !cell.is_deleted() && !self.is_expired(expiry_ms);
+        (exists, expiry_ms, version, lsn)
+    }
+
     /// The newest time that the log carries, in unix milliseconds.
     #[must_use]
     pub fn carried_ms(&self) -> u64 {
@@ -628,20 +639,19 @@ impl<P: Blocks> Store<P> {
         id: CellId,
     ) {
         let place = self.places[ordinal];
-        let cell = self.cache.cell(id);
-        let mut packed = PackedPlace::new(place, version.sequence);
-        if let Some(old) = cell.place().place() {
+        let packed = match ordinal > 0 && is_planted(Bug::PlaceOfFirstKey) {
+            true => self.cache.cell(id).place(),
+            false => PackedPlace::new(place, version.sequence),
+        };
+        let (before, is_deleted) = self.cache.set_change(id, version, packed, Some(lsn));
+        if let Some(old) = before.place() {
             self.live.loses(old);
         }
         // A deletion counts like a value until it is durable and its entry leaves.
         self.live.gains(place);
-        if ordinal > 0 && is_planted(Bug::PlaceOfFirstKey) {
-            packed = cell.place();
-        }
-        if cell.is_deleted() {
+        if is_deleted {
             self.deletions.push_back((lsn, slot, hash, version));
         }
-        self.cache.set_change(id, version, packed, Some(lsn));
     }
 
     /// Notes the versions that a commit wrote, before their cells tell of them. The parts that they
