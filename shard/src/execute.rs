@@ -82,8 +82,9 @@ pub(crate) struct Cold {
 pub(crate) struct Context<'a> {
     pub(crate) now_us: u64,
     pub(crate) hash: &'a KeyHash,
-    /// The slot of the first key.
+    /// The slot of the first key, and its hash.
     pub(crate) slot: u16,
+    pub(crate) key_hash: u32,
     /// The item's number in its request.
     pub(crate) item: u16,
     /// The level that the reply reaches.
@@ -118,12 +119,12 @@ impl Context<'_> {
 #[inline]
 pub(crate) fn run<P: Blocks>(
     store: &mut Store<P>,
-    context: Context<'_>,
+    context: &Context<'_>,
     request: &Request<'_>,
     undo: &mut Vec<Undo>,
     out: &mut Vec<u8>,
 ) -> Ran {
-    let hash = context.hash.of(request.key);
+    let hash = context.key_hash;
     let found = store.find(context.slot, hash, request.key);
     if let Found::Cold(place) = found {
         let slot = context.slot;
@@ -175,6 +176,8 @@ struct Key<'a> {
     cell: Option<CellId>,
     /// It has a value: its cell is neither a deletion nor expired.
     exists: bool,
+    /// What its cell tells, also of one that has expired.
+    expiry_ms: Option<u64>,
     /// The last change that a reply about the key shows.
     lsn: Lsn,
     version: Version,
@@ -185,22 +188,21 @@ impl<'a> Key<'a> {
     fn new<P: Blocks>(store: &Store<P>, hash: u32, bytes: &'a [u8], found: Found) -> Self {
         match found {
             Found::Cached(id) => {
-                let exists = store.exists(id);
-                let version = if exists {
-                    let version = store.version(id);
-                    Version {
+                let (exists, expiry_ms, version, lsn) = store.standing(id);
+                let version = match exists {
+                    true => Version {
                         epoch: version.epoch,
                         sequence: version.sequence,
-                    }
-                } else {
-                    Version::default()
+                    },
+                    false => Version::default(),
                 };
                 Key {
                     bytes,
                     hash,
                     cell: Some(id),
                     exists,
-                    lsn: store.lsn(id),
+                    expiry_ms,
+                    lsn,
                     version,
                 }
             }
@@ -209,6 +211,7 @@ impl<'a> Key<'a> {
                 hash,
                 cell: None,
                 exists: false,
+                expiry_ms: None,
                 lsn: Lsn(0),
                 version: Version::default(),
             },
@@ -219,7 +222,7 @@ impl<'a> Key<'a> {
 #[inline]
 fn get<P: Blocks>(
     store: &mut Store<P>,
-    context: Context<'_>,
+    context: &Context<'_>,
     request: &Request<'_>,
     key: &Key<'_>,
     out: &mut Vec<u8>,
@@ -231,9 +234,9 @@ fn get<P: Blocks>(
     };
     match key.cell {
         Some(id) if key.exists => {
-            store.touch(id);
             let head = context.head(status, key.version);
             let cell = store.cell(id);
+            let is_used = cell.is_used();
             if request.wanted == Wanted::Value && context.standing.is_none() {
                 head.write(out, cell.value());
             } else {
@@ -252,6 +255,9 @@ fn get<P: Blocks>(
                         head.write_with_standing(out, told, standing, value);
                     }
                 }
+            }
+            if !is_used {
+                store.touch(id);
             }
         }
         _ => {
@@ -286,7 +292,7 @@ fn condition_fails(condition: Condition, key: &Key<'_>) -> Option<Status> {
 }
 
 /// The reply of an operation that changed nothing.
-fn no(context: Context<'_>, status: Status, key: &Key<'_>, out: &mut Vec<u8>) -> Ran {
+fn no(context: &Context<'_>, status: Status, key: &Key<'_>, out: &mut Vec<u8>) -> Ran {
     context.head(status, key.version).write(out, &[]);
     Ran::Answered {
         gate: key.lsn,
@@ -295,7 +301,7 @@ fn no(context: Context<'_>, status: Status, key: &Key<'_>, out: &mut Vec<u8>) ->
 }
 
 #[cold]
-fn full<P: Blocks>(store: &Store<P>, context: Context<'_>, out: &mut Vec<u8>) -> Ran {
+fn full<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u8>) -> Ran {
     let head = context.head(Status::Full, Version::default());
     let log = store.log();
     if log.has_most_segments() {
@@ -327,7 +333,7 @@ fn full<P: Blocks>(store: &Store<P>, context: Context<'_>, out: &mut Vec<u8>) ->
 #[inline]
 fn lacks_memory<P: Blocks>(
     store: &Store<P>,
-    context: Context<'_>,
+    context: &Context<'_>,
     key: &Key<'_>,
     adds_version: bool,
     out: &mut Vec<u8>,
@@ -340,7 +346,7 @@ fn lacks_memory<P: Blocks>(
 }
 
 #[cold]
-fn no_memory<P: Blocks>(store: &Store<P>, context: Context<'_>, out: &mut Vec<u8>) -> Ran {
+fn no_memory<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u8>) -> Ran {
     let usage = store.usage();
     let mut message = format!(
         "no memory for another key: memory_max = {} leaves this shard {} bytes, and the index of its {} keys takes {} of at most {}",
@@ -374,7 +380,7 @@ fn no_memory<P: Blocks>(store: &Store<P>, context: Context<'_>, out: &mut Vec<u8
 #[inline]
 fn commit<P: Blocks>(
     store: &mut Store<P>,
-    context: Context<'_>,
+    context: &Context<'_>,
     cells: &[(u32, CellId)],
 ) -> (Lsn, Version) {
     let (lsn, version) = store.commit(context.now_us, context.slot, cells);
@@ -396,10 +402,7 @@ fn expiry_after<P: Blocks>(
 ) -> Result<Option<u64>, Refusal> {
     match expiry {
         Expiry::Never if !is_planted(Bug::SetKeepsExpiry) => Ok(None),
-        Expiry::Never | Expiry::Keep => Ok(key
-            .cell
-            .filter(|_| key.exists)
-            .and_then(|id| store.cell(id).expiry_ms())),
+        Expiry::Never | Expiry::Keep => Ok(key.expiry_ms.filter(|_| key.exists)),
         Expiry::At(ms) => Ok(Some(ms)),
         Expiry::In(ms) => {
             let now_ms = match is_planted(Bug::LifetimeIsTime) {
@@ -416,7 +419,7 @@ fn expiry_after<P: Blocks>(
 
 /// The reply of an operation that the shard does not accept.
 #[cold]
-fn refused(context: Context<'_>, refusal: Refusal, out: &mut Vec<u8>) -> Ran {
+fn refused(context: &Context<'_>, refusal: Refusal, out: &mut Vec<u8>) -> Ran {
     context
         .head(refusal.status(), Version::default())
         .write_message(out, &refusal);
@@ -428,7 +431,7 @@ fn refused(context: Context<'_>, refusal: Refusal, out: &mut Vec<u8>) -> Ran {
 
 fn set<P: Blocks>(
     store: &mut Store<P>,
-    context: Context<'_>,
+    context: &Context<'_>,
     request: &Request<'_>,
     key: &Key<'_>,
     out: &mut Vec<u8>,
@@ -480,7 +483,7 @@ fn set<P: Blocks>(
 
 fn del<P: Blocks>(
     store: &mut Store<P>,
-    context: Context<'_>,
+    context: &Context<'_>,
     request: &Request<'_>,
     key: &Key<'_>,
     out: &mut Vec<u8>,
@@ -534,7 +537,7 @@ enum Stop {
 
 fn update_if_on_two<'a, P: Blocks>(
     store: &mut Store<P>,
-    context: Context<'_>,
+    context: &Context<'_>,
     request: &Request<'a>,
     first: Key<'a>,
     undo: &mut Vec<Undo>,
@@ -571,7 +574,7 @@ fn update_if_on_two<'a, P: Blocks>(
 #[inline]
 fn update_if<'a, const KEYS: usize, P: Blocks>(
     store: &mut Store<P>,
-    context: Context<'_>,
+    context: &Context<'_>,
     request: &Request<'a>,
     keys: [Key<'a>; KEYS],
     undo: &mut Vec<Undo>,
@@ -585,7 +588,7 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
         return no(context, Status::NotFound, &first, out);
     }
     // Of the first key as it is, or of an expired one whose cell is used again.
-    let held_ms = first.cell.and_then(|id| store.cell(id).expiry_ms());
+    let held_ms = first.expiry_ms;
     let expiry = match request.expiry {
         Expiry::Keep if starts => context.unsaid(Expiry::Keep),
         expiry => expiry,
@@ -623,6 +626,8 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
     let mut changed = [false; KEYS];
     changed[0] = (starts && !is_planted(Bug::StartNotLogged)) || changes_expiry;
     let mut stop = None;
+    // The value that was edited last, and whose it is: the next instruction is mostly about the same.
+    let mut held: Option<(CellId, &mut [u8])> = None;
     for number in 0..request.instruction_count() {
         // Decoded where it is used: through an iterator it would go through memory.
         let instruction = request.instruction(number);
@@ -651,8 +656,14 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
             stop = failed(Status::NotFound, 0, false);
             break;
         };
-        let value = store.value_mut(id);
-        match instruction.run(value) {
+        let value = match held {
+            Some((whose, value)) if whose == id => value,
+            _ => store.value_mut(id),
+        };
+        let outcome = instruction.run(value);
+        let value_len = value.len();
+        held = Some((id, value));
+        match outcome {
             Outcome::Holds => {}
             Outcome::Changed { before, after } => {
                 undo.push(Undo { number, before });
@@ -664,7 +675,6 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
                 break;
             }
             Outcome::OutsideValue => {
-                let value_len = value.len();
                 stop = Some(Stop::Refused(Refusal::Field {
                     instruction: number,
                     offset: instruction.offset,

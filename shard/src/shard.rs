@@ -1069,6 +1069,16 @@ struct Operation<'a> {
     came_us: u64,
     /// The read that it waited for.
     brought: Option<(Place, &'a [u8])>,
+    /// What is known of its first key, if that is this one.
+    known: Option<Known<'a>>,
+}
+
+/// Where a key is looked up.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    key: &'a [u8],
+    slot: u16,
+    hash: u32,
 }
 
 /// How far a batch has come.

@@ -18,7 +18,7 @@ use super::{Cold, Context, Key, Ran};
 #[cold]
 pub(super) fn get_at<P: Blocks>(
     store: &mut Store<P>,
-    context: Context<'_>,
+    context: &Context<'_>,
     request: &Request<'_>,
     key: &Key<'_>,
     out: &mut Vec<u8>,
@@ -125,7 +125,7 @@ pub(super) fn get_at<P: Blocks>(
 #[cold]
 pub(super) fn history<P: Blocks>(
     store: &mut Store<P>,
-    context: Context<'_>,
+    context: &Context<'_>,
     request: &Request<'_>,
     key: &Key<'_>,
     out: &mut Vec<u8>,
@@ -159,7 +159,7 @@ pub(super) fn history<P: Blocks>(
     }
 }
 
-fn answer(context: Context<'_>, key: &Key<'_>, status: Status, out: &mut Vec<u8>) -> Ran {
+fn answer(context: &Context<'_>, key: &Key<'_>, status: Status, out: &mut Vec<u8>) -> Ran {
     context.head(status, Version::default()).write(out, &[]);
     Ran::Answered {
         gate: key.lsn,
@@ -168,7 +168,7 @@ fn answer(context: Context<'_>, key: &Key<'_>, status: Status, out: &mut Vec<u8>
 }
 
 fn not_kept(
-    context: Context<'_>,
+    context: &Context<'_>,
     key: &Key<'_>,
     oldest: Option<KeptVersion>,
     out: &mut Vec<u8>,
@@ -202,7 +202,7 @@ fn not_kept(
 }
 
 fn say(
-    context: Context<'_>,
+    context: &Context<'_>,
     status: Status,
     version: Version,
     message: &dyn fmt::Display,

@@ -150,6 +150,7 @@ impl<P: Blocks> Shard<P> {
             },
             came_us: parked.came_us,
             brought,
+            known: None,
         };
         let mut out = std::mem::take(&mut self.scratch);
         out.clear();
@@ -233,6 +234,7 @@ impl<P: Blocks> Shard<P> {
                     deadline_us: request.deadline_us,
                     came_us: request.came_us,
                     brought: None,
+                    known: None,
                 };
                 let mut out = std::mem::take(&mut self.scratch);
                 out.clear();

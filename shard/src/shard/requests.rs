@@ -28,7 +28,7 @@ use crate::parking::Origin;
 
 use super::memory::answer_bytes;
 use super::{
-    Now, Operation, Outbox, Outgrown, Progress, REPLICA_REPLIES_MAX, ReplicaReply,
+    Known, Now, Operation, Outbox, Outgrown, Progress, REPLICA_REPLIES_MAX, ReplicaReply,
     SMALL_ANSWER_BYTES, Shard, Step,
 };
 
@@ -259,9 +259,11 @@ impl<P: Blocks> Shard<P> {
         let mut progress = Progress::Whole;
         let room = self.room_for_replies();
         let frame_full_bytes = self.frame_full_bytes.min(room.max(SMALL_ANSWER_BYTES));
+        let mut known = [None; LOOK_AHEAD];
         while next < batch.len() {
-            if (next - first).is_multiple_of(LOOK_AHEAD) {
-                self.look_ahead(batch, next);
+            let ahead = (next - first) % LOOK_AHEAD;
+            if ahead == 0 {
+                self.look_ahead(batch, next, &mut known);
             }
             let item = batch.item(next);
             if room == 0 && self.asks_for_much(item, SMALL_ANSWER_BYTES) {
@@ -288,6 +290,7 @@ impl<P: Blocks> Shard<P> {
                 deadline_us,
                 came_us,
                 brought: None,
+                known: known[ahead],
             };
             match self.operation(now, Origin::Here, operation, item, &mut out) {
                 Step::Answered(lsn) => {
@@ -341,21 +344,41 @@ impl<P: Blocks> Shard<P> {
         progress
     }
 
-    /// Starts loading what the next items of a batch will look up.
+    /// Starts loading what the next items of a batch will look up, and notes where it is looked up.
     #[inline]
-    fn look_ahead(&self, batch: Batch<'_>, next: usize) {
+    fn look_ahead<'a>(
+        &self,
+        batch: Batch<'a>,
+        next: usize,
+        known: &mut [Option<Known<'a>>; LOOK_AHEAD],
+    ) {
+        *known = [None; LOOK_AHEAD];
         let count = LOOK_AHEAD.min(batch.len() - next);
         if count < 4 {
             return;
         }
-        let mut keys = [(0, 0); LOOK_AHEAD];
-        for (number, place) in keys[..count].iter_mut().enumerate() {
-            *place = likely_key(batch.item(next + number))
-                .map_or((0, 0), |key| (slot_of(key), self.hash.of(key)));
+        let mut homes = [(0, 0); LOOK_AHEAD];
+        let mut last: Option<Known<'a>> = None;
+        let mut is_one_key = true;
+        for (number, home) in homes[..count].iter_mut().enumerate() {
+            let Some(key) = likely_key(batch.item(next + number)) else {
+                continue;
+            };
+            let it = match last {
+                Some(last) if last.key == key => Known { key, ..last },
+                _ => {
+                    is_one_key &= last.is_none();
+                    let (slot, hash) = self.hash.home_of(key);
+                    Known { key, slot, hash }
+                }
+            };
+            *home = (it.slot, it.hash);
+            known[number] = Some(it);
+            last = Some(it);
         }
         // One hot key is in the processor's cache already.
-        if keys[..count].iter().any(|&place| place != keys[0]) {
-            self.store.look_ahead(&keys[..count]);
+        if !is_one_key {
+            self.store.look_ahead(&homes[..count]);
         }
     }
 
@@ -391,7 +414,10 @@ impl<P: Blocks> Shard<P> {
             }
         };
         let asked = Asked::of(request.verb);
-        let slot = slot_of_request(&request);
+        let known = operation
+            .known
+            .filter(|known| std::ptr::eq(known.key, request.key) && request.verb != Verb::Keyspace);
+        let slot = known.map_or_else(|| slot_of_request(&request), |known| known.slot);
         if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
             return self.refuse_item(asked, &operation, status, &message, out);
         }
@@ -403,7 +429,7 @@ impl<P: Blocks> Shard<P> {
             && let Some(cold) = self.parking.behind(origin, &address, slot)
         {
             // It runs later, and its key is read meanwhile.
-            let hash = self.hash.of(request.key);
+            let hash = known.map_or_else(|| self.hash.of(request.key), |known| known.hash);
             let found = self.store.find(slot, hash, request.key);
             if let Found::Cold(place) = found
                 && !self.parking.is_full()
@@ -431,6 +457,7 @@ impl<P: Blocks> Shard<P> {
             now_us: now.us,
             hash: &self.hash,
             slot,
+            key_hash: known.map_or_else(|| self.hash.of(request.key), |known| known.hash),
             item: address.item,
             level,
             memory_max: self.config.memory_max,
@@ -481,7 +508,7 @@ impl<P: Blocks> Shard<P> {
             }
         }
         let from = out.len();
-        let ran = run(&mut self.store, context, &request, &mut self.undo, out);
+        let ran = run(&mut self.store, &context, &request, &mut self.undo, out);
         match ran {
             Ran::Answered { gate: _, status } if level == AckLevel::Replica => {
                 self.counters.answers.add(asked, status);
