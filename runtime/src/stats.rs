@@ -293,6 +293,12 @@ pub(crate) const FIGURES: &[Figure] = &[
         |it| it.log.released,
     ),
     counter(
+        "segments_released_unread",
+        "penstock_cleaning_segments_released_unread",
+        "Those of them in which nothing counted, so that they were not read.",
+        |it| it.cleaning.unread,
+    ),
+    counter(
         "cleaning_reads",
         "penstock_cleaning_reads",
         "Reads by cleaning.",

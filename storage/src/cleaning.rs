@@ -64,8 +64,10 @@ impl Default for CleaningConfig {
 /// What cleaning did since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleaningCounters {
-    /// Segments judged to their end.
+    /// Segments that were released, or judged to their end for good.
     pub segments: u64,
+    /// Those of them in which nothing counted, so that they were not read.
+    pub unread: u64,
     /// Reads.
     pub reads: u64,
     /// Bytes of those.
@@ -477,7 +479,7 @@ impl<P: Blocks> Store<P> {
             && now_us >= self.cleaner.next_look_us
         {
             self.cleaner.next_look_us = now_us + if is_low { LOOK_US / 10 } else { LOOK_US };
-            self.look();
+            self.look(now_us);
             self.cleaner.inherited_look_us = now_us + INHERITED_LOOK_US;
         }
         // What was read is judged at once: the memory that it takes may be all that a cold read or the scrub
@@ -854,8 +856,27 @@ impl<P: Blocks> Store<P> {
         lsn
     }
 
+    /// Releases a segment in which nothing counts: what was in it need not be known, but for how far its
+    /// records went, which may be told too far, never too near. Whether that was done.
+    fn release_unread(&mut self, segment: &SealedSegment) -> bool {
+        let live = self.live.of(segment.file);
+        let counts = live.parts > 0 || (live.tombstones > 0 && !is_planted(Bug::DropUnread));
+        // A version that leaves takes an entry with it, and the time at which it left is told.
+        if counts || !self.versions.is_empty() || self.keyspaces.keeps_versions() {
+            return false;
+        }
+        let reached = &self.log().history().reached;
+        let Some(highest) = reached.highest_at_end(segment.end.last_lsn).cloned() else {
+            return false;
+        };
+        self.log_mut().release(segment.end.sequence, &highest);
+        self.cleaner.counters.segments += 1;
+        self.cleaner.counters.unread += 1;
+        true
+    }
+
     /// Looks at all segments: is there too much that does not count, and where is most of it?
-    fn look(&mut self) {
+    fn look(&mut self, now_us: u64) {
         let commit_bytes = self.log().counters().commit_bytes;
         let sealed_bytes: u64 = self
             .log()
@@ -902,6 +923,11 @@ impl<P: Blocks> Store<P> {
         self.cleaner.was_inherited = false;
         if let Some((segment, is_oldest)) = picked {
             self.cleaner.credit_bytes -= segment.file_bytes;
+            if self.release_unread(&segment) {
+                self.cleaner.next_look_us = now_us;
+                self.cleaner.must_look = true;
+                return;
+            }
             let home = self.log().home_of(&segment);
             self.cleaner.highest.fill(0);
             self.cleaner.victim = Some(Victim::new(segment, home, is_oldest));

@@ -205,6 +205,8 @@ bugs! {
     NoReserve = "no-reserve",
     /// Cleaning leaves deletions out although older values may be there.
     DropTombstone = "drop-tombstone",
+    /// Cleaning releases segments unread although deletions in them may be needed.
+    DropUnread = "drop-unread",
     /// Cleaning leaves out what has expired although older values may be there.
     DropExpired = "drop-expired",
     /// Cleaning leaves out what has expired, and a start may be in a time before.

@@ -68,8 +68,13 @@ impl Reached {
     /// The highest sequence of a partition up to this end of a segment, if it is remembered.
     #[must_use]
     pub fn highest_at(&self, partition: usize, end: Lsn) -> Option<u64> {
+        self.highest_at_end(end).map(|highest| highest[partition])
+    }
+
+    /// Those of all partitions.
+    pub(crate) fn highest_at_end(&self, end: Lsn) -> Option<&Sequences> {
         let mark = self.marks.iter().find(|mark| mark.0 == end)?;
-        Some(mark.1[partition])
+        Some(&mark.1)
     }
 
     /// A record up to which none of the partition has a sequence above this one.

@@ -210,6 +210,38 @@ impl Yard {
     }
 }
 
+/// A key that is changed again and again leaves segments behind that hold nothing else.
+#[test]
+fn segments_in_which_nothing_counts_are_released_unread_and_a_start_finds_what_was_last() {
+    let log = Log::new(config(SyncMethod::DurableWrite), LogStart::default(), Heap);
+    let mut yard = Yard::empty(log);
+    yard.put(5);
+    for _ in 0..4_000 {
+        yard.put(3);
+        yard.turn();
+        yard.clean(|_| ());
+    }
+    let counters = yard.store.cleaning_counters();
+    assert!(counters.unread > 20, "{counters:?}");
+    // At most the segment with the other key was read and copied, once.
+    assert!(counters.segments - counters.unread <= 1, "{counters:?}");
+    let last = yard.store.sequences()[1];
+    let sequence_of =
+        |yard: &Yard, number: u32| match yard.store.find(64, number, &number.to_le_bytes()) {
+            Found::Cached(cell) => yard.store.version(cell).sequence,
+            _ => panic!("all are in memory"),
+        };
+    let first = sequence_of(&yard, 5);
+    assert_eq!(sequence_of(&yard, 3), last);
+    // Released records are told as gone, and none behind them.
+    let gone = yard.store.forgotten(1);
+    assert!((first..last).contains(&gone), "{gone} of {first} to {last}");
+    let yard = yard.restarted(START_MS);
+    assert_eq!(sequence_of(&yard, 3), last);
+    assert_eq!(sequence_of(&yard, 5), first);
+    assert!((gone..last).contains(&yard.store.forgotten(1)));
+}
+
 /// Whoever has read what they hide, and not them, would have it for good.
 #[test]
 fn deletions_stay_in_the_log_while_somebody_reads_it_from_its_begin() {
