@@ -350,6 +350,27 @@ impl<'a> PartView<'a> {
         (slot < crate::store::SLOTS).then_some((slot, key))
     }
 
+    /// The part at the start of bytes that [`PartView::read`] has checked and that stand in memory since, or
+    /// that were just encoded.
+    ///
+    /// # Panics
+    /// If they end before the part does.
+    #[must_use]
+    pub fn again(bytes: &'a [u8]) -> Self {
+        let header = bytes
+            .first_chunk::<PART_HEADER_BYTES>()
+            .expect("it was read");
+        PartView {
+            bytes: &bytes[..read_u32(&header[0..4]) as usize],
+            kind: match header[8] {
+                2 => PartKind::Tombstone,
+                _ => PartKind::Put,
+            },
+            key_len: usize::from(u16::from_le_bytes([header[14], header[15]])),
+            value_len: read_u32(&header[16..20]) as usize,
+        }
+    }
+
     /// The encoded part.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {

@@ -154,18 +154,31 @@ impl<P: Blocks> Store<P> {
             return None;
         }
 
-        let mut specs = [spec_of(first, true); PARTS_MAX];
-        for ((spec, part), cell) in specs.iter_mut().zip(parts).zip(&cells) {
-            // What has a newer version already must be compared by a replay, whatever else it finds.
-            let is_crowded = cell.is_none_or(|(hash, _)| self.index.is_crowded(slot, hash));
-            *spec = spec_of(part, is_crowded);
-        }
+        // What has a newer version already must be compared by a replay, whatever else it finds.
+        let is_crowded = |cell: Option<(u32, CellId)>| {
+            cell.is_none_or(|(hash, _)| self.index.is_crowded(slot, hash))
+        };
+        let (one, mut many);
+        let specs = match parts {
+            // Nearly every record.
+            [part] => {
+                one = [spec_of(part, is_crowded(cells[0]))];
+                &one[..]
+            }
+            _ => {
+                many = [spec_of(first, true); PARTS_MAX];
+                for ((spec, part), cell) in many.iter_mut().zip(parts).zip(&cells) {
+                    *spec = spec_of(part, is_crowded(*cell));
+                }
+                &many[..parts.len()]
+            }
+        };
         let record = RecordSpec {
             slot,
             epoch: version.epoch,
             sequence: version.sequence,
             time_ms,
-            parts: &specs[..parts.len()],
+            parts: specs,
             // A copy names who superseded it in a past that is not here.
             extension: match first.is_copy() {
                 true => &[],

@@ -454,15 +454,15 @@ impl Receiver {
         Ok(())
     }
 
-    /// A record or join of `partition` that came in `frame` was applied, and is durable with the record
-    /// `lsn` of the log here.
-    pub fn applied(&mut self, partition: PartitionId, frame: u64, lsn: Lsn) {
+    /// So many records and joins of `partition` that came in `frame` were applied, and are durable with the
+    /// record `lsn` of the log here.
+    pub fn applied(&mut self, partition: PartitionId, frame: u64, count: u32, lsn: Lsn) {
         let at = self.frames.partition_point(|note| note.number < frame);
         let Some(note) = self.frames.get_mut(at).filter(|note| note.number == frame) else {
             return;
         };
         if let Ok(at) = note.left.binary_search_by_key(&partition, |left| left.0) {
-            note.left[at].1 -= 1;
+            note.left[at].1 -= count;
             note.lsn = note.lsn.max(lsn);
             if note.left[at].1 == 0 {
                 note.left.remove(at);
@@ -629,12 +629,12 @@ mod tests {
                 left: vec![(partition, 1)],
                 lsn: Lsn(0),
             });
-            receiver.applied(8, number, Lsn(number));
+            receiver.applied(8, number, 1, Lsn(number));
             receiver.advance(Lsn(number), &partitions);
             assert!(receiver.frames.len() <= FRAMES_MAX + 1, "frame {number}");
         }
         assert_eq!(receiver.durable, 2);
-        receiver.applied(7, 3, Lsn(3));
+        receiver.applied(7, 3, 1, Lsn(3));
         receiver.advance(Lsn(u64::MAX), &partitions);
         assert_eq!(receiver.durable, receiver.received);
         assert!(receiver.frames.is_empty());

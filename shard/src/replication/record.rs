@@ -49,6 +49,13 @@ impl<'a> ShippedRecord<'a> {
     /// # Errors
     /// [`RecordFault`].
     pub fn read(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), RecordFault> {
+        Self::read_by(PartView::read, bytes)
+    }
+
+    fn read_by<E>(
+        read_part: impl Fn(&'a [u8]) -> Result<PartView<'a>, E>,
+        bytes: &'a [u8],
+    ) -> Result<(Self, &'a [u8]), RecordFault> {
         let mut end = 0;
         let mut first: Option<PartView<'a>> = None;
         let mut is_strange = false;
@@ -57,7 +64,7 @@ impl<'a> ShippedRecord<'a> {
                 return Err(RecordFault::Cut);
             }
             let fault = RecordFault::Part { offset: end };
-            let part = PartView::read(&bytes[end..]).map_err(|_| fault)?;
+            let part = read_part(&bytes[end..]).map_err(|_| fault)?;
             let head = *first.get_or_insert(part);
             let version = |part: &PartView<'_>| {
                 (
@@ -106,6 +113,23 @@ pub fn records(mut bytes: &[u8]) -> impl Iterator<Item = Result<ShippedRecord<'_
             Err(_) => &[],
         };
         Some(read.map(|(record, _)| record))
+    })
+}
+
+/// The records in bytes that the log has just encoded: they are as it made them.
+///
+/// # Panics
+/// If they are no records.
+pub fn own_records(mut bytes: &[u8]) -> impl Iterator<Item = ShippedRecord<'_>> {
+    std::iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let again = |bytes| Ok::<_, ()>(PartView::again(bytes));
+        let (record, rest) =
+            ShippedRecord::read_by(again, bytes).expect("the log's own records are whole");
+        bytes = rest;
+        Some(record)
     })
 }
 

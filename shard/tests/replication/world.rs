@@ -1092,7 +1092,7 @@ impl World {
                 };
                 if let Some(pair) = link {
                     let link = self.links.get_mut(&pair).expect("just seen");
-                    link.receiver.applied(number, frame, lsn);
+                    link.receiver.applied(number, frame, 1, lsn);
                 }
             }
             let node = &mut self.nodes[at];

@@ -1,7 +1,7 @@
 //! What was received and is durable at its source goes into the log here.
 
 use penstock_storage::io::{Block, Blocks, Io};
-use penstock_storage::log::{Purpose, Room};
+use penstock_storage::log::{Lsn, Purpose, Room};
 use penstock_storage::record::{PARTS_MAX, PartView};
 use penstock_storage::store::{LOOK_AHEAD, Store};
 
@@ -14,6 +14,15 @@ use super::{LinkTime, Links, parts_of};
 
 /// Bytes of records that are applied in one turn, about: what a commit that shares the frame waits for.
 const APPLY_BYTES: usize = 256 << 10;
+
+/// Records of a partition that came in one frame and were applied one behind the other.
+#[derive(Default)]
+struct Run {
+    frame: u64,
+    /// The last of them here.
+    lsn: Lsn,
+    count: u32,
+}
 
 impl<B: Block> Links<B> {
     /// Appends what was received and is durable at its source, in the order of each partition.
@@ -34,10 +43,13 @@ impl<B: Block> Links<B> {
         let mut ahead = 0;
         for (at, &number) in numbers.iter().enumerate() {
             let (link, told) = self.told_of(number);
+            let mut run = Run::default();
+            let mut is_over = false;
             while let Some(applicable) = self.partitions[&number].applicable(told) {
                 if left == 0 {
                     self.apply_from = number + 1;
-                    return;
+                    is_over = true;
+                    break;
                 }
                 if ahead == 0 {
                     ahead = self.look_ahead(&numbers[at..], store, hash_of);
@@ -47,12 +59,21 @@ impl<B: Block> Links<B> {
                         bytes, is_dense, ..
                     } => {
                         ahead = ahead.saturating_sub(1);
-                        let parts = parts_of(bytes);
+                        // They were checked when they came.
+                        let first = PartView::again(bytes);
+                        let all;
+                        let parts = match first.count() {
+                            1 => std::slice::from_ref(&first),
+                            _ => {
+                                all = parts_of(bytes);
+                                &all
+                            }
+                        };
                         let mut keys: [&[u8]; PARTS_MAX] = [&[]; PARTS_MAX];
-                        for (key, part) in keys.iter_mut().zip(&parts) {
+                        for (key, part) in keys.iter_mut().zip(parts) {
                             *key = part.key();
                         }
-                        let keys = (parts[0].slot(), &keys[..parts.len()]);
+                        let keys = (first.slot(), &keys[..parts.len()]);
                         let warmer = Warmer {
                             warming: &mut self.warming,
                             reads: &mut self.reads,
@@ -62,11 +83,12 @@ impl<B: Block> Links<B> {
                             break;
                         }
                         if store.room_for(Purpose::Grow, bytes.len()) != Room::Yes {
-                            return;
+                            is_over = true;
+                            break;
                         }
                         left = left.saturating_sub(bytes.len());
                         self.counters.applied += 1;
-                        let lsn = store.apply(time.now_us, &parts, is_dense, hash_of);
+                        let lsn = store.apply(time.now_us, parts, is_dense, hash_of);
                         let lsn = lsn.unwrap_or(store.log().appended());
                         let state = self.partitions.get_mut(&number).expect("just seen");
                         (state.record_applied(), lsn)
@@ -83,7 +105,8 @@ impl<B: Block> Links<B> {
                             now_us: time.now_us,
                         };
                         if !notes.has_room() {
-                            return;
+                            is_over = true;
+                            break;
                         }
                         self.sweeps.remove(&number);
                         let state = self.partitions.get_mut(&number).expect("just seen");
@@ -93,10 +116,27 @@ impl<B: Block> Links<B> {
                 };
                 store.log_mut().want_durable(lsn);
                 self.is_due = true;
-                if let Some(incoming) = link.and_then(|link| self.incoming.get_mut(&link)) {
-                    incoming.receiver.applied(number, frame, lsn);
+                if frame != run.frame {
+                    self.tell_applied(link, number, std::mem::take(&mut run));
                 }
+                run = Run {
+                    frame,
+                    lsn,
+                    count: run.count + 1,
+                };
             }
+            self.tell_applied(link, number, run);
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    fn tell_applied(&mut self, link: Option<LinkId>, number: PartitionId, run: Run) {
+        let incoming = link.and_then(|link| self.incoming.get_mut(&link));
+        if let Some(incoming) = incoming.filter(|_| run.count > 0) {
+            let Run { frame, lsn, count } = run;
+            incoming.receiver.applied(number, frame, count, lsn);
         }
     }
 
