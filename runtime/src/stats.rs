@@ -518,6 +518,12 @@ pub(crate) const FIGURES: &[Figure] = &[
         |it| it.replication.links.rewritten,
     ),
     counter(
+        "found_full",
+        "penstock_replication_found_full",
+        "Turns in which what is shipped to this node found its log full, and was not applied.",
+        |it| it.replication.links.found_full,
+    ),
+    counter(
         "swept",
         "penstock_replication_swept_keys",
         "Keys that were taken out because a scan of the primary did not bring them.",

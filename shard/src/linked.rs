@@ -724,6 +724,12 @@ impl<B: Block> Linked<B> {
             LinkAction::Begin { partition, epoch } => {
                 self.to_begin.push((partition, epoch.generation(), false));
             }
+            LinkAction::Room { is_there: false } => outbox.told.push(
+                "the log is full: what is shipped here is not applied until it has room (disk_bytes_max, or the disk)".into(),
+            ),
+            LinkAction::Room { is_there: true } => outbox
+                .told
+                .push("the log has room again: what is shipped here is applied".into()),
             LinkAction::Damaged { file, offset } => outbox.told.push(format!(
                 "{:08}.seg cannot be read at offset {offset} for a link",
                 file.0

@@ -7,7 +7,7 @@ use std::path::Path;
 use penstock_net::client::ClientError;
 use penstock_net::level::AckLevel;
 
-use crate::nodes::{Cluster, Server, one_at_a_time, until};
+use crate::nodes::{Cluster, Server, one_at_a_time, until, wait_for_follower, wait_for_primary};
 use crate::scrape::Numbers;
 
 /// Partitions of a cluster.
@@ -269,4 +269,36 @@ fn who_is_refused_in_the_handshake_is_counted_by_reason_on_both_sides() {
     assert_eq!(strangers, 0.0);
     first.until_ready("/readyz", 200, "primary of 256 partitions");
     second.until_ready("/readyz", 503, "idle: 256 partitions");
+}
+
+/// It has less disk than its primary.
+#[test]
+fn a_member_whose_log_is_full_says_so_and_goes_on_where_it_stood_when_it_has_room() {
+    let _one = one_at_a_time();
+    let cluster = Cluster::new("replicas-full");
+    let first = cluster.start(1, &["--cluster-new"]);
+    wait_for_primary(&first);
+    let small = cluster.start(2, &["--disk-bytes-max", "24MiB"]);
+    wait_for_follower(&first, &small);
+    let value = vec![7; 16 << 10];
+    write(&first, 600, &value);
+    until("it says so", || small.has_said("the log is full"));
+    let found = || small.number("penstock_replication_found_full_total", &[]);
+    assert!(found() > 0.0);
+    let (role, applied) = small.stand();
+    assert_eq!(role.as_deref(), Some("following"));
+    assert!(applied < first.stand().1, "not all of it finds room");
+    // Nobody who writes waits for it, and once is enough.
+    write(&first, 10, &value);
+    assert_eq!(small.said("the log is full").len(), 1);
+    small.stop();
+
+    let second = cluster.start(2, &[]);
+    wait_for_follower(&first, &second);
+    assert_eq!(
+        second.number("penstock_replication_found_full_total", &[]),
+        0.0
+    );
+    second.stop();
+    first.stop();
 }

@@ -83,6 +83,8 @@ pub struct LinksConfig {
 pub struct LinksCounters {
     /// Records of others that were applied.
     pub applied: u64,
+    /// Turns in which a record that was received found the log full.
+    pub found_full: u64,
     /// Keys that were written anew for members which had diverged.
     pub rewritten: u64,
     /// Keys that were here and did not come by a scan.
@@ -156,6 +158,11 @@ pub enum LinkAction {
         partition: PartitionId,
         /// The epoch.
         epoch: Epoch,
+    },
+    /// What was received finds no room in the log, or does again after that was told.
+    Room {
+        /// Something of it was applied.
+        is_there: bool,
     },
     /// Something of the log cannot be read.
     Damaged {
@@ -260,6 +267,8 @@ pub struct Links<B> {
     superseded: BTreeSet<PartitionId>,
     /// With which partition applying goes on, so that none waits while others are filled again and again.
     apply_from: PartitionId,
+    /// A record found the log full, and none was applied since.
+    is_full: bool,
     /// Of partitions that are scanned although something of them is here.
     sweeps: BTreeMap<PartitionId, Sweep>,
     /// Up to which record of this log each node is known to have all of a partition on its disk.
@@ -379,6 +388,7 @@ impl<B: Block> Links<B> {
             handovers: BTreeMap::new(),
             superseded: BTreeSet::new(),
             apply_from: 0,
+            is_full: false,
             sweeps: BTreeMap::new(),
             durable_at: BTreeMap::new(),
             reads: LinkReads::default(),

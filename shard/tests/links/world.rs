@@ -960,6 +960,8 @@ impl World {
                 // The other end has left it before.
                 LinkAction::Ended { .. } => self.met.one("told refused"),
                 LinkAction::Begin { .. } => unreachable!("nobody hands over"),
+                // Disks are large here.
+                LinkAction::Room { .. } => {}
                 LinkAction::Damaged { .. } => self.met.one("told damaged"),
             }
         }

@@ -10,7 +10,7 @@ use crate::replication::partition::{Applicable, Partition, Role};
 use crate::replication::{LinkId, PartitionId};
 
 use super::warming::{Waiter, Warmer};
-use super::{LinkTime, Links, parts_of};
+use super::{LinkAction, LinkTime, Links, parts_of};
 
 /// Bytes of records that are applied in one turn, about: what a commit that shares the frame waits for.
 const APPLY_BYTES: usize = 256 << 10;
@@ -82,9 +82,14 @@ impl<B: Block> Links<B> {
                         if !warmer.warm(Waiter::Apply(number), keys, store, hash_of, io) {
                             break;
                         }
-                        if store.room_for(Purpose::Grow, bytes.len()) != Room::Yes {
+                        let room = store.room_for(Purpose::Grow, bytes.len());
+                        if room != Room::Yes {
+                            self.found_no_room(room);
                             is_over = true;
                             break;
+                        }
+                        if std::mem::take(&mut self.is_full) {
+                            self.actions.push_back(LinkAction::Room { is_there: true });
                         }
                         left = left.saturating_sub(bytes.len());
                         self.counters.applied += 1;
@@ -128,6 +133,17 @@ impl<B: Block> Links<B> {
             self.tell_applied(link, number, run);
             if is_over {
                 return;
+            }
+        }
+    }
+
+    /// What comes first of what was received has no room in the log.
+    #[cold]
+    fn found_no_room(&mut self, room: Room) {
+        if room == Room::Full {
+            self.counters.found_full += 1;
+            if !std::mem::replace(&mut self.is_full, true) {
+                self.actions.push_back(LinkAction::Room { is_there: false });
             }
         }
     }
