@@ -67,8 +67,8 @@ pub(super) struct Oracle {
     appends: Vec<Append>,
     churned: BTreeSet<(Vec<u8>, u16)>,
     /// Which start of which node acknowledged in an epoch of a partition.
-    writers: BTreeMap<(u16, u32), (u8, u64)>,
-    versions: BTreeSet<(u16, u32, u64)>,
+    writers: BTreeMap<(u16, u32), Writer>,
+    versions: BTreeMap<(u16, u32, u64), Writer>,
     promotions: BTreeMap<u16, u64>,
     forced: BTreeSet<u16>,
     /// Somebody was promoted in the place of another one who did not hand over, so there may be two pasts.
@@ -76,6 +76,14 @@ pub(super) struct Oracle {
     wiped: Option<u8>,
     /// The node that started with an older copy of its directory.
     gone_back: Option<u8>,
+}
+
+/// Who acknowledged, and the highest level at which.
+#[derive(Clone, Copy, Debug)]
+struct Writer {
+    /// The node, and its start.
+    start: (u8, u64),
+    level: AckLevel,
 }
 
 impl Oracle {
@@ -91,7 +99,7 @@ impl Oracle {
             appends: Vec::new(),
             churned: BTreeSet::new(),
             writers: BTreeMap::new(),
-            versions: BTreeSet::new(),
+            versions: BTreeMap::new(),
             promotions: BTreeMap::new(),
             forced: BTreeSet::new(),
             parted: BTreeSet::new(),
@@ -194,14 +202,26 @@ impl Oracle {
             return Ok(());
         }
         let Version { epoch, sequence } = version;
-        let known = *self.writers.entry((partition, epoch)).or_insert(writer);
-        if known != writer {
+        let known = self.writers.entry((partition, epoch)).or_insert(Writer {
+            start: writer,
+            level,
+        });
+        known.level = known.level.max(level);
+        if known.start != writer {
             return Err(format!(
                 "start {} of node {} and start {} of node {} both acknowledge in epoch {epoch} of partition {partition}",
-                known.1, known.0, writer.1, writer.0
+                known.start.1, known.start.0, writer.1, writer.0
             ));
         }
-        if !self.versions.insert((partition, epoch, sequence)) {
+        let given = Writer {
+            start: writer,
+            level,
+        };
+        if self
+            .versions
+            .insert((partition, epoch, sequence), given)
+            .is_some()
+        {
             return Err(format!(
                 "version {epoch}:{sequence} of partition {partition} was given out twice"
             ));
@@ -233,6 +253,11 @@ impl Oracle {
     pub(super) fn gone_back(&mut self, number: u8) {
         self.gone_back = Some(number);
         self.wiped(number);
+        // What nobody else had of it, nobody misses.
+        let others_have =
+            |writer: &Writer| writer.start.0 != number || writer.level == AckLevel::Replica;
+        self.writers.retain(|_, writer| others_have(writer));
+        self.versions.retain(|_, writer| others_have(writer));
     }
 
     /// All keys that were ever in use, with their partitions.
