@@ -587,7 +587,7 @@ impl<B: Block> Links<B> {
         }
         let outgoing = Outgoing {
             peer,
-            sender: Sender::new((2, 1), self.config.pending_bytes_max / 2),
+            sender: Sender::new(peer.node, (2, 1), self.config.pending_bytes_max / 2),
             cursor: LogCursor::default(),
             input: Vec::new(),
             output: Vec::new(),

@@ -102,6 +102,8 @@ bugs! {
     StartsAlike = "starts-alike",
     /// A member follows a source that has lost what it had told durable.
     GoneBackFollowed = "gone-back-followed",
+    /// A node that has lost its disk gets what it had written in the order of the log.
+    LostByDelta = "lost-by-delta",
     /// What a scan did not bring stays.
     SweepForgotten = "sweep-forgotten",
     /// What comes of a partition by a link that has lost it counts as brought by the scan of another.

@@ -73,6 +73,8 @@ pub fn frame_bytes_needed(record_bytes_max: u32) -> u32 {
 /// The source's side of one link, once both sides have proven themselves.
 #[derive(Debug)]
 pub struct Sender {
+    /// The number of the node at the other end.
+    peer: u8,
     /// The last frame that was sent, and the last that was taken.
     number: u64,
     received: u64,
@@ -202,10 +204,11 @@ pub trait LogReach {
 }
 
 impl Sender {
-    /// A link on which `sent` frames went out and `received` came in so far.
+    /// A link to node `peer` on which `sent` frames went out and `received` came in so far.
     #[must_use]
-    pub fn new((sent, received): (u64, u64), window_bytes: usize) -> Self {
+    pub fn new(peer: u8, (sent, received): (u64, u64), window_bytes: usize) -> Self {
         Sender {
+            peer,
             number: sent,
             received,
             outgoing: PartitionMap::new(),
@@ -524,7 +527,15 @@ impl Sender {
                 });
             }
         };
+        // It wrote once and has nothing: its disk is another one. With some of what it wrote itself it would take
+        // all for there, and so would its next start; in a scan it is whole when it has all.
+        let is_lost = state.complete.sequence == 0
+            && ours
+                .entries()
+                .any(|entry| Epoch(entry.epoch).node() == self.peer)
+            && !is_planted(Bug::LostByDelta);
         let is_dense = state.under_way != UnderWay::Scan
+            && !is_lost
             && from.sequence >= partition.facts().dense_behind
             && reach.reach(number, from).is_some();
         let mode = match is_dense {
@@ -1108,7 +1119,7 @@ mod tests {
 
     #[test]
     fn no_clock_is_told_back_while_another_node_may_write_what_is_shipped() {
-        let mut sender = Sender::new((0, 0), 4 << 20);
+        let mut sender = Sender::new(2, (0, 0), 4 << 20);
         let (ring, partitions) = (Ring::new(0, Lsn(0), []), Partitions::new());
         let told = |sender: &mut Sender| {
             let mut out = Vec::new();
@@ -1128,7 +1139,7 @@ mod tests {
 
     #[test]
     fn a_partition_that_waits_at_the_member_keeps_no_others_waiting_and_no_memory() {
-        let mut sender = Sender::new((0, 0), 4 << 20);
+        let mut sender = Sender::new(2, (0, 0), 4 << 20);
         let mut out = Vec::new();
         let key = keys_of_partition(7, 1).remove(0);
         let at = |sequence| Position {

@@ -760,7 +760,7 @@ impl World {
                 let link = Link {
                     id,
                     lives: (self.nodes[from].life, self.nodes[to].life),
-                    sender: Sender::new((0, 0), PENDING_BYTES_MAX / 2),
+                    sender: Sender::new(self.nodes[to].number, (0, 0), PENDING_BYTES_MAX / 2),
                     receiver: Receiver::new(
                         LinkId(id),
                         self.nodes[from].number,
