@@ -115,6 +115,7 @@ const EPOCH_ELSEWHERE: u8 = u8::MAX;
 
 const _: () = assert!(SMALL_BYTES_MAX <= 1 << KEY_SHIFT && KEY_BYTES_MAX <= 1 << 10);
 const _: () = assert!(LENGTHS_AT == GENERATION_AT + 1 && HEAD_BYTES == LENGTHS_AT + 3);
+const _: () = assert!(YOUNG_AT == SEQUENCE_AT + 4);
 
 #[inline]
 fn lengths(head: &Head) -> u32 {
@@ -437,8 +438,9 @@ impl Cache {
         if head[EPOCH_AT] == EPOCH_ELSEWHERE {
             return self.versions[&id.0];
         }
-        let [a, b, c, d, high] = [8, 9, 10, 11, 12].map(|at| head[at]);
-        let sequence = [head[PLACE_AT], a, b, c, d, high & !YOUNG, 0, 0];
+        let [a, b, c, d] = [0, 1, 2, 3].map(|at| head[SEQUENCE_AT + at]);
+        let high = head[YOUNG_AT] & !YOUNG;
+        let sequence = [head[PLACE_AT], a, b, c, d, high, 0, 0];
         let epoch = match head[EPOCH_AT] {
             0 => self.own_epoch.unwrap_or_default(),
             number => self.epochs[usize::from(number) - 1],

@@ -7,7 +7,8 @@
 //! counts, copied into the open frame beside the commits, with the version that it has. When a copy
 //! is durable the index points to it. When all of the segment has been judged it is released: the
 //! log tells so in a contents frame, which is durable only when everything before it is, copies and
-//! newer values alike. Then nothing can bring the file back, and it is removed.
+//! newer values alike. Then nothing can bring the file back, and it is removed. A segment in which
+//! nothing counts, as a hot key leaves them behind, is released without being read.
 //!
 //! What must hold:
 //! - for each key, the order of the parts in the log is the order of their versions, but for copies
@@ -89,7 +90,8 @@ pub struct Damaged {
     pub offset: u64,
 }
 
-/// Bytes in each file that count.
+/// Bytes in each file that count. Whatever [`Store::fate`] would keep stands here: a segment without any is released
+/// unread.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     files: Vec<FileBytes>,
@@ -857,7 +859,7 @@ impl<P: Blocks> Store<P> {
     }
 
     /// Releases a segment in which nothing counts: what was in it need not be known, but for how far its
-    /// records went, which may be told too far, never too near. Whether that was done.
+    /// records went. Whether that was done.
     fn release_unread(&mut self, segment: &SealedSegment) -> bool {
         let live = self.live.of(segment.file);
         let counts = live.parts > 0 || (live.tombstones > 0 && !is_planted(Bug::DropUnread));
@@ -866,7 +868,7 @@ impl<P: Blocks> Store<P> {
             return false;
         }
         let reached = &self.log().history().reached;
-        let Some(highest) = reached.highest_at_end(segment.end.last_lsn).cloned() else {
+        let Some(&highest) = reached.of_segment(segment.end.last_lsn) else {
             return false;
         };
         self.log_mut().release(segment.end.sequence, &highest);

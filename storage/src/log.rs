@@ -413,7 +413,13 @@ impl<P: Blocks> Log<P> {
     }
 
     /// A writer that goes on after `start` and what was before it, always in a new segment.
-    pub fn with_history(config: LogConfig, start: LogStart, history: History, blocks: P) -> Self {
+    pub fn with_history(
+        config: LogConfig,
+        start: LogStart,
+        mut history: History,
+        blocks: P,
+    ) -> Self {
+        history.reached.run_begins();
         assert!(config.frame_bytes.is_multiple_of(BLOCK_BYTES) && config.frame_bytes > 0);
         assert!(config.frames_in_flight_max > 0 && config.frames_sealed_max > 0);
         let (position, tells_released) = (history.position, history.has_released);

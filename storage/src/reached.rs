@@ -2,7 +2,8 @@
 //! all of it.
 //!
 //! The highest sequence of each partition is remembered at ends of segments: of the newest ones at most of
-//! them, of old ones at few. It is a matter of speed alone: what is read too early is skipped.
+//! them, of old ones at few. What this tells of where to begin is a matter of speed alone: what is read too early is
+//! skipped. What it tells of one segment is not: a release forgets up to there.
 
 use crate::log::Lsn;
 use crate::store::{PARTITIONS, Sequences};
@@ -14,14 +15,26 @@ const MARKS_MAX: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Reached {
     highest: Box<Sequences>,
+    /// Of the open segment alone, which this run writes.
+    of_open: Box<Sequences>,
     /// Ascending, by the last record before them.
-    marks: Vec<(Lsn, Box<Sequences>)>,
+    marks: Vec<Mark>,
+}
+
+/// An end of a segment.
+#[derive(Clone, Debug)]
+struct Mark {
+    end: Lsn,
+    highest: Box<Sequences>,
+    /// Of the segment that ends there alone, if this run wrote it.
+    of_segment: Option<Box<Sequences>>,
 }
 
 impl Default for Reached {
     fn default() -> Self {
         Reached {
             highest: Box::new([0; PARTITIONS]),
+            of_open: Box::new([0; PARTITIONS]),
             marks: Vec::new(),
         }
     }
@@ -33,6 +46,16 @@ impl Reached {
     #[inline]
     pub(crate) fn note(&mut self, partition: usize, sequence: u64) {
         self.highest[partition] = self.highest[partition].max(sequence);
+        self.of_open[partition] = self.of_open[partition].max(sequence);
+    }
+
+    /// From here on a run writes: what was noted before came from a log that it found, perhaps not from the begin
+    /// of its segments.
+    pub(crate) fn run_begins(&mut self) {
+        self.of_open.fill(0);
+        for mark in &mut self.marks {
+            mark.of_segment = None;
+        }
     }
 
     /// A segment ends behind this record.
@@ -45,7 +68,12 @@ impl Reached {
                 index > MARKS_MAX / 2 || index % 2 == 0
             });
         }
-        self.marks.push((last, self.highest.clone()));
+        let of_segment = std::mem::replace(&mut self.of_open, Box::new([0; PARTITIONS]));
+        self.marks.push(Mark {
+            end: last,
+            highest: self.highest.clone(),
+            of_segment: Some(of_segment),
+        });
     }
 
     /// The highest sequence of a partition.
@@ -56,8 +84,13 @@ impl Reached {
     /// Before all that was noted there were records up to `from`, as told.
     pub(crate) fn came_after(&mut self, from: Lsn, told: &Reached) {
         let highest = &told.highest;
-        self.marks.insert(0, (from, highest.clone()));
-        let marks = self.marks.iter_mut().map(|mark| &mut mark.1);
+        let mark = Mark {
+            end: from,
+            highest: highest.clone(),
+            of_segment: None,
+        };
+        self.marks.insert(0, mark);
+        let marks = self.marks.iter_mut().map(|mark| &mut mark.highest);
         for sequences in marks.chain([&mut self.highest]) {
             for (sequence, &before) in sequences.iter_mut().zip(highest.iter()) {
                 *sequence = before.max(*sequence);
@@ -68,21 +101,23 @@ impl Reached {
     /// The highest sequence of a partition up to this end of a segment, if it is remembered.
     #[must_use]
     pub fn highest_at(&self, partition: usize, end: Lsn) -> Option<u64> {
-        self.highest_at_end(end).map(|highest| highest[partition])
+        let mark = self.marks.iter().find(|mark| mark.end == end)?;
+        Some(mark.highest[partition])
     }
 
-    /// Those of all partitions.
-    pub(crate) fn highest_at_end(&self, end: Lsn) -> Option<&Sequences> {
-        let mark = self.marks.iter().find(|mark| mark.0 == end)?;
-        Some(&mark.1)
+    /// The highest sequence of each partition in the segment with this end, 0 if it has no record of one; known of
+    /// segments that this run wrote and that are remembered.
+    pub(crate) fn of_segment(&self, end: Lsn) -> Option<&Sequences> {
+        let mark = self.marks.iter().find(|mark| mark.end == end)?;
+        mark.of_segment.as_deref()
     }
 
     /// A record up to which none of the partition has a sequence above this one.
     #[must_use]
     pub fn none_above(&self, partition: usize, sequence: u64) -> Lsn {
-        let is_below = |mark: &(Lsn, Box<Sequences>)| mark.1[partition] <= sequence;
+        let is_below = |mark: &Mark| mark.highest[partition] <= sequence;
         let below = self.marks.partition_point(is_below);
-        self.marks[..below].last().map_or(Lsn(0), |mark| mark.0)
+        self.marks[..below].last().map_or(Lsn(0), |mark| mark.end)
     }
 }
 
@@ -144,5 +179,24 @@ mod tests {
         reached.segment_ends(Lsn(2));
         assert_eq!(reached.none_above(0, 501), Lsn(0));
         assert_eq!(reached.none_above(0, 900), Lsn(2));
+    }
+
+    #[test]
+    fn a_segment_is_told_alone_and_only_by_the_run_that_wrote_it() {
+        let mut reached = Reached::default();
+        reached.note(7, 3);
+        reached.segment_ends(Lsn(1));
+        reached.run_begins();
+        reached.note(0, 9);
+        reached.note(0, 8);
+        reached.segment_ends(Lsn(3));
+        reached.note(7, 4);
+        reached.segment_ends(Lsn(4));
+        assert!(reached.of_segment(Lsn(1)).is_none() && reached.of_segment(Lsn(2)).is_none());
+        let of_second = reached.of_segment(Lsn(3)).expect("this run wrote it");
+        assert_eq!((of_second[0], of_second[7]), (9, 0));
+        let of_third = reached.of_segment(Lsn(4)).expect("this run wrote it");
+        assert_eq!((of_third[0], of_third[7]), (0, 4));
+        assert_eq!(reached.highest_at(7, Lsn(3)), Some(3));
     }
 }

@@ -1210,7 +1210,7 @@ impl Taking {
 
 impl<P: Blocks> Store<P> {
     /// Begins a snapshot of the index, with the first bytes of its file; `hash_check` is what the key
-    /// hash makes of a constant. To be called between two changes. None if nothing was logged yet, or
+    /// hash makes of a constant. To be called between two changes, behind [`Store::settle`]. None if nothing was logged yet, or
     /// while a copy that is durable is not known to the index.
     pub fn begin_snapshot(&mut self, number: u64, hash_check: u64) -> Option<(Taking, Vec<u8>)> {
         self.apply_moves();
@@ -1218,6 +1218,12 @@ impl<P: Blocks> Store<P> {
         if self.covered() < position.lsn {
             return None;
         }
+        // A deletion that is neither told here nor read behind this would be in nobody's count.
+        let mut unsettled = self.deletions();
+        assert!(
+            unsettled.all(|lsn| lsn > position.lsn),
+            "deletions are settled before"
+        );
         let log = self.log();
         let history = log.history();
         let tombstones = |file| u32::try_from(self.live.tombstones(file)).unwrap_or(u32::MAX);

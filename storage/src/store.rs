@@ -484,6 +484,11 @@ impl<P: Blocks> Store<P> {
         self.cache.used_bytes().saturating_add(bytes) <= self.bounds.cells_in_a_turn
     }
 
+    /// Where deletions stand that have not left the index.
+    pub(crate) fn deletions(&self) -> impl Iterator<Item = Lsn> {
+        self.deletions.iter().map(|deletion| deletion.0)
+    }
+
     pub(crate) fn epoch_of(&self, partition: usize) -> u32 {
         self.epochs[partition]
     }
