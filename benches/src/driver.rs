@@ -91,10 +91,13 @@ pub(crate) fn drive(args: &BenchArgs) -> Result<Report, BenchError> {
     }
     .run()?;
 
-    // With a ledger the server may be gone for a while.
-    let after = match &mut control {
-        Some(control) if args.ledger => control.counters().ok(),
-        control => control.as_mut().map(Control::counters).transpose()?,
+    // By another connection: the first one has said nothing meanwhile, and a server closes what is idle for long.
+    let counters = || Control::connect(args)?.counters();
+    let after = match control {
+        None => None,
+        // With a ledger the server may be gone for a while.
+        Some(_) if args.ledger => counters().ok(),
+        Some(_) => Some(counters()?),
     };
     let server = match (before, after) {
         (Some(before), Some(after)) => after

@@ -496,6 +496,20 @@ fn a_file_that_only_looks_like_a_segment_is_named_at_a_start_and_left_alone() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
+/// What asks for the counters before a run and behind it says nothing meanwhile.
+#[test]
+fn a_load_that_takes_longer_than_an_idle_connection_may_live_ends_well() {
+    let directory = fresh("session-long-load");
+    let server = Server::start(&directory, &["--shards", "1", "--idle-timeout-s", "1s"]);
+    let load = ["--connections", "2", "--rate", "200", "--duration", "3"];
+    let words = [&["bench", "set", "--json"][..], &load].concat();
+    let told = server.told(0, &words);
+    let report: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    assert!(report["server"]["records"].as_u64() > Some(300), "{told}");
+    assert_eq!(server.stop(), Some(0));
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
 #[test]
 fn what_expired_stays_gone_over_restarts_and_what_expires_meanwhile_is_gone() {
     for io in ["uring", "threads"] {
