@@ -146,9 +146,12 @@ impl Drop for Pair<'_> {
 
 impl Pair<'_> {
     fn new(binary: &Path, are_two: bool) -> Outcome<Pair<'_>> {
-        let free = || -> Outcome<String> {
-            let listener = TcpListener::bind("127.0.0.1:0")?;
-            Ok(listener.local_addr()?.to_string())
+        // Below those that the kernel gives out by itself: the load takes many of these.
+        let mut ports = 20_000..30_000;
+        let mut free = || -> Outcome<String> {
+            let mut addresses = ports.by_ref().map(|port| format!("127.0.0.1:{port}"));
+            let found = addresses.find(|address| TcpListener::bind(address).is_ok());
+            found.ok_or_else(|| "no port is free".into())
         };
         let folder = std::env::temp_dir().join(format!("penstock-cost-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
@@ -201,6 +204,7 @@ sync = [{}]
     }
 
     fn start(&mut self, node: usize, more: &[&str]) -> Outcome<()> {
+        let said = self.folder.join(format!("node-{}.said", node + 1));
         let mut serve = Command::new(self.binary);
         serve
             .args(["serve", "--shards", "1", "--shard-ports", "0"])
@@ -212,7 +216,7 @@ sync = [{}]
             .arg(self.folder.join(format!("node-{}", node + 1)))
             .args(more)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+            .stderr(fs::File::create(&said)?);
         let cores = core_affinity::get_core_ids().unwrap_or_default();
         let core = cores.get(node % cores.len().max(1)).copied();
         // A process may use the cores that the thread may which starts it.
@@ -221,16 +225,19 @@ sync = [{}]
             serve.spawn()
         });
         let mut child = starting.join().map_err(|_| "no thread")??;
-        let mut said = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
+        let mut banner = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
         self.nodes[node] = Some(child);
-        let is_ready = said
+        let is_ready = banner
             .by_ref()
             .map_while(Result::ok)
             .any(|line| line == "ready");
-        std::thread::spawn(move || said.for_each(drop));
+        std::thread::spawn(move || banner.for_each(drop));
         match is_ready {
             true => Ok(()),
-            false => Err(format!("node {} did not start", node + 1).into()),
+            false => {
+                let said = fs::read_to_string(said)?;
+                Err(format!("node {} did not start: {said}", node + 1).into())
+            }
         }
     }
 
