@@ -8,6 +8,9 @@
 //!
 //! Arguments: `get`, `set` or `decr`; batches of 64 (10,000); keys (100,000).
 
+#[path = "../../storage/tests/it/heap.rs"]
+mod heap;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
@@ -18,10 +21,12 @@ use penstock_net::limits::Limits;
 use penstock_net::request::{BatchRequest, Condition};
 use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, SnapshotPolicy, Topology};
 use penstock_storage::cleaning::CleaningConfig;
-use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io};
+use penstock_storage::io::{Block, Completion, FileId, Io};
 use penstock_storage::log::{Log, LogConfig, LogStart, SyncMethod};
 use penstock_storage::segment::Owner;
 use penstock_storage::store::{Memory, PARTITIONS, Store};
+
+use heap::{Heap, HeapBlock};
 
 const OWNER: Owner = Owner {
     cluster_id: [1; 16],
@@ -325,29 +330,5 @@ fn shard_config() -> ShardConfig {
         cleaning: CleaningConfig::default(),
         snapshots: SnapshotPolicy::default(),
         cluster: None,
-    }
-}
-
-#[derive(Debug)]
-struct HeapBlock(Vec<u8>);
-
-impl Block for HeapBlock {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.0
-    }
-}
-
-#[derive(Clone)]
-struct Heap;
-
-impl Blocks for Heap {
-    type Block = HeapBlock;
-
-    fn take(&mut self, len: usize) -> Option<HeapBlock> {
-        Some(HeapBlock(vec![0; len.next_multiple_of(BLOCK_BYTES)]))
     }
 }
