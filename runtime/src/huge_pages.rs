@@ -261,6 +261,17 @@ impl Pool {
             }
         }
         regions.forget(region);
+        // With holes the system would fill it again some day, to make one page of it: memory that nobody took.
+        let advice = match regions.table[region] == Region::EMPTY {
+            true => libc::MADV_HUGEPAGE,
+            false => libc::MADV_NOHUGEPAGE,
+        };
+        // SAFETY: an opened region of the range. The advice changes no contents; if it is not taken the region is filled
+        // again as before, until that is given back.
+        unsafe {
+            let first = base.add(region * HUGE_PAGE_BYTES).cast();
+            libc::madvise(first, HUGE_PAGE_BYTES, advice);
+        }
     }
 
     /// Sets addresses aside, without memory. If there are none, nothing is asked of the system any more.
