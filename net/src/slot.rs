@@ -50,21 +50,11 @@ const STRIDE: usize = 8;
 #[inline]
 fn crc16(bytes: &[u8]) -> u16 {
     let (strides, rest) = bytes.as_chunks::<STRIDE>();
-    let crc = strides.iter().fold(0, |crc, stride| {
-        let [high, low] = u16::to_be_bytes(crc);
-        let [a, b, c, d, e, f, g, h] = stride.map(usize::from);
-        let (a, b) = (a ^ usize::from(high), b ^ usize::from(low));
-        (TABLES[7][a] ^ TABLES[6][b] ^ TABLES[5][c] ^ TABLES[4][d])
-            ^ (TABLES[3][e] ^ TABLES[2][f] ^ TABLES[1][g] ^ TABLES[0][h])
-    });
-    if rest.is_empty() {
-        crc
-    } else {
-        advance(crc, rest)
-    }
+    let crc = strides.iter().fold(0, |crc, stride| advance(crc, stride));
+    advance(crc, rest)
 }
 
-/// Advances the CRC by fewer bytes at once: the table of a byte that `n` bytes follow
+/// Advances the CRC by up to [`STRIDE`] bytes at once: the table of a byte that `n` bytes follow
 /// advances it by `n` bytes, and the look-ups do not wait for one another.
 #[inline]
 fn advance(crc: u16, stride: &[u8]) -> u16 {
@@ -79,6 +69,8 @@ fn advance(crc: u16, stride: &[u8]) -> u16 {
     // A stride of one byte leaves the low byte of the CRC to be shifted up.
     if stride.len() == 1 {
         sum ^ u16::from_be_bytes([low, 0])
+    } else if stride.is_empty() {
+        crc
     } else {
         sum
     }
