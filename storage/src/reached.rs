@@ -14,8 +14,9 @@ const MARKS_MAX: usize = 64;
 /// The highest sequences of a log, now and at some ends of its segments.
 #[derive(Clone, Debug)]
 pub struct Reached {
+    /// Up to the last end of a segment.
     highest: Box<Sequences>,
-    /// Of the open segment alone, which this run writes.
+    /// Of what came behind it alone.
     of_open: Box<Sequences>,
     /// Ascending, by the last record before them.
     marks: Vec<Mark>,
@@ -45,14 +46,13 @@ impl Reached {
     /// followed by lower epochs with higher sequences.
     #[inline]
     pub(crate) fn note(&mut self, partition: usize, sequence: u64) {
-        self.highest[partition] = self.highest[partition].max(sequence);
         self.of_open[partition] = self.of_open[partition].max(sequence);
     }
 
     /// From here on a run writes: what was noted before came from a log that it found, perhaps not from the begin
     /// of its segments.
     pub(crate) fn run_begins(&mut self) {
-        self.of_open.fill(0);
+        self.close();
         for mark in &mut self.marks {
             mark.of_segment = None;
         }
@@ -68,7 +68,7 @@ impl Reached {
                 index > MARKS_MAX / 2 || index % 2 == 0
             });
         }
-        let of_segment = std::mem::replace(&mut self.of_open, Box::new([0; PARTITIONS]));
+        let of_segment = self.close();
         self.marks.push(Mark {
             end: last,
             highest: self.highest.clone(),
@@ -76,26 +76,32 @@ impl Reached {
         });
     }
 
+    /// Takes what came behind the last end of a segment to what came before it; returns it.
+    fn close(&mut self) -> Box<Sequences> {
+        let of_open = std::mem::replace(&mut self.of_open, Box::new([0; PARTITIONS]));
+        raise(&mut self.highest, &of_open);
+        of_open
+    }
+
     /// The highest sequence of a partition.
     pub(crate) fn highest(&self, partition: usize) -> u64 {
-        self.highest[partition]
+        self.highest[partition].max(self.of_open[partition])
     }
 
     /// Before all that was noted there were records up to `from`, as told.
     pub(crate) fn came_after(&mut self, from: Lsn, told: &Reached) {
-        let highest = &told.highest;
+        let mut highest = told.highest.clone();
+        raise(&mut highest, &told.of_open);
+        for mark in &mut self.marks {
+            raise(&mut mark.highest, &highest);
+        }
+        raise(&mut self.highest, &highest);
         let mark = Mark {
             end: from,
-            highest: highest.clone(),
+            highest,
             of_segment: None,
         };
         self.marks.insert(0, mark);
-        let marks = self.marks.iter_mut().map(|mark| &mut mark.highest);
-        for sequences in marks.chain([&mut self.highest]) {
-            for (sequence, &before) in sequences.iter_mut().zip(highest.iter()) {
-                *sequence = before.max(*sequence);
-            }
-        }
     }
 
     /// The highest sequence of a partition up to this end of a segment, if it is remembered.
@@ -118,6 +124,12 @@ impl Reached {
         let is_below = |mark: &Mark| mark.highest[partition] <= sequence;
         let below = self.marks.partition_point(is_below);
         self.marks[..below].last().map_or(Lsn(0), |mark| mark.end)
+    }
+}
+
+fn raise(sequences: &mut Sequences, to: &Sequences) {
+    for (sequence, &to) in sequences.iter_mut().zip(to) {
+        *sequence = to.max(*sequence);
     }
 }
 
