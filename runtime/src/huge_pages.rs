@@ -35,6 +35,8 @@ const CHUNK_BYTES: usize = PAGE_BYTES.next_multiple_of(4096);
 const CHUNKS: usize = HUGE_PAGE_BYTES / CHUNK_BYTES;
 /// Regions for 1 TiB. What is beyond comes from the system as ever.
 const REGIONS_MAX: usize = (1 << 40) / HUGE_PAGE_BYTES;
+/// Regions that the system is to make no page of, at most: each may part the mapping in three, and a process has 65,530 parts by default.
+const HOLED_MAX: usize = 1 << 14;
 /// Free chunks that keep their memory, so that a page that comes after one that left costs nothing.
 const FREE_CHUNKS_MAX: usize = CHUNKS;
 
@@ -173,6 +175,7 @@ impl Pool {
                 room: 0,
                 opened: 0,
                 free_kept: 0,
+                holed: 0,
             }),
         }
     }
@@ -262,15 +265,21 @@ impl Pool {
         }
         regions.forget(region);
         // With holes the system would fill it again some day, to make one page of it: memory that nobody took.
-        let advice = match regions.table[region] == Region::EMPTY {
-            true => libc::MADV_HUGEPAGE,
-            false => libc::MADV_NOHUGEPAGE,
+        let Some(is_holed) = regions.may_change(region) else {
+            return;
+        };
+        let advice = match is_holed {
+            true => libc::MADV_NOHUGEPAGE,
+            false => libc::MADV_HUGEPAGE,
         };
         // SAFETY: an opened region of the range. The advice changes no contents; if it is not taken the region is filled
         // again as before, until that is given back.
-        unsafe {
+        let result = unsafe {
             let first = base.add(region * HUGE_PAGE_BYTES).cast();
-            libc::madvise(first, HUGE_PAGE_BYTES, advice);
+            libc::madvise(first, HUGE_PAGE_BYTES, advice)
+        };
+        if result == 0 {
+            regions.changed(region, is_holed);
         }
     }
 
@@ -314,10 +323,16 @@ struct Region {
     taken: u8,
     /// They may hold memory and other bytes than zero. All that are taken do.
     kept: u8,
+    /// The system is to make no page of it.
+    is_holed: bool,
 }
 
 impl Region {
-    const EMPTY: Region = Region { taken: 0, kept: 0 };
+    const EMPTY: Region = Region {
+        taken: 0,
+        kept: 0,
+        is_holed: false,
+    };
 
     fn is_full(self) -> bool {
         self.taken == u8::MAX
@@ -344,6 +359,8 @@ struct Regions {
     opened: usize,
     /// Chunks that are kept and not taken.
     free_kept: usize,
+    /// Regions that are holed, at most [`HOLED_MAX`].
+    holed: usize,
 }
 
 /// Where a chunk is: its region and the number of its bit.
@@ -397,6 +414,22 @@ impl Regions {
         self.free_kept += 1;
     }
 
+    /// Whether a region of which chunks went back should be holed; `None` if that is as it is, or too many are.
+    fn may_change(&self, region: usize) -> Option<bool> {
+        let bits = self.table[region];
+        let is_holed = bits.taken != 0;
+        let may = !is_holed || self.holed < HOLED_MAX;
+        (bits.is_holed != is_holed && may).then_some(is_holed)
+    }
+
+    fn changed(&mut self, region: usize, is_holed: bool) {
+        self.table[region].is_holed = is_holed;
+        match is_holed {
+            true => self.holed += 1,
+            false => self.holed -= 1,
+        }
+    }
+
     /// Nothing is kept of the free chunks of a region any more.
     fn forget(&mut self, region: usize) {
         let bits = &mut self.table[region];
@@ -437,7 +470,7 @@ mod tests {
                 usize::try_from(state >> 33).unwrap() % bound
             };
             let mut held: Vec<(Chunk, u8)> = Vec::new();
-            let mut zero_again = 0;
+            let (mut zero_again, mut holed_most) = (0, 0);
             for step in 0..4_000u32 {
                 let wanted = next(REGIONS * CHUNKS + 4);
                 if step % 64 == 0 {
@@ -470,7 +503,15 @@ mod tests {
                 assert_eq!(taken as usize, held.len());
                 let kept = |it: &Region| (it.kept & !it.taken).count_ones() as usize;
                 assert_eq!(opened.iter().map(kept).sum::<usize>(), regions.free_kept);
+                let holed = opened.iter().filter(|it| it.is_holed).count();
+                assert_eq!(holed, regions.holed);
+                holed_most = holed_most.max(holed);
             }
+            for (chunk, _) in held {
+                pool.give(chunk.bytes.as_ptr());
+            }
+            pool.give_back_all();
+            assert!(pool.lock().holed == 0 && holed_most > 0);
             assert!(zero_again > REGIONS * CHUNKS, "no memory ever went back");
             let address = pool.base.load(Ordering::Relaxed);
             assert_eq!(address.addr() % HUGE_PAGE_BYTES, 0);
