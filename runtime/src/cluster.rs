@@ -7,6 +7,7 @@
 //! link that this node made has ended, it is made again.
 
 pub(crate) mod file;
+pub(crate) mod forks;
 mod greeting;
 pub mod lostfound;
 pub mod placement;

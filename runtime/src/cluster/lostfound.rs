@@ -22,12 +22,14 @@ pub(crate) enum Found {
     Sync(PartitionId, Option<LinkId>),
 }
 
-/// Writes what one shard finds, in order, until the sender is dropped. `synced` hears what was asked for;
-/// `failed` why it never will be.
+/// Writes what one shard finds, in order, until the sender is dropped. `kept_all` is called when all of the tails of
+/// some partitions is on the disk and keys of clients are in them; then `synced` hears what was asked for. `failed`
+/// hears why it never will be.
 pub(crate) fn keep(
     data: &Path,
     (incarnation, shard): (u64, u16),
     found: &flume::Receiver<Found>,
+    kept_all: impl Fn(&BTreeSet<PartitionId>),
     synced: impl Fn(PartitionId, Option<LinkId>),
     failed: impl FnOnce(io::Error),
 ) {
@@ -36,16 +38,40 @@ pub(crate) fn keep(
         name: format!("{incarnation}-{shard}.{EXTENSION}"),
         file: None,
         unsynced_bytes: 0,
+        has_users: false,
     };
+    let mut waiting = Vec::new();
     for next in found {
         let done = match next {
             Found::Records(bytes) => kept.write(&bytes),
-            Found::Sync(partition, link) => kept.sync().map(|()| synced(partition, link)),
+            Found::Sync(partition, link) => {
+                waiting.push((partition, link));
+                Ok(())
+            }
+        };
+        // What has come by now goes on together.
+        let is_all = !waiting.is_empty() && found.is_empty();
+        let done = match is_all {
+            true => done.and_then(|()| kept.sync()),
+            false => done,
         };
         if let Err(error) = done {
             // A sync that failed is never tried again: the tail stays in the log, and the partition does not go on.
             failed(error);
             return;
+        }
+        if !is_all {
+            continue;
+        }
+        if std::mem::take(&mut kept.has_users) {
+            if found.is_disconnected() {
+                // The process ends. The next start looks for these tails once more.
+                return;
+            }
+            kept_all(&waiting.iter().map(|&(partition, _)| partition).collect());
+        }
+        for (partition, link) in waiting.drain(..) {
+            synced(partition, link);
         }
     }
 }
@@ -157,7 +183,7 @@ pub(crate) fn lostfound_bytes(data: &Path) -> u64 {
         .sum()
 }
 
-fn read_file(path: PathBuf) -> io::Result<KeptFile> {
+pub(super) fn read_file(path: PathBuf) -> io::Result<KeptFile> {
     let bytes = fs::read(&path)?;
     let mut changes = BTreeMap::new();
     let mut read_bytes = 0;
@@ -186,8 +212,19 @@ fn read_file(path: PathBuf) -> io::Result<KeptFile> {
     })
 }
 
-const LOSTFOUND: &str = "lostfound";
+pub(super) const LOSTFOUND: &str = "lostfound";
 const EXTENSION: &str = "records";
+
+/// Whether any of these parts is of a key that clients may have.
+fn has_users(mut parts: &[u8]) -> bool {
+    while let Ok(part) = PartView::read(parts) {
+        if !part.key().starts_with(RESERVED_KEY) {
+            return true;
+        }
+        parts = &parts[part.bytes().len()..];
+    }
+    false
+}
 
 /// So much may be written and not be on the disk: a sync of gigabytes would hold up the log beside it, and the end of
 /// the process.
@@ -198,10 +235,13 @@ struct Kept {
     name: String,
     file: Option<File>,
     unsynced_bytes: usize,
+    /// Keys of clients were written since all was kept the last time.
+    has_users: bool,
 }
 
 impl Kept {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.has_users |= has_users(bytes);
         let file = match &mut self.file {
             Some(file) => file,
             none => {
@@ -278,14 +318,54 @@ mod tests {
             &data,
             (5, 3),
             &found,
+            |_| panic!("no key of a client"),
             |partition, link| told.borrow_mut().push((partition, link, read())),
             |error| panic!("{error}"),
         );
         let expected = [
-            (7, Some(LinkId(1)), b"".to_vec()),
+            (7, Some(LinkId(1)), b"onetwo".to_vec()),
             (8, None, b"onetwo".to_vec()),
         ];
         assert_eq!(told.into_inner(), expected);
+        fs::remove_dir_all(&data).expect("removed");
+    }
+
+    #[test]
+    fn tails_with_keys_of_clients_are_told_whole_before_their_partitions_go_on() {
+        let data = std::env::temp_dir().join(format!("penstock-whole-{}", std::process::id()));
+        fs::create_dir_all(&data).expect("made");
+        let (sender, found) = flume::unbounded();
+        let put = encoded(3, PartKind::Put, b"value");
+        for next in [
+            Found::Records(put.clone()),
+            Found::Sync(1, None),
+            Found::Sync(2, None),
+        ] {
+            sender.send(next).expect("there");
+        }
+        let sender = RefCell::new(Some(sender));
+        let told = RefCell::new(Vec::new());
+        keep(
+            &data,
+            (5, 3),
+            &found,
+            |partitions| {
+                let file = fs::read(data.join("lostfound/5-3.records"));
+                assert_eq!(file.expect("written"), put);
+                told.borrow_mut().push(format!("all of {partitions:?}"));
+            },
+            |partition, _| {
+                told.borrow_mut().push(format!("{partition}"));
+                if partition == 2 {
+                    // Nothing comes behind the process's end.
+                    let sender = sender.borrow_mut().take().expect("once");
+                    sender.send(Found::Records(put.clone())).expect("there");
+                    sender.send(Found::Sync(3, None)).expect("there");
+                }
+            },
+            |error| panic!("{error}"),
+        );
+        assert_eq!(told.into_inner(), ["all of {1, 2}", "1", "2"]);
         fs::remove_dir_all(&data).expect("removed");
     }
 

@@ -20,6 +20,7 @@ use penstock_storage::store::{PARTITIONS, Sequences, partition_of};
 
 use crate::directory::{Directory, DirectoryError};
 
+use super::forks::read_forks;
 use super::lostfound::{KeptChange, KeptFile, read_lostfound};
 
 /// Which changes of a tail are done again.
@@ -252,7 +253,16 @@ fn read(data: &Path, directory: &Directory, only: Option<&str>) -> Result<Vec<Lo
             *all = of_log.map_or(u64::MAX, |it| it[partition].max(*all));
         }
     }
-    Ok(tails.end(&forgotten, &segments))
+    let mut lost = tails.end(&forgotten, &segments);
+    // What was noted when a tail was kept, cleaning may have let go of since.
+    let forks = read_forks(data).map_err(|error| unreadable(&error))?;
+    for lost in lost.iter_mut().filter(|it| it.before == AtFork::Unknown) {
+        let tail = (lost.key.clone(), Writer::of(lost.version.0));
+        if let Some(before) = forks.get(&tail) {
+            lost.before = AtFork::Was(before.clone());
+        }
+    }
+    Ok(lost)
 }
 
 fn tail_of(change: &KeptChange) -> (u16, Writer) {

@@ -6,6 +6,7 @@
 //! something to send, and delivers mail. No borrow of the core is ever held across an await.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::Pin;
@@ -20,10 +21,11 @@ use monoio::net::{TcpListener, TcpStream, UnixStream};
 use penstock_net::reply::write_error;
 use penstock_net::status::Status;
 use penstock_shard::linked::LinkOutbox;
-use penstock_shard::replication::LinkId;
+use penstock_shard::replication::{LinkId, PartitionId};
 use penstock_shard::{Event, Now, SessionId};
 
 use crate::block::ArenaBlock;
+use crate::cluster::forks::note_forks;
 use crate::cluster::lostfound::Found;
 use crate::cluster::{ProvenLink, lostfound};
 use crate::engine::{Engine, Turn};
@@ -491,8 +493,15 @@ fn keep_lostfound(start: &CoreStart) -> std::io::Result<flume::Sender<Found>> {
     std::thread::Builder::new()
         .name("penstock-found".into())
         .spawn(move || {
+            let kept_all = |partitions: &BTreeSet<PartitionId>| {
+                if let Err(error) = note_forks(&data, which, partitions) {
+                    caution!(
+                        "shard {shard}: what was lost may not be told in units any more: {error}"
+                    );
+                }
+            };
             let synced = |partition, link| drop(inbox.send(Letter::TailKept(partition, link)));
-            lostfound::keep(&data, which, &found, synced, |error| {
+            lostfound::keep(&data, which, &found, kept_all, synced, |error| {
                 let text = format!("shard {shard}: lostfound cannot be written: {error}");
                 drop(reports.send(Report::Fatal(text)));
             });

@@ -12,6 +12,7 @@ mod replicas;
 #[path = "../scrape/mod.rs"]
 mod scrape;
 mod shards;
+mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

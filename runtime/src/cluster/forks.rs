@@ -1,0 +1,157 @@
+//! What the keys of diverged tails were at the fork, beside the tails: `DATA/lostfound/INCARNATION-SHARD.forks`.
+//!
+//! The log tells it until cleaning lets go of it, which may begin when the node has joined. So it is looked for when a
+//! tail is kept, before its partition goes on: one reading of the log, at the disk's pace, for all whose tails are
+//! complete by then. A file has a record for each key of each tail, under the version of its last change there: with
+//! the value that it had before the first one, or a deletion if it was not there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use penstock_net::slot::slot_of;
+use penstock_shard::replication::PartitionId;
+use penstock_storage::record::{PartKind, PartSpec, RecordSpec};
+use penstock_storage::store::partition_of;
+
+use super::lostfound::{LOSTFOUND, read_file};
+use super::replay::{AtFork, Lost, ReplayError, Writer, read_lost_beside};
+
+const EXTENSION: &str = "forks";
+/// A log that is written meanwhile may be unreadable at its end for a moment.
+const READS_MAX: usize = 3;
+
+/// What is known: by key and tail, the value or that there was none.
+pub(super) type ForkValues = BTreeMap<(Vec<u8>, Writer), Option<Vec<u8>>>;
+
+/// Notes what the log tells of the tails of these partitions, durably; what it does not tell any more is left out.
+///
+/// # Errors
+/// Why nothing was noted.
+pub(crate) fn note_forks(
+    data: &Path,
+    (incarnation, shard): (u64, u16),
+    partitions: &BTreeSet<PartitionId>,
+) -> Result<(), ReplayError> {
+    let mut read = read_lost_beside(data);
+    for _ in 1..READS_MAX {
+        if read.is_err() {
+            read = read_lost_beside(data);
+        }
+    }
+    let lost = read?;
+    let mut bytes = Vec::new();
+    for lost in &lost {
+        let slot = slot_of(&lost.key);
+        let partition = PartitionId::try_from(partition_of(slot)).expect("256");
+        if partitions.contains(&partition)
+            && let AtFork::Was(before) = &lost.before
+        {
+            encode(slot, lost, before.as_deref(), &mut bytes);
+        }
+    }
+    let path = data
+        .join(LOSTFOUND)
+        .join(format!("{incarnation}-{shard}.{EXTENSION}"));
+    let written = || {
+        let mut file = File::options().append(true).create(true).open(&path)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        File::open(data.join(LOSTFOUND))?.sync_all()
+    };
+    written()
+        .map_err(|error: io::Error| ReplayError::Unreadable(format!("{}: {error}", path.display())))
+}
+
+fn encode(slot: u16, lost: &Lost, before: Option<&[u8]>, bytes: &mut Vec<u8>) {
+    let part = PartSpec {
+        kind: match before {
+            Some(_) => PartKind::Put,
+            None => PartKind::Tombstone,
+        },
+        key: &lost.key,
+        value: before.unwrap_or_default(),
+        expiry_ms: None,
+        layout: 0,
+        is_crowded: false,
+    };
+    let (epoch, sequence) = lost.version;
+    let record = RecordSpec {
+        slot,
+        epoch,
+        sequence,
+        time_ms: 0,
+        parts: &[part],
+        extension: &[],
+    };
+    let start = bytes.len();
+    bytes.resize(start + record.bytes(), 0);
+    record.encode_part(0, &mut bytes[start..]);
+}
+
+/// What was noted in a data directory.
+///
+/// # Errors
+/// What the system said.
+pub(super) fn read_forks(data: &Path) -> io::Result<ForkValues> {
+    let mut values = ForkValues::new();
+    let entries = match fs::read_dir(data.join(LOSTFOUND)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(values),
+        entries => entries?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_none_or(|it| it != EXTENSION) {
+            continue;
+        }
+        for change in read_file(path)?.changes {
+            let tail = Writer::of(change.version.0);
+            values.insert((change.key, tail), change.value);
+        }
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_noted_is_read_up_to_a_torn_end() {
+        let data = std::env::temp_dir().join(format!("penstock-forks-{}", std::process::id()));
+        assert!(read_forks(&data).expect("nothing there").is_empty());
+        let folder = data.join(LOSTFOUND);
+        fs::create_dir_all(&folder).expect("made");
+        let lost = |key: &[u8]| Lost {
+            key: key.to_vec(),
+            version: (262_401, 17),
+            records: 1,
+            before: AtFork::Unknown,
+            first: None,
+            after: None,
+            expiry_ms: None,
+        };
+        let mut bytes = Vec::new();
+        let mut ends = Vec::new();
+        for (key, before) in [
+            (&b"stock"[..], Some(&b"\x64\0\0\0\0\0\0\0"[..])),
+            (b"new", None),
+            (b"empty", Some(b"")),
+        ] {
+            encode(slot_of(key), &lost(key), before, &mut bytes);
+            ends.push(bytes.len());
+        }
+        for cut in 0..=bytes.len() {
+            fs::write(folder.join("5-1.forks"), &bytes[..cut]).expect("written");
+            let values = read_forks(&data).expect("read");
+            let whole = ends.iter().filter(|&&end| end <= cut).count();
+            assert_eq!(values.len(), whole, "cut at {cut}");
+        }
+        let values = read_forks(&data).expect("read");
+        let of = |key: &[u8]| values[&(key.to_vec(), Writer::of(262_401))].as_deref();
+        assert_eq!(of(b"stock"), Some(&b"\x64\0\0\0\0\0\0\0"[..]));
+        assert_eq!((of(b"new"), of(b"empty")), (None, Some(&b""[..])));
+        fs::remove_dir_all(&data).expect("removed");
+    }
+}
