@@ -2,6 +2,7 @@
 //!
 //! Threads run whole seeds side by side; nothing is shared between two seeds.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
@@ -21,6 +22,8 @@ use penstock_storage::planted as node_bugs;
 const STORED: &str = include_str!("../seeds.txt");
 /// The same of clusters.
 const STORED_CLUSTERS: &str = include_str!("../cluster-seeds.txt");
+/// Which seed has caught each planted bug of a node; written by `--planted --ledger`.
+const PLANTED_SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/planted-seeds.txt");
 /// Where the runs are counted.
 const LEDGER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/LEDGER.md");
 /// A run of so many seeds must have met every kind of fault, row, operation and outcome.
@@ -53,7 +56,8 @@ struct Arguments {
     /// Run clusters of three nodes; without it a run is of one node
     #[arg(long)]
     cluster: bool,
-    /// Run the seeds that failed once, and nothing else
+    /// Run the seeds that failed once, and nothing else; with --planted, try the seed that has caught each bug before
+    /// any other
     #[arg(long)]
     stored: bool,
     /// Plant each bug in turn, or the one that is named, and see whether it is caught within
@@ -63,7 +67,7 @@ struct Arguments {
     /// Print how often each kind was met
     #[arg(long)]
     coverage: bool,
-    /// Append a line about this run to the ledger
+    /// Append a line about this run to the ledger; with --planted, store the seed that has caught each bug instead
     #[arg(long)]
     ledger: bool,
 }
@@ -398,6 +402,17 @@ fn plant(arguments: &Arguments, name: &str) -> ExitCode {
             println!("there is no planted bug {name}");
             return ExitCode::FAILURE;
         };
+        if let Some(&seed) = planted_seeds(arguments).get(name)
+            && arguments.stored
+        {
+            set_bug(Some(bug));
+            let outcome = run(arguments.cluster, seed);
+            set_bug(None);
+            if let Some(failure) = failure_of(&outcome) {
+                println!("seed {seed} as before: {failure}");
+                return ExitCode::SUCCESS;
+            }
+        }
         let totals = run_many(arguments, Some(bug), true);
         return match totals.failures.first() {
             Some((seed, failure)) => {
@@ -414,6 +429,7 @@ fn plant(arguments: &Arguments, name: &str) -> ExitCode {
     let minutes = arguments.minutes.unwrap_or(3.0);
     let first = arguments.first.unwrap_or(1);
     let mut caught = 0;
+    let mut by_seed = planted_seeds(arguments);
     let all = Bug::all(arguments);
     for &bug in &all {
         let began = Instant::now();
@@ -422,6 +438,12 @@ fn plant(arguments: &Arguments, name: &str) -> ExitCode {
         match verdict {
             Ok(how) => {
                 caught += 1;
+                let seed = how
+                    .strip_prefix("seed ")
+                    .and_then(|it| it.split(' ').next());
+                if let Some(seed) = seed.and_then(|it| it.parse().ok()) {
+                    by_seed.insert(bug.name().into(), seed);
+                }
                 println!("caught {:<24} in {took:6.1} s: {how}", bug.name());
             }
             Err(how) => println!(
@@ -431,8 +453,30 @@ fn plant(arguments: &Arguments, name: &str) -> ExitCode {
             ),
         }
     }
+    if arguments.ledger {
+        let lines = by_seed
+            .iter()
+            .map(|(name, seed)| format!("{name} {seed}\n"));
+        if let Err(error) = fs::write(PLANTED_SEEDS, lines.collect::<String>()) {
+            println!("cannot write {PLANTED_SEEDS}: {error}");
+        }
+    }
     println!("caught {caught} of {}", all.len());
     exit_code(caught == all.len())
+}
+
+/// Which seed has caught each bug, by its name. As soon as runs draw otherwise it catches it no more, which costs
+/// nothing but the time of another search.
+fn planted_seeds(arguments: &Arguments) -> BTreeMap<String, u64> {
+    let text = match arguments.cluster {
+        true => String::new(),
+        false => fs::read_to_string(PLANTED_SEEDS).unwrap_or_default(),
+    };
+    let entry = |line: &str| {
+        let (name, seed) = line.split_once(' ')?;
+        Some((name.to_string(), seed.parse().ok()?))
+    };
+    text.lines().filter_map(entry).collect()
 }
 
 fn try_one(arguments: &Arguments, bug: Bug, first: u64, minutes: f64) -> Result<String, String> {
@@ -444,6 +488,9 @@ fn try_one(arguments: &Arguments, bug: Bug, first: u64, minutes: f64) -> Result<
         .stdout(Stdio::piped());
     if arguments.cluster {
         command.arg("--cluster");
+    }
+    if arguments.stored {
+        command.arg("--stored");
     }
     if let Some(jobs) = arguments.jobs {
         command.args(["--jobs", &jobs.to_string()]);
