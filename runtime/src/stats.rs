@@ -619,6 +619,11 @@ const fn longest(
     }
 }
 
+/// Of milliseconds, if they are not negative.
+fn microseconds(ms: i64) -> u64 {
+    u64::try_from(ms).unwrap_or(0).saturating_mul(1_000)
+}
+
 /// Every number of the links with a node, in the order in which INFO shows them.
 pub(crate) const PEER_FIGURES: &[PeerFigure] = &[
     of_peer(
@@ -684,6 +689,25 @@ pub(crate) const PEER_FIGURES: &[PeerFigure] = &[
             "How old what is here of the partitions that the node writes is, at most, for those who read it here. Not told while one of them may not be read here.",
         ),
         |it| it.staleness_us,
+    ),
+    longest(
+        "clock_ahead_us",
+        (
+            "penstock_replication_clock_ahead_seconds",
+            "By how much the time of the node's store is ahead of the clock here, less what a frame takes. Told of nodes that ship to this one.",
+        ),
+        |it| it.clock_ahead_ms.map(microseconds),
+    ),
+    longest(
+        "clock_behind_us",
+        (
+            "penstock_replication_clock_behind_seconds",
+            "By how much it is behind the clock here, and what a frame takes.",
+        ),
+        |it| {
+            it.clock_ahead_ms
+                .map(|it| microseconds(it.saturating_neg()))
+        },
     ),
     counted(
         "links",
@@ -1105,6 +1129,7 @@ mod tests {
                 lag,
                 durable_lag: None,
                 staleness_us: None,
+                clock_ahead_ms: Some(-3),
                 traffic: Traffic {
                     links: 1,
                     ..Traffic::default()
@@ -1124,7 +1149,8 @@ mod tests {
         let live = LinkState::Live;
         let both = told([status(live, lag(3, 90)), status(live, lag(4, 50))]);
         let expected = serde_json::json!([{"node": 2, "role": "sync", "link": "live", "partitions": 256, "lag_records": 7, "lag_bytes": 56,
-            "lag_us": 90, "durable_lag_records": null, "durable_lag_bytes": null, "durable_lag_us": null, "staleness_us": null, "links": 2, "sent_bytes": 0,
+            "lag_us": 90, "durable_lag_records": null, "durable_lag_bytes": null, "durable_lag_us": null, "staleness_us": null, "clock_ahead_us": 0,
+            "clock_behind_us": 3_000, "links": 2, "sent_bytes": 0,
             "received_bytes": 0, "sent_frames": 0, "received_frames": 0}]);
         assert_eq!(both, expected);
         let one = told([

@@ -828,6 +828,7 @@ impl<B: Block> Linked<B> {
         let peer = peer?;
         Some(PeerStatus {
             staleness_us,
+            clock_ahead_ms: self.links.clock_ahead_ms(node),
             traffic: self.links.traffic(node, false),
             ..peer
         })
@@ -884,6 +885,7 @@ fn join(peer: &mut Option<PeerStatus>, node: u8, duty: Duty, state: LinkState) {
             lag: None,
             durable_lag: None,
             staleness_us: None,
+            clock_ahead_ms: None,
             traffic: Default::default(),
         },
         Some(before) => PeerStatus {

@@ -25,6 +25,7 @@ pub struct Clock {
     time_us: u64,
     /// The monotonic clock when `time_us` was right; none before the first look.
     seen_us: Option<u64>,
+    wall_ms: u64,
 }
 
 impl Clock {
@@ -34,6 +35,7 @@ impl Clock {
         Clock {
             time_us: newest_ms.min(TIME_MS_MAX) * 1_000,
             seen_us: None,
+            wall_ms: 0,
         }
     }
 
@@ -51,7 +53,8 @@ impl Clock {
     }
 
     fn advance(&mut self, now_us: u64, unix_ms: u64, elapsed_us: u64) {
-        let wall_us = unix_ms.min(TIME_MS_MAX) * 1_000;
+        self.wall_ms = unix_ms.min(TIME_MS_MAX);
+        let wall_us = self.wall_ms * 1_000;
         self.time_us = match self.seen_us {
             None => self.time_us.max(wall_us),
             Some(_) if is_planted(Bug::FollowWallClock) => wall_us,
@@ -75,6 +78,12 @@ impl Clock {
     #[must_use]
     pub fn time_ms(&self) -> u64 {
         self.time_us / 1_000
+    }
+
+    /// What the wall clock showed at the last look that counted; 0 before the first.
+    #[must_use]
+    pub fn wall_ms(&self) -> u64 {
+        self.wall_ms
     }
 }
 

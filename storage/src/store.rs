@@ -192,6 +192,12 @@ impl<P: Blocks> Store<P> {
         self.clock.time_ms()
     }
 
+    /// What the wall clock showed a moment ago, whatever the store makes of it.
+    #[must_use]
+    pub fn wall_ms(&self) -> u64 {
+        self.clock.wall_ms()
+    }
+
     /// Whether a key with this expiry is gone. It stays in index and log until something removes it:
     /// an older part of the key without an expiry may stand in the log and must not come back.
     #[inline]

@@ -33,6 +33,7 @@ use crate::topology::Topology;
 use self::sweeps::{Sweep, note_scan};
 use self::tails::{Rewrite, Tail};
 use self::warming::{Waiter, Warmer, Warming};
+use super::clock_offset::ClockOffset;
 use super::cursor::{CursorStep, LogCursor};
 use super::epoch::{Epoch, EpochHistory};
 use super::handshake::{Introduction, Peer};
@@ -195,6 +196,7 @@ struct Outgoing<B> {
 struct Incoming {
     node: u8,
     receiver: Receiver,
+    clock_offset: ClockOffset,
     input: Vec<u8>,
     output: Vec<u8>,
 }
@@ -610,6 +612,7 @@ impl<B: Block> Links<B> {
         let incoming = Incoming {
             node: peer.node,
             receiver: Receiver::new(link, peer.node, (1, 2), self.kept_limits()),
+            clock_offset: ClockOffset::default(),
             input: Vec::new(),
             output: Vec::new(),
         };
@@ -817,6 +820,9 @@ impl<B: Block> Links<B> {
                 break Some(refusal);
             }
             self.is_due = true;
+            let (here_ms, there_ms) = (notes.store.wall_ms(), frame.header.time);
+            let offset = &mut incoming.clock_offset;
+            offset.note(time.now_us, here_ms, there_ms);
             let partitions = &self.partitions;
             note_scan(
                 &mut self.sweeps,

@@ -8,6 +8,7 @@
 //!
 //! It does not know: sockets, secrets, time but as a number that it passes on.
 
+pub mod clock_offset;
 pub mod cursor;
 pub mod epoch;
 pub mod freshness;

@@ -96,6 +96,9 @@ pub struct PeerStatus {
     /// Of a primary: how old what is here of its partitions is, at most, in microseconds; unknown of others, and while one of
     /// them may not be read here.
     pub staleness_us: Option<u64>,
+    /// Of a primary: by how many milliseconds the time of its store is ahead of the clock here, less what a frame
+    /// takes; negative if it is behind. Unknown of others.
+    pub clock_ahead_ms: Option<i64>,
     /// What went over the links.
     pub traffic: Traffic,
 }

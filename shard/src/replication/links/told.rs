@@ -43,6 +43,13 @@ impl<B: Block> Links<B> {
         }
     }
 
+    /// By how many milliseconds the time of the store of a node that ships to this one is ahead of the clock here.
+    #[must_use]
+    pub fn clock_ahead_ms(&self, node: u8) -> Option<i64> {
+        let links = self.incoming.values().filter(|it| it.node == node);
+        links.filter_map(|it| it.clock_offset.ahead_ms()).max()
+    }
+
     /// What went over the links by which a node is shipped to, or by which it ships.
     #[must_use]
     pub fn traffic(&self, node: u8, is_outgoing: bool) -> Traffic {
