@@ -60,6 +60,11 @@ impl Assignment {
         }
     }
 
+    /// The epoch in which its primary begins, if it is handed over to it.
+    fn handed_over(&self) -> Epoch {
+        Epoch::new(self.generation, 0, self.primary)
+    }
+
     /// Who holds the partition besides this node. Whoever writes it is one of them: what was executed here waits
     /// at level `replica` for all who may be promoted, and a successor that lacks it was promoted already.
     fn others(&self, me: u8) -> Vec<(u8, Membership)> {
@@ -341,14 +346,16 @@ impl<B: Block> Linked<B> {
             if assignment.primary == me && (has_begun || !assignment.is_handed_over) {
                 to_begin.push((partition, assignment.generation, config.is_new));
             }
-            // It was to hand over, and went down before it had promised the other one's epoch: so that one has not
-            // begun, and gets the partition from the next start of this one. Nothing is answered meanwhile.
+            // It was to hand over, and went down. Before it had promised the other one's epoch, that one has not
+            // begun, and gets the partition from the next start of this one; nothing is answered meanwhile. Behind
+            // that it may not have been told.
             let before = assignment.generation - 1;
-            if assignment.primary != me
-                && assignment.is_handed_over
-                && (promised.generation(), promised.node()) == (before, me)
-            {
-                to_begin.push((partition, before, false));
+            if assignment.primary != me && assignment.is_handed_over {
+                if (promised.generation(), promised.node()) == (before, me) {
+                    to_begin.push((partition, before, false));
+                } else if promised == assignment.handed_over() {
+                    links.hand_over(partition, assignment.primary, promised);
+                }
             }
         }
         Ok(Linked {
@@ -399,8 +406,8 @@ impl<B: Block> Linked<B> {
                 && (promised.generation(), promised.node()) == (now.generation, self.me);
             if now.primary != self.me {
                 if now.is_handed_over {
-                    let epoch = Epoch::new(now.generation, 0, now.primary);
-                    self.links.hand_over(partition, now.primary, epoch);
+                    self.links
+                        .hand_over(partition, now.primary, now.handed_over());
                 }
             } else if !has_begun && !now.is_handed_over {
                 // A node that was started for a new cluster may have nothing yet of what another one writes.
@@ -679,9 +686,8 @@ impl<B: Block> Linked<B> {
             // A partition may also be handed over here before the plan is read that says so.
             let is_before = generation < assignment.generation && assignment.is_handed_over;
             if begun.is_ok() && assignment.primary != self.me && is_before {
-                let to = assignment.primary;
-                let epoch = Epoch::new(assignment.generation, 0, to);
-                self.links.hand_over(partition, to, epoch);
+                let epoch = assignment.handed_over();
+                self.links.hand_over(partition, assignment.primary, epoch);
             }
             if let Err(cause) = begun {
                 let cause = format!(
@@ -722,8 +728,15 @@ impl<B: Block> Linked<B> {
             LinkAction::Keep { partition, record } => outbox.kept.push((partition, record)),
             LinkAction::Sync { partition, link } => outbox.to_sync.push((partition, link)),
             LinkAction::Begin { partition, epoch } => {
-                self.to_begin.push((partition, epoch.generation(), false));
+                // It may come by two links.
+                let begins = (partition, epoch.generation(), false);
+                if !self.to_begin.contains(&begins) {
+                    self.to_begin.push(begins);
+                }
             }
+            LinkAction::Lacks { partition, node } => outbox.told.push(format!(
+                "partition {partition}: node {node} hands it over, and not all of it is here: nobody writes it until the file names who is to (penstock cluster promote)"
+            )),
             LinkAction::Room { is_there: false } => outbox.told.push(
                 "the log is full: what is shipped here is not applied until it has room (disk_bytes_max, or the disk)".into(),
             ),

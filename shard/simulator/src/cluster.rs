@@ -20,7 +20,7 @@ use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::slot::slot_of;
 use penstock_shard::linked::{Assignment, PartitionRole, PartitionStatus, Plan};
 use penstock_shard::replication::PENDING_BYTES_MAX;
-use penstock_shard::replication::{Duty, Lag, LinkId, LinkState, PeerStatus};
+use penstock_shard::replication::{Duty, Epoch, Lag, LinkId, LinkState, PeerStatus};
 
 use penstock_shard::{Event as ShardEvent, Fatal, Mail, Now, SnapshotWrite, Topology};
 use penstock_storage::io::{FileId, Io};
@@ -1471,10 +1471,41 @@ impl World {
                     self.meet("switched");
                 }
             } else if looks.is_multiple_of(PATIENCE_LOOKS) && self.phase == Phase::Settle {
+                if self.is_handover_forgotten(partition) {
+                    return Err(format!(
+                        "the handover of partition {partition} stands still"
+                    ));
+                }
                 self.help(partition, looks / PATIENCE_LOOKS);
             }
         }
         Ok(())
+    }
+
+    /// Whether a partition is handed over to a node that has all of it, by one that has promised its epoch, and it does
+    /// not begin.
+    fn is_handover_forgotten(&self, partition: u16) -> bool {
+        let Assignment {
+            generation,
+            primary,
+            is_handed_over,
+            ..
+        } = self.plan.partitions[usize::from(partition)];
+        let status = |node: usize| {
+            let cores = self.nodes[node].cores.iter().flatten();
+            let mut states = cores.flat_map(|core| core.shard.partitions());
+            states.find(|it| it.partition == partition)
+        };
+        let Some(new) = status(usize::from(primary) - 1) else {
+            return false;
+        };
+        let epoch = Epoch::new(generation, 0, primary);
+        let mut others = (0..NODES).filter_map(status);
+        let is_promised = others.any(|old| {
+            (old.epoch, old.was_last, old.received) == (epoch, true, new.received)
+                && matches!(old.role, PartitionRole::Idle | PartitionRole::Followed)
+        });
+        is_handed_over && is_promised && new.epoch < epoch && !new.role.is_incomplete()
     }
 
     /// Lets a node write what it has of a scan or a rewind, if there is one in the middle of it.

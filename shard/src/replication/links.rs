@@ -160,6 +160,13 @@ pub enum LinkAction {
         /// The epoch.
         epoch: Epoch,
     },
+    /// A partition is handed over here, and not all of it is here any more: nobody writes it until people choose.
+    Lacks {
+        /// The partition.
+        partition: PartitionId,
+        /// The node that hands it over, and has all of it.
+        node: u8,
+    },
     /// What was received finds no room in the log, or does again after that was told.
     Room {
         /// Something of it was applied.
@@ -243,8 +250,9 @@ enum HandoverStep {
     Drains,
     /// Since the last turn it has all of it, and who waited for that has been answered.
     HasAll,
-    /// Its epoch is promised here, with this record; then it is told by this link.
-    Promised(Lsn, LinkId),
+    /// Its epoch is promised here, with this record. Behind that the node is told, by each link to it, until it
+    /// writes or somebody else is to: a link may end before it has brought the message, and nobody else can begin.
+    Promised(Lsn),
 }
 
 /// The links of one shard.
@@ -482,11 +490,21 @@ impl<B: Block> Links<B> {
     /// Hands a partition over to a member that is to write it in this epoch: as soon as the member has all that was
     /// written here. Nothing more is written here from now on: the owner sees to that.
     pub fn hand_over(&mut self, partition: PartitionId, node: u8, epoch: Epoch) {
+        let state = self.partitions.get(&partition).expect("the shard's");
+        // Before this start, or before a plan that was read again.
+        let is_promised = state.facts().promised == epoch
+            && matches!(state.role(), Role::Idle)
+            && state.was_last(self.config.me.node)
+            && state.is_whole()
+            && !is_planted(Bug::HandoverForgotten);
         let handover = Handover {
             node,
             epoch,
             is_waited_for: false,
-            step: HandoverStep::Drains,
+            step: match is_promised {
+                true => HandoverStep::Promised(Lsn(0)),
+                false => HandoverStep::Drains,
+            },
         };
         // One that was promised is told, whatever is planned by now: nobody else may begin that epoch.
         self.handovers.entry(partition).or_insert(handover);
@@ -510,7 +528,7 @@ impl<B: Block> Links<B> {
 
     /// The partition is not handed over any more, if that has not been promised.
     pub fn keep(&mut self, partition: PartitionId) {
-        let is_promised = |it: &Handover| matches!(it.step, HandoverStep::Promised(..));
+        let is_promised = |it: &Handover| matches!(it.step, HandoverStep::Promised(_));
         self.handovers
             .retain(|&of, it| of != partition || is_promised(it));
     }
@@ -964,6 +982,7 @@ impl<B: Block> Links<B> {
         mut work: VecDeque<Work>,
         store: &mut Store<P>,
     ) {
+        let mut misled = None;
         while let Some(work) = work.pop_front() {
             match work {
                 Work::Deposed { partition, epoch } => {
@@ -986,11 +1005,23 @@ impl<B: Block> Links<B> {
                 Work::Rewind { partition, keys } => {
                     self.begin_rewrite(partition, Some(link), keys.into());
                 }
+                Work::Begin { partition, epoch } if epoch.node() != self.config.me.node => {
+                    let text = format!("partition {partition}: epoch {epoch} is not of this node");
+                    let code = RefusalCode::Order;
+                    misled = Some(LinkRefusal { code, text });
+                }
                 Work::Begin { partition, epoch } => {
                     self.actions
                         .push_back(LinkAction::Begin { partition, epoch });
                 }
+                Work::Lacks { partition, node } => {
+                    self.actions
+                        .push_back(LinkAction::Lacks { partition, node });
+                }
             }
+        }
+        if let Some(refusal) = misled {
+            self.refuse(link, refusal);
         }
     }
 
@@ -1163,9 +1194,9 @@ impl<B: Block> Links<B> {
                         tags: &self.tags,
                         now_us: time.now_us,
                     };
-                    match (self.outgoing.iter().find(has_all), &handover.step) {
-                        (None, _) => HandoverStep::Drains,
-                        (Some((&link, _)), HandoverStep::HasAll)
+                    match (self.outgoing.iter().any(|it| has_all(&it)), &handover.step) {
+                        (false, _) => HandoverStep::Drains,
+                        (true, HandoverStep::HasAll)
                             if !handover.is_waited_for && notes.has_room() =>
                         {
                             state.depose(handover.epoch, &mut notes);
@@ -1175,24 +1206,40 @@ impl<B: Block> Links<B> {
                             });
                             let lsn = store.log().appended();
                             store.log_mut().want_durable(lsn);
-                            HandoverStep::Promised(lsn, link)
+                            HandoverStep::Promised(lsn)
                         }
-                        (Some(_), _) => HandoverStep::HasAll,
+                        (true, _) => HandoverStep::HasAll,
                     }
                 }
-                HandoverStep::Promised(lsn, link) if lsn <= store.log().durable() => {
-                    if let Some(outgoing) = self.outgoing.get_mut(&link) {
-                        let out = &mut outgoing.output;
-                        let sender = &mut outgoing.sender;
-                        sender.hand_over(time.time_ms, number, handover.epoch, out);
-                    }
-                    for outgoing in self.outgoing.values_mut() {
-                        let out = &mut outgoing.output;
-                        outgoing.sender.close(time.time_ms, number, out);
-                    }
+                HandoverStep::Promised(_)
+                    if state.facts().promised > handover.epoch
+                        || matches!(state.role(), Role::Member(_)) =>
+                {
+                    // It writes, or somebody else is to.
                     continue;
                 }
-                promised @ HandoverStep::Promised(..) => promised,
+                HandoverStep::Promised(lsn) if lsn <= store.log().durable() => {
+                    let slot = self.tags.slot(number);
+                    for Outgoing {
+                        peer,
+                        sender,
+                        output,
+                        ..
+                    } in self.outgoing.values_mut()
+                    {
+                        let is_there = Topology::new(peer.shards).owner(slot) == peer.shard;
+                        if peer.node == handover.node && is_there {
+                            let at = state.applied();
+                            sender.hand_over(time.time_ms, number, handover.epoch, at, output);
+                        }
+                        sender.close(time.time_ms, number, output);
+                    }
+                    if is_planted(Bug::HandoverForgotten) {
+                        continue;
+                    }
+                    HandoverStep::Promised(lsn)
+                }
+                promised @ HandoverStep::Promised(_) => promised,
             };
             self.is_due |= matches!(handover.step, HandoverStep::HasAll) && !handover.is_waited_for;
             self.handovers.insert(number, handover);

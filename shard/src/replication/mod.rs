@@ -105,4 +105,11 @@ pub enum Work {
         /// The epoch that is to begin.
         epoch: Epoch,
     },
+    /// A partition is handed over that is not all here.
+    Lacks {
+        /// The partition.
+        partition: PartitionId,
+        /// The node that hands it over.
+        node: u8,
+    },
 }

@@ -160,6 +160,17 @@ pub(super) enum Opened {
     Accepted { gate: Lsn },
 }
 
+/// What became of a HANDOVER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TakenOver {
+    /// All of the partition is here: it may begin.
+    All,
+    /// It is not: what was there once is lost.
+    Lacks,
+    /// It was taken over before, or somebody else has it.
+    Past,
+}
+
 /// Why a partition does not go on as its source says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CannotGoOn {
@@ -801,6 +812,26 @@ impl Partition {
             None => position,
         };
         frame
+    }
+
+    /// Node `source`, which wrote it, tells by a link to begin `epoch`: all that there is of it ends `at`, and was
+    /// durable here once. That may be told again, behind a start of either node.
+    pub(super) fn take_handover(&mut self, source: u8, epoch: Epoch, at: Position) -> TakenOver {
+        let is_others = match &self.role {
+            Role::Primary { .. } => true,
+            Role::Member(member) => member.epoch.node() != source || member.epoch >= epoch,
+            Role::Idle => false,
+        };
+        if is_others || self.facts.promised.generation() > epoch.generation() || self.received > at
+        {
+            return TakenOver::Past;
+        }
+        if self.received != at || !self.is_whole() {
+            return TakenOver::Lacks;
+        }
+        // As if it had joined: what it may have received before a start, and lost, was not acknowledged.
+        self.has_followed = true;
+        TakenOver::All
     }
 
     /// All up to a JOIN is applied. Its frame.

@@ -124,6 +124,8 @@ bugs! {
     TailOfScan = "tail-of-scan",
     /// Of each frame only the first record of a diverged tail is kept.
     TailReadHalf = "tail-read-half",
+    /// A handover is told once, by the link that is there.
+    HandoverForgotten = "handover-forgotten",
     /// Who begins by force in the middle of a rewind does not write the keys of its own tail anew.
     OwnTailStays = "own-tail-stays",
 }

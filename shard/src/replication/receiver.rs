@@ -13,7 +13,7 @@ use penstock_storage::log::Lsn;
 
 use super::epoch::Epoch;
 use super::freshness::{Freshness, StrangeEcho};
-use super::partition::{CannotGoOn, Misplaced, Opened, Partition};
+use super::partition::{CannotGoOn, Misplaced, Opened, Partition, TakenOver};
 use super::partition_map::PartitionMap;
 use super::record::records;
 use super::{Journal, LinkId, PartitionId, Work};
@@ -271,18 +271,25 @@ impl Receiver {
                 }
             }
             LinkMessage::Handover(handover) => {
-                let partition = &partitions[&handover.partition];
-                if partition.is_opened_by(self.link) {
-                    if partition.received() != handover.at || !partition.is_whole() {
+                let (number, epoch) = (handover.partition, Epoch(handover.epoch));
+                let partition = partitions.get_mut(&number).expect("checked");
+                let is_live = partition.is_opened_by(self.link);
+                match partition.take_handover(self.node, epoch, handover.at) {
+                    TakenOver::All => work.push_back(Work::Begin {
+                        partition: number,
+                        epoch,
+                    }),
+                    TakenOver::Lacks if is_live => {
                         return refusal(
                             RefusalCode::Order,
-                            format!("partition {} is not all there", handover.partition),
+                            format!("partition {number} is not all there"),
                         );
                     }
-                    work.push_back(Work::Begin {
-                        partition: handover.partition,
-                        epoch: Epoch(handover.epoch),
-                    });
+                    TakenOver::Lacks => work.push_back(Work::Lacks {
+                        partition: number,
+                        node: self.node,
+                    }),
+                    TakenOver::Past => {}
                 }
             }
             LinkMessage::Close(close) => {

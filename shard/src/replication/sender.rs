@@ -580,28 +580,37 @@ impl Sender {
         })
     }
 
-    /// Tells the member to begin an epoch of its own. It has all of the partition, nothing more is written to it
-    /// here, and that is durable.
+    /// Tells the member to begin an epoch of its own, once on this link. It has all of the partition, which ends
+    /// `at` here, nothing more is written to it here, and that is durable.
     pub fn hand_over(
         &mut self,
         time_ms: u64,
         partition: PartitionId,
         epoch: Epoch,
+        at: Position,
         out: &mut Vec<u8>,
     ) {
-        let Some(outgoing) = self.outgoing.get(&partition) else {
+        if self.opened(partition) == Some(epoch) {
             return;
-        };
+        }
         let handover = Handover {
             partition,
             epoch: epoch.0,
-            at: outgoing.shipped,
+            at,
         };
         self.send(time_ms, &LinkMessage::Handover(handover), out);
         // It follows nobody from there on, and need not be told.
-        let outgoing = self.outgoing.get_mut(&partition).expect("just seen");
-        outgoing.phase = Phase::Over;
-        outgoing.joined = None;
+        self.outgoing.insert(
+            partition,
+            Outgoing {
+                epoch,
+                phase: Phase::Over,
+                shipped: at,
+                rewind: None,
+                joined: None,
+                shipped_in: 0,
+            },
+        );
     }
 
     /// The record of the log behind which the owner is to read next, if it is not in the ring:

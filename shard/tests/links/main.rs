@@ -19,7 +19,7 @@ mod seed;
 mod world;
 
 use seed::{Seed, seeds};
-use world::{Met, World};
+use world::{Met, Mishap, World};
 
 /// Runs with what is rare: a scan found keys that it had not brought (140, 173); a deletion left the log in the middle of a scan that had
 /// brought what it hides (480, 2911); what an earlier primary had sent was applied under a later one (582).
@@ -64,6 +64,38 @@ fn a_power_cut_before_a_tail_is_written_anew_changes_nothing_that_was_served() {
         let _named = Seed(turns as u64);
         World::force_in_a_rewind(turns as u64, Some(turns));
     }
+}
+
+#[test]
+fn a_handover_that_is_cut_short_at_any_step_goes_on_by_itself() {
+    let mishaps = [
+        Mishap::LinkEnds,
+        Mishap::OldStarts,
+        Mishap::NewStarts,
+        Mishap::BothStart,
+    ];
+    for steps in 0..40 {
+        let _named = Seed(steps as u64);
+        for mishap in mishaps {
+            World::hand_over_with(mishap, steps);
+        }
+    }
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn a_handover_that_is_told_once_is_caught() {
+    use penstock_shard::replication::planted::{Bug, plant};
+    std::panic::set_hook(Box::new(|_| {}));
+    plant(Some(Bug::HandoverForgotten));
+    let stands_still = |mishap| {
+        let run = |steps| std::panic::catch_unwind(|| World::hand_over_with(mishap, steps));
+        (0..40).any(|steps| run(steps).is_err())
+    };
+    let caught = [Mishap::LinkEnds, Mishap::OldStarts].map(stands_still);
+    plant(None);
+    let _ = std::panic::take_hook();
+    assert_eq!(caught, [true, true]);
 }
 
 /// Each of these planted bugs makes a run fail; most of the others are caught by the machine's own test.

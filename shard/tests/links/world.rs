@@ -146,6 +146,21 @@ struct Node {
 struct Assignment {
     generation: u32,
     primary: usize,
+    /// By this node.
+    handed_over_by: Option<usize>,
+}
+
+/// What goes wrong in the middle of a handover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mishap {
+    /// The link ends.
+    LinkEnds,
+    /// The node that hands over starts again.
+    OldStarts,
+    /// The node that is to write starts again.
+    NewStarts,
+    /// Both do.
+    BothStart,
 }
 
 pub struct World {
@@ -430,6 +445,7 @@ impl World {
             let assignment = Assignment {
                 generation: 1,
                 primary,
+                handed_over_by: None,
             };
             world.plan.insert(partition, assignment);
             world.begin(primary, partition, true);
@@ -657,6 +673,16 @@ impl World {
 
     fn begin(&mut self, at: usize, partition: PartitionId, is_forced: bool) -> bool {
         let generation = self.plan[&partition].generation;
+        self.begin_in(at, partition, generation, is_forced)
+    }
+
+    fn begin_in(
+        &mut self,
+        at: usize,
+        partition: PartitionId,
+        generation: u32,
+        is_forced: bool,
+    ) -> bool {
         for _ in 0..100 {
             let node = &mut self.nodes[at];
             let time = node.time();
@@ -698,6 +724,7 @@ impl World {
         let after = Assignment {
             generation: before.generation + 1,
             primary: at,
+            handed_over_by: None,
         };
         self.plan.insert(partition, after);
         if !self.begin(at, partition, is_forced) {
@@ -725,10 +752,91 @@ impl World {
         self.nodes[at] = self.start(who, disk, found);
         self.met.one("restarted");
         for partition in PARTITIONS {
-            if self.plan[&partition].primary == at && self.begin(at, partition, false) {
+            let assignment = self.plan[&partition];
+            let promised = self.nodes[at].links.partition(partition);
+            let promised = promised.map(|it| it.facts().promised).unwrap_or_default();
+            let is_own = promised.node() == self.nodes[at].number;
+            if assignment.handed_over_by == Some(at) {
+                if is_own {
+                    assert!(self.begin_in(at, partition, promised.generation(), false));
+                }
+                self.hand_over(partition);
+                continue;
+            }
+            let is_told = assignment.handed_over_by.is_none()
+                || is_own && promised.generation() == assignment.generation;
+            if assignment.primary == at && is_told && self.begin(at, partition, false) {
                 self.met.one("restarted as primary");
             }
         }
+    }
+
+    /// Who writes a partition hands it over to whom the plan names.
+    fn hand_over(&mut self, partition: PartitionId) {
+        let Assignment {
+            generation,
+            primary,
+            handed_over_by,
+        } = self.plan[&partition];
+        let number = self.nodes[primary].number;
+        let links = &mut self.nodes[handed_over_by.expect("it is planned")].links;
+        links.hand_over(partition, number, Epoch::new(generation, 0, number));
+    }
+
+    /// A node hands a partition over to another one, and so many steps later something goes wrong. It ends as it would
+    /// have: the new one writes, and has all that there was.
+    pub fn hand_over_with(mishap: Mishap, steps: usize) {
+        let mut world = World::new(steps as u64, Some(1));
+        let partition = PARTITIONS[0];
+        let old = world.plan[&partition].primary;
+        let new = (old + 1) % NODES;
+        world.exchange(20);
+        let key = world.keys[&partition][2].clone();
+        let written = world.commit(old, partition, &[(key, Some(vec![1; 8]))]);
+        let (_, written) = written.expect("it is served");
+        // On its own disk, and perhaps nowhere else.
+        for _ in 0..3 {
+            world.turn(old);
+            world.complete_all(old);
+        }
+        let assignment = Assignment {
+            generation: world.plan[&partition].generation + 1,
+            primary: new,
+            handed_over_by: Some(old),
+        };
+        world.plan.insert(partition, assignment);
+        world.hand_over(partition);
+        for step in 0..steps {
+            let at = [old, new][step / 2 % 2];
+            match step % 2 {
+                0 => {
+                    world.nodes[at].now_us += 1_000;
+                    world.turn(at);
+                    world.complete_all(at);
+                }
+                _ => (0..20).for_each(|_| world.deliver()),
+            }
+        }
+        world.close((old, new));
+        world.close((new, old));
+        if matches!(mishap, Mishap::OldStarts | Mishap::BothStart) {
+            world.restart(old);
+        }
+        if matches!(mishap, Mishap::NewStarts | Mishap::BothStart) {
+            world.restart(new);
+        }
+        world.exchange(40);
+        let node = &world.nodes[new];
+        assert!(node.links.may_write(partition, &node.store), "{mishap:?}");
+        let state = world.state(new, partition);
+        assert!(state.history().contains(written.at, state.applied()));
+        let kept = world
+            .nodes
+            .iter()
+            .map(|it| it.kept.len() + it.lostfound.len());
+        assert_eq!(kept.sum::<usize>(), 0, "nothing has diverged");
+        world.settle(false);
+        world.check_end();
     }
 
     /// Counts what the links of a life have done.
@@ -959,7 +1067,12 @@ impl World {
                 }
                 // The other end has left it before.
                 LinkAction::Ended { .. } => self.met.one("told refused"),
-                LinkAction::Begin { .. } => unreachable!("nobody hands over"),
+                LinkAction::Begin { partition, epoch } => {
+                    assert_eq!(epoch.node(), self.nodes[at].number);
+                    assert!(self.begin_in(at, partition, epoch.generation(), false));
+                    self.met.one("handed over");
+                }
+                LinkAction::Lacks { .. } => unreachable!("no disk is lost here"),
                 // Disks are large here.
                 LinkAction::Room { .. } => {}
                 LinkAction::Damaged { .. } => self.met.one("told damaged"),

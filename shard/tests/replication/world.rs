@@ -940,7 +940,7 @@ impl World {
                     self.save_tail(pair, partition, link, from, &history);
                 }
                 Work::Rewind { partition, keys } => self.rewind(pair, partition, &keys),
-                Work::Begin { .. } => unreachable!("nobody hands over"),
+                Work::Begin { .. } | Work::Lacks { .. } => unreachable!("nobody hands over"),
             }
         }
     }
