@@ -67,6 +67,8 @@ pub const MUST_MEET: &[&str] = &[
     "kill",
     "learner",
     "left the sync set",
+    "member again",
+    "member no more",
     "link ended by a node",
     "link lost",
     "lost at disk and kept",
@@ -147,6 +149,10 @@ struct Setting {
     sync: SyncMethod,
     /// What segments may take of what counts in them.
     space_percent_max: u32,
+    /// How long a stop waits for a snapshot.
+    stop_us_max: u64,
+    /// How fast it is rewritten, at most.
+    cleaning_bytes_per_s: u64,
 }
 
 impl Setting {
@@ -173,6 +179,8 @@ impl Setting {
             snapshot_bytes: 0,
             sync: SyncMethod::DurableWrite,
             space_percent_max: 120,
+            cleaning_bytes_per_s: 1 << 30,
+            stop_us_max: 0,
         }
     }
 }
@@ -437,6 +445,11 @@ impl World {
             harms = Harms::new(&mut harm);
             setting.sync = harm.pick(&[SyncMethod::DurableWrite, SyncMethod::WriteThenSync]);
             setting.space_percent_max = harm.pick(&[120, 120, 300]);
+            setting.cleaning_bytes_per_s = harm.pick(&[1 << 30, 300_000, 30_000]);
+            setting.stop_us_max = harm.pick(&[0, 3_000_000]);
+            if harms.full_disks {
+                setting.value_bytes = 3_000;
+            }
         }
         let mut partitions: Vec<u16> = Vec::new();
         let mut tags = Vec::new();
@@ -1682,6 +1695,7 @@ impl World {
 
     /// All faults end.
     fn calm(&mut self) {
+        self.complete_members();
         for (from, to) in std::mem::take(&mut self.cuts) {
             self.cuts.insert((from, to));
             self.heal(from, to);

@@ -29,7 +29,7 @@ pub(super) struct Harms {
     every_us: u64,
     /// Which there are.
     stops: bool,
-    full_disks: bool,
+    pub(super) full_disks: bool,
     rot: bool,
     members: bool,
     /// Parts of a million of the starts that have another number of shards.
@@ -271,28 +271,58 @@ impl World {
 
     // ---- members ----
 
-    /// A node leaves the sync set of a partition, or begins to enter it.
+    /// A node leaves the sync set of a partition, begins to enter it, or holds it no more.
     fn move_member(&mut self) {
         let partition = self.harm.pick(&self.partitions);
         let mut plan = (*self.plan).clone();
         let assignment = &mut plan.partitions[usize::from(partition)];
-        let at = self.harm.index(assignment.members.len());
-        let (node, membership) = &mut assignment.members[at];
-        let key = (partition, *node);
-        match membership {
-            Membership::Sync => {
-                *membership = Membership::Learner;
+        let number = number_of(self.harm.index(NODES));
+        if assignment.primary == number {
+            return;
+        }
+        let key = (partition, number);
+        let members = &mut assignment.members;
+        let at = members.iter().position(|&(member, _)| member == number);
+        match at.map(|at| (at, members[at].1)) {
+            None => {
+                members.push((number, Membership::Learner));
+                self.meet("member again");
+            }
+            Some((at, Membership::Sync)) => {
+                members[at].1 = Membership::Learner;
                 self.joining.remove(&key);
                 self.meet("left the sync set");
             }
-            Membership::Learner => {
-                *membership = Membership::Sync;
+            Some((at, Membership::Learner)) if self.harm.chance(250_000) => {
+                members.remove(at);
+                self.meet("member no more");
+            }
+            Some((at, Membership::Learner)) => {
+                members[at].1 = Membership::Sync;
                 self.next_joining += 1;
                 self.joining.insert(key, self.next_joining);
                 self.meet("joining");
             }
         }
         self.publish(plan);
+    }
+
+    /// Every node holds everything again.
+    pub(super) fn complete_members(&mut self) {
+        let mut plan = (*self.plan).clone();
+        for &partition in &self.partitions {
+            let assignment = &mut plan.partitions[usize::from(partition)];
+            for number in (0..NODES).map(number_of) {
+                let mut members = assignment.members.iter();
+                let is_member = members.any(|&(member, _)| member == number);
+                if !is_member && assignment.primary != number {
+                    assignment.members.push((number, Membership::Learner));
+                }
+            }
+        }
+        if plan != *self.plan {
+            self.publish(plan);
+        }
     }
 
     /// Whether a node may be promoted: it is in the sync set, and has all that was acknowledged before it came.

@@ -351,11 +351,11 @@ impl Node {
             }),
             snapshots: SnapshotPolicy {
                 log_bytes: setting.snapshot_bytes,
-                stop_us_max: 0,
+                stop_us_max: setting.stop_us_max,
             },
             cleaning: CleaningConfig {
                 space_percent_max: setting.space_percent_max,
-                bytes_per_s: 1 << 30,
+                bytes_per_s: setting.cleaning_bytes_per_s,
                 log_bytes_max: 0,
             },
         }
