@@ -848,40 +848,42 @@ impl<B: Block> Linked<B> {
     }
 
     pub(crate) fn partitions(&self) -> impl Iterator<Item = PartitionStatus> + '_ {
-        self.links.partitions().map(|partition| {
-            let state = self.links.partition(partition).expect("the shard's");
-            let facts = state.facts();
-            let assignment = self.plan.of(partition);
-            let role = match state.role() {
-                Role::Primary { .. } if self.served[usize::from(partition)] => {
-                    PartitionRole::Primary
-                }
-                Role::Primary { epoch, .. } if epoch.generation() < assignment.generation => {
-                    PartitionRole::Draining
-                }
-                // Handed over before the plan was read that names it, or the first record is not durable.
-                Role::Primary { .. } => PartitionRole::Beginning,
-                _ if facts.scan_from.is_some() => PartitionRole::Scanning,
-                _ if facts.rewind_from.is_some() => PartitionRole::Rewinding,
-                Role::Member(_) if state.is_readable() => PartitionRole::Following,
-                Role::Member(_) => PartitionRole::CatchingUp,
-                Role::Idle if state.has_followed() => PartitionRole::Followed,
-                Role::Idle => PartitionRole::Idle,
-            };
-            PartitionStatus {
-                partition,
-                role,
-                duty: assignment.duty(self.me),
-                epoch: facts.promised,
-                applied: state.applied().sequence,
-                received: state.received().sequence,
-                was_last: state.was_last(self.me),
-                waits_for: match role {
-                    PartitionRole::Primary => self.waits_for(partition),
-                    _ => Vec::new(),
-                },
-                durable: self.durable[usize::from(partition)],
+        let all = self.links.partitions();
+        all.map(|partition| self.partition(partition).expect("the shard's"))
+    }
+
+    /// The same of one; none if it is not the shard's.
+    pub(crate) fn partition(&self, partition: PartitionId) -> Option<PartitionStatus> {
+        let state = self.links.partition(partition)?;
+        let facts = state.facts();
+        let assignment = self.plan.of(partition);
+        let role = match state.role() {
+            Role::Primary { .. } if self.served[usize::from(partition)] => PartitionRole::Primary,
+            Role::Primary { epoch, .. } if epoch.generation() < assignment.generation => {
+                PartitionRole::Draining
             }
+            // Handed over before the plan was read that names it, or the first record is not durable.
+            Role::Primary { .. } => PartitionRole::Beginning,
+            _ if facts.scan_from.is_some() => PartitionRole::Scanning,
+            _ if facts.rewind_from.is_some() => PartitionRole::Rewinding,
+            Role::Member(_) if state.is_readable() => PartitionRole::Following,
+            Role::Member(_) => PartitionRole::CatchingUp,
+            Role::Idle if state.has_followed() => PartitionRole::Followed,
+            Role::Idle => PartitionRole::Idle,
+        };
+        Some(PartitionStatus {
+            partition,
+            role,
+            duty: assignment.duty(self.me),
+            epoch: facts.promised,
+            applied: state.applied().sequence,
+            received: state.received().sequence,
+            was_last: state.was_last(self.me),
+            waits_for: match role {
+                PartitionRole::Primary => self.waits_for(partition),
+                _ => Vec::new(),
+            },
+            durable: self.durable[usize::from(partition)],
         })
     }
 }

@@ -3,12 +3,13 @@
 //!
 //! A second shell around [`Shard::step`] as [`crate::world`] is, for what that one leaves out: plans that reach
 //! the nodes at different times, links that are cut, one-way, slow or gone, nodes that are killed, paused,
-//! without power or come back with nothing. What it does not have is in `world`: damaged files, full
-//! disks, pipelining, keyspaces.
+//! without power or come back with nothing; [`harms`] has the rest. What it does not have is in `world`: damage
+//! at rest, lost writes, pipelining, keyspaces.
 //!
 //! What is judged is in [`oracle`].
 
 mod client;
+mod harms;
 mod node;
 mod oracle;
 
@@ -24,19 +25,24 @@ use penstock_shard::replication::{Duty, Epoch, Lag, LinkId, LinkState, PeerStatu
 
 use penstock_shard::{Event as ShardEvent, Fatal, Mail, Now, SnapshotWrite, Topology};
 use penstock_storage::io::{FileId, Io};
+use penstock_storage::log::SyncMethod;
 use penstock_storage::store::partition_of;
 
 use crate::coverage::Coverage;
+use crate::disk::DiskFaults;
 use crate::random::Random;
 use crate::trace::Trace;
 use crate::world::Report;
 
 use client::Client;
+use harms::{Harms, Stage, Strike};
 use node::{Core, Node};
-use oracle::Oracle;
+use oracle::{Kept, Oracle};
 
 /// Seeds below are from before nodes took snapshots and members answered reads, and do neither.
 const SNAPSHOTS_FROM: u64 = 1 << 20;
+/// Seeds below are from before there were harms.
+const HARMS_FROM: u64 = 60_000_000;
 
 /// What a long run must meet.
 pub const MUST_MEET: &[&str] = &[
@@ -45,14 +51,24 @@ pub const MUST_MEET: &[&str] = &[
     "cut",
     "cut one way",
     "deposed",
+    "entered the sync set",
+    "expiring",
     "diverged records kept",
     "forced promotion",
+    "full disk",
+    "FULL",
     "gone back",
     "told to have gone back",
     "an epoch was written twice",
+    "handover struck",
     "incomplete accepted",
+    "inherited logs gone",
+    "joining",
     "kill",
     "learner",
+    "left the sync set",
+    "member again",
+    "member no more",
     "link ended by a node",
     "link lost",
     "lost at disk and kept",
@@ -67,11 +83,16 @@ pub const MUST_MEET: &[&str] = &[
     "power cut",
     "promotion",
     "start with a snapshot",
+    "read damaged",
     "replicas compared",
+    "rot",
     "read at a member",
     "read at a member with a version",
     "segments released",
+    "shards changed",
+    "shards changed again",
     "STALE",
+    "stopped on request",
     "switch",
     "switched",
     "unknown at a client",
@@ -125,6 +146,13 @@ struct Setting {
     replica_level: u32,
     /// Of new log between two snapshots of an index; none if 0.
     snapshot_bytes: u64,
+    sync: SyncMethod,
+    /// What segments may take of what counts in them.
+    space_percent_max: u32,
+    /// How long a stop waits for a snapshot.
+    stop_us_max: u64,
+    /// How fast it is rewritten, at most.
+    cleaning_bytes_per_s: u64,
 }
 
 impl Setting {
@@ -149,6 +177,10 @@ impl Setting {
             replica_level: random.pick(&[0, 300_000, 700_000]),
             read_bytes: random.pick(&[64 << 10, 300 << 10, 1 << 20]),
             snapshot_bytes: 0,
+            sync: SyncMethod::DurableWrite,
+            space_percent_max: 120,
+            cleaning_bytes_per_s: 1 << 30,
+            stop_us_max: 0,
         }
     }
 }
@@ -254,6 +286,24 @@ enum Event {
         request: u64,
     },
     Blow,
+    Harm,
+    Strike {
+        strike: Strike,
+    },
+    /// A disk that was full is not any more.
+    Roomy {
+        node: usize,
+    },
+    /// The operator looks after a damaged disk.
+    Repair {
+        node: usize,
+        run: u64,
+    },
+    /// It is durable that what all shards have taken over is void.
+    TakenOver {
+        node: usize,
+        run: u64,
+    },
     /// The operator looks.
     Look,
 }
@@ -335,6 +385,16 @@ struct World {
     workload: Random,
     snapshots: Random,
     reads: Random,
+    harms: Harms,
+    harm: Random,
+    /// Nodes that enter a sync set and may not be promoted yet, each time by another number.
+    joining: BTreeMap<(u16, u8), u64>,
+    next_joining: u64,
+    /// Handovers that are not over: from which node to which, and where both were.
+    handed: BTreeMap<u16, (usize, usize, Stage)>,
+    /// A disk was full once, and one of the nodes had another number of shards: a log may have let go of some of a tail.
+    was_full: bool,
+    has_changed_shards: bool,
     failure: Option<String>,
 }
 
@@ -378,6 +438,18 @@ impl World {
         // Every other thousand, none of which has a seed that is stored from before.
         if seed / 1_000 % 2 == 1 && seed >= SNAPSHOTS_FROM {
             setting.pending_bytes_max = snapshots.pick(&[20_000, 500]);
+        }
+        let mut harm = Random::new(seed, 106);
+        let mut harms = Harms::default();
+        if seed >= HARMS_FROM {
+            harms = Harms::new(&mut harm);
+            setting.sync = harm.pick(&[SyncMethod::DurableWrite, SyncMethod::WriteThenSync]);
+            setting.space_percent_max = harm.pick(&[120, 120, 300]);
+            setting.cleaning_bytes_per_s = harm.pick(&[1 << 30, 300_000, 30_000]);
+            setting.stop_us_max = harm.pick(&[0, 3_000_000]);
+            if harms.full_disks {
+                setting.value_bytes = 3_000;
+            }
         }
         let mut partitions: Vec<u16> = Vec::new();
         let mut tags = Vec::new();
@@ -471,6 +543,13 @@ impl World {
             workload: Random::new(seed, 103),
             snapshots,
             reads,
+            harms,
+            harm,
+            joining: BTreeMap::new(),
+            next_joining: 0,
+            handed: BTreeMap::new(),
+            was_full: false,
+            has_changed_shards: false,
             failure: None,
             setting,
         }
@@ -595,7 +674,17 @@ impl World {
                 partition,
                 link,
             } => {
-                if self.is_run(node, run) {
+                let is_full = self.nodes[node].disk.borrow().bytes_max > 0;
+                if self.is_run(node, run) && is_full {
+                    let found = Event::Found {
+                        node,
+                        run,
+                        shard,
+                        partition,
+                        link,
+                    };
+                    self.after(20_000, found);
+                } else if self.is_run(node, run) {
                     self.nodes[node].sync_found(shard);
                     self.step(node, shard, ShardEvent::TailKept { partition, link });
                 }
@@ -693,6 +782,30 @@ impl World {
                 self.blow();
                 Ok(())
             }
+            Event::Harm => {
+                self.befall();
+                Ok(())
+            }
+            Event::Strike { strike } => {
+                self.strike(strike);
+                Ok(())
+            }
+            Event::Roomy { node } => {
+                self.make_roomy(node);
+                Ok(())
+            }
+            Event::Repair { node, run } => {
+                if self.is_run(node, run) {
+                    self.repair(node);
+                }
+                Ok(())
+            }
+            Event::TakenOver { node, run } => {
+                if self.is_run(node, run) {
+                    self.inherited_gone(node);
+                }
+                Ok(())
+            }
             Event::Look => self.look(),
         }
     }
@@ -704,7 +817,8 @@ impl World {
     fn write_snapshot(&mut self, node: usize, shard: usize, write: SnapshotWrite) {
         let name = write.name;
         let mut disk = self.nodes[node].disk.borrow_mut();
-        let is_good = !self.snapshots.chance(10_000) && disk.write_snapshot(write);
+        let is_full = disk.bytes_max > 0;
+        let is_good = !self.snapshots.chance(10_000) && !is_full && disk.write_snapshot(write);
         if !is_good {
             disk.give_up_snapshot(name.log_id);
         }
@@ -719,15 +833,22 @@ impl World {
             return Ok(());
         }
         let is_new = !self.nodes[node].was_started && !self.nodes[node].was_wiped;
+        self.prepare_start(node);
         if self.may_go_back() && self.nodes[node].was_started {
             self.nodes[node].copy();
         }
         let (now, plan) = (self.now(), Arc::clone(&self.plan));
         let started = self.nodes[node].start(now, &self.setting, plan, is_new);
-        let has_snapshot =
-            started.map_err(|refusal| format!("node {}: {refusal}", number_of(node)))?;
-        if has_snapshot {
+        let started = started.map_err(|refusal| format!("node {}: {refusal}", number_of(node)))?;
+        if started.has_snapshot {
             self.meet("start with a snapshot");
+        }
+        if started.has_changed {
+            self.has_changed_shards = true;
+            self.meet(match started.inherited_already {
+                true => "shards changed again",
+                false => "shards changed",
+            });
         }
         let run = self.nodes[node].run;
         for shard in 0..usize::from(self.nodes[node].shards) {
@@ -746,6 +867,7 @@ impl World {
         self.nodes[node].kept.clear();
         self.nodes[node].frozen.clear();
         self.nodes[node].paused_until_us = 0;
+        self.nodes[node].stops_since_us = None;
         let mut disk = self.nodes[node].disk.borrow_mut();
         match is_power_cut {
             true => disk.power_cut(),
@@ -825,6 +947,7 @@ impl World {
         core.turn_us = None;
         core.shard.step(now, ShardEvent::TurnEnds, &mut core.outbox);
         let mut outbox = std::mem::take(&mut core.outbox);
+        core.is_stopped |= outbox.is_stopped;
         let deadline_us = core.shard.deadline_us(now);
         if outbox.fatal == Some(Fatal::GoneBack) && self.has_gone_back {
             self.meet("told to have gone back");
@@ -837,7 +960,7 @@ impl World {
                 number_of(node)
             ));
         }
-        if let Some(damaged) = outbox.damaged.pop() {
+        if let Some(damaged) = outbox.damaged.pop().filter(|_| !self.may_find_damage(node)) {
             return Err(format!(
                 "node {}: {:08}.seg is called damaged at {}",
                 number_of(node),
@@ -919,25 +1042,32 @@ impl World {
             let delay_us = self.chance.latency(3_000);
             self.after(delay_us, Event::Spare { node, run, shard });
         }
+        if std::mem::take(&mut outbox.has_taken_over) && self.nodes[node].takes_over() {
+            let typical_us = self.harm.pick(&[20, 5_000]);
+            let delay_us = self.harm.latency(typical_us);
+            self.after(delay_us, Event::TakenOver { node, run });
+        }
         self.links_of_turn(node, shard, &mut outbox.links)?;
         if let Some(deadline_us) = deadline_us {
             self.turn_at(node, shard, deadline_us.max(now.us + 1));
         }
+        self.end_stopped(node);
+        self.watch_handovers();
         Ok(())
     }
 
-    fn spare(&mut self, node: usize, shard: usize) {
-        let bytes = self.nodes[node].segment_bytes(&self.setting);
-        let salt = self.chance.bits();
-        let made = self.nodes[node].disk.borrow_mut().create(bytes, 0, salt);
-        let (file, is_reused) = made.expect("no disk is full here");
-        let spare = ShardEvent::Spare {
-            file,
-            salt,
-            bytes,
-            is_reused,
-        };
-        self.step(node, shard, spare);
+    /// What all shards of a node have taken over is void from now on.
+    fn inherited_gone(&mut self, node: usize) {
+        self.meet("inherited logs gone");
+        let files = self.nodes[node].void_inherited();
+        for shard in 0..usize::from(self.nodes[node].shards) {
+            self.step(node, shard, ShardEvent::InheritedGone);
+        }
+        let run = self.nodes[node].run;
+        for file in files {
+            let delay_us = self.harm.latency(5_000);
+            self.after(delay_us, Event::Remove { node, run, file });
+        }
     }
 
     // ---- links ----
@@ -1019,6 +1149,9 @@ impl World {
         let run = self.nodes[node].run;
         for told in outbox.told.drain(..) {
             self.trace.fold_bytes(told.as_bytes());
+            if told.contains("cannot be read at") {
+                self.meet("read damaged");
+            }
             if self.has_gone_back && told.contains("must be started on an empty directory") {
                 // It is told at both ends; the one that ends the link says so of itself.
                 if told.starts_with("a link is ended: ") {
@@ -1235,10 +1368,8 @@ impl World {
                 if self.nodes[node].cores.is_some()
                     && self.now_us >= self.nodes[node].paused_until_us
                 {
-                    self.meet("pause");
                     let pause_us = self.chance.within(10_000, 3_000_000);
-                    self.nodes[node].paused_until_us = self.now_us + pause_us;
-                    self.after(pause_us, Event::RunsAgain { node });
+                    self.pause(node, pause_us);
                 }
             }
             34..56 => {
@@ -1249,40 +1380,16 @@ impl World {
                     false => "cut",
                 });
                 let cut_us = self.chance.within(5_000, 4_000_000);
-                self.cuts.insert((node, other));
-                self.after(
-                    cut_us,
-                    Event::Heal {
-                        from: node,
-                        to: other,
-                    },
-                );
+                self.cut(node, other, cut_us);
                 if !is_one_way {
-                    self.cuts.insert((other, node));
-                    self.after(
-                        cut_us,
-                        Event::Heal {
-                            from: other,
-                            to: node,
-                        },
-                    );
+                    self.cut(other, node, cut_us);
                 }
             }
             56..72 => {
                 let links: Vec<u64> = self.linked.values().copied().collect();
                 if !links.is_empty() {
-                    self.meet("link lost");
                     let link = self.chance.pick(&links);
-                    for is_destination in [false, true] {
-                        let state = &self.links[&link];
-                        let end = state.end(is_destination);
-                        let silence_us = self.network.latency(self.setting.network_us);
-                        self.end_here(link, is_destination, silence_us);
-                        if self.is_run(end.node, end.run) {
-                            let down = ShardEvent::LinkDown { link: LinkId(link) };
-                            self.step(end.node, end.shard, down);
-                        }
-                    }
+                    self.lose_link(link);
                 }
             }
             72..76 => {
@@ -1294,6 +1401,36 @@ impl World {
         }
         let delay_us = self.chance.latency(self.setting.blows_us);
         self.after(delay_us, Event::Blow);
+    }
+
+    fn pause(&mut self, node: usize, pause_us: u64) {
+        let is_paused = self.now_us < self.nodes[node].paused_until_us;
+        if self.nodes[node].cores.is_some() && !is_paused {
+            self.meet("pause");
+            self.nodes[node].paused_until_us = self.now_us + pause_us;
+            self.after(pause_us, Event::RunsAgain { node });
+        }
+    }
+
+    /// No bytes come from the one to the other for a while.
+    fn cut(&mut self, from: usize, to: usize, cut_us: u64) {
+        self.cuts.insert((from, to));
+        self.after(cut_us, Event::Heal { from, to });
+    }
+
+    /// A link ends, and what is on its way with it.
+    fn lose_link(&mut self, link: u64) {
+        self.meet("link lost");
+        for is_destination in [false, true] {
+            let state = &self.links[&link];
+            let end = state.end(is_destination);
+            let silence_us = self.network.latency(self.setting.network_us);
+            self.end_here(link, is_destination, silence_us);
+            if self.is_run(end.node, end.run) {
+                let down = ShardEvent::LinkDown { link: LinkId(link) };
+                self.step(end.node, end.shard, down);
+            }
+        }
     }
 
     /// Whether a node may still start with an older copy of its directory.
@@ -1362,16 +1499,26 @@ impl World {
         let mut plan = (*self.plan).clone();
         let mut is_news = false;
         for &partition in partitions {
+            let is_promotable = self.is_promotable(partition, number);
             let assignment = &mut plan.partitions[usize::from(partition)];
-            let mut members = assignment.members.iter();
-            let is_sync = members.any(|&member| member == (number, Membership::Sync));
-            if assignment.primary == number || !is_sync {
+            if assignment.primary == number || !is_promotable {
                 continue;
             }
             is_news = true;
             let before = assignment.primary;
+            // Who is taken the place of without a word is out of the sync set, unless it is kept in it.
+            let is_out = !is_planned && self.harms.takes_members_out() && self.harm.chance(500_000);
             assignment.members.retain(|&(member, _)| member != number);
-            assignment.members.push((before, Membership::Sync));
+            assignment.members.push(match is_out {
+                true => (before, Membership::Learner),
+                false => (before, Membership::Sync),
+            });
+            let (from, to) = (usize::from(before) - 1, node);
+            match is_planned {
+                true => self.handed.insert(partition, (from, to, [None; 2])),
+                false => self.handed.remove(&partition),
+            };
+            self.prove_anew(partition);
             assignment.generation += 1;
             assignment.primary = number;
             assignment.is_handed_over = is_planned;
@@ -1408,15 +1555,15 @@ impl World {
     }
 
     fn serves(&self, node: usize, partition: u16) -> bool {
-        let cores = self.nodes[node].cores.iter().flatten();
-        let mut states = cores.flat_map(|core| core.shard.partitions());
-        states.any(|it| it.partition == partition && it.role == PartitionRole::Primary)
+        let state = self.nodes[node].partition(partition);
+        state.is_some_and(|it| it.role == PartitionRole::Primary)
     }
 
     /// Whoever the newest file names should serve; if nobody does for long, another one is tried, and in the
     /// end one by force.
     fn look(&mut self) -> Step {
         self.after(LOOK_US, Event::Look);
+        self.judge_stops()?;
         if !self.is_made {
             let primary = |world: &World, partition: u16| {
                 usize::from(world.plan.partitions[usize::from(partition)].primary) - 1
@@ -1425,6 +1572,7 @@ impl World {
             self.is_made = all.all(|&it| self.serves(primary(self, it), it));
             if self.is_made {
                 self.after(self.setting.blows_us, Event::Blow);
+                self.begin_harms();
             }
             return Ok(());
         }
@@ -1531,8 +1679,7 @@ impl World {
         let assignment = self.plan.partitions[usize::from(partition)].clone();
         let may = |node: &usize| {
             let number = number_of(*node);
-            let sync = (number, Membership::Sync);
-            number == assignment.primary || assignment.members.contains(&sync)
+            number == assignment.primary || self.is_promotable(partition, number)
         };
         if turn % 8 < 6 {
             let node = usize::try_from(turn).expect("few") % NODES;
@@ -1543,10 +1690,8 @@ impl World {
         }
         // People choose who has most, and accept what is lost.
         let has = |world: &World, node: usize| {
-            let cores = world.nodes[node].cores.iter().flatten();
-            let mut states = cores.flat_map(|core| core.shard.partitions());
-            states
-                .find(|it| it.partition == partition)
+            let state = world.nodes[node].partition(partition);
+            state
                 // Who has nothing is whole, and would begin another past.
                 .map(|it| (it.received > 0, !it.role.is_incomplete(), it.received))
         };
@@ -1562,6 +1707,9 @@ impl World {
         let mut plan = (*self.plan).clone();
         let assignment = &mut plan.partitions[usize::from(partition)];
         let before = assignment.primary;
+        self.joining.remove(&(partition, number));
+        self.prove_anew(partition);
+        self.handed.remove(&partition);
         if before != number {
             assignment.members.retain(|&(member, _)| member != number);
             assignment.members.push((before, Membership::Sync));
@@ -1578,6 +1726,7 @@ impl World {
 
     /// All faults end.
     fn calm(&mut self) {
+        self.complete_members();
         for (from, to) in std::mem::take(&mut self.cuts) {
             self.cuts.insert((from, to));
             self.heal(from, to);
@@ -1587,6 +1736,11 @@ impl World {
                 self.nodes[node].paused_until_us = self.now_us;
                 self.after(0, Event::RunsAgain { node });
             }
+            self.make_roomy(node);
+            let mut disk = self.nodes[node].disk.borrow_mut();
+            disk.faults = DiskFaults::default();
+            drop(disk);
+            self.repair(node);
             if self.nodes[node].cores.is_none() {
                 self.after(0, Event::Start { node });
             }
@@ -1599,11 +1753,7 @@ impl World {
     fn difference(&self) -> Option<String> {
         for &partition in &self.partitions {
             let assignment = &self.plan.partitions[usize::from(partition)];
-            let state = |node: usize| {
-                let cores = self.nodes[node].cores.iter().flatten();
-                let mut states = cores.flat_map(|core| core.shard.partitions());
-                states.find(|it| it.partition == partition)
-            };
+            let state = |node: usize| self.nodes[node].partition(partition);
             let primary = state(usize::from(assignment.primary) - 1);
             for node in 0..NODES {
                 let here = state(node);
@@ -1649,9 +1799,7 @@ impl World {
     /// what there is.
     fn is_dead_end(&self) -> bool {
         let is_whole = |node: &Node, partition: u16| {
-            let cores = node.cores.iter().flatten();
-            let mut states = cores.flat_map(|core| core.shard.partitions());
-            let state = states.find(|it| it.partition == partition);
+            let state = node.partition(partition);
             state.is_some_and(|it| it.received > 0 && !it.role.is_incomplete())
         };
         let mut all = self.partitions.iter();
@@ -1661,12 +1809,13 @@ impl World {
     /// Holds what is there against what clients were told.
     fn judge(&mut self) -> Step {
         let keys = self.oracle.keys();
+        let now_ms = self.now().unix_ms;
         let mut last = BTreeMap::new();
         for (key, partition) in keys {
             let primary = usize::from(self.plan.partitions[usize::from(partition)].primary) - 1;
-            let expected = self.nodes[primary].read(&key)?;
+            let expected = self.nodes[primary].read(&key, now_ms)?;
             for node in (0..NODES).filter(|&node| node != primary) {
-                let found = self.nodes[node].read(&key)?;
+                let found = self.nodes[node].read(&key, now_ms)?;
                 self.meet("replicas compared");
                 if found != expected {
                     return Err(format!(
@@ -1691,8 +1840,12 @@ impl World {
             .enumerate()
             .flat_map(|(node, it)| it.found().map(move |record| (number_of(node), record)))
             .collect();
-        let is_exact = self.setting.backlog_bytes_max == u64::MAX;
-        let met = self.oracle.judge(&last, &found, is_exact)?;
+        let kept = match self.setting.backlog_bytes_max == u64::MAX && !self.was_full {
+            true if self.has_changed_shards => Kept::Newest,
+            true => Kept::All,
+            false => Kept::Some,
+        };
+        let met = self.oracle.judge(&last, &found, kept)?;
         for (what, count) in met {
             *self.met.entry(what).or_default() += count;
         }
@@ -1723,6 +1876,7 @@ fn node_of(event: &Event) -> Option<usize> {
         | Event::Found { node, .. }
         | Event::Plan { node, .. }
         | Event::Empty { node, .. }
+        | Event::TakenOver { node, .. }
         | Event::Dial { node, .. } => Some(*node),
         _ => None,
     }
@@ -1752,5 +1906,10 @@ fn code_of(event: &Event) -> u64 {
         Event::Timeout { .. } => 0x408,
         Event::Blow => 0x409,
         Event::Look => 0x40A,
+        Event::Harm => 0x40B,
+        Event::Strike { .. } => 0x40C,
+        Event::Roomy { node } => 0x440 + *node as u64,
+        Event::Repair { node, .. } => 0x450 + *node as u64,
+        Event::TakenOver { node, .. } => 0x460 + *node as u64,
     }
 }

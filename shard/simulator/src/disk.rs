@@ -277,7 +277,7 @@ impl Disk {
     /// A new segment file, or `None` if the disk would have less than `kept_bytes` free. It is full of
     /// zeros, or holds what a file that is gone held, with spare headers of `salt`; the second tells which.
     pub fn create(&mut self, bytes: u64, kept_bytes: u64, salt: u64) -> Option<(FileId, bool)> {
-        let used: usize = self.files.values().map(|file| file.image.len()).sum();
+        let used = self.used_bytes();
         let more = usize::try_from(bytes + kept_bytes).expect("small files");
         let is_crowded = self.bytes_max > 0 && used + more > self.bytes_max;
         if self.is_full || is_crowded {
@@ -312,6 +312,25 @@ impl Disk {
             },
         );
         Some((file, is_reused))
+    }
+
+    /// Bytes that all files take.
+    #[must_use]
+    pub fn used_bytes(&self) -> usize {
+        self.files.values().map(|file| file.image.len()).sum()
+    }
+
+    /// Whether nothing of a file is volatile or under way.
+    #[must_use]
+    pub fn is_at_rest(&self, file: FileId) -> bool {
+        let is_of = |it: &UnderWay| {
+            let (Io::Write { file: of, .. }
+            | Io::Sync { file: of, .. }
+            | Io::Read { file: of, .. }) = &it.io;
+            *of == file
+        };
+        let state = self.files.get(&file);
+        state.is_some_and(|state| state.unsynced.is_empty()) && !self.under_way.values().any(is_of)
     }
 
     /// Removes a file for good.

@@ -122,6 +122,8 @@ bugs! {
     TailHalfReleased = "tail-half-released",
     /// ... or although it came by a scan, which leaves out what was deleted.
     TailOfScan = "tail-of-scan",
+    /// What supersedes a diverged tail in an inherited log is applied before the tail is kept.
+    TailSuperseded = "tail-superseded",
     /// Of each frame only the first record of a diverged tail is kept.
     TailReadHalf = "tail-read-half",
     /// A handover is told once, by the link that is there.

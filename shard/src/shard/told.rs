@@ -5,7 +5,7 @@ use penstock_storage::io::Blocks;
 use penstock_storage::store::{Store, Usage};
 
 use crate::linked::{PartitionStatus, ReplicationStatus};
-use crate::replication::PeerStatus;
+use crate::replication::{PartitionId, PeerStatus};
 use crate::snapshots::SnapshotCounters;
 use crate::stages::Stages;
 
@@ -60,6 +60,12 @@ impl<P: Blocks> Shard<P> {
     /// What it is to the partitions of its cluster, if it has one.
     pub fn partitions(&self) -> impl Iterator<Item = PartitionStatus> + '_ {
         self.linked.iter().flat_map(|linked| linked.partitions())
+    }
+
+    /// What it is to one of them; none if it is another shard's.
+    #[must_use]
+    pub fn partition(&self, partition: PartitionId) -> Option<PartitionStatus> {
+        self.linked.as_ref()?.partition(partition)
     }
 
     /// What it knows of the other nodes of its cluster, if it has one.

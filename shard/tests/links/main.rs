@@ -82,6 +82,14 @@ fn a_handover_that_is_cut_short_at_any_step_goes_on_by_itself() {
     }
 }
 
+#[test]
+fn a_tail_in_an_inherited_log_is_kept_before_what_supersedes_it_is_applied() {
+    for seed in 0..5 {
+        let _named = Seed(seed);
+        World::change_shards_with_a_tail(seed);
+    }
+}
+
 #[cfg(feature = "planted")]
 #[test]
 fn a_handover_that_is_told_once_is_caught() {
@@ -96,6 +104,16 @@ fn a_handover_that_is_told_once_is_caught() {
     plant(None);
     let _ = std::panic::take_hook();
     assert_eq!(caught, [true, true]);
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn a_tail_that_is_superseded_in_an_inherited_log_is_missed() {
+    use penstock_shard::replication::planted::{Bug, plant};
+    plant(Some(Bug::TailSuperseded));
+    let run = std::panic::catch_unwind(|| World::change_shards_with_a_tail(0));
+    plant(None);
+    assert!(run.is_err(), "{}", Bug::TailSuperseded.name());
 }
 
 /// Each of these planted bugs makes a run fail; most of the others are caught by the machine's own test.

@@ -14,6 +14,7 @@ use penstock_shard::replication::{
 };
 use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig};
 use penstock_storage::index::CellId;
+use penstock_storage::inheritance::InheritedLog;
 use penstock_storage::io::{Block, FileId, Io, IoFailure, IoToken, SegmentSource};
 use penstock_storage::log::{
     LOG_TOKEN_BIT, Log, LogConfig, LogStart, Lsn, Place, Purpose, Room, SyncMethod,
@@ -118,6 +119,8 @@ struct Node {
     number: u8,
     shard: u16,
     shards: u16,
+    /// Its log, and one that it inherits.
+    logs: Logs,
     /// Which start.
     life: u64,
     disk: Disk,
@@ -139,6 +142,13 @@ struct Node {
     lostfound: BTreeSet<(PartitionId, Position)>,
     /// Epochs of this life whose first record was checked.
     served: BTreeSet<(PartitionId, Epoch)>,
+}
+
+/// Which log is written, and which one before it still counts.
+#[derive(Clone, Copy, Debug)]
+struct Logs {
+    own: u64,
+    inherited: Option<u64>,
 }
 
 /// What the control plane says of a partition.
@@ -186,6 +196,8 @@ pub struct World {
     /// Ends of links that the other end has left: closed when what it said was read.
     dying: Vec<(usize, LinkId)>,
     is_settling: bool,
+    /// What is inherited counts as released.
+    has_changed_shards: bool,
     /// Turns of any node so far.
     steps: u64,
     met: Met,
@@ -398,6 +410,62 @@ impl World {
         world.check_end();
     }
 
+    /// A former primary starts with another number of shards. The tail that it had written alone stands in a log that it
+    /// inherits, and goes with it: what the successor wrote to the same keys must not come before the tail is kept.
+    pub fn change_shards_with_a_tail(seed: u64) {
+        let mut world = World::new(seed, Some(1));
+        let partition = PARTITIONS[0];
+        let first = world.plan[&partition].primary;
+        let second = (first + 1) % NODES;
+        let key = world.keys[&partition][2].clone();
+        let change = |world: &mut World, at: usize, value: u8| {
+            let change = (key.clone(), Some(vec![value; 8]));
+            let done = world.commit(at, partition, &[change]);
+            world.exchange(6);
+            done.expect("it writes").1
+        };
+        let all = (0..NODES).flat_map(|from| (0..NODES).map(move |to| (from, to)));
+        world.cut = all.filter(|&pair| pair != (first, second)).collect();
+        world.exchange(20);
+        // What stands before the tail takes some time to be gone through.
+        for other in world.keys[&partition].clone() {
+            let done = world.commit(first, partition, &[(other, Some(vec![7; 15_000]))]);
+            assert!(done.is_some());
+            world.exchange(6);
+        }
+        change(&mut world, first, 1);
+        world.part(first, second);
+        let tail = change(&mut world, first, 2);
+        assert!(world.promote_to(partition, second, false));
+        world.exchange(6);
+        change(&mut world, second, 3);
+
+        let logs = Logs {
+            own: LOG_ID + 1,
+            inherited: Some(LOG_ID),
+        };
+        world.has_changed_shards = true;
+        world.restart_with(first, logs);
+        let cleaning = CleaningConfig {
+            space_percent_max: 120,
+            bytes_per_s: 4096,
+            log_bytes_max: 0,
+        };
+        world.nodes[first].store.set_cleaning(cleaning);
+        world.cut.remove(&(second, first));
+        world.exchange(100);
+        assert!(world.nodes[first].store.is_inheriting());
+        for _ in 0..200 {
+            world.nodes[first].now_us += 1_000_000;
+            world.exchange(1);
+        }
+        let node = &world.nodes[first];
+        assert!(!node.store.is_inheriting());
+        assert!(node.lostfound.contains(&(partition, tail.at)), "{tail:?}");
+        world.settle(false);
+        world.check_end();
+    }
+
     /// The nodes of a new cluster, of so many shards or of any number.
     fn new(seed: u64, shards: Option<u16>) -> World {
         let mut random = Random::new(seed);
@@ -427,6 +495,7 @@ impl World {
             acked_disk: Vec::new(),
             dying: Vec::new(),
             is_settling: false,
+            has_changed_shards: false,
             steps: 0,
             met: Met::default(),
         };
@@ -435,7 +504,11 @@ impl World {
             let shards = shards.unwrap_or_else(|| 1 + u16::from(world.random.once_in(3)));
             for shard in 0..shards {
                 let who = (number, shard, shards);
-                let node = world.start(who, Disk::default(), BTreeSet::new());
+                let logs = Logs {
+                    own: LOG_ID,
+                    inherited: None,
+                };
+                let node = world.start(who, logs, Disk::default(), BTreeSet::new());
                 world.nodes.push(node);
             }
         }
@@ -464,6 +537,7 @@ impl World {
     fn start(
         &mut self,
         who: (u8, u16, u16),
+        logs: Logs,
         mut disk: Disk,
         lostfound: BTreeSet<(PartitionId, Position)>,
     ) -> Node {
@@ -479,26 +553,30 @@ impl World {
         {
             disk.files.remove(file);
         }
-        let segments = survey.logs.values().next().map_or(&[][..], Vec::as_slice);
         let mut cold = Disk::from(disk.files.clone());
         let mut memory = Memory::new(CACHE_BYTES);
         let home_of = |key: &[u8]| (slot_of(key), hash(salt, key));
-        let recovered = recover(&mut disk, segments, &mut |part, place| {
-            memory.replay(&home_of, part, place, |place, tell| {
-                let mut bytes = vec![0; place.bytes as usize];
-                cold.read_at(place.file, place.offset, &mut bytes)?;
-                tell(&PartView::read(&bytes).expect("it was replayed"));
-                Ok(())
-            })
-        })
-        .expect("a power cut is no damage");
+        let mut replay = |log_id: u64| {
+            let segments = survey.logs.get(&log_id).map_or(&[][..], Vec::as_slice);
+            let recovered = recover(&mut disk, segments, &mut |part, place| {
+                memory.replay(&home_of, part, place, |place, tell| {
+                    let mut bytes = vec![0; place.bytes as usize];
+                    cold.read_at(place.file, place.offset, &mut bytes)?;
+                    tell(&PartView::read(&bytes).expect("it was replayed"));
+                    Ok(())
+                })
+            });
+            recovered.expect("a power cut is no damage")
+        };
+        let inherited = logs.inherited.map(|log_id| (log_id, replay(log_id)));
+        let recovered = replay(logs.own);
         if let Some(file) = recovered.release {
             disk.files.remove(&file);
         }
         let config = LogConfig {
             owner: owner(number),
             incarnation: life + 1,
-            log_id: LOG_ID,
+            log_id: logs.own,
             frame_bytes: 8 << 10,
             record_bytes_max: RECORD_BYTES_MAX as usize,
             frames_in_flight_max: 2,
@@ -511,6 +589,12 @@ impl World {
         let log = Log::with_history(config, start, recovered.history.clone(), Heap);
         let sequences = *recovered.history.sequences.clone();
         let mut store = Store::new(log, Heap, 1, sequences, memory);
+        let inherited = inherited.map(|(log_id, recovered)| InheritedLog {
+            log_id,
+            time_ms: recovered.time_ms,
+            history: recovered.history,
+        });
+        store.inherit(inherited.as_slice());
         for (file, bytes) in survey.spares {
             self.next_salt += 1;
             store.log_mut().add_spare(file, self.next_salt, bytes);
@@ -539,6 +623,7 @@ impl World {
             number,
             shard,
             shards,
+            logs,
             life,
             disk,
             store,
@@ -736,6 +821,10 @@ impl World {
     }
 
     fn restart(&mut self, at: usize) {
+        self.restart_with(at, self.nodes[at].logs);
+    }
+
+    fn restart_with(&mut self, at: usize, logs: Logs) {
         let pairs: Vec<_> = self.links.keys().copied().collect();
         for pair in pairs {
             if pair.0 == at || pair.1 == at {
@@ -749,7 +838,7 @@ impl World {
         let who = (node.number, node.shard, node.shards);
         disk.crash(|| self.random.next());
         self.dying.retain(|(other, _)| *other != at);
-        self.nodes[at] = self.start(who, disk, found);
+        self.nodes[at] = self.start(who, logs, disk, found);
         self.met.one("restarted");
         for partition in PARTITIONS {
             let assignment = self.plan[&partition];
@@ -875,6 +964,12 @@ impl World {
         node.settle();
         let io = &mut node.requests;
         node.store.clean(node.now_us, &hash_of, io);
+        if node.store.has_taken_over() {
+            for file in node.store.forget_inherited() {
+                node.disk.files.remove(&file);
+            }
+            node.logs.inherited = None;
+        }
         node.store.log_mut().pump(node.now_us, io);
         let time = LinkTime {
             now_us: node.now_us,
@@ -1048,7 +1143,7 @@ impl World {
                     if self.dying.iter().any(|&(_, of)| of == link) {
                         continue;
                     }
-                    let is_gap = self.backlog_bytes < u64::MAX;
+                    let is_gap = self.backlog_bytes < u64::MAX || self.has_changed_shards;
                     let is_unread = refusal.text.contains("cannot be read") && !self.is_settling;
                     assert!(
                         is_spoilt || is_gap || is_unread,

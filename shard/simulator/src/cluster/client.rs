@@ -8,7 +8,7 @@ use penstock_net::instruction::{FieldType, Instruction, Operation as Act};
 use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ReplyItem, read_batch_reply, text_of};
-use penstock_net::request::{BatchRequest, Condition, MemberRead, Version, Wanted};
+use penstock_net::request::{BatchRequest, Condition, Expiry, MemberRead, Version, Wanted};
 use penstock_net::status::{Executed, Status};
 use penstock_shard::{Event as ShardEvent, SessionId};
 
@@ -48,6 +48,8 @@ pub(super) struct Operation {
     partition: u16,
     level: AckLevel,
     what: What,
+    /// Nodes that are joining and, if it is answered, have all that was acknowledged before.
+    proves: Vec<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -345,7 +347,14 @@ impl World {
             }
             (Kind::Churn, true, _) => {
                 let len = 1 + self.workload.index(self.setting.value_bytes);
-                batch.set(&mut out, &key, &vec![7; len], Condition::Always);
+                let expiry = match self.harm.chance(self.harms.expiring) {
+                    true => {
+                        self.meet("expiring");
+                        Expiry::In(self.harm.pick(&[1, 100, 3_000]))
+                    }
+                    false => Expiry::Never,
+                };
+                batch.set_with(&mut out, &key, &vec![7; len], Condition::Always, expiry);
                 What::Change
             }
             (Kind::Churn, false, _) => {
@@ -366,6 +375,10 @@ impl World {
         level: AckLevel,
         what: What,
     ) {
+        let proves = match (level, &what) {
+            (AckLevel::Replica, What::Get) => self.proves(self.clients[client].node, partition),
+            _ => Vec::new(),
+        };
         let state = &mut self.clients[client];
         state.request += 1;
         let request = state.request;
@@ -374,6 +387,7 @@ impl World {
             partition,
             level,
             what,
+            proves,
         });
         let connection = state.connection.expect("it is ready");
         self.send_to_server(client, out);
@@ -453,6 +467,7 @@ impl World {
             Status::NotFound,
             Status::VersionMismatch,
             Status::Stale,
+            Status::Full,
         ]
         .contains(&status)
         {
@@ -464,12 +479,16 @@ impl World {
             partition,
             level,
             what,
+            proves,
         } = operation;
         if is_done && item.head.level < level {
             return Err(format!(
                 "{level:?} was asked for and {:?} is told",
                 item.head.level
             ));
+        }
+        if is_done {
+            self.proved(&proves);
         }
         let is_change = !matches!(what, What::Get | What::Look { .. });
         let state = &mut self.clients[client];

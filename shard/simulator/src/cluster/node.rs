@@ -9,9 +9,9 @@ use penstock_net::hello::{AUTH_NONE, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
-use penstock_shard::linked::{ClusterConfig, Plan};
+use penstock_shard::linked::{ClusterConfig, PartitionStatus, Plan};
 use penstock_shard::opening::{
-    OpeningError, SegmentFiles, open_shard, prove_spares, replay_all, take_inventory,
+    OpeningError, SegmentFiles, change_shards, open_shard, prove_spares, replay_all, take_inventory,
 };
 use penstock_shard::replication::handshake::{Introduction, Peer};
 use penstock_shard::replication::links::LinksConfig;
@@ -20,8 +20,9 @@ use penstock_shard::{
 };
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
+use penstock_storage::io::FileId;
 use penstock_storage::layout::Layout;
-use penstock_storage::log::{LogConfig, SyncMethod};
+use penstock_storage::log::LogConfig;
 use penstock_storage::record::{PartKind, PartView, part_bytes};
 use penstock_storage::segment::Owner;
 use penstock_storage::store::{Found, Version};
@@ -29,6 +30,7 @@ use penstock_storage::summary::SUMMARY_BYTES_MAX;
 
 use super::{Event, Setting, number_of};
 use crate::coverage::Coverage;
+use crate::damage;
 use crate::disk::{Disk, Files, Pool, PoolBlock};
 use crate::random::Random;
 use crate::starts::compare_starts;
@@ -45,6 +47,8 @@ pub(super) struct Core {
     /// When its next turn is due.
     pub(super) turn_us: Option<u64>,
     pub(super) mail_us: Vec<u64>,
+    /// It was asked to stop, and has.
+    pub(super) is_stopped: bool,
 }
 
 pub(super) struct Node {
@@ -52,6 +56,12 @@ pub(super) struct Node {
     node_id: [u8; 16],
     pub(super) disk: Rc<RefCell<Disk>>,
     pub(super) shards: u16,
+    /// What the next start is to have.
+    pub(super) wanted_shards: u16,
+    /// Which logs count.
+    layout: Layout,
+    /// Shards that have taken over what they inherit, in this run.
+    taken_over: usize,
     incarnation: u64,
     hash_seed: u64,
     random: Random,
@@ -61,6 +71,8 @@ pub(super) struct Node {
     pub(super) was_wiped: bool,
     pub(super) cores: Option<Vec<Core>>,
     pub(super) paused_until_us: u64,
+    /// When it was asked to stop, if it was.
+    pub(super) stops_since_us: Option<u64>,
     pub(super) frozen: VecDeque<Event>,
     /// The cluster's file as it read it last.
     pub(super) plan: Arc<Plan>,
@@ -69,7 +81,25 @@ pub(super) struct Node {
     /// Durable.
     lostfound: Vec<Vec<u8>>,
     /// A copy of its directory as it once was, with the start that had it.
-    older: Option<(Disk, u64)>,
+    older: Option<Older>,
+}
+
+/// What was found at a start.
+#[derive(Default)]
+pub(super) struct Started {
+    /// A shard opened with a snapshot of its index: it must come to the same as without.
+    pub(super) has_snapshot: bool,
+    /// It has another number of shards than the one before.
+    pub(super) has_changed: bool,
+    /// ... which had not taken over what it had inherited.
+    pub(super) inherited_already: bool,
+}
+
+/// A copy of a directory.
+struct Older {
+    disk: Disk,
+    incarnation: u64,
+    layout: Layout,
 }
 
 impl Node {
@@ -87,6 +117,9 @@ impl Node {
             node_id: [number; 16],
             disk: Rc::new(RefCell::new(new_disk(random.clone()))),
             shards,
+            wanted_shards: shards,
+            layout: Layout::new(shards),
+            taken_over: 0,
             incarnation: 0,
             hash_seed,
             random,
@@ -95,6 +128,7 @@ impl Node {
             was_wiped: false,
             cores: None,
             paused_until_us: 0,
+            stops_since_us: None,
             frozen: VecDeque::new(),
             plan,
             kept: Vec::new(),
@@ -114,12 +148,12 @@ impl Node {
         LogConfig {
             owner: self.owner(),
             incarnation: self.incarnation,
-            log_id: Layout::new(self.shards).log_of(shard),
+            log_id: self.layout.log_of(shard),
             frame_bytes: setting.frame_bytes,
             record_bytes_max: record_bytes_max(setting),
             frames_in_flight_max: 2,
             frames_sealed_max: 4,
-            sync: SyncMethod::DurableWrite,
+            sync: setting.sync,
             interval_us: 1_000,
             idle_mark_us: 5_000,
         }
@@ -161,15 +195,14 @@ impl Node {
         }
     }
 
-    /// Opens every shard as the server does. Whether one of them did so with a snapshot of its index: it must
-    /// come to the same as without.
+    /// Opens every shard as the server does.
     pub(super) fn start(
         &mut self,
         now: Now,
         setting: &Setting,
         plan: Arc<Plan>,
         is_new: bool,
-    ) -> Result<bool, String> {
+    ) -> Result<Started, String> {
         self.open(now, setting, plan, is_new)
             .map_err(|refusal| format!("is refused its own directory: {refusal}"))?
     }
@@ -180,18 +213,27 @@ impl Node {
         setting: &Setting,
         plan: Arc<Plan>,
         is_new: bool,
-    ) -> Result<Result<bool, String>, OpeningError> {
+    ) -> Result<Result<Started, String>, OpeningError> {
         self.incarnation += 1;
         self.plan = plan;
         let segment_bytes = self.segment_bytes(setting);
         let mut files = Files(Rc::clone(&self.disk));
         self.disk.borrow_mut().owner = self.owner();
         self.disk.borrow_mut().forgotten.clear();
-        let layout = Layout::new(self.shards);
-        let inventory = take_inventory(&mut files, self.owner(), &layout, segment_bytes)?;
+        let owner = self.owner();
+        let mut inventory = take_inventory(&mut files, owner, &self.layout, segment_bytes)?;
+        let mut started = Started::default();
+        if self.wanted_shards != self.shards {
+            started.has_changed = true;
+            started.inherited_already = !self.layout.inherited.is_empty();
+            let (shards, incarnation) = (self.wanted_shards, self.incarnation);
+            self.layout = change_shards(&mut files, &inventory, shards, incarnation, true)?;
+            self.shards = shards;
+            inventory = take_inventory(&mut files, owner, &self.layout, segment_bytes)?;
+        }
+        self.taken_over = 0;
         let topology = Topology::new(self.shards);
         let mut cores = Vec::new();
-        let mut has_snapshot = false;
         for shard in 0..self.shards {
             let log = self.log_config(setting, shard);
             let frame_bytes = log.frame_bytes.max(log.record_bytes_max + 4096);
@@ -215,7 +257,7 @@ impl Node {
                 Pool::new(pool_bytes + setting.read_bytes),
             )?;
             if let Some((name, _)) = opened.snapshot {
-                has_snapshot = true;
+                started.has_snapshot = true;
                 let (shard, recovered) = (&opened.shard, &opened.recovered);
                 if let Err(difference) = compare_starts(alone, shard, recovered, &mut files) {
                     return Ok(Err(format!("with {name} a start differs: {difference}")));
@@ -226,6 +268,7 @@ impl Node {
                 outbox: Outbox::default(),
                 turn_us: None,
                 mail_us: vec![0; usize::from(self.shards)],
+                is_stopped: false,
             });
         }
         let left = inventory.left;
@@ -250,7 +293,7 @@ impl Node {
         self.run += 1;
         self.was_started = true;
         self.cores = Some(cores);
-        Ok(Ok(has_snapshot))
+        Ok(Ok(started))
     }
 
     fn shard_config(
@@ -308,11 +351,11 @@ impl Node {
             }),
             snapshots: SnapshotPolicy {
                 log_bytes: setting.snapshot_bytes,
-                stop_us_max: 0,
+                stop_us_max: setting.stop_us_max,
             },
             cleaning: CleaningConfig {
-                space_percent_max: 120,
-                bytes_per_s: 1 << 30,
+                space_percent_max: setting.space_percent_max,
+                bytes_per_s: setting.cleaning_bytes_per_s,
                 log_bytes_max: 0,
             },
         }
@@ -324,6 +367,8 @@ impl Node {
         self.incarnation = 0;
         self.hash_seed = salt;
         self.was_wiped = true;
+        self.layout = Layout::new(self.shards);
+        self.wanted_shards = self.shards;
         self.kept.clear();
         self.lostfound.clear();
         self.disk = Rc::new(RefCell::new(new_disk(Random::new(salt, 1))));
@@ -331,18 +376,49 @@ impl Node {
 
     /// Copies its directory, while nothing runs in it.
     pub(super) fn copy(&mut self) {
-        self.older = Some((self.disk.borrow().copy(), self.incarnation));
+        self.older = Some(Older {
+            disk: self.disk.borrow().copy(),
+            incarnation: self.incarnation,
+            layout: self.layout.clone(),
+        });
     }
 
     /// Puts that copy in its place, if there is one and another start has had the directory since.
     pub(super) fn go_back(&mut self) -> bool {
-        let is_older = |it: &mut (Disk, u64)| it.1 < self.incarnation;
-        let Some((disk, incarnation)) = self.older.take_if(is_older) else {
+        let is_older = |it: &mut Older| it.incarnation < self.incarnation;
+        let Some(older) = self.older.take_if(is_older) else {
             return false;
         };
-        self.disk = Rc::new(RefCell::new(disk));
-        self.incarnation = incarnation;
+        self.disk = Rc::new(RefCell::new(older.disk));
+        self.incarnation = older.incarnation;
+        self.shards = older.layout.shards;
+        self.wanted_shards = self.shards;
+        self.layout = older.layout;
         true
+    }
+
+    /// One more shard needs nothing of what it inherits. Whether none does any more.
+    pub(super) fn takes_over(&mut self) -> bool {
+        self.taken_over += 1;
+        self.taken_over == usize::from(self.shards)
+    }
+
+    /// The inherited logs are void from now on: their files.
+    pub(super) fn void_inherited(&mut self) -> Vec<FileId> {
+        let logs = std::mem::take(&mut self.layout.inherited);
+        let disk = self.disk.borrow();
+        let is_of = |image: &[u8]| {
+            let header = damage::header_of(image);
+            header.is_some_and(|header| logs.iter().any(|log| log.log_id == header.log_id))
+        };
+        let images = disk.images().filter(|(_, image)| is_of(image));
+        images.map(|(file, _)| file).collect()
+    }
+
+    /// What it is to a partition, while it runs.
+    pub(super) fn partition(&self, partition: u16) -> Option<PartitionStatus> {
+        let mut cores = self.cores.iter().flatten();
+        cores.find_map(|core| core.shard.partition(partition))
     }
 
     /// What a shard handed out to be kept is durable.
@@ -358,8 +434,13 @@ impl Node {
     }
 
     /// A key's version and value as they stand in the store of the node that runs, from the disk if they are
-    /// nowhere else.
-    pub(super) fn read(&self, key: &[u8]) -> Result<Option<(Version, Vec<u8>)>, String> {
+    /// nowhere else; nothing of what has expired by then.
+    pub(super) fn read(
+        &self,
+        key: &[u8],
+        now_ms: u64,
+    ) -> Result<Option<(Version, Vec<u8>)>, String> {
+        let is_over = |expiry_ms: Option<u64>| expiry_ms.is_some_and(|at_ms| at_ms <= now_ms);
         let (slot, hash) = Shard::<Pool>::home_of(self.hash_seed)(key);
         let owner = usize::from(Topology::new(self.shards).owner(slot));
         let core = &self.cores.as_ref().expect("it runs")[owner];
@@ -369,7 +450,8 @@ impl Node {
             Found::Cached(id) => {
                 let cell = store.cell(id);
                 let value = cell.value().to_vec();
-                return Ok(store.exists(id).then(|| (store.version(id), value)));
+                return Ok((store.exists(id) && !is_over(cell.expiry_ms()))
+                    .then(|| (store.version(id), value)));
             }
             Found::Cold(place) => place,
         };
@@ -377,7 +459,7 @@ impl Node {
         let image = disk.image(place.file).ok_or("a key's file is gone")?;
         let start = usize::try_from(place.offset).expect("small files");
         let part = PartView::read(&image[start..]).map_err(|_| "a key's part cannot be read")?;
-        if part.key() != key || part.kind() == PartKind::Tombstone {
+        if part.key() != key || part.kind() == PartKind::Tombstone || is_over(part.expiry_ms()) {
             return Ok(None);
         }
         Ok(Some((part.version(), part.value().to_vec())))

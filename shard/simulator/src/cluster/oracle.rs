@@ -78,6 +78,17 @@ pub(super) struct Oracle {
     gone_back: Option<u8>,
 }
 
+/// What of a diverged tail is in lostfound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// All of its records.
+    All,
+    /// The newest of each key: what was inherited from another number of shards is rewritten before.
+    Newest,
+    /// What cleaning had not let go.
+    Some,
+}
+
 /// Who acknowledged, and the highest level at which.
 #[derive(Clone, Copy, Debug)]
 struct Writer {
@@ -272,7 +283,7 @@ impl Oracle {
         &self,
         last: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
         found: &[(u8, Vec<u8>)],
-        is_exact: bool,
+        keeps: Kept,
     ) -> Result<BTreeMap<&'static str, u64>, String> {
         let mut met = BTreeMap::new();
         let mut there: BTreeSet<u64> = BTreeSet::new();
@@ -312,8 +323,13 @@ impl Oracle {
         }
         let mut kept = BTreeSet::new();
         for (node, bytes) in found {
-            for number in appended(bytes)? {
-                kept.insert(number);
+            for list in lists_in(bytes)? {
+                let Some(&number) = list.last() else { continue };
+                match keeps {
+                    // A list has what was appended before.
+                    Kept::Newest => kept.extend(list),
+                    Kept::All | Kept::Some => kept.extend([number]),
+                }
                 let append = self.append_of(number);
                 let append = append.ok_or_else(|| format!("lostfound has {number}"))?;
                 let promotions = self.promotions.get(&append.partition).copied();
@@ -348,7 +364,7 @@ impl Oracle {
             let is_forced = self.forced.contains(&append.partition);
             // A new generation for a node with an older copy that had met nobody who could tell it so: lost, and kept, but for
             // what cleaning had let go before.
-            let is_kept = kept.contains(&number) || !is_exact;
+            let is_kept = kept.contains(&number) || keeps == Kept::Some;
             let is_given_up = self.gone_back.is_some() && is_kept;
             if level == AckLevel::Replica && !is_forced && !is_given_up {
                 return Err(what);
@@ -357,7 +373,7 @@ impl Oracle {
                 *met.entry("lost at disk and kept").or_default() += 1;
             } else if append.was_wiped || self.wiped.is_some() && is_forced {
                 *met.entry("lost with a disk").or_default() += 1;
-            } else if is_exact && self.wiped.is_none() {
+            } else if keeps != Kept::Some && self.wiped.is_none() {
                 return Err(format!("{what}, and no lostfound has it"));
             }
         }
@@ -395,9 +411,9 @@ pub(super) fn list_of(value: &[u8]) -> Option<Vec<u64>> {
     )
 }
 
-/// The appends that records kept by a node were about.
-fn appended(bytes: &[u8]) -> Result<Vec<u64>, String> {
-    let mut numbers = Vec::new();
+/// The lists that are in records kept by a node.
+fn lists_in(bytes: &[u8]) -> Result<Vec<Vec<u64>>, String> {
+    let mut lists = Vec::new();
     for record in records(bytes) {
         let record = record.map_err(|fault| format!("lostfound holds no record: {fault:?}"))?;
         let mut rest = record.bytes;
@@ -405,13 +421,12 @@ fn appended(bytes: &[u8]) -> Result<Vec<u64>, String> {
             rest = &rest[part.bytes().len()..];
             let is_list = String::from_utf8_lossy(part.key()).contains("}list ");
             if is_list && part.kind() != PartKind::Tombstone {
-                let list = list_of(part.value()).ok_or("lostfound holds no list")?;
-                numbers.extend(list.last());
+                lists.push(list_of(part.value()).ok_or("lostfound holds no list")?);
             }
             if rest.is_empty() {
                 break;
             }
         }
     }
-    Ok(numbers)
+    Ok(lists)
 }

@@ -7,6 +7,7 @@ use penstock_storage::store::{LOOK_AHEAD, Store};
 
 use crate::replication::notes::Notes;
 use crate::replication::partition::{Applicable, Partition, Role};
+use crate::replication::planted::{Bug, is_planted};
 use crate::replication::{LinkId, PartitionId};
 
 use super::warming::{Waiter, Warmer};
@@ -42,6 +43,13 @@ impl<B: Block> Links<B> {
         // How many of the records that come next have what they need in the processor's caches.
         let mut ahead = 0;
         for (at, &number) in numbers.iter().enumerate() {
+            // What it supersedes of a tail would not be rewritten out of the logs that are inherited, and vanish with them.
+            if store.is_inheriting()
+                && self.tails.contains_key(&number)
+                && !is_planted(Bug::TailSuperseded)
+            {
+                continue;
+            }
             let (link, told) = self.told_of(number);
             let mut run = Run::default();
             let mut is_over = false;
