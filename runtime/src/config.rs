@@ -139,7 +139,7 @@ options! {
     space_percent_max: u32 = "140", Kind::Count(105, 1000), Tuning;
     /// What a shard's cleaning may read and copy in a second when there is little to do. It rises with what is to be done.
     cleaning_bytes_per_s: u64 = "32MiB", Kind::Size(64 * KIB, 16 * GIB), Tuning;
-    /// New log of a shard after which it takes a snapshot of its index, so that a start need not read more of it. 0 takes none.
+    /// New log of a shard, if its records are short, after which it takes a snapshot of its index, so that a start need not read more of it; of long records, and with a large index, it is more. 0 takes none.
     snapshot_bytes: u64 = "32MiB", Kind::Size(0, 1 << 40), Tuning;
     /// Group commits that may be on their way to the disk at once, per shard.
     frames_in_flight: u32 = "2", Kind::Count(1, 16), Tuning;

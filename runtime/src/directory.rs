@@ -30,6 +30,7 @@ use penstock_storage::layout::Layout;
 
 use crate::backup::staging::Staging;
 use crate::identity::{FORMAT_VERSION, IDENTITY_BYTES_MAX, Identity, IdentityError};
+use crate::read_ahead::ReadAhead;
 use crate::rebuild::{RebuildError, rebuild};
 use crate::snapshot::SnapshotFolder;
 use crate::system;
@@ -436,6 +437,8 @@ impl Segments {
             segments: self.clone(),
             open: None,
             synced: HashSet::new(),
+            ahead: ReadAhead::default(),
+            announced: HashSet::new(),
         }
     }
 }
@@ -451,6 +454,8 @@ pub struct SegmentReader {
     segments: Segments,
     open: Option<(FileId, File)>,
     synced: HashSet<FileId>,
+    ahead: ReadAhead,
+    announced: HashSet<FileId>,
 }
 
 /// How much of what a start has to read was read, in bytes. Shared by all shards.
@@ -518,9 +523,11 @@ impl SegmentSource for SegmentReader {
     }
 
     fn will_read(&mut self, id: FileId, offset: u64) {
-        // Without it reading is slower, no more. Whatever fails is told by the read.
-        if let Ok(file) = self.file(id, u64::MAX) {
-            let _ = system::read_ahead(file.as_fd(), offset);
+        // Once, from wherever that was. Whatever fails is told by the read.
+        if self.announced.insert(id) && self.file(id, u64::MAX).is_ok() {
+            self.open
+                .iter()
+                .for_each(|(_, file)| self.ahead.announce(file, offset));
         }
     }
 

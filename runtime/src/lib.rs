@@ -45,6 +45,7 @@ pub mod identity;
 mod lines;
 mod memory;
 mod node;
+mod read_ahead;
 pub mod rebuild;
 pub mod repair;
 pub mod server;

@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 use std::{fmt, io};
@@ -46,6 +45,7 @@ use crate::engine::{DeliverSpare, Engine};
 use crate::huge_pages::{self, Support};
 use crate::identity::Identity;
 use crate::memory::{self, Fixed, MemoryBound, Watch};
+use crate::read_ahead::ReadAhead;
 use crate::snapshot::{self, SnapshotFolder, SnapshotHandle, SnapshotWriters};
 use crate::spare::{SpareHandle, Spares, TakingOver};
 use crate::stats::Stats;
@@ -789,6 +789,7 @@ struct NodeFiles<'a> {
     snapshots: &'a SnapshotFolder,
     /// The snapshot that is read.
     open: Option<(SnapshotName, File)>,
+    ahead: ReadAhead,
 }
 
 impl<'a> NodeFiles<'a> {
@@ -797,6 +798,7 @@ impl<'a> NodeFiles<'a> {
             segments,
             snapshots,
             open: None,
+            ahead: ReadAhead::default(),
         }
     }
 }
@@ -834,8 +836,7 @@ impl SegmentFiles for NodeFiles<'_> {
             Some((open, file)) if open == name => file,
             _ => {
                 let file = self.snapshots.open(name)?;
-                // Without it reading is slower, no more.
-                let _ = process::read_ahead(file.as_fd(), 0);
+                self.ahead.announce(&file, 0);
                 file
             }
         };

@@ -127,21 +127,26 @@ pub(crate) fn allocate(file: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     check(unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes) })
 }
 
-/// Has the kernel begin to read all of a file from `offset` on.
-pub(crate) fn read_ahead(file: BorrowedFd<'_>, offset: u64) -> io::Result<()> {
-    advise(file, offset, libc::POSIX_FADV_WILLNEED)
+/// Has the kernel begin to read `bytes` bytes of a file from `offset` on, or as many as it takes at once.
+pub(crate) fn read_ahead(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> io::Result<()> {
+    advise(file, (offset, bytes), libc::POSIX_FADV_WILLNEED)
 }
 
 /// Has the kernel read no more of a file than what is asked for.
 pub(crate) fn read_as_asked(file: BorrowedFd<'_>) -> io::Result<()> {
-    advise(file, 0, libc::POSIX_FADV_RANDOM)
+    advise(file, (0, 0), libc::POSIX_FADV_RANDOM)
 }
 
-/// Tells the kernel how a file is going to be read from `offset` on.
-fn advise(file: BorrowedFd<'_>, offset: u64, advice: libc::c_int) -> io::Result<()> {
-    let offset = i64::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+/// Tells the kernel how `bytes` bytes of a file are going to be read from `offset` on; 0 for all.
+fn advise(
+    file: BorrowedFd<'_>,
+    (offset, bytes): (u64, u64),
+    advice: libc::c_int,
+) -> io::Result<()> {
+    let number = |of| i64::try_from(of).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG));
+    let (offset, bytes) = (number(offset)?, number(bytes)?);
     // SAFETY: the descriptor is open; no memory is involved.
-    match unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, 0, advice) } {
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, bytes, advice) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
     }

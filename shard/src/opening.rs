@@ -30,7 +30,7 @@ use penstock_storage::store::{LOOK_AHEAD, Memory, Store};
 
 use crate::execute::KeyHash;
 use crate::shard::{Shard, ShardConfig, hash_check};
-use crate::snapshots::SnapshotStart;
+use crate::snapshots::{Behind, SnapshotStart};
 
 /// The segment files of a data directory. Each change is durable when it returns.
 pub trait SegmentFiles {
@@ -612,8 +612,11 @@ fn replay_log(
     let mut snapshots_refused = Vec::new();
     for (name, bytes) in names {
         match replay_behind(files, segments, shard, log, budget, (name, bytes)) {
-            Ok((memory, recovered, entries, log_bytes_behind)) => {
-                start.log_bytes_behind = log_bytes_behind;
+            Ok((memory, recovered, entries, behind_bytes)) => {
+                start.behind = Behind {
+                    bytes: behind_bytes,
+                    records: recovered.records,
+                };
                 start.snapshot_bytes = bytes;
                 return Ok(Replayed {
                     memory,
@@ -631,7 +634,10 @@ fn replay_log(
     let (memory, recovered) =
         replay_all(files, segments, shard.hash_seed, budget).map_err(OpeningError::Recovery)?;
     let ends = recovered.history.segments.iter().map(|segment| segment.end);
-    start.log_bytes_behind = ends.map(|end| end.end_offset).sum();
+    start.behind = Behind {
+        bytes: ends.map(|end| end.end_offset).sum(),
+        records: recovered.records,
+    };
     Ok(Replayed {
         memory,
         recovered,
@@ -678,8 +684,9 @@ fn replay_behind(
 ) -> Result<(Memory, Recovered, u64, u64), SnapshotError> {
     let mut is_again = false;
     loop {
+        let mut reader = files.reader();
         let (mut memory, header, footer) =
-            load_snapshot(files, segments, shard, log, budget, snapshot)?;
+            load_snapshot(files, &mut reader, segments, shard, log, budget, snapshot)?;
         let position = header.position();
         let unread_bytes = |sequence: u64, end_offset: u64| match sequence.cmp(&position.sequence) {
             Ordering::Less => 0,
@@ -690,7 +697,6 @@ fn replay_behind(
             .iter()
             .map(|segment| unread_bytes(segment.header.sequence, segment.file_bytes));
         files.expect_bytes(unread.sum());
-        let mut reader = files.reader();
         let mut behind = |visit: &mut dyn FnMut(Event<'_>) -> io::Result<()>| {
             recover_behind(&mut reader, segments, (&header, &footer), visit)
                 .map_err(|_| SnapshotError::Stranger("does not lead to the end of the log"))?
@@ -735,9 +741,10 @@ fn replay_behind(
     }
 }
 
-/// Fills a memory from one snapshot, if it fits the log.
-fn load_snapshot(
-    files: &mut impl SegmentFiles,
+/// Fills a memory from one snapshot, if it fits the log. What is to be read `behind` it is announced before.
+fn load_snapshot<F: SegmentFiles>(
+    files: &mut F,
+    behind: &mut F::Reader,
     segments: &[Segment],
     shard: &ShardConfig,
     log: &LogConfig,
@@ -749,6 +756,14 @@ fn load_snapshot(
     let reader = SnapshotReader::open(read_at, bytes)?;
     let coverage = Coverage::of(reader.header(), log.owner, name, hash_check, segments)?;
     let (header, footer) = (reader.header().clone(), *reader.footer());
+    let position = header.position();
+    for segment in segments {
+        match segment.header.sequence.cmp(&position.sequence) {
+            Ordering::Less => {}
+            Ordering::Equal => behind.will_read(segment.file, position.offset),
+            Ordering::Greater => behind.will_read(segment.file, 0),
+        }
+    }
     Ok((load(reader, &coverage, budget)?, header, footer))
 }
 

@@ -655,8 +655,8 @@ impl<P: Blocks> Shard<P> {
                 }
             }
             Event::SnapshotWritten { name, is_good } => {
-                let record_bytes = self.store.log().counters().record_bytes;
-                self.snapshots.written(name, is_good, record_bytes);
+                let log = self.store.log().counters();
+                self.snapshots.written(name, is_good, log);
             }
             Event::Plan(plan) => {
                 if let Some(linked) = &mut self.linked {

@@ -6,6 +6,7 @@
 //! fails is told by whoever writes it and does no harm: the one before it still serves.
 
 use penstock_storage::io::Blocks;
+use penstock_storage::log::LogCounters;
 use penstock_storage::snapshot::{SnapshotName, Taken, Taking};
 use penstock_storage::store::Store;
 
@@ -14,8 +15,7 @@ use crate::shard::Now;
 /// When a shard takes snapshots of its index. None by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotPolicy {
-    /// Bytes of new log after which one is taken; none ever if 0. A large index is not written
-    /// again before four times its size of log.
+    /// Bytes of new log after which one is taken, if its records are short; none ever if 0. See [`Behind`].
     pub log_bytes: u64,
     /// How long a clean stop may wait for one.
     pub stop_us_max: u64,
@@ -59,10 +59,52 @@ pub struct SnapshotCounters {
 pub(crate) struct SnapshotStart {
     /// No snapshot has this number or a higher one.
     pub(crate) next_number: u64,
-    /// Bytes of the log behind the one that was used; all if none was.
-    pub(crate) log_bytes_behind: u64,
+    /// The log behind the one that was used; all if none was.
+    pub(crate) behind: Behind,
     /// Bytes of the one that was used.
     pub(crate) snapshot_bytes: u64,
+}
+
+/// Log that a start would have to replay, as far as records go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Behind {
+    pub(crate) bytes: u64,
+    pub(crate) records: u64,
+}
+
+impl Behind {
+    fn of(log: LogCounters) -> Self {
+        Behind {
+            bytes: log.record_bytes,
+            records: log.records,
+        }
+    }
+
+    fn plus(self, now: Behind, then: Behind) -> Self {
+        Behind {
+            bytes: self.bytes + now.bytes - then.bytes,
+            records: self.records + now.records - then.records,
+        }
+    }
+
+    /// What a replay takes, in bytes of short records. To take in a record costs as much as to read four
+    /// hundred bytes more of it.
+    fn cost_bytes(self) -> u64 {
+        self.bytes / 4 + self.records * 100
+    }
+
+    /// Whether a snapshot is due that would have `snapshot_bytes`.
+    fn is_long(self, log_bytes: u64, snapshot_bytes: u64) -> bool {
+        self.cost_bytes() >= log_bytes && self.bytes >= least_bytes(snapshot_bytes)
+    }
+}
+
+/// Bytes of log from one snapshot to the next, at least. To write one takes a share of what the device can:
+/// a sixteenth, or as much more as keeps the rest of the log short, up to a quarter.
+fn least_bytes(snapshot_bytes: u64) -> u64 {
+    (16 * snapshot_bytes)
+        .min(LEAST_BYTES_MAX)
+        .max(4 * snapshot_bytes)
 }
 
 /// The snapshots of one shard.
@@ -77,9 +119,9 @@ pub(crate) struct Snapshots {
     is_writing: bool,
     /// The last piece is.
     is_last: bool,
-    /// Bytes of log behind the snapshot that a start would use, when `record_bytes` were logged.
-    behind_bytes: u64,
-    record_bytes: u64,
+    /// The log behind the snapshot that a start would use, when so much was `logged`.
+    behind: Behind,
+    logged: Behind,
     /// Since when there were no requests.
     quiet_since_us: u64,
     stop_until_us: Option<u64>,
@@ -97,6 +139,8 @@ const STOP_BYTES_MIN: u64 = 64 << 10;
 /// Nor does a shard that has no requests, for so long.
 const QUIET_BYTES_MIN: u64 = 1 << 20;
 const QUIET_US: u64 = 1_000_000;
+/// A start replays about so much of a log of large records, unless the snapshot itself is as large.
+const LEAST_BYTES_MAX: u64 = 384 << 20;
 /// How often to look whether a piece was written, in microseconds.
 const LOOK_US: u64 = 1_000;
 
@@ -110,8 +154,8 @@ impl Snapshots {
             taking_bytes: 0,
             is_writing: false,
             is_last: false,
-            behind_bytes: start.log_bytes_behind,
-            record_bytes: 0,
+            behind: start.behind,
+            logged: Behind::default(),
             quiet_since_us: 0,
             stop_until_us: None,
             counters: SnapshotCounters {
@@ -153,7 +197,7 @@ impl Snapshots {
             (false, false) => {
                 // It ends before the log has grown by half of what leads to the next one: what is
                 // appended until then is replayed by a start that comes before the end.
-                let grown = store.log().counters().record_bytes - self.record_bytes;
+                let grown = store.log().counters().record_bytes - self.logged.bytes;
                 let pace = u128::from(interval / 2).max(1);
                 let usage = store.usage();
                 let entries = (usage.keys + usage.versions) as u128;
@@ -173,7 +217,7 @@ impl Snapshots {
     }
 
     /// The last piece was written, or cannot be.
-    pub(crate) fn written(&mut self, name: SnapshotName, is_good: bool, record_bytes: u64) {
+    pub(crate) fn written(&mut self, name: SnapshotName, is_good: bool, log: LogCounters) {
         let Some(taking) = self.taking.take_if(|taking| taking.name() == name) else {
             return;
         };
@@ -181,8 +225,8 @@ impl Snapshots {
         if !is_good {
             self.counters.snapshots_void += 1;
             // Not at once again: what fails once fails often.
-            self.behind_bytes = 0;
-            self.record_bytes = record_bytes;
+            self.behind = Behind::default();
+            self.logged = Behind::of(log);
         } else if self.is_last {
             self.counters.snapshots += 1;
             self.counters.snapshot_bytes = self.taking_bytes;
@@ -206,7 +250,7 @@ impl Snapshots {
         }
         let appended = store.log().appended();
         store.log_mut().want_durable(appended);
-        self.taking.is_none() && self.behind(store) < STOP_BYTES_MIN
+        self.taking.is_none() && self.behind(store).bytes < STOP_BYTES_MIN
     }
 
     /// When the next step is due, if nothing else happens.
@@ -225,7 +269,7 @@ impl Snapshots {
         });
         let quiet = taking.is_none()
             && self.policy.log_bytes > 0
-            && self.behind(store) >= QUIET_BYTES_MIN
+            && self.behind(store).bytes >= QUIET_BYTES_MIN
             && now.us < self.quiet_since_us + QUIET_US;
         let quiet_us = quiet.then_some(self.quiet_since_us + QUIET_US);
         step_us.or(stop_us).or(quiet_us)
@@ -236,9 +280,10 @@ impl Snapshots {
         self.is_writing
     }
 
-    /// Bytes of log that a snapshot would spare a start.
-    fn behind<P: Blocks>(&self, store: &Store<P>) -> u64 {
-        self.behind_bytes + store.log().counters().record_bytes - self.record_bytes
+    /// The log that a snapshot would spare a start.
+    fn behind<P: Blocks>(&self, store: &Store<P>) -> Behind {
+        let now = Behind::of(store.log().counters());
+        self.behind.plus(now, self.logged)
     }
 
     fn is_due<P: Blocks>(&self, now: Now, store: &Store<P>) -> bool {
@@ -246,22 +291,23 @@ impl Snapshots {
         if store.is_inheriting() {
             return false;
         }
-        let behind_bytes = self.behind(store);
+        let behind = self.behind(store);
         if self.stop_until_us.is_some() {
             let log = store.log();
-            return log.durable() == log.appended() && behind_bytes >= STOP_BYTES_MIN;
+            return log.durable() == log.appended() && behind.bytes >= STOP_BYTES_MIN;
         }
         if store.log().is_low() {
             // The last room of the disk belongs to what makes room.
             return false;
         }
         let is_quiet = now.us >= self.quiet_since_us + QUIET_US;
-        (is_quiet && behind_bytes >= QUIET_BYTES_MIN) || behind_bytes >= self.interval()
+        (is_quiet && behind.bytes >= QUIET_BYTES_MIN)
+            || behind.is_long(self.policy.log_bytes, self.counters.snapshot_bytes)
     }
 
-    /// Bytes of log from one snapshot to the next under load.
+    /// Bytes of log from one snapshot to the next under load, at least.
     fn interval(&self) -> u64 {
-        self.policy.log_bytes.max(4 * self.counters.snapshot_bytes)
+        least_bytes(self.counters.snapshot_bytes).max(self.policy.log_bytes)
     }
 
     fn begin<P: Blocks>(&mut self, store: &mut Store<P>, into: &mut Vec<SnapshotWrite>) {
@@ -269,8 +315,8 @@ impl Snapshots {
             return;
         };
         self.next_number += 1;
-        self.behind_bytes = 0;
-        self.record_bytes = store.log().counters().record_bytes;
+        self.behind = Behind::default();
+        self.logged = Behind::of(store.log().counters());
         self.taking_bytes = 0;
         self.is_last = false;
         let name = taking.name();
@@ -289,5 +335,58 @@ impl Snapshots {
         self.is_last = step == WriteStep::Last;
         self.taking_bytes += bytes.len() as u64;
         into.push(SnapshotWrite { name, step, bytes });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(count: u64, bytes: u64) -> Behind {
+        Behind {
+            bytes: count * bytes,
+            records: count,
+        }
+    }
+
+    #[test]
+    fn large_records_are_replayed_faster_so_more_of_them_lead_to_a_snapshot() {
+        let log_bytes = 32 << 20;
+        let least = |bytes: u64| {
+            let mut counts = (0..).step_by(1_000);
+            let count = counts.find(|&count| records(count, bytes).is_long(log_bytes, 0));
+            count.expect("some day") * bytes
+        };
+        assert!((30 << 20..34 << 20).contains(&least(136)), "{}", least(136));
+        assert!((90 << 20..100 << 20).contains(&least(1_080)));
+    }
+
+    #[test]
+    fn snapshots_take_at_most_a_quarter_of_what_is_logged_and_a_sixteenth_as_long_as_starts_stay_short()
+     {
+        let share = |snapshot_bytes: u64| least_bytes(snapshot_bytes) / snapshot_bytes;
+        assert_eq!(share(1 << 10), 16);
+        assert_eq!(share(24 << 20), 16);
+        assert_eq!(share(64 << 20), 6);
+        assert_eq!(share(96 << 20), 4);
+        assert_eq!(share(1 << 30), 4);
+        // Whatever the records are, a large index waits for it.
+        let long = records(1 << 20, 136);
+        assert!(long.is_long(32 << 20, 8 << 20));
+        assert!(!long.is_long(32 << 20, 64 << 20));
+    }
+
+    #[test]
+    fn what_is_behind_grows_with_the_log_from_where_a_snapshot_began() {
+        let start = records(10, 100);
+        let then = records(5, 50);
+        let now = records(7, 50);
+        assert_eq!(
+            start.plus(now, then),
+            Behind {
+                bytes: 1_100,
+                records: 12
+            }
+        );
     }
 }

@@ -398,6 +398,8 @@ pub struct Log<P: Blocks> {
 pub const SPARES_READY: usize = 3;
 /// With fewer spares nothing but cleaning goes on in a new segment.
 const SPARES_TO_ROTATE: usize = 2;
+/// A frame behind which nothing more fits may be shorter than the others, by so much at most.
+const SHORT_FRAME_SHARE: usize = 8;
 /// What one more segment adds to a contents frame.
 const CONTENTS_ENTRY_BYTES: usize = 24;
 /// What a segment keeps free behind its commit frames: one mark and the summary. One mark is
@@ -1163,15 +1165,21 @@ impl<P: Blocks> Log<P> {
             true => padded_bytes(self.history.body_bytes()) as u64,
             false => 0,
         };
-        let fits = |segment: &OpenSegment| {
+        // The last frame of a segment takes what is left, if that is worth a write.
+        let short_bytes = padded_bytes(bytes).max(self.config.frame_bytes / SHORT_FRAME_SHARE);
+        let frame_within = |segment: &OpenSegment| {
             let tail_bytes = match is_planted(Bug::SegmentEndOffByOne) {
                 true => 0,
                 false => SEGMENT_TAIL_BYTES,
             };
-            let taken = segment.end_offset + block_bytes as u64 + tail_bytes;
-            taken + telling_bytes <= segment.header.segment_bytes
+            let taken = segment.end_offset + tail_bytes + telling_bytes;
+            let left = segment.header.segment_bytes.saturating_sub(taken);
+            let left = usize::try_from(left).expect("a segment has at most 1 GiB");
+            let frame_bytes = block_bytes.min(left - left % BLOCK_BYTES);
+            (frame_bytes >= short_bytes).then_some(frame_bytes)
         };
-        if !self.segment.as_ref().is_some_and(fits) {
+        let mut frame_bytes = self.segment.as_ref().and_then(frame_within);
+        if frame_bytes.is_none() {
             let needed = match purpose {
                 Purpose::Clean | Purpose::Relieve => 1,
                 _ if self.segment.is_none() || !self.keeps_reserve => 1,
@@ -1192,11 +1200,12 @@ impl<P: Blocks> Log<P> {
             if room != Room::Yes {
                 return room;
             }
+            frame_bytes = Some(block_bytes);
         }
         let Some(block) = self.blocks.take(block_bytes) else {
             return Room::Wait;
         };
-        let body_bytes_max = block_bytes - FRAME_HEADER_BYTES;
+        let body_bytes_max = frame_bytes.expect("found above") - FRAME_HEADER_BYTES;
         self.open = Some(OpenFrame {
             block,
             body_bytes: 0,

@@ -19,6 +19,8 @@
 //! or that does not fit the segments that are there, is not used; the log alone gives the same.
 //! Every byte is described in `FORMAT.md`.
 
+mod packed;
+
 use std::fmt;
 use std::io;
 
@@ -37,10 +39,12 @@ use crate::segment::Owner;
 use crate::store::{Memory, PARTITIONS, SLOTS, Sequences, Store, Version};
 use crate::versions::{CHECK_MAX, VersionEntry};
 
+use packed::Rows;
+
 /// The first bytes of a snapshot.
 pub const SNAPSHOT_MAGIC: [u8; 8] = *b"PSTKSNP1";
 /// The version of the snapshot format.
-pub const SNAPSHOT_VERSION: u32 = 3;
+pub const SNAPSHOT_VERSION: u32 = 4;
 /// Entries of the index in a chunk, at most.
 pub const CHUNK_ENTRIES_MAX: usize = 1 << 14;
 /// Segments that a snapshot may point into, at most.
@@ -57,8 +61,7 @@ const SEGMENTS_AT: usize = SEQUENCES_AT + 8 * PARTITIONS;
 const SEGMENT_BYTES: usize = 32;
 const CHUNK_HEAD_BYTES: usize = 20;
 /// Bytes of the entries of a chunk, at most.
-const CHUNK_BYTES_MAX: usize = CHUNK_ENTRIES_MAX * ENTRY_BYTES;
-const ENTRY_BYTES: usize = 14;
+const CHUNK_BYTES_MAX: usize = CHUNK_ENTRIES_MAX * packed::ROW_BYTES_MAX;
 const VERSION_BYTES: usize = 56;
 const SETTINGS_AT: usize = 24;
 const PREFIX_AT: usize = SETTINGS_AT + SETTINGS_BYTES;
@@ -95,18 +98,22 @@ impl Section {
         all.into_iter().find(|&section| section as u32 == number)
     }
 
-    const fn entry_bytes(self) -> usize {
+    /// What an entry takes; those of the newest parts are packed.
+    const fn entry_bytes(self) -> Option<usize> {
         match self {
-            Section::Newest => ENTRY_BYTES,
-            Section::Versions => VERSION_BYTES,
-            Section::Settings => SETTINGS_ENTRY_BYTES,
-            Section::Partitions => PARTITION_ENTRY_BYTES,
+            Section::Newest => None,
+            Section::Versions => Some(VERSION_BYTES),
+            Section::Settings => Some(SETTINGS_ENTRY_BYTES),
+            Section::Partitions => Some(PARTITION_ENTRY_BYTES),
         }
     }
 
-    /// What the entries of a chunk take, at most.
-    const fn chunk_bytes_max(self) -> usize {
-        CHUNK_BYTES_MAX - CHUNK_BYTES_MAX % self.entry_bytes()
+    /// Entries of a chunk, at most.
+    const fn chunk_entries_max(self) -> usize {
+        match self.entry_bytes() {
+            None => CHUNK_ENTRIES_MAX,
+            Some(bytes) => CHUNK_BYTES_MAX / bytes,
+        }
     }
 }
 
@@ -386,27 +393,6 @@ impl SnapshotEntry {
     pub fn place(&self) -> Place {
         self.part.place().expect("every entry has a place")
     }
-
-    fn encode(&self, into: &mut Vec<u8>) {
-        into.extend_from_slice(&self.key.slot.to_le_bytes());
-        into.extend_from_slice(&self.key.hash.to_le_bytes());
-        into.extend_from_slice(&self.part.bits().to_le_bytes());
-    }
-
-    fn decode(bytes: &[u8; ENTRY_BYTES]) -> Result<Self, &'static str> {
-        let slot = u16::from_le_bytes([bytes[0], bytes[1]]);
-        let part = PackedPlace::read(read_u64(&bytes[6..14]));
-        match part {
-            Some(part) if slot < SLOTS => Ok(SnapshotEntry {
-                key: Cursor {
-                    slot,
-                    hash: read_u32(&bytes[2..6]),
-                },
-                part,
-            }),
-            _ => Err("an entry cannot be one of an index"),
-        }
-    }
 }
 
 fn encode_version(entry: &VersionEntry, into: &mut Vec<u8>) {
@@ -608,7 +594,9 @@ pub struct SnapshotWriter {
     header_crc: u32,
     /// By file number: whether all of the file is covered. Without the segment of the position.
     covered: Vec<bool>,
-    /// Entries of one section that are in no chunk yet.
+    /// Newest parts that are in no chunk yet.
+    newest: Vec<SnapshotEntry>,
+    /// Entries of another section that are in no chunk yet, as they stand there.
     pending: Vec<u8>,
     section: Section,
     footer: SnapshotFooter,
@@ -631,6 +619,7 @@ impl SnapshotWriter {
             position: header.position(),
             header_crc: read_u32(&bytes[bytes.len() - 4..]),
             covered,
+            newest: Vec::new(),
             pending: Vec::new(),
             section: Section::Newest,
             footer: SnapshotFooter {
@@ -672,8 +661,9 @@ impl SnapshotWriter {
     #[inline]
     pub fn take(&mut self, entry: &SnapshotEntry) {
         if self.covers(entry.place()) {
-            entry.encode(&mut self.pending);
-            self.takes(Section::Newest);
+            assert!(self.section == Section::Newest, "they come first");
+            self.newest.push(*entry);
+            self.footer.entries += 1;
         }
     }
 
@@ -701,7 +691,9 @@ impl SnapshotWriter {
     fn takes(&mut self, section: Section) {
         if self.section != section {
             assert!(
-                self.section < section && self.pending.len() == section.entry_bytes(),
+                self.section < section
+                    && self.newest.is_empty()
+                    && Some(self.pending.len()) == section.entry_bytes(),
                 "the section before is written"
             );
             self.section = section;
@@ -709,27 +701,40 @@ impl SnapshotWriter {
         self.footer.entries += 1;
     }
 
+    /// Entries that are in no chunk yet.
+    fn waiting(&self) -> usize {
+        match self.section.entry_bytes() {
+            None => self.newest.len(),
+            Some(bytes) => self.pending.len() / bytes,
+        }
+    }
+
     /// Whether [`SnapshotWriter::next_chunk`] should be written before more entries are taken.
     #[must_use]
     pub fn is_chunk_full(&self) -> bool {
-        self.pending.len() >= self.section.chunk_bytes_max()
+        self.waiting() >= self.section.chunk_entries_max()
     }
 
     /// The next bytes: a chunk of entries that were taken; nothing if there are none.
     pub fn next_chunk(&mut self) -> Option<Vec<u8>> {
-        let bytes = self.pending.len().min(self.section.chunk_bytes_max());
-        if bytes == 0 {
+        let entries = self.waiting().min(self.section.chunk_entries_max());
+        if entries == 0 {
             return None;
         }
-        let count = bytes / self.section.entry_bytes();
-        let count = u32::try_from(count).expect("a chunk is bounded");
-        let mut chunk = Vec::with_capacity(CHUNK_HEAD_BYTES + bytes);
+        let count = u32::try_from(entries).expect("a chunk is bounded");
+        let mut chunk = Vec::new();
         chunk.extend_from_slice(&CHUNK_MAGIC);
         chunk.extend_from_slice(&self.footer.chunks.to_le_bytes());
         chunk.extend_from_slice(&(self.section as u32).to_le_bytes());
         chunk.extend_from_slice(&count.to_le_bytes());
         chunk.extend_from_slice(&[0; 4]);
-        chunk.extend(self.pending.drain(..bytes));
+        match self.section.entry_bytes() {
+            None => {
+                packed::encode(&self.newest[..entries], &mut chunk);
+                self.newest.drain(..entries);
+            }
+            Some(bytes) => chunk.extend(self.pending.drain(..entries * bytes)),
+        }
         let crc = chunk_crc(self.header_crc, &chunk);
         chunk[16..20].copy_from_slice(&crc.to_le_bytes());
         self.chunk_crcs.update(&crc.to_le_bytes());
@@ -741,7 +746,7 @@ impl SnapshotWriter {
     /// was taken, must be durable; `time_ms` is the newest time that the log carried then.
     #[must_use]
     pub fn finish(&self, to: Lsn, time_ms: u64) -> Vec<u8> {
-        assert!(self.pending.is_empty(), "the last chunk was taken");
+        assert!(self.waiting() == 0, "the last chunk was taken");
         let mut bytes = vec![0; FOOTER_BYTES];
         bytes[0..4].copy_from_slice(&FOOTER_MAGIC);
         bytes[4..8].copy_from_slice(&self.footer.chunks.to_le_bytes());
@@ -830,7 +835,8 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> SnapshotReader<R> {
             return unfinished;
         }
         let entries = read_u64(&footer[8..16]);
-        if entries > file_bytes / ENTRY_BYTES as u64 {
+        // The narrowest entry has a byte.
+        if entries > file_bytes {
             return unfinished;
         }
         Ok(SnapshotReader {
@@ -882,7 +888,7 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> SnapshotReader<R> {
         mut visit: impl FnMut(&SnapshotItem<'_>) -> Result<(), &'static str>,
     ) -> Result<SnapshotFooter, SnapshotError> {
         let end = self.file_bytes - FOOTER_BYTES as u64;
-        let mut buffer = vec![0; CHUNK_HEAD_BYTES + CHUNK_BYTES_MAX];
+        let mut buffer = vec![0; CHUNK_HEAD_BYTES + packed::HEAD_BYTES + CHUNK_BYTES_MAX];
         let mut chunk_crcs = Hasher::new();
         let (mut chunks, mut entries) = (0, 0);
         let mut order = Order::default();
@@ -905,13 +911,16 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> SnapshotReader<R> {
                 return damaged("a chunk is of no section");
             };
             let count = read_u32(&read[12..16]) as usize;
-            let bytes = match count {
-                1..=CHUNK_ENTRIES_MAX => count * section.entry_bytes(),
-                _ => return damaged("a chunk has an impossible length"),
-            };
-            if bytes > CHUNK_BYTES_MAX {
+            if !(1..=section.chunk_entries_max()).contains(&count) {
                 return damaged("a chunk has an impossible length");
             }
+            let body = &read[CHUNK_HEAD_BYTES..];
+            let rows = body.first_chunk().and_then(|head| Rows::read(count, head));
+            let bytes = match (section.entry_bytes(), &rows) {
+                (Some(bytes), _) => count * bytes,
+                (None, Some(rows)) => packed::HEAD_BYTES + rows.bytes(),
+                (None, None) => return damaged("its entries cannot be those of an index"),
+            };
             let bytes = CHUNK_HEAD_BYTES + bytes;
             let Some(chunk) = read.get(..bytes) else {
                 return damaged("it ends within a chunk");
@@ -924,11 +933,10 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> SnapshotReader<R> {
             let encoded = &chunk[CHUNK_HEAD_BYTES..];
             let visited = match section {
                 Section::Newest => {
-                    let (encoded, _) = encoded.as_chunks();
-                    encoded.iter().try_for_each(|encoded| {
-                        let entry = SnapshotEntry::decode(encoded)?;
-                        order.newest(&entry)?;
-                        visit(&SnapshotItem::Newest(entry))
+                    let rows = rows.expect("read above");
+                    rows.decode(&encoded[packed::HEAD_BYTES..], |entry| {
+                        order.newest(entry)?;
+                        visit(&SnapshotItem::Newest(*entry))
                     })
                 }
                 Section::Versions => {
@@ -1363,7 +1371,8 @@ pub fn load<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
     budget: Budget,
 ) -> Result<Memory, SnapshotError> {
     let mut memory = Memory::behind_snapshot(budget, reader.header(), reader.footer(), coverage);
-    let mut slot: Vec<SnapshotEntry> = Vec::new();
+    let mut slot = 0;
+    let mut of_slot: Vec<(u32, PackedPlace)> = Vec::new();
     let mut named = vec![false; KEYSPACES_MAX];
     reader.entries(|item| {
         let entry = match item {
@@ -1380,15 +1389,15 @@ pub fn load<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
         if !coverage.admits(entry.place())? {
             return Ok(());
         }
-        let is_of_slot = |first: &SnapshotEntry| first.key.slot == entry.key.slot;
-        if slot.len() == SLOT_ENTRIES_MAX || !slot.first().is_none_or(is_of_slot) {
-            memory.take_in(&slot);
-            slot.clear();
+        if of_slot.len() == SLOT_ENTRIES_MAX || slot != entry.key.slot {
+            memory.take_in(slot, &of_slot);
+            of_slot.clear();
+            slot = entry.key.slot;
         }
-        slot.push(*entry);
+        of_slot.push((entry.key.hash, entry.part));
         Ok(())
     })?;
-    memory.take_in(&slot);
+    memory.take_in(slot, &of_slot);
     let mut named = (0..).zip(named).filter(|(_, is_named)| *is_named);
     if !named.all(|(number, _)| memory.has_keyspace(number)) {
         return Err(SnapshotError::Stranger(

@@ -165,17 +165,12 @@ impl Memory {
         self.has_late_settings && self.keyspaces.keeps_versions()
     }
 
-    /// Takes entries of a snapshot in: of one slot, in its order.
-    pub fn take_in(&mut self, entries: &[SnapshotEntry]) {
-        let Some(first) = entries.first() else { return };
-        assert!(
-            entries.iter().all(|entry| entry.key.slot == first.key.slot),
-            "the entries are of one slot"
-        );
-        let sorted = entries.iter().map(|entry| (entry.key.hash, entry.part));
-        self.index.insert_sorted(first.key.slot, sorted);
-        for entry in entries {
-            self.live.gains(entry.place());
+    /// Takes the newest parts of keys of a slot in that a snapshot tells, in its order, with their hashes.
+    pub fn take_in(&mut self, slot: u16, entries: &[(u32, PackedPlace)]) {
+        self.index.insert_sorted(slot, entries.iter().copied());
+        for (_, part) in entries {
+            self.live
+                .gains(part.place().expect("every entry has a place"));
         }
     }
 
@@ -318,10 +313,14 @@ impl Memory {
             None if part.kind() == PartKind::Tombstone => self.live.gains_tombstone(place),
             None => {
                 self.live.gains(place);
-                let id = self.cache.insert(part.key(), part.value(), expiry_ms);
                 let packed = PackedPlace::new(place, new.sequence);
-                self.cache.set_change(id, new, packed, None);
-                self.index.insert(slot, hash, id);
+                if self.snapshot.is_some() {
+                    self.index.insert_cold(slot, hash, packed);
+                } else {
+                    let id = self.cache.insert(part.key(), part.value(), expiry_ms);
+                    self.cache.set_change(id, new, packed, None);
+                    self.index.insert(slot, hash, id);
+                }
             }
         }
         Ok(())

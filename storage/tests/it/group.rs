@@ -4,7 +4,7 @@ use penstock_storage::frame::FRAME_HEADER_BYTES;
 use penstock_storage::io::{BLOCK_BYTES, Io, IoFailure};
 use penstock_storage::log::{Lsn, Room, SyncMethod};
 
-use crate::journal::{FRAME_BYTES, Journal, RECORD_BYTES_MAX, read_back};
+use crate::journal::{FRAME_BYTES, Journal, RECORD_BYTES_MAX, SEGMENT_BYTES, read_back};
 
 /// A log whose first segment is in use.
 fn ready(sync: SyncMethod) -> Journal {
@@ -177,6 +177,27 @@ fn a_record_larger_than_a_frame_gets_its_own() {
     assert!(value.len() > FRAME_BYTES);
     journal.put(b"large", &value);
     journal.put(b"small", b"1");
+    journal.flush();
+    let found = read_back(&mut journal.disk).unwrap();
+    assert_eq!(found.records, journal.appended);
+}
+
+#[test]
+fn the_last_frame_of_a_segment_takes_what_is_left_of_it() {
+    let mut journal = Journal::new(SyncMethod::DurableWrite, 1);
+    while journal.log.sealed_segments().is_empty() {
+        journal.add_spares();
+        let record = vec![(b"key".to_vec(), Some(vec![1; 900]))];
+        if journal.append(&record).is_none() {
+            journal.flush();
+        }
+    }
+    // Thirteen frames of two blocks and one of one; behind the summary was room for a mark and a longer one.
+    let end_offset = journal.log.sealed_segments()[0].end.end_offset;
+    assert_eq!(end_offset, (SEGMENT_BYTES - 3 * BLOCK_BYTES) as u64);
+    assert_eq!(journal.log.counters().frames, 14);
+    let appended = journal.log.appended();
+    journal.log.want_durable(appended);
     journal.flush();
     let found = read_back(&mut journal.disk).unwrap();
     assert_eq!(found.records, journal.appended);

@@ -398,7 +398,6 @@ fn entries_out_of_order_are_told() {
     let set = |number, partition| SnapshotItem::Settings(settings(number, partition));
     let part = |partition| SnapshotItem::Partition(notes(partition));
     for (items, is_in_order) in [
-        (newest(&[entry(2, 1, 4160), entry(1, 1, 4160)]), false),
         (newest(&[entry(2, 1, 4160), entry(2, 1, 4224)]), true),
         (vec![version(2, 7), version(1, 8)], false),
         (vec![version(2, 7), version(2, 7)], false),
@@ -418,6 +417,24 @@ fn entries_out_of_order_are_told() {
     }
 }
 
+/// Within a chunk nothing but a step up can be written.
+#[test]
+fn chunks_out_of_order_are_told() {
+    let header = header(vec![covered(1, 1, 8192)]);
+    for (hashes, is_in_order) in [([2, 1], false), ([2, 2], true), ([1, 2], true)] {
+        let (mut writer, mut bytes) = SnapshotWriter::new(&header);
+        for hash in hashes {
+            writer.take(&entry(hash, 1, 4160));
+            bytes.extend(writer.next_chunk().expect("an entry"));
+        }
+        bytes.extend(writer.finish(Lsn(1), 0));
+        match (read(&bytes), is_in_order) {
+            (Ok(_), true) | (Err(SnapshotError::Damaged { .. }), false) => {}
+            (told, _) => panic!("{hashes:?}: {told:?}"),
+        }
+    }
+}
+
 #[test]
 fn entries_that_cannot_be_are_told() {
     let header = header(vec![covered(1, 1, 8192)]);
@@ -425,6 +442,7 @@ fn entries_that_cannot_be_are_told() {
         SnapshotItem::Version(kept(3, 5, 4160)),
         SnapshotItem::Settings(settings(0, 42)),
         SnapshotItem::Partition(notes(42)),
+        SnapshotItem::Newest(entry(0x2A, 1, 4160)),
     ];
     for (item, at, value) in [
         // A slot, a flag and a keyspace that cannot be, another sequence than the place's, one too high.
@@ -455,9 +473,17 @@ fn entries_that_cannot_be_are_told() {
         (2, 56, 0),
         (2, 40, 0),
         (2, 71, 1),
+        // A slot, a file, an offset and lengths that cannot be, and a head that is not understood.
+        (3, 5, 0x40),
+        (3, 10, 0x10),
+        (3, 15, 0x08),
+        (3, 16, 0),
+        (3, 17, 2),
+        (3, 18, 47),
+        (3, 22, 1),
     ] {
         let bytes = file(&header, &written[item..=item]);
-        let entry_bytes = [56, 152, 1352][item];
+        let entry_bytes = [56, 152, 1352, 25][item];
         let head_at = bytes.len() - 40 - entry_bytes - 20;
         let mut wrong = bytes.clone();
         wrong[head_at + 20 + at] = value;
@@ -497,7 +523,7 @@ fn a_chunk_or_footer_of_another_snapshot_is_told() {
     );
     assert_eq!(one.len(), other.len());
     assert!(ours.len() > one.len());
-    for at in [one.len() - 74, one.len() - 40] {
+    for at in [one.len() - 85, one.len() - 40] {
         let mixed = [&one[..at], &other[at..]].concat();
         assert!(read(&mixed).is_err());
     }
