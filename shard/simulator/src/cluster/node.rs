@@ -20,6 +20,7 @@ use penstock_shard::{
 };
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
+use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::layout::Layout;
 use penstock_storage::log::{LogConfig, SyncMethod};
 use penstock_storage::record::{PartKind, PartView, part_bytes};
@@ -343,6 +344,13 @@ impl Node {
         self.disk = Rc::new(RefCell::new(disk));
         self.incarnation = incarnation;
         true
+    }
+
+    /// Makes the key table of a segment.
+    pub(super) fn make_key_table(&mut self, home: &TableHome) -> Option<KeyTable> {
+        let home_of = Shard::<Pool>::home_of(self.hash_seed);
+        let mut disk = self.disk.borrow_mut();
+        disk.make_key_table(home, &home_of, 1 << 20)
     }
 
     /// What a shard handed out to be kept is durable.
