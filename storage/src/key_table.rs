@@ -236,6 +236,16 @@ impl KeyTable {
         })
     }
 
+    /// Where the segment of a table ends, as the header of its file tells.
+    ///
+    /// # Errors
+    /// [`TableError`].
+    pub fn told_end(
+        read: &mut dyn FnMut(u64, &mut [u8]) -> io::Result<usize>,
+    ) -> Result<u64, TableError> {
+        Ok(Header::read(&read_block(0, read)?)?.home.end_offset)
+    }
+
     /// Reads all of a table's file, and holds it against its segment: for people.
     ///
     /// # Errors

@@ -32,7 +32,7 @@ fn home_of(key: &[u8]) -> (u16, u32) {
         .iter()
         .fold(7u32, |sum, &byte| sum.wrapping_mul(31) ^ u32::from(byte));
     let slot = u16::try_from(sum % 5 * 3_000).expect("below 16384");
-    (slot, (sum >> 4) % 97 << 25)
+    (slot, ((sum >> 4) % 97) << 25)
 }
 
 fn at(key: &[u8]) -> Cursor {
