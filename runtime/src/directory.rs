@@ -9,6 +9,8 @@
 //!   segments/staging/        second names of files while a backup copies them, see `backup.rs`
 //!   snapshots/3-00000009.idx of the index of log 3, see `snapshot.rs`
 //!   snapshots/*.tmp          being made; removed at the next start
+//!   tables/00000007.keys     key table of a segment, see `key_table.rs`; may be deleted
+//!   tables/*.tmp             being made; removed at the next start
 //!   CALIBRATION              how fast the disk was, see `calibrate.rs`; may be deleted
 //!   lostfound/0001/          what a repair replaced, see `repair.rs`
 //! ```
@@ -30,6 +32,7 @@ use penstock_storage::layout::Layout;
 
 use crate::backup::staging::Staging;
 use crate::identity::{FORMAT_VERSION, IDENTITY_BYTES_MAX, Identity, IdentityError};
+use crate::key_table::KeyTableFolder;
 use crate::read_ahead::ReadAhead;
 use crate::rebuild::{RebuildError, rebuild};
 use crate::snapshot::SnapshotFolder;
@@ -40,6 +43,7 @@ pub(crate) const IDENTITY: &str = "IDENTITY";
 const IDENTITY_TMP: &str = "IDENTITY.tmp";
 pub(crate) const SEGMENTS: &str = "segments";
 const SNAPSHOTS: &str = "snapshots";
+const KEY_TABLES: &str = "tables";
 
 /// What a server wants of its directory.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +62,7 @@ pub struct Directory {
     identity: Identity,
     segments: Segments,
     snapshots: SnapshotFolder,
+    key_tables: KeyTableFolder,
     made_now: bool,
     /// None for a directory that is only looked at and was never locked.
     lock: Option<File>,
@@ -114,11 +119,16 @@ impl Directory {
         snapshots
             .prepare()
             .map_err(|error| DirectoryError::io(snapshots.path(), "prepare", error))?;
+        let key_tables = key_tables_of(path);
+        key_tables
+            .prepare(&segments)
+            .map_err(|error| DirectoryError::io(key_tables.path(), "prepare", error))?;
         Ok(Self {
             path: path.into(),
             identity,
             segments,
             snapshots,
+            key_tables,
             made_now,
             lock: Some(lock),
         })
@@ -199,6 +209,7 @@ impl Directory {
             identity,
             segments,
             snapshots: snapshots_of(path),
+            key_tables: key_tables_of(path),
             made_now: false,
             lock,
         })
@@ -263,6 +274,11 @@ impl Directory {
     /// Its snapshots of the index; a clone may go to another thread.
     pub fn snapshots(&self) -> &SnapshotFolder {
         &self.snapshots
+    }
+
+    /// Its key tables; a clone may go to another thread.
+    pub fn key_tables(&self) -> &KeyTableFolder {
+        &self.key_tables
     }
 }
 
@@ -587,6 +603,10 @@ fn snapshots_of(path: &Path) -> SnapshotFolder {
     SnapshotFolder::at(path.join(SNAPSHOTS))
 }
 
+fn key_tables_of(path: &Path) -> KeyTableFolder {
+    KeyTableFolder::at(path.join(KEY_TABLES))
+}
+
 /// Makes the directory and those above it; whether it did.
 fn make_directory(path: &Path) -> Result<bool, DirectoryError> {
     match fs::metadata(path) {
@@ -635,7 +655,7 @@ fn refuse_foreign(path: &Path) -> Result<(), DirectoryError> {
         return Ok(());
     }
     for name in names {
-        let ours = if name == SEGMENTS || name == SNAPSHOTS {
+        let ours = if name == SEGMENTS || name == SNAPSHOTS || name == KEY_TABLES {
             let inside = list(&path.join(&name))
                 .map_err(|error| DirectoryError::io(&path.join(&name), "list", error))?;
             inside.is_empty()

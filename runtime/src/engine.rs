@@ -9,12 +9,13 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use penstock_shard::linked::ReplicationStatus;
-use penstock_shard::{Event, Fatal, Now, Outbox, Shard};
+use penstock_shard::{Event, Fatal, KeyTableOrder, Now, Outbox, Shard};
 use penstock_storage::histogram::Histogram;
 use penstock_storage::io::{BLOCK_BYTES, Completion};
 
 use crate::block::{Arena, ArenaBlock};
 use crate::disk::Disk;
+use crate::key_table::{KeyTableHandle, KeyTableOutcome};
 use crate::lines::caution;
 use crate::memory::{MemoryBound, resident_bytes};
 use crate::node::ShardStart;
@@ -58,6 +59,7 @@ pub(crate) struct Engine {
     first_segments: Option<u8>,
     spares: SpareHandle,
     snapshot_writer: SnapshotHandle,
+    key_tables: KeyTableHandle,
     deliver_spare: DeliverSpare,
     is_lack_told: bool,
     lack_tellable_us: u64,
@@ -130,6 +132,7 @@ impl Engine {
             first_segments: None,
             spares: start.spares.clone(),
             snapshot_writer: start.snapshot_writer.clone(),
+            key_tables: start.key_table_maker.clone(),
             deliver_spare,
             is_lack_told: false,
             lack_tellable_us: 0,
@@ -214,6 +217,12 @@ impl Engine {
                 },
             );
         } else {
+            if let SpareOutcome::Refused { free_bytes } = outcome
+                && free_bytes < 2 * self.segment_bytes
+            {
+                // The disk itself is full: the log needs what they take.
+                self.step(now, Event::GiveUpKeyTables);
+            }
             self.step(now, Event::SpareRefused);
         }
         let is_starved = self.shard.store().log().is_starved();
@@ -234,6 +243,9 @@ impl Engine {
         self.reap(now);
         if self.shard.is_writing_snapshot() {
             self.take_snapshot_outcomes(now);
+        }
+        if self.shard.is_making_key_table() {
+            self.take_key_tables(now);
         }
         if let Some(bound) = &self.memory {
             self.shard.set_memory_bytes_max(bound.share());
@@ -311,6 +323,12 @@ impl Engine {
         for write in self.outbox.snapshots.drain(..) {
             self.snapshot_writer.write(write);
         }
+        for order in self.outbox.key_tables.drain(..) {
+            if let KeyTableOrder::Remove(file) = order {
+                self.disk.detach(file.key_table());
+            }
+            self.key_tables.order(order);
+        }
         let is_stopped = self.outbox.is_stopped;
         let asked = std::mem::take(&mut self.outbox.info);
         if now.us >= self.published_us + PUBLISH_US || !asked.is_empty() || is_stopped {
@@ -371,6 +389,17 @@ impl Engine {
         }
     }
 
+    fn take_key_tables(&mut self, now: Now) {
+        while let Some(KeyTableOutcome { file, made }) = self.key_tables.outcome() {
+            // Without a table a scan is slower, no more; the numbers tell.
+            let table = made.ok().map(|(table, fd)| {
+                self.disk.attach(file.key_table(), fd);
+                table
+            });
+            self.step(now, Event::KeyTable { file, table });
+        }
+    }
+
     fn publish(&mut self, now: Now, is_asked: bool) {
         self.published_us = now.us;
         self.published_turn = self.turns;
@@ -385,6 +414,7 @@ impl Engine {
             inherited_bytes: store.inherited_bytes(),
             scrub: store.scrub_counters(),
             snapshots: self.shard.snapshot_counters(),
+            key_tables: self.shard.key_table_counters(),
             replication: self.shard.replication_counters(now),
             turns: self.turns,
             received_bytes: self.received_bytes,

@@ -42,6 +42,7 @@ mod engine;
 pub mod expression;
 mod huge_pages;
 pub mod identity;
+pub mod key_table;
 mod lines;
 mod memory;
 mod node;

@@ -44,6 +44,7 @@ use crate::disk::{self, Disk, DiskOptions};
 use crate::engine::{DeliverSpare, Engine};
 use crate::huge_pages::{self, Support};
 use crate::identity::Identity;
+use crate::key_table::{KeyTableFolder, KeyTableHandle, KeyTableMakers};
 use crate::memory::{self, Fixed, MemoryBound, Watch};
 use crate::read_ahead::ReadAhead;
 use crate::snapshot::{self, SnapshotFolder, SnapshotHandle, SnapshotWriters};
@@ -224,6 +225,7 @@ pub(crate) struct Node {
     inventory: Arc<Inventory>,
     spares: Spares,
     snapshot_writers: SnapshotWriters,
+    key_table_makers: KeyTableMakers,
     disk_mode: disk::IoMode,
     sync: SyncMethod,
     clock: Instant,
@@ -336,6 +338,10 @@ impl Node {
             )?;
             // They tell of logs that are inherited from now on.
             snapshots.remove_all().map_err(system("remove snapshots"))?;
+            let key_tables = directory.key_tables();
+            key_tables
+                .remove_all()
+                .map_err(system("remove key tables"))?;
             directory
                 .change_layout(&layout)
                 .map_err(OpenError::Directory)?;
@@ -360,6 +366,13 @@ impl Node {
         let start_id = u32::try_from(random >> 32).expect("a half").max(1);
         let snapshot_writers = SnapshotWriters::start(directory.snapshots().clone())
             .map_err(system("start the thread that writes snapshots"))?;
+        let key_table_makers = KeyTableMakers::start(
+            directory.key_tables().clone(),
+            directory.segments(),
+            identity.hash_seed,
+            config.segment_bytes,
+        )
+        .map_err(system("start the thread that makes key tables"))?;
         Ok(Node {
             topology: Topology::new(shards),
             stats: Arc::new(Stats::new(shards)),
@@ -369,6 +382,7 @@ impl Node {
             inventory: Arc::new(inventory),
             spares,
             snapshot_writers,
+            key_table_makers,
             disk_mode,
             sync,
             clock: Instant::now(),
@@ -528,6 +542,8 @@ impl Node {
             spares: self.spares.handle(),
             snapshots: self.directory.snapshots().clone(),
             snapshot_writer: self.snapshot_writers.handle(),
+            key_tables: self.directory.key_tables().clone(),
+            key_table_maker: self.key_table_makers.handle(),
             disk_mode: self.disk_mode,
             sync: self.sync,
             stats: Arc::clone(&self.stats),
@@ -686,6 +702,8 @@ pub(crate) struct ShardStart {
     pub(crate) spares: SpareHandle,
     pub(crate) snapshots: SnapshotFolder,
     pub(crate) snapshot_writer: SnapshotHandle,
+    pub(crate) key_tables: KeyTableFolder,
+    pub(crate) key_table_maker: KeyTableHandle,
     pub(crate) disk_mode: disk::IoMode,
     pub(crate) sync: SyncMethod,
     pub(crate) stats: Arc<Stats>,
@@ -757,6 +775,13 @@ impl ShardStart {
                 .open_file(file)
                 .map_err(system("open a segment"))?;
             disk.attach(file, fd);
+        }
+        let homes: Vec<_> = shard.key_table_homes().collect();
+        for home in homes {
+            if let Some((table, fd)) = self.key_tables.load(&home, self.segments.is_direct()) {
+                disk.attach(home.file.key_table(), fd);
+                shard.adopt_key_table(table);
+            }
         }
         let torn = recovered.torn.map_or(String::new(), |torn| {
             format!("; {:08}.seg was torn at offset {}: nothing acknowledged as durable was there, unless a repair gave it up", torn.file.0, torn.offset)

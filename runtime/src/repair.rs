@@ -41,6 +41,7 @@ pub fn carry_out(directory: &Directory, plan: &Plan) -> io::Result<PathBuf> {
     write_manifest(&folder, plan).map_err(|error| named(&folder, &error))?;
     // They tell where things stood before.
     directory.snapshots().remove_all()?;
+    directory.key_tables().remove_all()?;
     for rebuild in &plan.rebuilds {
         replace(segments, rebuild)?;
     }
@@ -62,6 +63,7 @@ pub fn put_identity(directory: &Directory) -> io::Result<PathBuf> {
     sync_directory(&folder)?;
     // The secret of the key hash is another one now.
     directory.snapshots().remove_all()?;
+    directory.key_tables().remove_all()?;
     write_identity(directory.path(), directory.identity()).map_err(|error| named(&path, &error))?;
     Ok(folder)
 }

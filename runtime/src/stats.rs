@@ -12,7 +12,7 @@ use penstock_shard::answers::Asked;
 use penstock_shard::linked::{PartitionRole, PartitionStatus, ReplicationStatus};
 use penstock_shard::replication::{Duty, LinkState, PeerStatus};
 use penstock_shard::stages::Stages;
-use penstock_shard::{Counters, ReplicationCounters, SnapshotCounters};
+use penstock_shard::{Counters, KeyTableCounters, ReplicationCounters, SnapshotCounters};
 use penstock_storage::cleaning::CleaningCounters;
 use penstock_storage::histogram::{BUCKETS, Histogram, quantile};
 use penstock_storage::log::LogCounters;
@@ -32,6 +32,7 @@ pub(crate) struct Sample {
     pub(crate) inherited_bytes: u64,
     pub(crate) scrub: ScrubCounters,
     pub(crate) snapshots: SnapshotCounters,
+    pub(crate) key_tables: KeyTableCounters,
     pub(crate) replication: ReplicationCounters,
     pub(crate) turns: u64,
     pub(crate) received_bytes: u64,
@@ -438,6 +439,42 @@ pub(crate) const FIGURES: &[Figure] = &[
         "penstock_snapshot_bytes",
         "Bytes of the last snapshot.",
         |it| it.snapshots.snapshot_bytes,
+    ),
+    counter(
+        "scan_part_reads",
+        "penstock_scan_part_reads",
+        "Reads of cold keys for scans, each of one part.",
+        |it| it.key_tables.part_reads,
+    ),
+    counter(
+        "scan_table_reads",
+        "penstock_scan_table_reads",
+        "Reads of blocks of key tables for scans, each of many keys.",
+        |it| it.key_tables.block_reads,
+    ),
+    gauge(
+        "key_tables",
+        "penstock_key_tables",
+        "Sealed segments that have a key table.",
+        |it| it.key_tables.standing,
+    ),
+    gauge(
+        "key_table_bytes",
+        "penstock_key_table_bytes",
+        "Bytes of the files of key tables.",
+        |it| it.key_tables.file_bytes,
+    ),
+    counter(
+        "key_tables_made",
+        "penstock_key_tables_made",
+        "Key tables made.",
+        |it| it.key_tables.made,
+    ),
+    counter(
+        "key_tables_void",
+        "penstock_key_tables_void",
+        "Key tables that could not be made, or turned out damaged.",
+        |it| it.key_tables.void,
     ),
     gauge(
         "inherited_bytes",

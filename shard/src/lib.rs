@@ -14,6 +14,7 @@
 
 pub mod answers;
 mod execute;
+pub mod key_tables;
 mod keyspaces;
 pub mod linked;
 pub mod mail;
@@ -28,6 +29,7 @@ pub mod snapshots;
 pub mod stages;
 pub mod topology;
 
+pub use key_tables::{KeyTableCounters, KeyTableOrder};
 pub use keyspaces::to_wire as settings_to_wire;
 pub use mail::{Mail, SessionId};
 pub use scanning::slot_of_cursor;

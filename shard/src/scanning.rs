@@ -1,18 +1,20 @@
 //! Scans under way: steps that wait for their turn, and steps that wait for the reads of cold keys.
 //!
-//! A step looks at the index twice. The first look finds which cold keys need a read; once all of
-//! them are read, the second one answers, at one instant, from what the index says then: a part that
-//! was read counts only if it is still the newest of its key. Nothing that a scan reads goes to the
-//! cache.
+//! A step looks at the index twice. The first look finds which cold keys need a read, of their part or of
+//! the block of a key table that tells of them; once all of it is read, the second one answers, at one
+//! instant, from what the index says then: what was read counts only if it is of the newest part of its
+//! key. Nothing that a scan reads goes to the cache.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use penstock_net::request::Version;
 use penstock_net::scan::ScanRequest;
 use penstock_net::status::Status;
 use penstock_storage::index::{Cursor, PackedPlace};
 use penstock_storage::io::{BLOCK_BYTES, FileId, IoToken};
+use penstock_storage::key_table::{KeyTable, TableBlock};
 use penstock_storage::log::Place;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::PartView;
@@ -32,6 +34,8 @@ pub(crate) const ENTRIES_A_STEP_MAX: usize = 512;
 pub(crate) const READS_A_STEP_MAX: usize = 16;
 /// Bytes of those reads, at most, but for the first; with values, what the page has room for.
 pub(crate) const READ_BYTES_A_STEP_MAX: usize = 256 << 10;
+/// Blocks of key tables that a step asks for at a time, at most, but for those of one hash.
+pub(crate) const BLOCKS_A_STEP_MAX: usize = 32;
 /// Reads for scans that are at the disk at a time, at most.
 const READS_UNDER_WAY_MAX: usize = 16;
 /// How often a step reads what has moved meanwhile before it answers without it.
@@ -44,7 +48,18 @@ pub(crate) struct Scan {
     /// Rounds of reads so far.
     pub(crate) rounds: u8,
     parts: Vec<Known>,
+    /// Blocks of key tables that it waited for: others may push them out of what all scans share.
+    blocks: Vec<(FileId, u32, Arc<TableBlock>)>,
     missing: usize,
+}
+
+/// What a step needs to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// The part of a cold key.
+    Part(Cursor, PackedPlace),
+    /// A block of a segment's key table.
+    Block(FileId, u32),
 }
 
 /// A cold key that was read.
@@ -95,8 +110,16 @@ impl Scan {
             parked,
             rounds: 0,
             parts: Vec::new(),
+            blocks: Vec::new(),
             missing: 0,
         }
+    }
+
+    /// A block of a segment's key table that it waited for.
+    pub(crate) fn block(&self, file: FileId, block: u32) -> Option<&TableBlock> {
+        let mut blocks = self.blocks.iter();
+        let found = blocks.find(|(of, number, _)| (*of, *number) == (file, block));
+        found.map(|(_, _, block)| block.as_ref())
     }
 
     /// What was read of the key that the index has there now; `None` if it needs a read.
@@ -119,6 +142,23 @@ impl Scan {
 }
 
 /// A read for a scan.
+#[derive(Debug)]
+pub(crate) enum Reading {
+    /// Of a part.
+    Part(ScanRead),
+    /// Of a block of a key table.
+    Block(BlockRead),
+}
+
+/// A read of a block of a segment's key table.
+#[derive(Debug)]
+pub(crate) struct BlockRead {
+    scan: u64,
+    pub(crate) file: FileId,
+    pub(crate) block: u32,
+}
+
+/// A read of a part.
 #[derive(Debug)]
 pub(crate) struct ScanRead {
     scan: u64,
@@ -155,13 +195,39 @@ impl ScanRead {
     }
 }
 
+impl Reading {
+    fn scan(&self) -> u64 {
+        match self {
+            Reading::Part(read) => read.scan,
+            Reading::Block(read) => read.scan,
+        }
+    }
+
+    fn place(&self) -> Place {
+        match self {
+            Reading::Part(read) => read.place(),
+            Reading::Block(read) => {
+                let offset = KeyTable::offset_of(read.block);
+                Place::new(read.file.key_table(), offset, BLOCK_BYTES)
+            }
+        }
+    }
+
+    fn brought(&self) -> Option<usize> {
+        match self {
+            Reading::Part(read) => read.brought(),
+            Reading::Block(_) => None,
+        }
+    }
+}
+
 /// All scans of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Scanning {
     ready: VecDeque<Scan>,
     waiting: HashMap<u64, Scan>,
-    unissued: VecDeque<(IoToken, ScanRead)>,
-    under_way: HashMap<IoToken, ScanRead>,
+    unissued: VecDeque<(IoToken, Reading)>,
+    under_way: HashMap<IoToken, Reading>,
     last_number: u64,
 }
 
@@ -188,7 +254,7 @@ impl Scanning {
         !self.unissued.is_empty()
     }
 
-    /// Whether a read of this file is under way or waits.
+    /// Whether a read of this segment's file is under way or waits.
     pub(crate) fn reads_file(&self, file: FileId) -> bool {
         let unissued = self.unissued.iter().map(|(_, read)| read);
         let mut all = self.under_way.values().chain(unissued);
@@ -204,26 +270,35 @@ impl Scanning {
         self.ready.pop_front()
     }
 
-    /// A step waits for the reads of these keys.
-    pub(crate) fn wait(&mut self, mut scan: Scan, wanted: &[(Cursor, PackedPlace)]) {
+    /// A step waits for these reads.
+    pub(crate) fn wait(&mut self, mut scan: Scan, wanted: &[Wanted]) {
         let number = self.last_number + 1;
         scan.rounds += 1;
         scan.missing = wanted.len();
-        for &(at, packed) in wanted {
+        for &wanted in wanted {
             self.last_number += 1;
             let token = IoToken(SCAN_TOKEN_BIT | self.last_number);
-            let read = ScanRead {
-                scan: number,
-                at,
-                packed,
-                again: None,
+            let read = match wanted {
+                Wanted::Part(at, packed) => {
+                    scan.parts.push(Known {
+                        at,
+                        packed,
+                        read: None,
+                    });
+                    Reading::Part(ScanRead {
+                        scan: number,
+                        at,
+                        packed,
+                        again: None,
+                    })
+                }
+                Wanted::Block(file, block) => Reading::Block(BlockRead {
+                    scan: number,
+                    file,
+                    block,
+                }),
             };
             self.unissued.push_back((token, read));
-            scan.parts.push(Known {
-                at,
-                packed,
-                read: None,
-            });
         }
         self.waiting.insert(number, scan);
     }
@@ -245,12 +320,12 @@ impl Scanning {
     }
 
     /// A read ended: what it was for, and the step that wants it.
-    pub(crate) fn finished(&mut self, token: IoToken) -> (ScanRead, &Scan) {
+    pub(crate) fn finished(&mut self, token: IoToken) -> (Reading, &Scan) {
         let read = self
             .under_way
             .remove(&token)
             .expect("a read completes once");
-        let scan = &self.waiting[&read.scan];
+        let scan = &self.waiting[&read.scan()];
         (read, scan)
     }
 
@@ -258,12 +333,12 @@ impl Scanning {
     pub(crate) fn read_again(&mut self, token: IoToken, mut read: ScanRead) {
         assert!(read.again.is_none(), "there is no third attempt");
         read.again = Some(Vec::new());
-        self.unissued.push_back((token, read));
+        self.unissued.push_back((token, Reading::Part(read)));
     }
 
     /// Goes on with the second attempt.
     pub(crate) fn read_on(&mut self, token: IoToken, read: ScanRead) {
-        self.unissued.push_back((token, read));
+        self.unissued.push_back((token, Reading::Part(read)));
     }
 
     /// What a read gave; the step goes on when it was the last.
@@ -273,9 +348,37 @@ impl Scanning {
             known.read.is_none() && (known.at, known.packed) == (read.at, read.packed)
         });
         known.expect("it was asked for").read = Some(result);
+        self.came(read.scan);
+    }
+
+    /// What the read of a block gave, or that its table is of no use.
+    pub(crate) fn learn_block(&mut self, read: &BlockRead, block: Option<Arc<TableBlock>>) {
+        if let Some(block) = block {
+            let scan = self.waiting.get_mut(&read.scan).expect("it waits for this");
+            scan.blocks.push((read.file, read.block, block));
+        }
+        self.came(read.scan);
+    }
+
+    /// The key table of this segment is gone: nothing more is read of it.
+    pub(crate) fn forget_table(&mut self, file: FileId) {
+        let mut scans = Vec::new();
+        self.unissued.retain(|(_, read)| match read {
+            Reading::Block(read) if read.file == file => {
+                scans.push(read.scan);
+                false
+            }
+            _ => true,
+        });
+        scans.into_iter().for_each(|scan| self.came(scan));
+    }
+
+    /// One of the reads that a step waits for has ended; it goes on when that was the last.
+    fn came(&mut self, number: u64) {
+        let scan = self.waiting.get_mut(&number).expect("it waits for this");
         scan.missing -= 1;
         if scan.missing == 0 {
-            let scan = self.waiting.remove(&read.scan).expect("looked at above");
+            let scan = self.waiting.remove(&number).expect("looked at above");
             self.ready.push_back(scan);
         }
     }

@@ -31,8 +31,8 @@ use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::{CleaningConfig, Damaged};
-use penstock_storage::index::{Cursor, PackedPlace};
 use penstock_storage::io::{Blocks, Completion, FileId, Io, IoToken};
+use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::keyspace::is_system;
 use penstock_storage::log::{Lsn, Place, Poisoned};
 use penstock_storage::planted::{Bug, is_planted};
@@ -42,6 +42,7 @@ use penstock_storage::store::{PARTITIONS, SLOTS, Store};
 
 use crate::answers::{Answers, Asked, Statuses};
 use crate::execute::{KeyHash, Undo, look};
+use crate::key_tables::{KeyTableCounters, KeyTableOrder, KeyTables};
 use crate::keyspaces::{Done, Keyspaces};
 use crate::linked::{ClusterConfig, LinkOutbox, Linked, Plan};
 use crate::mail::{Mail, MailedReply, MailedRequest, ReplyAddress, SessionId};
@@ -49,7 +50,7 @@ use crate::parking::{Origin, Parked, Parking};
 use crate::replication::handshake::Peer as LinkPeer;
 use crate::replication::links::{Links, LinksCounters, LinksMemory};
 use crate::replication::{LinkId, PartitionId, ReplicaGates};
-use crate::scanning::{Order, Scanning, Unread};
+use crate::scanning::{Order, Scanning, Unread, Wanted};
 use crate::session::Session;
 use crate::snapshots::{SnapshotPolicy, SnapshotStart, SnapshotWrite, Snapshots};
 use crate::stages::Stages;
@@ -166,6 +167,15 @@ pub enum Event<'a, B> {
         /// Whether it was written.
         is_good: bool,
     },
+    /// The key table of a segment was made, or it cannot be.
+    KeyTable {
+        /// The segment that [`KeyTableOrder::Make`] named.
+        file: FileId,
+        /// Its table, whose file can be read from now on.
+        table: Option<KeyTable>,
+    },
+    /// There is no room for key tables.
+    GiveUpKeyTables,
     /// Who writes and who holds what has changed in the cluster.
     Plan(Arc<Plan>),
     /// A link to another node has proven itself.
@@ -235,6 +245,8 @@ pub struct Outbox<B> {
     pub links: LinkOutbox,
     /// The next bytes of a snapshot's file. They come one at a time: [`Event::SnapshotWritten`].
     pub snapshots: Vec<SnapshotWrite>,
+    /// What is to be done with files of key tables, in order: [`Event::KeyTable`].
+    pub key_tables: Vec<KeyTableOrder>,
     /// The clean stop is complete.
     pub is_stopped: bool,
     /// Nothing may be acknowledged any more: the process is to end, loudly.
@@ -258,6 +270,7 @@ impl<B> Default for Outbox<B> {
             rotten: Vec::new(),
             links: LinkOutbox::default(),
             snapshots: Vec::new(),
+            key_tables: Vec::new(),
             is_stopped: false,
             fatal: None,
         }
@@ -425,6 +438,7 @@ pub struct Shard<P: Blocks> {
     /// The read of a second key, for which the first one is kept in memory.
     kept_for: Option<IoToken>,
     scanning: Scanning,
+    key_tables: KeyTables,
     order: Order,
     /// Operations out of their frame that found no room in the log, in order; while there are any,
     /// nothing else that writes may pass them.
@@ -524,6 +538,7 @@ impl<P: Blocks> Shard<P> {
             parking: Parking::default(),
             kept_for: None,
             scanning: Scanning::default(),
+            key_tables: KeyTables::new(hash_check(config.hash_seed)),
             order: Order::new(config.hash_seed),
             postponed: VecDeque::new(),
             peers,
@@ -643,6 +658,15 @@ impl<P: Blocks> Shard<P> {
                 self.has_progress = true;
             }
             Event::InheritedGone => outbox.forgotten.extend(self.store.forget_inherited()),
+            Event::KeyTable { file, table } => {
+                let orders = &mut outbox.key_tables;
+                self.key_tables.made(file, table, &self.store, orders);
+            }
+            Event::GiveUpKeyTables => {
+                for file in self.key_tables.files() {
+                    self.forget_table(file, outbox);
+                }
+            }
             Event::Info {
                 session,
                 request_id,
@@ -828,11 +852,12 @@ impl<P: Blocks> Shard<P> {
             || self.keyspaces.has_work();
         let retry = ((self.has_progress && waits) || self.scanning.has_ready()).then_some(now.us);
         let snapshot = self.snapshots.deadline_us(now, &self.store);
+        let tables = self.key_tables.deadline_us(now);
         let linked = self.linked.as_ref().filter(|_| !self.is_stopping);
         let links = linked.and_then(|it| it.deadline_us(now.us));
         let replicas = self.replica_gates.deadline_us();
         [
-            log, sweep, cleaning, scrub, retry, snapshot, links, replicas,
+            log, sweep, cleaning, scrub, retry, snapshot, tables, links, replicas,
         ]
         .into_iter()
         .flatten()
@@ -851,6 +876,28 @@ impl<P: Blocks> Shard<P> {
     /// Looks through all sealed segments once within each `period_us`; 0, as at first, is never.
     pub fn scrub_within(&mut self, period_us: u64) {
         self.store.set_scrub(period_us, self.config.hash_seed);
+    }
+
+    /// The segments of which an earlier run may have left key tables.
+    pub fn key_table_homes(&self) -> impl Iterator<Item = TableHome> {
+        self.key_tables.homes(&self.store)
+    }
+
+    /// One that it left, whose file can be read from now on.
+    pub fn adopt_key_table(&mut self, table: KeyTable) {
+        self.key_tables.adopt(table);
+    }
+
+    /// Whether a key table is being made.
+    #[must_use]
+    pub fn is_making_key_table(&self) -> bool {
+        self.key_tables.is_making()
+    }
+
+    /// What its key tables did.
+    #[must_use]
+    pub fn key_table_counters(&self) -> KeyTableCounters {
+        self.key_tables.counters()
     }
 
     /// Moves what is to be sent by a link to `into`, which is empty; nothing of a link that is gone.
@@ -938,6 +985,15 @@ impl<P: Blocks> Shard<P> {
             && self.read(token, place, brought, outbox)
         {
             self.scanning.issued();
+            match place.file.segment_of_table() {
+                None if brought.is_none() => self.key_tables.reads_part(place.file),
+                None => {}
+                Some(_) => self.key_tables.reads_block(),
+            }
+        }
+        if !self.is_stopping {
+            let orders = &mut outbox.key_tables;
+            self.key_tables.step(&self.store, orders);
         }
         self.mind_memory(waits_for_memory);
         if let Some(linked) = &mut self.linked
@@ -1115,8 +1171,8 @@ impl fmt::Display for Outgrown {
 
 /// Why a step of a scan is not answered now, or not with a page.
 enum Halt {
-    /// These keys must be read first.
-    Reads(Vec<(Cursor, PackedPlace)>),
+    /// This must be read first.
+    Reads(Vec<Wanted>),
     /// The first key cannot be read.
     Unread(Unread),
 }

@@ -35,6 +35,26 @@ pub trait Blocks {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
+/// Numbers of segments are far lower.
+const KEY_TABLE_BIT: u32 = 1 << 31;
+
+impl FileId {
+    /// The file of this segment's key table. It is only read, and never by the log.
+    #[must_use]
+    pub const fn key_table(self) -> FileId {
+        FileId(self.0 | KEY_TABLE_BIT)
+    }
+
+    /// The segment whose key table this file is, if it is one.
+    #[must_use]
+    pub const fn segment_of_table(self) -> Option<FileId> {
+        match self.0 & KEY_TABLE_BIT {
+            0 => None,
+            _ => Some(FileId(self.0 & !KEY_TABLE_BIT)),
+        }
+    }
+}
+
 /// Chosen by the emitter of an [`Io`], returned unchanged in its [`Completion`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IoToken(pub u64);

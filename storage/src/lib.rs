@@ -23,6 +23,7 @@ pub mod index;
 pub mod inheritance;
 pub mod inspect;
 pub mod io;
+pub mod key_table;
 pub mod keyspace;
 pub mod layout;
 pub mod local;

@@ -255,6 +255,15 @@ bugs! {
     /// A scan ends with the keys of one shard.
     ScanEndsWithShard = "scan-ends-with-shard",
 
+    // Planted with key tables.
+
+    /// The key table of another segment is believed, whatever the index tells.
+    TableOfRecycledSegment = "table-of-recycled-segment",
+    /// A block of a key table is believed whatever its CRC.
+    TableBlockUnchecked = "table-block-unchecked",
+    /// An entry of a key table counts although the index points elsewhere.
+    TableEntryAnywhere = "table-entry-anywhere",
+
     // Planted with inherited logs.
 
     /// Inherited logs vanish when the first shard has taken them over.

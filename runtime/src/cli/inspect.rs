@@ -12,6 +12,8 @@ use penstock_shard::opening::OpeningError;
 use penstock_shard::settings_to_wire;
 use penstock_shard::shard::hash_check;
 use penstock_storage::inspect::{LogReport, Report, inspect_laid_out};
+use penstock_storage::io::FileId;
+use penstock_storage::key_table::{KeyTable, TableError, TableHome};
 use penstock_storage::layout::Layout;
 use penstock_storage::log::Lsn;
 use penstock_storage::record::PartKind;
@@ -229,6 +231,7 @@ fn report(directory: &Directory, dump: bool) -> Result<(), Failure> {
         }
     }
     show_snapshots(&mut out, directory);
+    show_key_tables(&mut out, directory);
     out.finish()?;
     match report.damage.len() {
         0 => match report.strange_key {
@@ -379,6 +382,63 @@ fn show_snapshots(out: &mut Output<impl Write>, directory: &Directory) {
             Err(error) => out.line(format_args!("snapshot {name}: not usable: it {error}")),
         }
     }
+}
+
+/// Each key table, and whether it holds what it should of a segment that is there. None is ever needed.
+fn show_key_tables(out: &mut Output<impl Write>, directory: &Directory) {
+    let folder = directory.key_tables();
+    let mut files = match folder.list() {
+        Ok(files) => files,
+        Err(error) => {
+            out.line(format_args!("key tables cannot be listed: {error}"));
+            return;
+        }
+    };
+    files.sort_unstable();
+    let Ok(layout) = layout_of(directory) else {
+        return;
+    };
+    let mut source = directory.segments().reader();
+    let survey = survey_laid_out(&mut source, owner_of(directory), &layout);
+    let segments = survey.iter().flat_map(|survey| survey.logs.values());
+    let segments: Vec<&Segment> = segments.flatten().collect();
+    for (file, bytes) in files {
+        let segment = segments.iter().find(|segment| segment.file == file);
+        match read_key_table(directory, file, bytes, segment.copied()) {
+            Ok(table) => out.line(format_args!(
+                "key table of {:08}.seg: {} entries, {bytes} bytes",
+                file.0,
+                table.entries()
+            )),
+            Err(error) => out.line(format_args!(
+                "key table of {:08}.seg: not usable: it {error}",
+                file.0
+            )),
+        }
+    }
+}
+
+/// Reads all of a key table, and holds it against its segment.
+fn read_key_table(
+    directory: &Directory,
+    file: FileId,
+    bytes: u64,
+    segment: Option<&Segment>,
+) -> Result<KeyTable, TableError> {
+    let opened = directory.key_tables().open(file)?;
+    let read = &mut |offset: u64, into: &mut [u8]| read_at(&opened, offset, into);
+    let header = segment.ok_or(TableError::OfAnother)?.header;
+    let home = TableHome {
+        owner: owner_of(directory),
+        file,
+        log_id: header.log_id,
+        sequence: header.sequence,
+        salt: header.salt,
+        // Its successor knows where it ends; the table was made by what the log knew.
+        end_offset: KeyTable::told_end(read)?,
+        hash_check: hash_check(directory.identity().hash_seed),
+    };
+    KeyTable::verify(&home, bytes, read)
 }
 
 /// Reads all of a snapshot, and holds it against its log.

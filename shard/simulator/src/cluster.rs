@@ -23,8 +23,11 @@ use penstock_shard::linked::{Assignment, PartitionRole, PartitionStatus, Plan};
 use penstock_shard::replication::PENDING_BYTES_MAX;
 use penstock_shard::replication::{Duty, Epoch, Lag, LinkId, LinkState, PeerStatus};
 
-use penstock_shard::{Event as ShardEvent, Fatal, Mail, Now, SnapshotWrite, Topology};
+use penstock_shard::{
+    Event as ShardEvent, Fatal, KeyTableOrder, Mail, Now, SnapshotWrite, Topology,
+};
 use penstock_storage::io::{FileId, Io};
+use penstock_storage::key_table::TableHome;
 use penstock_storage::log::SyncMethod;
 use penstock_storage::store::partition_of;
 
@@ -221,6 +224,12 @@ enum Event {
         run: u64,
         shard: usize,
         write: SnapshotWrite,
+    },
+    KeyTable {
+        node: usize,
+        run: u64,
+        shard: usize,
+        home: TableHome,
     },
     /// Lostfound is durable.
     Found {
@@ -655,6 +664,19 @@ impl World {
                 }
                 Ok(())
             }
+            Event::KeyTable {
+                node,
+                run,
+                shard,
+                home,
+            } => {
+                if self.is_run(node, run) {
+                    let table = self.nodes[node].make_key_table(&home);
+                    let file = home.file;
+                    self.step(node, shard, ShardEvent::KeyTable { file, table });
+                }
+                Ok(())
+            }
             Event::Spare { node, run, shard } => {
                 if self.is_run(node, run) {
                     self.spare(node, shard);
@@ -1025,6 +1047,24 @@ impl World {
             };
             let delay_us = self.snapshots.within(20, 600);
             self.after(delay_us, event);
+        }
+        for order in outbox.key_tables.drain(..) {
+            match order {
+                KeyTableOrder::Make(home) => {
+                    let event = Event::KeyTable {
+                        node,
+                        run,
+                        shard,
+                        home,
+                    };
+                    let delay_us = self.snapshots.within(200, 20_000);
+                    self.after(delay_us, event);
+                }
+                KeyTableOrder::Remove(file) => {
+                    let mut disk = self.nodes[node].disk.borrow_mut();
+                    disk.key_tables.remove(&file);
+                }
+            }
         }
         for file in outbox.removals.drain(..) {
             self.meet("segments released");
@@ -1873,6 +1913,7 @@ fn node_of(event: &Event) -> Option<usize> {
         | Event::Mail { node, .. }
         | Event::Spare { node, .. }
         | Event::Snapshot { node, .. }
+        | Event::KeyTable { node, .. }
         | Event::Found { node, .. }
         | Event::Plan { node, .. }
         | Event::Empty { node, .. }
@@ -1890,6 +1931,7 @@ fn code_of(event: &Event) -> u64 {
         Event::Mail { to, .. } => 0x300 + *to as u64,
         Event::Spare { .. } => 0x400,
         Event::Snapshot { .. } => 0x403,
+        Event::KeyTable { .. } => 0x404,
         Event::Remove { .. } => 0x401,
         Event::Found { .. } => 0x402,
         Event::Plan { node, .. } => 0x410 + *node as u64,

@@ -117,6 +117,22 @@ kinds! {
     SnapshotRot,
     /// The newest snapshot is gone.
     SnapshotLost,
+    /// The key table of a segment is made.
+    KeyTableMade,
+    /// A key table cannot be made.
+    KeyTableError,
+    /// A bit of a key table rots, or its end is gone.
+    KeyTableRot,
+    /// A key table has the name of another segment.
+    KeyTableOfAnother,
+    /// A start takes a key table over.
+    KeyTableUsed,
+    /// A start finds a key table that is damaged or of another segment.
+    KeyTableRefused,
+    /// A running node finds a key table damaged.
+    KeyTableGivenUp,
+    /// A page of a scan is told from key tables.
+    KeyTableRead,
     /// A start has another number of shards.
     ShardsChanged,
     /// A start has another number of shards while logs of an earlier one are still inherited.

@@ -18,6 +18,7 @@ use penstock_storage::io::{
     BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken, SegmentSource,
 };
 
+use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::segment::{FirstBlock, Owner, SegmentHeader};
 use penstock_storage::snapshot::SnapshotName;
@@ -199,6 +200,8 @@ pub struct Disk {
     pub start_read_errors: u64,
     /// Finished snapshots.
     pub snapshots: BTreeMap<SnapshotName, Vec<u8>>,
+    /// Key tables, by their segments.
+    pub key_tables: BTreeMap<FileId, Vec<u8>>,
     /// Snapshots that are written, by log.
     growing: BTreeMap<u64, (SnapshotName, Vec<u8>)>,
     random: Random,
@@ -227,6 +230,7 @@ impl Disk {
             next_serial: self.next_serial,
             faults: self.faults,
             snapshots: self.snapshots.clone(),
+            key_tables: self.key_tables.clone(),
             next_file: self.next_file,
             ..Disk::new(self.random.clone(), Rc::clone(&self.coverage))
         }
@@ -255,6 +259,7 @@ impl Disk {
             struck: BTreeSet::new(),
             start_read_errors: 0,
             snapshots: BTreeMap::new(),
+            key_tables: BTreeMap::new(),
             growing: BTreeMap::new(),
             random,
             coverage,
@@ -566,7 +571,10 @@ impl Disk {
             .unreadable
             .iter()
             .any(|&(at, place)| at == file && (offset..offset + len).contains(&place));
-        let image = self.files.get(&file).map(|file| &file.image);
+        let image = match file.segment_of_table() {
+            None => self.files.get(&file).map(|file| &file.image),
+            Some(segment) => self.key_tables.get(&segment),
+        };
         let bytes = image.and_then(|image| image.get(offset..image.len().min(offset + len)));
         let result = match (way, bytes) {
             (Way::Fail(failure), _) => {
@@ -595,7 +603,7 @@ impl Disk {
                 }
                 _ => {
                     // The device read another place.
-                    let image = &self.files[&file].image;
+                    let image = image.expect("it was read");
                     let other = self.random.index(image.len() / BLOCK_BYTES) * BLOCK_BYTES;
                     let end = (other + len).min(image.len());
                     block.bytes_mut()[..end - other].copy_from_slice(&image[other..end]);
@@ -670,6 +678,28 @@ impl Disk {
     /// A snapshot cannot be written on.
     pub fn give_up_snapshot(&mut self, log_id: u64) {
         self.growing.remove(&log_id);
+    }
+
+    /// Makes the key table of a segment, if it can be read.
+    pub fn make_key_table(
+        &mut self,
+        home: &TableHome,
+        home_of: &dyn Fn(&[u8]) -> (u16, u32),
+        sort_bytes_max: usize,
+    ) -> Option<KeyTable> {
+        let image = self.files.get(&home.file)?.image.clone();
+        let is_unreadable = self.unreadable.iter().any(|&(file, _)| file == home.file);
+        let mut source = (!is_unreadable).then_some(OneFile(home.file, image))?;
+        let mut made = Vec::new();
+        let write = &mut |offset: u64, bytes: &[u8]| {
+            let offset = usize::try_from(offset).expect("small files");
+            made.resize(made.len().max(offset + bytes.len()), 0);
+            made[offset..offset + bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        };
+        let table = KeyTable::build(home, &mut source, home_of, sort_bytes_max, write).ok()?;
+        self.key_tables.insert(home.file, made);
+        Some(table)
     }
 
     /// The process ends: what is under way arrives or not, what has completed stays.
@@ -876,6 +906,22 @@ impl Disk {
     /// What was damaged does not matter any more.
     pub fn forget_damage(&mut self) {
         self.damages.clear();
+    }
+}
+
+/// A segment as it stood when its key table was begun.
+struct OneFile(FileId, Vec<u8>);
+
+impl SegmentSource for OneFile {
+    fn files(&mut self) -> io::Result<Vec<(FileId, u64)>> {
+        Ok(vec![(self.0, self.1.len() as u64)])
+    }
+
+    fn read_at(&mut self, _: FileId, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let start = usize::try_from(offset).map_or(self.1.len(), |at| at.min(self.1.len()));
+        let len = into.len().min(self.1.len() - start);
+        into[..len].copy_from_slice(&self.1[start..start + len]);
+        Ok(len)
     }
 }
 

@@ -17,6 +17,7 @@ use std::rc::Rc;
 use penstock_net::receive::Receiver;
 use penstock_shard::{Event as ShardEvent, Mail, Now, Outbox, SessionId, Shard, SnapshotWrite};
 use penstock_storage::io::FileId;
+use penstock_storage::key_table::TableHome;
 use penstock_storage::layout::Layout;
 use penstock_storage::log::Lsn;
 use penstock_storage::segment::Owner;
@@ -79,6 +80,11 @@ enum Event {
         run: u64,
         shard: usize,
         write: SnapshotWrite,
+    },
+    KeyTable {
+        run: u64,
+        shard: usize,
+        home: TableHome,
     },
     /// IDENTITY is durable without the inherited logs.
     TakenOver {
@@ -279,6 +285,8 @@ pub struct World {
     workload: Random,
     /// Chance of everything about snapshots.
     snapshots: Random,
+    /// Chance of everything about key tables.
+    key_tables: Random,
     hash_seed: u64,
     /// Which logs there are, as IDENTITY tells durably.
     layout: Layout,
@@ -401,6 +409,7 @@ impl World {
             workload: Random::new(seed, 5),
             hash_seed: Random::new(seed, 7).bits(),
             snapshots: Random::new(seed, 8),
+            key_tables: Random::new(seed, 14),
             layout: Layout::new(shards),
             wanted_shards: shards,
             reshards: Random::new(seed, 9),
@@ -494,6 +503,12 @@ impl World {
             Event::Snapshot { run, shard, write } => {
                 if self.is_run(run) {
                     self.write_snapshot(shard, write);
+                }
+                Ok(())
+            }
+            Event::KeyTable { run, shard, home } => {
+                if self.is_run(run) {
+                    self.make_key_table(shard, &home);
                 }
                 Ok(())
             }
@@ -619,6 +634,7 @@ fn is_of_node(event: &Event) -> bool {
             | Event::Spare { .. }
             | Event::Remove { .. }
             | Event::Snapshot { .. }
+            | Event::KeyTable { .. }
             | Event::TakenOver { .. }
             | Event::Connect { .. }
             | Event::ToServer { .. }
@@ -637,6 +653,7 @@ fn code_of(event: &Event) -> u64 {
         Event::Exit { .. } => 6,
         Event::TakenOver { .. } => 19,
         Event::Snapshot { shard, .. } => 18 + 64 * (*shard as u64),
+        Event::KeyTable { shard, .. } => 20 + 64 * (*shard as u64),
         Event::Remove { file, .. } => 17 + 64 * u64::from(file.0),
         Event::Connect { link } => 7 + 64 * (*link as u64),
         Event::ToServer { link, .. } => 8 + 64 * (*link as u64),

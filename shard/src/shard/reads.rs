@@ -56,7 +56,7 @@ impl<P: Blocks> Shard<P> {
             return;
         }
         if completion.token.0 & SCAN_TOKEN_BIT != 0 {
-            self.scan_read(&completion);
+            self.scan_read(&completion, outbox);
             return;
         }
         if completion.token.0 & LINK_TOKEN_BIT != 0 {
@@ -215,6 +215,7 @@ impl<P: Blocks> Shard<P> {
             outbox.damaged.push(damaged);
         }
         while let Some(file) = self.store.take_removable() {
+            self.forget_table(file, outbox);
             self.leaving.push(file);
         }
         let mut leaving = std::mem::take(&mut self.leaving);

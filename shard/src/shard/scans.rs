@@ -5,8 +5,9 @@ use penstock_net::reply::{REPLY_ITEM_BYTES, ReplyHead};
 use penstock_net::request::Version;
 use penstock_net::scan::{ScanEntry, ScanPageWriter, ScanRequest, ScanValue};
 use penstock_net::status::Status;
-use penstock_storage::index::{Cursor, Home};
-use penstock_storage::io::{Blocks, Completion};
+use penstock_storage::index::{Cursor, Home, PackedPlace};
+use penstock_storage::io::{Blocks, Completion, FileId};
+use penstock_storage::key_table::TableEntry;
 use penstock_storage::keyspace::is_system;
 use penstock_storage::log::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
@@ -15,8 +16,8 @@ use penstock_storage::store::{AdmitError, SLOTS, part_read};
 use crate::answers::Asked;
 use crate::parking::{Origin, Parked};
 use crate::scanning::{
-    ColdKey, ENTRIES_A_STEP_MAX, READ_BYTES_A_STEP_MAX, READS_A_STEP_MAX, ROUNDS_MAX,
-    STEPS_A_TURN_MAX, Scan, ScanRead, Unread, slot_of_cursor,
+    BLOCKS_A_STEP_MAX, ColdKey, ENTRIES_A_STEP_MAX, READ_BYTES_A_STEP_MAX, READS_A_STEP_MAX,
+    ROUNDS_MAX, Reading, STEPS_A_TURN_MAX, Scan, ScanRead, Unread, Wanted, slot_of_cursor,
 };
 
 use super::reads::{bytes_read, not_read, not_written};
@@ -145,7 +146,8 @@ impl<P: Blocks> Shard<P> {
         let mut page = ScanPageWriter::begin(out);
         let mut gate = Lsn(0);
         let mut seen = 0;
-        let (mut wanted, mut wanted_bytes) = (Vec::new(), 0);
+        let mut wanted: Vec<Wanted> = Vec::new();
+        let (mut parts, mut parts_bytes) = (0, 0);
         // Where the first key stands that a read is needed for.
         let mut stands: Option<Cursor> = None;
         let mut group: Vec<(Cursor, Home)> = Vec::new();
@@ -165,22 +167,34 @@ impl<P: Blocks> Shard<P> {
             }
             seen += group.len();
             let unread = |&(at, home): &(Cursor, Home)| match home {
-                Home::Disk(packed) if scan.known(at, packed).is_none() => Some((at, packed)),
+                Home::Disk(packed) if scan.known(at, packed).is_none() => {
+                    self.unread(scan, &request, at, packed)
+                }
                 _ => None,
             };
-            if group.iter().any(|key| unread(key).is_some()) && !is_planted(Bug::ScanForgetsCold) {
-                stands.get_or_insert(at);
-                for (at, packed) in group.iter().filter_map(unread) {
-                    wanted_bytes += packed.place().unwrap_or_default().bytes as usize;
-                    wanted.push((at, packed));
+            for want in group.iter().filter_map(unread) {
+                if is_planted(Bug::ScanForgetsCold) {
+                    break;
                 }
+                stands.get_or_insert(at);
+                match want {
+                    Wanted::Part(_, packed) => {
+                        parts += 1;
+                        parts_bytes += packed.place().unwrap_or_default().bytes as usize;
+                    }
+                    Wanted::Block(..) if wanted.contains(&want) => continue,
+                    Wanted::Block(..) => {}
+                }
+                wanted.push(want);
             }
             if stands.is_some() {
                 let room = match request.wants_values {
                     true => bytes_max.saturating_sub(page.bytes(out)),
                     false => READ_BYTES_A_STEP_MAX,
                 };
-                let is_more = wanted.len() < READS_A_STEP_MAX && wanted_bytes < room;
+                let is_more = parts < READS_A_STEP_MAX
+                    && parts_bytes < room
+                    && wanted.len() - parts < BLOCKS_A_STEP_MAX;
                 if scan.rounds >= ROUNDS_MAX || !is_more {
                     break stands;
                 }
@@ -236,6 +250,45 @@ impl<P: Blocks> Shard<P> {
         })
     }
 
+    /// What the key table of its segment tells of a cold key that was not read, or what is to be read
+    /// before that is known: a block of the table, or the part.
+    fn asked_of_table<'a>(
+        &'a self,
+        scan: &'a Scan,
+        request: &ScanRequest<'_>,
+        at: Cursor,
+        packed: PackedPlace,
+    ) -> Result<TableEntry<'a>, Wanted> {
+        let part = Wanted::Part(at, packed);
+        if request.wants_values && request.prefix.is_empty() {
+            return Err(part);
+        }
+        let file = packed.place().map_or(FileId(0), |place| place.file);
+        let block = self.key_tables.block_of(file, at).ok_or(part)?;
+        let kept = self.key_tables.block(file, block);
+        let found = kept.or_else(|| scan.block(file, block));
+        let found = found.ok_or(Wanted::Block(file, block))?;
+        let entry = found.find(at, packed).ok_or(part)?;
+        let is_told = entry.key.starts_with(request.prefix)
+            && !is_system(entry.key)
+            && !self.store.is_expired(entry.expiry_ms);
+        match is_told && request.wants_values {
+            true => Err(part),
+            false => Ok(entry),
+        }
+    }
+
+    /// What is to be read before a page can tell of a cold key that was not read.
+    fn unread(
+        &self,
+        scan: &Scan,
+        request: &ScanRequest<'_>,
+        at: Cursor,
+        packed: PackedPlace,
+    ) -> Option<Wanted> {
+        self.asked_of_table(scan, request, at, packed).err()
+    }
+
     /// What a page tells of one key, if anything.
     fn scan_entry<'a>(
         &'a self,
@@ -281,7 +334,18 @@ impl<P: Blocks> Shard<P> {
             Home::Disk(packed) => match scan.known(at, packed) {
                 Some(Ok(cold)) => (!self.store.is_expired(cold.expiry_ms)).then(|| of_cold(cold)),
                 Some(Err(unread)) => return Err(unread.clone()),
-                None => None,
+                None => self
+                    .asked_of_table(scan, request, at, packed)
+                    .ok()
+                    .filter(|entry| !self.store.is_expired(entry.expiry_ms))
+                    .map(|entry| ScanEntry {
+                        key: entry.key,
+                        version: Version {
+                            epoch: entry.version.epoch,
+                            sequence: entry.version.sequence,
+                        },
+                        value: ScanValue::NotAsked,
+                    }),
             },
         };
         // The server's own keys, of which a node of a cluster has some, are none that a client may name.
@@ -291,8 +355,24 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// A read for a scan ended.
-    pub(super) fn scan_read(&mut self, completion: &Completion<P::Block>) {
-        let (mut read, scan) = self.scanning.finished(completion.token);
+    pub(super) fn scan_read(
+        &mut self,
+        completion: &Completion<P::Block>,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        let (read, scan) = self.scanning.finished(completion.token);
+        let mut read = match read {
+            Reading::Part(read) => read,
+            Reading::Block(read) => {
+                let bytes = bytes_read(completion, None).unwrap_or_default();
+                let block = self.key_tables.take_in(read.file, read.block, bytes);
+                if block.is_none() {
+                    self.give_up_table(read.file, outbox);
+                }
+                self.scanning.learn_block(&read, block);
+                return;
+            }
+        };
         let request = ScanRequest::read(&scan.parked.item).expect("checked when it came");
         let place = read.place();
         let judge = |read: &ScanRead, bytes: &[u8]| {
@@ -324,5 +404,18 @@ impl<P: Blocks> Shard<P> {
             return;
         }
         self.scanning.learn(&read, key);
+    }
+    /// The key table of a segment does not hold what it should, or there is no room for it.
+    pub(super) fn give_up_table(&mut self, file: FileId, outbox: &mut Outbox<P::Block>) {
+        if self.key_tables.give_up(file, &mut outbox.key_tables) {
+            self.scanning.forget_table(file);
+        }
+    }
+
+    /// A segment is released, and its key table with it.
+    pub(super) fn forget_table(&mut self, file: FileId, outbox: &mut Outbox<P::Block>) {
+        if self.key_tables.forget(file, &mut outbox.key_tables) {
+            self.scanning.forget_table(file);
+        }
     }
 }

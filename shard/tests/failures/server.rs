@@ -13,11 +13,12 @@ use penstock_net::request::{BatchRequest, Condition, Version};
 use penstock_net::status::Status;
 use penstock_shard::opening::{SegmentFiles, open_shard, prove_spares, take_inventory};
 use penstock_shard::{
-    Event, Now, Outbox, SessionId, Shard, ShardConfig, SnapshotPolicy, SnapshotWrite, Topology,
-    WriteStep,
+    Event, KeyTableCounters, KeyTableOrder, Now, Outbox, SessionId, Shard, ShardConfig,
+    SnapshotPolicy, SnapshotWrite, Topology, WriteStep,
 };
 use penstock_storage::budget::Budget;
 use penstock_storage::io::{BLOCK_BYTES, Block, FileId, Io, IoFailure, IoToken};
+use penstock_storage::key_table::TableHome;
 use penstock_storage::layout::Layout;
 use penstock_storage::log::{LogConfig, SPARES_READY, SyncMethod};
 use penstock_storage::segment::Owner;
@@ -27,6 +28,7 @@ use penstock_storage::store::Usage;
 use crate::device::Device;
 use crate::heap::{Heap, HeapBlock};
 use crate::image::Image;
+use crate::key_tables;
 
 const OWNER: Owner = Owner {
     cluster_id: [1; 16],
@@ -112,6 +114,7 @@ pub struct Server {
     /// Why it did not use newer ones.
     pub refused: Vec<String>,
     salt: u64,
+    hash_seed: u64,
 }
 
 /// Finished snapshots.
@@ -223,20 +226,21 @@ impl Server {
         };
         let inventory = take_inventory(&mut files, OWNER, &Layout::new(1), bytes)
             .map_err(|error| error.to_string())?;
-        let opened = open_shard(
-            &mut files,
-            &inventory,
-            shard_config_with(0, 1, incarnation, snapshot_bytes),
-            log,
-            bytes,
-            budget,
-            Heap,
-        );
+        let config = shard_config_with(0, 1, incarnation, snapshot_bytes);
+        let hash_seed = config.hash_seed;
+        let opened = open_shard(&mut files, &inventory, config, log, bytes, budget, Heap);
         let opened = opened.map_err(|error| error.to_string())?;
         let used = opened.snapshot.map(|(name, _)| name);
         let refused = opened.snapshots_refused.iter();
         let refused = refused.map(|(_, error)| error.to_string()).collect();
         let mut shard = opened.shard;
+        let homes: Vec<TableHome> = shard.key_table_homes().collect();
+        for home in homes {
+            match key_tables::load(&image, &home) {
+                Some(table) => shard.adopt_key_table(table),
+                None => drop(image.files.remove(&home.file.key_table())),
+            }
+        }
         let now = Now { us: 1, unix_ms };
         let mut outbox = Outbox::default();
         let mut salt = 1_000 * incarnation;
@@ -282,6 +286,7 @@ impl Server {
             used,
             refused,
             salt,
+            hash_seed,
         };
         let hello = ClientHello {
             protocol_min: 1,
@@ -313,6 +318,22 @@ impl Server {
     pub fn staged(&self) -> [u64; 4] {
         let stages = self.shard.stages().all();
         stages.map(|stage| stage.counts().iter().sum())
+    }
+
+    /// What its key tables did.
+    pub fn key_tables(&self) -> KeyTableCounters {
+        self.shard.key_table_counters()
+    }
+
+    /// The segments that may have key tables.
+    pub fn key_table_homes(&self) -> Vec<TableHome> {
+        self.shard.key_table_homes().collect()
+    }
+
+    /// There is no room for key tables.
+    pub fn give_up_key_tables(&mut self) {
+        let give_up = Event::GiveUpKeyTables;
+        self.shard.step(self.now, give_up, &mut self.outbox);
     }
 
     /// What the shard holds.
@@ -460,6 +481,26 @@ impl Server {
             let is_good = true;
             let written = Event::SnapshotWritten { name, is_good };
             self.shard.step(self.now, written, &mut self.outbox);
+        }
+        for order in outbox.key_tables {
+            match order {
+                KeyTableOrder::Make(home) => {
+                    let image = &mut self.device.image;
+                    let made = Event::KeyTable {
+                        file: home.file,
+                        table: key_tables::make(image, &home, self.hash_seed),
+                    };
+                    self.shard.step(self.now, made, &mut self.outbox);
+                }
+                KeyTableOrder::Remove(file) => {
+                    let file = file.key_table();
+                    let is_read = |request: &Io<HeapBlock>| matches!(request, Io::Read { file: of, .. } if *of == file);
+                    if !self.device.under_way().iter().any(is_read) {
+                        let gone = self.device.image.files.remove(&file);
+                        gone.expect("a table is removed once");
+                    }
+                }
+            }
         }
         for session in outbox.sendable {
             let mut bytes = Vec::new();

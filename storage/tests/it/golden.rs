@@ -45,7 +45,7 @@ pub fn hex_block(heading: &str) -> BTreeMap<usize, u8> {
 }
 
 /// `stock:42` gets the value 7, as the first record of log 3.
-fn written() -> Vec<u8> {
+pub fn written() -> Vec<u8> {
     let config = LogConfig {
         owner: OWNER,
         incarnation: 5,

@@ -13,6 +13,7 @@ mod golden;
 mod group;
 mod heap;
 mod journal;
+mod key_table;
 mod random;
 mod repair;
 mod replica;

@@ -9,7 +9,7 @@ use penstock_storage::io::{FileId, SegmentSource};
 /// What a device writes as a whole.
 pub const SECTOR_BYTES: usize = 512;
 
-/// The files of one data directory.
+/// The files of one data directory. A key table has the number that the disk knows it by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
     pub files: BTreeMap<FileId, Vec<u8>>,
@@ -18,10 +18,16 @@ pub struct Image {
 impl Image {
     /// Adds a zero-written file under the next free number.
     pub fn create(&mut self, bytes: usize) -> FileId {
-        let last = self.files.last_key_value();
+        let last = self.segments().last();
         let file = FileId(last.map_or(1, |(file, _)| file.0 + 1));
         self.files.insert(file, vec![0; bytes]);
         file
+    }
+
+    /// The segment files, in order.
+    fn segments(&self) -> impl Iterator<Item = (&FileId, &Vec<u8>)> {
+        let files = self.files.iter();
+        files.filter(|(file, _)| file.segment_of_table().is_none())
     }
 
     /// The bytes of a file that is there.
@@ -61,7 +67,7 @@ fn fingerprint(what: &impl Hash) -> u64 {
 
 impl SegmentSource for Image {
     fn files(&mut self) -> io::Result<Vec<(FileId, u64)>> {
-        let lengths = self.files.iter();
+        let lengths = self.segments();
         Ok(lengths
             .map(|(&file, bytes)| (file, bytes.len() as u64))
             .collect())

@@ -21,6 +21,7 @@ use penstock_shard::{
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::FileId;
+use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::layout::Layout;
 use penstock_storage::log::LogConfig;
 use penstock_storage::record::{PartKind, PartView, part_bytes};
@@ -419,6 +420,13 @@ impl Node {
     pub(super) fn partition(&self, partition: u16) -> Option<PartitionStatus> {
         let mut cores = self.cores.iter().flatten();
         cores.find_map(|core| core.shard.partition(partition))
+    }
+
+    /// Makes the key table of a segment.
+    pub(super) fn make_key_table(&mut self, home: &TableHome) -> Option<KeyTable> {
+        let home_of = Shard::<Pool>::home_of(self.hash_seed);
+        let mut disk = self.disk.borrow_mut();
+        disk.make_key_table(home, &home_of, 1 << 20)
     }
 
     /// What a shard handed out to be kept is durable.

@@ -147,6 +147,9 @@ impl World {
             let when_us = now.us + self.snapshots.latency(300);
             self.at(when_us, Event::Snapshot { run, shard, write });
         }
+        for order in outbox.key_tables.drain(..) {
+            self.order_key_table(run, shard, order);
+        }
         for _ in 0..outbox.spares {
             let when_us = now.us + self.chance.latency(5_000);
             self.at(when_us, Event::Spare { run, shard });

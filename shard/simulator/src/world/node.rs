@@ -8,10 +8,12 @@ use penstock_shard::opening::{
     OpeningError, SegmentFiles, change_shards, open_shard, prove_spares, take_inventory,
 };
 use penstock_shard::{
-    Event as ShardEvent, Outbox, ShardConfig, SnapshotPolicy, SnapshotWrite, Topology, opening,
+    Event as ShardEvent, KeyTableOrder, Outbox, Shard, ShardConfig, SnapshotPolicy, SnapshotWrite,
+    Topology, opening,
 };
 use penstock_storage::budget::Budget as MemoryBudget;
 use penstock_storage::io::FileId;
+use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::log::{LogConfig, Lsn};
 use penstock_storage::record::part_bytes;
 use penstock_storage::recovery::{Recovered, RecoveryError, Survey};
@@ -33,6 +35,7 @@ impl World {
             return Ok(());
         }
         self.spoil_snapshots();
+        self.spoil_key_tables();
         if self.phase == Phase::Traffic && self.reshards.chance(self.plan.reshards) {
             self.wanted_shards = self.reshards.pick(&[1, 2, 3, 4]);
         }
@@ -202,6 +205,7 @@ impl World {
                     false => Fault::ShardsChanged,
                 },
             );
+            self.disk.borrow_mut().key_tables.clear();
             self.layout = layout;
             self.log_ends = vec![Lsn(0); usize::from(shards)];
             inventory = take_inventory(&mut files, OWNER, &self.layout, segment_bytes)?;
@@ -325,6 +329,7 @@ impl World {
             ]);
             ends.push(recovered.start.last_lsn);
             opened.scrub_within(self.plan.scrub_us);
+            self.adopt_key_tables(&mut opened);
             cores.push(Core {
                 shard: opened,
                 outbox: Outbox::default(),
@@ -416,6 +421,7 @@ impl World {
 
     /// The process ends without a word.
     pub(super) fn die(&mut self, is_power_cut: bool) {
+        self.count_key_tables();
         if self.node.take().is_none() {
             return;
         }
@@ -456,6 +462,7 @@ impl World {
     }
 
     pub(super) fn exit_cleanly(&mut self) {
+        self.count_key_tables();
         self.node = None;
         self.disk.borrow_mut().process_ends();
         self.was_clean = !self.disk.borrow().is_damaged();
@@ -507,6 +514,9 @@ impl World {
                 self.step(shard, spare);
             }
             None => {
+                if self.disk.borrow().is_full {
+                    self.step(shard, ShardEvent::GiveUpKeyTables);
+                }
                 self.step(shard, ShardEvent::SpareRefused);
                 // The helper tries again whenever a file was removed; this is as good.
                 let again_us = match self.plan.files_max {
@@ -553,6 +563,123 @@ impl World {
             self.hit(Fault::SnapshotError);
         }
         self.step(shard, ShardEvent::SnapshotWritten { name, is_good });
+    }
+
+    pub(super) fn order_key_table(&mut self, run: u64, shard: usize, order: KeyTableOrder) {
+        match order {
+            KeyTableOrder::Make(home) => {
+                let when_us = self.now_us + self.key_tables.latency(2_000);
+                self.at(when_us, Event::KeyTable { run, shard, home });
+            }
+            KeyTableOrder::Remove(file) => {
+                let node = self.node.as_ref().expect("it runs");
+                let mut homes = node.cores[shard].shard.key_table_homes();
+                if homes.any(|home| home.file == file) {
+                    self.hit(Fault::KeyTableGivenUp);
+                }
+                let mut disk = self.disk.borrow_mut();
+                disk.key_tables.remove(&file);
+                disk.forgotten.insert(file.key_table());
+            }
+        }
+    }
+
+    pub(super) fn make_key_table(&mut self, shard: usize, home: &TableHome) {
+        let file = home.file;
+        let sort_bytes_max = self.key_tables.pick(&[2_000, 1 << 20]);
+        let home_of = Shard::<Pool>::home_of(self.hash_seed);
+        let mut disk = self.disk.borrow_mut();
+        let is_lost = disk.is_full || self.key_tables.chance(50_000);
+        let table = match is_lost {
+            true => None,
+            false => disk.make_key_table(home, &home_of, sort_bytes_max),
+        };
+        disk.forgotten.remove(&file.key_table());
+        drop(disk);
+        self.hit(match table {
+            Some(_) => Fault::KeyTableMade,
+            None => Fault::KeyTableError,
+        });
+        self.step(shard, ShardEvent::KeyTable { file, table });
+    }
+
+    /// Takes over what an earlier run left, as the server does.
+    fn adopt_key_tables(&mut self, shard: &mut Shard<Pool>) {
+        let homes: Vec<TableHome> = shard.key_table_homes().collect();
+        for home in homes {
+            let mut disk = self.disk.borrow_mut();
+            let Some(bytes) = disk.key_tables.get(&home.file) else {
+                continue;
+            };
+            let read = &mut |offset: u64, into: &mut [u8]| {
+                let start = usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));
+                let moved = into.len().min(bytes.len() - start);
+                into[..moved].copy_from_slice(&bytes[start..start + moved]);
+                Ok(moved)
+            };
+            let loaded = KeyTable::load(&home, bytes.len() as u64, read);
+            if loaded.is_err() {
+                disk.key_tables.remove(&home.file);
+            }
+            drop(disk);
+            self.hit(match loaded {
+                Ok(_) => Fault::KeyTableUsed,
+                Err(_) => Fault::KeyTableRefused,
+            });
+            loaded.into_iter().for_each(|it| shard.adopt_key_table(it));
+        }
+    }
+
+    /// Key tables are not synced, rot like everything else, and may come to stand beside another segment.
+    fn spoil_key_tables(&mut self) {
+        let mut disk = self.disk.borrow_mut();
+        let there: Vec<FileId> = disk.images().map(|(file, _)| file).collect();
+        disk.key_tables.retain(|file, _| there.contains(file));
+        let files: Vec<FileId> = disk.key_tables.keys().copied().collect();
+        let random = &mut self.key_tables;
+        let mut hits = Vec::new();
+        for &file in &files {
+            let other = random.pick(&files);
+            let bytes = disk.key_tables.get_mut(&file).expect("it is there");
+            if bytes.len() < 512 {
+                continue;
+            }
+            match random.below(8) {
+                0 => {
+                    let at = random.index(bytes.len());
+                    bytes[at] ^= 1 << random.below(8);
+                    hits.push(Fault::KeyTableRot);
+                }
+                1 => {
+                    let len = random.index(bytes.len());
+                    bytes.truncate(len);
+                    hits.push(Fault::KeyTableRot);
+                }
+                2 => {
+                    let at = random.index(bytes.len() / 512) * 512;
+                    bytes[at..at + 512].fill(0);
+                    hits.push(Fault::KeyTableRot);
+                }
+                3 if other != file => {
+                    let bytes = disk.key_tables[&other].clone();
+                    disk.key_tables.insert(file, bytes);
+                    hits.push(Fault::KeyTableOfAnother);
+                }
+                _ => {}
+            }
+        }
+        drop(disk);
+        hits.into_iter().for_each(|fault| self.hit(fault));
+    }
+
+    fn count_key_tables(&mut self) {
+        let cores = self.node.iter().flat_map(|node| &node.cores);
+        let is_read = cores
+            .map(|core| core.shard.key_table_counters().block_reads)
+            .any(|reads| reads > 0);
+        if is_read {
+            self.hit(Fault::KeyTableRead);
+        }
     }
 
     /// Snapshots rot and get lost like everything else; the log gives the same without them.

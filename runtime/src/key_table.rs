@@ -1,0 +1,426 @@
+//! The files of key tables: one helper thread makes them for all shards, one after the other.
+//!
+//! A table grows under the name `*.tmp` and gets its name when it is whole. It is never synced: one that a
+//! power cut has left torn does not check, and the segment that it is of is all that it holds. Its segment is read past the
+//! page cache and at a bounded rate, so that what clients wait for is not held up.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use penstock_shard::{KeyTableOrder, Shard};
+use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, FileId, SegmentSource};
+use penstock_storage::key_table::{KeyTable, TableError, TableHome};
+
+use crate::block::{Arena, ArenaBlock, ArenaLayout};
+use crate::directory::{Segments, open_for_device};
+use crate::snapshot::read_at;
+use crate::system;
+
+/// Memory for sorting the entries of a pass. What grows holds twice as much for a moment.
+const SORT_BYTES_MAX: usize = 4 << 20;
+/// Bytes of one read.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Bytes of a segment that are read in a second, at most.
+const BYTES_PER_S_MAX: u64 = 64 << 20;
+/// What is written at a time.
+const WRITE_BYTES: usize = 64 << 10;
+/// Segments for which there must be room on the disk beside a table.
+const FREE_SEGMENTS_MIN: u64 = 4;
+/// Orders that may wait. A shard has one table under way, and removes one for each segment.
+const ORDERS_MAX: usize = 1 << 20;
+
+/// The folder of key tables.
+#[derive(Clone, Debug)]
+pub struct KeyTableFolder {
+    path: PathBuf,
+}
+
+impl KeyTableFolder {
+    /// The folder at `path`, as it is.
+    pub fn at(path: PathBuf) -> Self {
+        KeyTableFolder { path }
+    }
+
+    /// Makes the folder if it is not there, and removes what an earlier run did not finish, and the tables
+    /// whose segments are not there.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub(crate) fn prepare(&self, segments: &Segments) -> io::Result<()> {
+        match DirBuilder::new().mode(0o700).create(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        for entry in fs::read_dir(&self.path)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "tmp") {
+                fs::remove_file(&path)?;
+            }
+        }
+        for (file, _) in self.list()? {
+            if !segments.path(file).exists() {
+                self.remove(file)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The segments of which there are tables, in no particular order, with the lengths of these in bytes;
+    /// none if there is no folder.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn list(&self) -> io::Result<Vec<(FileId, u64)>> {
+        let entries = match fs::read_dir(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if let Some(file) = segment_of(&entry.file_name()) {
+                found.push((file, entry.metadata()?.len()));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Opens the table of a segment to be read.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn open(&self, file: FileId) -> io::Result<File> {
+        File::open(self.file(file))
+    }
+
+    /// Removes all tables: segments of a stopped server are going to change.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn remove_all(&self) -> io::Result<()> {
+        for (file, _) in self.list()? {
+            self.remove(file)?;
+        }
+        Ok(())
+    }
+
+    /// The table that an earlier run left of a segment, and its file as the disk wants it; removed if it is
+    /// not to be used.
+    pub(crate) fn load(&self, home: &TableHome, direct: bool) -> Option<(KeyTable, OwnedFd)> {
+        let path = self.file(home.file);
+        let bytes = fs::metadata(&path).ok()?.len();
+        let load = || {
+            let file = File::open(&path)?;
+            let table = KeyTable::load(home, bytes, &mut |offset, into: &mut [u8]| {
+                read_at(&file, offset, into)
+            })?;
+            let fd = open_for_device(&path, direct)?;
+            Ok::<_, TableError>((table, fd.into()))
+        };
+        load().inspect_err(|_| drop(self.remove(home.file))).ok()
+    }
+
+    fn file(&self, file: FileId) -> PathBuf {
+        self.path.join(format!("{:08}.keys", file.0))
+    }
+
+    fn tmp(&self, file: FileId) -> PathBuf {
+        self.path.join(format!("{:08}.keys.tmp", file.0))
+    }
+
+    fn remove(&self, file: FileId) -> io::Result<()> {
+        match fs::remove_file(self.file(file)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The segment whose table has this name: eight digits or more, no other spelling.
+fn segment_of(name: &std::ffi::OsStr) -> Option<FileId> {
+    let digits = name.to_str()?.strip_suffix(".keys")?;
+    let number: u32 = digits.parse().ok()?;
+    (number > 0 && digits == format!("{number:08}")).then_some(FileId(number))
+}
+
+/// What became of a table that was to be made.
+#[derive(Debug)]
+pub(crate) struct KeyTableOutcome {
+    /// Of which segment.
+    pub(crate) file: FileId,
+    /// The table, and its file as the disk wants it.
+    pub(crate) made: Result<(KeyTable, OwnedFd), TableError>,
+}
+
+struct Order {
+    order: KeyTableOrder,
+    outcomes: flume::Sender<KeyTableOutcome>,
+}
+
+/// The helper thread. Dropping it ends the thread; a table that is not finished is left out.
+#[derive(Debug)]
+pub(crate) struct KeyTableMakers {
+    orders: Option<flume::Sender<Order>>,
+    is_over: Arc<AtomicBool>,
+    helper: Option<JoinHandle<()>>,
+}
+
+impl KeyTableMakers {
+    /// Starts the helper. Keys are ordered by the hash of `hash_seed`. What it makes leaves room for some
+    /// segments of `segment_bytes`.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(crate) fn start(
+        folder: KeyTableFolder,
+        segments: &Segments,
+        hash_seed: u64,
+        segment_bytes: u64,
+    ) -> io::Result<Self> {
+        let (orders, inbox) = flume::bounded::<Order>(ORDERS_MAX);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let maker = Maker {
+            folder,
+            segments: segments.clone(),
+            hash_seed,
+            free_bytes_min: FREE_SEGMENTS_MIN * segment_bytes,
+            is_over: Arc::clone(&is_over),
+        };
+        let helper = std::thread::Builder::new()
+            .name("penstock-keys".into())
+            .spawn(move || {
+                for Order { order, outcomes } in inbox {
+                    match order {
+                        KeyTableOrder::Make(home) => {
+                            let file = home.file;
+                            let made = maker.make(&home);
+                            if made.is_err() {
+                                let _ = fs::remove_file(maker.folder.tmp(file));
+                            }
+                            // A shard that is gone needs no answer.
+                            let _ = outcomes.send(KeyTableOutcome { file, made });
+                        }
+                        // One that cannot be removed is with the next start.
+                        KeyTableOrder::Remove(file) => drop(maker.folder.remove(file)),
+                    }
+                }
+            })?;
+        Ok(Self {
+            orders: Some(orders),
+            is_over,
+            helper: Some(helper),
+        })
+    }
+
+    /// A handle for one shard.
+    pub(crate) fn handle(&self) -> KeyTableHandle {
+        let (outcome_sender, outcomes) = flume::unbounded();
+        KeyTableHandle {
+            orders: self.orders.clone().expect("it runs until it is dropped"),
+            outcome_sender,
+            outcomes,
+        }
+    }
+}
+
+impl Drop for KeyTableMakers {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        // The thread ends when the last handle is gone too; what it makes then is of no use.
+        drop(self.orders.take());
+        drop(self.helper.take());
+    }
+}
+
+/// Gives one shard's orders to the helper; never blocks.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyTableHandle {
+    orders: flume::Sender<Order>,
+    outcome_sender: flume::Sender<KeyTableOutcome>,
+    outcomes: flume::Receiver<KeyTableOutcome>,
+}
+
+impl KeyTableHandle {
+    /// Gives the next order.
+    pub(crate) fn order(&self, order: KeyTableOrder) {
+        let outcomes = self.outcome_sender.clone();
+        let refused = self.orders.try_send(Order { order, outcomes }).is_err();
+        if refused && let KeyTableOrder::Make(home) = order {
+            let error = io::Error::other("the thread that makes key tables is gone");
+            let _ = self.outcome_sender.send(KeyTableOutcome {
+                file: home.file,
+                made: Err(error.into()),
+            });
+        }
+    }
+
+    /// The next outcome that was not taken yet.
+    pub(crate) fn outcome(&self) -> Option<KeyTableOutcome> {
+        self.outcomes.try_recv().ok()
+    }
+}
+
+struct Maker {
+    folder: KeyTableFolder,
+    segments: Segments,
+    hash_seed: u64,
+    free_bytes_min: u64,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Maker {
+    fn make(&self, home: &TableHome) -> Result<(KeyTable, OwnedFd), TableError> {
+        let tmp = self.folder.tmp(home.file);
+        let direct = self.segments.is_direct();
+        let mut source = PacedReader::open(&self.segments, home.file, &self.is_over)?;
+        let mut written = Written {
+            file: OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&tmp)?,
+            begins: 0,
+            bytes: Vec::with_capacity(WRITE_BYTES),
+        };
+        let home_of = Shard::<Arena>::home_of(self.hash_seed);
+        let table = KeyTable::build(
+            home,
+            &mut source,
+            &home_of,
+            SORT_BYTES_MAX,
+            &mut |offset, bytes| {
+                self.has_room()?;
+                written.write(offset, bytes)
+            },
+        )?;
+        written.flush()?;
+        let path = self.folder.file(home.file);
+        fs::rename(&tmp, &path)?;
+        let fd = open_for_device(&path, direct)?;
+        Ok((table, fd.into()))
+    }
+
+    /// The last of a disk belongs to the log.
+    fn has_room(&self) -> io::Result<()> {
+        match system::free_bytes(&self.folder.path)? >= self.free_bytes_min {
+            true => Ok(()),
+            false => Err(io::ErrorKind::StorageFull.into()),
+        }
+    }
+}
+
+/// A file to which pieces are written that mostly follow one another.
+struct Written {
+    file: File,
+    /// Where what is gathered belongs.
+    begins: u64,
+    bytes: Vec<u8>,
+}
+
+impl Written {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let is_next = self.begins + self.bytes.len() as u64 == offset;
+        if !is_next || self.bytes.len() + bytes.len() > WRITE_BYTES {
+            self.flush()?;
+            self.begins = offset;
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.write_all_at(&self.bytes, self.begins)?;
+        self.bytes.clear();
+        Ok(())
+    }
+}
+
+/// Reads one segment in order, piece by piece, no faster than it may.
+struct PacedReader<'a> {
+    id: FileId,
+    file: File,
+    block: ArenaBlock,
+    /// What `block` holds.
+    begins: u64,
+    len: usize,
+    began: Instant,
+    read_bytes: u64,
+    is_over: &'a AtomicBool,
+}
+
+impl<'a> PacedReader<'a> {
+    fn open(segments: &Segments, id: FileId, is_over: &'a AtomicBool) -> io::Result<Self> {
+        let mut arena = Arena::new(ArenaLayout {
+            frame_blocks: 1,
+            frame_block_bytes: CHUNK_BYTES,
+            read_blocks: 0,
+            read_block_bytes: BLOCK_BYTES,
+            overflow_bytes_max: 0,
+        })?;
+        Ok(PacedReader {
+            id,
+            file: segments.open_file(id)?.into(),
+            block: arena
+                .take(CHUNK_BYTES)
+                .expect("the arena has one block of this size"),
+            begins: 0,
+            len: 0,
+            began: Instant::now(),
+            read_bytes: 0,
+            is_over,
+        })
+    }
+
+    /// Brings the piece that begins with the block of `offset`.
+    fn fill(&mut self, offset: u64) -> io::Result<()> {
+        let due = Duration::from_micros(self.read_bytes * 1_000_000 / BYTES_PER_S_MAX);
+        std::thread::sleep(due.saturating_sub(self.began.elapsed()));
+        if self.is_over.load(Ordering::Relaxed) {
+            return Err(io::Error::other("the server ends"));
+        }
+        self.begins = offset / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        self.len = 0;
+        self.len = read_at(&self.file, self.begins, self.block.bytes_mut())?;
+        self.read_bytes += self.len as u64;
+        Ok(())
+    }
+}
+
+impl SegmentSource for PacedReader<'_> {
+    fn files(&mut self) -> io::Result<Vec<(FileId, u64)>> {
+        Ok(vec![(self.id, self.file.metadata()?.len())])
+    }
+
+    fn read_at(&mut self, id: FileId, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        assert_eq!(id, self.id, "a table is made of one segment");
+        let mut filled = 0;
+        while filled < into.len() {
+            let at = offset + filled as u64;
+            if !(self.begins..self.begins + self.len as u64).contains(&at) {
+                self.fill(at)?;
+            }
+            let held = &self.block.bytes()[..self.len];
+            let start = usize::try_from(at - self.begins).expect("within the piece");
+            let Some(held) = held.get(start..).filter(|held| !held.is_empty()) else {
+                break;
+            };
+            let moved = held.len().min(into.len() - filled);
+            into[filled..filled + moved].copy_from_slice(&held[..moved]);
+            filled += moved;
+        }
+        Ok(filled)
+    }
+}

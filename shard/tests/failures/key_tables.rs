@@ -1,0 +1,358 @@
+//! Scans of a shard that makes key tables, while keys come, change and go, segments are cleaned, the
+//! server starts again, and tables rot, get lost and come to stand beside other segments: what is told
+//! is what a model holds, and a whole scan costs about the blocks of the tables.
+
+use std::collections::BTreeMap;
+
+use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
+use penstock_net::status::Status;
+use penstock_shard::{KeyTableCounters, Shard};
+use penstock_storage::budget::Budget;
+use penstock_storage::io::FileId;
+use penstock_storage::key_table::{KeyTable, TableHome};
+use penstock_storage::log::SyncMethod;
+
+use crate::heap::Heap;
+use crate::image::Image;
+use crate::random::Random;
+use crate::server::{Server, Snapshots, log_config};
+
+/// Of the cache: most keys are cold.
+const CACHE_BYTES: usize = 2_500;
+/// Little, so that a table takes several passes.
+const SORT_BYTES_MAX: usize = 3_000;
+
+/// Makes the key table of a segment, if it can be made.
+pub fn make(image: &mut Image, home: &TableHome, hash_seed: u64) -> Option<KeyTable> {
+    let home_of = Shard::<Heap>::home_of(hash_seed);
+    let mut file = Vec::new();
+    let write = &mut |offset: u64, bytes: &[u8]| {
+        let offset = usize::try_from(offset).expect("small files");
+        file.resize(file.len().max(offset + bytes.len()), 0);
+        file[offset..offset + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    };
+    let table = KeyTable::build(home, image, &home_of, SORT_BYTES_MAX, write).ok()?;
+    image.files.insert(home.file.key_table(), file);
+    Some(table)
+}
+
+/// Reads what an earlier run has left of a segment's table.
+pub fn load(image: &Image, home: &TableHome) -> Option<KeyTable> {
+    let file = image.files.get(&home.file.key_table())?;
+    let read = &mut |offset: u64, into: &mut [u8]| {
+        let start = usize::try_from(offset).map_or(file.len(), |at| at.min(file.len()));
+        let len = into.len().min(file.len() - start);
+        into[..len].copy_from_slice(&file[start..start + len]);
+        Ok(len)
+    };
+    KeyTable::load(home, file.len() as u64, read).ok()
+}
+
+struct Shop {
+    server: Server,
+    asked: usize,
+    incarnation: u64,
+    model: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Shop {
+    fn new() -> Shop {
+        Shop {
+            server: opened(Image::default(), 1),
+            asked: 0,
+            incarnation: 1,
+            model: BTreeMap::new(),
+        }
+    }
+
+    /// With `keys` in memory nowhere.
+    fn filled(keys: usize) -> Shop {
+        let mut shop = Shop::new();
+        for number in 0..keys {
+            shop.set(&key(number), &[7; 200]);
+        }
+        shop.restart(|_| {});
+        shop
+    }
+
+    fn restart(&mut self, spoil: impl FnOnce(&mut Image)) {
+        self.incarnation += 1;
+        let mut image = self.server.device.image.clone();
+        spoil(&mut image);
+        self.server = opened(image, self.incarnation);
+        self.server.settle();
+    }
+
+    fn set(&mut self, key: &[u8], value: &[u8]) {
+        self.asked += 1;
+        self.server.set(self.asked, key, value);
+        self.answered();
+        self.model.insert(key.to_vec(), value.to_vec());
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.asked += 1;
+        self.server.delete(self.asked, key);
+        self.answered();
+        self.model.remove(key);
+    }
+
+    fn answered(&mut self) -> Vec<u8> {
+        self.server.settle();
+        let reply = self.server.replies.remove(&self.asked).expect("a reply");
+        assert_eq!(reply.status, Status::Ok);
+        reply.value
+    }
+
+    /// All keys with `prefix`, and their values if they are asked for.
+    fn scan(&mut self, prefix: &[u8], wants_values: bool) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+        let mut told = BTreeMap::new();
+        let mut cursor = 0;
+        loop {
+            self.asked += 1;
+            let request = ScanRequest {
+                cursor,
+                prefix,
+                entries_max: 1024,
+                bytes_max: 64 << 10,
+                wants_values,
+            };
+            self.server.send(self.asked, |batch, out| {
+                let mut item = Vec::new();
+                request.write(&mut item);
+                batch.raw(out, &item);
+            });
+            let page = self.answered();
+            let page = ScanPage::read(&page).expect("a page");
+            for entry in page.entries() {
+                let value = match entry.value {
+                    ScanValue::Bytes(value) => Some(value.to_vec()),
+                    ScanValue::NotAsked => None,
+                    ScanValue::LeftOut => panic!("all values are short"),
+                };
+                let before = told.insert(entry.key.to_vec(), value);
+                assert!(before.is_none(), "{:?} is told twice", entry.key);
+            }
+            cursor = page.cursor;
+            if cursor == 0 {
+                return told;
+            }
+        }
+    }
+
+    /// Scans, and holds what is told against the model.
+    fn judge(&mut self, prefix: &[u8], wants_values: bool, seed: u64) {
+        let told = self.scan(prefix, wants_values);
+        let of_prefix = self.model.iter().filter(|(key, _)| key.starts_with(prefix));
+        let expected: BTreeMap<_, _> = of_prefix
+            .map(|(key, value)| (key.clone(), wants_values.then(|| value.clone())))
+            .collect();
+        assert_eq!(told, expected, "seed {seed}");
+    }
+
+    /// What a scan costs.
+    fn cost(&mut self, prefix: &[u8], wants_values: bool) -> KeyTableCounters {
+        let before = self.server.key_tables();
+        self.judge(prefix, wants_values, 0);
+        let after = self.server.key_tables();
+        KeyTableCounters {
+            part_reads: after.part_reads - before.part_reads,
+            block_reads: after.block_reads - before.block_reads,
+            ..after
+        }
+    }
+
+    fn tables(&self) -> Vec<FileId> {
+        let files = self.server.device.image.files.keys();
+        files.filter_map(|file| file.segment_of_table()).collect()
+    }
+}
+
+/// The order of keys is the same in each run.
+fn opened(image: Image, incarnation: u64) -> Server {
+    let log = log_config(SyncMethod::DurableWrite, incarnation);
+    let snapshots = (Snapshots::new(), 1 << 40);
+    Server::open_with(
+        snapshots,
+        Budget::of_cache(CACHE_BYTES),
+        1,
+        log,
+        image,
+        None,
+    )
+    .expect("it opens")
+}
+
+/// Half of the keys share a slot.
+fn key(number: usize) -> Vec<u8> {
+    match number % 4 {
+        0 => format!("stock:{number}"),
+        1 => format!("{{shop}}{number}"),
+        2 => format!("stock:{{shop}}{number}"),
+        _ => format!("sale:{number}"),
+    }
+    .into_bytes()
+}
+
+#[test]
+fn what_a_scan_tells_with_key_tables_is_what_the_model_holds_whatever_becomes_of_them() {
+    let mut sum = KeyTableCounters::default();
+    let (mut rotten, mut exchanged, mut starts, mut cleaned) = (0, 0, 0, 0);
+    for seed in 1..=12 {
+        let mut random = Random::new(seed);
+        let mut shop = Shop::new();
+        for _ in 0..60 {
+            for _ in 0..random.below(25) {
+                let key = key(random.below(120));
+                match random.once_in(4) && shop.model.contains_key(&key) {
+                    true => shop.delete(&key),
+                    false => {
+                        let value = vec![7; 1 + random.below(700)];
+                        shop.set(&key, &value);
+                    }
+                }
+            }
+            let prefix = [&b""[..], b"", b"stock:", b"sale:1", b"nothing"][random.below(5)];
+            shop.judge(prefix, random.once_in(3), seed);
+            let tables = shop.tables();
+            let mut counts = |shop: &Shop| {
+                let KeyTableCounters {
+                    made,
+                    void,
+                    part_reads,
+                    block_reads,
+                    ..
+                } = shop.server.key_tables();
+                sum.made += made;
+                sum.void += void;
+                sum.part_reads += part_reads;
+                sum.block_reads += block_reads;
+                cleaned += shop.server.cleaned();
+            };
+            match random.below(12) {
+                0 | 1 if !tables.is_empty() => {
+                    let table = tables[random.below(tables.len())].key_table();
+                    let file = shop.server.device.image.file(table);
+                    let at = random.below(file.len());
+                    file[at] ^= 1 << random.below(8);
+                    rotten += 1;
+                }
+                2 => {
+                    counts(&shop);
+                    shop.restart(|image| {
+                        for table in &tables {
+                            if random.once_in(3) {
+                                let other = tables[random.below(tables.len())];
+                                exchanged += u64::from(other != *table);
+                                let file = image.files[&other.key_table()].clone();
+                                image.files.insert(table.key_table(), file);
+                            } else if random.once_in(4) {
+                                let file = image.file(table.key_table());
+                                file.truncate(random.below(file.len()));
+                            }
+                        }
+                    });
+                    starts += 1;
+                }
+                3 => shop.server.give_up_key_tables(),
+                _ => {}
+            }
+        }
+        let mut random = Random::new(seed);
+        shop.judge(b"", random.once_in(2), seed);
+        let counters = shop.server.key_tables();
+        sum.made += counters.made;
+        sum.void += counters.void;
+        sum.block_reads += counters.block_reads;
+        cleaned += shop.server.cleaned();
+    }
+    assert!(
+        sum.made > 50 && sum.void > 0 && sum.block_reads > 200,
+        "{sum:?}"
+    );
+    assert!(
+        rotten > 20 && exchanged > 5 && starts > 20 && cleaned > 20,
+        "{rotten} {exchanged} {starts} {cleaned}"
+    );
+}
+
+#[test]
+fn a_scan_without_values_reads_the_blocks_of_the_tables_and_no_part() {
+    let mut shop = Shop::filled(900);
+    // They are made while it goes.
+    let first = shop.cost(b"", false);
+    assert!(
+        first.made > 4 && first.part_reads > 4 * first.made,
+        "{first:?}"
+    );
+    shop.restart(|_| {});
+    let again = shop.cost(b"", false);
+    assert!(again.standing > 4 && again.made == 0, "{again:?}");
+    // A block of each, which has room for all that its segment holds, and what stands in the last segment.
+    assert!(
+        again.block_reads <= 2 * again.standing && again.part_reads < 220,
+        "{again:?}"
+    );
+    // Kept blocks are not read again.
+    let kept = shop.cost(b"", false);
+    assert_eq!(kept.block_reads, 0, "{kept:?}");
+    assert_eq!(kept.part_reads, again.part_reads);
+}
+
+#[test]
+fn a_scan_for_the_values_of_few_keys_reads_the_parts_of_these_alone() {
+    let mut shop = Shop::filled(900);
+    shop.cost(b"", false);
+    let without = shop.cost(b"", false);
+    let with_values = shop.cost(b"sale:11", true);
+    let told = shop.scan(b"sale:11", true).len() as u64;
+    assert!(told >= 3, "{told}");
+    assert!(
+        with_values.part_reads <= without.part_reads + told,
+        "{with_values:?}"
+    );
+    // All values are read from their parts, and no block for them.
+    let all = shop.cost(b"", true);
+    assert!(all.block_reads == 0 && all.part_reads > 850, "{all:?}");
+}
+
+#[test]
+fn a_table_whose_blocks_rot_is_given_up_and_made_again() {
+    let mut shop = Shop::filled(900);
+    shop.cost(b"", false);
+    shop.restart(|image| {
+        let tables = image.files.iter_mut();
+        let tables = tables.filter(|(file, _)| file.segment_of_table().is_some());
+        tables.for_each(|(_, file)| file[4096 + 100] ^= 1);
+    });
+    let standing = shop.server.key_tables().standing;
+    assert!(standing > 4, "their headers are sound: {standing}");
+    let rotten = shop.cost(b"", false);
+    assert_eq!(rotten.void, standing);
+    let again = shop.cost(b"", false);
+    assert!(again.made >= standing, "{again:?}");
+}
+
+#[test]
+fn the_tables_of_cleaned_segments_leave_with_them() {
+    let mut shop = Shop::filled(900);
+    shop.cost(b"", false);
+    let before = shop.tables();
+    assert!(before.len() > 4, "{}", before.len());
+    for round in 0..3 {
+        for number in 0..900 {
+            shop.set(&key(number), &[round; 210]);
+        }
+    }
+    (0..20).for_each(|_| shop.server.settle());
+    let there = |file: &FileId| shop.server.device.image.files.contains_key(file);
+    let homes = shop.server.key_table_homes();
+    let left = before
+        .iter()
+        .filter(|table| !homes.iter().any(|home| home.file == **table));
+    let left: Vec<_> = left.collect();
+    assert!(left.len() > 3, "{} segments were released", left.len());
+    assert!(left.iter().all(|table| !there(&table.key_table())));
+    shop.judge(b"", true, 0);
+}
