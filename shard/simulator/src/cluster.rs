@@ -115,6 +115,8 @@ const EVENTS_MAX: u64 = 4_000_000;
 const SETTLE_US_MAX: u64 = 120_000_000;
 /// How often the operator looks.
 const LOOK_US: u64 = 300_000;
+/// So long behind the last fault a handover that was promised may take.
+const HANDOVER_US_MAX: u64 = 5_000_000;
 /// How long a partition is served by nobody until the operator does something, in looks.
 const PATIENCE_LOOKS: u64 = 5;
 
@@ -1659,20 +1661,24 @@ impl World {
                     self.meet("switched");
                 }
             } else if looks.is_multiple_of(PATIENCE_LOOKS) && self.phase == Phase::Settle {
-                if self.is_handover_forgotten(partition) {
+                // It goes on by itself, and soon.
+                let is_promised = self.is_handover_promised(partition);
+                if is_promised && self.now_us > self.phase_us + HANDOVER_US_MAX {
                     return Err(format!(
                         "the handover of partition {partition} stands still"
                     ));
                 }
-                self.help(partition, looks / PATIENCE_LOOKS);
+                if !is_promised {
+                    self.help(partition, looks / PATIENCE_LOOKS);
+                }
             }
         }
         Ok(())
     }
 
-    /// Whether a partition is handed over to a node that has all of it, by one that has promised its epoch, and it does
-    /// not begin.
-    fn is_handover_forgotten(&self, partition: u16) -> bool {
+    /// Whether a partition is handed over to a node that has all of it, by one that has promised its epoch, and it has
+    /// not begun.
+    fn is_handover_promised(&self, partition: u16) -> bool {
         let Assignment {
             generation,
             primary,
