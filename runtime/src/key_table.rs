@@ -23,7 +23,7 @@ use crate::directory::{Segments, open_for_device};
 use crate::snapshot::read_at;
 use crate::system;
 
-/// Memory for sorting the entries of a pass. What grows holds twice as much for a moment.
+/// Entries that are sorted in a pass, in bytes. What they stand in may have as much room again.
 const SORT_BYTES_MAX: usize = 4 << 20;
 /// Bytes of one read.
 const CHUNK_BYTES: usize = 256 << 10;

@@ -51,6 +51,8 @@ const READS_MIN: u64 = 4;
 /// of each at a time.
 const BLOCKS_MIN: usize = 256;
 const BLOCKS_MAX: usize = 4096;
+/// Tables at a time, at most: each is an open file.
+const TABLES_MAX: usize = 4096;
 /// Of the memory for index and values, what tables and blocks may take each.
 const MEMORY_SHARE: usize = 64;
 /// How often to look whether a table was made, in microseconds.
@@ -185,8 +187,9 @@ impl KeyTables {
                 continue;
             };
             let enough = home.map_or(u64::MAX, |home| home.end_offset / BYTES_A_READ);
+            let has_room = self.memory_bytes < share && self.standing.len() < TABLES_MAX;
             match home {
-                Some(home) if reads.count >= enough && self.memory_bytes < share => {
+                Some(home) if reads.count >= enough && has_room => {
                     self.making = Some(file);
                     into.push(KeyTableOrder::Make(home));
                     return;

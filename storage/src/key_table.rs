@@ -490,9 +490,7 @@ impl TableBlock {
             .take_while(|entry| order_of(entry.at) == order)
             .find(|entry| {
                 let is_there = entry.offset == offset && packed.is_sequence(entry.version.sequence);
-                is_there
-                    || is_planted(Bug::TableOfRecycledSegment)
-                    || is_planted(Bug::TableEntryAnywhere)
+                is_there || is_planted(Bug::TableOfRecycledSegment)
             })
     }
 }

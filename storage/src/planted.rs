@@ -261,8 +261,6 @@ bugs! {
     TableOfRecycledSegment = "table-of-recycled-segment",
     /// A block of a key table is believed whatever its CRC.
     TableBlockUnchecked = "table-block-unchecked",
-    /// An entry of a key table counts although the index points elsewhere.
-    TableEntryAnywhere = "table-entry-anywhere",
 
     // Planted with inherited logs.
 

@@ -12,7 +12,7 @@ use penstock_shard::{
     Topology, opening,
 };
 use penstock_storage::budget::Budget as MemoryBudget;
-use penstock_storage::io::FileId;
+use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::log::{LogConfig, Lsn};
 use penstock_storage::record::part_bytes;
@@ -644,10 +644,18 @@ impl World {
             if bytes.len() < 512 {
                 continue;
             }
-            match random.below(8) {
+            match random.below(10) {
                 0 => {
                     let at = random.index(bytes.len());
                     bytes[at] ^= 1 << random.below(8);
+                    hits.push(Fault::KeyTableRot);
+                }
+                // Where entries stand.
+                4..=6 if bytes.len() > 2 * BLOCK_BYTES => {
+                    for _ in 0..8 {
+                        let at = BLOCK_BYTES + 14 + random.index(1_000);
+                        bytes[at] ^= 1 << random.below(8);
+                    }
                     hits.push(Fault::KeyTableRot);
                 }
                 1 => {
