@@ -17,6 +17,25 @@ use crate::random::Random;
 
 use super::{Event, NODES, Phase, Step, World, number_of};
 
+/// What a long run with harms must meet.
+pub(super) const MUST_MEET: &[&str] = &[
+    "entered the sync set",
+    "expiring",
+    "full disk",
+    "FULL",
+    "handover struck",
+    "inherited logs gone",
+    "joining",
+    "left the sync set",
+    "member again",
+    "member no more",
+    "read damaged",
+    "rot",
+    "shards changed",
+    "shards changed again",
+    "stopped on request",
+];
+
 /// A node that was asked to stop has stopped within this time.
 const STOP_US_MAX: u64 = 60_000_000;
 /// How long it takes until somebody tries again to make a spare on a full disk.
