@@ -11,8 +11,8 @@ use crate::system;
 
 /// Bytes of one advice: what the kernels that we know take of one at least.
 const STEP_BYTES: u64 = 128 << 10;
-/// Files that may wait for the helper; what comes beyond is not read ahead.
-const ORDERS_MAX: usize = 1 << 12;
+/// Files that may wait for the helper, open; what comes beyond is not read ahead.
+const ORDERS_MAX: usize = 64;
 
 /// The helper of one reader. When this is dropped it ends behind what was announced.
 #[derive(Debug, Default)]
