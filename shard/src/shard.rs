@@ -722,6 +722,9 @@ impl<P: Blocks> Shard<P> {
             }
             Event::Stop => {
                 self.is_stopping = true;
+                if let Some(links) = self.links() {
+                    links.rest();
+                }
                 // What waits for room is told that there will be none.
                 self.has_progress = true;
             }

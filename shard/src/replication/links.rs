@@ -769,6 +769,16 @@ impl<B: Block> Links<B> {
         self.reads.is_reading(file)
     }
 
+    /// The shard stops, and nothing is shipped or applied any more: gives back the memory that was taken to read the log,
+    /// for requests that still wait for some.
+    pub fn rest(&mut self) {
+        for outgoing in self.outgoing.values_mut() {
+            outgoing.cursor = LogCursor::default();
+        }
+        self.tail_cursor = LogCursor::default();
+        self.warming.clear();
+    }
+
     // ---- in ----
 
     /// What has come is taken in: frames, records that may be applied, keys to be written anew. Before

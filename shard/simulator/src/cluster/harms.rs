@@ -174,9 +174,24 @@ impl World {
     pub(super) fn judge_stops(&self) -> Step {
         for node in &self.nodes {
             let is_late = |since_us: u64| self.now_us > since_us + STOP_US_MAX;
-            if node.stops_since_us.is_some_and(is_late) {
-                return Err("a node that was asked to stop does not".into());
+            if !node.stops_since_us.is_some_and(is_late) {
+                continue;
             }
+            let cores = node.cores.iter().flatten();
+            let waiting = cores.filter(|core| !core.is_stopped);
+            let logs: Vec<String> = waiting
+                .map(|core| {
+                    let log = core.shard.store().log();
+                    format!(
+                        "{:?} appended, {:?} durable, {} spares wanted, starved: {}",
+                        log.appended(),
+                        log.durable(),
+                        log.spares_wanted(),
+                        log.is_starved(),
+                    )
+                })
+                .collect();
+            return Err(format!("a node that was asked to stop does not: {logs:?}"));
         }
         Ok(())
     }
