@@ -230,7 +230,10 @@ impl KeyTable {
             return Err(TableError::Damaged);
         }
         Ok(KeyTable {
-            home: header.home,
+            home: TableHome {
+                file: home.file,
+                ..header.home
+            },
             firsts,
             entries: header.entries,
         })
