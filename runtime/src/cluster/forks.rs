@@ -9,16 +9,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use penstock_net::slot::slot_of;
 use penstock_shard::replication::PartitionId;
 use penstock_storage::record::{PartKind, PartSpec, RecordSpec};
 use penstock_storage::store::partition_of;
 
-use super::lostfound::{LOSTFOUND, read_file};
+use super::lostfound::{LOSTFOUND, lostfound_bytes, read_file, written_by};
 use super::replay::{AtFork, Lost, ReplayError, Writer, read_lost_beside};
 
 const EXTENSION: &str = "forks";
+/// Of larger tails nothing is noted: what is read of them is in memory, several times.
+const KEPT_BYTES_MAX: u64 = 64 << 20;
+/// For the shards of a process.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// A log that is written meanwhile may be unreadable at its end for a moment.
 const READS_MAX: usize = 3;
 
@@ -34,6 +39,14 @@ pub(crate) fn note_forks(
     (incarnation, shard): (u64, u16),
     partitions: &BTreeSet<PartitionId>,
 ) -> Result<(), ReplayError> {
+    // What is read is in memory meanwhile.
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept_bytes = lostfound_bytes(data);
+    if kept_bytes > KEPT_BYTES_MAX {
+        return Err(ReplayError::Unreadable(format!(
+            "lostfound holds {kept_bytes} bytes, more than the {KEPT_BYTES_MAX} that are looked at beside the traffic"
+        )));
+    }
     let mut read = read_lost_beside(data);
     for _ in 1..READS_MAX {
         if read.is_err() {
@@ -56,7 +69,12 @@ pub(crate) fn note_forks(
         .join(format!("{incarnation}-{shard}.{EXTENSION}"));
     let written = || {
         let mut file = File::options().append(true).create(true).open(&path)?;
-        file.write_all(&bytes)?;
+        let whole_bytes = file.metadata()?.len();
+        if let Err(error) = file.write_all(&bytes) {
+            // What comes behind a torn record is not read.
+            file.set_len(whole_bytes)?;
+            return Err(error);
+        }
         file.sync_all()?;
         File::open(data.join(LOSTFOUND))?.sync_all()
     };
@@ -100,11 +118,16 @@ pub(super) fn read_forks(data: &Path) -> io::Result<ForkValues> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(values),
         entries => entries?,
     };
+    let mut paths = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        if path.extension().is_none_or(|it| it != EXTENSION) {
-            continue;
+        if let Some(start) = written_by(&path, EXTENSION) {
+            paths.push((start, path));
         }
+    }
+    // A tail that was looked for again may have been longer than the first look found.
+    paths.sort_unstable();
+    for (_, path) in paths {
         for change in read_file(path)?.changes {
             let tail = Writer::of(change.version.0);
             values.insert((change.key, tail), change.value);

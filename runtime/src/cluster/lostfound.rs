@@ -11,6 +11,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use penstock_net::limits::RESERVED_KEY;
+use penstock_net::link::Position;
 use penstock_shard::replication::{LinkId, PartitionId, records};
 use penstock_storage::record::{PartKind, PartView};
 
@@ -38,7 +39,8 @@ pub(crate) fn keep(
         name: format!("{incarnation}-{shard}.{EXTENSION}"),
         file: None,
         unsynced_bytes: 0,
-        has_users: false,
+        unnoted: BTreeMap::new(),
+        noted: BTreeMap::new(),
     };
     let mut waiting = Vec::new();
     for next in found {
@@ -63,12 +65,21 @@ pub(crate) fn keep(
         if !is_all {
             continue;
         }
-        if std::mem::take(&mut kept.has_users) {
+        let waits = waiting.iter().map(|&(partition, _)| partition);
+        let partitions = kept.note(waits);
+        // Who has no link writes these keys anew itself, and nobody is answered before.
+        waiting.retain(|&(partition, link)| {
+            if link.is_none() {
+                synced(partition, link);
+            }
+            link.is_some()
+        });
+        if !partitions.is_empty() {
             if found.is_disconnected() {
                 // The process ends. The next start looks for these tails once more.
                 return;
             }
-            kept_all(&waiting.iter().map(|&(partition, _)| partition).collect());
+            kept_all(&partitions);
         }
         for (partition, link) in waiting.drain(..) {
             synced(partition, link);
@@ -143,7 +154,7 @@ pub fn read_lostfound(data: &Path) -> io::Result<Vec<KeptFile>> {
     let mut paths = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        if let Some(written) = written_by(&path) {
+        if let Some(written) = written_by(&path, EXTENSION) {
             paths.push((written, path));
         }
     }
@@ -162,11 +173,11 @@ pub fn read_lostfound(data: &Path) -> io::Result<Vec<KeptFile>> {
     Ok(files)
 }
 
-/// Which start and shard wrote a file; none if that is no file of records.
-fn written_by(path: &Path) -> Option<(u64, u16)> {
+/// Which start and shard wrote a file of this kind; none if that is none.
+pub(super) fn written_by(path: &Path, extension: &str) -> Option<(u64, u16)> {
     let name = path.file_name()?.to_str()?;
     let (incarnation, shard) = name
-        .strip_suffix(EXTENSION)?
+        .strip_suffix(extension)?
         .strip_suffix('.')?
         .split_once('-')?;
     Some((incarnation.parse().ok()?, shard.parse().ok()?))
@@ -177,7 +188,7 @@ pub(crate) fn lostfound_bytes(data: &Path) -> u64 {
     let entries = fs::read_dir(data.join(LOSTFOUND)).into_iter().flatten();
     let files = entries
         .map_while(Result::ok)
-        .filter(|entry| written_by(&entry.path()).is_some());
+        .filter(|entry| written_by(&entry.path(), EXTENSION).is_some());
     files
         .map(|entry| entry.metadata().map_or(0, |it| it.len()))
         .sum()
@@ -235,13 +246,21 @@ struct Kept {
     name: String,
     file: Option<File>,
     unsynced_bytes: usize,
-    /// Keys of clients were written since all was kept the last time.
-    has_users: bool,
+    /// The newest record with a key of a client of each partition of which that was not told: `kept_all`.
+    unnoted: BTreeMap<PartitionId, Position>,
+    /// The same of what was.
+    noted: BTreeMap<PartitionId, Position>,
 }
 
 impl Kept {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.has_users |= has_users(bytes);
+        for record in records(bytes).map_while(Result::ok) {
+            let noted = self.noted.get(&record.partition);
+            if has_users(record.bytes) && noted.is_none_or(|&noted| noted < record.position) {
+                let newest = self.unnoted.entry(record.partition).or_default();
+                *newest = record.position.max(*newest);
+            }
+        }
         let file = match &mut self.file {
             Some(file) => file,
             none => {
@@ -258,6 +277,18 @@ impl Kept {
             true => self.sync(),
             false => Ok(()),
         }
+    }
+
+    /// Those of these partitions of which there is more than was told. A link that ends has its tail looked for again.
+    fn note(&mut self, partitions: impl Iterator<Item = PartitionId>) -> BTreeSet<PartitionId> {
+        let mut told = BTreeSet::new();
+        for partition in partitions {
+            if let Some(newest) = self.unnoted.remove(&partition) {
+                self.noted.insert(partition, newest);
+                told.insert(partition);
+            }
+        }
+        told
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -323,8 +354,8 @@ mod tests {
             |error| panic!("{error}"),
         );
         let expected = [
-            (7, Some(LinkId(1)), b"onetwo".to_vec()),
             (8, None, b"onetwo".to_vec()),
+            (7, Some(LinkId(1)), b"onetwo".to_vec()),
         ];
         assert_eq!(told.into_inner(), expected);
         fs::remove_dir_all(&data).expect("removed");
@@ -335,11 +366,14 @@ mod tests {
         let data = std::env::temp_dir().join(format!("penstock-whole-{}", std::process::id()));
         fs::create_dir_all(&data).expect("made");
         let (sender, found) = flume::unbounded();
+        const LINK: Option<LinkId> = Some(LinkId(7));
         let put = encoded(3, PartKind::Put, b"value");
+        let later = encoded(4, PartKind::Put, b"value");
         for next in [
             Found::Records(put.clone()),
-            Found::Sync(1, None),
-            Found::Sync(2, None),
+            Found::Sync(1, LINK),
+            Found::Sync(2, LINK),
+            Found::Sync(3, None),
         ] {
             sender.send(next).expect("there");
         }
@@ -351,21 +385,34 @@ mod tests {
             &found,
             |partitions| {
                 let file = fs::read(data.join("lostfound/5-3.records"));
-                assert_eq!(file.expect("written"), put);
+                assert!(file.expect("written").starts_with(&put));
                 told.borrow_mut().push(format!("all of {partitions:?}"));
             },
             |partition, _| {
                 told.borrow_mut().push(format!("{partition}"));
-                if partition == 2 {
-                    // Nothing comes behind the process's end.
-                    let sender = sender.borrow_mut().take().expect("once");
-                    sender.send(Found::Records(put.clone())).expect("there");
-                    sender.send(Found::Sync(3, None)).expect("there");
+                let mut sender = sender.borrow_mut();
+                let count = told.borrow().iter().filter(|it| *it == "2").count();
+                match (partition, count) {
+                    // The same is looked for once more.
+                    (2, 1) => {
+                        let sender = sender.as_ref().expect("there");
+                        sender.send(Found::Records(put.clone())).expect("there");
+                        sender.send(Found::Sync(1, LINK)).expect("there");
+                        sender.send(Found::Sync(2, LINK)).expect("there");
+                    }
+                    // Nothing goes on behind the process's end.
+                    (2, _) => {
+                        let sender = sender.take().expect("once");
+                        sender.send(Found::Records(later.clone())).expect("there");
+                        sender.send(Found::Sync(1, LINK)).expect("there");
+                    }
+                    _ => {}
                 }
             },
             |error| panic!("{error}"),
         );
-        assert_eq!(told.into_inner(), ["all of {1, 2}", "1", "2"]);
+        let expected = ["3", "all of {1}", "1", "2", "1", "2"];
+        assert_eq!(told.into_inner(), expected);
         fs::remove_dir_all(&data).expect("removed");
     }
 

@@ -407,7 +407,13 @@ impl Tails {
             }
             match &mut changed.before {
                 Some(before) if before.version > version => {}
-                Some(before) if before.version == version => before.at = at,
+                Some(before) if before.version == version => {
+                    before.at = at;
+                    // What is swept or has expired is deleted under its own version.
+                    if value.is_none() {
+                        before.value = None;
+                    }
+                }
                 before => {
                     let value = value.map(<[u8]>::to_vec);
                     *before = Some(Before { version, at, value });
