@@ -396,20 +396,26 @@ impl<B: Block> Linked<B> {
             let is_due = |it: &(PartitionId, u32, bool)| {
                 (it.0, it.1) == (partition, now.generation) && now.primary == self.me
             };
-            self.to_begin.retain(|it| it.0 != partition || is_due(it));
+            // What was handed over here in between is handed on.
+            let goes_on = |it: &(PartitionId, u32, bool)| {
+                is_due(it) || now.is_handed_over && now.primary != self.me
+            };
+            self.to_begin.retain(|it| it.0 != partition || goes_on(it));
             if !is_same {
-                self.links.keep(partition);
+                self.links.keep(partition, !now.is_handed_over);
             }
             let is_elsewhere = now.primary != self.me && !now.is_handed_over;
             self.links.supersede(partition, is_elsewhere);
-            let has_begun = has_written
-                && (promised.generation(), promised.node()) == (now.generation, self.me);
+            // It was told to begin, perhaps before a start.
+            let has_promised =
+                (promised.generation(), promised.node()) == (now.generation, self.me);
+            let has_begun = has_written && has_promised;
             if now.primary != self.me {
                 if now.is_handed_over {
                     self.links
                         .hand_over(partition, now.primary, now.handed_over());
                 }
-            } else if !has_begun && !now.is_handed_over {
+            } else if !has_begun && (!now.is_handed_over || has_promised) {
                 // A node that was started for a new cluster may have nothing yet of what another one writes.
                 if !self.to_begin.iter().any(is_due) {
                     self.to_begin.push((partition, now.generation, false));
@@ -727,6 +733,10 @@ impl<B: Block> Linked<B> {
             LinkAction::Deposed { .. } => unreachable!("the caller takes them together"),
             LinkAction::Keep { partition, record } => outbox.kept.push((partition, record)),
             LinkAction::Sync { partition, link } => outbox.to_sync.push((partition, link)),
+            // People have chosen another node since.
+            LinkAction::Begin { partition, epoch }
+                if epoch.generation() < self.plan.of(partition).generation
+                    && !self.plan.of(partition).is_handed_over => {}
             LinkAction::Begin { partition, epoch } => {
                 // It may come by two links.
                 let begins = (partition, epoch.generation(), false);

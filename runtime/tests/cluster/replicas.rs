@@ -81,10 +81,9 @@ fn write(server: &Server, each: u32, value: &[u8]) {
     });
 }
 
-/// Every number of replication that the deployed files ask for is one that a primary tells.
-fn check_deployed_names(primary: &Server) {
-    let (_, body) = primary.page("/metrics");
-    let numbers = Numbers::read(&body);
+/// Every number of replication that the deployed files ask for is one that a primary or a member tells.
+fn check_deployed_names(nodes: [&Server; 2]) {
+    let told = nodes.map(|node| Numbers::read(&node.page("/metrics").1));
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/monitoring");
     let mut used = 0;
     for entry in fs::read_dir(deploy).expect("there") {
@@ -92,7 +91,7 @@ fn check_deployed_names(primary: &Server) {
         let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
         let words = text.split(|letter| !is_part(letter));
         for word in words.filter(|word| word.starts_with("penstock_replication_")) {
-            let mut samples = numbers.samples.iter();
+            let mut samples = told.iter().flat_map(|numbers| &numbers.samples);
             assert!(samples.any(|(name, ..)| name == word), "{word}");
             used += 1;
         }
@@ -142,7 +141,7 @@ fn a_replica_that_stands_still_lags_and_lets_nobody_wait_and_is_level_again_when
     assert_eq!(second.partitions_that_are("following"), ALL);
     assert_eq!(first.partitions_that_are("primary"), ALL);
     second.until_number(states, &[("peer", "1"), ("role", "primary")], 3.0);
-    check_deployed_names(&first);
+    check_deployed_names([&first, &second]);
 
     // More than the links may have under way and more than a ring holds, of each shard.
     second.signal("-STOP");

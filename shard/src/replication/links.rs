@@ -526,11 +526,12 @@ impl<B: Block> Links<B> {
         }
     }
 
-    /// The partition is not handed over any more, if that has not been promised.
-    pub fn keep(&mut self, partition: PartitionId) {
+    /// The partition is not handed over any more: not if that has not been promised, and if `is_forced` by people who
+    /// have chosen another node not even then.
+    pub fn keep(&mut self, partition: PartitionId, is_forced: bool) {
         let is_promised = |it: &Handover| matches!(it.step, HandoverStep::Promised(_));
         self.handovers
-            .retain(|&of, it| of != partition || is_promised(it));
+            .retain(|&of, it| of != partition || is_promised(it) && !is_forced);
     }
 
     /// Whether a client's write of a partition may be executed now.
@@ -840,6 +841,15 @@ impl<B: Block> Links<B> {
                 is_over = true;
                 break None;
             }
+            if let LinkMessage::Handover(handover) = &frame.message
+                && Epoch(handover.epoch).node() != self.config.me.node
+            {
+                let number = handover.partition;
+                let epoch = Epoch(handover.epoch);
+                let text = format!("partition {number}: epoch {epoch} is not of this node");
+                let code = RefusalCode::Order;
+                break Some(LinkRefusal { code, text });
+            }
             let taken =
                 incoming
                     .receiver
@@ -992,7 +1002,6 @@ impl<B: Block> Links<B> {
         mut work: VecDeque<Work>,
         store: &mut Store<P>,
     ) {
-        let mut misled = None;
         while let Some(work) = work.pop_front() {
             match work {
                 Work::Deposed { partition, epoch } => {
@@ -1015,11 +1024,6 @@ impl<B: Block> Links<B> {
                 Work::Rewind { partition, keys } => {
                     self.begin_rewrite(partition, Some(link), keys.into());
                 }
-                Work::Begin { partition, epoch } if epoch.node() != self.config.me.node => {
-                    let text = format!("partition {partition}: epoch {epoch} is not of this node");
-                    let code = RefusalCode::Order;
-                    misled = Some(LinkRefusal { code, text });
-                }
                 Work::Begin { partition, epoch } => {
                     self.actions
                         .push_back(LinkAction::Begin { partition, epoch });
@@ -1029,9 +1033,6 @@ impl<B: Block> Links<B> {
                         .push_back(LinkAction::Lacks { partition, node });
                 }
             }
-        }
-        if let Some(refusal) = misled {
-            self.refuse(link, refusal);
         }
     }
 
