@@ -1,0 +1,157 @@
+//! Key tables of a real store: scans make them, a start takes them over, `penstock inspect` shows them, and
+//! one that is damaged, or beside another segment, costs reads and no key.
+
+mod scratch;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use penstock_net::level::AckLevel;
+use penstock_runtime::{Options, Penstock};
+
+use scratch::Scratch;
+
+const KEYS: usize = 12_000;
+/// How long the helper may take to make a few tables.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Of segments of 2 MiB a table is made after 32 reads.
+fn options() -> Options {
+    Options::default()
+        .shards(1)
+        .level(AckLevel::None)
+        .segment_bytes(2 << 20)
+        .value_bytes_max(128 << 10)
+        .cache_bytes(1 << 20)
+}
+
+fn open(path: &Path) -> Penstock {
+    Penstock::open(path, options()).unwrap()
+}
+
+fn number(store: &Penstock, name: &str) -> u64 {
+    let info: serde_json::Value = serde_json::from_str(&store.info().wait().unwrap()).unwrap();
+    info["counters"][name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no {name}"))
+}
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key:{number}").into_bytes()
+}
+
+/// All keys, each told once, and what it cost: parts and blocks.
+fn scan(store: &Penstock) -> (u64, u64) {
+    let cost = || {
+        (
+            number(store, "scan_part_reads"),
+            number(store, "scan_table_reads"),
+        )
+    };
+    let before = cost();
+    let keys: Vec<Vec<u8>> = store
+        .scan(b"", false)
+        .map(|entry| entry.unwrap().key.to_vec())
+        .collect();
+    let distinct: BTreeSet<&Vec<u8>> = keys.iter().collect();
+    assert_eq!((keys.len(), distinct.len()), (KEYS, KEYS));
+    let after = cost();
+    (after.0 - before.0, after.1 - before.1)
+}
+
+/// Scans until nothing but the last segments has no table.
+fn scan_until_tables_stand(store: &Penstock) {
+    let began = Instant::now();
+    while scan(store).0 > KEYS as u64 / 4 {
+        assert!(began.elapsed() < PATIENCE, "no tables are made");
+    }
+}
+
+fn tables(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path.join("tables")).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+fn inspect(path: &Path) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_penstock"))
+        .arg("inspect")
+        .arg(path)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+#[test]
+fn tables_outlive_a_start_and_what_is_wrong_with_them_costs_reads_and_no_key() {
+    let scratch = Scratch::new("key-tables");
+    let path = &scratch.0;
+    let store = open(path);
+    for number in 0..KEYS {
+        store.set(&key(number), &[7; 1000]).wait().unwrap();
+    }
+    scan_until_tables_stand(&store);
+    let standing = number(&store, "key_tables");
+    assert!(standing >= 3, "{standing} tables");
+    store.close().unwrap();
+
+    let there = tables(path);
+    assert!(there.len() as u64 >= standing);
+    let shown = inspect(path);
+    let usable = shown
+        .lines()
+        .filter(|line| line.starts_with("key table of "));
+    assert_eq!(usable.clone().count(), there.len(), "{shown}");
+    assert!(
+        usable.clone().all(|line| line.ends_with(" bytes")),
+        "{shown}"
+    );
+
+    let store = open(path);
+    assert_eq!(number(&store, "key_tables"), there.len() as u64);
+    let (parts, blocks) = scan(&store);
+    assert!(
+        parts < KEYS as u64 / 4 && blocks < KEYS as u64 / 20,
+        "{parts} and {blocks}"
+    );
+    assert_eq!(scan(&store).1, 0, "the blocks are kept");
+    store.close().unwrap();
+
+    // Another one may have been made, of what the stop has sealed.
+    let there = tables(path);
+    // One rots in a block, one in its header, one comes to stand beside another segment.
+    let mut bytes = fs::read(&there[0]).unwrap();
+    bytes[5000] ^= 1;
+    fs::write(&there[0], &bytes).unwrap();
+    let mut bytes = fs::read(&there[1]).unwrap();
+    bytes[50] ^= 1;
+    fs::write(&there[1], &bytes).unwrap();
+    fs::copy(&there[1], there[1].with_extension("keys.tmp")).unwrap();
+    let other = tables(path).pop().unwrap();
+    fs::copy(&other, &there[2]).unwrap();
+    fs::write(path.join("tables/00900000.keys"), b"of no segment").unwrap();
+    let shown = inspect(path);
+    let unusable = shown
+        .lines()
+        .filter(|line| line.contains(": not usable: it "));
+    assert_eq!(unusable.count(), 4, "{shown}");
+
+    let store = open(path);
+    assert_eq!(number(&store, "key_tables"), there.len() as u64 - 2);
+    scan(&store);
+    assert!(number(&store, "key_tables_void") >= 1);
+    scan_until_tables_stand(&store);
+    store.close().unwrap();
+    assert!(
+        tables(path)
+            .iter()
+            .all(|path| path.extension().unwrap() == "keys")
+    );
+    assert!(!path.join("tables/00900000.keys").exists());
+}
