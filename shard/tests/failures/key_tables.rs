@@ -234,8 +234,14 @@ fn what_a_scan_tells_with_key_tables_is_what_the_model_holds_whatever_becomes_of
                 0 | 1 if !tables.is_empty() => {
                     let table = tables[random.below(tables.len())].key_table();
                     let file = shop.server.device.image.file(table);
-                    let at = random.below(file.len());
-                    file[at] ^= 1 << random.below(8);
+                    // Anywhere, or in each block: which of them are read again is another question.
+                    let all = random.once_in(2);
+                    for block in file.chunks_mut(4096) {
+                        if all || random.once_in(3) {
+                            let at = random.below(block.len());
+                            block[at] ^= 1 << random.below(8);
+                        }
+                    }
                     rotten += 1;
                 }
                 2 => {
