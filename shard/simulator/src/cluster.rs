@@ -1652,7 +1652,8 @@ impl World {
                 let is_promised = self.is_handover_promised(partition);
                 if is_promised && self.now_us > self.phase_us + HANDOVER_US_MAX {
                     return Err(format!(
-                        "the handover of partition {partition} stands still"
+                        "the handover of partition {partition} stands still: {}",
+                        self.states_of(partition)
                     ));
                 }
                 if !is_promised {
@@ -1661,6 +1662,13 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// What each node is to a partition, for people.
+    fn states_of(&self, partition: u16) -> String {
+        let states = |node: &Node| node.partition(partition).map(|it| format!("{it:?}"));
+        let all: Vec<_> = self.nodes.iter().map(states).collect();
+        format!("{all:?}")
     }
 
     /// Whether a partition is handed over to a node that has all of it, by one that has promised its epoch, and it has
@@ -1686,7 +1694,12 @@ impl World {
             (old.epoch, old.was_last, old.received) == (epoch, true, new.received)
                 && matches!(old.role, PartitionRole::Idle | PartitionRole::Followed)
         });
-        is_handed_over && is_promised && new.epoch < epoch && !new.role.is_incomplete()
+        // An older copy may lack that it had begun: then the one that told it need not tell it again, and people choose.
+        is_handed_over
+            && is_promised
+            && new.epoch < epoch
+            && !new.role.is_incomplete()
+            && !self.has_gone_back
     }
 
     /// Lets a node write what it has of a scan or a rewind, if there is one in the middle of it.
