@@ -19,7 +19,8 @@ mod seed;
 mod world;
 
 use seed::{Seed, seeds};
-use world::{Met, Mishap, World};
+use world::scenes::Mishap;
+use world::{Met, World};
 
 /// Runs with what is rare: a scan found keys that it had not brought (172, 387, 519); a deletion left the log in the middle of a scan that had
 /// brought what it hides (480, 2911); what an earlier primary had sent was applied under a later one (582).

@@ -1,0 +1,191 @@
+//! Scenes that are told step by step, because chance meets them too seldom.
+
+use penstock_shard::replication::Role;
+use penstock_storage::cleaning::CleaningConfig;
+
+use super::{Assignment, LOG_ID, Logs, NODES, PARTITIONS, World};
+
+/// What goes wrong in the middle of a handover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mishap {
+    /// The link ends.
+    LinkEnds,
+    /// The node that hands over starts again.
+    OldStarts,
+    /// The node that is to write starts again.
+    NewStarts,
+    /// Both do.
+    BothStart,
+}
+
+impl World {
+    /// A node deletes a key in a tail of its own, follows one that has an older value of it, and is let write before it
+    /// has rewound, and perhaps loses its power so many turns later: what it serves it serves behind a start, too, and
+    /// so do those to whom it ships all of it.
+    pub fn force_in_a_rewind(seed: u64, power_cut: Option<usize>) {
+        let mut world = World::new(seed, Some(1));
+        let partition = PARTITIONS[0];
+        let first = world.plan[&partition].primary;
+        let second = (first + 1) % NODES;
+        let key = world.keys[&partition][2].clone();
+        let change = |world: &mut World, at: usize, value: Option<u8>| {
+            let change = (key.clone(), value.map(|it| vec![it; 8]));
+            let done = world.commit(at, partition, &[change]);
+            assert!(done.is_some(), "node {at} writes");
+            world.exchange(6);
+        };
+        let all = (0..NODES).flat_map(|from| (0..NODES).map(move |to| (from, to)));
+        world.cut = all.filter(|&pair| pair != (first, second)).collect();
+        world.exchange(20);
+        change(&mut world, first, Some(1));
+        world.part(first, second);
+        change(&mut world, first, Some(2));
+        assert!(world.promote_to(partition, second, false));
+        world.exchange(6);
+        change(&mut world, second, None);
+        assert!(world.promote_to(partition, first, false));
+        world.exchange(6);
+
+        world.cut.remove(&(first, second));
+        let mut is_back = false;
+        for _ in 0..40 {
+            world.exchange(1);
+            is_back = world.contents(second, partition).contains_key(&key);
+            if is_back {
+                break;
+            }
+        }
+        let state = world.state(second, partition);
+        let is_rewinding = state.facts().rewind_from.is_some();
+        assert!(is_back && is_rewinding, "{state:?}");
+        world.part(first, second);
+        assert!(world.promote_to(partition, second, true));
+        if let Some(turns) = power_cut {
+            world.exchange(turns);
+            world.restart(second);
+            let is_begun = matches!(world.state(second, partition).role(), Role::Primary { .. });
+            assert!(is_begun || world.promote_to(partition, second, true));
+        }
+        world.exchange(40);
+        let node = &world.nodes[second];
+        assert!(node.links.may_write(partition, &node.store));
+        let served = world.contents(second, partition);
+        assert!(power_cut.is_some() || served.contains_key(&key));
+        world.restart(second);
+        assert_eq!(world.contents(second, partition), served);
+        world.settle(false);
+        world.check_end();
+    }
+
+    /// A former primary starts with another number of shards. The tail that it had written alone stands in a log that it
+    /// inherits, and goes with it: what the successor wrote to the same keys must not come before the tail is kept.
+    pub fn change_shards_with_a_tail(seed: u64) {
+        let mut world = World::new(seed, Some(1));
+        let partition = PARTITIONS[0];
+        let first = world.plan[&partition].primary;
+        let second = (first + 1) % NODES;
+        let key = world.keys[&partition][2].clone();
+        let change = |world: &mut World, at: usize, value: u8| {
+            let change = (key.clone(), Some(vec![value; 8]));
+            let done = world.commit(at, partition, &[change]);
+            world.exchange(6);
+            done.expect("it writes").1
+        };
+        let all = (0..NODES).flat_map(|from| (0..NODES).map(move |to| (from, to)));
+        world.cut = all.filter(|&pair| pair != (first, second)).collect();
+        world.exchange(20);
+        // What stands before the tail takes some time to be gone through.
+        for other in world.keys[&partition].clone() {
+            let done = world.commit(first, partition, &[(other, Some(vec![7; 15_000]))]);
+            assert!(done.is_some());
+            world.exchange(6);
+        }
+        change(&mut world, first, 1);
+        world.part(first, second);
+        let tail = change(&mut world, first, 2);
+        assert!(world.promote_to(partition, second, false));
+        world.exchange(6);
+        change(&mut world, second, 3);
+
+        let logs = Logs {
+            own: LOG_ID + 1,
+            inherited: Some(LOG_ID),
+        };
+        world.has_changed_shards = true;
+        world.restart_with(first, logs);
+        let cleaning = CleaningConfig {
+            space_percent_max: 120,
+            bytes_per_s: 4096,
+            log_bytes_max: 0,
+        };
+        world.nodes[first].store.set_cleaning(cleaning);
+        world.cut.remove(&(second, first));
+        world.exchange(100);
+        assert!(world.nodes[first].store.is_inheriting());
+        for _ in 0..200 {
+            world.nodes[first].now_us += 1_000_000;
+            world.exchange(1);
+        }
+        let node = &world.nodes[first];
+        assert!(!node.store.is_inheriting());
+        assert!(node.lostfound.contains(&(partition, tail.at)), "{tail:?}");
+        world.settle(false);
+        world.check_end();
+    }
+
+    /// A node hands a partition over to another one, and so many steps later something goes wrong. It ends as it would
+    /// have: the new one writes, and has all that there was.
+    pub fn hand_over_with(mishap: Mishap, steps: usize) {
+        let mut world = World::new(steps as u64, Some(1));
+        let partition = PARTITIONS[0];
+        let old = world.plan[&partition].primary;
+        let new = (old + 1) % NODES;
+        world.exchange(20);
+        let key = world.keys[&partition][2].clone();
+        let written = world.commit(old, partition, &[(key, Some(vec![1; 8]))]);
+        let (_, written) = written.expect("it is served");
+        // On its own disk, and perhaps nowhere else.
+        for _ in 0..3 {
+            world.turn(old);
+            world.complete_all(old);
+        }
+        let assignment = Assignment {
+            generation: world.plan[&partition].generation + 1,
+            primary: new,
+            handed_over_by: Some(old),
+        };
+        world.plan.insert(partition, assignment);
+        world.hand_over(partition);
+        for step in 0..steps {
+            let at = [old, new][step / 2 % 2];
+            match step % 2 {
+                0 => {
+                    world.nodes[at].now_us += 1_000;
+                    world.turn(at);
+                    world.complete_all(at);
+                }
+                _ => (0..20).for_each(|_| world.deliver()),
+            }
+        }
+        world.close((old, new));
+        world.close((new, old));
+        if matches!(mishap, Mishap::OldStarts | Mishap::BothStart) {
+            world.restart(old);
+        }
+        if matches!(mishap, Mishap::NewStarts | Mishap::BothStart) {
+            world.restart(new);
+        }
+        world.exchange(40);
+        let node = &world.nodes[new];
+        assert!(node.links.may_write(partition, &node.store), "{mishap:?}");
+        let state = world.state(new, partition);
+        assert!(state.history().contains(written.at, state.applied()));
+        let kept = world
+            .nodes
+            .iter()
+            .map(|it| it.kept.len() + it.lostfound.len());
+        assert_eq!(kept.sum::<usize>(), 0, "nothing has diverged");
+        world.settle(false);
+        world.check_end();
+    }
+}
