@@ -23,8 +23,8 @@ pub(crate) enum Found {
     Sync(PartitionId, Option<LinkId>),
 }
 
-/// Writes what one shard finds, in order, until the sender is dropped. `kept_all` is called when all of the tails of
-/// some partitions is on the disk and keys of clients are in them; then `synced` hears what was asked for. `failed`
+/// Writes what one shard finds, in order, until the sender is dropped. `kept_all` is called when the whole
+/// tails of some partitions are on the disk and hold keys of clients; then `synced` hears what was asked for. `failed`
 /// hears why it never will be.
 pub(crate) fn keep(
     data: &Path,
