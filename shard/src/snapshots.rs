@@ -93,9 +93,12 @@ impl Behind {
         self.bytes / 4 + self.records * 100
     }
 
-    /// Whether a snapshot is due that would have `snapshot_bytes`.
+    /// Whether a snapshot is due that would have `snapshot_bytes`: it would spare a start sixteen times what it
+    /// takes to read, or a start would read very much.
     fn is_long(self, log_bytes: u64, snapshot_bytes: u64) -> bool {
-        self.cost_bytes() >= log_bytes && self.bytes >= least_bytes(snapshot_bytes)
+        let cost_bytes = self.cost_bytes();
+        let pays = cost_bytes >= 16 * snapshot_bytes || self.bytes >= LEAST_BYTES_MAX;
+        cost_bytes >= log_bytes && self.bytes >= least_bytes(snapshot_bytes) && pays
     }
 }
 
@@ -359,6 +362,21 @@ mod tests {
         };
         assert!((30 << 20..34 << 20).contains(&least(136)), "{}", least(136));
         assert!((90 << 20..100 << 20).contains(&least(1_080)));
+    }
+
+    #[test]
+    fn a_snapshot_spares_sixteen_times_what_it_takes_unless_a_start_would_read_very_much() {
+        let least = |bytes: u64, snapshot_bytes: u64| {
+            let mut counts = (0..).step_by(1_000);
+            let is_long = |&count: &u64| records(count, bytes).is_long(32 << 20, snapshot_bytes);
+            counts.find(is_long).expect("some day") * bytes
+        };
+        let (few, many) = (3 << 20, 8 << 20);
+        assert!((46 << 20..50 << 20).contains(&least(136, few)));
+        assert!((128 << 20..132 << 20).contains(&least(136, many)));
+        assert!((135 << 20..145 << 20).contains(&least(1_080, few)));
+        assert!((360 << 20..384 << 20).contains(&least(1_080, many)));
+        assert!((384 << 20..388 << 20).contains(&least(1_080, 2 * many)));
     }
 
     #[test]
