@@ -98,60 +98,70 @@ impl<'a> Batch<'a> {
 pub(crate) struct BatchWriter {
     /// Where the body starts in the buffer.
     start: usize,
-    items_max: usize,
-    items: usize,
+    /// Where the next entry of the index stands, and where the room for entries ends.
+    entry: usize,
+    items_start: usize,
 }
 
 impl BatchWriter {
     #[inline]
     pub(crate) fn begin(out: &mut Vec<u8>, items_max: usize) -> Self {
         let start = out.len();
-        out.resize(start + HEAD_BYTES + items_max * ENTRY_BYTES, 0);
+        let entry = start + HEAD_BYTES;
+        let items_start = entry + items_max * ENTRY_BYTES;
+        out.resize(items_start, 0);
         BatchWriter {
             start,
-            items_max,
-            items: 0,
+            entry,
+            items_start,
         }
     }
 
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.items
+        (self.entry - self.start - HEAD_BYTES) / ENTRY_BYTES
     }
 
     /// Notes that everything behind `from` is the next item.
     #[inline]
     pub(crate) fn end_item(&mut self, out: &mut [u8], from: usize) {
-        assert!(self.items < self.items_max, "more items than were laid out");
-        let offset = from - self.start;
-        let len = out.len() - from;
-        let at = self.start + HEAD_BYTES + self.items * ENTRY_BYTES;
-        put_entry(&mut out[at..at + ENTRY_BYTES], offset, len);
-        self.items += 1;
+        let (offset, len) = (from - self.start, out.len() - from);
+        self.put_item(out, offset, len);
+    }
+
+    /// Notes that the next item is so far behind the start of the body and has so many bytes, wherever they stand.
+    #[inline]
+    pub(crate) fn put_item(&mut self, out: &mut [u8], offset: usize, len: usize) {
+        assert!(
+            self.entry < self.items_start,
+            "more items than were laid out"
+        );
+        put_entry(&mut out[self.entry..][..ENTRY_BYTES], offset, len);
+        self.entry += ENTRY_BYTES;
     }
 
     /// Closes the index. With no item at all the buffer is as it was before.
     pub(crate) fn finish(self, out: &mut Vec<u8>) -> usize {
-        if self.items == 0 {
+        let items = self.len();
+        if items == 0 {
             out.truncate(self.start);
             return 0;
         }
-        let unused = (self.items_max - self.items) * ENTRY_BYTES;
+        let unused = self.items_start - self.entry;
         if unused > 0 {
-            let index_end = self.start + HEAD_BYTES + self.items * ENTRY_BYTES;
-            for entry in out[self.start + HEAD_BYTES..index_end].chunks_exact_mut(ENTRY_BYTES) {
+            for entry in out[self.start + HEAD_BYTES..self.entry].chunks_exact_mut(ENTRY_BYTES) {
                 let (offset, len) = (
                     read_u32(entry, 0) as usize - unused,
                     read_u32(entry, 4) as usize,
                 );
                 put_entry(entry, offset, len);
             }
-            out.copy_within(index_end + unused.., index_end);
+            out.copy_within(self.items_start.., self.entry);
             out.truncate(out.len() - unused);
         }
-        let count = u32::try_from(self.items).expect("at most 1024 items");
+        let count = u32::try_from(items).expect("at most 1024 items");
         out[self.start..self.start + 4].copy_from_slice(&count.to_le_bytes());
-        self.items
+        items
     }
 }
 

@@ -196,20 +196,35 @@ impl Header {
 /// # Panics
 /// If the frame is not a multiple of 8 bytes or is over 4 GiB.
 #[inline]
-pub(crate) fn finish_frame(out: &mut [u8], start: usize, mut header: Header, medium: Medium) {
+pub(crate) fn finish_frame(out: &mut [u8], start: usize, header: Header, medium: Medium) {
     let frame = &mut out[start..];
-    assert!(frame.len().is_multiple_of(8) && frame.len() >= HEADER_BYTES);
-    header.len = u32::try_from(frame.len()).expect("a frame is bounded by the negotiated limit");
+    let len = frame.len();
     let (head, body) = frame
         .split_first_chunk_mut::<HEADER_BYTES>()
-        .expect("checked above");
-    *head = match medium {
+        .expect("a frame has a header");
+    *head = finished_header(header, len, medium, || crc32fast::hash(body));
+}
+
+/// The header of a whole frame of `len` bytes, whose body has that CRC.
+///
+/// # Panics
+/// If the frame is not a multiple of 8 bytes or is over 4 GiB.
+#[inline]
+pub(crate) fn finished_header(
+    mut header: Header,
+    len: usize,
+    medium: Medium,
+    body_crc: impl FnOnce() -> u32,
+) -> [u8; HEADER_BYTES] {
+    assert!(len.is_multiple_of(8) && len >= HEADER_BYTES);
+    header.len = u32::try_from(len).expect("a frame is bounded by the negotiated limit");
+    match medium {
         Medium::Wire => {
-            header.body_crc = crc32fast::hash(body);
+            header.body_crc = body_crc();
             header.encode()
         }
         Medium::Memory => header.encode_unchecked(),
-    };
+    }
 }
 
 /// Appends a whole frame with this body, padded with zeros to a multiple of 8.

@@ -19,6 +19,7 @@ pub mod keyspace;
 pub mod level;
 pub mod limits;
 pub mod link;
+pub mod pieces;
 pub mod placement;
 pub mod receive;
 pub mod refusal;

@@ -2,12 +2,15 @@
 
 use std::fmt::Display;
 use std::io::Write as _;
+use std::ops::Range;
+use std::sync::Arc;
 
 use crate::batch::{Batch, BatchWriter, padded, push_padded, read_u16, read_u32, read_u64};
 use crate::frame::{
-    FLAG_FORWARDED, FLAG_MORE, HEADER_BYTES, Header, Medium, Opcode, finish_frame, write_frame,
+    FLAG_FORWARDED, FLAG_MORE, HEADER_BYTES, Header, Medium, Opcode, finished_header, write_frame,
 };
 use crate::level::AckLevel;
+use crate::pieces::{End, Pieces, PiecesReader};
 use crate::refusal::Refusal;
 use crate::request::Version;
 use crate::status::Status;
@@ -95,36 +98,52 @@ impl ReplyHead {
         push_padded(out, value);
     }
 
-    /// Appends a whole item that also tells the expiry.
+    /// Appends a whole item that also tells the expiry, how new it is, or both.
     #[cold]
-    pub fn write_with_expiry(mut self, out: &mut Vec<u8>, told: ExpiryTold, value: &[u8]) {
-        self.flags |= ITEM_FLAG_EXPIRY;
-        out.extend_from_slice(&self.encode(value.len()));
-        out.extend_from_slice(&told.expiry_ms.to_le_bytes());
-        out.extend_from_slice(&told.time_ms.to_le_bytes());
+    pub fn write_telling(
+        self,
+        out: &mut Vec<u8>,
+        told: Option<ExpiryTold>,
+        standing: Option<Standing>,
+        value: &[u8],
+    ) {
+        self.write_head(out, told, standing, value.len());
         push_padded(out, value);
     }
 
-    /// Appends a whole item that also tells how new it is, and perhaps the expiry.
-    #[cold]
-    pub fn write_with_standing(
+    /// Appends the same with a value that is a part of `block` and stays there.
+    pub fn share(
+        self,
+        out: &mut Pieces,
+        told: Option<ExpiryTold>,
+        standing: Option<Standing>,
+        block: Arc<[u8]>,
+        range: Range<usize>,
+    ) {
+        self.write_head(out.written(), told, standing, range.len());
+        out.share(block, range);
+    }
+
+    /// Appends what stands before a value of so many bytes.
+    fn write_head(
         mut self,
         out: &mut Vec<u8>,
         told: Option<ExpiryTold>,
-        standing: Standing,
-        value: &[u8],
+        standing: Option<Standing>,
+        value_len: usize,
     ) {
-        self.flags |= ITEM_FLAG_STANDING;
         self.flags |= told.map_or(0, |_| ITEM_FLAG_EXPIRY);
-        out.extend_from_slice(&self.encode(value.len()));
+        self.flags |= standing.map_or(0, |_| ITEM_FLAG_STANDING);
+        out.extend_from_slice(&self.encode(value_len));
         if let Some(told) = told {
             out.extend_from_slice(&told.expiry_ms.to_le_bytes());
             out.extend_from_slice(&told.time_ms.to_le_bytes());
         }
-        out.extend_from_slice(&standing.age_us.to_le_bytes());
-        out.extend_from_slice(&u64::from(standing.through.epoch).to_le_bytes());
-        out.extend_from_slice(&standing.through.sequence.to_le_bytes());
-        push_padded(out, value);
+        if let Some(standing) = standing {
+            out.extend_from_slice(&standing.age_us.to_le_bytes());
+            out.extend_from_slice(&u64::from(standing.through.epoch).to_le_bytes());
+            out.extend_from_slice(&standing.through.sequence.to_le_bytes());
+        }
     }
 
     /// Appends a whole item whose value is a message.
@@ -164,10 +183,13 @@ impl ReplyHead {
     }
 }
 
-/// Writes one BATCH reply frame at the end of a buffer, without an allocation of its own.
+/// Writes one BATCH reply frame at the end of pieces, without an allocation of its own.
 #[derive(Debug)]
 pub struct BatchReply {
-    start: usize,
+    start: End,
+    /// Bytes before the body, and of the body up to the end of the last item, wherever they stand.
+    before: usize,
+    body: usize,
     request_id: u64,
     medium: Medium,
     batch: BatchWriter,
@@ -177,14 +199,18 @@ impl BatchReply {
     /// Starts a frame of at most `items_max` items.
     #[inline]
     #[must_use]
-    pub fn begin(out: &mut Vec<u8>, request_id: u64, items_max: usize) -> Self {
-        let start = out.len();
-        out.resize(start + HEADER_BYTES, 0);
+    pub fn begin(out: &mut Pieces, request_id: u64, items_max: usize) -> Self {
+        let start = out.end();
+        out.written().resize(start.bytes + HEADER_BYTES, 0);
+        let before = out.len();
+        let batch = BatchWriter::begin(out.written(), items_max);
         BatchReply {
             start,
+            before,
+            body: out.len() - before,
             request_id,
             medium: Medium::Wire,
-            batch: BatchWriter::begin(out, items_max),
+            batch,
         }
     }
 
@@ -208,31 +234,48 @@ impl BatchReply {
         self.len() == 0
     }
 
-    /// Notes that everything behind `from`, written by [`ReplyHead::write`] or
-    /// [`ReplyHead::patch`], is the next item.
+    /// Bytes of the frame so far, with the room for its index.
     #[inline]
-    pub fn end_item(&mut self, out: &mut [u8], from: usize) {
-        self.batch.end_item(out, from);
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        HEADER_BYTES + self.body
     }
 
-    /// Adds an item that is encoded already, such as one that came from another core.
-    pub fn raw(&mut self, out: &mut Vec<u8>, item: &[u8]) {
-        let from = out.len();
-        out.extend_from_slice(item);
-        self.batch.end_item(out, from);
+    /// Notes that everything behind the last item, such as [`ReplyHead::write`], [`ReplyHead::share`] or
+    /// [`ReplyHead::patch`] write it, is the next item.
+    #[inline]
+    pub fn end_item(&mut self, out: &mut Pieces) {
+        let offset = self.body;
+        self.body = out.len() - self.before;
+        self.batch
+            .put_item(out.written(), offset, self.body - offset);
     }
 
-    /// Ends the frame. Without an item the buffer is as it was before, and `false` is returned.
+    /// Adds the next `len` bytes of `items`, an item that is encoded already, such as one that came from another core.
+    pub fn raw(&mut self, out: &mut Pieces, items: &mut PiecesReader<'_>, len: usize) {
+        items.take(len, out);
+        self.end_item(out);
+    }
+
+    /// Ends the frame. Without an item the pieces are as they were before, and `false` is returned.
     #[inline]
-    pub fn finish(self, out: &mut Vec<u8>, shard: u16, more: bool, forwarded: bool) -> bool {
-        if self.batch.finish(out) == 0 {
-            out.truncate(self.start);
+    pub fn finish(self, out: &mut Pieces, shard: u16, more: bool, forwarded: bool) -> bool {
+        let start = self.start;
+        let before = out.end().bytes;
+        if self.batch.finish(out.written()) == 0 {
+            assert!(out.end().sliced == start.sliced, "a slice is of an item");
+            out.written().truncate(start.bytes);
             return false;
         }
+        out.close_up(start, before - out.end().bytes);
         let mut header = Header::reply(Opcode::Batch as u8, self.request_id, Status::Ok, shard);
         header.flags |=
             if more { FLAG_MORE } else { 0 } | if forwarded { FLAG_FORWARDED } else { 0 };
-        finish_frame(out, self.start, header, self.medium);
+        let len = out.len() - start.bytes - start.sliced;
+        let header = finished_header(header, len, self.medium, || {
+            out.crc_behind(start, HEADER_BYTES)
+        });
+        out.written()[start.bytes..][..HEADER_BYTES].copy_from_slice(&header);
         true
     }
 }
@@ -382,4 +425,52 @@ impl<'a> ReplyItem<'a> {
 /// [`Refusal`] if the body is not a batch.
 pub fn read_batch_reply(body: &[u8]) -> Result<Batch<'_>, Refusal> {
     Batch::read(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame of values of these lengths behind other bytes; of those with a bit in `shared` the value is shared.
+    fn frame(lens: &[usize], shared: usize, items_max: usize, medium: Medium) -> Pieces {
+        let mut out = Pieces::from(b"bytes before".to_vec());
+        out.share(vec![1; 9].into(), 0..9);
+        let mut reply = BatchReply::begin(&mut out, 7, items_max).over(medium);
+        for (number, &len) in (0..).zip(lens) {
+            let head = ReplyHead::new(Status::Ok, number, AckLevel::Disk, Version::default());
+            let told = (number % 2 == 1).then_some(ExpiryTold {
+                expiry_ms: 5,
+                time_ms: 3,
+            });
+            let block: Vec<u8> = (0..len + 30).map(|at| at.to_le_bytes()[0]).collect();
+            let range = 20..20 + len;
+            match shared >> number & 1 {
+                1 => head.share(&mut out, told, None, block.into(), range),
+                _ => head.write_telling(out.written(), told, None, &block[range]),
+            }
+            reply.end_item(&mut out);
+        }
+        assert_eq!(reply.finish(&mut out, 3, true, false), !lens.is_empty());
+        out
+    }
+
+    #[test]
+    fn a_frame_with_values_that_are_shared_is_the_frame_with_values_that_are_copied() {
+        let lens = [40, 3, 0, 17, 800];
+        for medium in [Medium::Wire, Medium::Memory] {
+            for count in 0..=lens.len() {
+                for items_max in [count.max(1), 9] {
+                    let lens = &lens[..count];
+                    let flat = frame(lens, 0, items_max, medium).into_bytes();
+                    for shared in 0..1 << count {
+                        let pieces = frame(lens, shared, items_max, medium);
+                        let in_pieces = pieces.runs(0).count() > 3;
+                        assert!(!in_pieces || shared > 0);
+                        assert_eq!(pieces.len(), flat.len());
+                        assert_eq!(pieces.into_bytes(), flat, "{count} items, {shared:b}");
+                    }
+                }
+            }
+        }
+    }
 }

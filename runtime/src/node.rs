@@ -510,6 +510,7 @@ impl Node {
             hello,
             level_min: config.durability,
             output_bytes_max: usize::try_from(config.output_bytes_max).unwrap_or(usize::MAX),
+            shared_bytes_min: usize::MAX,
             partial_frame_us_max: u64::from(config.partial_frame_timeout_ms) * 1000,
             write_stall_us_max: u64::from(config.write_stall_timeout_ms) * 1000,
             idle_us_max: u64::from(config.idle_timeout_s) * 1_000_000,

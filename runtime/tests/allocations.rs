@@ -79,6 +79,7 @@ impl World {
             hello,
             level_min: AckLevel::None,
             output_bytes_max: 4 << 20,
+            shared_bytes_min: 8 << 10,
             partial_frame_us_max: u64::MAX >> 1,
             write_stall_us_max: u64::MAX >> 1,
             idle_us_max: 0,

@@ -14,10 +14,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use penstock_net::batch::Batch;
 use penstock_net::client::{Client, ClientError, ClientOptions};
 use penstock_net::frame::{Header, Opcode, write_frame};
 use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
+use penstock_net::receive::{Received, Receiver};
+use penstock_net::reply::ReplyItem;
+use penstock_net::request::BatchRequest;
 
 use command::command;
 use server::Server;
@@ -50,6 +54,7 @@ impl Watched {
             command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
                 .args(["--shards", "1", "--durability", "none"])
                 .args(["--value-bytes-max", "64KiB", "--frame-bytes-max", "256KiB"])
+                .args(["--write-stall-timeout-ms", "5m"])
                 .args(["--segment-bytes", "16MiB", "--memory-max"])
                 .arg(memory_max.to_string())
                 .arg("--data")
@@ -323,4 +328,88 @@ fn frames_that_never_end_take_no_more_than_the_bound_and_others_are_served() {
         let found = client.get(&key.to_le_bytes()).wait().unwrap();
         assert_eq!(found.unwrap().bytes, value(key, round));
     }
+}
+
+/// A reply holds the block that a large value stands in. Once the value has changed nobody else does, and it is
+/// memory that the values do not count.
+#[test]
+fn readers_that_take_nothing_hold_no_more_old_values_than_the_bound_leaves() {
+    let _one = ONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    const MEMORY_MAX: u64 = 96 * MIB;
+    const KEYS: u64 = 40;
+    const READERS: u64 = 150;
+    let data = folder("memory-old-values");
+    let watched = Watched::start(&data, MEMORY_MAX);
+    let client = watched.client();
+    let large = |key: u64, round| value(16 * key, round);
+    for key in KEYS..6_000 {
+        let set = client.set(&key.to_le_bytes(), &large(key, 0));
+        set.wait().unwrap();
+    }
+    let mut asked = Vec::new();
+    let greeting = ClientHello {
+        protocol_min: 1,
+        protocol_max: 1,
+        features: 0,
+        name: "slow",
+    };
+    greeting.write(&mut asked, 1);
+    let mut batch = BatchRequest::begin(&mut asked, 2, AckLevel::None, 0, 40);
+    for key in 0..KEYS {
+        batch.get(&mut asked, &key.to_le_bytes());
+    }
+    batch.finish(&mut asked);
+    let mut readers = Vec::new();
+    for round in 0..READERS {
+        let pending: Vec<_> = (0..KEYS)
+            .map(|key| client.set(&key.to_le_bytes(), &large(key, round)))
+            .collect();
+        for pending in pending {
+            pending.wait().unwrap();
+        }
+        let mut reader = TcpStream::connect(watched.server.address).unwrap();
+        reader.write_all(&asked).unwrap();
+        readers.push(reader);
+    }
+    let resident_max = watched.resident_max();
+    println!("{} MiB of {}", resident_max / MIB, MEMORY_MAX / MIB);
+    assert!(resident_max <= MEMORY_MAX, "{resident_max}");
+    for (reader, round) in readers.iter_mut().zip(0..) {
+        reader
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        let (mut receiver, mut bytes) = (Receiver::new(u32::MAX), Vec::new());
+        let mut seen = 0;
+        while seen < KEYS {
+            let Received::Frame {
+                header,
+                body,
+                consumed,
+            } = receiver.next(&bytes)
+            else {
+                let mut some = vec![0; 256 << 10];
+                let read = reader.read(&mut some).unwrap();
+                assert!(read > 0, "{seen} of {KEYS} values came");
+                bytes.extend_from_slice(&some[..read]);
+                continue;
+            };
+            let batch = (header.request_id == 2).then(|| Batch::read(body).unwrap());
+            for number in 0..batch.map_or(0, |batch| batch.len()) {
+                let item = ReplyItem::read(batch.unwrap().item(number)).unwrap();
+                let key = u64::from(item.head.item);
+                let shown = u64::from_le_bytes(*item.value[8..].first_chunk().unwrap());
+                // When it was answered is known to nobody, but it is one value.
+                assert!(shown >= round && shown < READERS, "{shown} after {round}");
+                assert!(item.value == large(key, shown), "key {key}, round {shown}");
+                seen += 1;
+            }
+            bytes.drain(..consumed);
+        }
+    }
+    let resident_max = watched.resident_max();
+    assert!(resident_max <= MEMORY_MAX, "{resident_max}");
+    drop((readers, client, watched));
+    fs::remove_dir_all(data).unwrap();
 }

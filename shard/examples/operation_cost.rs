@@ -318,6 +318,7 @@ fn shard_config() -> ShardConfig {
         hello,
         level_min: AckLevel::None,
         output_bytes_max: 64 << 20,
+        shared_bytes_min: 8 << 10,
         partial_frame_us_max: 1_000_000,
         write_stall_us_max: 1_000_000,
         idle_us_max: 100_000_000_000,

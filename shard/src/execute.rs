@@ -5,9 +5,12 @@
 
 pub(crate) mod past;
 
+use std::sync::Arc;
+
 use penstock_net::instruction::{Instruction, Operation, Outcome};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::EXPIRY_MS_MAX;
+use penstock_net::pieces::Pieces;
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{ExpiryTold, ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES, ReplyHead, Standing};
 use penstock_net::request::{Condition, Expiry, Request, Verb, Version, Wanted};
@@ -97,6 +100,8 @@ pub(crate) struct Context<'a> {
     pub(crate) brought: Option<(Place, &'a [u8])>,
     /// How new it is what a GET shows that members may answer.
     pub(crate) standing: Option<Standing>,
+    /// The shortest value that a GET shares with its cell instead of copying it.
+    pub(crate) shared_bytes_min: usize,
 }
 
 impl Context<'_> {
@@ -122,7 +127,7 @@ pub(crate) fn run<P: Blocks>(
     context: &Context<'_>,
     request: &Request<'_>,
     undo: &mut Vec<Undo>,
-    out: &mut Vec<u8>,
+    out: &mut Pieces,
 ) -> Ran {
     let hash = context.key_hash;
     let found = store.find(context.slot, hash, request.key);
@@ -138,14 +143,14 @@ pub(crate) fn run<P: Blocks>(
     let key = Key::new(store, hash, request.key, found);
     match request.verb {
         Verb::UpdateIf if request.second_key.is_none() => {
-            update_if::<1, P>(store, context, request, [key], undo, out)
+            update_if::<1, P>(store, context, request, [key], undo, out.written())
         }
-        Verb::UpdateIf => update_if_on_two(store, context, request, key, undo, out),
+        Verb::UpdateIf => update_if_on_two(store, context, request, key, undo, out.written()),
         Verb::Get => get(store, context, request, &key, out),
-        Verb::Set => set(store, context, request, &key, out),
-        Verb::Del => del(store, context, request, &key, out),
-        Verb::GetAt => past::get_at(store, context, request, &key, out),
-        Verb::History => past::history(store, context, request, &key, out),
+        Verb::Set => set(store, context, request, &key, out.written()),
+        Verb::Del => del(store, context, request, &key, out.written()),
+        Verb::GetAt => past::get_at(store, context, request, &key, out.written()),
+        Verb::History => past::history(store, context, request, &key, out.written()),
         Verb::Keyspace => unreachable!("the shard decides about keyspaces"),
     }
 }
@@ -225,7 +230,7 @@ fn get<P: Blocks>(
     context: &Context<'_>,
     request: &Request<'_>,
     key: &Key<'_>,
-    out: &mut Vec<u8>,
+    out: &mut Pieces,
 ) -> Ran {
     let status = if key.exists {
         Status::Ok
@@ -237,24 +242,11 @@ fn get<P: Blocks>(
             let head = context.head(status, key.version);
             let cell = store.cell(id);
             let is_used = cell.is_used();
-            if request.wanted == Wanted::Value && context.standing.is_none() {
-                head.write(out, cell.value());
+            let is_plain = request.wanted == Wanted::Value && context.standing.is_none();
+            if is_plain && cell.value().len() < context.shared_bytes_min {
+                head.write(out.written(), cell.value());
             } else {
-                let told = ExpiryTold {
-                    expiry_ms: cell.expiry_ms().unwrap_or(0),
-                    time_ms: store.time_ms(),
-                };
-                let value = match request.wanted {
-                    Wanted::Expiry => &[],
-                    Wanted::Value | Wanted::ValueAndExpiry => cell.value(),
-                };
-                match context.standing {
-                    None => head.write_with_expiry(out, told, value),
-                    Some(standing) => {
-                        let told = (request.wanted != Wanted::Value).then_some(told);
-                        head.write_with_standing(out, told, standing, value);
-                    }
-                }
+                write_telling(store, context, request.wanted, id, head, out);
             }
             if !is_used {
                 store.touch(id);
@@ -262,10 +254,7 @@ fn get<P: Blocks>(
         }
         _ => {
             let head = context.head(status, key.version);
-            match context.standing {
-                None => head.write(out, &[]),
-                Some(standing) => head.write_with_standing(out, None, standing, &[]),
-            }
+            head.write_telling(out.written(), None, context.standing, &[]);
         }
     }
     Ran::Answered {
@@ -274,6 +263,32 @@ fn get<P: Blocks>(
             false => key.lsn,
         },
         status,
+    }
+}
+
+/// The reply of a GET of a long value, or of one that tells more than the value.
+fn write_telling<P: Blocks>(
+    store: &Store<P>,
+    context: &Context<'_>,
+    wanted: Wanted,
+    id: CellId,
+    head: ReplyHead,
+    out: &mut Pieces,
+) {
+    let cell = store.cell(id);
+    let told = (wanted != Wanted::Value).then(|| ExpiryTold {
+        expiry_ms: cell.expiry_ms().unwrap_or(0),
+        time_ms: store.time_ms(),
+    });
+    let value = match wanted {
+        Wanted::Expiry => &[],
+        Wanted::Value | Wanted::ValueAndExpiry => cell.value(),
+    };
+    match store.shared_value(id) {
+        Some((block, range)) if value.len() >= context.shared_bytes_min => {
+            head.share(out, told, context.standing, Arc::clone(block), range);
+        }
+        _ => head.write_telling(out.written(), told, context.standing, value),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use penstock_net::level::AckLevel;
+use penstock_net::pieces::Pieces;
 use penstock_storage::keyspace::Settings;
 
 /// A connection of one shard; never means another connection later.
@@ -88,7 +89,7 @@ pub struct ReplyMail {
     /// The answers, in order of execution.
     pub items: Vec<MailedReply>,
     /// Their encoded reply items.
-    pub bytes: Bytes,
+    pub bytes: Pieces,
 }
 
 /// Room for further answers.

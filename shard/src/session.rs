@@ -4,6 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use penstock_net::frame::Medium;
+use penstock_net::pieces::Pieces;
 use penstock_net::receive::Receiver;
 use penstock_storage::log::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
@@ -11,17 +12,18 @@ use penstock_storage::planted::{Bug, is_planted};
 /// The replies of a connection in the order of execution. A reply that depends on a record that is
 /// not durable yet holds back itself and what stands behind it.
 ///
-/// What must hold: `sendable <= bytes.len()`; the marks ascend in both fields.
+/// What must hold: `sendable <= pieces.len()`; the marks ascend in both fields. All counts and offsets are of
+/// bytes wherever they stand, so a value that a cell still has counts like a copy of it.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) pieces: Pieces,
     /// Bytes at the front that may leave, and how many operations they answer.
     sendable: usize,
     sendable_operations: u64,
     marks: VecDeque<Mark>,
-    /// What was taken so far: turns offsets that never change into offsets in `bytes`.
+    /// What was taken so far: turns offsets that never change into offsets in `pieces`.
     taken: u64,
-    /// How many of `bytes` were noted.
+    /// How many bytes of `pieces` were noted.
     noted: usize,
 }
 
@@ -40,9 +42,10 @@ impl Output {
     /// `gate` (0: on nothing), and returns how many they are.
     #[inline]
     pub(crate) fn note(&mut self, gate: Lsn, durable: Lsn, operations: u64) -> usize {
-        let appended = self.bytes.len() - self.noted;
-        self.noted = self.bytes.len();
-        let end = self.taken + self.bytes.len() as u64;
+        let len = self.pieces.len();
+        let appended = len - self.noted;
+        self.noted = len;
+        let end = self.taken + len as u64;
         match self.marks.back_mut() {
             // Order within the connection: what is behind a gated reply waits for it too.
             Some(last) if last.gate >= gate => {
@@ -53,7 +56,7 @@ impl Output {
                 }
             }
             None if gate <= durable => {
-                self.sendable = self.bytes.len();
+                self.sendable = len;
                 self.sendable_operations += operations;
             }
             _ => self.marks.push_back(Mark {
@@ -77,7 +80,7 @@ impl Output {
             self.sendable_operations += mark.operations;
             self.marks.pop_front();
         }
-        assert!(self.sendable <= self.bytes.len());
+        assert!(self.sendable <= self.pieces.len());
     }
 
     #[inline]
@@ -90,18 +93,13 @@ impl Output {
         self.sendable > 0
     }
 
-    /// Moves the sendable bytes to the empty buffer `into`; returns how many operations they answer.
+    /// Moves the sendable bytes to the empty `into`; returns how many operations they answer.
     #[inline]
-    pub(crate) fn take(&mut self, into: &mut Vec<u8>) -> u64 {
+    pub(crate) fn take(&mut self, into: &mut Pieces) -> u64 {
         assert!(into.is_empty());
         self.taken += self.sendable as u64;
         self.noted -= self.sendable;
-        if self.sendable == self.bytes.len() {
-            std::mem::swap(into, &mut self.bytes);
-        } else {
-            into.extend_from_slice(&self.bytes[..self.sendable]);
-            self.bytes.drain(..self.sendable);
-        }
+        self.pieces.move_to(self.sendable, into);
         self.sendable = 0;
         std::mem::take(&mut self.sendable_operations)
     }
@@ -228,17 +226,19 @@ impl Session {
     /// Bytes of answers that it makes the shard hold or keep free.
     pub(crate) fn held_bytes(&self) -> usize {
         let expected = self.reserved_bytes + self.awaited * AWAITED_BYTES;
-        self.output.bytes.len() + self.leaving_bytes + expected
+        self.output.pieces.len() + self.leaving_bytes + expected
     }
 
     /// Whether nothing is owed and nothing is left to send.
     pub(crate) fn is_settled(&self) -> bool {
-        self.owed.is_empty() && self.output.bytes.is_empty()
+        self.owed.is_empty() && self.output.pieces.is_empty()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
         let mut output = Output::default();
         let mut sent = Vec::new();
         let put = |output: &mut Output, byte: u8, gate| {
-            output.bytes.push(byte);
+            output.pieces.written().push(byte);
             output.note(Lsn(gate), Lsn(10), u64::from(byte));
         };
         put(&mut output, 1, 0);
@@ -256,8 +256,9 @@ mod tests {
         put(&mut output, 5, 15);
         let mut take = |output: &mut Output, durable| {
             output.release(Lsn(durable));
-            let mut into = Vec::new();
+            let mut into = Pieces::default();
             let operations = output.take(&mut into);
+            let into = into.into_bytes();
             assert_eq!(operations, into.iter().copied().map(u64::from).sum());
             sent.extend(into);
             sent.clone()
@@ -268,6 +269,40 @@ mod tests {
         assert!(output.is_gated());
         assert_eq!(take(&mut output, 99), [1, 2, 3, 4, 5]);
         assert!(!output.is_gated());
+    }
+
+    /// Replies of one byte and of values that stand elsewhere, each behind a gate of its own.
+    #[test]
+    fn values_that_stand_elsewhere_leave_with_the_gate_of_their_reply_and_not_before() {
+        let block: Arc<[u8]> = (0..200).collect();
+        let replies = 12;
+        for released in 0..=replies {
+            let (mut output, mut ends) = (Output::default(), vec![0]);
+            for gate in 1..=replies {
+                output.pieces.written().push(0xEE);
+                if gate % 3 > 0 {
+                    let len = 16 * usize::try_from(gate).expect("few");
+                    output.pieces.share(Arc::clone(&block), 3..3 + len);
+                    output.pieces.written().push(0xDD);
+                }
+                let appended = output.note(Lsn(gate), Lsn(0), 1);
+                ends.push(output.pieces.len());
+                assert_eq!(appended, ends[ends.len() - 1] - ends[ends.len() - 2]);
+            }
+            let flat = output.pieces.clone().into_bytes();
+            assert_eq!(flat.len(), output.pieces.len());
+            let mut sent = Vec::new();
+            for durable in [released, replies] {
+                output.release(Lsn(durable));
+                let mut into = Pieces::default();
+                output.take(&mut into);
+                sent.extend(into.into_bytes());
+                let end = ends[usize::try_from(durable).expect("few")];
+                assert_eq!(sent, flat[..end], "{durable} are durable");
+                assert_eq!(output.pieces.len(), flat.len() - end);
+            }
+            assert_eq!(Arc::strong_count(&block), 1, "what was sent holds nothing");
+        }
     }
 
     #[test]

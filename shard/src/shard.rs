@@ -25,6 +25,7 @@ use penstock_net::frame::Medium;
 use penstock_net::hello::ServerHello;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{FRAME_BYTES_BEFORE_HELLO_MAX, KEY_BYTES_MAX, Limits};
+use penstock_net::pieces::Pieces;
 use penstock_net::reply::write_info_reply;
 use penstock_net::request::Version;
 use penstock_net::slot::slot_of;
@@ -80,6 +81,9 @@ pub struct ShardConfig {
     pub level_min: AckLevel,
     /// Bytes of replies that a connection may have waiting before no more is read from it.
     pub output_bytes_max: usize,
+    /// A GET of a value of so many bytes or more holds the block that the value stands in, if it has one, instead
+    /// of copying it. `usize::MAX` for those who take replies as one run of bytes.
+    pub shared_bytes_min: usize,
     /// A frame must be whole after this long.
     pub partial_frame_us_max: u64,
     /// A peer must take some of its replies within this.
@@ -401,7 +405,7 @@ struct Peer {
     /// How many of them are of which connection.
     held_of: HashMap<SessionId, usize>,
     replies: VecDeque<(Lsn, MailedReply)>,
-    reply_bytes: Vec<u8>,
+    reply_bytes: Pieces,
     /// `end` of the replies counts from here.
     reply_bytes_sent: u64,
 }
@@ -412,7 +416,7 @@ struct ReplicaReply {
     origin: Origin,
     address: ReplyAddress,
     asked: Asked,
-    item: Box<[u8]>,
+    item: Pieces,
 }
 
 /// Replies at level `replica` that wait, at most: beyond that the answer is BUSY.
@@ -476,7 +480,7 @@ pub struct Shard<P: Blocks> {
     fatal: Option<Fatal>,
     counters: Counters,
     stages: Stages,
-    scratch: Vec<u8>,
+    scratch: Pieces,
     undo: Vec<Undo>,
 }
 
@@ -566,7 +570,7 @@ impl<P: Blocks> Shard<P> {
             fatal: None,
             counters: Counters::default(),
             stages: Stages::default(),
-            scratch: Vec::new(),
+            scratch: Pieces::default(),
             undo: Vec::new(),
             config,
         })
@@ -674,7 +678,7 @@ impl<P: Blocks> Shard<P> {
             } => {
                 let shard = self.config.shard;
                 if let Some(open) = self.open(session) {
-                    write_info_reply(&mut open.output.bytes, request_id, shard, text);
+                    write_info_reply(open.output.pieces.written(), request_id, shard, text);
                     self.note(session, Lsn(0), 0, outbox);
                 }
             }
@@ -773,8 +777,15 @@ impl<P: Blocks> Shard<P> {
         Some(Some((self.store.cell(id).value(), version)))
     }
 
-    /// Moves what may be sent to `into`, which is empty. More may be announced only after that.
+    /// Moves what may be sent to `into`, which is empty, as one run of bytes, as [`Shard::take_pieces`] would in pieces.
     pub fn take_output(&mut self, now: Now, id: SessionId, into: &mut Vec<u8>) {
+        let mut pieces = Pieces::from(std::mem::take(into));
+        self.take_pieces(now, id, &mut pieces);
+        *into = pieces.into_bytes();
+    }
+
+    /// Moves what may be sent to `into`, which is empty. More may be announced only after that.
+    pub fn take_pieces(&mut self, now: Now, id: SessionId, into: &mut Pieces) {
         if let Some(session) = self.open(id) {
             session.is_announced = false;
             session.stalled_since_us = None;

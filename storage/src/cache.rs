@@ -1,12 +1,16 @@
 //! The values in memory: cells that hold a key, its value, its version and the place of its last
 //! change, within a budget of bytes.
 //!
-//! A cell is edited in place; whoever answers a request copies the bytes out first. It is a run of
+//! A cell is edited in place; whoever answers a request copies the bytes out first, or shares them. It is a run of
 //! bytes: a head of [`HEAD_BYTES`], the key, the value, and the expiry of a key that has one. Runs of
 //! about the same length stand side by side in pages, so a counter of 8 bytes under a key of 16 takes
 //! 42 bytes and no heap block; only what is longer than [`SMALL_BYTES_MAX`] has one of its own. A head
 //! holds nothing that can be had otherwise: slot and hash follow from the key, the low bits of the
 //! sequence stand in the place, epochs are numbers of a short table.
+//!
+//! Such a block can be shared: whoever answers holds it. Whatever changes the cell meanwhile gives it another
+//! block first, so what is held stays as it was. Only the block that the cell has counts as memory of the cache; what
+//! else is held is for its holders to count.
 //!
 //! A cell is young until it has been used again after it came. Two hands go round over all cells, each
 //! with a second chance for what was used since: one lets young cells leave while they are half of
@@ -21,6 +25,8 @@
 //! scans 59.2, 63.6, 64.0, 63.4; zipf 0.99 over keys that change 71.8, 63.8, 70.4, 71.8.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 use crate::generation::{DURABLE, Generations};
 use crate::index::{CellId, PackedPlace};
@@ -36,7 +42,7 @@ pub const SMALL_BYTES_MAX: usize = 2048;
 const EXPIRY_BYTES: usize = size_of::<u64>();
 
 /// Bytes of a page of cells, the first ones of their lengths apart. A page and what an allocator keeps before it fill
-/// whole pages of the system; an allocator may know the pages by this length, which nothing else has.
+/// whole pages of the system; an allocator may know the pages by this length, which hardly anything else has.
 pub const PAGE_BYTES: usize = (1 << 18) - 64;
 /// The first page of a class is smaller: many stores have few cells of most lengths.
 const FIRST_PAGE_BYTES: usize = (1 << 14) - 64;
@@ -45,8 +51,10 @@ const LARGE_BIT: u32 = 1 << 31;
 const PAGES_MAX: usize = 1 << (31 - SLOT_BITS);
 /// Budgets beyond this are taken for this: cell numbers have no more bits.
 pub const BUDGET_BYTES_MAX: usize = PAGES_MAX / 8 * 7 * PAGE_BYTES;
-/// A heap block takes about so many bytes more than were asked for.
-const HEAP_BLOCK_BYTES: usize = 16;
+/// A heap block takes about so many bytes more than a cell has in it, with the count of those who share it.
+const HEAP_BLOCK_BYTES: usize = 32;
+/// A block that is shared for its value has no more than this share beside it, which nobody would count.
+const BESIDE_SHARE_MAX: usize = 16;
 
 const _: () = assert!(PAGE_BYTES / class_bytes(0) <= 1 << SLOT_BITS);
 const _: () = assert!(class_bytes(CLASSES - 1) == SMALL_BYTES_MAX);
@@ -258,7 +266,34 @@ impl Page {
 struct Large {
     head: Head,
     value_len: u32,
-    bytes: Vec<u8>,
+    /// As long as the cell or longer.
+    bytes: Arc<[u8]>,
+}
+
+impl Large {
+    fn new(head: Head, value_len: usize, bytes: Arc<[u8]>) -> Self {
+        let value_len = u32::try_from(value_len).expect("values have at most 16 MiB");
+        Large {
+            head,
+            value_len,
+            bytes,
+        }
+    }
+
+    /// Its head and its block, which nobody shares from now on.
+    // Apart from the few instructions of the small cells.
+    #[inline(never)]
+    fn parts_mut(&mut self) -> (&mut Head, &mut [u8]) {
+        (&mut self.head, Arc::make_mut(&mut self.bytes))
+    }
+}
+
+/// A block of `len` bytes that begins with these.
+fn new_block(len: usize, begin: &[u8]) -> Arc<[u8]> {
+    let mut block: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
+    let bytes = Arc::get_mut(&mut block).expect("nobody else has it");
+    bytes[..begin.len()].copy_from_slice(begin);
+    block
 }
 
 /// The cells of one shard.
@@ -396,15 +431,25 @@ impl Cache {
     #[inline]
     pub fn value_mut(&mut self, id: CellId) -> &mut [u8] {
         if let Some(number) = large_number(id) {
-            let large = &mut self.large[number];
-            set_flags(&mut large.head, REFERENCED);
-            let key_len = key_len(&large.head);
-            return &mut large.bytes[key_len..][..large.value_len as usize];
+            let value_len = self.large[number].value_len as usize;
+            let (head, bytes) = self.large[number].parts_mut();
+            set_flags(head, REFERENCED);
+            return &mut bytes[key_len(head)..][..value_len];
         }
         let (page, slot) = page_and_slot(id);
         let (head, bytes) = self.pages[page].cell_mut(slot);
         set_flags(head, REFERENCED);
         &mut bytes[key_len(head)..][..small_value_len(head)]
+    }
+
+    /// The value as a part of its block, which whoever answers may hold instead of a copy; `None` if it
+    /// stands in a page, or with too much beside it.
+    #[must_use]
+    pub fn shared_value(&self, id: CellId) -> Option<(&Arc<[u8]>, Range<usize>)> {
+        let large = &self.large[large_number(id)?];
+        let (from, len) = (key_len(&large.head), large.value_len as usize);
+        let beside = large.bytes.len() - len;
+        (beside <= len / BESIDE_SHARE_MAX).then(|| (&large.bytes, from..from + len))
     }
 
     /// Loads the start and the end of the cell: a number that depends on them and means nothing.
@@ -547,11 +592,9 @@ impl Cache {
         self.len += 1;
         self.vain_steps = 0;
         if HEAD_BYTES + len > SMALL_BYTES_MAX {
-            return self.insert_large(Large {
-                head,
-                value_len: u32::try_from(value.len()).expect("looked above"),
-                bytes: [key, value, expiry].concat(),
-            });
+            let mut large = Large::new(head, value.len(), new_block(len, key));
+            put(&mut large.parts_mut().1[key.len()..], value, expiry_ms);
+            return self.insert_large(large);
         }
         set_small_value_len(&mut head, value.len());
         let id = self.place_for(class_of(HEAD_BYTES + len));
@@ -575,15 +618,14 @@ impl Cache {
             // A block more than twice too large is given back.
             Some(number) if needed > SMALL_BYTES_MAX => {
                 let large = &mut self.large[number];
-                let held = large.bytes.capacity();
-                if held < len || held > 2 * len {
-                    let mut bytes = Vec::with_capacity(len);
-                    bytes.extend_from_slice(&large.bytes[..key_len]);
-                    large.bytes = bytes;
+                let held = large.bytes.len();
+                let fits = (len..=2 * len).contains(&held);
+                // Of a block that is shared only the key is copied.
+                if !fits || Arc::get_mut(&mut large.bytes).is_none() {
+                    large.bytes = new_block(len, &large.bytes[..key_len]);
                 }
-                large.bytes.resize(len, 0);
                 large.value_len = u32::try_from(value.len()).expect("values have at most 16 MiB");
-                self.heap_bytes = self.heap_bytes - held + large.bytes.capacity();
+                self.heap_bytes = self.heap_bytes - held + large.bytes.len();
                 true
             }
             Some(_) => false,
@@ -629,9 +671,11 @@ impl Cache {
         };
         if let Some(number) = large_number(id) {
             let bytes = &mut self.large[number].bytes;
-            let held = bytes.capacity();
-            bytes.resize(end + EXPIRY_BYTES, 0);
-            self.heap_bytes = self.heap_bytes - held + bytes.capacity();
+            let held = bytes.len();
+            if held < end + EXPIRY_BYTES {
+                *bytes = new_block(end + EXPIRY_BYTES, &bytes[..end]);
+            }
+            self.heap_bytes = self.heap_bytes - held + bytes.len();
         } else if cell.bytes.len() < end + EXPIRY_BYTES {
             let value = cell.value().to_vec();
             return self.set_value(id, &value, Some(expiry_ms));
@@ -671,7 +715,7 @@ impl Cache {
         let large = &mut self.large[number];
         set_flags(&mut large.head, FREE);
         let bytes = std::mem::take(&mut large.bytes);
-        self.heap_bytes -= bytes.capacity() + HEAP_BLOCK_BYTES;
+        self.heap_bytes -= bytes.len() + HEAP_BLOCK_BYTES;
         self.free_large.push(id.0 & !LARGE_BIT);
     }
 
@@ -1020,7 +1064,7 @@ impl Cache {
     }
 
     fn insert_large(&mut self, large: Large) -> CellId {
-        self.heap_bytes += large.bytes.capacity() + HEAP_BLOCK_BYTES;
+        self.heap_bytes += large.bytes.len() + HEAP_BLOCK_BYTES;
         match self.free_large.pop() {
             Some(number) => {
                 self.large[number as usize] = large;
@@ -1035,14 +1079,17 @@ impl Cache {
 
     #[inline]
     fn head_mut(&mut self, id: CellId) -> &mut Head {
-        self.parts_mut(id).0
+        if let Some(number) = large_number(id) {
+            return &mut self.large[number].head;
+        }
+        let (page, slot) = page_and_slot(id);
+        self.pages[page].cell_mut(slot).0
     }
 
     #[inline]
     fn parts_mut(&mut self, id: CellId) -> (&mut Head, &mut [u8]) {
         if let Some(number) = large_number(id) {
-            let large = &mut self.large[number];
-            return (&mut large.head, &mut large.bytes);
+            return self.large[number].parts_mut();
         }
         let (page, slot) = page_and_slot(id);
         self.pages[page].cell_mut(slot)
@@ -1208,6 +1255,80 @@ mod tests {
             (0, 0),
             "pages are given back"
         );
+    }
+
+    #[test]
+    fn a_block_that_others_share_is_copied_before_it_changes_and_edited_in_place_otherwise() {
+        let mut cache = Cache::new(1 << 20);
+        let value = value_of(5_000);
+        let mut id = cache.insert(b"key", &value, Some(7));
+        durable(&mut cache, id);
+        let share = |cache: &Cache, id| {
+            let (block, range) = cache.shared_value(id).expect("it has a block");
+            (Arc::clone(block), range)
+        };
+        // In place: the next who shares it has the same block.
+        let first = Arc::as_ptr(&share(&cache, id).0);
+        cache.value_mut(id)[0] = 1;
+        id = cache.set_value(id, &value, Some(8));
+        id = cache.set_expiry(id, Some(9));
+        assert_eq!(Arc::as_ptr(&share(&cache, id).0), first);
+
+        let used = cache.used_bytes();
+        type Change = fn(&mut Cache, CellId) -> CellId;
+        let changes: [Change; 6] = [
+            |cache, id| {
+                cache.value_mut(id)[4_999] += 1;
+                id
+            },
+            |cache, id| cache.set_value(id, &value_of(5_001), Some(5)),
+            |cache, id| cache.set_value(id, &value_of(4_000), None),
+            |cache, id| cache.set_expiry(id, Some(77)),
+            |cache, id| cache.set_value(id, b"short", None),
+            |cache, id| {
+                cache.remove(id);
+                cache.insert(b"key", &value_of(3_000), None)
+            },
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            id = cache.set_value(id, &value, Some(8));
+            let (block, range) = share(&cache, id);
+            let before = block.to_vec();
+            id = change(&mut cache, id);
+            assert_eq!(*block, before, "change {number}");
+            assert_eq!(block[range], value);
+            assert_eq!(Arc::strong_count(&block), 1, "change {number}");
+            assert_eq!(cache.cell(id).key(), b"key");
+        }
+        id = cache.set_value(id, &value, Some(8));
+        let (block, range) = share(&cache, id);
+        cache.mark_deleted(id);
+        assert!(cache.cell(id).value().is_empty() && block[range] == value);
+        assert_eq!(
+            cache.used_bytes(),
+            used,
+            "what others hold is not the cache's"
+        );
+        cache.remove(id);
+        assert_eq!((cache.used_bytes(), cache.heap_bytes), (0, 0));
+        assert_eq!(block.len(), 3 + 5_000 + EXPIRY_BYTES);
+    }
+
+    #[test]
+    fn no_block_is_shared_that_is_much_longer_than_its_value() {
+        let mut cache = Cache::new(1 << 20);
+        let mut id = cache.insert(b"key", &value_of(SMALL_BYTES_MAX), None);
+        assert_eq!(
+            cache.shared_value(id).expect("large").1,
+            3..3 + SMALL_BYTES_MAX
+        );
+        let page = cache.insert(b"other", b"value", None);
+        assert!(cache.shared_value(page).is_none());
+        id = cache.set_value(id, &value_of(7_000), None);
+        id = cache.set_value(id, &value_of(6_590), None);
+        assert!(cache.shared_value(id).is_none(), "a block of 7,003 bytes");
+        id = cache.set_value(id, &value_of(6_592), None);
+        assert!(cache.shared_value(id).is_some());
     }
 
     #[test]

@@ -13,6 +13,8 @@
 mod memory;
 
 use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
 
 use crate::budget::{Bounds, Budget};
 use crate::cache::{Cache, Cell};
@@ -346,6 +348,12 @@ impl<P: Blocks> Store<P> {
     #[inline]
     pub fn value_mut(&mut self, id: CellId) -> &mut [u8] {
         self.cache.value_mut(id)
+    }
+
+    /// The value as a part of a block that replies may hold, as [`Cache::shared_value`].
+    #[must_use]
+    pub fn shared_value(&self, id: CellId) -> Option<(&Arc<[u8]>, Range<usize>)> {
+        self.cache.shared_value(id)
     }
 
     /// Notes that a cached key was read.

@@ -16,6 +16,7 @@ use crate::frame::{Header, Opcode, write_frame};
 use crate::hello::{AUTH_NONE, ClientHello, ServerHello};
 use crate::level::AckLevel;
 use crate::limits::Limits;
+use crate::pieces::Pieces;
 use crate::receive::{Received, Receiver};
 use crate::reply::{BatchReply, ReplyHead, write_error};
 use crate::request::{Condition, Expiry, Request, Version, Wanted};
@@ -299,15 +300,16 @@ fn reply(choices: &mut Choices<'_>, out: &mut Vec<u8>) {
     match choices.byte() % 4 {
         0 | 1 => {
             let items = 1 + choices.below(4);
-            let mut batch = BatchReply::begin(out, request_id, items);
+            let mut pieces = Pieces::default();
+            let mut batch = BatchReply::begin(&mut pieces, request_id, items);
             for _ in 0..items {
-                let from = out.len();
                 let number = u16::from(choices.byte() % 6);
                 let head = ReplyHead::new(status, number, AckLevel::Disk, Version::default());
-                head.write(out, choices.bytes(9));
-                batch.end_item(out, from);
+                head.write(pieces.written(), choices.bytes(9));
+                batch.end_item(&mut pieces);
             }
-            batch.finish(out, 0, choices.byte().is_multiple_of(2), false);
+            batch.finish(&mut pieces, 0, choices.byte().is_multiple_of(2), false);
+            out.extend_from_slice(&pieces.into_bytes());
         }
         2 => {
             let header = Header::request(Opcode::Ping, request_id, AckLevel::None, 0);

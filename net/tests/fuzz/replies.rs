@@ -3,6 +3,7 @@
 //! An input is one byte (whether the rest is a batch, an item or a text) and the bytes to read.
 
 use penstock_net::frame::HEADER_BYTES;
+use penstock_net::pieces::Pieces;
 use penstock_net::reply::{BatchReply, REPLY_ITEM_BYTES, ReplyItem, read_batch_reply, text_of};
 
 use crate::target::Choices;
@@ -15,14 +16,19 @@ pub fn judge(input: &[u8]) {
     match manner % 3 {
         0 => match without_memory(|| read_batch_reply(bytes)) {
             Ok(batch) => {
-                let mut out = Vec::new();
+                let mut out = Pieces::default();
                 let mut reply = BatchReply::begin(&mut out, 1, batch.len());
                 for number in 0..batch.len() {
                     item(batch.item(number));
-                    reply.raw(&mut out, batch.item(number));
+                    let raw = Pieces::from(batch.item(number).to_vec());
+                    reply.raw(&mut out, &mut raw.reader(), raw.len());
                 }
                 assert!(reply.finish(&mut out, 0, false, false));
-                assert_eq!(out[HEADER_BYTES..], *bytes, "a batch has one form");
+                assert_eq!(
+                    out.into_bytes()[HEADER_BYTES..],
+                    *bytes,
+                    "a batch has one form"
+                );
             }
             Err(refusal) => check_refusal(refusal),
         },
@@ -42,22 +48,15 @@ fn item(bytes: &[u8]) {
     };
     assert_eq!(item.field(item.value.len() / 8), None);
     let mut again = Vec::new();
-    let start = match (item.expiry, item.standing) {
-        (told, Some(standing)) => {
-            item.head
-                .write_with_standing(&mut again, told, standing, item.value);
-            REPLY_ITEM_BYTES + 24 + told.map_or(0, |_| 16)
-        }
-        (None, None) => {
-            item.head.write(&mut again, item.value);
-            REPLY_ITEM_BYTES
-        }
-        (Some(told), None) => {
-            assert_eq!(told.left_ms().is_none(), told.expiry_ms == 0);
-            item.head.write_with_expiry(&mut again, told, item.value);
-            REPLY_ITEM_BYTES + 16
-        }
-    };
+    let (told, standing) = (item.expiry, item.standing);
+    match (told, standing) {
+        (None, None) => item.head.write(&mut again, item.value),
+        _ => item
+            .head
+            .write_telling(&mut again, told, standing, item.value),
+    }
+    assert!(told.is_none_or(|told| told.left_ms().is_none() == (told.expiry_ms == 0)));
+    let start = REPLY_ITEM_BYTES + told.map_or(0, |_| 16) + standing.map_or(0, |_| 24);
     // A client passes over the padding.
     let end = start + item.value.len();
     assert_eq!(again[..end], bytes[..end], "an item has one form");

@@ -945,7 +945,7 @@ fn replies(cases: &mut Cases) {
             expiry_ms,
             time_ms: 1_800_000_000_000,
         };
-        head(Status::Ok).write_with_expiry(&mut bytes, told, value);
+        head(Status::Ok).write_telling(&mut bytes, Some(told), None, value);
         bytes
     };
     cases.add("reply-item", "a key that never expires", told(0, b""));
@@ -973,7 +973,7 @@ fn replies(cases: &mut Cases) {
             },
         };
         let mut bytes = Vec::new();
-        head(status).write_with_standing(&mut bytes, expiry, standing, value);
+        head(status).write_telling(&mut bytes, expiry, Some(standing), value);
         bytes
     };
     let good = standing(None, Status::Ok, b"12345678");

@@ -17,6 +17,7 @@ use penstock_net::frame::Opcode;
 use penstock_net::hello::{AUTH_NONE, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
+use penstock_net::pieces::Pieces;
 use penstock_net::placement::{NodeAddress, Placement, Writer, WriterRange};
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{BatchReply, ReplyHead, write_ping_reply};
@@ -165,9 +166,14 @@ fn answer(
         })
         .collect();
     let mut frame = |items: &[Vec<u8>], more| {
-        let mut reply = BatchReply::begin(out, request_id, items.len());
-        items.iter().for_each(|item| reply.raw(out, item));
-        reply.finish(out, 0, more, false);
+        let mut pieces = Pieces::default();
+        let mut reply = BatchReply::begin(&mut pieces, request_id, items.len());
+        for item in items {
+            let item = Pieces::from(item.clone());
+            reply.raw(&mut pieces, &mut item.reader(), item.len());
+        }
+        reply.finish(&mut pieces, 0, more, false);
+        out.extend_from_slice(&pieces.into_bytes());
     };
     match manner {
         Manner::Scattered => items

@@ -3,6 +3,7 @@
 use penstock_net::hello::ClientHello;
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;
+use penstock_net::pieces::Pieces;
 use penstock_net::reply::{BatchReply, ReplyHead, Standing};
 use penstock_net::request::{BatchRequest, Condition, MemberRead, Version, Wanted};
 use penstock_net::status::Status;
@@ -50,13 +51,12 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
         frame
     };
     let reply = |request_id, head: ReplyHead, value: &[u8]| {
-        let mut frame = Vec::new();
+        let mut frame = Pieces::default();
         let mut batch = BatchReply::begin(&mut frame, request_id, 1);
-        let from = frame.len();
-        head.write(&mut frame, value);
-        batch.end_item(&mut frame, from);
+        head.write(frame.written(), value);
+        batch.end_item(&mut frame);
         batch.finish(&mut frame, 0, false, false);
-        frame
+        frame.into_bytes()
     };
     let head = |status, sequence| {
         ReplyHead::new(
@@ -86,12 +86,12 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
     };
     batch.get_of_member(&mut get, b"stock:42", Wanted::Value, member);
     batch.finish(&mut get);
-    let mut shown = Vec::new();
+    let mut shown = Pieces::default();
     let mut batch = BatchReply::begin(&mut shown, 5, 1);
-    let from = shown.len();
     let standing = Standing { age_us: 0, through };
-    head(Status::Ok, 2).write_with_standing(&mut shown, None, standing, &0u64.to_le_bytes());
-    batch.end_item(&mut shown, from);
+    let value = 0u64.to_le_bytes();
+    head(Status::Ok, 2).write_telling(shown.written(), None, Some(standing), &value);
+    batch.end_item(&mut shown);
     batch.finish(&mut shown, 0, false, false);
     vec![
         ("client, HELLO", hello),
@@ -116,7 +116,7 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
         ),
         (
             "server, OK, and as new as can be: it writes the key itself",
-            shown,
+            shown.into_bytes(),
         ),
     ]
 }

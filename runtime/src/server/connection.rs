@@ -4,12 +4,13 @@ use std::cell::Cell;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 
-use monoio::buf::{IoBuf, IoBufMut};
+use monoio::buf::IoBufMut;
 use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf, Splitable};
 use monoio::net::TcpStream;
 use penstock_shard::{Event, SessionId};
 
 use super::core::{Core, Signal};
+use super::outgoing::Outgoing;
 
 /// Bytes of a new receive buffer: what an idle connection costs.
 const RECEIVE_BYTES_MIN: usize = 4 << 10;
@@ -129,29 +130,36 @@ async fn read(core: Rc<Core>, connection: Rc<Connection>, mut reader: OwnedReadH
 
 async fn write(core: Rc<Core>, connection: Rc<Connection>, mut writer: OwnedWriteHalf<TcpStream>) {
     let session = connection.session;
-    let mut buffer = Vec::new();
+    let mut outgoing = Outgoing::default();
     loop {
         connection.has_output.wait().await;
-        core.take_output(session, &mut buffer);
-        if !buffer.is_empty() {
+        core.take_pieces(session, outgoing.refill());
+        let bytes = outgoing.left();
+        if bytes > 0 {
             connection.is_sending.set(true);
-            let bytes = buffer.len();
-            let mut sent = 0;
-            while sent < bytes {
-                let (result, rest) = writer.write(buffer.slice(sent..)).await;
-                buffer = rest.into_inner();
+            while outgoing.left() > 0 {
+                let result;
+                (result, outgoing) = if outgoing.is_whole() {
+                    writer.write(outgoing).await
+                } else {
+                    outgoing.gather();
+                    // To a peer that is gone it is an error like `write`, as long as the process ignores SIGPIPE: so
+                    // Rust's start-up has it.
+                    writer.writev(outgoing).await
+                };
                 let Ok(taken @ 1..) = result else { break };
-                sent += taken;
+                outgoing.sent(taken);
                 // A slow peer is not a stalled one.
                 core.progressed(session, taken);
             }
             connection.is_sending.set(false);
-            if sent < bytes {
+            if outgoing.left() > 0 {
                 break;
             }
-            buffer.clear();
-            if buffer.capacity() > SEND_BYTES_KEPT {
-                buffer = Vec::new();
+            // What is shared is let go of at once: a change of its cell need not copy it any more.
+            outgoing.refill();
+            if outgoing.capacity() > SEND_BYTES_KEPT {
+                outgoing = Outgoing::default();
             }
             core.sent(session, bytes);
         }

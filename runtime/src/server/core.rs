@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use monoio::io::{AsyncReadRent, AsyncWriteRent, AsyncWriteRentExt};
 use monoio::net::{TcpListener, TcpStream, UnixStream};
+use penstock_net::pieces::Pieces;
 use penstock_net::reply::write_error;
 use penstock_net::status::Status;
 use penstock_shard::linked::LinkOutbox;
@@ -191,12 +192,12 @@ impl Core {
         consumed
     }
 
-    pub(crate) fn take_output(&self, session: SessionId, into: &mut Vec<u8>) {
+    pub(crate) fn take_pieces(&self, session: SessionId, into: &mut Pieces) {
         let now = self.now();
         self.engine
             .borrow_mut()
             .shard
-            .take_output(now, session, into);
+            .take_pieces(now, session, into);
     }
 
     pub(crate) fn progressed(&self, session: SessionId, bytes: usize) {

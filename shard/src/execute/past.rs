@@ -56,7 +56,7 @@ pub(super) fn get_at<P: Blocks>(
         let value = store.cell(id).value();
         context
             .head(Status::Ok, version)
-            .write_with_expiry(out, told, value);
+            .write_telling(out, Some(told), None, value);
         return Ran::Answered {
             gate: key.lsn,
             status: Status::Ok,
@@ -114,7 +114,7 @@ pub(super) fn get_at<P: Blocks>(
     };
     context
         .head(Status::Ok, version)
-        .write_with_expiry(out, told, part.value());
+        .write_telling(out, Some(told), None, part.value());
     Ran::Answered {
         gate: key.lsn,
         status: Status::Ok,

@@ -1,6 +1,7 @@
 //! Items that run apart from their frame: what waits for a read, and what other shards ask.
 
 use bytes::Bytes;
+use penstock_net::pieces::Pieces;
 use penstock_net::reply::BatchReply;
 use penstock_net::request::Request;
 use penstock_net::scan::ScanRequest;
@@ -153,11 +154,11 @@ impl<P: Blocks> Shard<P> {
             known: None,
         };
         let mut out = std::mem::take(&mut self.scratch);
-        out.clear();
         let step = match self.outgrown(&parked, reserved) {
             None => self.operation(now, parked.origin, operation, &parked.item, &mut out),
             Some(outgrown) => {
-                self.refuse_item(Asked::Get, &operation, Status::Busy, &outgrown, &mut out)
+                let out = out.written();
+                self.refuse_item(Asked::Get, &operation, Status::Busy, &outgrown, out)
             }
         };
         match step {
@@ -172,6 +173,8 @@ impl<P: Blocks> Shard<P> {
                 self.postponed.push_back(parked);
             }
         }
+        // What it shares is held by the answer alone.
+        out.clear();
         self.scratch = out;
     }
 
@@ -180,7 +183,7 @@ impl<P: Blocks> Shard<P> {
         origin: Origin,
         address: ReplyAddress,
         gate: Lsn,
-        item: &[u8],
+        item: &Pieces,
         outbox: &mut Outbox<P::Block>,
     ) {
         let from = match origin {
@@ -198,7 +201,7 @@ impl<P: Blocks> Shard<P> {
             .back()
             .map_or(gate, |(last, _)| gate.max(*last));
         peer.replying_bytes += bytes_beyond_awaited(item.len());
-        peer.reply_bytes.extend_from_slice(item);
+        item.reader().take(item.len(), &mut peer.reply_bytes);
         let end = peer.reply_bytes_sent + peer.reply_bytes.len() as u64;
         // The end is made relative when the mail leaves; until then its low bits are enough.
         let [a, b, c, d, ..] = end.to_le_bytes();
@@ -237,7 +240,6 @@ impl<P: Blocks> Shard<P> {
                     known: None,
                 };
                 let mut out = std::mem::take(&mut self.scratch);
-                out.clear();
                 match self.operation(now, origin, operation, item, &mut out) {
                     Step::Answered(gate) => {
                         self.counters.at_once += 1;
@@ -247,6 +249,7 @@ impl<P: Blocks> Shard<P> {
                     Step::Later => {}
                     Step::Postponed => self.postponed.push_back(detached(origin, request, item)),
                 }
+                out.clear();
                 self.scratch = out;
             } else {
                 let peer = &mut self.peers[usize::from(mail.from)];
@@ -270,6 +273,7 @@ impl<P: Blocks> Shard<P> {
             start = end;
         }
         let mut start = 0;
+        let mut items = mail.bytes.reader();
         let mut next = 0;
         // Neighbouring answers to one request share a frame.
         while next < mail.items.len() {
@@ -286,19 +290,23 @@ impl<P: Blocks> Shard<P> {
             let group = &mail.items[next..next + count];
             next += count;
             let shard = mail.from;
+            let group_start = start;
+            start = group[count - 1].end as usize;
             let Some(session) = self.open(address.session) else {
                 if !is_planted(Bug::ShiftAfterClosed) {
-                    start = group[count - 1].end as usize;
+                    items.skip(start - group_start);
                 }
                 continue;
             };
             session.awaited -= count;
             let more = session.settle(address.request_id, count);
-            let out = &mut session.output.bytes;
+            let out = &mut session.output.pieces;
             let mut reply = BatchReply::begin(out, address.request_id, count).over(session.medium);
+            let mut item_start = group_start;
             for item in group {
-                reply.raw(out, &mail.bytes[start..item.end as usize]);
-                start = item.end as usize;
+                let end = item.end as usize;
+                reply.raw(out, &mut items, end - item_start);
+                item_start = end;
             }
             reply.finish(out, shard, more, true);
             self.awaited -= count;
@@ -360,8 +368,8 @@ impl<P: Blocks> Shard<P> {
                 };
                 let items: Vec<MailedReply> = peer.replies.drain(..ready).map(relative).collect();
                 let end = items[ready - 1].end as usize;
-                let rest = peer.reply_bytes.split_off(end);
-                let bytes = Bytes::from(std::mem::replace(&mut peer.reply_bytes, rest));
+                let mut bytes = Pieces::default();
+                peer.reply_bytes.move_to(end, &mut bytes);
                 peer.reply_bytes_sent += end as u64;
                 outbox
                     .mail

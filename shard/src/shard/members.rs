@@ -109,7 +109,7 @@ impl<P: Blocks> Shard<P> {
                     };
                     ReplyHead::new(Status::NoReplicas, address.item, AckLevel::None, version)
                         .write_message(&mut out, &text);
-                    self.answer_detached(origin, address, Lsn(0), &out, outbox);
+                    self.answer_detached(origin, address, Lsn(0), &out.into(), outbox);
                 }
             }
         }

@@ -114,6 +114,7 @@ impl<P: Blocks> Shard<P> {
                     )
                     .write_message(&mut out, message);
                     self.unreserve(&mut parked);
+                    let out = out.into();
                     self.answer_detached(parked.origin, parked.address, Lsn(0), &out, outbox);
                 }
                 admitted if kept == 0 => {

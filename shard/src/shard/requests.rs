@@ -6,6 +6,7 @@ use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Opcode};
 use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
+use penstock_net::pieces::Pieces;
 use penstock_net::receive::Received;
 use penstock_net::refusal::{KeyspaceName, Refusal};
 use penstock_net::reply::{BatchReply, ReplyHead, write_error, write_ping_reply};
@@ -133,7 +134,7 @@ impl<P: Blocks> Shard<P> {
         let shard = self.config.shard;
         let session = &mut self.sessions[id.index()];
         write_error(
-            &mut session.output.bytes,
+            session.output.pieces.written(),
             header,
             refusal.status(),
             0,
@@ -179,7 +180,7 @@ impl<P: Blocks> Shard<P> {
                 self.counters.pings += 1;
                 let shard = self.config.shard;
                 write_ping_reply(
-                    &mut self.sessions[id.index()].output.bytes,
+                    self.sessions[id.index()].output.pieces.written(),
                     header,
                     body,
                     shard,
@@ -201,7 +202,7 @@ impl<P: Blocks> Shard<P> {
                         .set_frame_bytes_max(self.limits.frame_bytes_max);
                     self.config
                         .hello
-                        .write(&mut session.output.bytes, header.request_id);
+                        .write(session.output.pieces.written(), header.request_id);
                     self.note(id, Lsn(0), 0, outbox);
                     return true;
                 }
@@ -249,8 +250,7 @@ impl<P: Blocks> Shard<P> {
         };
         let session = &mut self.sessions[id.index()];
         let first = session.interrupted.take().map_or(0, |(_, items)| items);
-        let mut out = std::mem::take(&mut session.output.bytes);
-        let start = out.len();
+        let mut out = std::mem::take(&mut session.output.pieces);
         let mut reply = BatchReply::begin(&mut out, header.request_id, batch.len() - first)
             .over(session.medium);
         let mut gate = Lsn(0);
@@ -278,7 +278,6 @@ impl<P: Blocks> Shard<P> {
                 false => next,
             };
             let number = u16::try_from(number).expect("at most 1024 items");
-            let from = out.len();
             let operation = Operation {
                 address: ReplyAddress {
                     session: id,
@@ -298,8 +297,8 @@ impl<P: Blocks> Shard<P> {
                         true => lsn,
                         false => gate.max(lsn),
                     };
-                    reply.end_item(&mut out, from);
-                    if out.len() - start > frame_full_bytes {
+                    reply.end_item(&mut out);
+                    if reply.bytes() > frame_full_bytes {
                         progress = Progress::FrameFull;
                     }
                 }
@@ -337,7 +336,7 @@ impl<P: Blocks> Shard<P> {
         }
         let more = !is_whole || owed > 0 || session.owes(header.request_id);
         let has_reply = reply.finish(&mut out, self.config.shard, more && answered > 0, false);
-        self.sessions[id.index()].output.bytes = out;
+        self.sessions[id.index()].output.pieces = out;
         if has_reply {
             self.note(id, gate, answered, outbox);
         }
@@ -390,7 +389,7 @@ impl<P: Blocks> Shard<P> {
         origin: Origin,
         operation: Operation<'_>,
         item: &[u8],
-        out: &mut Vec<u8>,
+        pieces: &mut Pieces,
     ) -> Step {
         let Operation {
             address,
@@ -398,6 +397,7 @@ impl<P: Blocks> Shard<P> {
             deadline_us,
             ..
         } = operation;
+        let out = pieces.written();
         if ScanRequest::is_scan(item) {
             return self.begin_scan(now, origin, operation, item, out);
         }
@@ -464,6 +464,7 @@ impl<P: Blocks> Shard<P> {
             ttl_ms: 0,
             brought: operation.brought,
             standing: None,
+            shared_bytes_min: self.config.shared_bytes_min,
         };
         if !self.store.keyspaces().is_empty()
             && let Err(refusal) = obey(&self.store, &request, &mut context)
@@ -507,8 +508,9 @@ impl<P: Blocks> Shard<P> {
                 return self.refuse_item(asked, &operation, Status::Busy, &message, out);
             }
         }
-        let from = out.len();
-        let ran = run(&mut self.store, &context, &request, &mut self.undo, out);
+        let from = pieces.len();
+        let ran = run(&mut self.store, &context, &request, &mut self.undo, pieces);
+        let out = pieces.written();
         match ran {
             Ran::Answered { gate: _, status } if level == AckLevel::Replica => {
                 self.counters.answers.add(asked, status);
@@ -516,9 +518,8 @@ impl<P: Blocks> Shard<P> {
                     origin,
                     address,
                     asked,
-                    item: out[from..].into(),
+                    item: pieces.split_off(from),
                 };
-                out.truncate(from);
                 self.wait_for_members(now, slot, level, whom);
                 Step::Later
             }
@@ -606,8 +607,12 @@ impl<P: Blocks> Shard<P> {
         self.replication.member_stale += 1;
         self.counters.answers.add(asked, Status::Stale);
         let item = operation.address.item;
-        ReplyHead::new(Status::Stale, item, operation.level, Version::default())
-            .write_with_standing(out, None, stale.standing, stale.to_string().as_bytes());
+        ReplyHead::new(Status::Stale, item, operation.level, Version::default()).write_telling(
+            out,
+            None,
+            Some(stale.standing),
+            stale.to_string().as_bytes(),
+        );
         Step::Answered(Lsn(0))
     }
 
@@ -631,7 +636,7 @@ impl<P: Blocks> Shard<P> {
         &mut self,
         address: ReplyAddress,
         gate: Lsn,
-        item: &[u8],
+        item: &Pieces,
         shard: u16,
         outbox: &mut Outbox<P::Block>,
     ) {
@@ -640,9 +645,9 @@ impl<P: Blocks> Shard<P> {
             return;
         };
         let more = session.settle(address.request_id, 1);
-        let out = &mut session.output.bytes;
+        let out = &mut session.output.pieces;
         let mut reply = BatchReply::begin(out, address.request_id, 1).over(session.medium);
-        reply.raw(out, item);
+        reply.raw(out, &mut item.reader(), item.len());
         reply.finish(out, shard, more, is_forwarded);
         self.note(address.session, gate, 1, outbox);
     }

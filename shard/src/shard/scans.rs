@@ -101,25 +101,25 @@ impl<P: Blocks> Shard<P> {
             if origin == Origin::Here && self.open(address.session).is_none() {
                 continue;
             }
-            let mut out = std::mem::take(&mut self.scratch);
-            out.clear();
+            let mut pieces = std::mem::take(&mut self.scratch);
+            let out = pieces.written();
             let head = |status| ReplyHead::new(status, address.item, level, Version::default());
             let gate = if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
                 self.counters.refused += 1;
                 self.counters.answers.add(Asked::Scan, status);
-                head(status).write_message(&mut out, &message);
+                head(status).write_message(out, &message);
                 Some(Lsn(0))
             } else {
-                match self.scan_step(&scan, &mut out) {
+                match self.scan_step(&scan, out) {
                     Ok(gate) => {
                         self.counters.answers.add(Asked::Scan, Status::Ok);
-                        head(Status::Ok).patch(&mut out, 0);
+                        head(Status::Ok).patch(out, 0);
                         Some(self.gate(level, gate))
                     }
                     Err(Halt::Unread(Unread { status, message })) => {
                         self.counters.answers.add(Asked::Scan, status);
                         out.clear();
-                        head(status).write_message(&mut out, &message);
+                        head(status).write_message(out, &message);
                         Some(Lsn(0))
                     }
                     Err(Halt::Reads(wanted)) => {
@@ -130,9 +130,10 @@ impl<P: Blocks> Shard<P> {
             };
             if let Some(gate) = gate {
                 self.stages.queued(now.us, came_us, 1);
-                self.answer_detached(origin, address, gate, &out, outbox);
+                self.answer_detached(origin, address, gate, &pieces, outbox);
             }
-            self.scratch = out;
+            pieces.clear();
+            self.scratch = pieces;
         }
     }
 
@@ -405,6 +406,7 @@ impl<P: Blocks> Shard<P> {
         }
         self.scanning.learn(&read, key);
     }
+
     /// The key table of a segment does not hold what it should, or there is no room for it.
     pub(super) fn give_up_table(&mut self, file: FileId, outbox: &mut Outbox<P::Block>) {
         if self.key_tables.give_up(file, &mut outbox.key_tables) {

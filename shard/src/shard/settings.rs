@@ -132,7 +132,7 @@ impl<P: Blocks> Shard<P> {
             let item = change.address.item;
             ReplyHead::new(status, item, change.level, Version::default())
                 .write_message(&mut out, &message);
-            self.answer_detached(change.origin, change.address, Lsn(0), &out, outbox);
+            self.answer_detached(change.origin, change.address, Lsn(0), &out.into(), outbox);
             return;
         }
         self.counters.answers.add(Asked::Keyspace, Status::Ok);
@@ -155,6 +155,6 @@ impl<P: Blocks> Shard<P> {
         }
         end_list(&mut out, list, u32::from(is_there), false);
         head.patch(&mut out, 0);
-        self.answer_detached(change.origin, change.address, Lsn(0), &out, outbox);
+        self.answer_detached(change.origin, change.address, Lsn(0), &out.into(), outbox);
     }
 }

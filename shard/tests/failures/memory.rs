@@ -1,12 +1,13 @@
 //! What is held when memory is short.
 
 use penstock_net::instruction::{FieldType, Instruction, Operation};
+use penstock_net::pieces::Pieces;
 use penstock_net::status::Status;
 use penstock_storage::budget::Budget;
 use penstock_storage::log::SyncMethod;
 
 use crate::image::Image;
-use crate::server::{PARKED_BYTES_MAX, Server, WRITE_STALL_US_MAX};
+use crate::server::{OUTPUT_BYTES_MAX, PARKED_BYTES_MAX, Server, WRITE_STALL_US_MAX};
 
 fn open(budget: Budget) -> Server {
     let sync = SyncMethod::DurableWrite;
@@ -99,6 +100,60 @@ fn cold_reads_wait_for_memory_and_all_are_answered() {
             assert_eq!(reply.status, Status::Ok);
             assert!(reply.value == value(number * 7 % KEYS));
         }
+    }
+}
+
+/// Replies share the block of the value; each holds what the value was when it was answered.
+#[test]
+fn a_reader_that_takes_nothing_holds_old_versions_of_a_large_value_within_its_bound() {
+    const GETS: usize = 60;
+    const VALUE_BYTES: usize = 2_048;
+    let mut server = open(Budget::of_cache(1 << 20));
+    server.set(0, b"large", &[0; VALUE_BYTES]);
+    server.settle();
+    let before = server.usage().cache_bytes;
+    server.withheld = Some(Vec::new());
+    let ends = [0, VALUE_BYTES - 8].map(|offset| Instruction {
+        offset: u32::try_from(offset).expect("small"),
+        ..add(0)
+    });
+    for get in 0..GETS {
+        server.get(2 * get + 1, b"large");
+        server.send(2 * get + 2, |batch, out| {
+            batch.update_if(out, b"large", None, &ends, None);
+        });
+    }
+    let (mut most, mut in_pieces) = (0, 0);
+    for _ in 0..GETS {
+        for _ in 0..4 {
+            server.turn();
+            server.end(0);
+            server.now.us += 100;
+        }
+        assert_eq!(
+            server.usage().cache_bytes,
+            before,
+            "the cell's own block counts"
+        );
+        let withheld = server.withheld.iter().flatten();
+        let held: usize = withheld.clone().map(Pieces::len).sum();
+        assert!(
+            held <= OUTPUT_BYTES_MAX + 2 * VALUE_BYTES,
+            "{held} bytes are held"
+        );
+        in_pieces += withheld.filter(|pieces| pieces.whole().is_none()).count();
+        most = most.max(held);
+        server.take_withheld();
+    }
+    assert!(
+        most > OUTPUT_BYTES_MAX && in_pieces >= GETS / 8,
+        "{most}, {in_pieces}"
+    );
+    for get in 0..GETS {
+        let value = &server.replies[&(2 * get + 1)].value;
+        let field = |at: usize| u64::from_le_bytes(*value[at..].first_chunk().expect("within"));
+        let edits = get as u64;
+        assert_eq!([0, VALUE_BYTES - 8].map(field), [edits; 2]);
     }
 }
 

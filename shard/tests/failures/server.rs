@@ -7,6 +7,7 @@ use penstock_net::frame::HEADER_BYTES;
 use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
+use penstock_net::pieces::Pieces;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ExpiryTold, ReplyItem, read_batch_reply};
 use penstock_net::request::{BatchRequest, Condition, Version};
@@ -39,6 +40,8 @@ const CACHE_BYTES: usize = 2_500;
 /// Bytes of operations that wait for reads, at most.
 pub const PARKED_BYTES_MAX: usize = 256 << 10;
 
+/// What replies to the client may hold before nothing more is read from it.
+pub const OUTPUT_BYTES_MAX: usize = 8 << 10;
 /// Within which a client takes some of its replies.
 pub const WRITE_STALL_US_MAX: u64 = 1_000_000_000;
 const HELLO_ID: u64 = u64::MAX;
@@ -95,6 +98,8 @@ pub struct Server {
     failing: Option<(usize, Failure)>,
     /// The client takes so many bytes of its replies in each turn, and never all of them.
     pub takes: Option<usize>,
+    /// What the client has taken nothing of, if it takes nothing.
+    pub withheld: Option<Vec<Pieces>>,
     /// Why the shard wants the connection closed.
     pub close: Option<&'static str>,
     /// Requests under way that are to fail.
@@ -275,6 +280,7 @@ impl Server {
             wide_reads: 0,
             failing,
             takes: None,
+            withheld: None,
             close: None,
             doomed: Vec::new(),
             is_fatal: false,
@@ -503,8 +509,13 @@ impl Server {
             }
         }
         for session in outbox.sendable {
-            let mut bytes = Vec::new();
-            self.shard.take_output(self.now, session, &mut bytes);
+            let mut pieces = Pieces::default();
+            self.shard.take_pieces(self.now, session, &mut pieces);
+            if let Some(withheld) = &mut self.withheld {
+                withheld.push(pieces);
+                continue;
+            }
+            let bytes = pieces.into_bytes();
             if self.takes.is_none() {
                 self.shard.sent(session);
             }
@@ -534,6 +545,14 @@ impl Server {
                 number == this || is_later && number < this
             })
             .map(|(_, failure)| failure)
+    }
+
+    /// The client takes everything that it has taken nothing of, and nothing more.
+    pub fn take_withheld(&mut self) {
+        for pieces in self.withheld.replace(Vec::new()).unwrap_or_default() {
+            self.read_replies(&pieces.into_bytes());
+        }
+        self.shard.sent(self.session);
     }
 
     fn read_replies(&mut self, bytes: &[u8]) {
@@ -654,7 +673,8 @@ fn shard_config_with(
         topology,
         hello,
         level_min: AckLevel::None,
-        output_bytes_max: 8 << 10,
+        output_bytes_max: OUTPUT_BYTES_MAX,
+        shared_bytes_min: 1,
         partial_frame_us_max: 1_000_000_000,
         write_stall_us_max: WRITE_STALL_US_MAX,
         idle_us_max: 0,

@@ -18,10 +18,10 @@ use crate::disk::Disk;
 use crate::heap::{Heap, HeapBlock};
 use crate::target::Choices;
 
-pub const VALUE_BYTES_MAX: u32 = 1 << 10;
-pub const FRAME_BYTES_MAX: u32 = 4 << 10;
+pub const VALUE_BYTES_MAX: u32 = 3 << 10;
+pub const FRAME_BYTES_MAX: u32 = 16 << 10;
 const OUTPUT_BYTES_MAX: usize = 8 << 10;
-const SEGMENT_BYTES: usize = 40 << 10;
+const SEGMENT_BYTES: usize = 80 << 10;
 const HASH_SEED: u64 = 7;
 const OWNER: Owner = Owner {
     cluster_id: [1; 16],
@@ -101,8 +101,8 @@ impl Node {
                 owner: OWNER,
                 incarnation: self.incarnation,
                 log_id,
-                frame_bytes: BLOCK_BYTES,
-                record_bytes_max: BLOCK_BYTES - 64,
+                frame_bytes: 2 * BLOCK_BYTES,
+                record_bytes_max: 2 * BLOCK_BYTES - 64,
                 frames_in_flight_max: 2,
                 frames_sealed_max: 3,
                 sync: [SyncMethod::DurableWrite, SyncMethod::WriteThenSync]
@@ -408,6 +408,7 @@ fn shard_config(shard: u16, topology: Topology) -> ShardConfig {
         hello,
         level_min: AckLevel::None,
         output_bytes_max: OUTPUT_BYTES_MAX,
+        shared_bytes_min: 1,
         partial_frame_us_max: 1_000_000,
         write_stall_us_max: 1_000_000,
         idle_us_max: 10_000_000,

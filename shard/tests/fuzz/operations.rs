@@ -3,7 +3,8 @@
 //! An input is a list of steps: batches are sent without waiting, shards turn, disks and mail move
 //! on in any order, the power fails. Half of the keys live on the shard of the connection. The cache
 //! is small, so that keys are read again. Operations on one slot are executed in the order in which
-//! they were sent; a state that a reply of level `disk` has shown outlives any power cut.
+//! they were sent; a state that a reply of level `disk` has shown outlives any power cut. Replies wait
+//! with what they share, while the cells of the longest values change.
 
 use std::collections::BTreeMap;
 
@@ -180,7 +181,10 @@ impl World {
                     self.get(tag, which)
                 }
                 2 | 3 => {
-                    let value = vec![choices.byte(); 4 * choices.below(64)];
+                    let (byte, len) = (choices.byte(), choices.below(64));
+                    // Some have a block of their own.
+                    let len = 4 * len + if len < 56 { 0 } else { 2_048 };
+                    let value = vec![byte; len];
                     let condition = self.condition(tag, which, choices);
                     batch.set(&mut out, &key, &value, condition);
                     self.set(tag, which, Some(value), condition)

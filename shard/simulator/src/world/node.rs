@@ -243,6 +243,7 @@ impl World {
                 hello,
                 level_min: self.plan.level_min,
                 output_bytes_max: 64 << 10,
+                shared_bytes_min: 1,
                 partial_frame_us_max: 5_000_000,
                 write_stall_us_max: 5_000_000,
                 idle_us_max: 60_000_000,
