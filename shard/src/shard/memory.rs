@@ -137,7 +137,16 @@ impl<P: Blocks> Shard<P> {
     /// room for that: thousands may wait for one read, and what they were taken to answer says nothing
     /// about what somebody wrote since.
     pub(super) fn outgrown(&self, parked: &Parked, reserved: usize) -> Option<Outgrown> {
-        if self.has_room_for_more(parked.origin, parked.address.session) {
+        let Parked {
+            origin,
+            address,
+            slot,
+            ..
+        } = parked;
+        // What is before it in its slot may shorten the value, and it keeps room anew while it waits for that.
+        if self.has_room_for_more(*origin, address.session)
+            || self.parking.behind(*origin, address, *slot).is_some()
+        {
             return None;
         }
         let request = Request::read(&parked.item, self.limits.value_bytes_max).ok()?;
@@ -145,7 +154,7 @@ impl<P: Blocks> Shard<P> {
             return None;
         }
         let hash = self.hash.of(request.key);
-        let bytes = self.value_bytes(self.store.find(parked.slot, hash, request.key));
+        let bytes = self.value_bytes(self.store.find(*slot, hash, request.key));
         // In the log the same value takes a little more than in memory: key, header, and what is told of a
         // place is rounded up by a sixteenth.
         let in_log = reserved + reserved / 8 + request.key.len() + AWAITED_BYTES;
