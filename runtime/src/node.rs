@@ -188,6 +188,7 @@ pub(crate) type Say = fn(fmt::Arguments<'_>);
 /// The least that index and values of a shard need: an index without keys, and values on their way to
 /// the disk.
 const SHARE_BYTES_MIN: usize = 8 << 20;
+const CANNOT_LOOK: &str = "read how much memory the process takes";
 /// Segments of the smallest length that a shard needs to write, clean and tell a release.
 const SEGMENTS_MIN: u64 = 3;
 /// Of the usual length, so many to write without want: two that are ready, one for cleaning, one that is written.
@@ -305,7 +306,9 @@ impl Node {
         };
         let memory = match bound {
             Bound::Process => Some(room.bound_memory(config.memory_max == 0, say)?),
-            Bound::Data => room.check("memory_max", room.data_share()).map(|()| None)?,
+            Bound::Data => room
+                .check("memory_max", |room| Ok(room.data_share()))
+                .map(|()| None)?,
         };
         if config.huge_pages == HugePageMode::Auto && huge_pages::support().0 == Support::OnRequest
         {
@@ -580,19 +583,10 @@ impl Room {
         is_default: bool,
         say: Say,
     ) -> Result<(Arc<MemoryBound>, Watch), OpenError> {
-        let max = self.memory_max.expect("a process has a bound");
         process::map_blocks_from(MAPPED_BLOCK_BYTES);
-        let layout = self.arena_layout();
-        let fixed = Fixed {
-            buffer_bytes: (layout.bytes()
-                + layout.overflow_bytes_max
-                + self.parked_bytes_max()
-                + self.input_bytes_max()) as u64,
-            cells_bytes_min: self.cells_bytes_min() as u64,
-        };
-        let bound = MemoryBound::new(max, self.shards, fixed)
-            .map_err(system("read how much memory the process takes"))?;
-        self.check("--memory-max", bound.share())?;
+        let bound = self.bound().map_err(system(CANNOT_LOOK))?;
+        let max = bound.max();
+        self.check("--memory-max", |room| room.bound().map(|it| it.share()))?;
         say(format_args!(
             "memory       at most {} MiB{}, of which {} MiB for index and values",
             max >> 20,
@@ -609,15 +603,56 @@ impl Room {
         Ok((bound, watch))
     }
 
-    /// Whether a shard can work with `share` bytes for index and values; `name` is the option's.
-    fn check(&self, name: &str, share: usize) -> Result<(), OpenError> {
-        if share >= SHARE_BYTES_MIN {
+    /// The bound on the process, as if it were to begin now.
+    fn bound(&self) -> io::Result<MemoryBound> {
+        let layout = self.arena_layout();
+        let fixed = Fixed {
+            buffer_bytes: (layout.bytes()
+                + layout.overflow_bytes_max
+                + self.parked_bytes_max()
+                + self.input_bytes_max()) as u64,
+            cells_bytes_min: self.cells_bytes_min() as u64,
+        };
+        let max = self.memory_max.expect("a process has a bound");
+        MemoryBound::new(max, self.shards, fixed)
+    }
+
+    /// Whether a shard can work with what is its `share` for index and values; `name` is the option's.
+    fn check(
+        &self,
+        name: &str,
+        share: impl Fn(&Room) -> io::Result<usize>,
+    ) -> Result<(), OpenError> {
+        let is_enough = |max: u64| {
+            let room = Room {
+                memory_max: Some(max),
+                ..*self
+            };
+            share(&room).map(|share| share >= SHARE_BYTES_MIN)
+        };
+        let Some(max) = self.memory_max else {
+            return Ok(());
+        };
+        if is_enough(max).map_err(system(CANNOT_LOOK))? {
             return Ok(());
         }
+        // By halves between what is not enough and what is.
+        let (mut little, mut enough) = (max, max.max(1 << 20));
+        while enough < 1 << 60 && !is_enough(enough).map_err(system(CANNOT_LOOK))? {
+            (little, enough) = (enough, 2 * enough);
+        }
+        while enough - little > 1 << 20 {
+            let middle = little + (enough - little) / 2;
+            match is_enough(middle).map_err(system(CANNOT_LOOK))? {
+                true => enough = middle,
+                false => little = middle,
+            }
+        }
         Err(OpenError::Option(format!(
-            "{name} {} leaves each of {} shards {share} bytes for index and values, and {SHARE_BYTES_MIN} are the least: raise it; values of up to {} bytes may be there",
-            self.memory_max.unwrap_or(0),
+            "{name} {max} leaves each of {} shards less than the {SHARE_BYTES_MIN} bytes that index and values need: raise it to {} MiB; values of up to {} bytes may be there",
             self.shards,
+            // The next start may find a little more taken.
+            enough.div_ceil(1 << 20) + 1,
             self.value_bytes
         )))
     }

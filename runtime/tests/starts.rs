@@ -89,6 +89,29 @@ fn a_first_start_without_room_for_its_largest_value_leaves_no_limit_behind() {
 }
 
 #[test]
+fn a_start_without_enough_memory_names_how_much_would_do() {
+    for (number, flags) in [&[][..], SMALL].into_iter().enumerate() {
+        for little in ["1B", "16MiB"] {
+            let data = folder(&format!("starts-little-{number}"));
+            let flags = [&["--shards", "1"], flags].concat();
+            let (code, line) = refused(&mut serve(&data, &[&flags, &["--memory-max", little]]));
+            assert_eq!(code, Some(2), "{line}");
+            let told = line.split("raise it to ").nth(1);
+            let told = told.and_then(|it| it.split(" MiB;").next());
+            let mib: u64 = told.and_then(|it| it.parse().ok()).expect(&line);
+            let bound = |mib: u64| format!("{mib}MiB");
+            let started =
+                Server::start(&mut serve(&data, &[&flags, &["--memory-max", &bound(mib)]]));
+            drop(started);
+            let much_less = ["--memory-max", &bound(mib - 6)];
+            let (code, line) = refused(&mut serve(&data, &[&flags, &much_less]));
+            assert_eq!(code, Some(2), "{line}");
+            fs::remove_dir_all(&data).unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_start_without_room_for_more_shards_leaves_their_number_as_it_was() {
     if std::thread::available_parallelism().unwrap().get() < 2 {
         eprintln!("SKIPPED: one CPU, so no start has two shards");
