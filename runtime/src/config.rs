@@ -115,7 +115,7 @@ options! {
     value_bytes_max: u32 = "1MiB", Kind::Size(1, 16 * MIB), Limits;
     /// Largest frame of the protocol, request or reply. It must hold one value of the largest size and 16 KiB beside it.
     frame_bytes_max: u32 = "2MiB", Kind::Size(32 * KIB, 32 * MIB), Limits;
-    /// Most that the segment files may take, all shards together. 0 for all that the file system has. Near it what grows is refused with FULL.
+    /// Most that segment files and key tables may take, all shards together. 0 for all that the file system has. Near it key tables leave, then what grows is refused with FULL.
     disk_bytes_max: u64 = "0B", Kind::Size(0, 1 << 50), Limits;
     /// Most memory that the process takes: index, values and all else. 0 takes three quarters of what the machine or its control group has. When the index fills it, new keys are refused with FULL.
     memory_max: u64 = "0B", Kind::Size(0, 1 << 50), Limits;

@@ -16,6 +16,7 @@
 //! ```
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -574,6 +575,48 @@ pub(crate) fn open_for_device(path: &Path, direct: bool) -> io::Result<File> {
         .open(path)
 }
 
+/// Makes a folder for the eyes of its owner alone if it is not there, and removes what an earlier run did
+/// not finish in it: `*.tmp`.
+pub(crate) fn prepare_folder(path: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    for entry in fs::read_dir(path)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "tmp") {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// What a folder has whose name `parse` knows, in no particular order, with the lengths in bytes; nothing
+/// if there is no folder.
+pub(crate) fn list_folder<T>(
+    path: &Path,
+    parse: impl Fn(&OsStr) -> Option<T>,
+) -> io::Result<Vec<(T, u64)>> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let Some(name) = parse(&entry.file_name()) else {
+            continue;
+        };
+        match entry.metadata() {
+            Ok(metadata) => found.push((name, metadata.len())),
+            // It was removed between the list and the look.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
@@ -588,7 +631,7 @@ pub(crate) fn numbers_over(file: FileId) -> io::Error {
 }
 
 /// The number of a segment file by its name: eight digits or more, no other spelling.
-fn file_id(name: &std::ffi::OsStr) -> Option<FileId> {
+fn file_id(name: &OsStr) -> Option<FileId> {
     let digits = name.to_str()?.strip_suffix(".seg")?;
     let number: u32 = digits.parse().ok()?;
     (number > 0 && digits == format!("{number:08}")).then_some(FileId(number))

@@ -217,12 +217,6 @@ impl Engine {
                 },
             );
         } else {
-            if let SpareOutcome::Refused { free_bytes } = outcome
-                && free_bytes < 2 * self.segment_bytes
-            {
-                // The disk itself is full: the log needs what they take.
-                self.step(now, Event::GiveUpKeyTables);
-            }
             self.step(now, Event::SpareRefused);
         }
         let is_starved = self.shard.store().log().is_starved();
@@ -244,8 +238,11 @@ impl Engine {
         if self.shard.is_writing_snapshot() {
             self.take_snapshot_outcomes(now);
         }
-        if self.shard.is_making_key_table() {
+        if self.shard.awaits_key_table() {
             self.take_key_tables(now);
+        }
+        if self.key_tables.must_leave() {
+            self.step(now, Event::GiveUpKeyTables);
         }
         if let Some(bound) = &self.memory {
             self.shard.set_memory_bytes_max(bound.share());
@@ -324,7 +321,10 @@ impl Engine {
             self.snapshot_writer.write(write);
         }
         for order in self.outbox.key_tables.drain(..) {
-            if let KeyTableOrder::Remove(file) = order {
+            // One that was not loaded is not open here.
+            if let KeyTableOrder::Remove(file) = order
+                && self.disk.is_attached(file.key_table())
+            {
                 self.disk.detach(file.key_table());
             }
             self.key_tables.order(order);
@@ -390,9 +390,9 @@ impl Engine {
     }
 
     fn take_key_tables(&mut self, now: Now) {
-        while let Some(KeyTableOutcome { file, made }) = self.key_tables.outcome() {
+        while let Some(KeyTableOutcome { file, table }) = self.key_tables.outcome() {
             // Without a table a scan is slower, no more; the numbers tell.
-            let table = made.ok().map(|(table, fd)| {
+            let table = table.ok().map(|(table, fd)| {
                 self.disk.attach(file.key_table(), fd);
                 table
             });

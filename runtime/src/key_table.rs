@@ -1,13 +1,14 @@
-//! The files of key tables: one helper thread makes them for all shards, one after the other.
+//! The files of key tables: one helper thread makes and loads them for all shards, one after the other.
 //!
 //! A table grows under the name `*.tmp` and gets its name when it is whole. It is never synced: one that a
 //! power cut has left torn does not check, and the segment that it is of is all that it holds. Its segment is read past the
 //! page cache and at a bounded rate, so that what clients wait for is not held up.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,9 +20,9 @@ use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, FileId, SegmentSource};
 use penstock_storage::key_table::{KeyTable, TableError, TableHome};
 
 use crate::block::{Arena, ArenaBlock, ArenaLayout};
-use crate::directory::{Segments, open_for_device};
+use crate::directory::{Segments, list_folder, open_for_device, prepare_folder};
+use crate::disk_room::DiskRoom;
 use crate::snapshot::read_at;
-use crate::system;
 
 /// Entries that are sorted in a pass, in bytes. What they stand in may have as much room again.
 const SORT_BYTES_MAX: usize = 4 << 20;
@@ -31,9 +32,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 const BYTES_PER_S_MAX: u64 = 64 << 20;
 /// What is written at a time.
 const WRITE_BYTES: usize = 64 << 10;
-/// Segments for which there must be room on the disk beside a table.
-const FREE_SEGMENTS_MIN: u64 = 4;
-/// Orders that may wait. A shard has one table under way, and removes one for each segment.
+/// Orders that may wait. A shard loads and removes one table for each segment at most, and makes one at a time.
 const ORDERS_MAX: usize = 1 << 20;
 
 /// The folder of key tables.
@@ -54,16 +53,7 @@ impl KeyTableFolder {
     /// # Errors
     /// As the system says.
     pub(crate) fn prepare(&self, segments: &Segments) -> io::Result<()> {
-        match DirBuilder::new().mode(0o700).create(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        for entry in fs::read_dir(&self.path)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "tmp") {
-                fs::remove_file(&path)?;
-            }
-        }
+        prepare_folder(&self.path)?;
         for (file, _) in self.list()? {
             if !segments.path(file).exists() {
                 self.remove(file)?;
@@ -83,18 +73,7 @@ impl KeyTableFolder {
     /// # Errors
     /// As the system says.
     pub fn list(&self) -> io::Result<Vec<(FileId, u64)>> {
-        let entries = match fs::read_dir(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
-        let mut found = Vec::new();
-        for entry in entries {
-            let entry = entry?;
-            if let Some(file) = segment_of(&entry.file_name()) {
-                found.push((file, entry.metadata()?.len()));
-            }
-        }
-        Ok(found)
+        list_folder(&self.path, segment_of)
     }
 
     /// Opens the table of a segment to be read.
@@ -105,31 +84,41 @@ impl KeyTableFolder {
         File::open(self.file(file))
     }
 
-    /// Removes all tables: segments of a stopped server are going to change.
+    /// Whether nothing is there, also no table that is being made.
     ///
     /// # Errors
     /// As the system says.
-    pub fn remove_all(&self) -> io::Result<()> {
-        for (file, _) in self.list()? {
-            self.remove(file)?;
+    pub(crate) fn is_empty(&self) -> io::Result<bool> {
+        match fs::read_dir(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            entries => Ok(entries?.next().is_none()),
         }
-        Ok(())
     }
 
-    /// The table that an earlier run left of a segment, and its file as the disk wants it; removed if it is
-    /// not to be used.
-    pub(crate) fn load(&self, home: &TableHome, direct: bool) -> Option<(KeyTable, OwnedFd)> {
+    /// Removes all tables: segments of a stopped server are going to change, or there is no room.
+    ///
+    /// # Errors
+    /// As the system says of the first that cannot be removed; the others are.
+    pub fn remove_all(&self) -> io::Result<()> {
+        let removed = self.list()?.into_iter().map(|(file, _)| self.remove(file));
+        removed.fold(Ok(()), Result::and)
+    }
+
+    /// The table that an earlier run left of a segment, and its file as the disk wants it; removed if what it has
+    /// is not to be used.
+    fn load(&self, home: &TableHome, direct: bool) -> Result<(KeyTable, OwnedFd), TableError> {
         let path = self.file(home.file);
-        let bytes = fs::metadata(&path).ok()?.len();
+        // That there is none, or no descriptor for it, tells nothing of its contents.
+        let file = File::open(&path)?;
         let load = || {
-            let file = File::open(&path)?;
+            let bytes = file.metadata()?.len();
             let table = KeyTable::load(home, bytes, &mut |offset, into: &mut [u8]| {
                 read_at(&file, offset, into)
             })?;
             let fd = open_for_device(&path, direct)?;
-            Ok::<_, TableError>((table, fd.into()))
+            Ok((table, fd.into()))
         };
-        load().inspect_err(|_| drop(self.remove(home.file))).ok()
+        load().inspect_err(|_| drop(self.remove(home.file)))
     }
 
     fn file(&self, file: FileId) -> PathBuf {
@@ -149,19 +138,19 @@ impl KeyTableFolder {
 }
 
 /// The segment whose table has this name: eight digits or more, no other spelling.
-fn segment_of(name: &std::ffi::OsStr) -> Option<FileId> {
+fn segment_of(name: &OsStr) -> Option<FileId> {
     let digits = name.to_str()?.strip_suffix(".keys")?;
     let number: u32 = digits.parse().ok()?;
     (number > 0 && digits == format!("{number:08}")).then_some(FileId(number))
 }
 
-/// What became of a table that was to be made.
+/// What became of a table that was asked for.
 #[derive(Debug)]
 pub(crate) struct KeyTableOutcome {
     /// Of which segment.
     pub(crate) file: FileId,
     /// The table, and its file as the disk wants it.
-    pub(crate) made: Result<(KeyTable, OwnedFd), TableError>,
+    pub(crate) table: Result<(KeyTable, OwnedFd), TableError>,
 }
 
 struct Order {
@@ -173,62 +162,59 @@ struct Order {
 #[derive(Debug)]
 pub(crate) struct KeyTableMakers {
     orders: Option<flume::Sender<Order>>,
+    room: DiskRoom,
+    /// Of the room, when the helper was started.
+    clearances: u64,
     is_over: Arc<AtomicBool>,
     helper: Option<JoinHandle<()>>,
 }
 
 impl KeyTableMakers {
-    /// Starts the helper. Keys are ordered by the hash of `hash_seed`. What it makes leaves room for some
-    /// segments of `segment_bytes`.
+    /// Starts the helper. Keys are ordered by the hash of `hash_seed`. What it makes has a place in `room`.
     ///
     /// # Errors
     /// No thread can be started.
-    pub(crate) fn start(
-        folder: KeyTableFolder,
-        segments: &Segments,
-        hash_seed: u64,
-        segment_bytes: u64,
-    ) -> io::Result<Self> {
+    pub(crate) fn start(room: DiskRoom, hash_seed: u64) -> io::Result<Self> {
         let (orders, inbox) = flume::bounded::<Order>(ORDERS_MAX);
         let is_over = Arc::new(AtomicBool::new(false));
         let maker = Maker {
-            folder,
-            segments: segments.clone(),
+            room: room.clone(),
             hash_seed,
-            free_bytes_min: FREE_SEGMENTS_MIN * segment_bytes,
             is_over: Arc::clone(&is_over),
         };
         let helper = std::thread::Builder::new()
             .name("penstock-keys".into())
             .spawn(move || {
                 for Order { order, outcomes } in inbox {
-                    match order {
-                        KeyTableOrder::Make(home) => {
-                            let file = home.file;
-                            let made = maker.make(&home);
-                            if made.is_err() {
-                                let _ = fs::remove_file(maker.folder.tmp(file));
-                            }
-                            // A shard that is gone needs no answer.
-                            let _ = outcomes.send(KeyTableOutcome { file, made });
-                        }
+                    let (file, table) = match order {
+                        KeyTableOrder::Load(home) => (home.file, maker.load(&home)),
+                        KeyTableOrder::Make(home) => (home.file, maker.make(&home)),
                         // One that cannot be removed is with the next start.
-                        KeyTableOrder::Remove(file) => drop(maker.folder.remove(file)),
-                    }
+                        KeyTableOrder::Remove(file) => {
+                            drop(maker.room.key_tables().remove(file));
+                            continue;
+                        }
+                    };
+                    // A shard that is gone needs no answer.
+                    let _ = outcomes.send(KeyTableOutcome { file, table });
                 }
             })?;
         Ok(Self {
             orders: Some(orders),
+            clearances: room.clearances(),
+            room,
             is_over,
             helper: Some(helper),
         })
     }
 
-    /// A handle for one shard.
+    /// A handle for one shard, which hears of what had to leave since the helper was started.
     pub(crate) fn handle(&self) -> KeyTableHandle {
         let (outcome_sender, outcomes) = flume::unbounded();
         KeyTableHandle {
             orders: self.orders.clone().expect("it runs until it is dropped"),
+            clearances: self.clearances,
+            room: self.room.clone(),
             outcome_sender,
             outcomes,
         }
@@ -248,6 +234,9 @@ impl Drop for KeyTableMakers {
 #[derive(Clone, Debug)]
 pub(crate) struct KeyTableHandle {
     orders: flume::Sender<Order>,
+    room: DiskRoom,
+    /// Of the room, as far as the shard knows.
+    clearances: u64,
     outcome_sender: flume::Sender<KeyTableOutcome>,
     outcomes: flume::Receiver<KeyTableOutcome>,
 }
@@ -257,11 +246,11 @@ impl KeyTableHandle {
     pub(crate) fn order(&self, order: KeyTableOrder) {
         let outcomes = self.outcome_sender.clone();
         let refused = self.orders.try_send(Order { order, outcomes }).is_err();
-        if refused && let KeyTableOrder::Make(home) = order {
+        if refused && let KeyTableOrder::Load(home) | KeyTableOrder::Make(home) = order {
             let error = io::Error::other("the thread that makes key tables is gone");
             let _ = self.outcome_sender.send(KeyTableOutcome {
                 file: home.file,
-                made: Err(error.into()),
+                table: Err(error.into()),
             });
         }
     }
@@ -270,21 +259,45 @@ impl KeyTableHandle {
     pub(crate) fn outcome(&self) -> Option<KeyTableOutcome> {
         self.outcomes.try_recv().ok()
     }
+
+    /// Whether all tables have had to leave since the last call.
+    pub(crate) fn must_leave(&mut self) -> bool {
+        let clearances = self.room.clearances();
+        std::mem::replace(&mut self.clearances, clearances) != clearances
+    }
 }
 
 struct Maker {
-    folder: KeyTableFolder,
-    segments: Segments,
+    room: DiskRoom,
     hash_seed: u64,
-    free_bytes_min: u64,
     is_over: Arc<AtomicBool>,
 }
 
 impl Maker {
+    fn load(&self, home: &TableHome) -> Result<(KeyTable, OwnedFd), TableError> {
+        let is_direct = self.room.segments().is_direct();
+        self.room.key_tables().load(home, is_direct)
+    }
+
+    /// Of an inherited segment another shard may have had it made.
     fn make(&self, home: &TableHome) -> Result<(KeyTable, OwnedFd), TableError> {
-        let tmp = self.folder.tmp(home.file);
-        let direct = self.segments.is_direct();
-        let mut source = PacedReader::open(&self.segments, home.file, &self.is_over)?;
+        let made = self.load(home).or_else(|_| self.write(home));
+        if made.is_err() {
+            let _ = fs::remove_file(self.room.key_tables().tmp(home.file));
+        }
+        made
+    }
+
+    fn write(&self, home: &TableHome) -> Result<(KeyTable, OwnedFd), TableError> {
+        let (folder, segments) = (self.room.key_tables(), self.room.segments());
+        let clearances = self.room.clearances();
+        let demand = |has_room: bool| match has_room {
+            true => Ok(()),
+            false => Err(io::Error::from(io::ErrorKind::StorageFull)),
+        };
+        demand(self.room.has_for_table()?)?;
+        let tmp = folder.tmp(home.file);
+        let mut source = PacedReader::open(segments, home.file, &self.is_over)?;
         let mut written = Written {
             file: OpenOptions::new()
                 .write(true)
@@ -302,23 +315,16 @@ impl Maker {
             &home_of,
             SORT_BYTES_MAX,
             &mut |offset, bytes| {
-                self.has_room()?;
+                demand(self.room.clearances() == clearances)?;
                 written.write(offset, bytes)
             },
         )?;
         written.flush()?;
-        let path = self.folder.file(home.file);
+        demand(!self.room.is_low(table.file_bytes())?)?;
+        let path = folder.file(home.file);
         fs::rename(&tmp, &path)?;
-        let fd = open_for_device(&path, direct)?;
+        let fd = open_for_device(&path, segments.is_direct())?;
         Ok((table, fd.into()))
-    }
-
-    /// The last of a disk belongs to the log.
-    fn has_room(&self) -> io::Result<()> {
-        match system::free_bytes(&self.folder.path)? >= self.free_bytes_min {
-            true => Ok(()),
-            false => Err(io::ErrorKind::StorageFull.into()),
-        }
     }
 }
 

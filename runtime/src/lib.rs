@@ -37,6 +37,7 @@ pub mod cluster;
 pub mod config;
 pub mod directory;
 pub mod disk;
+pub mod disk_room;
 pub mod embedded;
 mod engine;
 pub mod expression;

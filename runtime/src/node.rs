@@ -1,6 +1,7 @@
 //! A data directory made ready to be served, whoever serves it: first for all shards together, then
 //! each shard on the thread that will run it.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,10 +42,11 @@ use crate::directory::{
     Directory, DirectoryError, DirectoryOptions, SegmentReader, Segments, write_identity,
 };
 use crate::disk::{self, Disk, DiskOptions};
+use crate::disk_room::DiskRoom;
 use crate::engine::{DeliverSpare, Engine};
 use crate::huge_pages::{self, Support};
 use crate::identity::Identity;
-use crate::key_table::{KeyTableFolder, KeyTableHandle, KeyTableMakers};
+use crate::key_table::{KeyTableHandle, KeyTableMakers};
 use crate::memory::{self, Fixed, MemoryBound, Watch};
 use crate::read_ahead::ReadAhead;
 use crate::snapshot::{self, SnapshotFolder, SnapshotHandle, SnapshotWriters};
@@ -227,6 +229,8 @@ pub(crate) struct Node {
     spares: Spares,
     snapshot_writers: SnapshotWriters,
     key_table_makers: KeyTableMakers,
+    /// Of which segments an earlier run left key tables, and the bytes of these.
+    key_tables_left: Arc<HashMap<FileId, u64>>,
     disk_mode: disk::IoMode,
     sync: SyncMethod,
     clock: Instant,
@@ -341,10 +345,6 @@ impl Node {
             )?;
             // They tell of logs that are inherited from now on.
             snapshots.remove_all().map_err(system("remove snapshots"))?;
-            let key_tables = directory.key_tables();
-            key_tables
-                .remove_all()
-                .map_err(system("remove key tables"))?;
             directory
                 .change_layout(&layout)
                 .map_err(OpenError::Directory)?;
@@ -352,11 +352,21 @@ impl Node {
         }
         directory.segments().progress().begin();
         let kept_bytes = u64::from(shards) * short_bytes;
-        let spares = Spares::start(
-            directory.segments(),
-            owner,
+        let room_on_disk = DiskRoom::new(
+            directory.segments().clone(),
+            directory.key_tables().clone(),
             config.segment_bytes,
             config.disk_bytes_max,
+        );
+        // The limit may be a lower one than before. No start needs a table: one that cannot be removed, or listed, is
+        // with a later one.
+        let _ = room_on_disk.clear_for_segment(0);
+        let key_table_makers = KeyTableMakers::start(room_on_disk.clone(), identity.hash_seed)
+            .map_err(system("start the thread that makes key tables"))?;
+        let key_tables_left = directory.key_tables().list().unwrap_or_default();
+        let spares = Spares::start(
+            room_on_disk,
+            owner,
             kept_bytes,
             std::mem::take(&mut inventory.left),
         )
@@ -369,13 +379,6 @@ impl Node {
         let start_id = u32::try_from(random >> 32).expect("a half").max(1);
         let snapshot_writers = SnapshotWriters::start(directory.snapshots().clone())
             .map_err(system("start the thread that writes snapshots"))?;
-        let key_table_makers = KeyTableMakers::start(
-            directory.key_tables().clone(),
-            directory.segments(),
-            identity.hash_seed,
-            config.segment_bytes,
-        )
-        .map_err(system("start the thread that makes key tables"))?;
         Ok(Node {
             topology: Topology::new(shards),
             stats: Arc::new(Stats::new(shards)),
@@ -386,6 +389,7 @@ impl Node {
             spares,
             snapshot_writers,
             key_table_makers,
+            key_tables_left: Arc::new(key_tables_left.into_iter().collect()),
             disk_mode,
             sync,
             clock: Instant::now(),
@@ -546,7 +550,7 @@ impl Node {
             spares: self.spares.handle(),
             snapshots: self.directory.snapshots().clone(),
             snapshot_writer: self.snapshot_writers.handle(),
-            key_tables: self.directory.key_tables().clone(),
+            key_tables_left: Arc::clone(&self.key_tables_left),
             key_table_maker: self.key_table_makers.handle(),
             disk_mode: self.disk_mode,
             sync: self.sync,
@@ -738,7 +742,7 @@ pub(crate) struct ShardStart {
     pub(crate) spares: SpareHandle,
     pub(crate) snapshots: SnapshotFolder,
     pub(crate) snapshot_writer: SnapshotHandle,
-    pub(crate) key_tables: KeyTableFolder,
+    pub(crate) key_tables_left: Arc<HashMap<FileId, u64>>,
     pub(crate) key_table_maker: KeyTableHandle,
     pub(crate) disk_mode: disk::IoMode,
     pub(crate) sync: SyncMethod,
@@ -812,13 +816,7 @@ impl ShardStart {
                 .map_err(system("open a segment"))?;
             disk.attach(file, fd);
         }
-        let homes: Vec<_> = shard.key_table_homes().collect();
-        for home in homes {
-            if let Some((table, fd)) = self.key_tables.load(&home, self.segments.is_direct()) {
-                disk.attach(home.file.key_table(), fd);
-                shard.adopt_key_table(table);
-            }
-        }
+        shard.expect_key_tables(&self.key_tables_left);
         let torn = recovered.torn.map_or(String::new(), |torn| {
             format!("; {:08}.seg was torn at offset {}: nothing acknowledged as durable was there, unless a repair gave it up", torn.file.0, torn.offset)
         });

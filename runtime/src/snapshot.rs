@@ -5,16 +5,16 @@
 //! log are kept: should the newest be damaged, the other one serves.
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use penstock_shard::{SnapshotWrite, WriteStep};
 use penstock_storage::snapshot::SnapshotName;
 
-use crate::directory::sync_directory;
+use crate::directory::{list_folder, prepare_folder, sync_directory};
 
 /// Finished snapshots of a log that are kept.
 const KEPT: usize = 2;
@@ -40,17 +40,7 @@ impl SnapshotFolder {
     /// # Errors
     /// As the system says.
     pub fn prepare(&self) -> io::Result<()> {
-        match DirBuilder::new().mode(0o700).create(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        for entry in fs::read_dir(&self.path)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "tmp") {
-                fs::remove_file(&path)?;
-            }
-        }
-        Ok(())
+        prepare_folder(&self.path)
     }
 
     /// The folder itself.
@@ -64,18 +54,7 @@ impl SnapshotFolder {
     /// # Errors
     /// As the system says.
     pub fn list(&self) -> io::Result<Vec<(SnapshotName, u64)>> {
-        let entries = match fs::read_dir(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
-        let mut found = Vec::new();
-        for entry in entries {
-            let entry = entry?;
-            if let Some(name) = entry.file_name().to_str().and_then(SnapshotName::parse) {
-                found.push((name, entry.metadata()?.len()));
-            }
-        }
-        Ok(found)
+        list_folder(&self.path, |name| SnapshotName::parse(name.to_str()?))
     }
 
     /// Opens a finished snapshot to be read.

@@ -32,6 +32,7 @@ use penstock_storage::spare::SpareHeader;
 
 use crate::block::{Arena, ArenaBlock, ArenaLayout};
 use crate::directory::{Segments, numbers_over, open_for_device};
+use crate::disk_room::DiskRoom;
 use crate::lines::caution;
 use crate::system;
 
@@ -123,33 +124,29 @@ pub struct Spares {
 }
 
 impl Spares {
-    /// Starts the helper. New files get numbers above those of all files that are there. Those of
-    /// `segment_bytes` serve again, others serve once. All segment files together take at most `bytes_max`,
-    /// if that is not 0. The last `short_bytes` of it, or of
-    /// what is free on the disk, are left to short files for starved shards. Files that served before
-    /// get spare headers of `owner`. What an earlier run has `left` is given out first.
+    /// Starts the helper. New files get numbers above those of all files that are there. Those of the
+    /// usual length serve again, others serve once. The last `short_bytes` of `room` are left to short
+    /// files for starved shards. Files that served before get spare headers of `owner`. What an earlier run has
+    /// `left` is given out first.
     ///
     /// # Errors
     /// The folder cannot be listed, or no thread can be started.
     pub fn start(
-        segments: &Segments,
+        room: DiskRoom,
         owner: Owner,
-        segment_bytes: u64,
-        bytes_max: u64,
         short_bytes: u64,
         left: Leftovers,
     ) -> io::Result<Self> {
         let (orders, inbox) = flume::bounded(ORDERS_MAX);
+        let segments = room.segments().clone();
         let next_file = segments.next_file()?.0;
-        let segments = segments.clone();
         let helper = std::thread::Builder::new()
             .name("penstock-spare".into())
             .spawn(move || {
                 Helper {
                     segments,
+                    room,
                     owner,
-                    segment_bytes,
-                    bytes_max,
                     short_bytes,
                     ready: VecDeque::new(),
                     left,
@@ -244,10 +241,8 @@ impl SpareHandle {
 
 struct Helper {
     segments: Segments,
+    room: DiskRoom,
     owner: Owner,
-    /// The usual length.
-    segment_bytes: u64,
-    bytes_max: u64,
     short_bytes: u64,
     /// Files for the next requests: proven ones of those that were left, and such as served before.
     ready: VecDeque<Spare>,
@@ -403,7 +398,7 @@ impl Helper {
         let tmp = path.with_extension("tmp");
         // Nobody gives it another name from here on: there is none that is known.
         fs::rename(&path, &tmp)?;
-        let bytes = self.segment_bytes;
+        let bytes = self.room.segment_bytes();
         let write = || {
             let of = fs::metadata(&tmp)?;
             if of.len() != bytes || of.nlink() != 1 {
@@ -507,10 +502,9 @@ impl Helper {
     /// stay free.
     fn make(&mut self, bytes: u64, kept_bytes: u64) -> io::Result<Spare> {
         let wanted_bytes = bytes + kept_bytes;
-        let free_bytes = system::free_bytes(self.segments.folder())?;
-        let is_beyond =
-            self.bytes_max > 0 && self.segments.bytes()? + wanted_bytes > self.bytes_max;
-        if is_beyond || free_bytes < wanted_bytes {
+        // A table that cannot be removed is no reason to refuse a segment.
+        let _ = self.room.clear_for_segment(wanted_bytes);
+        if !self.room.has_for_segment(wanted_bytes)? {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let file = self.unused_number()?;

@@ -455,13 +455,13 @@ pub(crate) const FIGURES: &[Figure] = &[
     gauge(
         "key_tables",
         "penstock_key_tables",
-        "Sealed segments that have a key table.",
+        "Sealed segments that have a key table; one that is inherited counts for each shard that reads it.",
         |it| it.key_tables.standing,
     ),
     gauge(
         "key_table_bytes",
         "penstock_key_table_bytes",
-        "Bytes of the files of key tables.",
+        "Bytes of the files of key tables, which count against disk_bytes_max; of inherited segments as key_tables.",
         |it| it.key_tables.file_bytes,
     ),
     counter(

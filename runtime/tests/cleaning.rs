@@ -37,7 +37,11 @@ impl Server {
 }
 
 fn disk_bytes(data: &Path) -> u64 {
-    fs::read_dir(data.join("segments"))
+    bytes_in(&data.join("segments"))
+}
+
+fn bytes_in(folder: &Path) -> u64 {
+    fs::read_dir(folder)
         .unwrap()
         // A file may leave between the list and the look.
         .filter_map(|entry| entry.unwrap().metadata().ok())
@@ -183,6 +187,85 @@ fn what_grows_is_refused_when_full_and_deleting_makes_room_again() {
     }
     let stock = client.get(b"stock").wait().unwrap().expect("set");
     assert_eq!(stock.bytes, &995_000u64.to_le_bytes()[..]);
+    drop(server);
+    fs::remove_dir_all(&data).unwrap();
+}
+
+#[test]
+fn key_tables_count_against_the_limit_and_leave_before_anything_is_refused() {
+    fill_beside_tables("cleaning-tables", true);
+}
+
+#[test]
+fn key_tables_that_a_start_has_listed_and_nobody_wanted_leave_as_well() {
+    fill_beside_tables("cleaning-tables-listed", false);
+}
+
+/// Fills a store with key tables to its limit. If they are not to be `loaded`, behind a start.
+fn fill_beside_tables(name: &str, loaded: bool) {
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let data = folder(name);
+    let mut server = serve(&data, "auto");
+    let mut client = server.client();
+    const KEYS_FIRST: u64 = 6_000;
+    for some in (0..KEYS_FIRST).collect::<Vec<_>>().chunks(200) {
+        let sets = some
+            .iter()
+            .map(|key| client.set(&key.to_le_bytes(), &value(*key, 0)));
+        let sets: Vec<_> = sets.collect();
+        sets.into_iter().for_each(|set| drop(set.wait().unwrap()));
+    }
+    let scan = |client: &Client, keys: u64| {
+        let told = client.scan(b"", false).map(|entry| entry.unwrap().key);
+        let told: std::collections::HashSet<_> = told.collect();
+        assert_eq!(told.len() as u64, keys);
+    };
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let wait_for = |is_there: &dyn Fn() -> bool, what: &str| {
+        while !is_there() {
+            assert!(std::time::Instant::now() < deadline, "{what}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    let tables = data.join("tables");
+    wait_for(
+        &|| {
+            scan(&client, KEYS_FIRST);
+            counter(&client, "key_tables") >= 2
+        },
+        "no tables are made",
+    );
+    assert_eq!(counter(&client, "key_table_bytes"), bytes_in(&tables));
+    if !loaded {
+        drop(server);
+        server = serve(&data, "auto");
+        client = server.client();
+        wait_for(
+            &|| counter(&client, "key_table_bytes") == bytes_in(&tables),
+            "the tables of before are listed",
+        );
+    }
+    // Keys come until one is refused.
+    let mut keys = KEYS_FIRST;
+    loop {
+        match client.set(&keys.to_le_bytes(), &value(keys, 0)).wait() {
+            Ok(_) => keys += 1,
+            Err(ClientError::Busy(text)) if text.starts_with("FULL") => break,
+            Err(error) => panic!("{error}"),
+        }
+        let taken = disk_bytes(&data) + bytes_in(&tables);
+        assert!(taken <= DISK_BYTES_MAX, "{taken} bytes");
+    }
+    // No segment had room any more, and no table was in its place.
+    assert!(disk_bytes(&data) + (3 << 20) > DISK_BYTES_MAX);
+    assert_eq!(bytes_in(&tables), 0);
+    wait_for(
+        &|| counter(&client, "key_tables") == 0,
+        "the shard holds tables that are gone",
+    );
+    let made = counter(&client, "key_tables_made");
+    scan(&client, keys);
+    assert_eq!(counter(&client, "key_tables_made"), made);
     drop(server);
     fs::remove_dir_all(&data).unwrap();
 }

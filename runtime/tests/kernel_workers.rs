@@ -7,6 +7,7 @@ use std::time::Duration;
 use penstock_runtime::block::{Arena, ArenaLayout};
 use penstock_runtime::directory::{Directory, DirectoryOptions};
 use penstock_runtime::disk::{Disk, DiskOptions, IoMode, kernel_workers};
+use penstock_runtime::disk_room::DiskRoom;
 use penstock_runtime::spare::{SpareOutcome, Spares};
 use penstock_shard::opening::Leftovers;
 use penstock_storage::io::{Block, Blocks, FileId, Io, IoToken};
@@ -40,15 +41,13 @@ fn durable_writes_into_a_spare_segment_need_no_helper_thread_of_the_kernel() {
         cluster_id: [1; 16],
         node_id: [2; 16],
     };
-    let spares = Spares::start(
-        directory.segments(),
-        owner,
+    let room = DiskRoom::new(
+        directory.segments().clone(),
+        directory.key_tables().clone(),
         1 << 20,
         0,
-        0,
-        Leftovers::default(),
-    )
-    .expect("start");
+    );
+    let spares = Spares::start(room, owner, 0, Leftovers::default()).expect("start");
     let deliver = move |came| outcome.send(came).expect("the test waits");
     spares.handle().request(4 << 20, 4 << 20, Box::new(deliver));
     let SpareOutcome::Ready(spare) = inbox.recv_timeout(LONG).expect("a spare comes") else {

@@ -46,9 +46,13 @@ fn folder(name: &str) -> PathBuf {
     data
 }
 
-fn inherited_bytes(client: &Client) -> u64 {
+fn counter(client: &Client, name: &str) -> u64 {
     let info: serde_json::Value = serde_json::from_str(&client.info().wait().unwrap()).unwrap();
-    info["counters"]["inherited_bytes"].as_u64().unwrap()
+    info["counters"][name].as_u64().unwrap()
+}
+
+fn inherited_bytes(client: &Client) -> u64 {
+    counter(client, "inherited_bytes")
 }
 
 /// The logs that segments are there of.
@@ -330,5 +334,83 @@ fn what_is_kept_of_the_past_comes_along_to_another_number_of_shards() {
         text.contains(" superseded versions copied for a keyspace"),
         "{text}"
     );
+    fs::remove_dir_all(&data).unwrap();
+}
+
+/// All keys, and how many parts and blocks of tables were read for them.
+fn scan(client: &Client, model: &Model) -> (u64, u64) {
+    let cost = || {
+        let parts = counter(client, "scan_part_reads");
+        (parts, counter(client, "scan_table_reads"))
+    };
+    let before = cost();
+    let told = client.scan(b"", false).map(|entry| entry.unwrap().key);
+    let told: Vec<_> = told.collect();
+    let distinct: BTreeSet<_> = told.iter().collect();
+    assert_eq!((told.len(), distinct.len()), (model.0.len(), model.0.len()));
+    let after = cost();
+    (after.0 - before.0, after.1 - before.1)
+}
+
+#[test]
+fn key_tables_of_inherited_segments_are_taken_over_made_and_leave_with_them() {
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let data = folder("shards-tables");
+    let mut model = Model::default();
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let scan_until = |client: &Client, model: &Model, is_there: &dyn Fn(u64) -> bool| {
+        while !is_there(scan(client, model).0) {
+            assert!(Instant::now() < deadline, "no tables are made");
+        }
+    };
+    let server = serve(&data, 1, SLOW, "1MiB");
+    let client = server.client();
+    for key in 0..KEYS {
+        model.0.insert(key, vec![7; 1_000]);
+    }
+    for some in (0..KEYS).collect::<Vec<_>>().chunks(200) {
+        let sets = some
+            .iter()
+            .map(|key| client.set(&key.to_le_bytes(), &[7; 1_000]));
+        let sets: Vec<_> = sets.collect();
+        sets.into_iter().for_each(|set| drop(set.wait().unwrap()));
+    }
+    scan_until(&client, &model, &|_| counter(&client, "key_tables") >= 2);
+    drop(server);
+
+    // Each shard reads those of before for its own keys.
+    let server = serve(&data, 2, SLOW, "1MiB");
+    let client = server.client();
+    // A shard tells its numbers when it has turned.
+    while counter(&client, "key_tables") < 4 {
+        assert!(Instant::now() < deadline, "the tables of before are listed");
+    }
+    scan_until(&client, &model, &|parts| parts < KEYS / 2);
+    assert!(counter(&client, "scan_table_reads") > 0);
+    assert!(inherited_bytes(&client) > 0);
+    drop(server);
+
+    // What is not there is made, of inherited segments too.
+    fs::remove_dir_all(data.join("tables")).unwrap();
+    let server = serve(&data, 2, SLOW, "1MiB");
+    let client = server.client();
+    assert_eq!(counter(&client, "key_tables"), 0);
+    scan_until(&client, &model, &|_| counter(&client, "key_tables") >= 4);
+    assert!(inherited_bytes(&client) > 0);
+    drop(server);
+
+    let server = serve(&data, 2, FAST, "1MiB");
+    let client = server.client();
+    scan(&client, &model);
+    wait_until_rewritten(&data, &client, 2..4);
+    scan(&client, &model);
+    drop(server);
+    // Of some that are left the removal was under way.
+    drop(serve(&data, 2, FAST, "1MiB"));
+    for entry in fs::read_dir(data.join("tables")).unwrap() {
+        let name = entry.unwrap().file_name();
+        let segment = name.to_str().unwrap().replace(".keys", ".seg");
+        assert!(data.join("segments").join(segment).exists(), "{name:?}");
+    }
     fs::remove_dir_all(&data).unwrap();
 }

@@ -4,7 +4,8 @@
 //! A table is made when scans have read so many parts of a segment one by one that reading it whole
 //! would have cost as many reads: most stores are never scanned, and most segments of a hot log die
 //! before. One that does not hold what it should is given up, and the parts are read as if it had never
-//! been there.
+//! been there. Those that an earlier run left are loaded when a scan first reads a part of which one of them
+//! may tell, so that a start does not wait for them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use penstock_storage::index::Cursor;
 use penstock_storage::io::{BLOCK_BYTES, Blocks, FileId};
 use penstock_storage::key_table::{KeyTable, TableBlock, TableHome};
+use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::Store;
 
 use crate::shard::Now;
@@ -19,9 +21,12 @@ use crate::shard::Now;
 /// What is to be done with the file of a key table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyTableOrder {
-    /// Make that of this segment. Answered once; a shard has one under way.
+    /// Load that of this segment, which an earlier run left. Answered once.
+    Load(TableHome),
+    /// Make that of this segment, or load it: another shard may have asked for it. Answered once; a shard has
+    /// one under way.
     Make(TableHome),
-    /// Nobody reads that of this segment any more: remove it.
+    /// This shard reads that of this segment no more: remove it. Who has it open may read on.
     Remove(FileId),
 }
 
@@ -36,7 +41,7 @@ pub struct KeyTableCounters {
     pub part_reads: u64,
     /// Blocks of tables that scans read instead.
     pub block_reads: u64,
-    /// Tables now.
+    /// Tables now, loaded or not. Of an inherited segment other shards have the same one.
     pub standing: u64,
     /// Bytes of their files.
     pub file_bytes: u64,
@@ -55,7 +60,7 @@ const BLOCKS_MAX: usize = 4096;
 const TABLES_MAX: usize = 4096;
 /// Of the memory for index and values, what tables and blocks may take each.
 const MEMORY_SHARE: usize = 64;
-/// How often to look whether a table was made, in microseconds.
+/// How often to look whether a table has come, in microseconds.
 const LOOK_US: u64 = 10_000;
 
 /// Reads of parts of one segment.
@@ -66,10 +71,23 @@ struct Reads {
     asked_at: u64,
 }
 
+/// What was asked for and has not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UnderWay {
+    Loading,
+    Making,
+    /// There is no room for it any more.
+    Unwanted,
+}
+
 /// The key tables of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct KeyTables {
     hash_check: u64,
+    /// Those that an earlier run left and nobody has asked for, with the bytes of their files.
+    left: HashMap<FileId, u64>,
+    /// A scan has read a part of which one of them may tell.
+    is_left_wanted: bool,
     standing: HashMap<FileId, KeyTable>,
     memory_bytes: usize,
     kept: HashMap<(FileId, u32), Arc<TableBlock>>,
@@ -78,7 +96,7 @@ pub(crate) struct KeyTables {
     reads: HashMap<FileId, Reads>,
     /// Segments about which to ask.
     due: VecDeque<FileId>,
-    making: Option<FileId>,
+    under_way: HashMap<FileId, UnderWay>,
     counters: KeyTableCounters,
 }
 
@@ -92,24 +110,25 @@ impl KeyTables {
 
     pub(crate) fn counters(&self) -> KeyTableCounters {
         KeyTableCounters {
-            standing: self.standing.len() as u64,
-            file_bytes: self.standing.values().map(KeyTable::file_bytes).sum(),
+            standing: (self.standing.len() + self.left.len()) as u64,
             ..self.counters
         }
     }
 
-    /// The segments of which there may be tables.
+    /// The segments of which there may be tables. Those of inherited logs are read by all shards, each for its
+    /// own slots.
     pub(crate) fn homes<P: Blocks>(&self, store: &Store<P>) -> impl Iterator<Item = TableHome> {
         let (log, hash_check) = (store.log(), self.hash_check);
         let known = log.durable_end();
         let known = (known.segment_sequence, known.end_offset);
-        log.sealed_segments()
-            .iter()
-            .filter(move |it| (it.end.sequence, it.end.end_offset) <= known)
-            .map(move |it| TableHome {
+        let own = log.sealed_segments().iter();
+        own.filter(move |it| (it.end.sequence, it.end.end_offset) <= known)
+            .map(move |it| (log.config().log_id, it))
+            .chain(store.inherited_segments())
+            .map(move |(log_id, it)| TableHome {
                 owner: log.config().owner,
                 file: it.file,
-                log_id: log.config().log_id,
+                log_id,
                 sequence: it.end.sequence,
                 salt: it.salt,
                 end_offset: it.end.end_offset,
@@ -117,10 +136,21 @@ impl KeyTables {
             })
     }
 
-    /// One that an earlier run left, of one of [`KeyTables::homes`].
-    pub(crate) fn adopt(&mut self, table: KeyTable) {
+    /// An earlier run left tables of these segments, some of which may be none of this store, with the bytes
+    /// of their files.
+    pub(crate) fn expect<P: Blocks>(&mut self, found: &HashMap<FileId, u64>, store: &Store<P>) {
+        let homes = self.homes(store).map(|home| home.file);
+        self.left = homes
+            .filter_map(|file| Some((file, *found.get(&file)?)))
+            .collect();
+        self.counters.file_bytes = self.left.values().sum();
+    }
+
+    fn adopt(&mut self, table: KeyTable) {
         self.memory_bytes += table.memory_bytes();
-        self.standing.insert(table.home().file, table);
+        self.counters.file_bytes += table.file_bytes();
+        let before = self.standing.insert(table.home().file, table);
+        assert!(before.is_none(), "a segment has one table");
     }
 
     /// The block of a segment's table that tells of a key, if there is one.
@@ -144,6 +174,7 @@ impl KeyTables {
         if reads.count == reads.asked_at && !self.standing.contains_key(&file) {
             self.due.push_back(file);
         }
+        self.is_left_wanted |= self.left.contains_key(&file);
     }
 
     /// A block of this segment's table is read for a scan.
@@ -170,27 +201,33 @@ impl KeyTables {
         Some(checked)
     }
 
-    /// Asks for the next table to be made, and lets go of blocks that are too many.
+    /// Asks for the tables that were left, if a scan wants one, or for the next one to be made, and lets go of
+    /// blocks that are too many.
     pub(crate) fn step<P: Blocks>(&mut self, store: &Store<P>, into: &mut Vec<KeyTableOrder>) {
-        let share = store.budget().memory_bytes_max / MEMORY_SHARE;
-        let blocks_max = (2 * self.standing.len()).min(share / BLOCK_BYTES);
+        let blocks_max = (2 * self.standing.len()).min(share(store) / BLOCK_BYTES);
         while self.came.len() > blocks_max.clamp(BLOCKS_MIN, BLOCKS_MAX) {
             let first = self.came.pop_front().expect("there are some");
             self.kept.remove(&first);
         }
-        if self.making.is_some() || store.log().is_low() {
+        if std::mem::take(&mut self.is_left_wanted) {
+            self.load(store, into);
+        }
+        if !self.under_way.is_empty() || store.log().is_low() {
             return;
         }
+        let has_room = self.has_room(store);
         while let Some(file) = self.due.pop_front() {
             let home = self.home_of(file, store);
             let Some(reads) = self.reads.get_mut(&file) else {
                 continue;
             };
+            if self.standing.contains_key(&file) {
+                continue;
+            }
             let enough = home.map_or(u64::MAX, |home| home.end_offset / BYTES_A_READ);
-            let has_room = self.memory_bytes < share && self.standing.len() < TABLES_MAX;
             match home {
                 Some(home) if reads.count >= enough && has_room => {
-                    self.making = Some(file);
+                    self.under_way.insert(file, UnderWay::Making);
                     into.push(KeyTableOrder::Make(home));
                     return;
                 }
@@ -201,20 +238,37 @@ impl KeyTables {
         }
     }
 
-    /// What became of the table that was to be made. One that nobody wants any more is to be removed.
-    pub(crate) fn made<P: Blocks>(
+    fn load<P: Blocks>(&mut self, store: &Store<P>, into: &mut Vec<KeyTableOrder>) {
+        for home in self.homes(store).collect::<Vec<_>>() {
+            // That of a segment that was just released stays until it is forgotten.
+            if let Some(bytes) = self.left.remove(&home.file) {
+                self.counters.file_bytes -= bytes;
+                self.under_way.insert(home.file, UnderWay::Loading);
+                into.push(KeyTableOrder::Load(home));
+            }
+        }
+    }
+
+    /// What became of a table that was asked for. One that nobody wants any more is to be removed.
+    pub(crate) fn arrived<P: Blocks>(
         &mut self,
         file: FileId,
         table: Option<KeyTable>,
         store: &Store<P>,
         into: &mut Vec<KeyTableOrder>,
     ) {
-        assert_eq!(self.making.take(), Some(file), "one is made at a time");
+        let was = self.under_way.remove(&file).expect("it was asked for");
         self.reads.remove(&file);
-        let is_of_segment = |table: &KeyTable| self.home_of(file, store) == Some(*table.home());
+        let is_of_segment = |table: &KeyTable| {
+            self.home_of(file, store) == Some(*table.home())
+                || is_planted(Bug::TableOfRecycledSegment)
+        };
         match table {
-            Some(table) if is_of_segment(&table) => {
-                self.counters.made += 1;
+            // Of those that were left there may be more than there would be made.
+            Some(table)
+                if was != UnderWay::Unwanted && is_of_segment(&table) && self.has_room(store) =>
+            {
+                self.counters.made += u64::from(was == UnderWay::Making);
                 self.adopt(table);
             }
             Some(_) => into.push(KeyTableOrder::Remove(file)),
@@ -229,37 +283,59 @@ impl KeyTables {
         is_there
     }
 
-    /// A segment is released. Whether it had a table.
+    /// A segment is released. Whether it had a table that was loaded.
     pub(crate) fn forget(&mut self, file: FileId, into: &mut Vec<KeyTableOrder>) -> bool {
         self.reads.remove(&file);
+        if let Some(bytes) = self.left.remove(&file) {
+            self.counters.file_bytes -= bytes;
+            into.push(KeyTableOrder::Remove(file));
+        }
         let Some(table) = self.standing.remove(&file) else {
             return false;
         };
         self.memory_bytes -= table.memory_bytes();
+        self.counters.file_bytes -= table.file_bytes();
         self.came.retain(|&(of, _)| of != file);
         self.kept.retain(|&(of, _), _| of != file);
         into.push(KeyTableOrder::Remove(file));
         true
     }
 
+    /// There is no room for what comes.
+    pub(crate) fn refuse_coming(&mut self) {
+        let coming = self.under_way.values_mut();
+        coming.for_each(|it| *it = UnderWay::Unwanted);
+    }
+
     /// The segments that have tables.
     pub(crate) fn files(&self) -> Vec<FileId> {
-        let mut files: Vec<FileId> = self.standing.keys().copied().collect();
+        let files = self.standing.keys().chain(self.left.keys());
+        let mut files: Vec<FileId> = files.copied().collect();
         files.sort_unstable();
         files
     }
 
-    /// Whether one is being made.
-    pub(crate) fn is_making(&self) -> bool {
-        self.making.is_some()
+    /// Whether something was asked for and has not come.
+    pub(crate) fn awaits(&self) -> bool {
+        !self.under_way.is_empty()
     }
 
-    /// When to look whether it is.
+    /// When to look whether it has.
     pub(crate) fn deadline_us(&self, now: Now) -> Option<u64> {
-        self.making.map(|_| now.us + LOOK_US)
+        self.awaits().then_some(now.us + LOOK_US)
+    }
+
+    /// Whether there may be one table more.
+    fn has_room<P: Blocks>(&self, store: &Store<P>) -> bool {
+        self.memory_bytes < share(store) && self.standing.len() < TABLES_MAX
     }
 
     fn home_of<P: Blocks>(&self, file: FileId, store: &Store<P>) -> Option<TableHome> {
         self.homes(store).find(|home| home.file == file)
     }
+}
+
+/// What tables may take of the memory, and as much again their blocks.
+fn share<P: Blocks>(store: &Store<P>) -> usize {
+    store.budget().memory_bytes_max / MEMORY_SHARE
 }

@@ -171,9 +171,9 @@ pub enum Event<'a, B> {
         /// Whether it was written.
         is_good: bool,
     },
-    /// The key table of a segment was made, or it cannot be.
+    /// The key table of a segment was loaded or made, or it cannot be.
     KeyTable {
-        /// The segment that [`KeyTableOrder::Make`] named.
+        /// The segment that [`KeyTableOrder::Load`] or [`KeyTableOrder::Make`] named.
         file: FileId,
         /// Its table, whose file can be read from now on.
         table: Option<KeyTable>,
@@ -661,12 +661,18 @@ impl<P: Blocks> Shard<P> {
                 self.store.log_mut().spare_refused();
                 self.has_progress = true;
             }
-            Event::InheritedGone => outbox.forgotten.extend(self.store.forget_inherited()),
+            Event::InheritedGone => {
+                for file in self.store.forget_inherited() {
+                    self.forget_table(file, outbox);
+                    outbox.forgotten.push(file);
+                }
+            }
             Event::KeyTable { file, table } => {
                 let orders = &mut outbox.key_tables;
-                self.key_tables.made(file, table, &self.store, orders);
+                self.key_tables.arrived(file, table, &self.store, orders);
             }
             Event::GiveUpKeyTables => {
+                self.key_tables.refuse_coming();
                 for file in self.key_tables.files() {
                     self.forget_table(file, outbox);
                 }
@@ -892,20 +898,21 @@ impl<P: Blocks> Shard<P> {
         self.store.set_scrub(period_us, self.config.hash_seed);
     }
 
-    /// The segments of which an earlier run may have left key tables.
+    /// The segments of which there may be key tables.
     pub fn key_table_homes(&self) -> impl Iterator<Item = TableHome> {
         self.key_tables.homes(&self.store)
     }
 
-    /// One that it left, whose file can be read from now on.
-    pub fn adopt_key_table(&mut self, table: KeyTable) {
-        self.key_tables.adopt(table);
+    /// An earlier run left key tables of these segments, of this shard and of others, with the bytes of their
+    /// files. Told once, before the first event.
+    pub fn expect_key_tables(&mut self, found: &HashMap<FileId, u64>) {
+        self.key_tables.expect(found, &self.store);
     }
 
-    /// Whether a key table is being made.
+    /// Whether a key table was asked for and has not come.
     #[must_use]
-    pub fn is_making_key_table(&self) -> bool {
-        self.key_tables.is_making()
+    pub fn awaits_key_table(&self) -> bool {
+        self.key_tables.awaits()
     }
 
     /// What its key tables did.

@@ -136,10 +136,15 @@ impl<P: Blocks> Store<P> {
         self.inheritance.is_there()
     }
 
+    /// The segments of inherited logs, each with the number of its log.
+    pub fn inherited_segments(&self) -> impl Iterator<Item = (u64, &SealedSegment)> {
+        let segments = self.inheritance.segments.iter();
+        segments.map(|inherited| (inherited.home.log_id, &inherited.segment))
+    }
+
     /// The files of inherited logs.
     pub fn inherited_files(&self) -> impl Iterator<Item = FileId> {
-        let segments = self.inheritance.segments.iter();
-        segments.map(|inherited| inherited.segment.file)
+        self.inherited_segments().map(|(_, segment)| segment.file)
     }
 
     /// Whether the inherited logs could vanish for all that this store needs of them. Between two

@@ -64,7 +64,7 @@ fn a_full_disk_is_told_to_who_asks_and_the_file_comes_when_there_is_room() {
     let filler = mounted.0.join("filler");
     fill(&filler);
 
-    let spares = start(directory.segments());
+    let spares = start(&directory);
     let shard = spares.handle();
     let inbox = ask(&shard, 16 << 20);
     // At least one more try is refused as well before there is room.
@@ -89,6 +89,32 @@ fn a_full_disk_is_told_to_who_asks_and_the_file_comes_when_there_is_room() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[test]
+fn on_a_disk_that_fills_key_tables_leave_before_a_segment_is_refused() {
+    let folder = Folder::new("tables_on_a_full_disk");
+    let Some(mounted) = Mounted::new(&folder) else {
+        return;
+    };
+    let directory = Directory::open(&mounted.0, options()).expect("open on a fresh file system");
+    let tables = directory.key_tables();
+    fs::write(tables.path().join("00000001.keys"), vec![1; 2 << 20]).expect("a table");
+    let spares = start(&directory);
+    let shard = spares.handle();
+    let mut segments = 0;
+    loop {
+        let inbox = ask(&shard, 1 << 20);
+        match inbox.recv_timeout(LONG).expect("an outcome comes") {
+            SpareOutcome::Ready(_) => segments += 1,
+            SpareOutcome::Refused { .. } => break,
+            other => panic!("{other:?}"),
+        }
+        let is_there = !tables.list().expect("list").is_empty();
+        assert!(segments > 4 || is_there, "there is much room");
+    }
+    assert!(tables.list().expect("list").is_empty());
+    assert!(segments > 32, "{segments}");
 }
 
 #[test]

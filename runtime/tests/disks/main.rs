@@ -3,6 +3,7 @@
 mod calibration;
 mod directory;
 mod disk;
+mod disk_room;
 mod full_disk;
 mod machine;
 mod snapshots;

@@ -2,7 +2,8 @@ use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::time::Duration;
 
-use penstock_runtime::directory::Segments;
+use penstock_runtime::directory::{Directory, Segments};
+use penstock_runtime::disk_room::DiskRoom;
 use penstock_runtime::spare::{Spare, SpareHandle, SpareOutcome, Spares};
 use penstock_shard::opening::Leftovers;
 use penstock_storage::index::FILES_MAX;
@@ -20,9 +21,19 @@ pub(crate) const OWNER: Owner = Owner {
 /// Longer than any device takes; nothing waits for it when all is well.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
+/// The room of a directory with segments of 1 MiB.
+pub(crate) fn room(directory: &Directory, bytes_max: u64) -> DiskRoom {
+    let segments = directory.segments().clone();
+    DiskRoom::new(segments, directory.key_tables().clone(), 1 << 20, bytes_max)
+}
+
 /// The thread that prepares segments of 1 MiB, to which no earlier run left any, with no limit.
-pub(crate) fn start(segments: &Segments) -> Spares {
-    Spares::start(segments, OWNER, 1 << 20, 0, 0, Leftovers::default()).expect("start")
+pub(crate) fn start(directory: &Directory) -> Spares {
+    start_behind(directory, Leftovers::default())
+}
+
+fn start_behind(directory: &Directory, left: Leftovers) -> Spares {
+    Spares::start(room(directory, 0), OWNER, 0, left).expect("start")
 }
 
 /// Asks for one file and waits for every outcome in turn.
@@ -36,7 +47,7 @@ pub(crate) fn ask(spares: &SpareHandle, bytes: u64) -> flume::Receiver<SpareOutc
     inbox
 }
 
-fn ready(inbox: &flume::Receiver<SpareOutcome>) -> Spare {
+pub(crate) fn ready(inbox: &flume::Receiver<SpareOutcome>) -> Spare {
     match inbox.recv_timeout(LONG).expect("an outcome comes") {
         SpareOutcome::Ready(spare) => spare,
         other => panic!("{other:?}"),
@@ -71,7 +82,7 @@ fn a_spare_is_whole_zero_and_under_its_name_before_it_is_handed_out() {
     let directory = folder.data();
     let segments = directory.segments();
     fs::write(segments.path(FileId(41)), "an earlier segment").expect("write");
-    let spares = start(segments);
+    let spares = start(&directory);
     // Not a multiple of the size of one write.
     let bytes = (3 << 20) + 4096;
     let spare = ready(&ask(&spares.handle(), bytes));
@@ -92,7 +103,7 @@ fn what_an_earlier_run_left_is_given_out_before_a_file_is_made() {
         fs::write(segments.path(file), vec![0; bytes]).expect("write");
     }
     let left = leftovers(left);
-    let spares = Spares::start(segments, OWNER, 1 << 20, 0, 0, left).expect("start");
+    let spares = start_behind(&directory, left);
     let got: Vec<Spare> = (0..3)
         .map(|_| ready(&ask(&spares.handle(), 1 << 20)))
         .collect();
@@ -113,7 +124,7 @@ fn the_first_file_that_was_left_is_given_at_once_and_damage_behind_it_is_told_to
     used[(1 << 20) - 1] = 1;
     fs::write(segments.path(FileId(2)), used).expect("write");
     let left = leftovers(left);
-    let spares = Spares::start(segments, OWNER, 1 << 20, 0, 0, left).expect("start");
+    let spares = start_behind(&directory, left);
     let is_told = |inbox: &flume::Receiver<SpareOutcome>| match inbox.recv_timeout(LONG) {
         Ok(SpareOutcome::Damaged(text)) => assert!(text.contains("00000002.seg"), "{text}"),
         other => panic!("{other:?}"),
@@ -143,7 +154,7 @@ fn what_is_superfluous_of_what_was_left_is_read_and_serves_again_or_is_removed()
         spares: VecDeque::new(),
         superfluous: [(FileId(5), 1 << 19), (FileId(4), 1 << 20)].into(),
     };
-    let spares = Spares::start(segments, OWNER, 1 << 20, 0, 0, left).expect("start");
+    let spares = start_behind(&directory, left);
     let got = ready(&ask(&spares.handle(), 1 << 20));
     assert!(got.is_reused && got.salt != salt);
     assert_eq!(got.file, FileId(6));
@@ -166,7 +177,7 @@ fn what_is_superfluous_of_what_was_left_is_read_and_serves_again_or_is_removed()
 fn two_shards_that_ask_together_get_files_and_salts_of_their_own() {
     let folder = Folder::new("two_shards");
     let directory = folder.data();
-    let spares = start(directory.segments());
+    let spares = start(&directory);
     let handles = [spares.handle(), spares.handle()];
     let asked: Vec<_> = (0..6)
         .map(|turn| ask(&handles[turn % 2], 1 << 20))
@@ -194,7 +205,7 @@ fn a_released_file_serves_again_under_another_number_and_salt_with_what_it_held(
     let folder = Folder::new("reused");
     let directory = folder.data();
     let segments = directory.segments();
-    let spares = start(segments);
+    let spares = start(&directory);
     let shard = spares.handle();
     let first = ready(&ask(&shard, 1 << 20));
     assert!(!first.is_reused);
@@ -221,7 +232,7 @@ fn a_released_file_that_a_backup_has_linked_or_of_another_length_is_removed() {
     let folder = Folder::new("removed");
     let directory = folder.data();
     let segments = directory.segments();
-    let spares = start(segments);
+    let spares = start(&directory);
     let shard = spares.handle();
     let [linked, short] = [1 << 20, 1 << 18].map(|bytes| ready(&ask(&shard, bytes)));
     let link = segments.folder().with_file_name("linked");
@@ -244,7 +255,7 @@ fn a_released_file_that_a_backup_has_linked_or_of_another_length_is_removed() {
 fn as_many_files_as_there_can_be_may_be_released_while_the_helper_is_busy() {
     let folder = Folder::new("many_released");
     let directory = folder.data();
-    let spares = start(directory.segments());
+    let spares = start(&directory);
     let shard = spares.handle();
     let (go_on, waits) = flume::bounded::<()>(0);
     shard.request(
@@ -262,7 +273,7 @@ fn as_many_files_as_there_can_be_may_be_released_while_the_helper_is_busy() {
 fn stopping_leaves_nothing_half_made_behind() {
     let folder = Folder::new("stopped");
     let directory = folder.data();
-    let spares = start(directory.segments());
+    let spares = start(&directory);
     let shard = spares.handle();
     let asked: Vec<_> = (0..20).map(|_| ask(&shard, 1 << 20)).collect();
     drop(spares);
@@ -280,15 +291,8 @@ fn stopping_leaves_nothing_half_made_behind() {
 fn a_full_directory_gives_a_starved_shard_one_short_file_and_others_none() {
     let folder = Folder::new("starved");
     let directory = folder.data();
-    let spares = Spares::start(
-        directory.segments(),
-        OWNER,
-        1 << 20,
-        (9 << 18) + (1 << 19),
-        1 << 18,
-        Leftovers::default(),
-    )
-    .expect("start");
+    let room = room(&directory, (9 << 18) + (1 << 19));
+    let spares = Spares::start(room, OWNER, 1 << 18, Leftovers::default()).expect("start");
     let (shard, other) = (spares.handle(), spares.handle());
     for _ in 0..2 {
         ready(&ask(&other, 1 << 20));

@@ -1045,6 +1045,7 @@ impl World {
                     let delay_us = self.snapshots.within(200, 20_000);
                     self.after(delay_us, event);
                 }
+                KeyTableOrder::Load(_) => unreachable!("no start tells of any"),
                 KeyTableOrder::Remove(file) => {
                     let mut disk = self.nodes[node].disk.borrow_mut();
                     disk.key_tables.remove(&file);

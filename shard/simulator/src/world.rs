@@ -85,6 +85,8 @@ enum Event {
         run: u64,
         shard: usize,
         home: TableHome,
+        /// An earlier run left it.
+        is_left: bool,
     },
     /// IDENTITY is durable without the inherited logs.
     TakenOver {
@@ -506,9 +508,17 @@ impl World {
                 }
                 Ok(())
             }
-            Event::KeyTable { run, shard, home } => {
+            Event::KeyTable {
+                run,
+                shard,
+                home,
+                is_left,
+            } => {
                 if self.is_run(run) {
-                    self.make_key_table(shard, &home);
+                    match is_left {
+                        true => self.load_key_table(shard, &home),
+                        false => self.make_key_table(shard, &home),
+                    }
                 }
                 Ok(())
             }

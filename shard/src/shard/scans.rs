@@ -169,7 +169,7 @@ impl<P: Blocks> Shard<P> {
             seen += group.len();
             let unread = |&(at, home): &(Cursor, Home)| match home {
                 Home::Disk(packed) if scan.known(at, packed).is_none() => {
-                    self.unread(scan, &request, at, packed)
+                    self.asked_of_table(scan, &request, at, packed).err()
                 }
                 _ => None,
             };
@@ -277,17 +277,6 @@ impl<P: Blocks> Shard<P> {
             true => Err(part),
             false => Ok(entry),
         }
-    }
-
-    /// What is to be read before a page can tell of a cold key that was not read.
-    fn unread(
-        &self,
-        scan: &Scan,
-        request: &ScanRequest<'_>,
-        at: Cursor,
-        packed: PackedPlace,
-    ) -> Option<Wanted> {
-        self.asked_of_table(scan, request, at, packed).err()
     }
 
     /// What a page tells of one key, if anything.

@@ -2,20 +2,22 @@
 //! server starts again, and tables rot, get lost and come to stand beside other segments: what is told
 //! is what a model holds, and a whole scan costs about the blocks of the tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
 use penstock_net::status::Status;
-use penstock_shard::{KeyTableCounters, Shard};
+use penstock_shard::{KeyTableCounters, KeyTableOrder, Shard};
 use penstock_storage::budget::Budget;
 use penstock_storage::io::FileId;
 use penstock_storage::key_table::{KeyTable, TableHome};
+use penstock_storage::layout::Layout;
 use penstock_storage::log::SyncMethod;
 
 use crate::heap::Heap;
 use crate::image::Image;
 use crate::random::Random;
-use crate::server::{Server, Snapshots, log_config};
+use crate::scan::key;
+use crate::server::{Server, Snapshots, begin_generation, log_config};
 
 /// Of the cache: most keys are cold.
 const CACHE_BYTES: usize = 2_500;
@@ -35,6 +37,15 @@ pub fn make(image: &mut Image, home: &TableHome, hash_seed: u64) -> Option<KeyTa
     let table = KeyTable::build(home, image, &home_of, SORT_BYTES_MAX, write).ok()?;
     image.files.insert(home.file.key_table(), file);
     Some(table)
+}
+
+/// The segments of which an earlier run has left tables, and the bytes of these.
+pub fn found(image: &Image) -> HashMap<FileId, u64> {
+    let files = image.files.iter();
+    let tables = files.filter_map(|(file, bytes)| Some((file.segment_of_table()?, bytes)));
+    tables
+        .map(|(file, bytes)| (file, bytes.len() as u64))
+        .collect()
 }
 
 /// Reads what an earlier run has left of a segment's table.
@@ -59,7 +70,7 @@ struct Shop {
 impl Shop {
     fn new() -> Shop {
         Shop {
-            server: opened(Image::default(), 1),
+            server: opened(Layout::new(1), Image::default(), 1),
             asked: 0,
             incarnation: 1,
             model: BTreeMap::new(),
@@ -80,7 +91,17 @@ impl Shop {
         self.incarnation += 1;
         let mut image = self.server.device.image.clone();
         spoil(&mut image);
-        self.server = opened(image, self.incarnation);
+        self.server = opened(self.server.layout.clone(), image, self.incarnation);
+        self.server.settle();
+    }
+
+    /// Starts with a new log, and has no room to take over what the old one held.
+    fn inherit(&mut self) {
+        self.incarnation += 2;
+        let mut image = self.server.device.image.clone();
+        let layout = begin_generation(&mut image, &self.server.layout, self.incarnation - 1);
+        self.server = opened(layout, image, self.incarnation);
+        self.server.is_full = true;
         self.server.settle();
     }
 
@@ -163,6 +184,18 @@ impl Shop {
         }
     }
 
+    /// Whether all files that are there are those of tables that stand, which then have the bytes that are told.
+    fn judge_bytes(&self) -> bool {
+        let told = self.server.key_tables();
+        let files = &self.server.device.image.files;
+        let files = files.iter().filter(|it| it.0.segment_of_table().is_some());
+        let bytes: u64 = files.clone().map(|(_, file)| file.len() as u64).sum();
+        // The device keeps one that it read when it was given up.
+        let is_same = files.count() as u64 == told.standing;
+        assert!(!is_same || bytes == told.file_bytes, "{bytes}: {told:?}");
+        is_same
+    }
+
     fn tables(&self) -> Vec<FileId> {
         let files = self.server.device.image.files.keys();
         files.filter_map(|file| file.segment_of_table()).collect()
@@ -170,10 +203,11 @@ impl Shop {
 }
 
 /// The order of keys is the same in each run.
-fn opened(image: Image, incarnation: u64) -> Server {
+fn opened(layout: Layout, image: Image, incarnation: u64) -> Server {
     let log = log_config(SyncMethod::DurableWrite, incarnation);
     let snapshots = (Snapshots::new(), 1 << 40);
-    Server::open_with(
+    Server::open_of(
+        layout,
         snapshots,
         Budget::of_cache(CACHE_BYTES),
         1,
@@ -184,21 +218,11 @@ fn opened(image: Image, incarnation: u64) -> Server {
     .expect("it opens")
 }
 
-/// Half of the keys share a slot.
-fn key(number: usize) -> Vec<u8> {
-    match number % 4 {
-        0 => format!("stock:{number}"),
-        1 => format!("{{shop}}{number}"),
-        2 => format!("stock:{{shop}}{number}"),
-        _ => format!("sale:{number}"),
-    }
-    .into_bytes()
-}
-
 #[test]
 fn what_a_scan_tells_with_key_tables_is_what_the_model_holds_whatever_becomes_of_them() {
     let mut sum = KeyTableCounters::default();
     let (mut rotten, mut exchanged, mut starts, mut cleaned) = (0, 0, 0, 0);
+    let mut counted = 0;
     for seed in 1..=12 {
         let mut random = Random::new(seed);
         let mut shop = Shop::new();
@@ -215,6 +239,7 @@ fn what_a_scan_tells_with_key_tables_is_what_the_model_holds_whatever_becomes_of
             }
             let prefix = [&b""[..], b"", b"stock:", b"sale:1", b"nothing"][random.below(5)];
             shop.judge(prefix, random.once_in(3), seed);
+            counted += u64::from(shop.judge_bytes());
             let tables = shop.tables();
             let mut counts = |shop: &Shop| {
                 let KeyTableCounters {
@@ -281,6 +306,7 @@ fn what_a_scan_tells_with_key_tables_is_what_the_model_holds_whatever_becomes_of
         rotten > 20 && exchanged > 5 && starts > 20 && cleaned > 20,
         "{rotten} {exchanged} {starts} {cleaned}"
     );
+    assert!(counted > 400, "{counted}");
 }
 
 #[test]
@@ -303,7 +329,89 @@ fn a_scan_without_values_reads_the_blocks_of_the_tables_and_no_part() {
     // Kept blocks are not read again.
     let kept = shop.cost(b"", false);
     assert_eq!(kept.block_reads, 0, "{kept:?}");
-    assert_eq!(kept.part_reads, again.part_reads);
+    // The first step did not wait for the tables that were left.
+    assert_eq!(kept.part_reads + 16, again.part_reads);
+}
+
+#[test]
+fn tables_that_were_left_are_loaded_when_a_scan_first_asks_and_leave_unread_with_their_segments() {
+    let mut shop = Shop::filled(900);
+    shop.cost(b"", false);
+    let made = shop.server.key_tables();
+    shop.restart(|_| {});
+    let left = shop.server.key_tables();
+    assert_eq!(
+        (left.standing, left.file_bytes),
+        (made.standing, made.file_bytes)
+    );
+    shop.server.holds_key_tables = true;
+    for round in 0..3 {
+        for number in 0..900 {
+            shop.set(&key(number), &[round; 210]);
+        }
+    }
+    (0..20).for_each(|_| shop.server.settle());
+    let removed = std::mem::take(&mut shop.server.key_table_orders);
+    assert!(!removed.is_empty());
+    let is_removal = |order: &KeyTableOrder| matches!(order, KeyTableOrder::Remove(_));
+    assert!(removed.iter().all(is_removal), "{removed:?}");
+    let left = shop.server.key_tables();
+    assert_eq!(left.standing + removed.len() as u64, made.standing);
+    assert_eq!(left.block_reads, 0);
+}
+
+#[test]
+fn tables_are_loaded_all_at_once_and_one_that_is_of_no_use_is_removed() {
+    let mut shop = Shop::filled(900);
+    shop.cost(b"", false);
+    let tables = shop.tables();
+    shop.restart(|image| image.file(tables[0].key_table())[50] ^= 1);
+    shop.server.holds_key_tables = true;
+    shop.judge(b"", false, 0);
+    let orders = &shop.server.key_table_orders;
+    let is_load = |order: &KeyTableOrder| matches!(order, KeyTableOrder::Load(_));
+    assert_eq!(orders.len(), tables.len(), "{orders:?}");
+    assert!(orders.iter().all(is_load), "nothing is made meanwhile");
+    shop.server.carry_out_key_tables();
+    let counters = shop.server.key_tables();
+    assert_eq!(
+        (counters.standing, counters.void),
+        (tables.len() as u64 - 1, 1)
+    );
+    assert!(shop.judge_bytes());
+}
+
+#[test]
+fn of_the_tables_that_were_left_no_more_stay_than_there_is_memory_for() {
+    let mut shop = Shop::filled(900);
+    shop.cost(b"", false);
+    let tables = shop.tables();
+    assert!(tables.len() > 2);
+    shop.restart(|_| {});
+    shop.server.holds_key_tables = true;
+    shop.judge(b"", false, 0);
+    // A 64th of it is one byte: the first that comes is within it, and no other beside that one.
+    shop.server.set_memory_bytes_max(64);
+    shop.server.carry_out_key_tables();
+    shop.server.set_memory_bytes_max(usize::MAX);
+    shop.server.holds_key_tables = false;
+    shop.server.settle();
+    let told = shop.server.key_tables();
+    assert_eq!((told.standing, told.made), (1, 0), "{told:?}");
+    assert!(shop.judge_bytes() && shop.tables().len() == 1);
+    shop.judge(b"", false, 0);
+}
+
+#[test]
+fn tables_that_were_left_leave_unread_when_there_is_no_room() {
+    let mut shop = Shop::filled(900);
+    shop.cost(b"", false);
+    shop.restart(|_| {});
+    assert!(!shop.tables().is_empty());
+    shop.server.give_up_key_tables();
+    shop.server.settle();
+    assert_eq!(shop.tables(), []);
+    assert!(shop.judge_bytes() && shop.server.key_tables().standing == 0);
 }
 
 #[test]
@@ -338,6 +446,61 @@ fn a_table_whose_blocks_rot_is_given_up_and_made_again() {
     assert_eq!(rotten.void, standing);
     let again = shop.cost(b"", false);
     assert!(again.made >= standing, "{again:?}");
+}
+
+#[test]
+fn the_tables_of_an_inherited_log_serve_until_it_is_taken_over_and_leave_with_it() {
+    let mut shop = Shop::filled(900);
+    shop.cost(b"", false);
+    let tables = shop.tables();
+    shop.inherit();
+    assert!(!shop.server.layout.inherited.is_empty());
+    assert_eq!(shop.server.key_tables().standing, tables.len() as u64);
+    let first = shop.cost(b"", false);
+    assert!(first.block_reads > 4, "{first:?}");
+    let again = shop.cost(b"", false);
+    assert!(again.part_reads + 16 >= first.part_reads && again.block_reads == 0);
+    assert!(again.part_reads < 220 && again.made == 0, "{again:?}");
+    assert!(shop.judge_bytes());
+    // One rots meanwhile, and what is inherited goes on to the next start.
+    shop.inherit();
+    let rotten = shop.server.device.image.file(tables[1].key_table());
+    rotten[4096 + 100] ^= 1;
+    let third = shop.cost(b"", false);
+    assert_eq!((third.void, third.standing), (1, tables.len() as u64 - 1));
+
+    shop.server.make_room();
+    (0..40).for_each(|_| shop.server.settle());
+    assert!(shop.server.layout.inherited.is_empty(), "it is taken over");
+    assert!(tables.iter().all(|it| !shop.tables().contains(it)));
+    assert!(shop.judge_bytes());
+    shop.judge(b"", false, 0);
+    shop.restart(|_| {});
+    shop.judge(b"", true, 0);
+}
+
+#[test]
+fn a_table_that_is_being_made_when_there_is_no_room_any_more_is_removed_when_it_comes() {
+    let mut shop = Shop::filled(900);
+    shop.server.holds_key_tables = true;
+    shop.judge(b"", false, 0);
+    let orders = &shop.server.key_table_orders;
+    assert!(matches!(orders[..], [KeyTableOrder::Make(_)]), "{orders:?}");
+    shop.server.give_up_key_tables();
+    shop.server.carry_out_key_tables();
+    shop.server.settle();
+    assert_eq!(shop.server.key_tables().standing, 0);
+    let orders = std::mem::take(&mut shop.server.key_table_orders);
+    assert!(
+        matches!(orders[..], [KeyTableOrder::Remove(_), ..]),
+        "{orders:?}"
+    );
+    // The next one is taken in.
+    let next: Vec<_> = orders.into_iter().skip(1).collect();
+    shop.server.key_table_orders = next;
+    shop.server.holds_key_tables = false;
+    shop.judge(b"", false, 0);
+    assert!(shop.server.key_tables().standing > 2);
 }
 
 #[test]

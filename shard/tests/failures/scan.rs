@@ -96,7 +96,7 @@ fn request(cursor: u64) -> ScanRequest<'static> {
 }
 
 /// Half of the keys share a slot.
-fn key(number: usize) -> Vec<u8> {
+pub fn key(number: usize) -> Vec<u8> {
     match number % 4 {
         0 => format!("stock:{number}"),
         1 => format!("{{shop}}{number}"),

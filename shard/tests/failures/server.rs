@@ -12,7 +12,9 @@ use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ExpiryTold, ReplyItem, read_batch_reply};
 use penstock_net::request::{BatchRequest, Condition, Version};
 use penstock_net::status::Status;
-use penstock_shard::opening::{SegmentFiles, open_shard, prove_spares, take_inventory};
+use penstock_shard::opening::{
+    SegmentFiles, change_shards, open_shard, prove_spares, take_inventory,
+};
 use penstock_shard::{
     Event, KeyTableCounters, KeyTableOrder, Now, Outbox, SessionId, Shard, ShardConfig,
     SnapshotPolicy, SnapshotWrite, Topology, WriteStep,
@@ -111,6 +113,10 @@ pub struct Server {
     pub is_used_up: bool,
     /// How long spare segments are from now on.
     pub segment_bytes: usize,
+    /// What is asked for of key tables is carried out when the test says so.
+    pub holds_key_tables: bool,
+    /// What waits for that.
+    pub key_table_orders: Vec<KeyTableOrder>,
     /// Its finished snapshots, the newest two.
     pub snapshots: Snapshots,
     growing: Vec<u8>,
@@ -120,6 +126,20 @@ pub struct Server {
     pub refused: Vec<String>,
     salt: u64,
     hash_seed: u64,
+    /// Its log, and those that it has inherited and not taken over.
+    pub layout: Layout,
+}
+
+/// Inherits the log of `layout`: the next start has a new one.
+pub fn begin_generation(image: &mut Image, layout: &Layout, incarnation: u64) -> Layout {
+    let mut files = Files {
+        image,
+        snapshots: &Snapshots::new(),
+    };
+    let inventory = take_inventory(&mut files, OWNER, layout, SEGMENT_BYTES as u64);
+    let inventory = inventory.expect("the image is sound");
+    let changed = change_shards(&mut files, &inventory, 1, incarnation, false);
+    changed.expect("it can be read")
 }
 
 /// Finished snapshots.
@@ -216,21 +236,36 @@ impl Server {
 
     /// The same with snapshots, of which new ones are taken after so many bytes of log.
     pub fn open_with(
-        (snapshots, snapshot_bytes): (Snapshots, u64),
+        snapshots: (Snapshots, u64),
         budget: Budget,
         unix_ms: u64,
         log: LogConfig,
+        image: Image,
+        failing: Option<(usize, Failure)>,
+    ) -> Result<Self, String> {
+        let layout = Layout::new(1);
+        Self::open_of(layout, snapshots, budget, unix_ms, log, image, failing)
+    }
+
+    /// The same over the logs of `layout`, which has one shard.
+    pub fn open_of(
+        layout: Layout,
+        (snapshots, snapshot_bytes): (Snapshots, u64),
+        budget: Budget,
+        unix_ms: u64,
+        mut log: LogConfig,
         mut image: Image,
         failing: Option<(usize, Failure)>,
     ) -> Result<Self, String> {
+        log.log_id = layout.log_of(0);
         let incarnation = log.incarnation;
         let bytes = SEGMENT_BYTES as u64;
         let mut files = Files {
             image: &mut image,
             snapshots: &snapshots,
         };
-        let inventory = take_inventory(&mut files, OWNER, &Layout::new(1), bytes)
-            .map_err(|error| error.to_string())?;
+        let inventory =
+            take_inventory(&mut files, OWNER, &layout, bytes).map_err(|error| error.to_string())?;
         let config = shard_config_with(0, 1, incarnation, snapshot_bytes);
         let hash_seed = config.hash_seed;
         let opened = open_shard(&mut files, &inventory, config, log, bytes, budget, Heap);
@@ -239,13 +274,7 @@ impl Server {
         let refused = opened.snapshots_refused.iter();
         let refused = refused.map(|(_, error)| error.to_string()).collect();
         let mut shard = opened.shard;
-        let homes: Vec<TableHome> = shard.key_table_homes().collect();
-        for home in homes {
-            match key_tables::load(&image, &home) {
-                Some(table) => shard.adopt_key_table(table),
-                None => drop(image.files.remove(&home.file.key_table())),
-            }
-        }
+        shard.expect_key_tables(&key_tables::found(&image));
         let now = Now { us: 1, unix_ms };
         let mut outbox = Outbox::default();
         let mut salt = 1_000 * incarnation;
@@ -287,12 +316,15 @@ impl Server {
             is_full: false,
             is_used_up: false,
             segment_bytes: SEGMENT_BYTES,
+            holds_key_tables: false,
+            key_table_orders: Vec::new(),
             snapshots,
             growing: Vec::new(),
             used,
             refused,
             salt,
             hash_seed,
+            layout,
         };
         let hello = ClientHello {
             protocol_min: 1,
@@ -340,6 +372,40 @@ impl Server {
     pub fn give_up_key_tables(&mut self) {
         let give_up = Event::GiveUpKeyTables;
         self.shard.step(self.now, give_up, &mut self.outbox);
+    }
+
+    /// Does what the shard asked for.
+    pub fn carry_out_key_tables(&mut self) {
+        for order in std::mem::take(&mut self.key_table_orders) {
+            match order {
+                KeyTableOrder::Load(home) => {
+                    let image = &mut self.device.image;
+                    let table = key_tables::load(image, &home);
+                    if table.is_none() {
+                        image.files.remove(&home.file.key_table());
+                    }
+                    let file = home.file;
+                    let loaded = Event::KeyTable { file, table };
+                    self.shard.step(self.now, loaded, &mut self.outbox);
+                }
+                KeyTableOrder::Make(home) => {
+                    let image = &mut self.device.image;
+                    let made = Event::KeyTable {
+                        file: home.file,
+                        table: key_tables::make(image, &home, self.hash_seed),
+                    };
+                    self.shard.step(self.now, made, &mut self.outbox);
+                }
+                KeyTableOrder::Remove(file) => {
+                    let file = file.key_table();
+                    let is_read = |request: &Io<HeapBlock>| matches!(request, Io::Read { file: of, .. } if *of == file);
+                    if !self.device.under_way().iter().any(is_read) {
+                        let gone = self.device.image.files.remove(&file);
+                        gone.expect("a table is removed once");
+                    }
+                }
+            }
+        }
     }
 
     /// What the shard holds.
@@ -468,6 +534,15 @@ impl Server {
         for _ in 0..returned {
             self.add_spare();
         }
+        if outbox.has_taken_over {
+            self.layout.inherited.clear();
+            self.shard
+                .step(self.now, Event::InheritedGone, &mut self.outbox);
+        }
+        for file in outbox.forgotten {
+            let gone = self.device.image.files.remove(&file);
+            gone.expect("an inherited file is let go of once");
+        }
         for _ in outbox.removals.iter().filter(|_| self.is_full) {
             let refused = Event::SpareRefused;
             self.shard.step(self.now, refused, &mut self.outbox);
@@ -488,25 +563,9 @@ impl Server {
             let written = Event::SnapshotWritten { name, is_good };
             self.shard.step(self.now, written, &mut self.outbox);
         }
-        for order in outbox.key_tables {
-            match order {
-                KeyTableOrder::Make(home) => {
-                    let image = &mut self.device.image;
-                    let made = Event::KeyTable {
-                        file: home.file,
-                        table: key_tables::make(image, &home, self.hash_seed),
-                    };
-                    self.shard.step(self.now, made, &mut self.outbox);
-                }
-                KeyTableOrder::Remove(file) => {
-                    let file = file.key_table();
-                    let is_read = |request: &Io<HeapBlock>| matches!(request, Io::Read { file: of, .. } if *of == file);
-                    if !self.device.under_way().iter().any(is_read) {
-                        let gone = self.device.image.files.remove(&file);
-                        gone.expect("a table is removed once");
-                    }
-                }
-            }
+        self.key_table_orders.extend(outbox.key_tables);
+        if !self.holds_key_tables {
+            self.carry_out_key_tables();
         }
         for session in outbox.sendable {
             let mut pieces = Pieces::default();

@@ -161,7 +161,7 @@ fn append(device: &mut Disk, log: &mut Log<Heap>, before: usize, parts: &Parts) 
     log.want_durable(lsn);
 }
 
-fn flush(device: &mut Disk, log: &mut Log<Heap>, now_us: u64) {
+pub fn flush(device: &mut Disk, log: &mut Log<Heap>, now_us: u64) {
     let mut requests = Vec::new();
     loop {
         while log.spares_wanted() > 0 {

@@ -10,12 +10,14 @@ mod disk;
 mod heap;
 mod operations;
 mod recovery;
+mod tables;
 #[path = "../../../net/tests/fuzz/target.rs"]
 mod target;
 
 target!(decoders, "tests/fuzz", decoders::judge);
 target!(operations, "tests/fuzz", operations::judge);
 target!(recovery, "tests/fuzz", recovery::judge);
+target!(tables, "tests/fuzz", tables::judge);
 
 /// Where the kept inputs are.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz");

@@ -205,7 +205,6 @@ impl World {
                     false => Fault::ShardsChanged,
                 },
             );
-            self.disk.borrow_mut().key_tables.clear();
             self.layout = layout;
             self.log_ends = vec![Lsn(0); usize::from(shards)];
             inventory = take_inventory(&mut files, OWNER, &self.layout, segment_bytes)?;
@@ -330,7 +329,9 @@ impl World {
             ]);
             ends.push(recovered.start.last_lsn);
             opened.scrub_within(self.plan.scrub_us);
-            self.adopt_key_tables(&mut opened);
+            let tables = &self.disk.borrow().key_tables;
+            let tables = tables.iter().map(|(file, it)| (*file, it.len() as u64));
+            opened.expect_key_tables(&tables.collect());
             cores.push(Core {
                 shard: opened,
                 outbox: Outbox::default(),
@@ -515,9 +516,8 @@ impl World {
                 self.step(shard, spare);
             }
             None => {
-                if self.disk.borrow().is_full {
-                    self.step(shard, ShardEvent::GiveUpKeyTables);
-                }
+                // They leave before a segment is refused.
+                self.step(shard, ShardEvent::GiveUpKeyTables);
                 self.step(shard, ShardEvent::SpareRefused);
                 // The helper tries again whenever a file was removed; this is as good.
                 let again_us = match self.plan.files_max {
@@ -568,15 +568,27 @@ impl World {
 
     pub(super) fn order_key_table(&mut self, run: u64, shard: usize, order: KeyTableOrder) {
         match order {
-            KeyTableOrder::Make(home) => {
+            KeyTableOrder::Load(home) | KeyTableOrder::Make(home) => {
+                let event = Event::KeyTable {
+                    run,
+                    shard,
+                    home,
+                    is_left: order == KeyTableOrder::Load(home),
+                };
                 let when_us = self.now_us + self.key_tables.latency(2_000);
-                self.at(when_us, Event::KeyTable { run, shard, home });
+                self.at(when_us, event);
             }
             KeyTableOrder::Remove(file) => {
                 let node = self.node.as_ref().expect("it runs");
                 let mut homes = node.cores[shard].shard.key_table_homes();
                 if homes.any(|home| home.file == file) {
                     self.hit(Fault::KeyTableGivenUp);
+                }
+                let cores = node.cores.iter();
+                let mut inherited = cores.flat_map(|core| core.shard.store().inherited_files());
+                // Another shard may have it open.
+                if inherited.any(|of| of == file) {
+                    return;
                 }
                 let mut disk = self.disk.borrow_mut();
                 disk.key_tables.remove(&file);
@@ -605,30 +617,28 @@ impl World {
     }
 
     /// Takes over what an earlier run left, as the server does.
-    fn adopt_key_tables(&mut self, shard: &mut Shard<Pool>) {
-        let homes: Vec<TableHome> = shard.key_table_homes().collect();
-        for home in homes {
-            let mut disk = self.disk.borrow_mut();
-            let Some(bytes) = disk.key_tables.get(&home.file) else {
-                continue;
-            };
-            let read = &mut |offset: u64, into: &mut [u8]| {
-                let start = usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));
-                let moved = into.len().min(bytes.len() - start);
-                into[..moved].copy_from_slice(&bytes[start..start + moved]);
-                Ok(moved)
-            };
-            let loaded = KeyTable::load(&home, bytes.len() as u64, read);
-            if loaded.is_err() {
-                disk.key_tables.remove(&home.file);
-            }
-            drop(disk);
-            self.hit(match loaded {
-                Ok(_) => Fault::KeyTableUsed,
-                Err(_) => Fault::KeyTableRefused,
-            });
-            loaded.into_iter().for_each(|it| shard.adopt_key_table(it));
+    pub(super) fn load_key_table(&mut self, shard: usize, home: &TableHome) {
+        let file = home.file;
+        let mut disk = self.disk.borrow_mut();
+        // Another shard or a start may have removed it.
+        let bytes = disk.key_tables.get(&file).map_or(&[][..], |bytes| bytes);
+        let read = &mut |offset: u64, into: &mut [u8]| {
+            let start = usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));
+            let moved = into.len().min(bytes.len() - start);
+            into[..moved].copy_from_slice(&bytes[start..start + moved]);
+            Ok(moved)
+        };
+        let table = KeyTable::load(home, bytes.len() as u64, read).ok();
+        match table {
+            Some(_) => drop(disk.forgotten.remove(&file.key_table())),
+            None => drop(disk.key_tables.remove(&file)),
         }
+        drop(disk);
+        self.hit(match table {
+            Some(_) => Fault::KeyTableUsed,
+            None => Fault::KeyTableRefused,
+        });
+        self.step(shard, ShardEvent::KeyTable { file, table });
     }
 
     /// Key tables are not synced, rot like everything else, and may come to stand beside another segment.
