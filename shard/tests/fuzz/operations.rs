@@ -423,7 +423,10 @@ impl World {
         let head = item.head;
         if head.status == Status::Busy && expected.may_be_busy {
             let text = std::str::from_utf8(item.value).expect("a text");
-            assert!(text.contains("for which there is no room"), "{name:?}: {text}");
+            assert!(
+                text.contains("for which there is no room"),
+                "{name:?}: {text}"
+            );
             return;
         }
         assert_eq!(
