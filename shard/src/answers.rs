@@ -144,15 +144,15 @@ impl Answers {
         self.total
     }
 
-    /// Items that changed nothing because a guard or condition failed, or that found no key.
+    /// Writes that changed nothing because a guard or condition failed, or that found no key.
     #[must_use]
     pub fn failed(&self) -> u64 {
         let failed = |status: &Status| status.code() >> 8 == 1;
-        let of = |kind: &Statuses| -> u64 {
+        let of = |asked| -> u64 {
             let statuses = Status::ALL.into_iter().filter(failed);
-            statuses.map(|status| kind.of(status)).sum()
+            statuses.map(|status| self.of(asked).of(status)).sum()
         };
-        self.by_kind.iter().map(of).sum()
+        [Asked::Set, Asked::Del, Asked::UpdateIf].map(of).iter().sum()
     }
 }
 
@@ -177,6 +177,7 @@ mod tests {
         }
         let each: u64 = (1..=Asked::ALL.len() as u64).sum();
         assert_eq!(answers.total(), each * statuses);
-        assert_eq!(answers.failed(), each * 5);
+        // Of set, del and update_if.
+        assert_eq!(answers.failed(), (2 + 3 + 4) * 5);
     }
 }
