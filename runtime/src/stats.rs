@@ -467,7 +467,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     counter(
         "key_tables_made",
         "penstock_key_tables_made",
-        "Key tables made.",
+        "Key tables made; of inherited segments as key_tables.",
         |it| it.key_tables.made,
     ),
     counter(
