@@ -942,6 +942,15 @@ impl<P: Blocks> Store<P> {
         let Some((inherited, offset)) = self.inheritance.next() else {
             return false;
         };
+        // Of a segment that was left in the middle: what was copied before that would be copied again while
+        // the index does not point to the copies.
+        let file = inherited.segment.file;
+        let copied = |moved: &&Move| moved.from.file == file;
+        if let Some(last) = self.cleaner.moves.iter().rfind(copied) {
+            let lsn = last.lsn;
+            self.log_mut().want_durable(lsn);
+            return false;
+        }
         let mut victim = Victim::new(inherited.segment, inherited.home, true);
         victim.is_inherited = true;
         victim.offset = offset.max(victim.offset);

@@ -11,6 +11,7 @@ mod expiry;
 mod heap;
 #[path = "../../../storage/tests/worlds/image.rs"]
 mod image;
+mod inherited;
 mod key_tables;
 mod keyspaces;
 mod memory;

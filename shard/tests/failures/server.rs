@@ -438,6 +438,11 @@ impl Server {
         self.shard.store().cleaning_counters().segments
     }
 
+    /// Records that cleaning has copied.
+    pub fn copied(&self) -> u64 {
+        self.shard.store().log().counters().moved_records
+    }
+
     /// There is room on the disk again.
     pub fn make_room(&mut self) {
         self.is_full = false;
