@@ -26,7 +26,7 @@ use penstock_shard::{ShardConfig, SnapshotPolicy, Topology};
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::{BLOCK_BYTES, FileId};
-use penstock_storage::log::{LogConfig, SyncMethod};
+use penstock_storage::log::{LogConfig, SPARES_READY, SyncMethod};
 use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::SnapshotName;
 
@@ -105,6 +105,45 @@ impl From<OpeningError> for OpenError {
     fn from(error: OpeningError) -> Self {
         OpenError::Opening(error)
     }
+}
+
+/// Whether a generation of logs for `shards` has the room that it takes: what is there stays as a whole until the
+/// `counted_bytes` of it that count are written again. Without that neither would ever end, and in the end deletions
+/// would be refused.
+fn check_change(
+    config: &Config,
+    room: &DiskRoom,
+    inventory: &Inventory,
+    shards: u16,
+    counted_bytes: u64,
+) -> Result<(), OpenError> {
+    const ACTION: &str = "look how much room the disk has";
+    // What is rewritten takes no spare, and frames are not filled to the last byte.
+    let segments = u64::from(shards) * (1 + SPARES_READY as u64);
+    let needed = counted_bytes + counted_bytes / 16 + segments * config.segment_bytes;
+    let left = &inventory.left;
+    let spares = left.spares.iter().chain(&left.superfluous);
+    let spare_bytes: u64 = spares.map(|(_, bytes)| bytes).sum();
+    let missing = needed.saturating_sub(spare_bytes);
+    if room.has_for_segment(missing).map_err(system(ACTION))? {
+        return Ok(());
+    }
+    let taken = room.segments().bytes().map_err(system(ACTION))? - spare_bytes;
+    let limit = match config.disk_bytes_max {
+        0 => "the disk has less".to_string(),
+        max => format!("disk_bytes_max {max} or the disk leaves less"),
+    };
+    Err(OpenError::Option(format!(
+        "--shards {shards}: the segments of --shards {} take {} MiB and stay until what counts in them, about {} MiB, is written again. That needs {} MiB beside them, and {limit}: start with --shards {} as before, or with room for {} MiB",
+        inventory.layout.shards,
+        taken.div_ceil(1 << 20),
+        counted_bytes.div_ceil(1 << 20),
+        needed.div_ceil(1 << 20),
+        inventory.layout.shards,
+        // A start as before takes a segment of each shard.
+        (taken + needed + u64::from(inventory.layout.shards) * config.segment_bytes)
+            .div_ceil(1 << 20),
+    )))
 }
 
 /// Reads the cluster's file, if there is one.
@@ -335,14 +374,28 @@ impl Node {
         let (segments, snapshots) = (directory.segments().clone(), directory.snapshots().clone());
         let mut files = NodeFiles::new(&segments, &snapshots);
         let mut inventory = take_inventory(&mut files, owner, &layout, config.segment_bytes)?;
+        let room_on_disk = DiskRoom::new(
+            directory.segments().clone(),
+            directory.key_tables().clone(),
+            config.segment_bytes,
+            config.disk_bytes_max,
+        );
         if shards != layout.shards {
-            let layout = change_shards(
+            let changed = change_shards(
                 &mut files,
                 &inventory,
                 shards,
                 identity.incarnation,
                 cluster.is_some(),
             )?;
+            check_change(
+                &config,
+                &room_on_disk,
+                &inventory,
+                shards,
+                changed.counted_bytes,
+            )?;
+            let layout = changed.layout;
             // They tell of logs that are inherited from now on.
             snapshots.remove_all().map_err(system("remove snapshots"))?;
             directory
@@ -352,12 +405,6 @@ impl Node {
         }
         directory.segments().progress().begin();
         let kept_bytes = u64::from(shards) * short_bytes;
-        let room_on_disk = DiskRoom::new(
-            directory.segments().clone(),
-            directory.key_tables().clone(),
-            config.segment_bytes,
-            config.disk_bytes_max,
-        );
         // The limit may be a lower one than before. No start needs a table: one that cannot be removed, or listed, is
         // with a later one.
         let _ = room_on_disk.clear_for_segment(0);

@@ -414,3 +414,68 @@ fn key_tables_of_inherited_segments_are_taken_over_made_and_leave_with_them() {
     }
     fs::remove_dir_all(&data).unwrap();
 }
+
+/// What is inherited leaves as a whole when all of it is rewritten, so there must be room for both. Without it the
+/// store would be full for good.
+#[test]
+fn a_change_without_room_for_it_is_refused_and_with_the_room_that_is_told_it_ends() {
+    const BYTES_MAX: u64 = 48 << 20;
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let data = folder("shards-without-room");
+    let started = |shards: &str, bytes_max: u64| {
+        let mut command = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
+        command
+            .args(["--shards", shards, "--cache-bytes", "1MiB"])
+            .args(["--value-bytes-max", "16KiB", "--segment-bytes", "2MiB"])
+            .args(["--disk-bytes-max", &bytes_max.to_string(), "--data"])
+            .arg(&data);
+        command
+    };
+    let key = |number: u64| number.to_le_bytes();
+    let all_are_there = |client: &Client, keys: u64| {
+        for first in (0..keys).step_by(200) {
+            let gets: Vec<_> = (first..keys.min(first + 200))
+                .map(|number| client.get(&key(number)))
+                .collect();
+            assert!(gets.into_iter().all(|it| it.wait().unwrap().is_some()));
+        }
+    };
+    const KEYS: u64 = 22_000;
+    {
+        let server = Server::start(&mut started("1", BYTES_MAX));
+        let client = server.client();
+        for first in (0..KEYS).step_by(200) {
+            let sets: Vec<_> = (first..first + 200)
+                .map(|number| client.set(&key(number), &[7; 1_000]))
+                .collect();
+            sets.into_iter().for_each(|it| drop(it.wait().unwrap()));
+        }
+    }
+    let output = started("2", BYTES_MAX).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    let told = text.split("with room for ").nth(1);
+    let mib: u64 = told
+        .and_then(|it| it.split(" MiB").next()?.parse().ok())
+        .expect(&text);
+    {
+        let server = Server::start(&mut started("1", BYTES_MAX));
+        let client = server.client();
+        all_are_there(&client, KEYS);
+    }
+    let output = started("2", (mib - 8) << 20).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    {
+        let server = Server::start(&mut started("2", mib << 20));
+        let client = server.client();
+        wait_until_rewritten(&data, &client, 2..4);
+        all_are_there(&client, KEYS);
+        let deletions: Vec<_> = (0..200).map(|number| client.del(&key(number))).collect();
+        assert!(deletions.into_iter().all(|it| it.wait().is_ok()));
+    }
+    let server = Server::start(&mut started("2", BYTES_MAX));
+    let found = server.client().get(&key(KEYS - 1)).wait().unwrap();
+    assert!(found.is_some());
+    drop(server);
+    fs::remove_dir_all(&data).unwrap();
+}

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answers;
+mod counted;
 mod execute;
 pub mod key_tables;
 mod keyspaces;

@@ -28,6 +28,7 @@ use penstock_storage::snapshot::{
 };
 use penstock_storage::store::{LOOK_AHEAD, Memory, Store};
 
+use crate::counted::CountedBytes;
 use crate::execute::KeyHash;
 use crate::shard::{Shard, ShardConfig, hash_check};
 use crate::snapshots::{Behind, SnapshotStart};
@@ -273,9 +274,17 @@ pub fn prove_spares(
         .try_for_each(|&(file, bytes)| prove_spare(source, file, bytes))
 }
 
+/// A generation of logs for another number of shards.
+#[derive(Clone, Debug)]
+pub struct ChangedShards {
+    /// Must be durable before any shard is opened, with an inventory taken anew.
+    pub layout: Layout,
+    /// About so many bytes of what is inherited count, and are written again before any of it leaves.
+    pub counted_bytes: u64,
+}
+
 /// Begins a generation of logs for another number of shards: reads the logs of the last one to their
-/// ends and acts on the verdicts. The layout that it returns must be durable before any shard is opened,
-/// with an inventory taken anew.
+/// ends and acts on the verdicts.
 ///
 /// # Errors
 /// [`OpeningError`]; the old layout still holds then.
@@ -285,15 +294,21 @@ pub fn change_shards(
     shards: u16,
     incarnation: u64,
     is_of_cluster: bool,
-) -> Result<Layout, OpeningError> {
+) -> Result<ChangedShards, OpeningError> {
     let (survey, layout) = (&inventory.survey, &inventory.layout);
     let epoch = epoch_of(incarnation)?;
     let mut written = Written::default();
+    let mut counted = CountedBytes::default();
     // What is found later would stand behind the ends that the layout tells for good.
     prove_spares(&mut files.reader(), &inventory.left).map_err(OpeningError::Recovery)?;
     // A start must be able to read what is inherited already, or a change would hide the damage.
     for log in &layout.inherited {
-        let recovered = replay_inherited(&mut files.reader(), survey, log, &mut |_| Ok(()))?;
+        let recovered = replay_inherited(&mut files.reader(), survey, log, &mut |event| {
+            if let Event::Part(part, _) = event {
+                counted.note(&part);
+            }
+            Ok(())
+        })?;
         written.add(&recovered.history);
     }
     let mut found = Vec::new();
@@ -302,6 +317,7 @@ pub fn change_shards(
         files.expect_bytes(segments.iter().map(|segment| segment.file_bytes).sum());
         let mut strange = None;
         let mut look = |part: &PartView<'_>, _| {
+            counted.note(part);
             if is_system(part.key()) && !is_understood(part) {
                 strange.get_or_insert_with(|| part.key().into());
             }
@@ -333,7 +349,10 @@ pub fn change_shards(
     for (log_id, recovered) in &found {
         act_on(files, survey, *log_id, recovered)?;
     }
-    Ok(changed)
+    Ok(ChangedShards {
+        layout: changed,
+        counted_bytes: counted.estimate(),
+    })
 }
 
 /// Replays one inherited log, which must end where the layout tells.

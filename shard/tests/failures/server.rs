@@ -139,7 +139,7 @@ pub fn begin_generation(image: &mut Image, layout: &Layout, incarnation: u64) ->
     let inventory = take_inventory(&mut files, OWNER, layout, SEGMENT_BYTES as u64);
     let inventory = inventory.expect("the image is sound");
     let changed = change_shards(&mut files, &inventory, 1, incarnation, false);
-    changed.expect("it can be read")
+    changed.expect("it can be read").layout
 }
 
 /// Finished snapshots.

@@ -228,7 +228,7 @@ impl Node {
             started.has_changed = true;
             started.inherited_already = !self.layout.inherited.is_empty();
             let (shards, incarnation) = (self.wanted_shards, self.incarnation);
-            self.layout = change_shards(&mut files, &inventory, shards, incarnation, true)?;
+            self.layout = change_shards(&mut files, &inventory, shards, incarnation, true)?.layout;
             self.shards = shards;
             inventory = take_inventory(&mut files, owner, &self.layout, segment_bytes)?;
         }

@@ -194,7 +194,8 @@ impl World {
         }
         if self.wanted_shards != self.layout.shards {
             let shards = self.wanted_shards;
-            let layout = change_shards(&mut files, &inventory, shards, self.incarnation, false)?;
+            let changed = change_shards(&mut files, &inventory, shards, self.incarnation, false)?;
+            let layout = changed.layout;
             files.change().map_err(|error| OpeningError::System {
                 action: "write IDENTITY",
                 error,
