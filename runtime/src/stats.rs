@@ -471,15 +471,21 @@ pub(crate) const FIGURES: &[Figure] = &[
         |it| it.key_tables.made,
     ),
     counter(
+        "key_tables_refused",
+        "penstock_key_tables_refused",
+        "Key tables that were not made, for lack of room or because the system refused something.",
+        |it| it.key_tables.refused,
+    ),
+    counter(
         "key_tables_void",
         "penstock_key_tables_void",
-        "Key tables that could not be made, or turned out damaged.",
+        "Key tables that turned out damaged or of another segment.",
         |it| it.key_tables.void,
     ),
     gauge(
         "inherited_bytes",
         "penstock_inherited_bytes",
-        "Bytes in logs of an earlier number of shards that are not rewritten yet.",
+        "Bytes in logs of an earlier number of shards that are not rewritten yet; each shard goes through all of them.",
         |it| it.inherited_bytes,
     ),
     gauge(

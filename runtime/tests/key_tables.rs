@@ -195,3 +195,34 @@ fn tables_that_no_scan_has_wanted_since_the_start_leave_with_their_segments() {
     assert_eq!(left.len(), gone.len());
     store.close().unwrap();
 }
+
+#[test]
+fn what_stands_in_the_way_of_tables_costs_reads_and_no_start() {
+    let scratch = Scratch::new("key-tables-in-the-way");
+    let path = &scratch.0;
+    let store = open(path);
+    for number in 0..KEYS {
+        store.set(&key(number), &[7; 1000]).wait().unwrap();
+    }
+    store.close().unwrap();
+    fs::remove_dir_all(path.join("tables")).unwrap();
+    for is_link in [false, true] {
+        match is_link {
+            false => fs::write(path.join("tables"), "mine").unwrap(),
+            true => std::os::unix::fs::symlink("nowhere", path.join("tables")).unwrap(),
+        }
+        let store = open(path);
+        for _ in 0..3 {
+            scan(&store);
+        }
+        let began = Instant::now();
+        while number(&store, "key_tables_refused") == 0 {
+            assert!(began.elapsed() < PATIENCE, "nobody has tried");
+            scan(&store);
+        }
+        let found = ["key_tables", "key_tables_made", "key_tables_void"];
+        assert_eq!(found.map(|name| number(&store, name)), [0; 3]);
+        store.close().unwrap();
+        fs::remove_file(path.join("tables")).unwrap();
+    }
+}

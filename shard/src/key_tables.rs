@@ -35,7 +35,9 @@ pub enum KeyTableOrder {
 pub struct KeyTableCounters {
     /// Made.
     pub made: u64,
-    /// Begun and not made, or found damaged.
+    /// Asked for and not made: there was no room, or the system refused something.
+    pub refused: u64,
+    /// Found damaged, or of another segment.
     pub void: u64,
     /// Parts that scans read one by one.
     pub part_reads: u64,
@@ -258,7 +260,6 @@ impl KeyTables {
         into: &mut Vec<KeyTableOrder>,
     ) {
         let was = self.under_way.remove(&file).expect("it was asked for");
-        self.reads.remove(&file);
         let is_of_segment = |table: &KeyTable| {
             self.home_of(file, store) == Some(*table.home())
                 || is_planted(Bug::TableOfRecycledSegment)
@@ -269,10 +270,24 @@ impl KeyTables {
                 if was != UnderWay::Unwanted && is_of_segment(&table) && self.has_room(store) =>
             {
                 self.counters.made += u64::from(was == UnderWay::Making);
+                self.reads.remove(&file);
                 self.adopt(table);
             }
-            Some(_) => into.push(KeyTableOrder::Remove(file)),
-            None => self.counters.void += 1,
+            Some(_) => {
+                self.reads.remove(&file);
+                into.push(KeyTableOrder::Remove(file));
+            }
+            None if was == UnderWay::Loading => {
+                self.reads.remove(&file);
+                self.counters.void += 1;
+            }
+            // What was in the way may still be: it is tried again when as much was read once more.
+            None => {
+                self.counters.refused += 1;
+                if let Some(reads) = self.reads.get_mut(&file) {
+                    reads.asked_at = 2 * reads.count;
+                }
+            }
         }
     }
 
