@@ -95,7 +95,7 @@ options! {
     shard_ports: u16 = "7420", Kind::Count(0, 65535), Main;
     /// Address of the admin port: HTTP with /metrics for Prometheus, /livez and /readyz. It tells numbers and changes nothing. If listen has port 0, so has the default.
     admin_listen: Option<SocketAddr> = "127.0.0.1:7412", Kind::AddressOrOff, Main;
-    /// Shards, each on a core of its own. 0 takes the number that the data directory has, or one per allowed CPU if it is new.
+    /// Shards, each on a core of its own: no more than CPUs that the process may use. 0 takes the number that the data directory has, or one per allowed CPU if it is new.
     shards: u16 = "0", Kind::Count(0, 256), Main;
     /// Interface to the kernel: io_uring, plain threads, or the better one that works here.
     io: IoMode = "auto", Kind::Choice(&["auto", "uring", "threads"]), Main;

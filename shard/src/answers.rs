@@ -152,7 +152,10 @@ impl Answers {
             let statuses = Status::ALL.into_iter().filter(failed);
             statuses.map(|status| self.of(asked).of(status)).sum()
         };
-        [Asked::Set, Asked::Del, Asked::UpdateIf].map(of).iter().sum()
+        [Asked::Set, Asked::Del, Asked::UpdateIf]
+            .map(of)
+            .iter()
+            .sum()
     }
 }
 
