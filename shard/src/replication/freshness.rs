@@ -140,6 +140,12 @@ impl Echoing {
         }
     }
 
+    /// Whether a clock can be told back once all up to this record is in frames.
+    #[must_use]
+    pub fn is_due(&self, lsn: Lsn) -> bool {
+        self.waits.is_some_and(|(_, until)| until <= lsn)
+    }
+
     /// All up to this record is in frames before the next one.
     pub fn shipped(&mut self, lsn: Lsn) {
         let is_shipped =

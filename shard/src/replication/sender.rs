@@ -712,6 +712,9 @@ impl Sender {
         self.join(time_ms, ring, out)?;
         let shipped = self.catching_up.map_or(self.live, |at| at.min(self.live));
         if self.tells_clock {
+            if self.catching_up.is_some() && self.echoing.is_due(shipped) {
+                self.skipped_nothing(reach)?;
+            }
             self.echoing.shipped(shipped);
         }
         let behind = self.notes_behind(self.durable);
@@ -727,6 +730,25 @@ impl Sender {
             self.send(time_ms, &LinkMessage::Beat, out);
         }
         Ok(())
+    }
+
+    /// Who reads the log passes over segments that were released meanwhile. What a partition lacks of those would be
+    /// found with its next record; a clock that goes back before that would call it new.
+    fn skipped_nothing(&self, reach: &impl LogReach) -> Result<(), LinkRefusal> {
+        let lacks = |(partition, outgoing): &(&PartitionId, &Outgoing)| {
+            matches!(outgoing.phase, Phase::CatchingUp(Mode::Dense))
+                && reach.reach(**partition, outgoing.shipped).is_none()
+        };
+        match self.outgoing.iter().find(lacks) {
+            None => Ok(()),
+            Some((partition, outgoing)) => Err(LinkRefusal {
+                code: RefusalCode::Records,
+                text: format!(
+                    "partition {partition}: records behind {:?} were released before they were read",
+                    outgoing.shipped
+                ),
+            }),
+        }
     }
 
     /// Forgets the frames that are durable on both sides.
