@@ -63,9 +63,10 @@ fn value(key: u64, round: u64) -> Vec<u8> {
         .collect()
 }
 
-/// All keys in the first round, then one in three, so that what counts lies between what does not.
+/// All keys in the first round, then one in three, so that what counts lies between what does not; some never again,
+/// so that no segment of the first round ends by itself.
 fn is_in(key: u64, round: u64) -> bool {
-    round == 0 || (key * 7 + round * 11) % 31 < 10
+    round == 0 || !key.is_multiple_of(50) && (key * 7 + round * 11) % 31 < 10
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -82,7 +83,13 @@ fn overwritten_for_ever(io: &str) {
     // Five times what the disk may hold, of 4 MB that count.
     const KEYS: u64 = 4_000;
     const ROUNDS: u64 = 30;
-    for round in 0..ROUNDS {
+    // What is wholly superseded leaves first; how much of that there is hangs on the disk.
+    const ROUNDS_MAX: u64 = 10 * ROUNDS;
+    let mut rounds = 0;
+    while rounds < ROUNDS || counter(&client, "moved_bytes") == 0 {
+        let round = rounds;
+        rounds += 1;
+        assert!(round < ROUNDS_MAX, "nothing is ever moved");
         let is_written = |key: &u64| is_in(*key, round);
         for some in (0..KEYS).filter(is_written).collect::<Vec<_>>().chunks(200) {
             let pending: Vec<_> = some
@@ -96,21 +103,15 @@ fn overwritten_for_ever(io: &str) {
         let bytes = disk_bytes(&data);
         assert!(bytes <= DISK_BYTES_MAX, "{bytes} bytes in round {round}");
     }
-    let (released, moved) = (
-        counter(&client, "segments_released"),
-        counter(&client, "moved_bytes"),
-    );
-    assert!(
-        released > 5 && moved > 0,
-        "{released} released, {moved} moved"
-    );
+    let released = counter(&client, "segments_released");
+    assert!(released > 5, "{released} released");
     drop(server);
 
     let server = serve(&data, io);
     let client = server.client();
     for key in 0..KEYS {
         let found = client.get(&key.to_le_bytes()).wait().unwrap();
-        let last = (0..ROUNDS).rev().find(|round| is_in(key, *round)).unwrap();
+        let last = (0..rounds).rev().find(|round| is_in(key, *round)).unwrap();
         assert_eq!(found.expect("set").bytes, value(key, last), "{key}");
     }
     drop(server);
