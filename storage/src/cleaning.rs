@@ -946,7 +946,9 @@ impl<P: Blocks> Store<P> {
         // the index does not point to the copies.
         let file = inherited.segment.file;
         let copied = |moved: &&Move| moved.from.file == file;
-        if let Some(last) = self.cleaner.moves.iter().rfind(copied) {
+        if let Some(last) = self.cleaner.moves.iter().rfind(copied)
+            && !is_planted(Bug::CopyInheritedAgain)
+        {
             let lsn = last.lsn;
             self.log_mut().want_durable(lsn);
             return false;

@@ -274,6 +274,8 @@ bugs! {
     InheritedEndUnchecked = "inherited-end-unchecked",
     /// A shard has taken over although what replaces inherited parts is not durable.
     TakenOverUndurable = "taken-over-undurable",
+    /// A segment of an inherited log that was left in the middle is gone on with before its copies are durable.
+    CopyInheritedAgain = "copy-inherited-again",
     /// Nothing tells the time by which inherited values had expired.
     InheritedTimeUntold = "inherited-time-untold",
     /// A shard has taken over although inherited files are still read.
