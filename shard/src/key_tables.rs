@@ -270,25 +270,20 @@ impl KeyTables {
                 if was != UnderWay::Unwanted && is_of_segment(&table) && self.has_room(store) =>
             {
                 self.counters.made += u64::from(was == UnderWay::Making);
-                self.reads.remove(&file);
                 self.adopt(table);
             }
-            Some(_) => {
-                self.reads.remove(&file);
-                into.push(KeyTableOrder::Remove(file));
-            }
-            None if was == UnderWay::Loading => {
-                self.reads.remove(&file);
-                self.counters.void += 1;
-            }
+            Some(_) => into.push(KeyTableOrder::Remove(file)),
+            None if was == UnderWay::Loading => self.counters.void += 1,
             // What was in the way may still be: it is tried again when as much was read once more.
             None => {
                 self.counters.refused += 1;
                 if let Some(reads) = self.reads.get_mut(&file) {
                     reads.asked_at = 2 * reads.count;
                 }
+                return;
             }
         }
+        self.reads.remove(&file);
     }
 
     /// A table does not hold what it should. Whether it was still there.
