@@ -590,6 +590,14 @@ pub(crate) fn prepare_folder(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether there is no folder where one was looked for.
+pub(crate) fn is_no_folder(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
 /// What a folder has whose name `parse` knows, in no particular order, with the lengths in bytes; nothing
 /// if there is no folder.
 pub(crate) fn list_folder<T>(
@@ -597,7 +605,7 @@ pub(crate) fn list_folder<T>(
     parse: impl Fn(&OsStr) -> Option<T>,
 ) -> io::Result<Vec<(T, u64)>> {
     let entries = match fs::read_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if is_no_folder(&error) => return Ok(Vec::new()),
         entries => entries?,
     };
     let mut found = Vec::new();

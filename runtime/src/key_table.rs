@@ -20,7 +20,7 @@ use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, FileId, SegmentSource};
 use penstock_storage::key_table::{KeyTable, TableError, TableHome};
 
 use crate::block::{Arena, ArenaBlock, ArenaLayout};
-use crate::directory::{Segments, list_folder, open_for_device, prepare_folder};
+use crate::directory::{Segments, is_no_folder, list_folder, open_for_device, prepare_folder};
 use crate::disk_room::DiskRoom;
 use crate::snapshot::read_at;
 
@@ -90,7 +90,7 @@ impl KeyTableFolder {
     /// As the system says.
     pub(crate) fn is_empty(&self) -> io::Result<bool> {
         match fs::read_dir(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(error) if is_no_folder(&error) => Ok(true),
             entries => Ok(entries?.next().is_none()),
         }
     }
