@@ -28,8 +28,9 @@ use penstock_shard::linked::Plan;
 use penstock_shard::replication::LinkId;
 use penstock_shard::replication::handshake::{Introduction, Peer};
 use penstock_storage::store::SLOTS;
+use tracing::{info, warn};
 
-use crate::lines::{Lately, caution, tell};
+use crate::lines::Lately;
 use crate::stats::Stats;
 
 use self::file::{ClusterFile, Secret};
@@ -92,7 +93,7 @@ impl Shared {
     fn complain_of(&self, about: &str, text: &str) {
         let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(line) = lately.line(about, text, Instant::now()) {
-            caution!("{line}");
+            warn!("{line}");
         }
     }
 
@@ -298,7 +299,7 @@ fn dial(shared: &Arc<Shared>, node: u8) {
         match made {
             Ok((stream, greeted)) => {
                 if std::mem::take(&mut is_told) {
-                    tell!("node {node} at {address} is linked");
+                    info!(node, %address, "node {node} at {address} is linked");
                 }
                 theirs = Some(greeted.peer.shards);
                 if told_before.replace(greeted.peer.shards) != theirs {
@@ -357,8 +358,10 @@ fn watch(shared: &Arc<Shared>, path: &Path) {
         };
         last.clone_from(&text);
         match read_anew(shared, path, text) {
-            Ok(()) => tell!("cluster      {} is read anew", path.display()),
-            Err(cause) => caution!("{cause}; what it said before holds"),
+            Ok(()) => info!(path = %path.display(), "{} is read anew", path.display()),
+            Err(cause) => {
+                warn!(path = %path.display(), "{cause}; what it said before holds");
+            }
         }
     }
     for thread in dialing.into_values() {
@@ -374,18 +377,22 @@ fn read_anew(shared: &Shared, path: &Path, text: String) -> Result<(), String> {
         return fail("cluster_id is that of another cluster");
     }
     if !file.secret.is_same(&shared.secret) {
-        caution!(
+        warn!(
+            path = %path.display(),
             "{}: another secret counts at the next start of this node",
             path.display()
         );
     }
     let me = shared.me.node;
     match (file.node(me), before.node(me)) {
-        (None, _) => caution!(
+        (None, _) => warn!(
+            path = %path.display(),
             "{}: node {me}, which is this one, is not in it any more: it answers nobody and may be stopped",
             path.display()
         ),
-        (Some(now), Some(then)) if now.links != then.links => caution!(
+        (Some(now), Some(then)) if now.links != then.links => warn!(
+            path = %path.display(),
+            links = %now.links,
             "{}: links = {} of this node counts at its next start",
             path.display(),
             now.links

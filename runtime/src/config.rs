@@ -55,6 +55,26 @@ pub enum HugePageMode {
     Off,
 }
 
+/// How a line of the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Time, level, message and fields, for people.
+    Text,
+    /// One JSON object a line, for programs.
+    Json,
+}
+
+/// Which events are logged: these and all that are more severe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// What ends the server, loses something or needs a person.
+    Error,
+    /// What a person should know of.
+    Warn,
+    /// What happens in a normal life.
+    Info,
+}
+
 /// Makes the resolved struct, the table and the way between them from one list.
 macro_rules! options {
     ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:literal, $kind:expr, $group:ident; )+) => {
@@ -111,6 +131,12 @@ options! {
     cluster_new: bool = "false", Kind::Switch, Main;
     /// Serve without authentication on an address that other machines can reach.
     allow_unauthenticated: bool = "false", Kind::Switch, Main;
+    /// How events are logged, one a line: time, level, message and named fields as text, or all of that as a JSON object.
+    log_format: LogFormat = "text", Kind::Choice(&["text", "json"]), Main;
+    /// The least severe events that are logged.
+    log_level: LogLevel = "info", Kind::Choice(&["error", "warn", "info"]), Main;
+    /// File that events are appended to; off logs to standard error. SIGHUP opens it anew, for logrotate.
+    log_file: Option<PathBuf> = "off", Kind::PathOrOff, Main;
     /// Largest value. A larger one is refused with TOO_LARGE; what earlier starts accepted stays, and keeps the room that it needs.
     value_bytes_max: u32 = "1MiB", Kind::Size(1, 16 * MIB), Limits;
     /// Largest frame of the protocol, request or reply. It must hold one value of the largest size and 16 KiB beside it.
@@ -241,6 +267,17 @@ from_value! {
         "auto" => HugePageMode::Auto,
         "off" => HugePageMode::Off,
         other => panic!("the table lists {other}, which is no mode"),
+    };
+    LogFormat: Value::Word(word) => match word {
+        "text" => LogFormat::Text,
+        "json" => LogFormat::Json,
+        other => panic!("the table lists {other}, which is no format"),
+    };
+    LogLevel: Value::Word(word) => match word {
+        "error" => LogLevel::Error,
+        "warn" => LogLevel::Warn,
+        "info" => LogLevel::Info,
+        other => panic!("the table lists {other}, which is no level of the log"),
     };
     AckLevel: Value::Word(word) => [AckLevel::None, AckLevel::Interval, AckLevel::Disk]
         .into_iter()

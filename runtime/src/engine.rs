@@ -12,11 +12,11 @@ use penstock_shard::linked::ReplicationStatus;
 use penstock_shard::{Event, Fatal, KeyTableOrder, Now, Outbox, Shard};
 use penstock_storage::histogram::Histogram;
 use penstock_storage::io::{BLOCK_BYTES, Completion};
+use tracing::{error, warn};
 
 use crate::block::{Arena, ArenaBlock};
 use crate::disk::Disk;
 use crate::key_table::{KeyTableHandle, KeyTableOutcome};
-use crate::lines::caution;
 use crate::memory::{MemoryBound, resident_bytes};
 use crate::node::ShardStart;
 use crate::snapshot::{SnapshotHandle, SnapshotOutcome};
@@ -284,11 +284,12 @@ impl Engine {
                 .taken_over(Box::new(move |outcome| deliver(outcome)));
         }
         for damaged in self.outbox.damaged.drain(..) {
-            caution!(
-                "shard {}: {:08}.seg is damaged at offset {}: cleaning leaves it as it is; `penstock inspect` tells more",
-                self.number,
-                damaged.file.0,
-                damaged.offset
+            let (shard, file, offset) = (self.number, damaged.file.0, damaged.offset);
+            error!(
+                shard,
+                file = %format_args!("{file:08}.seg"),
+                offset,
+                "shard {shard}: {file:08}.seg is damaged at offset {offset}: cleaning leaves it as it is; `penstock inspect` tells more"
             );
         }
         for _ in 0..std::mem::take(&mut self.outbox.spares) {
@@ -312,9 +313,10 @@ impl Engine {
             );
         }
         for rotten in self.outbox.rotten.drain(..) {
-            caution!(
-                "shard {}: {rotten}; it is served as long as nobody needs that, and the next start refuses it: restore a backup elsewhere, or see `penstock inspect --repair` once the server is stopped",
-                self.number
+            let shard = self.number;
+            error!(
+                shard,
+                "shard {shard}: {rotten}; it is served as long as nobody needs that, and the next start refuses it: restore a backup elsewhere, or see `penstock inspect --repair` once the server is stopped"
             );
         }
         for write in self.outbox.snapshots.drain(..) {
@@ -380,7 +382,10 @@ impl Engine {
     fn take_snapshot_outcomes(&mut self, now: Now) {
         while let Some(SnapshotOutcome { name, result }) = self.snapshot_writer.outcome() {
             if let Err(error) = &result {
-                caution!(
+                warn!(
+                    shard = self.number,
+                    snapshot = %name,
+                    %error,
                     "snapshot {name} could not be written: {error}; the next start reads more of the log"
                 );
             }

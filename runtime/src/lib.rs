@@ -45,6 +45,7 @@ mod huge_pages;
 pub mod identity;
 pub mod key_table;
 mod lines;
+pub mod logging;
 mod memory;
 mod node;
 mod read_ahead;

@@ -1,7 +1,6 @@
-//! Lines for people, on standard output and standard error.
+//! The banner: lines on standard output for the person who starts a server. Events go to the log.
 //!
-//! That nobody reads them any more is no reason to stop: a server whose log reader is gone goes on, where
-//! the standard library's own macros would end the thread.
+//! A server whose banner nobody reads any more goes on, where the standard library's own macro would end the thread.
 
 use std::collections::VecDeque;
 use std::fmt::Arguments;
@@ -13,19 +12,10 @@ macro_rules! tell {
     ($($line:tt)*) => { $crate::lines::out(format_args!($($line)*)) };
 }
 
-/// A line for who looks after the server.
-macro_rules! caution {
-    ($($line:tt)*) => { $crate::lines::err(format_args!($($line)*)) };
-}
-
-pub(crate) use {caution, tell};
+pub(crate) use tell;
 
 pub(crate) fn out(line: Arguments<'_>) {
     let _ = writeln!(io::stdout(), "{line}");
-}
-
-pub(crate) fn err(line: Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "penstock: {line}");
 }
 
 /// Between two lines that say the same.

@@ -29,11 +29,11 @@ use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, FileId};
 use penstock_storage::recovery::{RecoveryError, prove_spare};
 use penstock_storage::segment::Owner;
 use penstock_storage::spare::SpareHeader;
+use tracing::warn;
 
 use crate::block::{Arena, ArenaBlock, ArenaLayout};
 use crate::directory::{Segments, numbers_over, open_for_device};
 use crate::disk_room::DiskRoom;
-use crate::lines::caution;
 use crate::system;
 
 /// The size of one write of zeros, in bytes.
@@ -298,7 +298,7 @@ impl Helper {
             .taking_over
             .take_if(|taking_over| taken_over == taking_over.shards)?;
         if let Err(error) = (taking_over.finish)() {
-            caution!("IDENTITY cannot be written, inherited logs stay for now: {error}");
+            warn!(%error, "IDENTITY cannot be written, inherited logs stay for now: {error}");
             self.taking_over = Some(taking_over);
             return Some(Instant::now() + RETRY_AFTER);
         }

@@ -171,7 +171,7 @@ fn expect_loud_end(server: &mut Server) -> Result<(), String> {
     let said = server.said();
     let is_told = said
         .iter()
-        .any(|line| line.starts_with("penstock: ") && line.contains("failed"));
+        .any(|line| line.contains(" ERROR ") && line.contains("failed"));
     if code == Some(FAILED_CODE) && is_told {
         return Ok(());
     }

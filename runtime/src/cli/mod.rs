@@ -17,12 +17,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use penstock_runtime::OpenError;
 use penstock_runtime::config::{Settings, Sources};
-use penstock_runtime::directory::DirectoryError;
-use penstock_runtime::server::ServeError;
-use penstock_shard::opening::OpeningError;
-use penstock_storage::recovery::RecoveryError;
+use penstock_runtime::logging::Logging;
 
 use backup::{BackupArgs, RestoreArgs, VerifyArgs};
 use client::{
@@ -171,6 +167,7 @@ impl ServerArgs {
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
+    /// Empty if the log has told it on standard error.
     line: String,
 }
 
@@ -205,7 +202,9 @@ pub fn run() -> ExitCode {
     match Cli::parse().command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("penstock: {}", failure.line);
+            if !failure.line.is_empty() {
+                eprintln!("penstock: {}", failure.line);
+            }
             ExitCode::from(failure.code)
         }
     }
@@ -216,16 +215,15 @@ impl Command {
         match self {
             Command::Serve(args) => {
                 let settings = args.resolve()?;
-                penstock_runtime::server::serve(settings.config).map_err(|error| match error {
-                    ServeError::Failed(_) => Failure::server(error),
-                    ServeError::Damaged(_)
-                    | ServeError::Open(
-                        OpenError::Directory(DirectoryError::Damaged { .. })
-                        | OpenError::Opening(OpeningError::Recovery(
-                            RecoveryError::Corrupt(_) | RecoveryError::EndMissing { .. },
-                        )),
-                    ) => Failure::no(error),
-                    _ => Failure::usage(error),
+                let logging = Logging::install(&settings.config).map_err(Failure::usage)?;
+                penstock_runtime::server::serve(settings.config, &logging).map_err(|error| {
+                    let code = error.exit_code();
+                    tracing::error!(exit_code = code, "{error}");
+                    let line = match logging.is_on_stderr() {
+                        true => String::new(),
+                        false => error.to_string(),
+                    };
+                    Failure { code, line }
                 })
             }
             Command::Get(args) => args.run(),

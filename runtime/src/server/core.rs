@@ -24,13 +24,14 @@ use penstock_net::status::Status;
 use penstock_shard::linked::LinkOutbox;
 use penstock_shard::replication::{LinkId, PartitionId};
 use penstock_shard::{Event, Now, SessionId};
+use tracing::warn;
 
 use crate::block::ArenaBlock;
 use crate::cluster::forks::note_forks;
 use crate::cluster::lostfound::Found;
 use crate::cluster::{ProvenLink, lostfound};
 use crate::engine::{Engine, Turn};
-use crate::lines::{Lately, caution};
+use crate::lines::Lately;
 use crate::node::Opened;
 use crate::wall::WallClock;
 
@@ -266,7 +267,7 @@ impl Core {
             // A link that is refused is made again, five times in a second.
             let mut lately = self.lately.borrow_mut();
             if let Some(text) = lately.line(&text, &text, Instant::now()) {
-                caution!("shard {}: {text}", self.shard);
+                warn!(shard = self.shard, "shard {}: {text}", self.shard);
             }
         }
         let links = self.links.borrow();
@@ -479,7 +480,8 @@ async fn core(start: CoreStart, opened: Opened) {
         .disk
         .drain(&mut Vec::new(), Duration::from_secs(10));
     if let Err(error) = drained {
-        caution!("shard {}: {error}", start.shard.shard);
+        let shard = start.shard.shard;
+        warn!(shard, %error, "shard {shard}: {error}");
     }
 }
 
@@ -496,7 +498,9 @@ fn keep_lostfound(start: &CoreStart) -> std::io::Result<flume::Sender<Found>> {
         .spawn(move || {
             let kept_all = |partitions: &BTreeSet<PartitionId>| {
                 if let Err(error) = note_forks(&data, which, partitions) {
-                    caution!(
+                    warn!(
+                        shard,
+                        %error,
                         "shard {shard}: what was lost may not be told in units any more: {error}"
                     );
                 }
@@ -581,7 +585,7 @@ async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>) {
                     let now = core.now();
                     let told = core.engine.borrow_mut().take_spare(now, outcome);
                     if let Some(text) = told {
-                        caution!("{text}");
+                        warn!(shard = core.shard, "{text}");
                     }
                     core.turn.set();
                 }
@@ -612,7 +616,10 @@ fn add_link(core: &Rc<Core>, proven: ProvenLink) {
     }
     match serve_link(core, proven) {
         Ok(link) => core.links.borrow_mut().push(link),
-        Err(error) => caution!("shard {}: a link is not served: {error}", core.shard),
+        Err(error) => {
+            let shard = core.shard;
+            warn!(shard, %error, "shard {shard}: a link is not served: {error}");
+        }
     }
 }
 

@@ -23,13 +23,17 @@ use std::{fmt, io};
 
 use penstock_shard::Mail;
 use penstock_shard::linked::Plan;
+use penstock_shard::opening::OpeningError;
 use penstock_shard::replication::{LinkId, PartitionId};
+use penstock_storage::recovery::RecoveryError;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use tracing::{info, warn};
 
 use crate::cluster::{Deliver, Delivery, Dialing, ProvenLink};
 use crate::config::{Config, IoMode};
-use crate::directory::Progress;
-use crate::lines::{self, caution, tell};
+use crate::directory::{DirectoryError, Progress};
+use crate::lines::{self, tell};
+use crate::logging::Logging;
 use crate::node::{Bound, Node, OpenError, ShardStart};
 use crate::spare::SpareOutcome;
 use crate::{checks, disk};
@@ -72,6 +76,24 @@ pub enum ServeError {
     /// The server ran and a file turned out to be damaged, or the directory to be an older copy: likewise. A start
     /// would not mend it.
     Damaged(String),
+}
+
+impl ServeError {
+    /// The exit code of the process: 1 the data is damaged, 2 the configuration or the machine is wrong, 3 a shard failed.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            ServeError::Failed(_) => 3,
+            ServeError::Damaged(_)
+            | ServeError::Open(
+                OpenError::Directory(DirectoryError::Damaged { .. })
+                | OpenError::Opening(OpeningError::Recovery(
+                    RecoveryError::Corrupt(_) | RecoveryError::EndMissing { .. },
+                )),
+            ) => 1,
+            _ => 2,
+        }
+    }
 }
 
 impl fmt::Display for ServeError {
@@ -167,7 +189,7 @@ pub(crate) struct CoreStart {
 ///
 /// # Errors
 /// [`ServeError`], whose text is one line that names the cause and what to do.
-pub fn serve(config: Config) -> Result<(), ServeError> {
+pub fn serve(config: Config, _logging: &Logging) -> Result<(), ServeError> {
     refuse_open_door(&config)?;
     // Before any thread: a signal that comes early must not kill a half-started process.
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])
@@ -265,9 +287,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
             // The first signal asks for the clean stop; a second one does not wait for it.
             for (count, _) in signals.forever().enumerate() {
                 if count > 0 || signal_sender.send(Report::Stopped).is_err() {
-                    caution!(
-                        "second signal, leaving without the clean stop; the next start recovers"
-                    );
+                    warn!("second signal, leaving without the clean stop; the next start recovers");
                     std::process::exit(130);
                 }
             }
@@ -316,7 +336,7 @@ fn dial(node: &Node, listener: TcpListener, deliver: Deliver) -> Result<Dialing,
         if others == 1 { "" } else { "s" }
     );
     if node.config.cluster_new && me.start.incarnation > 1 {
-        caution!(
+        warn!(
             "--cluster-new is given, and this directory has been started before: leave it out, so that a lost directory is never taken for that of a new cluster"
         );
     }
@@ -324,7 +344,9 @@ fn dial(node: &Node, listener: TcpListener, deliver: Deliver) -> Result<Dialing,
     let secret = path.with_file_name(&file.secret_file);
     let mode = std::fs::metadata(&secret).map_or(0, |it| it.permissions().mode());
     if mode & 0o007 != 0 {
-        caution!(
+        warn!(
+            path = %secret.display(),
+            mode = %format_args!("{:04o}", mode & 0o7777),
             "{} has mode {:04o}: every user of this machine can read the secret of the cluster, and whoever knows it is let in; chmod o= {0}",
             secret.display(),
             mode & 0o7777
@@ -362,7 +384,8 @@ fn conduct(
             Err(flume::RecvTimeoutError::Disconnected) => return Ok(()),
             Err(flume::RecvTimeoutError::Timeout) => {
                 if opened < shards {
-                    caution!("startup {} %", progress.percent());
+                    let percent = progress.percent();
+                    info!(percent, "startup {percent} %");
                 }
                 continue;
             }
@@ -397,6 +420,15 @@ fn conduct(
                     );
                     health.enter(Phase::Serving);
                     tell!("ready");
+                    info!(
+                        version = env!("CARGO_PKG_VERSION"),
+                        shards,
+                        listen = %shared,
+                        data = %config.data.display(),
+                        start_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+                        read_bytes = progress.bytes(),
+                        "ready"
+                    );
                 }
             }
             Report::Refused(error) => return Err(error),
@@ -407,6 +439,7 @@ fn conduct(
                 is_stopping = true;
                 health.enter(Phase::Stopping);
                 tell!("stopping     no more requests; making everything durable");
+                info!("stopping: no more requests; making everything durable");
                 tell_cores(|| Letter::Stop);
             }
             Report::Stopped => {
@@ -419,6 +452,7 @@ fn conduct(
                 gone += 1;
                 if gone == shards {
                     tell!("stopped      everything acknowledged is durable");
+                    info!("stopped: everything acknowledged is durable");
                     return Ok(());
                 }
             }

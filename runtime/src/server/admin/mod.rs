@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
+use tracing::error;
 
 use self::http::{Code, HEAD_BYTES_MAX, Page, Refusal, Request};
 use super::health::Health;
 use super::metrics::{CONTENT_TYPE, exposition};
-use crate::lines::caution;
 
 /// Connections at a time, at most.
 const VISITS_MAX: usize = 64;
@@ -124,7 +124,7 @@ impl Desk {
             let timeout = timeout.map(|timeout| timeout + Duration::from_millis(1));
             match self.poll.poll(&mut events, timeout) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                    caution!("the admin port ends: {error}");
+                    error!(%error, "the admin port ends: {error}");
                     return;
                 }
                 _ => {}
