@@ -28,6 +28,7 @@ pub mod request;
 pub mod scan;
 pub mod slot;
 pub mod status;
+pub mod stranger;
 
 #[cfg(test)]
 #[path = "../tests/fuzz/target.rs"]

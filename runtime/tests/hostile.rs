@@ -292,6 +292,52 @@ fn bytes_that_are_not_frames_are_told_and_end_their_connection_only() {
     server.serves_on();
 }
 
+/// However few of its bytes come at a time.
+#[test]
+fn a_client_of_another_protocol_is_refused_in_its_own_words_and_its_connection_ends() {
+    let folder = Folder::new("strangers");
+    let server = Server::start(&folder.0, &["--shards", "1"]);
+    let cases: [(&[u8], &str, &str); 4] = [
+        (b"*1\r\n$4\r\nPING\r\n", "-ERR ", "RESP"),
+        (b"PING\r\n", "-ERR ", "native protocol"),
+        (b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n", "-ERR ", "RESP"),
+        (
+            b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n",
+            "HTTP/1.1 400 ",
+            "native protocol",
+        ),
+    ];
+    for (bytes, begin, words) in cases {
+        for chunk in [bytes.len(), 1] {
+            let mut stream = TcpStream::connect(server.address).expect("connected");
+            stream
+                .set_read_timeout(Some(Duration::from_secs(20)))
+                .expect("a socket");
+            stream.set_nodelay(true).expect("a socket");
+            for some in bytes.chunks(chunk) {
+                // It may have hung up on the first line.
+                let _ = stream.write_all(some);
+            }
+            let mut answer = String::new();
+            let mut buffer = [0; 1024];
+            while let Ok(read @ 1..) = stream.read(&mut buffer) {
+                answer += std::str::from_utf8(&buffer[..read]).expect("text");
+                if chunk == 1 {
+                    break;
+                }
+            }
+            // Bytes that come behind the first line may take the answer back, which is how TCP is.
+            let is_answered = answer.starts_with(begin) && answer.contains(words);
+            assert!(
+                is_answered || (chunk == 1 && answer.is_empty()),
+                "{answer:?} to {:?}",
+                bytes.escape_ascii()
+            );
+        }
+    }
+    server.serves_on();
+}
+
 #[test]
 fn a_connection_too_many_is_told_the_limit_and_closed() {
     let folder = Folder::new("too-many");

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use penstock_net::batch::Batch;
-use penstock_net::frame::{Header, Opcode};
+use penstock_net::frame::{Header, Medium, Opcode};
 use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
@@ -14,6 +14,7 @@ use penstock_net::request::{Extra, Request, Verb, Version, likely_key};
 use penstock_net::scan::ScanRequest;
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
+use penstock_net::stranger::{Opening, Stranger, opening};
 use penstock_storage::io::Blocks;
 use penstock_storage::keyspace::Settings;
 use penstock_storage::log::Lsn;
@@ -51,6 +52,14 @@ impl<P: Blocks> Shard<P> {
             return 0;
         }
         session.last_heard_us = now.us;
+        if !session.has_said_hello
+            && session.medium == Medium::Wire
+            && let Opening::Stranger(stranger) = opening(bytes)
+        {
+            self.answer_stranger(id, stranger, outbox);
+            return bytes.len();
+        }
+        let session = &mut self.sessions[id.index()];
         let came_us = session.waits_since_us.take().unwrap_or(now.us);
         let mut consumed = 0;
         loop {
@@ -142,6 +151,23 @@ impl<P: Blocks> Shard<P> {
             &refusal,
         );
         session.is_ending |= is_last;
+        self.note(id, Lsn(0), 0, outbox);
+    }
+
+    /// Tells a client of another protocol where it is, in its own words, and ends its connection.
+    #[cold]
+    fn answer_stranger(
+        &mut self,
+        id: SessionId,
+        stranger: Stranger,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        self.counters.refused += 1;
+        self.counters.frames_refused.add(Status::Malformed);
+        let session = &mut self.sessions[id.index()];
+        let answer = stranger.answer().as_bytes();
+        session.output.pieces.written().extend_from_slice(answer);
+        session.is_ending = true;
         self.note(id, Lsn(0), 0, outbox);
     }
 

@@ -1,0 +1,135 @@
+//! First bytes of clients that speak another protocol: they get an answer in their own words instead of silence.
+
+use crate::frame::MAGIC;
+
+/// The longest first line that is looked at, in bytes.
+const LINE_BYTES_MAX: usize = 256;
+
+/// What the first bytes of a connection are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// A frame, or bytes that are refused as one.
+    Frame,
+    /// Too few bytes to tell.
+    Undecided,
+    /// Another protocol.
+    Stranger(Stranger),
+}
+
+/// A protocol that is not spoken here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stranger {
+    /// Redis: an array of bulk strings, or an inline command.
+    Redis,
+    /// HTTP/1.
+    Http,
+}
+
+impl Stranger {
+    /// The answer, after which the connection ends.
+    #[must_use]
+    pub fn answer(self) -> &'static str {
+        match self {
+            Stranger::Redis => {
+                "-ERR this is the native protocol port of a Penstock server, which does not speak RESP: use a Penstock client\r\n"
+            }
+            Stranger::Http => {
+                "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 99\r\nConnection: close\r\n\r\n\
+                 this is the native protocol port of a Penstock server; probes and metrics are on its admin address\n"
+            }
+        }
+    }
+}
+
+/// Tells what the first bytes of a connection are, before it has said HELLO. Text is another protocol: of a frame bytes
+/// 2 and 3 are zero, because no frame before HELLO is longer than 1024 bytes, and byte 4 is [`MAGIC`].
+#[must_use]
+pub fn opening(bytes: &[u8]) -> Opening {
+    let is_text = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t' | b'\r');
+    let looked_at = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
+    let end = looked_at.iter().position(|&byte| byte == b'\n');
+    let line = &looked_at[..end.unwrap_or(looked_at.len())];
+    if !line.iter().all(is_text) || bytes.get(4) == Some(&MAGIC) {
+        return Opening::Frame;
+    }
+    let is_line = end.is_some() || bytes.len() >= LINE_BYTES_MAX;
+    match line {
+        // A client that greets with an empty line sends the same again.
+        [b'*' | b'\r' | b'$', ..] if is_line => Opening::Stranger(Stranger::Redis),
+        _ if !is_line => Opening::Undecided,
+        [] => Opening::Stranger(Stranger::Redis),
+        _ if line.windows(8).any(|word| word == b" HTTP/1.") => Opening::Stranger(Stranger::Http),
+        _ => Opening::Stranger(Stranger::Redis),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hello::ClientHello;
+
+    #[test]
+    fn the_first_line_of_another_protocol_is_known_wherever_it_is_cut() {
+        let cases: [(&[u8], usize, Stranger); 6] = [
+            (b"*1\r\n$4\r\nPING\r\n", 4, Stranger::Redis),
+            (b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n", 4, Stranger::Redis),
+            (b"PING\r\n", 6, Stranger::Redis),
+            (b"HELLO 3\r\n", 9, Stranger::Redis),
+            (b"\r\nPING\r\n", 2, Stranger::Redis),
+            (b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n", 16, Stranger::Http),
+        ];
+        for (bytes, known_from, stranger) in cases {
+            for cut in 0..=bytes.len() {
+                let expected = match cut >= known_from {
+                    true => Opening::Stranger(stranger),
+                    false => Opening::Undecided,
+                };
+                let found = opening(&bytes[..cut]);
+                assert_eq!(found, expected, "{:?}", bytes[..cut].escape_ascii());
+            }
+        }
+        assert!(matches!(
+            opening(&[b'a'; LINE_BYTES_MAX]),
+            Opening::Stranger(_)
+        ));
+    }
+
+    #[test]
+    fn no_client_hello_is_taken_for_a_stranger_wherever_it_is_cut() {
+        // Names of such lengths make the length of the frame a printable character.
+        for len in 0..=64 {
+            let mut bytes = Vec::new();
+            ClientHello {
+                protocol_min: 1,
+                protocol_max: 1,
+                features: 0,
+                name: &"n".repeat(len),
+            }
+            .write(&mut bytes, 1);
+            for cut in 0..=bytes.len() {
+                let found = opening(&bytes[..cut]);
+                assert!(
+                    !matches!(found, Opening::Stranger(_)),
+                    "a name of {len} cut at {cut}"
+                );
+                assert!(cut < 2 || found == Opening::Frame, "decided at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_is_what_the_stranger_reads() {
+        let answer = Stranger::Redis.answer();
+        assert!(answer.starts_with("-ERR ") && answer.ends_with("\r\n"));
+        assert_eq!(answer.matches('\n').count(), 1, "one line");
+        let (head, body) = Stranger::Http
+            .answer()
+            .split_once("\r\n\r\n")
+            .expect("a body");
+        let length = format!("Content-Length: {}", body.len());
+        assert!(
+            head.lines().any(|line| line == length),
+            "{head} for {length}"
+        );
+    }
+}
