@@ -20,6 +20,8 @@ pub const FEATURE_KEYSPACES: u64 = 4;
 pub const FEATURE_PLACEMENT: u64 = 8;
 /// GET may let members answer.
 pub const FEATURE_MEMBER_READS: u64 = 16;
+/// SET and DEL may ask for the value that keeps their condition from holding.
+pub const FEATURE_SHOWN: u64 = 32;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 const CLIENT_BYTES: usize = 24;

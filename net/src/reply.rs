@@ -25,6 +25,8 @@ pub const ITEM_FLAG_OVERFLOW: u8 = 0x01;
 pub const ITEM_FLAG_EXPIRY: u8 = 0x02;
 /// How new the answer is stands before the value, behind expiry and time if they do too.
 pub const ITEM_FLAG_STANDING: u8 = 0x04;
+/// The value is the one that kept the condition of SET or DEL from holding.
+pub const ITEM_FLAG_SHOWN: u8 = 0x08;
 const EXPIRY_BYTES: usize = 16;
 const STANDING_BYTES: usize = 24;
 /// Bytes of a reply item beside its value, at most, but for padding.

@@ -24,6 +24,8 @@ const MEMBER_AREA_BYTES: usize = MEMBER_HEAD_BYTES + 24;
 const FLAG_ABSENT: u8 = 0x01;
 const FLAG_PRESENT: u8 = 0x02;
 const FLAG_VERSION: u8 = 0x04;
+/// Of SET and DEL with a condition.
+const FLAG_SHOW: u8 = 0x08;
 const FLAG_START: u8 = 0x10;
 /// Of KEYSPACE; without any of these it sets, with [`FLAG_ABSENT`] it makes.
 const KEYSPACE_DROP: u8 = 0x02;
@@ -75,6 +77,8 @@ pub enum Extra {
     None,
     /// GET: members may answer.
     Member(MemberRead),
+    /// SET and DEL: the answer shows the value that keeps the condition from holding.
+    Show,
     /// GET_AT: as it was then.
     At(At),
     /// HISTORY: the versions whose sequence is below `before`, 0 for all, at most so many.
@@ -154,7 +158,7 @@ pub struct Request<'a> {
     pub expiry: Expiry,
     /// What GET answers.
     pub wanted: Wanted,
-    /// What GET, GET_AT, HISTORY and KEYSPACE ask besides.
+    /// What the verb asks besides.
     pub extra: Extra,
     instructions: &'a [u8],
 }
@@ -257,9 +261,9 @@ impl<'a> Request<'a> {
             1 => (Verb::Get, EXPIRY_BITS),
             2 => (
                 Verb::Set,
-                FLAG_ABSENT | FLAG_PRESENT | FLAG_VERSION | EXPIRY_BITS,
+                FLAG_ABSENT | FLAG_PRESENT | FLAG_VERSION | FLAG_SHOW | EXPIRY_BITS,
             ),
-            3 => (Verb::Del, FLAG_PRESENT | FLAG_VERSION),
+            3 => (Verb::Del, FLAG_PRESENT | FLAG_VERSION | FLAG_SHOW),
             4 => (Verb::UpdateIf, FLAG_START | EXPIRY_BITS),
             6 => (Verb::GetAt, FLAG_VERSION | EXPIRY_AT),
             7 => (Verb::History, 0),
@@ -271,6 +275,7 @@ impl<'a> Request<'a> {
         if flags & !flags_allowed != 0
             || condition_flags.count_ones() > 1
             || (verb == Verb::Get && expiry_flags == EXPIRY_OTHER)
+            || (flags & FLAG_SHOW != 0 && condition_flags == 0)
         {
             return Err(Refusal::OperationFlags { operation, flags });
         }
@@ -411,6 +416,7 @@ impl<'a> Request<'a> {
             _ => Wanted::Value,
         };
         let extra = match verb {
+            Verb::Set | Verb::Del if flags & FLAG_SHOW != 0 => Extra::Show,
             Verb::Get | Verb::Set | Verb::Del | Verb::UpdateIf => {
                 member.map_or(Extra::None, Extra::Member)
             }
@@ -747,6 +753,29 @@ impl BatchRequest {
         self.item(out, Verb::Set, flags, version, ms, &[], &[key], value);
     }
 
+    /// Adds a SET that asks for the value that is there if its condition does not hold. Without a condition it is
+    /// a plain SET.
+    pub fn set_showing(
+        &mut self,
+        out: &mut Vec<u8>,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+        expiry: Expiry,
+    ) {
+        let from = out.len();
+        self.set_with(out, key, value, condition, expiry);
+        show(&mut out[from..], condition);
+    }
+
+    /// Adds a DEL that asks for the value that is there if its condition does not hold. Without a condition it is
+    /// a plain DEL.
+    pub fn del_showing(&mut self, out: &mut Vec<u8>, key: &[u8], condition: Condition) {
+        let from = out.len();
+        self.del(out, key, condition);
+        show(&mut out[from..], condition);
+    }
+
     /// Adds a DEL.
     pub fn del(&mut self, out: &mut Vec<u8>, key: &[u8], condition: Condition) {
         let (flags, version) = condition_flags(condition);
@@ -856,6 +885,20 @@ impl BatchRequest {
         }
         push_padded(out, value);
         self.batch.end_item(out, from);
+    }
+}
+
+fn show(item: &mut [u8], condition: Condition) {
+    if condition != Condition::Always {
+        item[3] |= FLAG_SHOW;
+    }
+}
+
+/// Has an encoded item not ask for the value that keeps its condition from holding, for a server that refuses
+/// the flag.
+pub(crate) fn ask_without_show(item: &mut [u8]) {
+    if item[2] == Verb::Set as u8 || item[2] == Verb::Del as u8 {
+        item[3] &= !FLAG_SHOW;
     }
 }
 

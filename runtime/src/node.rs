@@ -10,7 +10,8 @@ use std::{fmt, io};
 
 use core_affinity::CoreId;
 use penstock_net::hello::{
-    AUTH_NONE, FEATURE_EXPIRY, FEATURE_KEYSPACES, FEATURE_MEMBER_READS, FEATURE_SCAN, ServerHello,
+    AUTH_NONE, FEATURE_EXPIRY, FEATURE_KEYSPACES, FEATURE_MEMBER_READS, FEATURE_SCAN,
+    FEATURE_SHOWN, ServerHello,
 };
 use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
@@ -548,7 +549,11 @@ impl Node {
             },
             node_id: identity.node_id,
             incarnation: identity.incarnation,
-            features: FEATURE_EXPIRY | FEATURE_SCAN | FEATURE_KEYSPACES | FEATURE_MEMBER_READS,
+            features: FEATURE_EXPIRY
+                | FEATURE_SCAN
+                | FEATURE_KEYSPACES
+                | FEATURE_MEMBER_READS
+                | FEATURE_SHOWN,
             nonce: [0; 32],
             limits: Limits {
                 frame_bytes_max: config.frame_bytes_max,

@@ -12,7 +12,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::request::{Condition, Expiry, Version, Wanted};
 use penstock_net::status::Status;
 use penstock_runtime::config::IoMode;
-use penstock_runtime::embedded::{Ask, ClientError, Field, Local};
+use penstock_runtime::embedded::{Ask, Changed, ClientError, Field, Local};
 use penstock_runtime::{OpenError, Options, Penstock};
 
 use scratch::Scratch;
@@ -407,6 +407,7 @@ fn one_thread_submits_many_operations_and_each_has_its_outcome() {
             value: key,
             condition: Condition::Absent,
             expiry: Expiry::Never,
+            shows: false,
         })
         .collect();
     assert!(
@@ -637,24 +638,22 @@ fn callers_that_meet_the_close_get_an_answer_each() {
 #[test]
 fn an_edit_by_closure_is_tried_again_until_nobody_came_between() {
     let scratch = Scratch::new("edit");
-    let store = Penstock::open(&scratch.0, options().level(AckLevel::None)).unwrap();
+    // Far above what four writers of one key take on the busiest machine.
+    let patient = options()
+        .level(AckLevel::None)
+        .deadline(std::time::Duration::from_secs(300));
+    let store = Penstock::open(&scratch.0, patient).unwrap();
     std::thread::scope(|scope| {
-        for _ in 0..3 {
+        for _ in 0..4 {
             let store = store.clone();
             scope.spawn(move || {
-                for _ in 0..200 {
-                    loop {
-                        let added = store.update(b"n", |value| {
-                            let n = value.first_chunk().map_or(0, |n| u32::from_le_bytes(*n));
-                            *value = (n + 1).to_le_bytes().to_vec();
-                            true
-                        });
-                        match added {
-                            Ok(_) => break,
-                            Err(ClientError::Busy(_)) => {}
-                            Err(error) => panic!("{error}"),
-                        }
-                    }
+                for _ in 0..150 {
+                    let added = store.update(b"n", |value| {
+                        let n = value.first_chunk().map_or(0, |n| u32::from_le_bytes(*n));
+                        *value = (n + 1).to_le_bytes().to_vec();
+                        true
+                    });
+                    added.unwrap().unwrap();
                 }
             });
         }
@@ -664,6 +663,41 @@ fn an_edit_by_closure_is_tried_again_until_nobody_came_between() {
         &600u32.to_le_bytes()
     );
     assert_eq!(store.update(b"n", |_| false).unwrap(), None);
+}
+
+#[test]
+fn a_write_that_lost_shows_what_is_there_in_both_kinds_of_store() {
+    let scratch = Scratch::new("shown");
+    let value = vec![7; 60_000];
+    let check = |outcome: Result<Changed, ClientError>| match outcome {
+        Err(ClientError::No(answer)) => {
+            let shown = answer.shown().expect("shown");
+            assert!(answer.status == Status::Exists && shown.bytes == value);
+            shown.version
+        }
+        other => panic!("{other:?}"),
+    };
+    let (absent, never) = (Condition::Absent, Expiry::Never);
+    let store = Penstock::open(&scratch.0, options()).unwrap();
+    let set = store.set(b"k", &value).wait().unwrap();
+    let shown = check(store.set_or_show(b"k", b"lost", absent, never).wait());
+    assert_eq!(shown, set.version);
+    let plain = store.set_if(b"k", b"lost", absent).wait();
+    assert!(matches!(plain, Err(ClientError::No(answer)) if answer.shown().is_none()));
+    store.close().unwrap();
+    let mut local = Penstock::open_local(&scratch.0, options()).unwrap();
+    assert_eq!(
+        check(local.set_or_show(b"k", b"lost", absent, never)),
+        set.version
+    );
+    let other = Condition::Version(Default::default());
+    match local.del_or_show(b"k", other) {
+        Err(ClientError::No(answer)) => assert!(answer.shown().unwrap().bytes == value),
+        other => panic!("{other:?}"),
+    }
+    local.set_expiry(b"k", Expiry::At(1)).unwrap();
+    let edited = local.update(b"k", |bytes| bytes.is_empty());
+    assert!(edited.unwrap().is_some());
 }
 
 #[test]

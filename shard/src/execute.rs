@@ -12,8 +12,10 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::EXPIRY_MS_MAX;
 use penstock_net::pieces::Pieces;
 use penstock_net::refusal::Refusal;
-use penstock_net::reply::{ExpiryTold, ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES, ReplyHead, Standing};
-use penstock_net::request::{Condition, Expiry, Request, Verb, Version, Wanted};
+use penstock_net::reply::{
+    ExpiryTold, ITEM_FLAG_OVERFLOW, ITEM_FLAG_SHOWN, REPLY_ITEM_BYTES, ReplyHead, Standing,
+};
+use penstock_net::request::{Condition, Expiry, Extra, Request, Verb, Version, Wanted};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
@@ -147,8 +149,8 @@ pub(crate) fn run<P: Blocks>(
         }
         Verb::UpdateIf => update_if_on_two(store, context, request, key, undo, out.written()),
         Verb::Get => get(store, context, request, &key, out),
-        Verb::Set => set(store, context, request, &key, out.written()),
-        Verb::Del => del(store, context, request, &key, out.written()),
+        Verb::Set => set(store, context, request, &key, out),
+        Verb::Del => del(store, context, request, &key, out),
         Verb::GetAt => past::get_at(store, context, request, &key, out.written()),
         Verb::History => past::history(store, context, request, &key, out.written()),
         Verb::Keyspace => unreachable!("the shard decides about keyspaces"),
@@ -240,17 +242,7 @@ fn get<P: Blocks>(
     match key.cell {
         Some(id) if key.exists => {
             let head = context.head(status, key.version);
-            let cell = store.cell(id);
-            let is_used = cell.is_used();
-            let is_plain = request.wanted == Wanted::Value && context.standing.is_none();
-            if is_plain && cell.value().len() < context.shared_bytes_min {
-                head.write(out.written(), cell.value());
-            } else {
-                write_telling(store, context, request.wanted, id, head, out);
-            }
-            if !is_used {
-                store.touch(id);
-            }
+            show(store, context, request.wanted, id, head, out);
         }
         _ => {
             let head = context.head(status, key.version);
@@ -263,6 +255,29 @@ fn get<P: Blocks>(
             false => key.lsn,
         },
         status,
+    }
+}
+
+/// The reply that shows what is in a cell, which counts as a use of the key.
+#[inline]
+fn show<P: Blocks>(
+    store: &mut Store<P>,
+    context: &Context<'_>,
+    wanted: Wanted,
+    id: CellId,
+    head: ReplyHead,
+    out: &mut Pieces,
+) {
+    let cell = store.cell(id);
+    let is_used = cell.is_used();
+    let is_plain = wanted == Wanted::Value && context.standing.is_none();
+    if is_plain && cell.value().len() < context.shared_bytes_min {
+        head.write(out.written(), cell.value());
+    } else {
+        write_telling(store, context, wanted, id, head, out);
+    }
+    if !is_used {
+        store.touch(id);
     }
 }
 
@@ -303,6 +318,30 @@ fn condition_fails(condition: Condition, key: &Key<'_>) -> Option<Status> {
         Condition::Present => (!key.exists).then_some(Status::NotFound),
         Condition::Version(_) if !key.exists => Some(Status::NotFound),
         Condition::Version(version) => (version != key.version).then_some(Status::VersionMismatch),
+    }
+}
+
+/// The reply of a SET or DEL whose condition does not hold. It shows the value that is there to a client that asks
+/// for it, behind the gate of a GET.
+fn lost<P: Blocks>(
+    store: &mut Store<P>,
+    context: &Context<'_>,
+    request: &Request<'_>,
+    status: Status,
+    key: &Key<'_>,
+    out: &mut Pieces,
+) -> Ran {
+    match key.cell {
+        Some(id) if key.exists && request.extra == Extra::Show => {
+            let mut head = context.head(status, key.version);
+            head.flags = ITEM_FLAG_SHOWN;
+            show(store, context, Wanted::Value, id, head, out);
+            Ran::Answered {
+                gate: key.lsn,
+                status,
+            }
+        }
+        _ => no(context, status, key, out.written()),
     }
 }
 
@@ -449,11 +488,12 @@ fn set<P: Blocks>(
     context: &Context<'_>,
     request: &Request<'_>,
     key: &Key<'_>,
-    out: &mut Vec<u8>,
+    out: &mut Pieces,
 ) -> Ran {
     if let Some(status) = condition_fails(request.condition, key) {
-        return no(context, status, key, out);
+        return lost(store, context, request, status, key, out);
     }
+    let out = out.written();
     let expiry = match request.expiry {
         Expiry::Never => context.unsaid(Expiry::Never),
         Expiry::Keep if !key.exists => context.unsaid(Expiry::Keep),
@@ -501,13 +541,14 @@ fn del<P: Blocks>(
     context: &Context<'_>,
     request: &Request<'_>,
     key: &Key<'_>,
-    out: &mut Vec<u8>,
+    out: &mut Pieces,
 ) -> Ran {
     let fails =
         condition_fails(request.condition, key).or((!key.exists).then_some(Status::NotFound));
     if let Some(status) = fails {
-        return no(context, status, key, out);
+        return lost(store, context, request, status, key, out);
     }
+    let out = out.written();
     // Where versions are kept, a deletion is one more.
     if store.adds_version(context.slot, key.hash, key.bytes) && !store.has_room_for_keys() {
         return no_memory(store, context, out);

@@ -10,13 +10,13 @@ use super::ReadFrom;
 use super::operation::{Answer, ClientError};
 use crate::batch::Batch;
 use crate::frame::{FLAG_REPLY, Header, Opcode, write_frame};
-use crate::hello::{ClientHello, ServerHello};
+use crate::hello::{ClientHello, FEATURE_SHOWN, ServerHello};
 use crate::level::AckLevel;
 use crate::limits::{BATCH_ITEMS_MAX, Limits};
 use crate::placement::Placement;
 use crate::receive::{Received, Receiver};
 use crate::reply::{ReplyItem, text_of};
-use crate::request::BatchRequest;
+use crate::request::{BatchRequest, ask_without_show};
 use crate::status::Status;
 
 /// An operation on its way.
@@ -113,6 +113,8 @@ impl What {
 pub(super) struct Connection {
     level: AckLevel,
     limits: Limits,
+    /// The server shows the value that keeps a condition from holding.
+    shows: bool,
     has_hello: bool,
     next_request_id: u64,
     receiver: Receiver,
@@ -143,6 +145,7 @@ impl Connection {
             Connection {
                 level,
                 limits,
+                shows: false,
                 has_hello: false,
                 next_request_id: 1,
                 receiver,
@@ -218,7 +221,11 @@ impl Connection {
                 BatchRequest::begin(out, request_id, self.level, deadline_ms, group.len());
             for queued in &group {
                 if let What::Item { item, .. } = &queued.what {
+                    let from = out.len();
                     batch.raw(out, item);
+                    if !self.shows {
+                        ask_without_show(&mut out[from..]);
+                    }
                 }
             }
             batch.finish(out);
@@ -311,6 +318,7 @@ impl Connection {
             let hello = ServerHello::read(body)
                 .map_err(|refusal| ClientError::Protocol(refusal.to_string()))?;
             self.limits = hello.limits;
+            self.shows = hello.features & FEATURE_SHOWN != 0;
             self.placement = hello.placement;
             self.has_hello = true;
             return Ok(());

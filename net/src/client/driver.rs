@@ -344,13 +344,28 @@ impl Driver {
         member: Option<MemberTry>,
         read: fn(Answer) -> Result<T, ClientError>,
     ) -> Pending<T> {
+        self.ask_until(ask, member, read, Instant::now() + self.deadline())
+    }
+
+    /// From the call of an operation to its answer.
+    pub(super) fn deadline(&self) -> Duration {
+        self.shared.options.deadline
+    }
+
+    /// Asks what must be answered by then.
+    pub(super) fn ask_until<T: Send + 'static>(
+        &self,
+        ask: Ask<'_>,
+        member: Option<MemberTry>,
+        read: fn(Answer) -> Result<T, ClientError>,
+        until: Instant,
+    ) -> Pending<T> {
         let item = ask.encode();
         let promise = Promise::new();
         let done = Box::new(Item {
             promise: Arc::clone(&promise),
             read,
         });
-        let until = Instant::now() + self.shared.options.deadline;
         self.queue(
             ask.partition(),
             member,

@@ -29,6 +29,7 @@ mod fields;
 mod operation;
 mod scan;
 mod seen;
+mod update;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -41,13 +42,13 @@ use crate::level::AckLevel;
 use crate::reply::ExpiryTold;
 use crate::request::{Condition, Expiry, MemberRead, Version, Wanted};
 use crate::scan::ScanRequest;
-use crate::status::Status;
 use connection::MemberTry;
 use driver::Driver;
 pub use fields::Fields;
 pub use operation::{Answer, Ask, ClientError, Pending};
 pub use scan::{Entry, Page, Scan, Scanned};
 pub use seen::Seen;
+pub use update::{Patience, Updated, update};
 
 /// How a client behaves.
 #[derive(Clone, Debug)]
@@ -163,40 +164,47 @@ pub struct Client {
     driver: Driver,
 }
 
-/// How often [`update`] tries against concurrent writers.
-const UPDATE_TRIES_MAX: usize = 64;
+/// One key of a client that an update changes.
+struct UpdatedKey<'a> {
+    client: &'a Client,
+    key: &'a [u8],
+    patience: Patience,
+}
 
-/// The loop of [`Client::update`] over any store that reads, and writes under a condition and keeps the
-/// expiry.
-///
-/// # Errors
-/// As for [`Client::update`].
-pub fn update<S: ?Sized>(
-    store: &mut S,
-    mut get: impl FnMut(&mut S) -> Result<Option<Value>, ClientError>,
-    mut set_if: impl FnMut(&mut S, &[u8], Condition) -> Result<Changed, ClientError>,
-    mut edit: impl FnMut(&mut Vec<u8>) -> bool,
-) -> Result<Option<Changed>, ClientError> {
-    for _ in 0..UPDATE_TRIES_MAX {
-        let (mut bytes, condition) = match get(store)? {
-            Some(value) => (value.bytes.to_vec(), Condition::Version(value.version)),
-            None => (Vec::new(), Condition::Absent),
+impl Updated for UpdatedKey<'_> {
+    fn read(&mut self) -> Result<Option<Value>, ClientError> {
+        let wanted = Wanted::Value;
+        let ask = Ask::Get {
+            key: self.key,
+            wanted,
         };
-        if !edit(&mut bytes) {
-            return Ok(None);
-        }
-        match set_if(store, &bytes, condition) {
-            Err(ClientError::No(answer))
-                if matches!(
-                    answer.status,
-                    Status::VersionMismatch | Status::Exists | Status::NotFound
-                ) => {}
-            outcome => return outcome.map(Some),
-        }
+        let driver = &self.client.driver;
+        driver
+            .ask_until(ask, None, Answer::found, self.patience.until())
+            .wait()
     }
-    Err(ClientError::Busy(format!(
-        "{UPDATE_TRIES_MAX} tries, and each time another writer was faster"
-    )))
+
+    fn write(&mut self, value: &[u8], condition: Condition) -> Result<Changed, ClientError> {
+        let ask = Ask::Set {
+            key: self.key,
+            value,
+            condition,
+            expiry: Expiry::Keep,
+            shows: true,
+        };
+        let driver = &self.client.driver;
+        driver
+            .ask_until(ask, None, Answer::changed, self.patience.until())
+            .wait()
+    }
+
+    fn random(&mut self) -> u64 {
+        self.patience.random()
+    }
+
+    fn pause(&mut self, pause: Duration, losses: u32) -> Result<(), ClientError> {
+        self.patience.pause(pause, losses)
+    }
 }
 
 impl Scanned for &Client {
@@ -258,7 +266,7 @@ impl Client {
     }
 
     /// Reads a value as it was at a time or version; `None` if the key was missing then. What is not kept
-    /// any more is [`ClientError::No`] with [`Status::NotKept`] and the oldest version that is.
+    /// any more is [`ClientError::No`] with [`Status::NotKept`](crate::status::Status::NotKept) and the oldest version that is.
     pub fn get_at(&self, key: &[u8], at: At) -> Pending<Option<Past>> {
         self.driver.ask(Ask::GetAt { key, at }, Answer::found_at)
     }
@@ -308,6 +316,28 @@ impl Client {
                 value,
                 condition,
                 expiry,
+                shows: false,
+            },
+            Answer::changed,
+        )
+    }
+
+    /// Writes a value under a condition. If it does not hold, the answer in [`ClientError::No`] shows the value that
+    /// is there ([`Answer::shown`]), so the next try needs no read.
+    pub fn set_or_show(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+        expiry: Expiry,
+    ) -> Pending<Changed> {
+        self.driver.ask(
+            Ask::Set {
+                key,
+                value,
+                condition,
+                expiry,
+                shows: true,
             },
             Answer::changed,
         )
@@ -324,6 +354,7 @@ impl Client {
             Ask::Del {
                 key,
                 condition: Condition::Always,
+                shows: false,
             },
             Answer::deleted,
         )
@@ -331,8 +362,29 @@ impl Client {
 
     /// Deletes a key under a condition. A condition that does not hold is [`ClientError::No`].
     pub fn del_if(&self, key: &[u8], condition: Condition) -> Pending<Changed> {
-        self.driver
-            .ask(Ask::Del { key, condition }, Answer::changed)
+        let shows = false;
+        self.driver.ask(
+            Ask::Del {
+                key,
+                condition,
+                shows,
+            },
+            Answer::changed,
+        )
+    }
+
+    /// Deletes a key under a condition. If it does not hold, the answer in [`ClientError::No`] shows the value that
+    /// is there ([`Answer::shown`]).
+    pub fn del_or_show(&self, key: &[u8], condition: Condition) -> Pending<Changed> {
+        let shows = true;
+        self.driver.ask(
+            Ask::Del {
+                key,
+                condition,
+                shows,
+            },
+            Answer::changed,
+        )
     }
 
     /// Runs instructions on the fields of one key, all or nothing. A guard that does not hold is
@@ -364,24 +416,25 @@ impl Client {
     }
 
     /// Reads a value, lets `edit` change it, and writes it back if nobody else did meanwhile;
-    /// otherwise all over again, so `edit` may run several times. A missing key is an empty
+    /// otherwise again with what was written meanwhile, so `edit` may run several times. A missing key is an empty
     /// value; an expiry stays. `edit` returns whether to write. Blocks. `Ok(None)` is a declined edit.
     ///
+    /// Tries are apart by pauses of random length, up to 16 ms, and end with [`ClientOptions::deadline`] from the call.
+    ///
     /// # Errors
-    /// [`ClientError::Busy`] after 64 tries against concurrent writers; otherwise as for
+    /// [`ClientError::Busy`] if other writers were faster until the deadline; otherwise as for
     /// [`Client::get`] and [`Client::set_if`].
     pub fn update(
         &self,
         key: &[u8],
         edit: impl FnMut(&mut Vec<u8>) -> bool,
     ) -> Result<Option<Changed>, ClientError> {
-        let mut client = self;
-        update(
-            &mut client,
-            |client| client.get(key).wait(),
-            |client, bytes, condition| client.set_with(key, bytes, condition, Expiry::Keep).wait(),
-            edit,
-        )
+        let mut updated = UpdatedKey {
+            client: self,
+            key,
+            patience: Patience::begin(self.driver.deadline()),
+        };
+        update(&mut updated, edit)
     }
 
     /// Some keys in the order of slots and hashes, from a cursor on: 0, or [`Page::next`].

@@ -14,7 +14,9 @@ use crate::instruction::Instruction;
 use crate::keyspace::{Action, At, History, Keyspace, read_keyspaces};
 use crate::level::AckLevel;
 use crate::placement::partition_of;
-use crate::reply::{ExpiryTold, ITEM_FLAG_OVERFLOW, NO_INSTRUCTION, ReplyItem, Standing};
+use crate::reply::{
+    ExpiryTold, ITEM_FLAG_OVERFLOW, ITEM_FLAG_SHOWN, NO_INSTRUCTION, ReplyItem, Standing,
+};
 use crate::request::{BatchRequest, Condition, Expiry, MemberRead, Version, Wanted};
 use crate::scan::ScanRequest;
 use crate::slot::slot_of;
@@ -47,6 +49,8 @@ pub enum Ask<'a> {
         condition: Condition,
         /// When the key is gone by itself.
         expiry: Expiry,
+        /// Whether the answer shows the value that is there if the condition does not hold.
+        shows: bool,
     },
     /// Delete a key.
     Del {
@@ -54,6 +58,8 @@ pub enum Ask<'a> {
         key: &'a [u8],
         /// When it applies.
         condition: Condition,
+        /// Whether the answer shows the value that is there if the condition does not hold.
+        shows: bool,
     },
     /// Run instructions on fields.
     UpdateIf {
@@ -130,8 +136,25 @@ impl<'a> Ask<'a> {
                 value,
                 condition,
                 expiry,
+                shows: true,
+            } => batch.set_showing(out, key, value, condition, expiry),
+            Ask::Set {
+                key,
+                value,
+                condition,
+                expiry,
+                shows: false,
             } => batch.set_with(out, key, value, condition, expiry),
-            Ask::Del { key, condition } => batch.del(out, key, condition),
+            Ask::Del {
+                key,
+                condition,
+                shows: true,
+            } => batch.del_showing(out, key, condition),
+            Ask::Del {
+                key,
+                condition,
+                shows: false,
+            } => batch.del(out, key, condition),
             Ask::UpdateIf {
                 key,
                 second_key,
@@ -168,6 +191,8 @@ pub struct Answer {
     pub instruction: u8,
     /// The failed instruction was an effect that would have left its type's range.
     pub is_overflow: bool,
+    /// The value is the one that kept a condition from holding.
+    pub is_shown: bool,
     /// How durable what it shows is.
     pub level: AckLevel,
     /// The first key's version.
@@ -189,6 +214,7 @@ impl Answer {
             reason: item.head.reason,
             instruction: item.head.instruction,
             is_overflow: item.head.flags & ITEM_FLAG_OVERFLOW != 0,
+            is_shown: item.head.flags & ITEM_FLAG_SHOWN != 0,
             level: item.head.level,
             version: item.head.version,
             expiry: item.expiry,
@@ -335,6 +361,16 @@ impl Answer {
         }
     }
 
+    /// The value that kept the condition of [`Ask::Set`] or [`Ask::Del`] from holding. `None` if it was not asked for,
+    /// the key is missing ([`Status::NotFound`]), or the server does not show it: then a GET does.
+    #[must_use]
+    pub fn shown(&self) -> Option<Value> {
+        self.is_shown.then(|| Value {
+            bytes: self.value.clone(),
+            version: self.version,
+        })
+    }
+
     /// The actual value of the field whose guard failed.
     #[must_use]
     pub fn actual(&self) -> Option<u64> {
@@ -402,6 +438,7 @@ impl ClientError {
                 reason: 0,
                 instruction: NO_INSTRUCTION,
                 is_overflow: false,
+                is_shown: false,
                 level: AckLevel::None,
                 version: Version::default(),
                 expiry: None,

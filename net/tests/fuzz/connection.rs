@@ -113,6 +113,7 @@ impl Side {
                 value: &[7; 40],
                 condition: Condition::Absent,
                 expiry: Expiry::In(1),
+                shows: true,
             },
             2 => Ask::Del {
                 key,
@@ -120,6 +121,7 @@ impl Side {
                     epoch: 1,
                     sequence: 2,
                 }),
+                shows: false,
             },
             3 => Ask::UpdateIf {
                 key,

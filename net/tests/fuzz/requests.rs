@@ -83,6 +83,16 @@ fn written(request: &Request<'_>) -> Vec<u8> {
             }
             _ => batch.get_with(&mut out, request.key, request.wanted),
         },
+        Verb::Set if request.extra == Extra::Show => batch.set_showing(
+            &mut out,
+            request.key,
+            request.value,
+            request.condition,
+            request.expiry,
+        ),
+        Verb::Del if request.extra == Extra::Show => {
+            batch.del_showing(&mut out, request.key, request.condition);
+        }
         Verb::Set => batch.set_with(
             &mut out,
             request.key,
@@ -111,7 +121,9 @@ fn written(request: &Request<'_>) -> Vec<u8> {
                 batch.history(&mut out, request.key, before, limit);
             }
             Extra::Keyspace(action) => batch.keyspace(&mut out, request.key, action),
-            Extra::None | Extra::Member(_) => panic!("{:?} asks for something", request.verb),
+            Extra::None | Extra::Member(_) | Extra::Show => {
+                panic!("{:?} asks for something", request.verb)
+            }
         },
     }
     batch.finish(&mut out);

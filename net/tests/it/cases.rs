@@ -9,7 +9,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::placement::{NodeAddress, Placement, WriterRange};
 use penstock_net::receive::{Received, Receiver};
-use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem, Standing};
+use penstock_net::reply::{ExpiryTold, ITEM_FLAG_SHOWN, ReplyHead, ReplyItem, Standing};
 use penstock_net::request::{
     BatchRequest, Condition, Expiry, Extra, MemberRead, Request, Verb, Version, Wanted,
 };
@@ -191,6 +191,7 @@ pub fn all() -> Vec<Case> {
     scans(&mut cases);
     hellos(&mut cases);
     member_reads(&mut cases);
+    shown(&mut cases);
     cases.0
 }
 
@@ -679,6 +680,62 @@ fn member_reads(cases: &mut Cases) {
 }
 
 /// Settings of prefixes.
+/// Conditions that ask for what keeps them from holding; behind all that were there first.
+fn shown(cases: &mut Cases) {
+    let kind = "request-item";
+    let version = Version {
+        epoch: 0x0100,
+        sequence: 77,
+    };
+    let set = |condition| item(|b, o| b.set_showing(o, b"k", b"v", condition, Expiry::Keep));
+    let one_version = set(Condition::Version(version));
+    let del = item(|b, o| b.del_showing(o, b"k", Condition::Version(version)));
+    cases.add(
+        kind,
+        "SET that shows which other version is there",
+        one_version.clone(),
+    );
+    cases.add(
+        kind,
+        "SET that shows what is there already",
+        set(Condition::Absent),
+    );
+    cases.add(
+        kind,
+        "SET that shows nothing, because only a missing key keeps it",
+        set(Condition::Present),
+    );
+    cases.add(kind, "DEL that shows which other version is there", del);
+    let set = item(|b, o| b.set(o, b"k", b"v", Condition::Always));
+    let del = item(|b, o| b.del(o, b"k", Condition::Always));
+    let get = item(|b, o| b.get(o, b"k"));
+    let update = item(|b, o| b.update_if(o, b"k", None, &[], Some(b"1")));
+    cases.add(
+        kind,
+        "SET that shows without a condition",
+        changed(set, 3, &[0x08]),
+    );
+    cases.add(
+        kind,
+        "DEL that shows without a condition",
+        changed(del, 3, &[0x08]),
+    );
+    cases.add(kind, "GET that shows", changed(get, 3, &[0x08]));
+    cases.add(kind, "UPDATE_IF that shows", changed(update, 3, &[0x18]));
+    let head = ReplyHead {
+        flags: ITEM_FLAG_SHOWN,
+        ..ReplyHead::new(Status::VersionMismatch, 3, AckLevel::Disk, version)
+    };
+    for (name, value) in [
+        ("VERSION_MISMATCH that shows a value", &b"eleven byte"[..]),
+        ("VERSION_MISMATCH that shows an empty value", b""),
+    ] {
+        let mut bytes = Vec::new();
+        head.write(&mut bytes, value);
+        cases.add("reply-item", name, bytes);
+    }
+}
+
 fn keyspaces(cases: &mut Cases) {
     let kind = "request-item";
     let settings = Settings {

@@ -14,14 +14,14 @@ use std::time::Duration;
 use penstock_net::batch::Batch;
 use penstock_net::client::{Client, ClientError, ClientOptions, Field};
 use penstock_net::frame::Opcode;
-use penstock_net::hello::{AUTH_NONE, ServerHello};
+use penstock_net::hello::{AUTH_NONE, FEATURE_SHOWN, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
 use penstock_net::placement::{NodeAddress, Placement, Writer, WriterRange};
 use penstock_net::receive::{Received, Receiver};
-use penstock_net::reply::{BatchReply, ReplyHead, write_ping_reply};
-use penstock_net::request::{Condition, Request, Verb, Version};
+use penstock_net::reply::{BatchReply, ITEM_FLAG_SHOWN, ReplyHead, write_ping_reply};
+use penstock_net::request::{Condition, Expiry, Extra, Request, Verb, Version};
 use penstock_net::status::Status;
 
 #[derive(Clone, Copy)]
@@ -32,6 +32,10 @@ enum Manner {
     Scattered,
     /// The connection ends instead of the answer to this many-th batch, then all is well.
     DiesAt(usize),
+    /// It does not show what keeps a condition from holding, and refuses to be asked for it.
+    ShowsNothing,
+    /// Another writer is faster than each write under a condition.
+    IsFaster,
     /// A flipped bit in the first reply to a batch.
     Lies,
     /// Another node writes all keys, in this generation.
@@ -79,7 +83,13 @@ fn converse(
             } => {
                 let mut out = Vec::new();
                 match Opcode::from_code(header.opcode) {
-                    Some(Opcode::Hello) => hello(nodes).write(&mut out, header.request_id),
+                    Some(Opcode::Hello) => {
+                        let features = match manner {
+                            Manner::ShowsNothing => 0,
+                            _ => FEATURE_SHOWN,
+                        };
+                        hello(nodes, features).write(&mut out, header.request_id);
+                    }
                     Some(Opcode::Batch) => {
                         let before = batches.fetch_add(1, Ordering::Relaxed);
                         let manner = match manner {
@@ -118,7 +128,7 @@ fn converse(
     }
 }
 
-fn hello(nodes: &[NodeAddress]) -> ServerHello {
+fn hello(nodes: &[NodeAddress], features: u64) -> ServerHello {
     let range = WriterRange {
         first: 0,
         last: 255,
@@ -138,7 +148,7 @@ fn hello(nodes: &[NodeAddress]) -> ServerHello {
         cluster_id: [1; 16],
         node_id: [2; 16],
         incarnation: 1,
-        features: 0,
+        features,
         nonce: [0; 32],
         limits: Limits::default(),
         interval_ms: 100,
@@ -215,14 +225,31 @@ fn one(
     match (request.verb, found) {
         (Verb::Get, Some((sequence, value))) => head(Status::Ok, sequence).write(&mut out, &value),
         (Verb::Set, found) => {
-            let sequence = found.as_ref().map_or(0, |(sequence, _)| *sequence);
-            let fails = match request.condition {
-                Condition::Absent => found.is_some(),
-                Condition::Version(wanted) => wanted != version(sequence),
-                _ => false,
+            let found = match manner {
+                Manner::IsFaster if request.condition != Condition::Always => {
+                    let sequence = found.map_or(0, |(sequence, _)| sequence) + 1;
+                    let faster = (sequence, b"of another".to_vec());
+                    map.insert(request.key.to_vec(), faster.clone());
+                    Some(faster)
+                }
+                _ => found,
             };
-            if fails {
-                head(Status::VersionMismatch, sequence).write(&mut out, &[]);
+            let sequence = found.as_ref().map_or(0, |(sequence, _)| *sequence);
+            let fails = match (request.condition, &found) {
+                (Condition::Absent, Some(_)) => Some(Status::Exists),
+                (Condition::Version(_), None) => Some(Status::NotFound),
+                (Condition::Version(wanted), _) => {
+                    (wanted != version(sequence)).then_some(Status::VersionMismatch)
+                }
+                _ => None,
+            };
+            let shows = request.extra == Extra::Show;
+            assert!(!shows || !matches!(manner, Manner::ShowsNothing));
+            if let Some(status) = fails {
+                let mut head = head(status, sequence);
+                let shown = found.filter(|_| shows).map(|(_, value)| value);
+                head.flags = shown.as_ref().map_or(0, |_| ITEM_FLAG_SHOWN);
+                head.write(&mut out, &shown.unwrap_or_default());
             } else {
                 map.insert(request.key.to_vec(), (sequence + 1, request.value.to_vec()));
                 head(Status::Ok, sequence + 1).write(&mut out, &[]);
@@ -360,6 +387,86 @@ fn closures_of_concurrent_writers_are_all_applied_once() {
         Ok(None),
         "a declined edit writes nothing"
     );
+}
+
+#[test]
+fn an_update_that_lost_reads_nothing_before_its_next_try() {
+    for (manner, operations) in [
+        (Manner::Whole, 1 + 2 + 2),
+        (Manner::ShowsNothing, 2 + 2 + 2),
+    ] {
+        let (address, asked) = serve_counting(manner, Vec::new());
+        let client = connect(address);
+        let mut runs = 0;
+        let changed = client.update(b"key", |bytes| {
+            runs += 1;
+            if runs == 1 {
+                assert!(bytes.is_empty());
+                client.set(b"key", b"of another").wait().expect("set");
+            }
+            bytes.extend_from_slice(b", mended");
+            true
+        });
+        assert_eq!(changed.expect("done").expect("written").version.sequence, 2);
+        let value = client.get(b"key").wait().expect("get").expect("present");
+        assert_eq!((runs, &value.bytes[..]), (2, &b"of another, mended"[..]));
+        assert_eq!(asked.load(Ordering::Relaxed), operations);
+    }
+}
+
+#[test]
+fn a_condition_that_does_not_hold_shows_what_is_there_on_demand() {
+    let client = connect(serve(Manner::Whole));
+    client.set(b"key", b"value").wait().expect("set");
+    for (asks, shown) in [(false, None), (true, Some(&b"value"[..]))] {
+        let absent = Condition::Absent;
+        let outcome = match asks {
+            true => client.set_or_show(b"key", b"", absent, Expiry::Never),
+            false => client.set_if(b"key", b"", absent),
+        };
+        match outcome.wait() {
+            Err(ClientError::No(answer)) => {
+                assert_eq!(
+                    (answer.status, answer.version.sequence),
+                    (Status::Exists, 1)
+                );
+                let value = answer.shown().map(|value| value.bytes);
+                assert_eq!(value.as_deref(), shown);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_update_goes_on_until_the_deadline_and_says_so() {
+    let options = ClientOptions {
+        deadline: Duration::from_millis(300),
+        ..ClientOptions::default()
+    };
+    let address = serve(Manner::IsFaster);
+    for _ in 0..100 {
+        let Ok(client) = Client::connect(address, options.clone()) else {
+            continue;
+        };
+        let outcome = client.update(b"key", |bytes| {
+            *bytes = b"lost".to_vec();
+            true
+        });
+        match outcome {
+            Err(ClientError::Busy(text)) => {
+                assert!(
+                    text.contains("tries within the deadline of 300ms"),
+                    "{text}"
+                );
+                return;
+            }
+            // The deadline may pass within a try.
+            Err(ClientError::Deadline | ClientError::Unknown(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("each time the deadline passed within a try");
 }
 
 #[test]

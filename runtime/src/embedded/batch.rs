@@ -72,6 +72,7 @@ impl<'a> Batch<'a> {
             value,
             condition,
             expiry: Expiry::Never,
+            shows: false,
         });
     }
 
@@ -80,6 +81,7 @@ impl<'a> Batch<'a> {
         self.ask(Ask::Del {
             key,
             condition: Condition::Always,
+            shows: false,
         });
     }
 

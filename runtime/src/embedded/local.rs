@@ -20,6 +20,7 @@ use super::batch::item_bytes_max;
 use super::core::{frame_at, hello, take_output};
 use super::doorbell::Doorbell;
 use super::spin::Spin;
+use super::update::LocalKey;
 use super::watch::Watch;
 use super::{
     Answer, Ask, Changed, ClientError, CloseError, Options, Page, Scan, ScanRequest, Scanned,
@@ -244,6 +245,28 @@ impl Local {
             value,
             condition,
             expiry,
+            shows: false,
+        })
+    }
+
+    /// Writes a value under a condition. If it does not hold, the answer shows the value that is there
+    /// ([`Answer::shown`](penstock_net::client::Answer::shown)).
+    ///
+    /// # Errors
+    /// [`ClientError::No`] if the condition does not hold.
+    pub fn set_or_show(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+        expiry: Expiry,
+    ) -> Result<Changed, ClientError> {
+        self.change(Ask::Set {
+            key,
+            value,
+            condition,
+            expiry,
+            shows: true,
         })
     }
 
@@ -260,8 +283,12 @@ impl Local {
     /// # Errors
     /// [`ClientError`].
     pub fn del(&mut self, key: &[u8]) -> Result<bool, ClientError> {
-        let condition = Condition::Always;
-        self.ask(Ask::Del { key, condition })?.deleted()
+        self.ask(Ask::Del {
+            key,
+            condition: Condition::Always,
+            shows: false,
+        })?
+        .deleted()
     }
 
     /// Deletes a key under a condition.
@@ -269,7 +296,28 @@ impl Local {
     /// # Errors
     /// [`ClientError::No`] if the condition does not hold.
     pub fn del_if(&mut self, key: &[u8], condition: Condition) -> Result<Changed, ClientError> {
-        self.change(Ask::Del { key, condition })
+        self.change(Ask::Del {
+            key,
+            condition,
+            shows: false,
+        })
+    }
+
+    /// Deletes a key under a condition. If it does not hold, the answer shows the value that is there
+    /// ([`Answer::shown`](penstock_net::client::Answer::shown)).
+    ///
+    /// # Errors
+    /// [`ClientError::No`] if the condition does not hold.
+    pub fn del_or_show(
+        &mut self,
+        key: &[u8],
+        condition: Condition,
+    ) -> Result<Changed, ClientError> {
+        self.change(Ask::Del {
+            key,
+            condition,
+            shows: true,
+        })
     }
 
     /// Runs instructions on the fields of one key, all or nothing.
@@ -310,18 +358,13 @@ impl Local {
     /// expiry stays. `edit` returns whether to write. `Ok(None)` is a declined edit.
     ///
     /// # Errors
-    /// As for [`Local::get`] and [`Local::set_if`].
+    /// As for [`Local::get`]; a write loses only to an expiry that passes in between, and is tried again.
     pub fn update(
         &mut self,
         key: &[u8],
         edit: impl FnMut(&mut Vec<u8>) -> bool,
     ) -> Result<Option<Changed>, ClientError> {
-        penstock_net::client::update(
-            self,
-            |store| store.get(key),
-            |store, bytes, condition| store.set_with(key, bytes, condition, Expiry::Keep),
-            edit,
-        )
+        penstock_net::client::update(&mut LocalKey { store: self, key }, edit)
     }
 
     /// Some keys in the order of slots and hashes, from a cursor on: 0, or [`Page::next`]. Page and cursor borrow

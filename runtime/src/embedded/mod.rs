@@ -15,6 +15,7 @@ mod options;
 mod pending;
 mod reply;
 mod spin;
+mod update;
 mod watch;
 
 use std::cell::Cell;
@@ -23,6 +24,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use penstock_net::frame::{Header, Medium, Opcode, write_frame};
 use penstock_net::instruction::Instruction;
@@ -48,6 +50,8 @@ use self::core::LANES;
 use crate::node::{Bound, Node, OpenError, system};
 use mailbox::{Letter, Mailbox};
 use pending::Ticket;
+use penstock_net::client::Patience;
+use update::SharedKey;
 
 /// A store whose shards run on threads of this process. Clones are handles of the same store.
 ///
@@ -62,6 +66,7 @@ pub struct Penstock {
 struct Store {
     mailboxes: Vec<Arc<Mailbox>>,
     topology: Topology,
+    deadline: Duration,
     deadline_ms: u16,
     frame_bytes_max: usize,
     running: Mutex<Option<Running>>,
@@ -119,6 +124,7 @@ impl Penstock {
         let store = Store {
             mailboxes,
             topology: node.topology,
+            deadline: options.deadline,
             deadline_ms: deadline_ms(options.deadline),
             frame_bytes_max,
             running: Mutex::new(Some(Running { threads, node })),
@@ -228,6 +234,25 @@ impl Penstock {
             value,
             condition,
             expiry,
+            shows: false,
+        })
+    }
+
+    /// Writes a value under a condition. If it does not hold, the answer in [`ClientError::No`] shows the value that
+    /// is there ([`Answer::shown`]).
+    pub fn set_or_show(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+        expiry: Expiry,
+    ) -> Pending<Changed> {
+        self.change(Ask::Set {
+            key,
+            value,
+            condition,
+            expiry,
+            shows: true,
         })
     }
 
@@ -238,15 +263,33 @@ impl Penstock {
 
     /// Deletes a key; `false` if it was missing.
     pub fn del(&self, key: &[u8]) -> Pending<bool> {
-        let condition = Condition::Always;
-        self.ask(Ask::Del { key, condition }, |reply| {
+        let ask = Ask::Del {
+            key,
+            condition: Condition::Always,
+            shows: false,
+        };
+        self.ask(ask, |reply| {
             Answer::of_item(&reply::only_item(reply)?).deleted()
         })
     }
 
     /// Deletes a key under a condition. A condition that does not hold is [`ClientError::No`].
     pub fn del_if(&self, key: &[u8], condition: Condition) -> Pending<Changed> {
-        self.change(Ask::Del { key, condition })
+        self.change(Ask::Del {
+            key,
+            condition,
+            shows: false,
+        })
+    }
+
+    /// Deletes a key under a condition. If it does not hold, the answer in [`ClientError::No`] shows the value that
+    /// is there ([`Answer::shown`]).
+    pub fn del_or_show(&self, key: &[u8], condition: Condition) -> Pending<Changed> {
+        self.change(Ask::Del {
+            key,
+            condition,
+            shows: true,
+        })
     }
 
     /// Runs instructions on the fields of one key, all or nothing. A guard that does not hold is
@@ -275,24 +318,26 @@ impl Penstock {
     }
 
     /// Reads a value, lets `edit` change it, and writes it back if nobody else did meanwhile;
-    /// otherwise all over again, so `edit` may run several times. A missing key is an empty
+    /// otherwise again with what was written meanwhile, so `edit` may run several times. A missing key is an empty
     /// value; an expiry stays. `edit` returns whether to write. Blocks. `Ok(None)` is a declined edit.
     ///
+    /// Tries are apart by pauses of random length, up to 16 ms. The last one begins before [`Options::deadline`] from the
+    /// call has passed.
+    ///
     /// # Errors
-    /// [`ClientError::Busy`] after 64 tries against concurrent writers; otherwise as for
+    /// [`ClientError::Busy`] if other writers were faster until the deadline; otherwise as for
     /// [`Penstock::get`] and [`Penstock::set_if`].
     pub fn update(
         &self,
         key: &[u8],
         edit: impl FnMut(&mut Vec<u8>) -> bool,
     ) -> Result<Option<Changed>, ClientError> {
-        let mut store = self;
-        penstock_net::client::update(
-            &mut store,
-            |store| store.get(key).wait(),
-            |store, bytes, condition| store.set_with(key, bytes, condition, Expiry::Keep).wait(),
-            edit,
-        )
+        let mut updated = SharedKey {
+            store: self,
+            key,
+            patience: Patience::begin(self.store.deadline),
+        };
+        penstock_net::client::update(&mut updated, edit)
     }
 
     /// Some keys in the order of slots and hashes, from a cursor on: 0, or [`Page::next`].

@@ -12,7 +12,7 @@ mod past;
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_net::level::AckLevel;
-use penstock_net::reply::ReplyItem;
+use penstock_net::reply::{ITEM_FLAG_SHOWN, ReplyItem};
 use penstock_net::request::{Expiry, Version};
 use penstock_net::status::{Executed, Status};
 use penstock_storage::store::partition_of;
@@ -168,6 +168,16 @@ pub struct Oracle {
 
 /// What an answer is held to be wrong for.
 pub type Violation = String;
+
+/// Whether a change under a condition asks for the value that keeps the condition from holding.
+#[must_use]
+pub fn asks_for_what_won(number: usize, operation: Operation) -> bool {
+    let has_condition = matches!(
+        operation,
+        Operation::SetAbsent | Operation::SetVersion | Operation::DelVersion
+    );
+    has_condition && number % 2 == 1
+}
 
 impl Oracle {
     /// No operations yet, on these keys: name, slot, counter, strict.
@@ -826,13 +836,24 @@ impl Oracle {
                 plan.operation, self.records[number].issued_ms, plan.key
             ));
         }
-        if matches!(plan.operation, Operation::Get | Operation::Tell)
-            && item.head.status == Status::Ok
-        {
+        let is_shown = item.head.flags & ITEM_FLAG_SHOWN != 0;
+        let has_lost = matches!(item.head.status, Status::Exists | Status::VersionMismatch);
+        if is_shown != (asks_for_what_won(number, plan.operation) && has_lost) {
+            return Err(format!(
+                "operation {number} {:?} was answered {} and shown a value: {is_shown}",
+                plan.operation,
+                item.head.status.name()
+            ));
+        }
+        let is_read = matches!(plan.operation, Operation::Get | Operation::Tell)
+            && item.head.status == Status::Ok;
+        if is_read || is_shown {
             let (writer, stock) = self
                 .writer_of(plan.key, item.value)
                 .map_err(|wrong| format!("operation {number} read key {}: {wrong}", plan.key))?;
-            self.records[number].seen = Some((writer, stock.unwrap_or(0)));
+            if is_read {
+                self.records[number].seen = Some((writer, stock.unwrap_or(0)));
+            }
             let entry = Entry {
                 operation: writer,
                 stock,

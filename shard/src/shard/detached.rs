@@ -156,9 +156,9 @@ impl<P: Blocks> Shard<P> {
         let mut out = std::mem::take(&mut self.scratch);
         let step = match self.outgrown(&parked, reserved) {
             None => self.operation(now, parked.origin, operation, &parked.item, &mut out),
-            Some(outgrown) => {
+            Some((asked, outgrown)) => {
                 let out = out.written();
-                self.refuse_item(Asked::Get, &operation, Status::Busy, &outgrown, out)
+                self.refuse_item(asked, &operation, Status::Busy, &outgrown, out)
             }
         };
         match step {

@@ -4,7 +4,7 @@ use penstock_net::keyspace::KEPT_BYTES;
 use penstock_net::limits::HISTORY_VERSIONS_MAX;
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::REPLY_HEAD_BYTES_MAX;
-use penstock_net::request::Request;
+use penstock_net::request::{Extra, Request, Verb};
 use penstock_net::scan::ScanRequest;
 use penstock_storage::io::Blocks;
 use penstock_storage::planted::{Bug, is_planted};
@@ -69,11 +69,11 @@ impl<P: Blocks> Shard<P> {
         if self.config.topology.owner(slot) != self.config.shard {
             return false;
         }
-        match Asked::of(request.verb) {
-            Asked::Get => {}
+        match request.verb {
             // What they tell was written before what the index says.
-            Asked::GetAt | Asked::History | Asked::Keyspace => return true,
-            _ => return false,
+            Verb::GetAt | Verb::History | Verb::Keyspace => return true,
+            _ if !may_show_value(&request) => return false,
+            _ => {}
         }
         let hash = self.hash.of(request.key);
         let bytes = self.value_bytes(self.store.find(slot, hash, request.key));
@@ -133,10 +133,10 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// How long a value is that a GET finds now, if its key has grown since it was parked and there is no
+    /// What is asked and how long a value is that the answer would show now, if its key has grown since it was parked and there is no
     /// room for that: thousands may wait for one read, and what they were taken to answer says nothing
     /// about what somebody wrote since.
-    pub(super) fn outgrown(&self, parked: &Parked, reserved: usize) -> Option<Outgrown> {
+    pub(super) fn outgrown(&self, parked: &Parked, reserved: usize) -> Option<(Asked, Outgrown)> {
         let Parked {
             origin,
             address,
@@ -150,7 +150,7 @@ impl<P: Blocks> Shard<P> {
             return None;
         }
         let request = Request::read(&parked.item, self.limits.value_bytes_max).ok()?;
-        if Asked::of(request.verb) != Asked::Get {
+        if !may_show_value(&request) {
             return None;
         }
         let hash = self.hash.of(request.key);
@@ -158,7 +158,7 @@ impl<P: Blocks> Shard<P> {
         // In the log the same value takes a little more than in memory: key, header, and what is told of a
         // place is rounded up by a sixteenth.
         let in_log = reserved + reserved / 8 + request.key.len() + AWAITED_BYTES;
-        (bytes > in_log).then_some(Outgrown(bytes))
+        (bytes > in_log).then_some((Asked::of(request.verb), Outgrown(bytes)))
     }
 
     /// Whether an answer may be longer than what was kept free for it.
@@ -228,12 +228,18 @@ impl<P: Blocks> Shard<P> {
 }
 
 /// What the answer of an operation on a value of so many bytes is taken to hold.
-pub(super) fn answer_bytes(asked: Asked, value_bytes: usize) -> usize {
-    match asked {
-        Asked::Get | Asked::GetAt => value_bytes,
-        Asked::History => HISTORY_VERSIONS_MAX as usize * KEPT_BYTES,
+pub(super) fn answer_bytes(request: &Request<'_>, value_bytes: usize) -> usize {
+    match request.verb {
+        Verb::GetAt => value_bytes,
+        Verb::History => HISTORY_VERSIONS_MAX as usize * KEPT_BYTES,
+        _ if may_show_value(request) => value_bytes,
         _ => 0,
     }
+}
+
+/// Whether the answer may show the value that the key has now.
+fn may_show_value(request: &Request<'_>) -> bool {
+    request.verb == Verb::Get || request.extra == Extra::Show
 }
 
 /// What an answer of so many bytes takes beyond the room that the asking shard keeps for it.

@@ -467,7 +467,7 @@ impl<P: Blocks> Shard<P> {
                     sequence: None,
                 });
             }
-            let reserved = answer_bytes(asked, self.value_bytes(found));
+            let reserved = answer_bytes(&request, self.value_bytes(found));
             return self.park(cold, origin, operation, slot, item, reserved, out);
         }
         let mut is_of_member = false;
@@ -568,11 +568,11 @@ impl<P: Blocks> Shard<P> {
                 self.refuse_item(asked, &operation, Status::Busy, &Outgrown(bytes), out)
             }
             Ran::Cold(cold) => {
-                let reserved = answer_bytes(asked, cold.place.bytes as usize);
+                let reserved = answer_bytes(&request, cold.place.bytes as usize);
                 self.park(cold, origin, operation, slot, item, reserved, out)
             }
             Ran::SecondCold(cold) => {
-                let reserved = answer_bytes(asked, cold.place.bytes as usize);
+                let reserved = answer_bytes(&request, cold.place.bytes as usize);
                 let step = self.park(cold, origin, operation, slot, item, reserved, out);
                 if self.kept_for.is_none() && matches!(step, Step::Later) {
                     self.kept_for = self.parking.read_of(origin, &address, slot);

@@ -20,6 +20,7 @@ mod past;
 mod random;
 mod scan;
 mod server;
+mod shown;
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -9,7 +9,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
 use penstock_net::receive::{Received, Receiver};
-use penstock_net::reply::{ExpiryTold, ReplyItem, read_batch_reply};
+use penstock_net::reply::{ExpiryTold, ITEM_FLAG_SHOWN, ReplyItem, read_batch_reply};
 use penstock_net::request::{BatchRequest, Condition, Version};
 use penstock_net::status::Status;
 use penstock_shard::opening::{
@@ -80,6 +80,8 @@ pub struct Reply {
     pub status: Status,
     pub version: Version,
     pub value: Vec<u8>,
+    /// The value is the one that kept the condition from holding.
+    pub is_shown: bool,
     pub expiry: Option<ExpiryTold>,
 }
 
@@ -626,6 +628,7 @@ impl Server {
                 status: item.head.status,
                 version: item.head.version,
                 value: item.value.to_vec(),
+                is_shown: item.head.flags & ITEM_FLAG_SHOWN != 0,
                 expiry: item.expiry,
             };
             let before = self.replies.insert(id, reply);

@@ -424,6 +424,7 @@ impl World {
         use instruction::Operation as I;
         let units = plan.units;
         let name = number as u64;
+        let shows = oracle::asks_for_what_won(number, plan.operation);
         match plan.operation {
             Operation::Get => batch.get(out, key),
             Operation::Tell => batch.get_with(out, key, Wanted::ValueAndExpiry),
@@ -441,6 +442,14 @@ impl World {
                 };
                 batch.set_with(out, key, &value, Condition::Always, plan.expiry);
             }
+            Operation::SetAbsent if shows => {
+                let absent = Condition::Absent;
+                batch.set_showing(out, key, &value, absent, plan.expiry);
+            }
+            Operation::SetVersion if shows => {
+                batch.set_showing(out, key, &value, version, plan.expiry);
+            }
+            Operation::DelVersion if shows => batch.del_showing(out, key, version),
             Operation::SetAbsent => {
                 batch.set_with(out, key, &value, Condition::Absent, plan.expiry);
             }
