@@ -168,7 +168,7 @@ fn session(name: &str, io: &str) {
     assert!(
         server
             .told(0, &["set", "sale:{42}", "u8:1"])
-            .starts_with("ok")
+            .starts_with("u8 1\nok, ")
     );
     server.told(0, &["set", "left:{42}", "u32:1"]);
     server.told(
@@ -288,6 +288,42 @@ fn weaker_levels_are_raised_to_the_servers_and_the_answer_says_so() {
     );
     let disk = server.told(0, &["set", "k", "v"]);
     assert!(disk.ends_with("level disk\n"), "{disk}");
+    assert_eq!(server.stop(), Some(0));
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_text_of_digits_is_not_sold_as_a_number() {
+    let directory = fresh("session-digits");
+    let server = Server::start(&directory, &["--shards", "2"]);
+    let set = server.told(0, &["set", "stock:9", "1000"]);
+    let told = "text of 4 bytes; a number is written as u32:1000\nok, ";
+    assert!(set.starts_with(told), "{set}");
+    let sale = ["update-if", "stock:9", "u32@0 >= 1", "u32@0 -= 1"];
+    let refused = server.told(2, &sale);
+    let told = "\"stock:9\" holds the text \"1000\" at u32@0, which is the number 808464433; nothing was changed";
+    assert!(refused.contains(told), "{refused}");
+    assert!(refused.contains("u32:1000") && refused.contains("--digits-are-numbers"));
+    assert_eq!(server.told(0, &["get", "stock:9"]), "1000");
+    let number = server.told(0, &[&sale[..], &["--digits-are-numbers"]].concat());
+    assert!(number.starts_with("u32@0 = 808464432\nok, "), "{number}");
+
+    let set = server.told(0, &["set", "stock:9", "u32:1000"]);
+    assert!(set.starts_with("u32 1000\nok, "), "{set}");
+    assert!(server.told(0, &sale).starts_with("u32@0 = 999\nok, "));
+    // One byte of 48 to 57 is as often a number as a digit.
+    server.told(0, &["set", "few", "u8:50"]);
+    let warned = server.told(0, &["update-if", "few", "u8@0 -= 1"]);
+    assert!(warned.contains("u8@0 = 49\n"), "{warned}");
+    let warning = "u8@0 of \"few\" is 50, which is also the text \"2\"";
+    assert!(warned.contains(warning), "{warned}");
+    let start = ["update-if", "new", "u64@0 += 1", "--start", "10000000"];
+    assert!(server.told(2, &start).contains("would start with the text"));
+    assert!(server.told(1, &["get", "new"]).contains("does not exist"));
+    let second = ["update-if", "{9}a", "second.u32@0 >= 1", "--second", "{9}b"];
+    server.told(0, &["set", "{9}b", "2000"]);
+    server.told(0, &["set", "{9}a", "u8:1"]);
+    assert!(server.told(2, &second).contains("second.u32@0"));
     assert_eq!(server.stop(), Some(0));
     std::fs::remove_dir_all(&directory).unwrap();
 }

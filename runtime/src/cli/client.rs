@@ -17,6 +17,7 @@ use penstock_runtime::expression::{Field, Literal, parse_instruction};
 use super::connection::{Answer, Effect, ServerAddress, refused};
 use super::output::{Output, hex};
 use super::status::{is_alone, read_info};
+use super::text_field;
 use super::{EXIT_CODES, Failure};
 
 const GET_EXAMPLES: &str = "\
@@ -30,14 +31,15 @@ Examples:
 
 const SET_EXAMPLES: &str = "\
 A VALUE is plain text, 0x and hexadecimal digits, typed numbers (u32:100 or u32:100,u64be:7), @FILE, or text:... for a
-text that would be read as one of these. Numbers are little-endian unless the type ends in be.
+text that would be read as one of these. Numbers are little-endian unless the type ends in be. Digits alone are a text:
+1000 is four bytes that update-if cannot count with. The first line of the answer tells what was stored.
 
 Examples:
   penstock set greeting hello
   penstock set stock:42 u32:100 --if-absent
   penstock set picture @picture.png
   penstock set greeting hullo --if-version 256:17      the version that set or get --version printed
-  penstock set hold:7 u32:2 --if-absent --ttl 10m      gone by itself after ten minutes";
+  penstock set hold:7 u32:2 --if-absent --ttl 10m      the key is gone after ten minutes; nothing is given back";
 
 const DEL_EXAMPLES: &str = "\
 Examples:
@@ -51,6 +53,7 @@ An INSTRUCTION is a guard or an effect; all of them happen or none does, in thei
   FIELD    TYPE@OFFSET: u8 u16 u32 u64 i8 i16 i32 i64, with be for big-endian, and bytes from the start of the value
   second.  before a guard or effect: it is about the key of --second
   else N   behind it: reason N (1..255) comes back if this one fails
+A field of four bytes or more that holds a text of digits is refused: store stock as u32:1000, not as 1000.
 
 Examples:
   penstock update-if stock:42 'u32@0 >= 1' 'u32@0 -= 1'
@@ -285,6 +288,10 @@ pub struct UpdateIfArgs {
     /// What a missing key starts from; without it a missing key is not found
     #[arg(long, value_name = "VALUE", allow_hyphen_values = true)]
     start: Option<String>,
+    /// Fields that read as digits are numbers. Without it a field of four bytes or more that holds a text of digits is
+    /// refused, and a shorter one is warned about
+    #[arg(long)]
+    digits_are_numbers: bool,
     #[command(flatten)]
     lifetime: LifetimeArgs,
     /// How durable it must be before the answer
@@ -400,7 +407,11 @@ impl SetArgs {
         let answer = connection.call(level, Effect::Write, |batch, out| {
             batch.set_with(out, self.key.as_bytes(), &value, condition, expiry);
         })?;
-        answer.done(&self.key)?.report(connection.hello.interval_ms)
+        let answer = answer.done(&self.key)?;
+        let mut out = Output::stdout();
+        out.line(format_args!("{}", text_field::stored(&self.value, &value)));
+        out.finish()?;
+        answer.report(connection.hello.interval_ms)
     }
 }
 
@@ -586,6 +597,15 @@ impl UpdateIfArgs {
         }
         let start = self.start.as_deref().map(read_literal).transpose()?;
         let mut connection = self.server.connect()?;
+        let update = text_field::Update {
+            key: &self.key,
+            second: self.second.as_deref(),
+            instructions: &instructions,
+            start: start.as_deref(),
+        };
+        if !self.digits_are_numbers {
+            update.look(&mut connection)?;
+        }
         let answer = connection.call(self.level.ack(), Effect::Write, |batch, out| {
             batch.update_if_with(
                 out,
@@ -614,6 +634,9 @@ impl UpdateIfArgs {
             ));
         }
         out.finish()?;
+        if !self.digits_are_numbers {
+            update.warn(&answer.value);
+        }
         answer.report(connection.hello.interval_ms)
     }
 

@@ -11,6 +11,7 @@ mod membership;
 mod options;
 mod output;
 mod status;
+mod text_field;
 
 use std::fmt;
 use std::path::PathBuf;
