@@ -68,6 +68,20 @@ pub(crate) enum Delivery {
 /// Takes what the cores are told, on the thread that has it.
 pub(crate) type Deliver = Arc<dyn Fn(Delivery) + Send + Sync>;
 
+/// Asks for the cluster's file to be read anew, whether it has changed or not; clones ask the same.
+#[derive(Clone, Default)]
+pub(crate) struct Reread(Arc<AtomicBool>);
+
+impl Reread {
+    pub(crate) fn ask(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn take(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
+    }
+}
+
 /// What the threads of a cluster's node share.
 struct Shared {
     file: RwLock<Arc<ClusterFile>>,
@@ -153,6 +167,7 @@ impl Dialing {
         me: Introduction,
         deliver: Deliver,
         stats: Arc<Stats>,
+        reread: Reread,
     ) -> Result<Dialing, (&'static str, std::io::Error)> {
         let seen = Seen::read(data)
             .map_err(|error| ("read which starts of other nodes were seen", error))?;
@@ -182,7 +197,7 @@ impl Dialing {
             let taken = |stream, from| take(&accepts, stream, from);
             accept(&listener, &accepts.is_over, failed, taken);
         })?;
-        dialing.thread("penstock-plan", move || watch(&shared, &path))?;
+        dialing.thread("penstock-plan", move || watch(&shared, &path, &reread))?;
         Ok(dialing)
     }
 
@@ -327,9 +342,9 @@ fn dial(shared: &Arc<Shared>, node: u8) {
     }
 }
 
-/// Reads the cluster's file anew whenever it says something else, and has a thread for each other node that it
+/// Reads the cluster's file anew whenever it says something else or somebody asks, and has a thread for each other node that it
 /// names. What it says wrong changes nothing.
-fn watch(shared: &Arc<Shared>, path: &Path) {
+fn watch(shared: &Arc<Shared>, path: &Path, reread: &Reread) {
     let mut last = shared.file().text.clone();
     let mut dialing: BTreeMap<u8, JoinHandle<()>> = BTreeMap::new();
     while !shared.is_over.load(Ordering::Relaxed) {
@@ -352,8 +367,14 @@ fn watch(shared: &Arc<Shared>, path: &Path) {
             }
         }
         std::thread::sleep(RETRY);
+        let is_asked = reread.take();
         let text = match std::fs::read_to_string(path) {
-            Ok(text) if text != last => text,
+            Ok(text) if text != last || is_asked => text,
+            Err(error) if is_asked => {
+                let file = path.display();
+                warn!(path = %file, %error, "{file}: {error}; what it said before holds");
+                continue;
+            }
             _ => continue,
         };
         last.clone_from(&text);
@@ -515,8 +536,22 @@ primary = 1
             Delivery::Link(..) => panic!("there is no other node"),
         });
         let stats = Arc::new(Stats::new(1));
-        let dialing = Dialing::start((path, file), listener, &folder, me, deliver, stats);
+        let reread = Reread::default();
+        let dialing = Dialing::start(
+            (path, file),
+            listener,
+            &folder,
+            me,
+            deliver,
+            stats,
+            reread.clone(),
+        );
         let plan = heard.recv_timeout(PATIENCE).expect("it goes on");
+        assert_eq!(plan.partitions[0].generation, 2);
+        // Whoever asks gets the file read anew, though it says what it said.
+        assert!(heard.try_recv().is_err());
+        reread.ask();
+        let plan = heard.recv_timeout(PATIENCE).expect("it was asked for");
         assert_eq!(plan.partitions[0].generation, 2);
         drop(dialing.map_err(|(action, error)| panic!("{action}: {error}")));
         std::fs::remove_dir_all(&folder).expect("removed");

@@ -19,7 +19,8 @@ use tracing::{error, info};
 
 use crate::config::{Config, LogFormat, LogLevel};
 
-/// Where the events of this process go.
+/// Where the events of this process go; clones are the same.
+#[derive(Clone)]
 pub struct Logging(Arc<Destination>);
 
 /// The file of the log cannot be opened.
@@ -90,7 +91,6 @@ impl Logging {
         let anew = append_to(path)?;
         info!(path = %path.display(), "the log goes on in a file that is opened anew");
         *file.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(anew);
-        info!(path = %path.display(), "the log file is opened anew");
         Ok(Some(path))
     }
 }

@@ -238,6 +238,22 @@ fn unit_runs_without_privileges_and_keeps_the_rings_and_the_pinning() {
 }
 
 #[test]
+fn units_hear_of_ready_reload_and_a_loop_that_hangs() {
+    for unit in [UNIT, TEMPLATE] {
+        for line in [
+            "Type=notify",
+            "NotifyAccess=main",
+            "WatchdogSec=30",
+            "TimeoutStartSec=infinity",
+            "ExecReload=/bin/kill -HUP $MAINPID",
+            "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX",
+        ] {
+            assert!(unit.lines().any(|found| found == line), "missing: {line}");
+        }
+    }
+}
+
+#[test]
 fn image_runs_as_nobody_in_particular_and_stops_cleanly() {
     let last = |instruction: &str| {
         DOCKERFILE
@@ -301,6 +317,7 @@ fn template_differs_from_the_unit_by_where_a_node_has_its_data_and_its_configura
     let expected = [
         "Description=Penstock, a durable key-value server, node %i",
         "ExecStart=/usr/bin/penstock serve --config /etc/penstock/%i.toml",
+        "LogsDirectory=penstock/%i",
         "StateDirectory=penstock/%i",
         "WorkingDirectory=/var/lib/penstock/%i",
     ];

@@ -12,6 +12,8 @@ mod health;
 mod link;
 mod metrics;
 mod outgoing;
+mod signals;
+mod supervisor;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
@@ -26,10 +28,9 @@ use penstock_shard::linked::Plan;
 use penstock_shard::opening::OpeningError;
 use penstock_shard::replication::{LinkId, PartitionId};
 use penstock_storage::recovery::RecoveryError;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing::{info, warn};
 
-use crate::cluster::{Deliver, Delivery, Dialing, ProvenLink};
+use crate::cluster::{Deliver, Delivery, Dialing, ProvenLink, Reread};
 use crate::config::{Config, IoMode};
 use crate::directory::{DirectoryError, Progress};
 use crate::lines::{self, tell};
@@ -40,6 +41,8 @@ use crate::{checks, disk};
 
 use self::admin::Admin;
 use self::health::{Health, Phase, Watched};
+use self::signals::{Caught, Reload};
+use self::supervisor::Supervisor;
 
 /// The shortest value that leaves from where it stands instead of being copied: a copy of 8 KiB costs no more than
 /// what the kernel does for one more run of bytes.
@@ -185,15 +188,22 @@ pub(crate) struct CoreStart {
     pub(crate) reports: flume::Sender<Report>,
 }
 
-/// Serves until SIGTERM or SIGINT.
+/// Serves until SIGTERM or SIGINT. SIGHUP reloads the log file and the cluster's file, and says so.
 ///
 /// # Errors
 /// [`ServeError`], whose text is one line that names the cause and what to do.
-pub fn serve(config: Config, _logging: &Logging) -> Result<(), ServeError> {
+pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
     refuse_open_door(&config)?;
     // Before any thread: a signal that comes early must not kill a half-started process.
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])
-        .map_err(system("watch for signals"))?;
+    let signals = Caught::new().map_err(system("watch for signals"))?;
+    let supervisor = Arc::new(Supervisor::of_process());
+    let reread = Reread::default();
+    let cluster = config.cluster.clone();
+    let reload = Reload {
+        logging: logging.clone(),
+        cluster: cluster.map(|path| (path, reread.clone())),
+        supervisor: Arc::clone(&supervisor),
+    };
 
     let began = Instant::now();
     let health = Arc::new(Health::new());
@@ -275,23 +285,13 @@ pub fn serve(config: Config, _logging: &Logging) -> Result<(), ServeError> {
                     .iter()
                     .for_each(|core| drop(core.send(Letter::Plan(Arc::clone(&plan))))),
             };
-            dialing = Some(dial(&node, listener, Arc::new(deliver))?);
+            dialing = Some(dial(&node, listener, Arc::new(deliver), reread)?);
         }
         Ok(())
     };
     let signal_sender = report_sender.clone();
-    let signal_handle = signals.handle();
-    let watcher = std::thread::Builder::new()
-        .name("penstock-signal".into())
-        .spawn(move || {
-            // The first signal asks for the clean stop; a second one does not wait for it.
-            for (count, _) in signals.forever().enumerate() {
-                if count > 0 || signal_sender.send(Report::Stopped).is_err() {
-                    warn!("second signal, leaving without the clean stop; the next start recovers");
-                    std::process::exit(130);
-                }
-            }
-        })
+    let watcher = signals
+        .watch(reload, move || signal_sender.send(Report::Stopped).is_ok())
         .map_err(system("start the thread that watches for signals"))?;
     drop(report_sender);
     let outcome = conduct(
@@ -303,14 +303,14 @@ pub fn serve(config: Config, _logging: &Logging) -> Result<(), ServeError> {
         &config,
         (began, node.directory.segments().progress()),
         &health,
+        &supervisor,
         all_open,
     );
     drop(dialing);
     if let Err(error) = &outcome {
         health.enter(Phase::Failed(error.to_string()));
     }
-    signal_handle.close();
-    let _ = watcher.join();
+    watcher.close();
     if outcome.is_ok() {
         threads.into_iter().for_each(|thread: JoinHandle<()>| {
             let _ = thread.join();
@@ -320,7 +320,12 @@ pub fn serve(config: Config, _logging: &Logging) -> Result<(), ServeError> {
 }
 
 /// Starts the threads that make links to the other nodes.
-fn dial(node: &Node, listener: TcpListener, deliver: Deliver) -> Result<Dialing, ServeError> {
+fn dial(
+    node: &Node,
+    listener: TcpListener,
+    deliver: Deliver,
+    reread: Reread,
+) -> Result<Dialing, ServeError> {
     let failed = |(action, error)| ServeError::from(OpenError::System { action, error });
     listener
         .set_nonblocking(false)
@@ -354,7 +359,7 @@ fn dial(node: &Node, listener: TcpListener, deliver: Deliver) -> Result<Dialing,
     }
     let stats = Arc::clone(&node.stats);
     let data = &node.config.data;
-    Dialing::start((path, file), listener, data, me, deliver, stats).map_err(failed)
+    Dialing::start((path, file), listener, data, me, deliver, stats, reread).map_err(failed)
 }
 
 /// How often a start tells how far it has come.
@@ -371,6 +376,7 @@ fn conduct(
     config: &Config,
     (began, progress): (Instant, &Progress),
     health: &Health,
+    supervisor: &Supervisor,
     all_open: impl FnOnce() -> Result<(), ServeError>,
 ) -> Result<(), ServeError> {
     let (mut opened, mut ready, mut stopped, mut gone) = (0, 0, 0, 0);
@@ -378,14 +384,20 @@ fn conduct(
     let mut is_stopping = false;
     let tell_cores =
         |letter: fn() -> Letter| cores.iter().for_each(|core| drop(core.send(letter())));
+    let pause = supervisor.feeds_every().unwrap_or(PROGRESS_EVERY);
+    let pause = pause.min(PROGRESS_EVERY);
+    let mut told = Instant::now();
     loop {
-        let report = match reports.recv_timeout(PROGRESS_EVERY) {
+        supervisor.feed(health);
+        let report = match reports.recv_timeout(pause) {
             Ok(report) => report,
             Err(flume::RecvTimeoutError::Disconnected) => return Ok(()),
             Err(flume::RecvTimeoutError::Timeout) => {
-                if opened < shards {
+                if opened < shards && told.elapsed() >= PROGRESS_EVERY {
+                    told = Instant::now();
                     let percent = progress.percent();
                     info!(percent, "startup {percent} %");
+                    supervisor.starting(percent);
                 }
                 continue;
             }
@@ -419,6 +431,7 @@ fn conduct(
                         config.interval_ms
                     );
                     health.enter(Phase::Serving);
+                    supervisor.ready();
                     tell!("ready");
                     info!(
                         version = env!("CARGO_PKG_VERSION"),
@@ -438,6 +451,7 @@ fn conduct(
             Report::Stopped if !is_stopping => {
                 is_stopping = true;
                 health.enter(Phase::Stopping);
+                supervisor.stopping();
                 tell!("stopping     no more requests; making everything durable");
                 info!("stopping: no more requests; making everything durable");
                 tell_cores(|| Letter::Stop);

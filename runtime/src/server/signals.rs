@@ -1,0 +1,126 @@
+//! Signals: the clean stop, the reload, and those that do nothing.
+//!
+//! SIGTERM and SIGINT ask for the clean stop, and a second one does not wait for it. SIGHUP reloads what a running
+//! server can take anew. SIGUSR1 and SIGUSR2 do nothing: their default would end the process, and other servers open
+//! their log by them. SIGPIPE is ignored by the standard library.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::{Handle, Signals};
+use tracing::{info, warn};
+
+use crate::cluster::Reread;
+use crate::logging::Logging;
+
+use super::supervisor::Supervisor;
+
+/// What SIGHUP reloads.
+pub(super) struct Reload {
+    pub(super) logging: Logging,
+    /// The cluster's file, if this is a node of a cluster.
+    pub(super) cluster: Option<(PathBuf, Reread)>,
+    pub(super) supervisor: Arc<Supervisor>,
+}
+
+impl Reload {
+    fn run(&self) {
+        self.supervisor.reloading();
+        let log = match self.logging.reopen() {
+            Ok(log) => log,
+            Err(error) => {
+                warn!("SIGHUP: {error}; the log goes on in the file of before");
+                None
+            }
+        };
+        if let Some((_, reread)) = &self.cluster {
+            reread.ask();
+        }
+        let cluster = self.cluster.as_ref().map(|(path, _)| path.as_path());
+        info!("{}", text(log, cluster));
+        self.supervisor.reloaded();
+    }
+}
+
+/// What SIGHUP does, for people.
+fn text(log: Option<&Path>, cluster: Option<&Path>) -> String {
+    let log = log.map(|path| format!("the log file {} is opened anew", path.display()));
+    let cluster =
+        cluster.map(|path| format!("the cluster's file {} will be read anew", path.display()));
+    let done: Vec<String> = [log, cluster].into_iter().flatten().collect();
+    match done.is_empty() {
+        true => "SIGHUP: nothing to reload: there is no log file and no cluster; options count at the next start".into(),
+        false => format!("SIGHUP: {}; options count at the next start", done.join(", ")),
+    }
+}
+
+/// Signals are caught from here on, and wait until somebody watches.
+pub(super) struct Caught(Signals);
+
+impl Caught {
+    pub(super) fn new() -> io::Result<Caught> {
+        Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2]).map(Caught)
+    }
+
+    /// Watches on a thread of its own. `stop` asks for the clean stop; it returns whether anybody heard.
+    pub(super) fn watch(
+        mut self,
+        reload: Reload,
+        stop: impl Fn() -> bool + Send + 'static,
+    ) -> io::Result<Watcher> {
+        let handle = self.0.handle();
+        let watch = move || {
+            let mut is_stopping = false;
+            for signal in self.0.forever() {
+                match signal {
+                    SIGHUP => reload.run(),
+                    SIGUSR1 | SIGUSR2 => info!(signal, "signal {signal} does nothing"),
+                    _ if std::mem::replace(&mut is_stopping, true) || !stop() => {
+                        warn!(
+                            "second signal, leaving without the clean stop; the next start recovers"
+                        );
+                        std::process::exit(130);
+                    }
+                    _ => {}
+                }
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("penstock-signal".into())
+            .spawn(watch)?;
+        Ok(Watcher { handle, thread })
+    }
+}
+
+/// The thread that watches for signals.
+pub(super) struct Watcher {
+    handle: Handle,
+    thread: JoinHandle<()>,
+}
+
+impl Watcher {
+    /// Signals do nothing from here on.
+    pub(super) fn close(self) {
+        self.handle.close();
+        let _ = self.thread.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reload_names_what_is_reloaded_and_what_is_not() {
+        let (log, cluster) = (Path::new("/l"), Path::new("/c"));
+        assert_eq!(
+            text(Some(log), Some(cluster)),
+            "SIGHUP: the log file /l is opened anew, the cluster's file /c will be read anew; options count at the next start"
+        );
+        assert!(text(None, Some(cluster)).starts_with("SIGHUP: the cluster's file /c will"));
+        assert!(text(None, None).starts_with("SIGHUP: nothing to reload"));
+    }
+}

@@ -1,0 +1,112 @@
+//! The service manager that started this process, if one did and wants to hear (`NOTIFY_SOCKET`, as systemd has it).
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use sd_notify::NotifyState;
+use tracing::{error, warn};
+
+use super::health::Health;
+
+/// Tells the service manager how the server is; does nothing without one.
+pub(super) struct Supervisor {
+    /// Within this it must hear that the server is well, or it ends and restarts it.
+    watchdog: Option<Duration>,
+    watch: Mutex<Watch>,
+}
+
+#[derive(Default)]
+struct Watch {
+    is_serving: bool,
+    is_hanging: bool,
+    fed: Option<Instant>,
+}
+
+impl Supervisor {
+    /// The one that the environment of this process names.
+    pub(super) fn of_process() -> Supervisor {
+        Supervisor {
+            watchdog: sd_notify::watchdog_enabled(),
+            watch: Mutex::default(),
+        }
+    }
+
+    /// How often [`Supervisor::feed`] is wanted at least, if at all.
+    pub(super) fn feeds_every(&self) -> Option<Duration> {
+        self.watchdog.map(|watchdog| watchdog / 4)
+    }
+
+    /// How far the start is.
+    pub(super) fn starting(&self, percent: u64) {
+        let status = format!("starting, {percent} %");
+        tell(&[NotifyState::Status(&status)]);
+    }
+
+    /// The server serves.
+    pub(super) fn ready(&self) {
+        self.watch().is_serving = true;
+        tell(&[NotifyState::Ready, NotifyState::Status("serving")]);
+    }
+
+    /// A reload begins.
+    pub(super) fn reloading(&self) {
+        // A start that is not ready must not be taken for ready at the end of a reload.
+        if self.watch().is_serving
+            && let Ok(now) = NotifyState::monotonic_usec_now()
+        {
+            tell(&[NotifyState::Reloading, now]);
+        }
+    }
+
+    /// The reload is done.
+    pub(super) fn reloaded(&self) {
+        if self.watch().is_serving {
+            tell(&[NotifyState::Ready]);
+        }
+    }
+
+    /// The clean stop begins.
+    pub(super) fn stopping(&self) {
+        self.watch().is_serving = false;
+        tell(&[
+            NotifyState::Stopping,
+            NotifyState::Status("making everything durable"),
+        ]);
+    }
+
+    /// Feeds the watchdog if it is due and the loop of every shard turns. One that hangs is logged once.
+    pub(super) fn feed(&self, health: &Health) {
+        let Some(every) = self.feeds_every() else {
+            return;
+        };
+        let mut watch = self.watch();
+        let now = Instant::now();
+        if watch.fed.is_some_and(|fed| now < fed + every) {
+            return;
+        }
+        match health.live() {
+            Ok(()) => {
+                watch.fed = Some(now);
+                watch.is_hanging = false;
+                tell(&[NotifyState::Watchdog]);
+            }
+            Err(standstill) => {
+                if !std::mem::replace(&mut watch.is_hanging, true) {
+                    error!("{standstill}: the watchdog of the service manager is not fed");
+                }
+            }
+        }
+    }
+
+    fn watch(&self) -> std::sync::MutexGuard<'_, Watch> {
+        self.watch
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+fn tell(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        warn!(%error, "the service manager cannot be told of the server's state: {error}");
+    }
+}
