@@ -56,6 +56,7 @@ pub mod snapshot;
 pub mod spare;
 mod stats;
 mod system;
+mod toml_line;
 mod wall;
 
 pub use embedded::{Local, Options, Penstock};

@@ -13,6 +13,8 @@ use penstock_shard::linked::{Assignment, Plan};
 use penstock_shard::replication::PartitionId;
 use toml::de::{DeTable, DeValue};
 
+use crate::toml_line::line_of_error;
+
 /// The secret has at least so many bytes.
 const SECRET_BYTES_MIN: usize = 32;
 /// The highest generation of a partition.
@@ -144,8 +146,7 @@ impl ClusterFile {
         read_secret: impl FnOnce(&str) -> Result<Vec<u8>, String>,
     ) -> Result<ClusterFile, String> {
         let table = DeTable::parse(&text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start);
-            let line = 1 + text[..at].matches('\n').count();
+            let line = line_of_error(&text, &error);
             format!(
                 "line {line} is not TOML: {}",
                 error.message().replace('\n', ", ")

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::option::{ConfigOption, ENVIRONMENT_PREFIX, Value};
 use super::quantity::size_text;
 use super::{Config, OPTIONS};
+use crate::toml_line::line_of_error;
 
 /// Variables under the prefix that are no options of the server: where the file is, and the address that clients use.
 const OTHER_VARIABLES: [&str; 2] = ["CONFIG", "ADDR"];
@@ -376,7 +377,7 @@ fn read_file(path: &Path, text: &str, given: &mut Given) -> Result<(), ConfigErr
     let line_of = |offset: usize| 1 + text[..offset].matches('\n').count();
     let table = DeTable::parse(text).map_err(|error| ConfigError::NotToml {
         path: path.to_path_buf(),
-        line: line_of(error.span().map_or(0, |span| span.start)),
+        line: line_of_error(text, &error),
         cause: error.message().replace('\n', ", "),
     })?;
     let mut entries: Vec<_> = table.get_ref().iter().collect();
@@ -590,6 +591,8 @@ mod tests {
     #[test]
     fn broken_toml_names_its_line() {
         let line = refusal(&[], &[], "shards = 1\nlisten = \n");
+        assert!(line.starts_with("p.toml:2: not TOML: "), "{line}");
+        let line = refusal(&[], &[], "shards = 1\ndata = \"/var/lib\nspin_us = 1\n");
         assert!(line.starts_with("p.toml:2: not TOML: "), "{line}");
     }
 
