@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::checks::Problem;
 use crate::huge_pages;
 use crate::system;
 
@@ -37,6 +38,22 @@ pub(crate) fn available_bytes() -> u64 {
 /// What `memory_max = 0` means.
 pub(crate) fn default_bytes() -> u64 {
     available_bytes() / 100 * DEFAULT_PERCENT
+}
+
+/// What is wrong with a bound of `max` bytes where there are only `available`.
+pub(crate) fn beyond_problem(max: u64, available: u64) -> Option<Problem> {
+    let mib = |bytes: u64| bytes >> 20;
+    (max > available).then(|| Problem {
+        cause: format!(
+            "memory_max is {} MiB and the machine or the control group has {} MiB: the system may end the process before it keeps to its bound",
+            mib(max),
+            mib(available)
+        ),
+        mend: format!(
+            "give --memory-max {}MiB, or leave it out",
+            mib(available / 100 * DEFAULT_PERCENT)
+        ),
+    })
 }
 
 /// The least limit of the control groups that `/proc/self/cgroup` names, and of those above them.
@@ -210,6 +227,14 @@ impl Drop for Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bound_above_the_memory_that_there_is_names_both_and_one_below_is_sound() {
+        let problem = beyond_problem(9 << 30, 8 << 30).expect("above");
+        assert!(problem.cause.contains("9216 MiB") && problem.cause.contains("8192 MiB"));
+        assert_eq!(problem.mend, "give --memory-max 6143MiB, or leave it out");
+        assert_eq!(beyond_problem(8 << 30, 8 << 30), None);
+    }
 
     #[test]
     fn what_others_take_is_taken_from_index_and_values() {

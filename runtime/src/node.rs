@@ -652,6 +652,9 @@ impl Room {
             },
             (bound.share() as u64 * u64::from(self.shards)) >> 20
         ));
+        if let Some(problem) = memory::beyond_problem(max, memory::available_bytes()) {
+            tell_problem(&problem, say);
+        }
         let bound = Arc::new(bound);
         let watch = bound
             .watch()

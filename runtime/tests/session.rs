@@ -329,6 +329,18 @@ fn a_text_of_digits_is_not_sold_as_a_number() {
 }
 
 #[test]
+fn memory_max_above_what_the_machine_has_is_told_as_a_problem_and_one_below_is_not() {
+    let directory = fresh("session-memory");
+    for (memory_max, is_told) in [("524288GiB", true), ("256MiB", false)] {
+        let server = Server::start(&directory, &["--shards", "1", "--memory-max", memory_max]);
+        let problem = "problem    memory_max is 536870912 MiB and the machine";
+        assert_eq!(server.said.contains(problem), is_told, "{}", server.said);
+        assert_eq!(server.stop(), Some(0));
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
 fn a_key_with_an_expiry_is_told_kept_over_a_restart_and_gone() {
     let directory = fresh("session-expiry");
     let server = Server::start(&directory, &["--shards", "1"]);
