@@ -10,7 +10,7 @@ mod scrape;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -311,6 +311,45 @@ fn every_metric_that_the_deployed_files_use_is_told_by_the_server() {
         .filter(|name| !told.contains(name.as_str()))
         .collect();
     assert!(missing.is_empty(), "{missing:?} are not among {told:?}");
+}
+
+#[test]
+fn a_scraper_gets_the_format_that_it_asks_for_with_the_same_numbers_in_both() {
+    let server = Server::start("formats", &["--shards", "1"]);
+    let scrape = |accept: &str| {
+        let mut stream = TcpStream::connect(server.admin).unwrap();
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: penstock\r\n{accept}\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let kind = head
+            .lines()
+            .find_map(|line| line.strip_prefix("Content-Type: "));
+        (kind.unwrap().to_string(), body.to_string())
+    };
+    let (kind, text) = scrape("Accept: text/plain;version=0.0.4\r\n");
+    assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
+    assert_eq!(
+        scrape("").0,
+        kind,
+        "who asks for nothing gets what all can read"
+    );
+    assert!(!text.contains("# EOF") && text.contains("# TYPE penstock_operations_total counter\n"));
+    let accept =
+        "Accept: application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5\r\n";
+    let (kind, open) = scrape(accept);
+    assert_eq!(
+        kind,
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    );
+    assert!(open.ends_with("# EOF\n") && open.contains("# TYPE penstock_operations counter\n"));
+    let names = |text: &str| -> Vec<_> {
+        let samples = Numbers::read(text).samples.into_iter();
+        samples.map(|(name, labels, _)| (name, labels)).collect()
+    };
+    let of_text: BTreeSet<_> = names(&text).into_iter().collect();
+    assert_eq!(of_text, names(&open).into_iter().collect());
 }
 
 #[test]

@@ -17,10 +17,7 @@ use crate::cluster::lostfound::lostfound_bytes;
 use crate::memory::resident_bytes;
 use crate::stats::{FIGURES, Growth, HISTOGRAMS, PEER_FIGURES, Reading, SECOND_IN_US, total};
 
-/// What the text is, for the header of the reply.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// All numbers of the moment, as text.
+/// All numbers of the moment, as OpenMetrics.
 pub(crate) fn exposition(health: &Health) -> String {
     let watched = health.watched();
     let mut registry = Registry::default();

@@ -8,6 +8,7 @@
 mod admin;
 mod connection;
 mod core;
+mod exposition;
 mod health;
 mod link;
 mod metrics;

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use crate::server::exposition::Exposition;
 use crate::server::health::Wanted;
 
 /// Bytes of a request's first line and headers, at most.
@@ -15,7 +16,8 @@ const ECHO_CHARS_MAX: usize = 80;
 /// What can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Page {
-    Metrics,
+    /// In the format that the request accepts.
+    Metrics(Exposition),
     Livez,
     /// With what is wanted besides, if anything is.
     Readyz(Option<Wanted>),
@@ -92,7 +94,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
     let target = request.path.unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let page = match path {
-        "/metrics" => Page::Metrics,
+        "/metrics" => {
+            let accept = request.headers.iter();
+            let accept = accept.filter(|header| header.name.eq_ignore_ascii_case("accept"));
+            let accept: Vec<_> = accept
+                .map(|header| String::from_utf8_lossy(header.value))
+                .collect();
+            Page::Metrics(Exposition::accepted(&accept.join(",")))
+        }
         "/livez" => Page::Livez,
         "/readyz" => match query {
             "" => Page::Readyz(None),
@@ -159,10 +168,13 @@ mod tests {
             assert_eq!(read(&GET[..len]), Ok(None), "{len}");
         }
         let whole = Request {
-            page: Page::Metrics,
+            page: Page::Metrics(Exposition::Text),
             wants_body: true,
         };
         assert_eq!(read(GET), Ok(Some(whole)));
+        let accepting = b"GET /metrics HTTP/1.1\r\naccept: text/plain;q=0.5\r\nACCEPT: application/openmetrics-text\r\n\r\n";
+        let page = read(accepting).unwrap().unwrap().page;
+        assert_eq!(page, Page::Metrics(Exposition::OpenMetrics), "two headers");
         let head = Request {
             page: Page::Readyz(None),
             wants_body: false,

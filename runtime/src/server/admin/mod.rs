@@ -19,7 +19,7 @@ use tracing::error;
 
 use self::http::{Code, HEAD_BYTES_MAX, Page, Refusal, Request};
 use super::health::Health;
-use super::metrics::{CONTENT_TYPE, exposition};
+use super::metrics::exposition;
 
 /// Connections at a time, at most.
 const VISITS_MAX: usize = 64;
@@ -309,10 +309,10 @@ fn page(request: Request, health: &Health) -> Vec<u8> {
         }
     };
     match request.page {
-        Page::Metrics => http::reply(
+        Page::Metrics(format) => http::reply(
             Code::Ok,
-            CONTENT_TYPE,
-            &exposition(health),
+            format.content_type(),
+            &format.write(exposition(health)),
             request.wants_body,
         ),
         Page::Livez => probe(
