@@ -7,6 +7,8 @@ mod command;
 mod nodes;
 mod older;
 mod promotion;
+#[path = "../promql/mod.rs"]
+mod promql;
 mod reads;
 mod replicas;
 #[path = "../scrape/mod.rs"]

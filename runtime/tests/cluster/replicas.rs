@@ -2,12 +2,12 @@
 //! or is gone, that nobody waits for it who did not ask for that, and what it takes back.
 
 use std::fs;
-use std::path::Path;
 
 use penstock_net::client::ClientError;
 use penstock_net::level::AckLevel;
 
 use crate::nodes::{Cluster, Server, one_at_a_time, until, wait_for_follower, wait_for_primary};
+use crate::promql::deployed_queries;
 use crate::scrape::Numbers;
 
 /// Partitions of a cluster.
@@ -81,22 +81,15 @@ fn write(server: &Server, each: u32, value: &[u8]) {
     });
 }
 
-/// Every number of replication that the deployed files ask for is one that a primary or a member tells.
+/// What the deployed rules and queries ask of replication, a primary or a member tells, with these labels.
 fn check_deployed_names(nodes: [&Server; 2]) {
-    let told = nodes.map(|node| Numbers::read(&node.page("/metrics").1));
-    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/monitoring");
-    let mut used = 0;
-    for entry in fs::read_dir(deploy).expect("there") {
-        let text = fs::read_to_string(entry.expect("read").path()).expect("text");
-        let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-        let words = text.split(|letter| !is_part(letter));
-        for word in words.filter(|word| word.starts_with("penstock_replication_")) {
-            let mut samples = told.iter().flat_map(|numbers| &numbers.samples);
-            assert!(samples.any(|(name, ..)| name == word), "{word}");
-            used += 1;
-        }
-    }
-    assert!(used > 20, "{used} uses");
+    let told = nodes.map(|node| Numbers::read(&node.page("/metrics").1).samples);
+    let is_asked = |metric: &str| metric.starts_with("penstock_replication_");
+    let queries = deployed_queries();
+    let missing = queries.iter();
+    let missing = missing.flat_map(|query| query.missing(is_asked, &told.concat(), &[].into()));
+    let missing: Vec<String> = missing.collect();
+    assert!(missing.is_empty(), "{missing:#?}");
 }
 
 #[test]
