@@ -1,6 +1,9 @@
 //! What a server meets: bytes that are not frames, peers that stall, files that were harmed. Each
 //! gets a clear answer, and the server serves on.
 
+#[path = "hostile/protocol.rs"]
+mod protocol;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -3,162 +3,22 @@
 use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Opcode, write_frame};
 use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello, SlotRange};
-use penstock_net::instruction::{FieldType, INSTRUCTION_BYTES, Instruction, Operation};
+use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::keyspace::{Action, At, Settings};
 use penstock_net::level::AckLevel;
-use penstock_net::limits::Limits;
 use penstock_net::placement::{NodeAddress, Placement, WriterRange};
-use penstock_net::receive::{Received, Receiver};
-use penstock_net::reply::{ExpiryTold, ITEM_FLAG_SHOWN, ReplyHead, ReplyItem, Standing};
-use penstock_net::request::{
-    BatchRequest, Condition, Expiry, Extra, MemberRead, Request, Verb, Version, Wanted,
-};
-use penstock_net::scan::{ScanEntry, ScanPage, ScanPageWriter, ScanRequest, ScanValue};
+use penstock_net::reply::{ExpiryTold, ITEM_FLAG_SHOWN, ReplyHead, Standing};
+use penstock_net::request::{BatchRequest, Condition, Expiry, MemberRead, Version, Wanted};
+use penstock_net::scan::{ScanEntry, ScanPageWriter, ScanRequest, ScanValue};
 use penstock_net::status::Status;
 
-/// The limits under which frames and values are judged.
-pub const LIMITS: Limits = Limits {
-    frame_bytes_max: 4096,
-    value_bytes_max: 1024,
-};
+use crate::decoded::LIMITS;
 
 pub struct Case {
     pub id: String,
     pub kind: &'static str,
     pub description: String,
     pub bytes: Vec<u8>,
-}
-
-/// What the codec makes of the bytes: a text for what it read, or the status and text of its refusal.
-pub fn judge(kind: &str, bytes: &[u8]) -> Result<String, (String, String)> {
-    let refused = |refusal: penstock_net::refusal::Refusal| {
-        (refusal.status().name().to_string(), refusal.to_string())
-    };
-    match kind {
-        "frame" => match Receiver::new(LIMITS.frame_bytes_max).next(bytes) {
-            Received::Frame {
-                header,
-                body,
-                consumed,
-            } => Ok(format!(
-                "opcode {:#04x} flags {:#04x} request {} word {:#06x} body {} of {consumed}",
-                header.opcode,
-                header.flags,
-                header.request_id,
-                header.level_or_status,
-                body.len()
-            )),
-            Received::Refused { refusal, .. } => Err(refused(refusal)),
-            Received::Incomplete { frame_bytes } => Err((
-                "INCOMPLETE".into(),
-                format!("{frame_bytes} bytes are needed"),
-            )),
-            Received::Skipped { consumed } => Err(("SKIPPED".into(), consumed.to_string())),
-        },
-        "batch" => Batch::read(bytes)
-            .map(|batch| format!("{} items", batch.len()))
-            .map_err(refused),
-        "request-item" => Request::read(bytes, LIMITS.value_bytes_max)
-            .map_err(refused)
-            .map(|request| {
-                let instructions: Vec<String> = (0..request.instruction_count())
-                    .map(|n| format!("{:?}", request.instruction(n)))
-                    .collect();
-                let expiry = match (request.verb, request.expiry) {
-                    (Verb::UpdateIf, Expiry::Keep) => String::new(),
-                    (_, Expiry::Never) if request.verb != Verb::UpdateIf => String::new(),
-                    (_, expiry) => format!(" expiry {expiry:?}"),
-                };
-                let wanted = match request.wanted {
-                    Wanted::Value => String::new(),
-                    wanted => format!(" wanted {wanted:?}"),
-                };
-                let extra = match request.extra {
-                    Extra::None => String::new(),
-                    extra => format!(" {extra:?}"),
-                };
-                format!(
-                    "{:?} {:?} key {:?} second {:?} value {} start {} instructions [{}]{expiry}{wanted}{extra}",
-                    request.verb,
-                    request.condition,
-                    String::from_utf8_lossy(request.key),
-                    request.second_key.map(String::from_utf8_lossy),
-                    request.value.len(),
-                    request.has_start,
-                    instructions.join(", ")
-                )
-            }),
-        "instruction" => {
-            let bytes: &[u8; INSTRUCTION_BYTES] = bytes.try_into().expect("sixteen bytes");
-            Instruction::read(bytes, 0, 2)
-                .map(|instruction| format!("{instruction:?}"))
-                .map_err(refused)
-        }
-        "reply-item" => ReplyItem::read(bytes)
-            .map(|item| {
-                let expiry = item
-                    .expiry
-                    .map_or(String::new(), |told| format!(" {told:?}"));
-                let standing = item
-                    .standing
-                    .map_or(String::new(), |told| format!(" {told:?}"));
-                format!(
-                    "{:?} value {}{expiry}{standing}",
-                    item.head,
-                    item.value.len()
-                )
-            })
-            .map_err(refused),
-        "scan-item" => ScanRequest::read(bytes)
-            .map(|scan| {
-                format!(
-                    "cursor {:#x} prefix {:?} entries {} bytes {} values {}",
-                    scan.cursor,
-                    String::from_utf8_lossy(scan.prefix),
-                    scan.entries_max,
-                    scan.bytes_max,
-                    scan.wants_values
-                )
-            })
-            .map_err(refused),
-        "scan-page" => ScanPage::read(bytes)
-            .map(|page| {
-                let entries: Vec<String> = page
-                    .entries()
-                    .map(|entry| {
-                        let value = match entry.value {
-                            ScanValue::NotAsked => "not asked".into(),
-                            ScanValue::Bytes(value) => format!("{} bytes", value.len()),
-                            ScanValue::LeftOut => "left out".to_string(),
-                        };
-                        let Version { epoch, sequence } = entry.version;
-                        let key = String::from_utf8_lossy(entry.key);
-                        format!("{key:?} ({epoch}, {sequence}) value {value}")
-                    })
-                    .collect();
-                format!("cursor {:#x} [{}]", page.cursor, entries.join(", "))
-            })
-            .map_err(refused),
-        "client-hello" => ClientHello::read(bytes)
-            .map(|hello| format!("{hello:?}"))
-            .map_err(refused),
-        "server-hello" => ServerHello::read(bytes)
-            .map(|hello| {
-                let slots = hello.slots.len();
-                let frame_bytes_max = hello.limits.frame_bytes_max;
-                match hello.placement {
-                    None => format!("{slots} slots, frame {frame_bytes_max}"),
-                    Some(placement) => format!(
-                        "{slots} slots, frame {frame_bytes_max}, placement {} of {} nodes, {} ranges of partitions",
-                        placement.version,
-                        placement.nodes.len(),
-                        placement.writers.len()
-                    ),
-                }
-            })
-            .map_err(refused),
-        other => panic!("no decoder for {other}"),
-    }
 }
 
 struct Cases(Vec<Case>);

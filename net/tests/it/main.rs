@@ -3,6 +3,7 @@
 mod cases;
 mod chunking;
 mod client;
+mod decoded;
 mod link;
 mod session;
 mod vectors;

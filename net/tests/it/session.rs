@@ -1,14 +1,53 @@
 //! The worked session at the end of PROTOCOL.md, byte by byte.
 
-use penstock_net::hello::ClientHello;
+use penstock_net::hello::{
+    AUTH_NONE, ClientHello, FEATURE_EXPIRY, FEATURE_KEYSPACES, FEATURE_MEMBER_READS, FEATURE_SCAN,
+    FEATURE_SHOWN, ServerHello, SlotRange,
+};
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;
+use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
 use penstock_net::reply::{BatchReply, ReplyHead, Standing};
 use penstock_net::request::{BatchRequest, Condition, MemberRead, Version, Wanted};
+use penstock_net::slot::SLOTS;
 use penstock_net::status::Status;
 
 use crate::{hex, unhex};
+
+/// What the server with one shard says of itself.
+fn server_hello() -> Vec<u8> {
+    let mut frame = Vec::new();
+    ServerHello {
+        protocol: 1,
+        shard: 0,
+        shard_count: 1,
+        auth_methods: AUTH_NONE,
+        cluster_id: [0xC1; 16],
+        node_id: [0xA1; 16],
+        incarnation: 1,
+        features: FEATURE_EXPIRY
+            | FEATURE_SCAN
+            | FEATURE_KEYSPACES
+            | FEATURE_MEMBER_READS
+            | FEATURE_SHOWN,
+        nonce: [0; 32],
+        limits: Limits {
+            frame_bytes_max: 2 << 20,
+            value_bytes_max: 1 << 20,
+        },
+        interval_ms: 100,
+        slots: vec![SlotRange {
+            first: 0,
+            last: SLOTS - 1,
+            shard: 0,
+            port: 7420,
+        }],
+        placement: None,
+    }
+    .write(&mut frame, 1);
+    frame
+}
 
 /// The frames of the session, with the words that stand before each in the document.
 fn frames() -> Vec<(&'static str, Vec<u8>)> {
@@ -95,6 +134,7 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
     batch.finish(&mut shown, 0, false, false);
     vec![
         ("client, HELLO", hello),
+        ("server, HELLO", server_hello()),
         ("client, SET", set),
         (
             "server, OK, version (256, 1)",

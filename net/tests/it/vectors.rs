@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::cases::{self, judge};
+use crate::cases;
+use crate::decoded::judge;
 use crate::{hex, unhex};
 
 fn folder() -> PathBuf {
@@ -16,7 +17,7 @@ fn folder() -> PathBuf {
 
 fn written(case: &cases::Case) -> Value {
     let (must, key, what) = match judge(case.kind, &case.bytes) {
-        Ok(decoded) => ("accept", "decoded", json!(decoded)),
+        Ok(decoded) => ("accept", "decoded", decoded),
         Err((status, message)) => (
             "reject",
             "error",
@@ -52,8 +53,8 @@ fn every_vector_is_judged_as_its_file_says() {
                 Ok(decoded) => {
                     accepted += 1;
                     assert_eq!(
-                        (vector["must"].as_str(), vector["decoded"].as_str()),
-                        (Some("accept"), Some(decoded.as_str())),
+                        (vector["must"].as_str(), &vector["decoded"]),
+                        (Some("accept"), &decoded),
                         "{id}"
                     );
                 }
