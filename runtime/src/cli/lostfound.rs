@@ -11,7 +11,7 @@ use penstock_net::request::{Condition, Expiry};
 use penstock_net::status::Status;
 use penstock_runtime::cluster::lostfound::read_lostfound;
 use penstock_runtime::cluster::replay::{
-    Lost, Rule, Units, Verdict, Writer, read_lost, read_lost_beside,
+    Lost, Rule, Units, Verdict, Writer, node_of, read_lost, read_lost_beside,
 };
 
 use super::client::Level;
@@ -41,8 +41,13 @@ Each write is guarded by the version that was read, so nothing that changes mean
 why it was left. What was tried is noted in lostfound/replayed before it is tried, and not tried again.
 Replay soon: a node that has joined again cleans its log, and then nobody can tell what a key was at the fork.
 
+One tail may stand in the lostfound of two nodes, if one had received it from the other. The version of a record names the node that wrote it, and
+without --written-by only what the node of DATA wrote itself is done: so each sale counts once. If the disk of a writer is lost, give its number on
+one of the nodes that have its tail; on a second one give --tried with the first one's lostfound/replayed, too.
+
 Examples:
   penstock cluster lostfound replay /var/lib/penstock --addr 10.0.0.2:7411 --dry-run
+  penstock cluster lostfound replay /var/lib/penstock --addr 10.0.0.2:7411 --written-by 1 --dry-run
   penstock cluster lostfound replay /var/lib/penstock --addr 10.0.0.2:7411 --rule add --level replica";
 
 /// Arguments of `penstock cluster lostfound`.
@@ -85,6 +90,12 @@ struct ReplayArgs {
     /// Only the tails of which this file of lostfound has a change, by its name
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
+    /// Only what this node wrote, by its number, instead of what the node of DATA wrote: if that one's disk is lost
+    #[arg(long, value_name = "NODE")]
+    written_by: Option<u8>,
+    /// The file lostfound/replayed of another node: what a replay there has tried is not tried again
+    #[arg(long, value_name = "FILE")]
+    tried: Vec<PathBuf>,
     /// How durable each write must be
     #[arg(long, default_value = "disk")]
     level: Level,
@@ -190,20 +201,37 @@ struct Tally {
     done: usize,
     same: usize,
     left: usize,
+    /// Another node wrote them.
+    of_others: usize,
     units: i128,
 }
 
 impl ReplayArgs {
     fn run(self) -> Result<(), Failure> {
+        let mut journal = Journal::open(&self.data)?;
+        for path in &self.tried {
+            journal.add(path)?;
+        }
+        let own = match self.written_by {
+            Some(node) => node,
+            None => node_of(&self.data).map_err(Failure::usage)?,
+        };
         let lost = read_lost(&self.data, self.only.as_deref()).map_err(Failure::usage)?;
         let mut connection = self.server.connect()?;
         let mut out = Output::stdout();
         let mut tally = Tally::default();
-        let mut journal = Journal::open(&self.data)?;
         for lost in lost {
-            let replayed = self.replay(&mut connection, &lost, &mut journal)?;
-            tally.units += lost.units().unwrap_or_default();
+            let writer = Writer::of(lost.version.0).node();
+            let replayed = match writer == own {
+                true => self.replay(&mut connection, &lost, &mut journal)?,
+                false => Replayed::OfOther(writer),
+            };
             match replayed {
+                Replayed::OfOther(_) => tally.of_others += 1,
+                _ => tally.units += lost.units().unwrap_or_default(),
+            }
+            match replayed {
+                Replayed::OfOther(_) => {}
                 Replayed::Done | Replayed::Would => tally.done += 1,
                 Replayed::Same => tally.same += 1,
                 Replayed::Left(_) => tally.left += 1,
@@ -215,6 +243,7 @@ impl ReplayArgs {
             done,
             same,
             left,
+            of_others,
             units,
         } = tally;
         let verb = match self.dry_run {
@@ -224,9 +253,17 @@ impl ReplayArgs {
         out.line(format_args!(
             "{done} keys {verb}, {same} need nothing, {left} left; numbers of 8 bytes: {units:+} by the tails"
         ));
+        if of_others > 0 {
+            out.line(format_args!(
+                "{of_others} keys were left because another node wrote them: replay there, or give --written-by if its disk is lost"
+            ));
+        }
         out.finish()?;
-        match left > 0 && done + same == 0 {
-            true => Err(Failure::no(format_args!("all {left} keys were left"))),
+        match left + of_others > 0 && done + same == 0 {
+            true => Err(Failure::no(format_args!(
+                "all {} keys were left",
+                left + of_others
+            ))),
             false => Ok(()),
         }
     }
@@ -293,6 +330,8 @@ enum Replayed {
     Would,
     Same,
     Left(String),
+    /// The node with this number wrote it and has it in its own lostfound.
+    OfOther(u8),
 }
 
 impl std::fmt::Display for Replayed {
@@ -302,6 +341,10 @@ impl std::fmt::Display for Replayed {
             Replayed::Would => f.write_str("would be written"),
             Replayed::Same => f.write_str("needs nothing"),
             Replayed::Left(why) => write!(f, "left: {why}"),
+            Replayed::OfOther(node) => write!(
+                f,
+                "left: node {node} wrote it, and a replay of its lostfound does it: here it would count twice; if the disk of node {node} is lost, give --written-by {node}"
+            ),
         }
     }
 }
@@ -336,20 +379,22 @@ impl Journal {
             read => read.map_err(|error| failure(&error))?,
         };
         let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
-        let entry = |line: &str| {
-            let (key, version) = line.split_once(' ')?;
-            let (epoch, _) = version.split_once(':')?;
-            Some((key.to_string(), Writer::of(epoch.parse().ok()?)))
-        };
-        let entries = whole.lines().map(|line| {
-            entry(line).ok_or_else(|| failure(&format_args!("{line:?} is no line of its own")))
-        });
         Ok(Journal {
-            tried: entries.collect::<Result<_, _>>()?,
+            tried: entries(whole).map_err(|error| failure(&error))?,
             whole_bytes: whole.len() as u64,
             path,
             file: None,
         })
+    }
+
+    /// What the journal of another node has counts as tried, too.
+    fn add(&mut self, path: &Path) -> Result<(), Failure> {
+        let failure =
+            |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
+        let text = fs::read_to_string(path).map_err(|error| failure(&error))?;
+        let tried = entries(&text).map_err(|error| failure(&error))?;
+        self.tried.extend(tried);
+        Ok(())
     }
 
     fn has(&self, lost: &Lost) -> bool {
@@ -378,6 +423,19 @@ impl Journal {
         self.tried.insert(entry_of(lost));
         Ok(())
     }
+}
+
+/// The entries of a journal.
+fn entries(text: &str) -> Result<BTreeSet<(String, Writer)>, String> {
+    let entry = |line: &str| {
+        let (key, version) = line.split_once(' ')?;
+        let (epoch, _) = version.split_once(':')?;
+        Some((key.to_string(), Writer::of(epoch.parse().ok()?)))
+    };
+    let entries = text.lines();
+    entries
+        .map(|line| entry(line).ok_or_else(|| format!("{line:?} is no line of its own")))
+        .collect()
 }
 
 fn entry_of(lost: &Lost) -> (String, Writer) {

@@ -187,6 +187,18 @@ pub fn read_lost(data: &Path, only: Option<&str>) -> Result<Vec<Lost>, ReplayErr
     read(data, &directory, only)
 }
 
+/// The number of the node whose directory this is.
+///
+/// # Errors
+/// [`ReplayError::Unreadable`], also if it is the directory of a node alone.
+pub fn node_of(data: &Path) -> Result<u8, ReplayError> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        ReplayError::Unreadable(format!("{}: {error}", data.display()))
+    };
+    let node = super::seen::node_of(data).map_err(|error| unreadable(&error))?;
+    node.ok_or_else(|| unreadable(&"it is not the directory of a node of a cluster"))
+}
+
 /// The same of all files of a node that may run. Its log changes meanwhile, so what stands there may not be readable now.
 ///
 /// # Errors
@@ -285,6 +297,12 @@ impl Writer {
             generation: epoch.generation(),
             node: epoch.node(),
         }
+    }
+
+    /// The number of the node.
+    #[must_use]
+    pub fn node(self) -> u8 {
+        self.node
     }
 }
 

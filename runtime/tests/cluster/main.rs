@@ -10,6 +10,7 @@ mod promotion;
 #[path = "../promql/mod.rs"]
 mod promql;
 mod reads;
+mod replay;
 mod replicas;
 #[path = "../scrape/mod.rs"]
 mod scrape;
