@@ -1,6 +1,7 @@
 //! The deploy folder against what the server needs. The files are read, not run.
 
 mod command;
+mod server;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,10 +11,13 @@ use serde_json::Value;
 use yaml_rust2::{Yaml, YamlLoader};
 
 use command::command;
+use server::Server;
 
 const SECCOMP: &str = include_str!("../../deploy/seccomp.json");
 const UNIT: &str = include_str!("../../deploy/penstock.service");
 const TEMPLATE: &str = include_str!("../../deploy/penstock@.service");
+const BACKUP: &str = include_str!("../../deploy/penstock-backup.service");
+const BACKUP_ENVIRONMENT: &str = include_str!("../../deploy/backup.env");
 const DOCKERFILE: &str = include_str!("../../deploy/Dockerfile");
 const SYSCTL: &str = include_str!("../../deploy/sysctl.d/90-penstock.conf");
 
@@ -251,6 +255,51 @@ fn units_hear_of_ready_reload_and_a_loop_that_hangs() {
             assert!(unit.lines().any(|found| found == line), "missing: {line}");
         }
     }
+}
+
+#[test]
+fn backup_unit_takes_a_backup_of_a_real_server_by_the_words_of_its_files() {
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("deploy-backup");
+    let _ = fs::remove_dir_all(&scratch);
+    let (data, to) = (scratch.join("data"), scratch.join("to"));
+    let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
+    serve.args([
+        "--shards",
+        "1",
+        "--segment-bytes",
+        "2MiB",
+        "--value-bytes-max",
+        "16KiB",
+    ]);
+    serve.args(["--admin-listen", "off", "--data"]).arg(&data);
+    let server = Server::start(&mut serve);
+    let names: BTreeSet<&str> = BACKUP_ENVIRONMENT
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| Some(line.split_once('=')?.0))
+        .collect();
+    assert_eq!(names, ["ADDR", "DATA", "KEEP", "TO"].into());
+    let words = BACKUP
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart=/usr/bin/penstock "))
+        .unwrap()
+        .replace("${DATA}", &data.display().to_string())
+        .replace("${TO}", &to.display().to_string())
+        .replace("${ADDR}", &server.address.to_string())
+        .replace("${KEEP}", "1");
+    let words: Vec<&str> = words.split(' ').collect();
+    // The second one removes the first.
+    for _ in 0..2 {
+        let output = command(&words).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{words:?}: {text}");
+    }
+    let files = fs::read_dir(&to).unwrap();
+    let names = files.map(|entry| entry.unwrap().path());
+    let manifests = names.filter(|path| path.extension().is_some_and(|it| it == "manifest"));
+    assert_eq!(manifests.count(), 1, "KEEP=1");
+    let timer = include_str!("../../deploy/penstock-backup.timer");
+    assert!(timer.contains("OnCalendar=") && timer.contains("Persistent=true"));
 }
 
 #[test]

@@ -21,7 +21,7 @@ that the server removes meanwhile keep their space until the backup ends.
 
 Examples:
   penstock backup --to /mnt/backup/node1
-  penstock backup --to /mnt/backup/node1 --data /var/lib/penstock --keep 7";
+  penstock backup --to /mnt/backup/node1 --data /var/lib/penstock/penstock-data --keep 7";
 
 const RESTORE_EXAMPLES: &str = "\
 The restored node is another node: it keeps the cluster id, gets a node id of its own and skips terms, so that it can run
