@@ -52,6 +52,45 @@ fn new_directory(name: &str) -> PathBuf {
 }
 
 #[test]
+fn man_pages_are_written_for_every_command_and_name_its_options() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("man-pages");
+    let _ = std::fs::remove_dir_all(&folder);
+    let output = penstock(&["man", "--to", folder.to_str().unwrap()], &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let page = |name: &str| {
+        let path = folder.join(format!("{name}.1"));
+        let text = std::fs::read_to_string(&path);
+        text.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    // The names of commands stand first in the lines of the help, between its two headings.
+    let help = stdout(&penstock(&["--help"], &[]));
+    let (_, commands) = help.split_once("Commands:\n").unwrap();
+    let (commands, _) = commands.split_once("\n\n").unwrap();
+    let names: Vec<&str> = commands
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(names.len() > 20, "{names:?}");
+    for name in names {
+        let text = page(&format!("penstock-{name}"));
+        assert!(text.contains(".SH NAME"), "{name}");
+    }
+    let serve = page("penstock-serve");
+    for option in OPTIONS {
+        let flag = option.flag().replace('-', "\\-");
+        assert!(serve.contains(&flag), "{flag} is not in penstock-serve.1");
+    }
+    assert!(page("penstock-cluster-promote").contains("accept\\-loss"));
+    let file = folder.join("penstock.1");
+    assert_refused(
+        &penstock(&["man", "--to", file.to_str().unwrap()], &[]),
+        2,
+        "penstock.1",
+    );
+}
+
+#[test]
 fn config_explain_shows_every_option_with_its_origin() {
     let output = penstock(
         &["config", "explain", "--spin-us", "0"],

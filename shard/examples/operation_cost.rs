@@ -2,8 +2,8 @@
 //! are memory. Its time is for orientation; its instructions are exact, whatever else the machine does:
 //!
 //! ```text
-//! cargo build --release -p penstock-shard --example operation_cost
-//! valgrind --tool=callgrind --toggle-collect='*measured*' target/release/examples/operation_cost decr
+//! cargo build --profile profiling -p penstock-shard --example operation_cost
+//! valgrind --tool=callgrind --toggle-collect='*measured*' target/profiling/examples/operation_cost decr
 //! ```
 //!
 //! Arguments: `get`, `set` or `decr`; batches of 64 (10,000); keys (100,000).

@@ -114,6 +114,13 @@ enum Command {
         /// Which shell reads it
         shell: clap_complete::Shell,
     },
+    /// Write the man pages, one of each command
+    #[command(after_help = format!("Example: penstock man --to /usr/local/share/man/man1\n\n{EXIT_CODES}"))]
+    Man {
+        /// Directory of the pages; made if it does not exist
+        #[arg(long, value_name = "DIR")]
+        to: PathBuf,
+    },
 }
 
 const BENCH_EXAMPLES: &str = "\
@@ -261,6 +268,9 @@ impl Command {
                 out.bytes(&script);
                 out.finish()
             }
+            Command::Man { to } => std::fs::create_dir_all(&to)
+                .and_then(|()| clap_mangen::generate_to(Cli::command(), &to))
+                .map_err(|error| Failure::usage(format_args!("{}: {error}", to.display()))),
         }
     }
 }
