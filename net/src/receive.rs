@@ -83,6 +83,16 @@ impl Receiver {
         Some((header, consumed))
     }
 
+    /// The header of the frame at the start of `bytes`, if it is whole and can be trusted; its body may be still to come.
+    #[must_use]
+    pub fn header(&self, bytes: &[u8]) -> Option<Header> {
+        let head = bytes.first_chunk::<HEADER_BYTES>()?;
+        let found = u32::from_le_bytes([head[28], head[29], head[30], head[31]]);
+        let is_good = self.medium == Medium::Memory || found == crc32fast::hash(&head[..28]);
+        let is_frame = self.skip_bytes == 0 && head[4] == MAGIC && head[5] == VERSION;
+        (is_good && is_frame).then(|| Header::decode(head))
+    }
+
     /// Reads what stands at the start of `bytes`. To be called again with what is left behind the
     /// consumed bytes until it is [`Received::Incomplete`].
     #[inline]

@@ -198,6 +198,7 @@ impl Engine {
             }
         };
         let is_lacking = !matches!(outcome, SpareOutcome::Ready(_));
+        let has_failed = matches!(outcome, SpareOutcome::Failed(_));
         let is_due = !is_lacking || now.us >= self.lack_tellable_us;
         let is_news = is_lacking != self.is_lack_told && is_due;
         if is_news {
@@ -217,7 +218,13 @@ impl Engine {
                 },
             );
         } else {
-            self.step(now, Event::SpareRefused);
+            self.step(
+                now,
+                match has_failed {
+                    true => Event::SpareFailed,
+                    false => Event::SpareRefused,
+                },
+            );
         }
         let is_starved = self.shard.store().log().is_starved();
         self.spares.set_starved(is_starved);

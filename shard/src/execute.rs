@@ -96,6 +96,8 @@ pub(crate) struct Context<'a> {
     pub(crate) level: AckLevel,
     /// The bound on the memory of the process, for messages.
     pub(crate) memory_max: u64,
+    /// Segments cannot be made ready, and that is not because the disk is full.
+    pub(crate) spares_fail: bool,
     /// The lifetime of what is put without an expiry, in milliseconds; 0 is none.
     pub(crate) ttl_ms: u64,
     /// The read that the operation waited for.
@@ -356,9 +358,13 @@ fn no(context: &Context<'_>, status: Status, key: &Key<'_>, out: &mut Vec<u8>) -
 
 #[cold]
 fn full<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u8>) -> Ran {
-    let head = context.head(Status::Full, Version::default());
     let log = store.log();
-    if log.has_most_segments() {
+    let is_full = log.has_most_segments() || !context.spares_fail;
+    let status = if is_full { Status::Full } else { Status::Busy };
+    let head = context.head(status, Version::default());
+    if !is_full {
+        head.write_message(out, &NO_SEGMENT_FILE);
+    } else if log.has_most_segments() {
         let (count, most) = (log.sealed_segments().len(), log.segments_max());
         head.write_message(
             out,
@@ -378,9 +384,12 @@ fn full<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u8>) -
     }
     Ran::Answered {
         gate: Lsn(0),
-        status: Status::Full,
+        status,
     }
 }
+
+/// What a client is told when files cannot be opened.
+pub(crate) const NO_SEGMENT_FILE: &str = "the server cannot make a segment file ready for new records, which its own log explains: try again";
 
 /// Whether the value of a key may grow, the key come to be, or one more version of it be kept. Without
 /// room for it the answer is `Some`: postponed while others leave, refused when there is no memory for more.

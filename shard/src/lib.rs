@@ -28,6 +28,7 @@ mod session;
 pub mod shard;
 pub mod snapshots;
 pub mod stages;
+mod taking;
 pub mod topology;
 
 pub use key_tables::{KeyTableCounters, KeyTableOrder};

@@ -121,4 +121,6 @@ pub struct ReplyAddress {
     pub item: u16,
     /// Bytes of that item.
     pub item_bytes: u32,
+    /// Bytes that the shard that asked keeps free for the answer; 0 on that shard itself.
+    pub answer_bytes: u32,
 }

@@ -304,18 +304,44 @@ impl Parking {
     pub(crate) fn finished(&mut self, token: IoToken) -> (Vec<Cold>, VecDeque<Waiter>) {
         self.close(token);
         let read = self.waiting.remove(&token).expect("a read completes once");
-        self.parked -= read.waiters.len();
         self.bytes_under_way -= aligned_span(read.widest).1 as usize;
         for Waiter { parked, .. } in &read.waiters {
-            self.parked_bytes -= parked.item.len();
-            let key = order_key(parked.origin, &parked.address, parked.slot);
-            let entry = self.order.get_mut(&key).expect("counted when parked");
-            entry.2 -= 1;
-            if entry.2 == 0 {
-                self.order.remove(&key);
-            }
+            self.left(parked);
         }
         (read.colds, read.waiters)
+    }
+
+    /// Takes out the operations that `is_it` says, which are parked no more; their reads go on. In the order in which
+    /// their reads were begun.
+    pub(crate) fn take_out(&mut self, is_it: impl Fn(&Parked) -> bool) -> Vec<Parked> {
+        let has_any = |read: &Read| read.waiters.iter().any(|waiter| is_it(&waiter.parked));
+        let with_any = self.waiting.iter().filter(|(_, read)| has_any(read));
+        let mut tokens: Vec<IoToken> = with_any.map(|(token, _)| *token).collect();
+        tokens.sort_unstable_by_key(|token| token.0);
+        let mut taken = Vec::new();
+        for token in tokens {
+            let read = self.waiting.get_mut(&token).expect("it waits");
+            let waiters = std::mem::take(&mut read.waiters);
+            let (out, left): (Vec<_>, Vec<_>) = waiters
+                .into_iter()
+                .partition(|waiter| is_it(&waiter.parked));
+            read.waiters = left.into();
+            taken.extend(out.into_iter().map(|waiter| waiter.parked));
+        }
+        taken.iter().for_each(|parked| self.left(parked));
+        taken
+    }
+
+    /// An operation is parked no more.
+    fn left(&mut self, parked: &Parked) {
+        self.parked -= 1;
+        self.parked_bytes -= parked.item.len();
+        let key = order_key(parked.origin, &parked.address, parked.slot);
+        let entry = self.order.get_mut(&key).expect("counted when parked");
+        entry.2 -= 1;
+        if entry.2 == 0 {
+            self.order.remove(&key);
+        }
     }
 
     /// Lets no more keys into a read.

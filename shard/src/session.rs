@@ -9,6 +9,8 @@ use penstock_net::receive::Receiver;
 use penstock_storage::log::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 
+use crate::taking::Taking;
+
 /// The replies of a connection in the order of execution. A reply that depends on a record that is
 /// not durable yet holds back itself and what stands behind it.
 ///
@@ -105,9 +107,10 @@ impl Output {
     }
 }
 
-/// What is kept free for the answer of another shard, which cannot be known before it comes. Shorter ones
-/// need no other leave.
+/// What is kept free for the answer of another shard, at least. Answers that fit what is kept need no other leave.
 pub(crate) const AWAITED_BYTES: usize = 512;
+/// What is kept beyond the answers of before, for keys and headers of other lengths.
+const AWAITED_SPARE_BYTES: usize = 256;
 
 /// One connection.
 #[derive(Debug)]
@@ -134,12 +137,12 @@ pub(crate) struct Session {
     pub(crate) is_announced: bool,
     /// When the frame that is not whole yet began to arrive.
     pub(crate) frame_began_us: Option<u64>,
-    /// When replies that may leave last began to wait for the peer, ...
-    pub(crate) stalled_since_us: Option<u64>,
-    /// ... when he last took some of them, ...
+    /// When the network last took some of its replies.
     pub(crate) took_us: u64,
-    /// ... and how many bytes since he had to take a certain number.
+    /// Bytes that the network took of what is being sent.
     pub(crate) took_bytes: usize,
+    /// How fast its peer acknowledges them.
+    pub(crate) taking: Taking,
     /// When the turn ended in which replies came to be sendable that were not taken yet.
     pub(crate) ready_us: Option<u64>,
     /// The same of what was taken and is being sent, and how many operations it answers.
@@ -148,8 +151,12 @@ pub(crate) struct Session {
     pub(crate) leaving_bytes: usize,
     /// Bytes that are kept free for answers which wait for reads.
     pub(crate) reserved_bytes: usize,
-    /// Items that were sent to other shards and are not answered; [`AWAITED_BYTES`] are kept free for each.
-    pub(crate) awaited: usize,
+    /// Bytes that are kept free for answers of other shards.
+    pub(crate) awaited_bytes: usize,
+    /// How long answers of other shards to its reads are taken to be; unknown before the first.
+    pub(crate) read_answer_bytes: Option<usize>,
+    /// While it is paused, the time from which on the frame at the front of its bytes is answered DEADLINE; 0 for none.
+    pub(crate) expires_us: u64,
     /// It is paused because the answer to its next item is long.
     pub(crate) asks_for_much: bool,
     /// Bytes that it has sent and that are not run, if they are many.
@@ -175,14 +182,16 @@ impl Session {
             is_in_gated: false,
             is_announced: false,
             frame_began_us: None,
-            stalled_since_us: None,
             took_us: 0,
             took_bytes: 0,
+            taking: Taking::default(),
             ready_us: None,
             leaving: None,
             leaving_bytes: 0,
             reserved_bytes: 0,
-            awaited: 0,
+            awaited_bytes: 0,
+            read_answer_bytes: None,
+            expires_us: 0,
             asks_for_much: false,
             input_bytes: 0,
             last_heard_us: 0,
@@ -225,8 +234,34 @@ impl Session {
 
     /// Bytes of answers that it makes the shard hold or keep free.
     pub(crate) fn held_bytes(&self) -> usize {
-        let expected = self.reserved_bytes + self.awaited * AWAITED_BYTES;
-        self.output.pieces.len() + self.leaving_bytes + expected
+        self.unsent_bytes() + self.reserved_bytes + self.awaited_bytes
+    }
+
+    /// Another shard answered with so many bytes, for which `kept` were kept.
+    pub(crate) fn answered(&mut self, bytes: usize, kept: usize) {
+        self.awaited_bytes -= kept;
+        let bytes = bytes + AWAITED_SPARE_BYTES;
+        self.read_answer_bytes = match self.read_answer_bytes {
+            // Longer ones are expected again for a while.
+            Some(before) => Some(bytes.max(before - before / 8)),
+            None if kept > AWAITED_BYTES || bytes > AWAITED_BYTES => Some(bytes),
+            None => None,
+        };
+    }
+
+    /// Bytes of replies that are here.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.output.pieces.len() + self.leaving_bytes
+    }
+
+    /// Whether replies wait until the network takes them.
+    pub(crate) fn waits_for_peer(&self) -> bool {
+        self.leaving_bytes > 0 || self.output.has_sendable()
+    }
+
+    /// Whether nothing waits to leave: what it holds is kept for answers that have not come.
+    pub(crate) fn has_taken_all(&self) -> bool {
+        self.unsent_bytes() == 0
     }
 
     /// Whether nothing is owed and nothing is left to send.

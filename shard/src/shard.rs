@@ -135,6 +135,14 @@ pub enum Event<'a, B> {
         /// The connection.
         session: SessionId,
     },
+    /// What [`Outbox::looks`] asked for: so many bytes of replies that the network has taken are not acknowledged by the
+    /// peer of a connection; 0 from who cannot tell.
+    Unacknowledged {
+        /// The connection.
+        session: SessionId,
+        /// Bytes that the network holds.
+        bytes: u64,
+    },
     /// A read, write or sync ended.
     Completed(Completion<B>),
     /// Another shard sent a batch.
@@ -152,6 +160,8 @@ pub enum Event<'a, B> {
     },
     /// The disk is full.
     SpareRefused,
+    /// No segment file can be made ready though the disk may have room, as when the process has no file descriptor left.
+    SpareFailed,
     /// All shards have taken over what they inherited, and it is durable that the inherited logs are void.
     InheritedGone,
     /// The text that an [`Outbox::info`] asked for.
@@ -227,6 +237,9 @@ pub struct Outbox<B> {
     pub sendable: Vec<SessionId>,
     /// Connections whose unconsumed bytes are to be handed over again.
     pub resume: Vec<SessionId>,
+    /// Connections of which it must be known what their peers have not acknowledged: [`Event::Unacknowledged`],
+    /// before [`Outbox::close`] is looked at.
+    pub looks: Vec<SessionId>,
     /// Connections to be closed, and why. Their replies have been taken or are void.
     pub close: Vec<(SessionId, &'static str)>,
     /// Batches for other shards.
@@ -263,6 +276,7 @@ impl<B> Default for Outbox<B> {
             io: Vec::new(),
             sendable: Vec::new(),
             resume: Vec::new(),
+            looks: Vec::new(),
             close: Vec::new(),
             mail: Vec::new(),
             info: Vec::new(),
@@ -410,6 +424,17 @@ struct Peer {
     reply_bytes_sent: u64,
 }
 
+impl Peer {
+    /// An item of a connection that was held is not any more.
+    fn is_held_no_more(&mut self, session: SessionId) {
+        let count = self.held_of.get_mut(&session).expect("counted when held");
+        *count -= 1;
+        if *count == 0 {
+            self.held_of.remove(&session);
+        }
+    }
+}
+
 /// A reply that waits for the members of a partition.
 #[derive(Debug)]
 struct ReplicaReply {
@@ -461,14 +486,16 @@ pub struct Shard<P: Blocks> {
     replies_bytes: usize,
     /// Bytes that connections have sent and that are not run.
     input_bytes: usize,
-    /// Answers of other shards for which connections keep room.
-    awaited: usize,
+    /// Bytes that connections keep free for answers of other shards.
+    awaited_bytes: usize,
     /// Bytes of answers to one other shard that it has not taken, at which no more are made, and of
     /// items on their way to it.
     mailed_bytes_max: usize,
     /// A frame of replies that has come to so many bytes is ended, so that no frame is too long.
     frame_full_bytes: usize,
     spares_requested: usize,
+    /// The last one that was asked for was not refused for want of room: it failed.
+    spares_fail: bool,
     /// Files of released segments that reads under way still refer to.
     leaving: Vec<FileId>,
     has_told_taken_over: bool,
@@ -491,9 +518,6 @@ const SMALL_ANSWER_BYTES: usize = 4 << 10;
 
 /// Between two looks at the deadlines of connections, in microseconds.
 const SWEEP_US: u64 = 100_000;
-
-/// What a peer takes of its replies within the time that it has for that, at least, if there is so much.
-const TAKEN_BYTES_MIN: usize = 64 << 10;
 
 impl<P: Blocks> Shard<P> {
     /// A shard over a recovered store.
@@ -557,10 +581,11 @@ impl<P: Blocks> Shard<P> {
                 .collect(),
             replies_bytes: 0,
             input_bytes: 0,
-            awaited: 0,
+            awaited_bytes: 0,
             mailed_bytes_max,
             frame_full_bytes,
             spares_requested: 0,
+            spares_fail: false,
             leaving: Vec::new(),
             has_told_taken_over: false,
             snapshots: Snapshots::new(config.snapshots, hash_check(config.hash_seed), snapshots),
@@ -630,6 +655,9 @@ impl<P: Blocks> Shard<P> {
                 return consumed;
             }
             Event::Closed { session } => self.closed(session),
+            Event::Unacknowledged { session, bytes } => {
+                self.look_at_peer(now, session, bytes, outbox);
+            }
             Event::Completed(completion) => self.completed(now, completion, outbox),
             Event::Mail(Mail::Requests(mail)) => self.execute_mail(now, &mail),
             Event::Mail(Mail::Replies(mail)) => self.deliver_mail(&mail, outbox),
@@ -650,6 +678,7 @@ impl<P: Blocks> Shard<P> {
                 is_reused,
             } => {
                 self.spares_requested = self.spares_requested.saturating_sub(1);
+                self.spares_fail = false;
                 let log = self.store.log_mut();
                 match is_reused {
                     true => log.add_reused_spare(file, salt, bytes),
@@ -657,10 +686,8 @@ impl<P: Blocks> Shard<P> {
                 }
                 self.has_progress |= !is_planted(Bug::SpareWakesNobody);
             }
-            Event::SpareRefused => {
-                self.store.log_mut().spare_refused();
-                self.has_progress = true;
-            }
+            Event::SpareRefused => self.spare_refused(false),
+            Event::SpareFailed => self.spare_refused(true),
             Event::InheritedGone => {
                 for file in self.store.forget_inherited() {
                     self.forget_table(file, outbox);
@@ -794,12 +821,10 @@ impl<P: Blocks> Shard<P> {
     pub fn take_pieces(&mut self, now: Now, id: SessionId, into: &mut Pieces) {
         if let Some(session) = self.open(id) {
             session.is_announced = false;
-            session.stalled_since_us = None;
             let operations = session.output.take(into);
             session.leaving_bytes += into.len();
             let ready_us = session.ready_us.take();
             if !into.is_empty() {
-                session.stalled_since_us = Some(now.us);
                 session.took_us = now.us;
                 session.took_bytes = 0;
                 session.leaving = ready_us.map(|ready_us| (ready_us, operations));
@@ -812,11 +837,7 @@ impl<P: Blocks> Shard<P> {
         if let Some(session) = self.open(id) {
             session.took_us = now.us;
             session.took_bytes += bytes;
-            // Whoever takes a byte at a time would keep others from their replies for as long as he likes.
-            if session.took_bytes >= TAKEN_BYTES_MIN {
-                session.took_bytes = 0;
-                session.stalled_since_us = Some(now.us);
-            }
+            session.taking.gave(bytes);
         }
     }
 
@@ -827,7 +848,8 @@ impl<P: Blocks> Shard<P> {
         };
         let (sent_bytes, took_us) = (session.leaving_bytes, session.took_us);
         session.leaving_bytes = 0;
-        session.stalled_since_us = None;
+        let took_bytes = std::mem::take(&mut session.took_bytes);
+        session.taking.gave(sent_bytes - took_bytes);
         // The network took the last of it when it last took some.
         if let Some((ready_us, operations)) = session.leaving.take() {
             self.stages.left(took_us, ready_us, operations);
@@ -857,7 +879,11 @@ impl<P: Blocks> Shard<P> {
     #[must_use]
     pub fn deadline_us(&self, now: Now) -> Option<u64> {
         let log = self.store.log().deadline_us();
-        let sweep = (self.counters.sessions > 0).then_some(self.next_sweep_us.max(now.us + 1));
+        let has_deadlines = self.counters.sessions > 0
+            || !self.parking.is_empty()
+            || !self.postponed.is_empty()
+            || self.peers.iter().any(|peer| !peer.held.is_empty());
+        let sweep = has_deadlines.then_some(self.next_sweep_us.max(now.us + 1));
         let cleaning = self
             .store
             .cleaning_deadline_us()
@@ -938,6 +964,12 @@ impl<P: Blocks> Shard<P> {
 
     fn links(&mut self) -> Option<&mut Links<P::Block>> {
         self.linked.as_mut().map(|linked| linked.links())
+    }
+
+    fn spare_refused(&mut self, has_failed: bool) {
+        self.spares_fail = has_failed;
+        self.store.log_mut().spare_refused();
+        self.has_progress = true;
     }
 
     fn open(&mut self, id: SessionId) -> Option<&mut Session> {
@@ -1118,18 +1150,18 @@ impl<P: Blocks> Shard<P> {
                 true => session.generation,
                 false => session.generation.wrapping_add(1),
             };
-            let (held, awaited) = (session.held_bytes(), session.awaited);
+            let (held, awaited_bytes) = (session.held_bytes(), session.awaited_bytes);
             let input_bytes = session.input_bytes;
             *session = Session::new(FRAME_BYTES_BEFORE_HELLO_MAX);
             session.generation = generation;
             self.replies_bytes -= held;
             self.input_bytes -= input_bytes;
-            self.awaited -= awaited;
+            self.awaited_bytes -= awaited_bytes;
             self.has_progress = true;
             self.free_sessions.push(id.index);
             self.counters.sessions -= 1;
             assert!(
-                self.counters.sessions > 0 || (self.replies_bytes, self.awaited) == (0, 0),
+                self.counters.sessions > 0 || (self.replies_bytes, self.awaited_bytes) == (0, 0),
                 "nobody is left who holds replies"
             );
         }

@@ -62,6 +62,11 @@ impl Connection {
         self.may_resume.set();
     }
 
+    /// Bytes that the kernel took and the peer's kernel has not acknowledged.
+    pub(crate) fn unacknowledged_bytes(&self) -> u64 {
+        crate::system::unacknowledged_bytes(self.descriptor)
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         !self.is_sending.get()
     }

@@ -36,6 +36,7 @@ use crate::node::Opened;
 use crate::wall::WallClock;
 
 use super::connection::{Connection, serve_connection};
+use super::descriptors::Descriptors;
 use super::link::{Link, serve_link};
 use super::{CoreStart, Letter, Report, system};
 
@@ -43,6 +44,8 @@ use super::{CoreStart, Letter, Report, system};
 const RING_ENTRIES: u32 = 4096;
 /// How long replies may take to leave after the log was sealed.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// Between two attempts to accept when the system cannot.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a connection that is turned away may take to read why.
 const TURNED_AWAY: Duration = Duration::from_secs(1);
 /// Connections of one core that are told so at the same time; others are closed at once.
@@ -235,6 +238,23 @@ impl Core {
         self.engine.borrow().shard.is_paused(session)
     }
 
+    /// So many connections were turned away for want of descriptors, which is told once in a while.
+    fn refuse_connections(&self, refused: u64, why: &str) {
+        if refused == 0 {
+            return;
+        }
+        self.engine.borrow_mut().connections_refused += refused;
+        self.turn.set();
+        if let Some(text) = self.lately.borrow_mut().line("nofile", why, Instant::now()) {
+            warn!(
+                shard = self.shard,
+                refused,
+                "shard {}: connections are refused: {text}; raise LimitNOFILE in the systemd unit, or ulimit -n",
+                self.shard
+            );
+        }
+    }
+
     /// A connection has ended on both sides.
     pub(crate) fn remove(&self, session: SessionId) {
         self.connections.borrow_mut()[session.index()] = None;
@@ -357,6 +377,13 @@ impl Core {
         for session in outbox.resume.drain(..) {
             if let Some(connection) = self.connection(session) {
                 connection.may_resume.set();
+            }
+        }
+        for session in std::mem::take(&mut outbox.looks) {
+            if let Some(connection) = self.connection(session) {
+                let bytes = connection.unacknowledged_bytes();
+                let told = Event::Unacknowledged { session, bytes };
+                engine.shard.step(now, told, outbox);
             }
         }
         for (session, _) in outbox.close.drain(..) {
@@ -625,9 +652,19 @@ fn add_link(core: &Rc<Core>, proven: ProvenLink) {
 
 /// Takes connections in. One endless task per listener: an accept that is dropped loses its socket.
 async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
+    let mut descriptors = Descriptors::new();
+    let no_descriptor = "the process has no file descriptor left (nofile)";
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
+                if let Some(why) = descriptors.refusal(stream.as_raw_fd()) {
+                    core.refuse_connections(1, &why);
+                    if !core.is_leaving.get() && core.turned_away.get() < TURNED_AWAY_MAX {
+                        core.turned_away.set(core.turned_away.get() + 1);
+                        monoio::spawn(turn_away(Rc::clone(&core), stream, why));
+                    }
+                    continue;
+                }
                 // Counted before it is looked at, so that no two cores take the last place.
                 let open = core.open_connections.fetch_add(1, Ordering::Relaxed);
                 if core.is_leaving.get() || open >= connections_max {
@@ -656,8 +693,14 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
                 }
                 serve_connection(&core, connection, reader, writer);
             }
-            // Out of descriptors: those that wait stay in the kernel's queue.
-            Err(_) => monoio::time::sleep(Duration::from_millis(50)).await,
+            Err(error) if Descriptors::are_lacking(&error) => {
+                let mut answer = Vec::new();
+                write_error(&mut answer, None, Status::Busy, 0, 0, &no_descriptor);
+                let refused = descriptors.refuse_waiting(listener.as_raw_fd(), &answer);
+                core.refuse_connections(refused, no_descriptor);
+                monoio::time::sleep(ACCEPT_PAUSE).await;
+            }
+            Err(_) => monoio::time::sleep(ACCEPT_PAUSE).await,
         }
     }
 }

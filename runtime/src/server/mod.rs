@@ -8,6 +8,7 @@
 mod admin;
 mod connection;
 mod core;
+mod descriptors;
 mod exposition;
 mod health;
 mod link;

@@ -999,6 +999,12 @@ impl World {
                 self.deliver(client);
             }
         }
+        for session in std::mem::take(&mut outbox.looks) {
+            let now = self.now();
+            let told = ShardEvent::Unacknowledged { session, bytes: 0 };
+            let core = self.core(node, shard).expect("it runs");
+            core.shard.step(now, told, &mut outbox);
+        }
         for (session, _) in outbox.close.drain(..) {
             if let Some(client) = self.client_of(node, shard, session) {
                 let connection = self.clients[client].connection.expect("it was found by it");

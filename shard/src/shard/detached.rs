@@ -1,5 +1,7 @@
 //! Items that run apart from their frame: what waits for a read, and what other shards ask.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 use penstock_net::pieces::Pieces;
 use penstock_net::reply::BatchReply;
@@ -16,9 +18,8 @@ use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, TakenMail,
 };
 use crate::parking::{Origin, PARKED_MAX, Parked};
-use crate::session::AWAITED_BYTES;
 
-use super::memory::bytes_beyond_awaited;
+use super::memory::bytes_beyond_kept;
 use super::{Now, Operation, Outbox, Shard, Step};
 
 impl<P: Blocks> Shard<P> {
@@ -51,7 +52,7 @@ impl<P: Blocks> Shard<P> {
             return self.refuse_item(asked, &operation, Status::Busy, &message, out);
         }
         self.counters.parked += 1;
-        self.reserve(origin, address.session, reserved);
+        self.reserve(origin, &address, reserved);
         self.parking.park(
             cold,
             Parked {
@@ -79,17 +80,19 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Hands an item over to the shard that owns its slot.
+    #[expect(clippy::too_many_arguments, reason = "an operation and whom it is for")]
     pub(super) fn mail_request(
         &mut self,
         origin: Origin,
         owner: u16,
         operation: Operation<'_>,
         slot: u16,
+        is_read: bool,
         item: &[u8],
         out: &mut Vec<u8>,
     ) -> Step {
         let Operation {
-            address,
+            mut address,
             level,
             deadline_us,
             ..
@@ -115,9 +118,12 @@ impl<P: Blocks> Shard<P> {
         self.counters.forwarded += 1;
         peer.outstanding += 1;
         peer.outstanding_bytes += item.len();
-        self.sessions[address.session.index()].awaited += 1;
-        self.awaited += 1;
-        self.replies_bytes += AWAITED_BYTES;
+        let kept = self.kept_for_answer(address.session, is_read);
+        self.sessions[address.session.index()].awaited_bytes += kept;
+        self.awaited_bytes += kept;
+        self.replies_bytes += kept;
+        address.answer_bytes = u32::try_from(kept).expect("a frame bounds it");
+        let peer = &mut self.peers[usize::from(owner)];
         peer.request_bytes.extend_from_slice(item);
         let end =
             u32::try_from(peer.request_bytes.len()).expect("credits and frame limits bound a mail");
@@ -169,13 +175,50 @@ impl<P: Blocks> Shard<P> {
             Step::Later => {}
             Step::Postponed => {
                 parked.reserved = reserved;
-                self.reserve(parked.origin, parked.address.session, reserved);
+                self.reserve(parked.origin, &parked.address, reserved);
                 self.postponed.push_back(parked);
             }
         }
         // What it shares is held by the answer alone.
         out.clear();
         self.scratch = out;
+    }
+
+    /// Answers what waits for a read, for room in the log or for room for answers and has passed its deadline.
+    pub(super) fn expire(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+        if is_planted(Bug::ForgetParkedDeadline) {
+            return;
+        }
+        let is_over = |parked: &Parked| parked.deadline_us != 0 && now.us > parked.deadline_us;
+        let mut expired = self.parking.take_out(is_over);
+        expired.extend(take_out(&mut self.postponed, is_over));
+        for peer in &mut self.peers {
+            let held = take_out(&mut peer.held, is_over);
+            for parked in &held {
+                peer.is_held_no_more(parked.address.session);
+            }
+            expired.extend(held);
+        }
+        for mut parked in expired {
+            self.unreserve(&mut parked);
+            let operation = Operation {
+                address: parked.address,
+                level: parked.level,
+                deadline_us: parked.deadline_us,
+                came_us: parked.came_us,
+                brought: None,
+                known: None,
+            };
+            let (status, message) = self
+                .comes_too_late(now, parked.deadline_us)
+                .expect("its deadline has passed");
+            let asked = self.asked_by(&parked.item);
+            let mut out = Vec::new();
+            self.refuse_item(asked, &operation, status, &message, &mut out);
+            self.stages.queued(now.us, parked.came_us, 1);
+            let out = out.into();
+            self.answer_detached(parked.origin, parked.address, Lsn(0), &out, outbox);
+        }
     }
 
     pub(super) fn answer_detached(
@@ -200,7 +243,7 @@ impl<P: Blocks> Shard<P> {
             .replies
             .back()
             .map_or(gate, |(last, _)| gate.max(*last));
-        peer.replying_bytes += bytes_beyond_awaited(item.len());
+        peer.replying_bytes += bytes_beyond_kept(item.len(), &address);
         item.reader().take(item.len(), &mut peer.reply_bytes);
         let end = peer.reply_bytes_sent + peer.reply_bytes.len() as u64;
         // The end is made relative when the mail leaves; until then its low bits are enough.
@@ -225,10 +268,11 @@ impl<P: Blocks> Shard<P> {
             let peer = &self.peers[usize::from(mail.from)];
             let is_below = peer.replying_bytes <= self.mailed_bytes_max || self.is_stopping;
             let has_room = peer.held.is_empty() && is_below;
-            // Who asked keeps room for a short answer.
+            // Who asked keeps room for an answer that fits.
             let may_pass = || {
                 let has_held = peer.held_of.contains_key(&request.address.session);
-                (!has_held || is_planted(Bug::PassHeld)) && !self.asks_for_much(item, AWAITED_BYTES)
+                let kept = request.address.answer_bytes as usize;
+                (!has_held || is_planted(Bug::PassHeld)) && !self.asks_for_much(item, kept)
             };
             if self.postponed.is_empty() && (has_room || may_pass()) {
                 let operation = Operation {
@@ -269,7 +313,7 @@ impl<P: Blocks> Shard<P> {
         for reply in &mail.items {
             peer.outstanding_bytes -= reply.address.item_bytes as usize;
             let end = reply.end as usize;
-            peer.taken_bytes += bytes_beyond_awaited(end - start);
+            peer.taken_bytes += bytes_beyond_kept(end - start, &reply.address);
             start = end;
         }
         let mut start = 0;
@@ -298,7 +342,14 @@ impl<P: Blocks> Shard<P> {
                 }
                 continue;
             };
-            session.awaited -= count;
+            let mut kept = 0;
+            let mut item_start = group_start;
+            for reply in group {
+                let (end, of_item) = (reply.end as usize, reply.address.answer_bytes as usize);
+                session.answered(end - item_start, of_item);
+                kept += of_item;
+                item_start = end;
+            }
             let more = session.settle(address.request_id, count);
             let out = &mut session.output.pieces;
             let mut reply = BatchReply::begin(out, address.request_id, count).over(session.medium);
@@ -309,8 +360,8 @@ impl<P: Blocks> Shard<P> {
                 item_start = end;
             }
             reply.finish(out, shard, more, true);
-            self.awaited -= count;
-            self.replies_bytes -= count * AWAITED_BYTES;
+            self.awaited_bytes -= kept;
+            self.replies_bytes -= kept;
             self.note(address.session, Lsn(0), count, outbox);
         }
         self.has_progress = true;
@@ -327,12 +378,7 @@ impl<P: Blocks> Shard<P> {
                 let Some(held) = peer.held.pop_front() else {
                     break;
                 };
-                let session = held.address.session;
-                let count = peer.held_of.get_mut(&session).expect("counted when held");
-                *count -= 1;
-                if *count == 0 {
-                    peer.held_of.remove(&session);
-                }
+                peer.is_held_no_more(held.address.session);
                 self.run_detached(now, held, None, outbox);
             }
         }
@@ -384,6 +430,16 @@ impl<P: Blocks> Shard<P> {
             }
         }
     }
+}
+
+/// Takes out all that `is_it` says, in order.
+fn take_out(queue: &mut VecDeque<Parked>, is_it: impl Fn(&Parked) -> bool) -> Vec<Parked> {
+    if !queue.iter().any(&is_it) {
+        return Vec::new();
+    }
+    let (taken, left): (Vec<_>, Vec<_>) = queue.drain(..).partition(is_it);
+    queue.extend(left);
+    taken
 }
 
 fn detached(origin: Origin, request: &MailedRequest, item: &[u8]) -> Parked {

@@ -46,7 +46,7 @@ impl<P: Blocks> Shard<P> {
                 self.replication.waits_below += 1;
             }
         }
-        self.reserve(whom.origin, whom.address.session, whom.item.len());
+        self.reserve(whom.origin, &whom.address, whom.item.len());
         let log = self.store.log_mut();
         let lsn = log.appended();
         log.want_durable(lsn);
@@ -90,7 +90,7 @@ impl<P: Blocks> Shard<P> {
                 asked,
                 item,
             } = whom;
-            self.unreserve_bytes(origin, address.session, item.len());
+            self.unreserve_bytes(origin, &address, item.len());
             match outcome {
                 Outcome::Reached => {
                     self.answer_detached(origin, address, Lsn(0), &item, outbox);

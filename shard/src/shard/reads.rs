@@ -250,8 +250,11 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// Closes connections that broke a deadline.
+    /// Closes connections that broke a deadline, and answers operations that wait and have passed theirs.
     pub(super) fn sweep(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+        self.expire(now, outbox);
+        self.resume_expired(now, outbox);
+        self.look_at_peers(now, outbox);
         for (index, session) in (0u32..).zip(&mut self.sessions) {
             if !session.is_open {
                 continue;
@@ -264,8 +267,6 @@ impl<P: Blocks> Shard<P> {
                 self.config.partial_frame_us_max,
             ) {
                 "a frame was not whole within partial_frame_timeout_ms"
-            } else if is_over(session.stalled_since_us, self.config.write_stall_us_max) {
-                "the peer took too little of its replies within write_stall_timeout_ms"
             } else if self.config.idle_us_max > 0
                 && !waits_for_us
                 && now.us > session.last_heard_us + self.config.idle_us_max

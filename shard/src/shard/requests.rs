@@ -65,8 +65,13 @@ impl<P: Blocks> Shard<P> {
         loop {
             let rest = &bytes[consumed..];
             if !self.has_room_for_replies(id) || !self.postponed.is_empty() {
-                self.pause(id, if consumed == 0 { came_us } else { now.us });
-                break;
+                let expires_us = self.front_deadline_us(id, rest, came_us);
+                if !self.may_expire(now, id, expires_us) {
+                    // What is left came with what was taken; what comes next does not.
+                    let since_us = if rest.is_empty() { now.us } else { came_us };
+                    self.pause(id, since_us, expires_us);
+                    break;
+                }
             }
             let session = &mut self.sessions[id.index()];
             match session.receiver.next(rest) {
@@ -116,7 +121,8 @@ impl<P: Blocks> Shard<P> {
                 } => {
                     session.frame_began_us = None;
                     if !self.frame(now, came_us, id, &header, body, outbox) {
-                        self.pause(id, if consumed == 0 { came_us } else { now.us });
+                        let expires_us = deadline_us_of(&header, came_us);
+                        self.pause(id, came_us, expires_us);
                         break;
                     }
                     consumed += frame;
@@ -270,10 +276,9 @@ impl<P: Blocks> Shard<P> {
         outbox: &mut Outbox<P::Block>,
     ) -> Progress {
         let level = level.max(self.config.level_min);
-        let deadline_us = match header.deadline_or_retry_ms {
-            0 => 0,
-            deadline_ms => came_us + u64::from(deadline_ms) * 1000,
-        };
+        let deadline_us = deadline_us_of(header, came_us);
+        // Then all that is left is answered so, in few bytes.
+        let is_expired = self.comes_too_late(now, deadline_us).is_some();
         let session = &mut self.sessions[id.index()];
         let first = session.interrupted.take().map_or(0, |(_, items)| items);
         let mut out = std::mem::take(&mut session.output.pieces);
@@ -284,7 +289,10 @@ impl<P: Blocks> Shard<P> {
         let mut next = first;
         let mut progress = Progress::Whole;
         let room = self.room_for_replies();
-        let frame_full_bytes = self.frame_full_bytes.min(room.max(SMALL_ANSWER_BYTES));
+        let frame_full_bytes = match is_expired {
+            true => self.frame_full_bytes,
+            false => self.frame_full_bytes.min(room.max(SMALL_ANSWER_BYTES)),
+        };
         let mut known = [None; LOOK_AHEAD];
         while next < batch.len() {
             let ahead = (next - first) % LOOK_AHEAD;
@@ -292,7 +300,7 @@ impl<P: Blocks> Shard<P> {
                 self.look_ahead(batch, next, &mut known);
             }
             let item = batch.item(next);
-            if room == 0 && self.asks_for_much(item, SMALL_ANSWER_BYTES) {
+            if room == 0 && !is_expired && self.asks_for_much(item, SMALL_ANSWER_BYTES) {
                 let session = &mut self.sessions[id.index()];
                 session.interrupted = Some((header.request_id, next));
                 session.asks_for_much = true;
@@ -310,6 +318,7 @@ impl<P: Blocks> Shard<P> {
                     request_id: header.request_id,
                     item: number,
                     item_bytes: u32::try_from(item.len()).expect("a frame bounds it"),
+                    answer_bytes: 0,
                 },
                 level,
                 deadline_us,
@@ -449,7 +458,8 @@ impl<P: Blocks> Shard<P> {
         }
         let owner = self.config.topology.owner(slot);
         if owner != self.config.shard {
-            return self.mail_request(origin, owner, operation, slot, item, out);
+            let is_read = asked.is_read();
+            return self.mail_request(origin, owner, operation, slot, is_read, item, out);
         }
         if !self.parking.is_empty()
             && let Some(cold) = self.parking.behind(origin, &address, slot)
@@ -487,6 +497,7 @@ impl<P: Blocks> Shard<P> {
             item: address.item,
             level,
             memory_max: self.config.memory_max,
+            spares_fail: self.spares_fail,
             ttl_ms: 0,
             brought: operation.brought,
             standing: None,
@@ -699,6 +710,14 @@ impl<P: Blocks> Shard<P> {
             session.is_announced = true;
             outbox.sendable.push(id);
         }
+    }
+}
+
+/// When a request that came then expires; 0 for never.
+pub(super) fn deadline_us_of(header: &Header, came_us: u64) -> u64 {
+    match header.deadline_or_retry_ms {
+        0 => 0,
+        deadline_ms => came_us + u64::from(deadline_ms) * 1000,
     }
 }
 

@@ -53,7 +53,7 @@ impl<P: Blocks> Shard<P> {
         let slot = slot_of_cursor(request.cursor);
         let owner = self.config.topology.owner(slot);
         if owner != self.config.shard {
-            return self.mail_request(origin, owner, operation, slot, item, out);
+            return self.mail_request(origin, owner, operation, slot, true, item, out);
         }
         if let Some(elsewhere) = self.linked.as_ref().and_then(|it| it.elsewhere_of_any()) {
             return self.refuse_elsewhere(Asked::Scan, &operation, &elsewhere, out);

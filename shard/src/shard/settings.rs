@@ -13,6 +13,7 @@ use penstock_storage::keyspace::{KEYSPACES_MAX, SETTINGS_BYTES, Settings, keyspa
 use penstock_storage::log::{Lsn, Room};
 
 use crate::answers::Asked;
+use crate::execute::NO_SEGMENT_FILE;
 use crate::keyspaces::{Change, Done, Keyspaces, from_wire, purpose_of, to_wire};
 use crate::parking::Origin;
 
@@ -90,8 +91,14 @@ impl<P: Blocks> Shard<P> {
         let room = self.store.room(purpose, key_bytes, SETTINGS_BYTES, false);
         if room == Room::Full {
             self.counters.refused += 1;
-            let message = "the disk is full: no segment can be made ready for new records";
-            no(&mut self.counters, out, Status::Full, &message);
+            let (status, message) = match self.spares_fail {
+                true => (Status::Busy, NO_SEGMENT_FILE),
+                false => (
+                    Status::Full,
+                    "the disk is full: no segment can be made ready for new records",
+                ),
+            };
+            no(&mut self.counters, out, status, &message);
             return Step::Answered(Lsn(0));
         }
         if self.store.hear(prefix, settings).is_err() {

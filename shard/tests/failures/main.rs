@@ -18,6 +18,7 @@ mod memory;
 mod past;
 #[path = "../../../storage/tests/it/random.rs"]
 mod random;
+mod room;
 mod scan;
 mod server;
 mod shown;

@@ -248,7 +248,7 @@ fn reads_behind_a_cold_key_that_grew_meanwhile_are_bounded_by_what_they_find() {
 #[test]
 fn a_peer_that_takes_a_byte_now_and_then_is_ended_and_a_slow_one_is_not() {
     const STEP_US: u64 = WRITE_STALL_US_MAX / 4;
-    for (each, is_ended) in [(1, true), (10 << 10, true), (20 << 10, false)] {
+    for (each, is_ended) in [(1, true), (5 << 10, true), (20 << 10, false)] {
         let mut server = open(Budget::of_cache(1 << 20));
         server.set(0, b"key", &[7; 2_000]);
         server.settle();

@@ -504,7 +504,7 @@ impl Server {
     /// The loop comes round; what the shard wants done is begun.
     pub fn turn(&mut self) {
         self.shard.step(self.now, Event::TurnEnds, &mut self.outbox);
-        let outbox = std::mem::take(&mut self.outbox);
+        let mut outbox = std::mem::take(&mut self.outbox);
         self.is_fatal |= outbox.fatal.is_some();
         let mut requests = outbox.io;
         for request in &requests {
@@ -589,6 +589,11 @@ impl Server {
         }
         if let Some(bytes) = self.takes {
             self.shard.progressed(self.now, self.session, bytes);
+        }
+        for session in outbox.looks {
+            let told = Event::Unacknowledged { session, bytes: 0 };
+            self.shard.step(self.now, told, &mut self.outbox);
+            outbox.close.append(&mut self.outbox.close);
         }
         self.close = outbox.close.first().map(|&(_, reason)| reason);
         assert!(

@@ -290,7 +290,14 @@ impl Node {
                 self.hand_over(connection);
             }
         }
-        for (session, reason) in outbox.close {
+        let mut close = outbox.close;
+        for session in outbox.looks {
+            let member = &mut self.members[shard];
+            let told = Event::Unacknowledged { session, bytes: 0 };
+            member.shard.step(now, told, &mut member.outbox);
+            close.append(&mut member.outbox.close);
+        }
+        for (session, reason) in close {
             assert!(!reason.is_empty());
             if let Some(connection) = place(self, session) {
                 self.close(connection);

@@ -99,6 +99,12 @@ impl World {
                 self.deliver(link);
             }
         }
+        for session in std::mem::take(&mut outbox.looks) {
+            // What a link has taken has arrived.
+            let told = ShardEvent::Unacknowledged { session, bytes: 0 };
+            let core = &mut self.node.as_mut().expect("it runs").cores[shard];
+            core.shard.step(now, told, &mut outbox);
+        }
         for (session, _) in outbox.close.drain(..) {
             if let Some(link) = self.link_of(run, shard, session) {
                 self.close_at_server(link);
