@@ -46,7 +46,26 @@ impl Server {
     }
 
     fn start(data: &Path, flags: &[&str]) -> Server {
-        let mut process = Server::command(data, flags).spawn().expect("the server");
+        Server::run(Server::command(data, flags))
+    }
+
+    /// With so many open files at most.
+    fn start_with_files(data: &Path, flags: &[&str], files: u32) -> Server {
+        let direct = Server::command(data, flags);
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
+        command.arg("-c").arg(script).arg(direct.get_program());
+        command.args(direct.get_args());
+        let set = direct
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?)));
+        command.envs(set);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Server::run(command)
+    }
+
+    fn run(mut command: Command) -> Server {
+        let mut process = command.spawn().expect("the server");
         let mut banner = BufReader::new(process.stdout.take().expect("piped"));
         let (mut address, mut said) = (None, String::new());
         loop {
@@ -339,6 +358,158 @@ fn a_client_of_another_protocol_is_refused_in_its_own_words_and_its_connection_e
         }
     }
     server.serves_on();
+}
+
+/// Whether a connection is greeted; otherwise it was told why not, or closed. Nothing hangs.
+fn is_greeted(address: SocketAddr) -> Option<Raw> {
+    let mut raw = Raw::new(address);
+    raw.say(&hello());
+    let (header, body) = raw.hear()?;
+    if header.opcode == Opcode::Hello as u8 {
+        return Some(raw);
+    }
+    let status = Status::from_code(header.level_or_status);
+    let text = text_of(&body).expect("a text");
+    assert_eq!(status, Some(Status::Busy), "{text}");
+    assert!(text.contains("nofile"), "{text}");
+    None
+}
+
+#[test]
+fn connections_without_a_descriptor_are_refused_and_segments_still_find_some() {
+    let folder = Folder::new("nofile");
+    let server = Server::start_with_files(&folder.0, &["--shards", "1"], 128);
+    let mut open: Vec<Raw> = (0..200)
+        .filter_map(|_| is_greeted(server.address))
+        .collect();
+    assert!((10..=96).contains(&open.len()), "{} are open", open.len());
+    open.truncate(5);
+    open.iter_mut().for_each(Raw::still_works);
+    // The places of those that left are free again, if not at once.
+    let until = Instant::now() + Duration::from_secs(20);
+    while is_greeted(server.address).is_none() {
+        assert!(Instant::now() < until, "nobody is let in any more");
+    }
+    let client = server.client();
+    for number in 0..400u32 {
+        let set = client.set(&number.to_le_bytes(), &[7; 60_000]).wait();
+        set.expect("segments are opened");
+    }
+    let info: serde_json::Value =
+        serde_json::from_str(&client.info().wait().expect("info")).expect("JSON");
+    let refused = info["counters"]["connections_refused"].as_u64();
+    assert!(refused.is_some_and(|it| it >= 100), "{refused:?}");
+}
+
+#[test]
+fn a_connection_for_which_the_system_has_no_descriptor_is_closed() {
+    let folder = Folder::new("emfile");
+    let server = Server::start(&folder.0, &["--shards", "1"]);
+    let mut open = Raw::greeted(server.address);
+    let pid = server.process.id();
+    let numbers = fs::read_dir(format!("/proc/{pid}/fd")).expect("proc");
+    let numbers = numbers.filter_map(|it| it.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let limit = numbers.max().expect("some are open") + 1;
+    let lowered = Command::new("prlimit")
+        .args([
+            "--pid",
+            &pid.to_string(),
+            &format!("--nofile={limit}:{limit}"),
+        ])
+        .status();
+    if !lowered.is_ok_and(|it| it.success()) {
+        println!("skipped: prlimit cannot lower the limit of a process here");
+        return;
+    }
+    // Numbers below the highest one are free, for a few.
+    let mut kept = Vec::new();
+    while let Some(greeted) = is_greeted(server.address) {
+        kept.push(greeted);
+        assert!(kept.len() < 1_000, "all found a descriptor");
+    }
+    let later = (0..20).filter_map(|_| is_greeted(server.address));
+    assert_eq!(later.count(), 0);
+    open.still_works();
+}
+
+#[test]
+fn a_client_is_answered_beside_twenty_connections_that_ask_for_much_and_read_nothing() {
+    let folder = Folder::new("hogs");
+    // Nobody is ended in time to make room.
+    let flags = ["--memory-max", "512MiB", "--write-stall-timeout-ms", "10m"];
+    let server = Server::start(&folder.0, &flags);
+    let client = server.client();
+    let keys: Vec<Vec<u8>> = (0..16u8).map(|number| vec![b'k', number]).collect();
+    for key in &keys {
+        client.set(key, &[7; 64 << 10]).wait().expect("set");
+    }
+    let mut hogs = Vec::new();
+    for _ in 0..20 {
+        let mut hog = Raw::greeted(server.address);
+        let patience = Some(Duration::from_millis(200));
+        hog.stream.set_write_timeout(patience).expect("a socket");
+        for id in 0..2_000 {
+            let mut frame = Vec::new();
+            let mut batch = BatchRequest::begin(&mut frame, id, AckLevel::None, 0, 1);
+            batch.get(
+                &mut frame,
+                &keys[usize::try_from(id).expect("small") % keys.len()],
+            );
+            batch.finish(&mut frame);
+            if hog.stream.write_all(&frame).is_err() {
+                break;
+            }
+        }
+        hogs.push(hog);
+    }
+    for round in 0..50 {
+        for key in &keys {
+            let found = client.get(key).wait();
+            let value = found.unwrap_or_else(|error| panic!("round {round}: {error}"));
+            assert_eq!(value.expect("present").bytes.len(), 64 << 10);
+        }
+    }
+}
+
+#[test]
+fn a_steady_reader_of_200_kb_a_second_gets_all_its_replies() {
+    const RATE: usize = 200_000;
+    const GETS: u64 = 64;
+    for io in ["auto", "threads"] {
+        let folder = Folder::new(&format!("steady-{io}"));
+        let flags = [
+            "--shards",
+            "1",
+            "--io",
+            io,
+            "--write-stall-timeout-ms",
+            "3s",
+        ];
+        let server = Server::start(&folder.0, &flags);
+        let client = server.client();
+        client.set(b"k", &[7; 64 << 10]).wait().expect("set");
+        let mut slow = Raw::greeted(server.address);
+        for id in 0..GETS {
+            let mut frame = Vec::new();
+            let mut batch = BatchRequest::begin(&mut frame, id, AckLevel::None, 0, 1);
+            batch.get(&mut frame, b"k");
+            batch.finish(&mut frame);
+            slow.say(&frame);
+        }
+        // Long enough for a kernel that takes more only when a third of its buffer is free.
+        let mut chunk = [0; RATE / 20];
+        for _ in 0..20 * 7 {
+            slow.stream
+                .read_exact(&mut chunk)
+                .expect("more of the replies");
+            slow.bytes.extend_from_slice(&chunk);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        for id in 0..GETS {
+            let (header, _) = slow.hear().expect("a reply");
+            assert_eq!(header.request_id, id);
+        }
+    }
 }
 
 #[test]
