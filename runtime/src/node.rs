@@ -30,6 +30,7 @@ use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::log::{LogConfig, SPARES_READY, SyncMethod};
 use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::SnapshotName;
+use tracing::warn;
 
 use crate::block::{Arena, ArenaLayout};
 use crate::calibrate::{self, calibrate};
@@ -42,7 +43,7 @@ use crate::config::{
 use crate::directory::{
     Directory, DirectoryError, DirectoryOptions, SegmentReader, Segments, write_identity,
 };
-use crate::disk::{self, Disk, DiskOptions};
+use crate::disk::{self, Disk, DiskOptions, RingPlan};
 use crate::disk_room::DiskRoom;
 use crate::engine::{DeliverSpare, Engine};
 use crate::huge_pages::{self, Support};
@@ -271,7 +272,9 @@ pub(crate) struct Node {
     key_table_makers: KeyTableMakers,
     /// Of which segments an earlier run left key tables, and the bytes of these.
     key_tables_left: Arc<HashMap<FileId, u64>>,
-    disk_mode: disk::IoMode,
+    disk_options: DiskOptions,
+    /// What rings the shards get.
+    pub(crate) rings: RingPlan,
     sync: SyncMethod,
     clock: Instant,
     unix_ms_at_start: u64,
@@ -334,6 +337,10 @@ impl Node {
             IoMode::Threads => disk::IoMode::Threads,
         };
         banner(&config, &directory, shards, say);
+        let rings = RingPlan::find(disk_mode, shards, bound == Bound::Process)
+            .map_err(OpenError::Option)?;
+        tell_rings(&rings, say);
+        let disk_options = rings.disk_options(disk_mode);
         hold_values(&mut config, identity.value_bytes_max, say)?;
         let value_bytes = identity.value_bytes_max.max(config.value_bytes_max);
         let short_bytes = segment_bytes_for(value_bytes).next_multiple_of(BLOCK_BYTES as u64);
@@ -365,7 +372,7 @@ impl Node {
         // thread lives, and the shards are to show none.
         let is_anew = config.calibrate;
         let sync = std::thread::scope(|scope| {
-            let timed = scope.spawn(|| calibrate_disk(&directory, disk_mode, is_anew, say));
+            let timed = scope.spawn(|| calibrate_disk(&directory, disk_options, is_anew, say));
             timed.join().expect("calibration does not panic")
         })?;
         let owner = Owner {
@@ -438,7 +445,8 @@ impl Node {
             snapshot_writers,
             key_table_makers,
             key_tables_left: Arc::new(key_tables_left.into_iter().collect()),
-            disk_mode,
+            disk_options,
+            rings,
             sync,
             clock: Instant::now(),
             unix_ms_at_start: unix_ms(),
@@ -604,7 +612,7 @@ impl Node {
             snapshot_writer: self.snapshot_writers.handle(),
             key_tables_left: Arc::clone(&self.key_tables_left),
             key_table_maker: self.key_table_makers.handle(),
-            disk_mode: self.disk_mode,
+            disk_options: self.disk_options,
             sync: self.sync,
             stats: Arc::clone(&self.stats),
             memory: self.memory(),
@@ -799,7 +807,7 @@ pub(crate) struct ShardStart {
     pub(crate) snapshot_writer: SnapshotHandle,
     pub(crate) key_tables_left: Arc<HashMap<FileId, u64>>,
     pub(crate) key_table_maker: KeyTableHandle,
-    pub(crate) disk_mode: disk::IoMode,
+    pub(crate) disk_options: DiskOptions,
     pub(crate) sync: SyncMethod,
     pub(crate) stats: Arc<Stats>,
     pub(crate) memory: Option<Arc<MemoryBound>>,
@@ -816,12 +824,16 @@ impl ShardStart {
     /// Segment files that the shard asks for go to `deliver_spare`.
     pub(crate) fn open(&self, deliver_spare: DeliverSpare) -> Result<Opened, OpenError> {
         let arena = Arena::new(self.arena).map_err(system("map the memory of a shard's disk"))?;
-        let options = DiskOptions {
-            mode: self.disk_mode,
-            ..DiskOptions::default()
-        };
-        let mut disk = Disk::open(options, &arena)
+        let mut disk = Disk::open(self.disk_options, &arena)
             .map_err(|refused| OpenError::Option(refused.to_string()))?;
+        if disk.engine() == "threads" && self.disk_options.mode != disk::IoMode::Threads {
+            let shard = self.shard;
+            let why = disk.problems().last().map_or("", |it| it.cause.as_str());
+            warn!(
+                shard,
+                "shard {shard}: threads do the work of its disk's ring: {why}"
+            );
+        }
 
         let began = Instant::now();
         let log = LogConfig {
@@ -1063,15 +1075,11 @@ pub(crate) struct Opened {
 /// done anew, and says which way of syncing it is best at.
 fn calibrate_disk(
     directory: &Directory,
-    mode: disk::IoMode,
+    options: DiskOptions,
     is_anew: bool,
     say: Say,
 ) -> Result<SyncMethod, OpenError> {
     let arena = Arena::new(ArenaLayout::default()).map_err(system("map the memory of a disk"))?;
-    let options = DiskOptions {
-        mode,
-        ..DiskOptions::default()
-    };
     let mut disk =
         Disk::open(options, &arena).map_err(|refused| OpenError::Option(refused.to_string()))?;
     say(format_args!("{:<12} {}", "disk engine", disk.describe()));
@@ -1127,6 +1135,17 @@ fn tell_problem(problem: &Problem, say: Say) {
     say(format_args!("  mend       {}", problem.mend));
 }
 
+/// What rings all shards get.
+fn tell_rings(rings: &RingPlan, say: Say) {
+    match rings.setup {
+        Some(setup) => say(format_args!("rings        {setup}, for each shard")),
+        None => say(format_args!("rings        none: threads and epoll")),
+    }
+    if let Some(problem) = &rings.problem {
+        tell_problem(problem, say);
+    }
+}
+
 /// What the machine is like, each problem with its cause and its mend.
 fn banner(config: &Config, directory: &Directory, shards: u16, say: Say) {
     say(format_args!("penstock {}", env!("CARGO_PKG_VERSION")));
@@ -1157,7 +1176,6 @@ fn banner(config: &Config, directory: &Directory, shards: u16, say: Say) {
         segments: directory.segments(),
         shards: u32::from(shards),
         segment_bytes: config.segment_bytes,
-        arena_bytes: ArenaLayout::default().bytes() as u64,
         connections_max: u64::from(config.connections_max),
         wants_huge_pages: config.huge_pages == HugePageMode::Auto,
     };

@@ -9,6 +9,7 @@
 //! A turn of the loop calls [`Disk::submit`] for each request, [`Disk::flush`] once, and
 //! [`Disk::reap`] when the descriptor of [`Disk::wake_fd`] became readable.
 
+mod plan;
 mod slots;
 mod threads;
 mod uring;
@@ -23,6 +24,7 @@ use penstock_storage::io::{BLOCK_BYTES, Block, Completion, FileId, Io, IoFailure
 use crate::block::{Arena, ArenaBlock, Span};
 use crate::checks::Problem;
 use crate::system;
+pub(crate) use plan::{RingPlan, patiently};
 use slots::{Kind, Operation, Slots};
 use threads::Threads;
 use uring::Uring;
@@ -63,6 +65,9 @@ pub struct DiskOptions {
     pub writes_in_flight_max: u32,
     /// How many files the ring knows by number; further ones work, a little slower.
     pub registered_files_max: u32,
+    /// Whether the ring has the arena as a registered buffer, which locks its memory and saves pinning its pages for
+    /// each operation.
+    pub registers_buffers: bool,
     /// How many threads stand in for the ring.
     pub threads: u32,
 }
@@ -74,6 +79,7 @@ impl Default for DiskOptions {
             reads_in_flight_max: 128,
             writes_in_flight_max: 64,
             registered_files_max: 4096,
+            registers_buffers: true,
             threads: 2,
         }
     }
@@ -151,7 +157,7 @@ impl Disk {
                 match Uring::open(
                     in_flight_max,
                     options.registered_files_max,
-                    arena,
+                    options.registers_buffers.then_some(arena),
                     &mut problems,
                 ) {
                     Ok(ring) => Some(ring),

@@ -16,7 +16,7 @@ use std::time::Duration;
 use io_uring::{EnterFlags, IoUring, opcode, types};
 
 use super::slots::Kind;
-use super::{Arrival, Order};
+use super::{Arrival, Order, patiently};
 use crate::block::Arena;
 use crate::checks::Problem;
 use crate::system;
@@ -56,11 +56,12 @@ impl Uring {
     pub(super) fn open(
         in_flight_max: u32,
         registered_files_max: u32,
-        arena: &Arena,
+        arena: Option<&Arena>,
         problems: &mut Vec<Problem>,
     ) -> Result<Self, UringRefused> {
         let entries = in_flight_max.next_power_of_two();
-        let (ring, dropped) = build(entries).map_err(|error| UringRefused::of(&error))?;
+        let (ring, dropped) =
+            patiently(|| build(entries)).map_err(|error| UringRefused::of(&error))?;
         if dropped > 0 {
             problems.push(Problem {
                 cause: format!(
@@ -97,15 +98,18 @@ impl Uring {
             }
         };
 
-        // SAFETY: the mapping is valid for its whole length, and `Disk` holds the arena for as
-        // long as the ring; the kernel pins the pages besides.
-        let arena_registered = match unsafe { ring.submitter().register_buffers(&[arena.iovec()]) }
-        {
-            Ok(()) => {
+        let register = |arena: &Arena| {
+            // SAFETY: the mapping is valid for its whole length, and `Disk` holds the arena for as
+            // long as the ring; the kernel pins the pages besides.
+            patiently(|| unsafe { ring.submitter().register_buffers(&[arena.iovec()]) })
+        };
+        let arena_registered = match arena.map(|arena| (arena, register(arena))) {
+            None => false,
+            Some((_, Ok(()))) => {
                 setup.push("registered buffers");
                 true
             }
-            Err(error) => {
+            Some((arena, Err(error))) => {
                 problems.push(Problem {
                     cause: format!(
                         "the arena of {} bytes is not registered with the ring ({error}), \
@@ -450,11 +454,21 @@ impl UringRefused {
 
 /// Asks the kernel for a ring as a shard would, and gives it back: the flags it grants.
 pub(crate) fn probe() -> Result<String, UringRefused> {
-    let (ring, dropped) = build(8).map_err(|error| UringRefused::of(&error))?;
+    let (_, dropped) = build_checked(8)?;
+    Ok(names(&SETUP_FLAGS[dropped..]).join(" | "))
+}
+
+/// The smallest ring, set up as a shard's.
+pub(super) fn probe_ring() -> Result<IoUring, UringRefused> {
+    build_checked(8).map(|(ring, _)| ring)
+}
+
+fn build_checked(entries: u32) -> Result<(IoUring, usize), UringRefused> {
+    let (ring, dropped) = build(entries).map_err(|error| UringRefused::of(&error))?;
     if !(ring.params().is_feature_ext_arg() && ring.params().is_feature_nodrop()) {
         return Err(UringRefused::OldKernel);
     }
-    Ok(names(&SETUP_FLAGS[dropped..]).join(" | "))
+    Ok((ring, dropped))
 }
 
 fn disabled_by_sysctl() -> u8 {

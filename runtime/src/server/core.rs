@@ -30,6 +30,8 @@ use crate::block::ArenaBlock;
 use crate::cluster::forks::note_forks;
 use crate::cluster::lostfound::Found;
 use crate::cluster::{ProvenLink, lostfound};
+use crate::config::IoMode;
+use crate::disk::patiently;
 use crate::engine::{Engine, Turn};
 use crate::lines::Lately;
 use crate::node::Opened;
@@ -40,8 +42,6 @@ use super::descriptors::Descriptors;
 use super::link::{Link, serve_link};
 use super::{CoreStart, Letter, Report, system};
 
-/// Sockets, timers and tasks of one core.
-const RING_ENTRIES: u32 = 4096;
 /// How long replies may take to leave after the log was sealed.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Between two attempts to accept when the system cannot.
@@ -76,27 +76,42 @@ pub(crate) fn run(start: CoreStart) {
     if start.may_begin.recv().is_err() {
         return;
     }
-    let built = if start.has_uring {
+    let with_ring = |entries: u32| {
         let mut ring = io_uring06::IoUring::builder();
         ring.setup_single_issuer()
             .setup_coop_taskrun()
             .setup_submit_all()
-            .setup_cqsize(4 * RING_ENTRIES);
+            .setup_cqsize(4 * entries);
         monoio::RuntimeBuilder::<monoio::IoUringDriver>::new()
             .uring_builder(ring)
-            .with_entries(RING_ENTRIES)
+            .with_entries(entries)
             .enable_timer()
             .build()
-            .map(|mut runtime| runtime.block_on(core(start, opened)))
-    } else {
-        monoio::RuntimeBuilder::<monoio::LegacyDriver>::new()
-            .enable_timer()
-            .build()
-            .map(|mut runtime| runtime.block_on(core(start, opened)))
     };
-    let last = match built {
-        Ok(()) => Report::Gone,
-        Err(error) => Report::Refused(system("set up the ring of a core")(error)),
+    let made = start.socket_entries.map(|it| patiently(|| with_ring(it)));
+    let last = match made {
+        Some(Ok(mut runtime)) => {
+            runtime.block_on(core(start, opened));
+            Report::Gone
+        }
+        // Somebody else has locked the memory since it was tried.
+        Some(Err(error)) if start.shard.config.io == IoMode::Uring => {
+            Report::Refused(system("set up the ring of a core")(error))
+        }
+        other => {
+            if let Some(Err(error)) = other {
+                let shard = start.shard.shard;
+                warn!(shard, %error, "shard {shard}: epoll does the work of its sockets' ring: {error}");
+            }
+            let without = monoio::RuntimeBuilder::<monoio::LegacyDriver>::new().enable_timer();
+            match without.build() {
+                Ok(mut runtime) => {
+                    runtime.block_on(core(start, opened));
+                    Report::Gone
+                }
+                Err(error) => Report::Refused(system("set up the loop of a core")(error)),
+            }
+        }
     };
     let _ = reports.send(last);
 }

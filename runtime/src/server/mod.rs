@@ -32,14 +32,14 @@ use penstock_shard::replication::{LinkId, PartitionId};
 use penstock_storage::recovery::RecoveryError;
 use tracing::{info, warn};
 
+use crate::checks;
 use crate::cluster::{Deliver, Delivery, Dialing, ProvenLink, Reread};
-use crate::config::{Config, IoMode};
+use crate::config::Config;
 use crate::directory::{DirectoryError, Progress};
 use crate::lines::{self, tell};
 use crate::logging::Logging;
 use crate::node::{Bound, Node, OpenError, ShardStart};
 use crate::spare::SpareOutcome;
-use crate::{checks, disk};
 
 use self::admin::Admin;
 use self::health::{Health, Phase, Watched};
@@ -180,7 +180,8 @@ pub(crate) enum Report {
 pub(crate) struct CoreStart {
     pub(crate) shard: ShardStart,
     pub(crate) listeners: Vec<TcpListener>,
-    pub(crate) has_uring: bool,
+    /// Of the ring of its sockets; none is epoll.
+    pub(crate) socket_entries: Option<u32>,
     /// How many connections are open, of all cores together.
     pub(crate) connections: Arc<AtomicU32>,
     /// Hears when all shards are open; is gone if one is not.
@@ -215,12 +216,14 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
         None => None,
     };
 
-    let has_uring = disk::probe().is_ok() && config.io != IoMode::Threads;
     let cpus = checks::allowed_cores().len().clamp(1, 256);
     let shards_of_new = u32::try_from(cpus).expect("at most 256");
     let node = Node::open(config, shards_of_new, Bound::Process, lines::out)?;
     let config = Arc::clone(&node.config);
     let shards = node.shards();
+    if let Some(problem) = &node.rings.problem {
+        warn!(mend = problem.mend, "{}", problem.cause);
+    }
 
     health.watch(Watched {
         stats: Arc::clone(&node.stats),
@@ -258,7 +261,7 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
         let start = CoreStart {
             shard: opening,
             listeners: vec![shared, own],
-            has_uring,
+            socket_entries: node.rings.setup.map(|it| it.socket_entries),
             connections: Arc::clone(&connections),
             may_begin: may_begin.clone(),
             inbox,
@@ -303,7 +306,7 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
         shared_address,
         &own_ports,
         &config,
-        (began, node.directory.segments().progress()),
+        (began, node.directory.segments().progress(), node.rings.io()),
         &health,
         &supervisor,
         all_open,
@@ -376,7 +379,7 @@ fn conduct(
     shared: SocketAddr,
     own_ports: &[u16],
     config: &Config,
-    (began, progress): (Instant, &Progress),
+    (began, progress, io): (Instant, &Progress, &str),
     health: &Health,
     supervisor: &Supervisor,
     all_open: impl FnOnce() -> Result<(), ServeError>,
@@ -439,6 +442,7 @@ fn conduct(
                         version = env!("CARGO_PKG_VERSION"),
                         shards,
                         listen = %shared,
+                        io,
                         data = %config.data.display(),
                         start_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
                         read_bytes = progress.bytes(),

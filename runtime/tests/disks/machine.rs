@@ -10,7 +10,6 @@ fn demand(directory: &Directory) -> Demand<'_> {
         segments: directory.segments(),
         shards: 1,
         segment_bytes: 1 << 20,
-        arena_bytes: 4 << 20,
         connections_max: 100,
         wants_huge_pages: true,
     }
