@@ -389,7 +389,7 @@ mod tests {
                 .map(|it| (it.socket_entries, it.registers_buffers))
         };
         let table = [
-            (1, [None, Some((64, false)), Some((256, false))]),
+            (1, [None, Some((64, false)), Some((1024, false))]),
             (2, [None, Some((64, false)), Some((256, false))]),
             (8, [None, None, Some((64, false))]),
         ];
@@ -398,8 +398,8 @@ mod tests {
         }
         assert_eq!(of(1, 1024), Some((4096, false)));
         assert_eq!(of(1, 4096), Some((4096, false)));
-        assert_eq!(of(1, 4096 + 200), Some((256, true)));
-        assert_eq!(of(1, 4096 + 300), Some((1024, true)));
+        assert_eq!(of(1, 4096 + 100), Some((256, true)));
+        assert_eq!(of(1, 4096 + 200), Some((1024, true)));
         assert_eq!(of(1, 5120), Some((4096, true)));
         assert_eq!(of(2, 1024), Some((1024, false)));
         assert_eq!(of(2, 8192), Some((4096, false)));
