@@ -54,6 +54,7 @@ pub mod repair;
 pub mod server;
 pub mod snapshot;
 pub mod spare;
+mod spin;
 mod stats;
 mod system;
 mod toml_line;

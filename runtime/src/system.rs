@@ -306,6 +306,16 @@ fn c_path(path: &Path) -> io::Result<CString> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path holds a zero byte"))
 }
 
+/// How often another thread ran in place of the calling one, though that wanted to go on or gave way.
+pub(crate) fn involuntary_switches() -> Option<u64> {
+    let mut found = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is to room for one `rusage`, which the kernel fills.
+    check(unsafe { libc::getrusage(libc::RUSAGE_THREAD, found.as_mut_ptr()) }).ok()?;
+    // SAFETY: the call succeeded, so the kernel filled the structure; it was zeroed before.
+    let found = unsafe { found.assume_init() };
+    u64::try_from(found.ru_nivcsw).ok()
+}
+
 /// Bytes of a page of memory.
 pub(crate) fn page_bytes() -> u64 {
     // SAFETY: the call takes and gives a number only.

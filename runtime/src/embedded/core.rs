@@ -16,10 +16,10 @@ use penstock_shard::{Event, Now, SessionId};
 
 use super::call::Call;
 use super::mailbox::{Letter, Mailbox};
-use super::spin::Spin;
 use super::watch::Watch;
 use crate::engine::{Engine, Turn};
 use crate::node::{OpenError, ShardStart, system};
+use crate::spin::Spin;
 use crate::wall::WallClock;
 
 /// Threads that share none of their sessions, at most; further ones share.

@@ -19,7 +19,6 @@ use penstock_shard::{Event, Now, SessionId};
 use super::batch::item_bytes_max;
 use super::core::{frame_at, hello, take_output};
 use super::doorbell::Doorbell;
-use super::spin::Spin;
 use super::update::LocalKey;
 use super::watch::Watch;
 use super::{
@@ -29,6 +28,7 @@ use super::{
 use crate::engine::{Engine, Turn};
 use crate::node::{Bound, Node, OpenError, system};
 use crate::spare::SpareOutcome;
+use crate::spin::Spin;
 use crate::wall::WallClock;
 
 /// Calls that need no disk between two turns.

@@ -14,7 +14,6 @@ mod mailbox;
 mod options;
 mod pending;
 mod reply;
-mod spin;
 mod update;
 mod watch;
 

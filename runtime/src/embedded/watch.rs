@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use penstock_shard::Now;
 
 use super::doorbell::Doorbell;
-use super::spin::Spin;
 use crate::engine::Engine;
+use crate::spin::Spin;
 use crate::wall::WallClock;
 
 /// The clock of a shard and what wakes it.

@@ -35,6 +35,7 @@ use crate::disk::patiently;
 use crate::engine::{Engine, Turn};
 use crate::lines::Lately;
 use crate::node::Opened;
+use crate::spin::Spin;
 use crate::wall::WallClock;
 
 use super::connection::{Connection, serve_connection};
@@ -128,7 +129,9 @@ pub(crate) struct Core {
     lately: RefCell<Lately>,
     shard: u16,
     turn: Signal,
-    spin: Signal,
+    /// How long to watch before sleeping.
+    spin: Spin,
+    spins: Signal,
     spin_until_us: Cell<u64>,
     /// Reads since the last turn ended.
     reads_in_turn: Cell<u32>,
@@ -139,7 +142,6 @@ pub(crate) struct Core {
     open_connections: Arc<AtomicU32>,
     /// Connections that are told why they are turned away.
     turned_away: Cell<u32>,
-    spin_us: u64,
     is_leaving: Cell<bool>,
     leave: Signal,
     reports: flume::Sender<Report>,
@@ -239,10 +241,15 @@ impl Core {
 
     /// Keeps the loop awake for a while: what was answered is often asked again at once.
     fn watch(&self, now: Now) {
-        if self.spin_us > 0 {
-            self.spin_until_us.set(now.us + self.spin_us);
-            self.spin.set();
+        if self.spin.may_begin() {
+            self.watch_on(now);
+            self.spins.set();
         }
+    }
+
+    fn watch_on(&self, now: Now) {
+        let limit_us = u64::try_from(self.spin.limit().as_micros()).expect("10 ms at most");
+        self.spin_until_us.set(now.us + limit_us);
     }
 
     pub(crate) fn is_finished(&self, session: SessionId) -> bool {
@@ -449,7 +456,8 @@ async fn core(start: CoreStart, opened: Opened) {
         lately: RefCell::default(),
         shard: start.shard.shard,
         turn: Signal::default(),
-        spin: Signal::default(),
+        spin: Spin::new(Duration::from_micros(config.spin_us.into())),
+        spins: Signal::default(),
         spin_until_us: Cell::new(0),
         reads_in_turn: Cell::new(0),
         now: Cell::new(Now {
@@ -461,7 +469,6 @@ async fn core(start: CoreStart, opened: Opened) {
         wall: WallClock::new(start.shard.unix_ms_at_start),
         open_connections: Arc::clone(&start.connections),
         turned_away: Cell::new(0),
-        spin_us: u64::from(config.spin_us),
         is_leaving: Cell::new(false),
         leave: Signal::default(),
         reports: start.reports.clone(),
@@ -471,7 +478,7 @@ async fn core(start: CoreStart, opened: Opened) {
 
     monoio::spawn(watch_disk(Rc::clone(&core), wake));
     monoio::spawn(read_mail(Rc::clone(&core), start.inbox.clone()));
-    if core.spin_us > 0 {
+    if !core.spin.limit().is_zero() {
         let echo = Rc::new(Signal::default());
         monoio::spawn(spin(Rc::clone(&core), Rc::clone(&echo)));
         monoio::spawn(spin_echo(Rc::clone(&core), echo));
@@ -744,17 +751,24 @@ async fn turn_away(core: Rc<Core>, mut stream: TcpStream, why: String) {
 
 /// Watches for work for a while before the loop sleeps: a sleep and a wake cost more than a short
 /// wait. Two tasks wake each other, because one that wakes itself would go before all others. Each
-/// round enters the kernel by giving way to other threads, which lets completions arrive.
+/// round enters the kernel by giving way to other threads, which lets completions arrive. Where that shows that
+/// somebody else wants the CPU the loop sleeps at once.
 async fn spin(core: Rc<Core>, echo: Rc<Signal>) {
     loop {
-        core.spin.wait().await;
-        while core.read_clock().us < core.spin_until_us.get() {
-            std::thread::yield_now();
+        core.spins.wait().await;
+        let mut is_alone = true;
+        while is_alone && core.read_clock().us < core.spin_until_us.get() {
+            is_alone = core.spin.give_way();
             if core.reap() {
-                core.spin_until_us.set(core.now().us + core.spin_us);
+                core.watch_on(core.now());
             }
-            echo.set();
-            core.spin.wait().await;
+            if is_alone {
+                echo.set();
+                core.spins.wait().await;
+            }
+        }
+        if is_alone {
+            core.spin.was_alone();
         }
     }
 }
@@ -763,6 +777,6 @@ async fn spin(core: Rc<Core>, echo: Rc<Signal>) {
 async fn spin_echo(core: Rc<Core>, echo: Rc<Signal>) {
     loop {
         echo.wait().await;
-        core.spin.set();
+        core.spins.set();
     }
 }
