@@ -5,6 +5,10 @@
 //! as for a write and a flush. No table tells them apart, thirty-two writes do. They take their
 //! time, so what was measured is kept in the file `CALIBRATION` of the data directory, with what it
 //! was measured on, and a start on the same takes it from there.
+//!
+//! While others want the CPU the helpers that end a durable write wait for it, and the slower method looks like the
+//! faster one. What was measured so has a line more, `load = cpu`, which readers of before that line do not take: it
+//! is measured again, by the next start or by [`crate::retiming`], whichever comes first.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -19,6 +23,7 @@ use penstock_storage::io::{
 use penstock_storage::log::SyncMethod;
 
 use crate::block::{Arena, ArenaBlock};
+use crate::cpu_wait::CpuWait;
 use crate::directory::Segments;
 use crate::disk::Disk;
 use crate::spare::write_zeros;
@@ -43,6 +48,19 @@ pub struct Calibration {
     pub read_us: u32,
     /// The faster of the two; the single write unless the sync is faster by more than a tenth.
     pub method: SyncMethod,
+    /// Others wanted the CPU meanwhile, so it may be the wrong one.
+    pub is_loaded: bool,
+}
+
+impl Calibration {
+    /// The method, for people.
+    #[must_use]
+    pub fn method_name(&self) -> &'static str {
+        match self.method {
+            SyncMethod::DurableWrite => "durable writes",
+            SyncMethod::WriteThenSync => "write, then fdatasync",
+        }
+    }
 }
 
 /// Times both methods on a scratch file beside the segments, through the disk that will be used.
@@ -58,7 +76,11 @@ pub fn calibrate(disk: &mut Disk, arena: &Arena, segments: &Segments) -> io::Res
     })?;
     fs::remove_file(&path)?;
     disk.attach(SCRATCH, OwnedFd::from(file));
-    let measured = measure(disk, &mut arena.clone());
+    let wait = CpuWait::begin();
+    let mut measured = measure(disk, &mut arena.clone());
+    if let Ok(found) = &mut measured {
+        found.is_loaded = wait.is_long();
+    }
     disk.detach(SCRATCH);
     measured
 }
@@ -81,6 +103,7 @@ pub fn keep(data: &Path, device: &str, found: &Calibration) -> io::Result<()> {
 }
 
 const FILE: &str = "CALIBRATION";
+const LOADED: &str = "load = cpu\n";
 const NAMES: [&str; 3] = ["durable_write_us", "write_then_sync_us", "read_us"];
 
 fn text(device: &str, found: &Calibration) -> String {
@@ -92,6 +115,9 @@ fn text(device: &str, found: &Calibration) -> String {
     let mut text = format!("device = {device}\n");
     for (name, time) in NAMES.iter().zip(times) {
         let _ = writeln!(text, "{name} = {time}");
+    }
+    if found.is_loaded {
+        text += LOADED;
     }
     text
 }
@@ -111,6 +137,7 @@ fn read(kept: &str, device: &str) -> Option<Calibration> {
         write_then_sync_us,
         read_us,
         method: choose(durable_write_us, write_then_sync_us),
+        is_loaded: kept.ends_with(LOADED),
     };
     (text(device, &found) == kept).then_some(found)
 }
@@ -144,6 +171,7 @@ fn measure(disk: &mut Disk, arena: &mut Arena) -> io::Result<Calibration> {
         write_then_sync_us,
         read_us: median(reads),
         method: choose(durable_write_us, write_then_sync_us),
+        is_loaded: false,
     })
 }
 
@@ -252,6 +280,7 @@ mod tests {
             write_then_sync_us: 1_700,
             read_us: 82,
             method: SyncMethod::WriteThenSync,
+            is_loaded: false,
         };
         let kept = text("a disk", &found);
         assert_eq!(read(&kept, "a disk"), Some(found));
@@ -263,6 +292,25 @@ mod tests {
             let spoiled = kept.replacen(other, "x", 1);
             assert!(spoiled == kept || read(&spoiled, "a disk").is_none());
         }
+    }
+
+    #[test]
+    fn what_was_measured_on_a_quiet_machine_is_kept_as_ever_and_other_times_with_a_line_more() {
+        let mut found = Calibration {
+            durable_write_us: 2_806,
+            write_then_sync_us: 374,
+            read_us: 82,
+            method: SyncMethod::WriteThenSync,
+            is_loaded: false,
+        };
+        let quiet =
+            "device = a disk\ndurable_write_us = 2806\nwrite_then_sync_us = 374\nread_us = 82\n";
+        assert_eq!(text("a disk", &found), quiet);
+        found.is_loaded = true;
+        let loaded = text("a disk", &found);
+        assert_eq!(loaded, format!("{quiet}load = cpu\n"));
+        assert_eq!(read(&loaded, "a disk"), Some(found));
+        assert_eq!(read(&format!("{loaded}load = cpu\n"), "a disk"), None);
     }
 
     #[test]

@@ -51,6 +51,7 @@ use crate::identity::Identity;
 use crate::key_table::{KeyTableHandle, KeyTableMakers};
 use crate::memory::{self, Fixed, MemoryBound, Watch};
 use crate::read_ahead::ReadAhead;
+use crate::retiming::{Retiming, RetimingThread};
 use crate::snapshot::{self, SnapshotFolder, SnapshotHandle, SnapshotWriters};
 use crate::spare::{SpareHandle, Spares, TakingOver};
 use crate::stats::Stats;
@@ -276,6 +277,8 @@ pub(crate) struct Node {
     /// What rings the shards get.
     pub(crate) rings: RingPlan,
     sync: SyncMethod,
+    /// Times the disk again, if it was timed under load.
+    _retiming: Option<RetimingThread>,
     clock: Instant,
     unix_ms_at_start: u64,
     /// Tells this start from one of a copy of the directory.
@@ -371,10 +374,12 @@ impl Node {
         // On a thread of its own: the kernel keeps the workers that a sync needed for as long as the
         // thread lives, and the shards are to show none.
         let is_anew = config.calibrate;
-        let sync = std::thread::scope(|scope| {
+        let (sync, retiming) = std::thread::scope(|scope| {
             let timed = scope.spawn(|| calibrate_disk(&directory, disk_options, is_anew, say));
             timed.join().expect("calibration does not panic")
         })?;
+        let retiming = retiming.map(Retiming::start).transpose();
+        let retiming = retiming.map_err(system("start the thread that times the disk"))?;
         let owner = Owner {
             cluster_id: identity.cluster_id,
             node_id: identity.node_id,
@@ -448,6 +453,7 @@ impl Node {
             disk_options,
             rings,
             sync,
+            _retiming: retiming,
             clock: Instant::now(),
             unix_ms_at_start: unix_ms(),
             start_id,
@@ -1078,7 +1084,7 @@ fn calibrate_disk(
     options: DiskOptions,
     is_anew: bool,
     say: Say,
-) -> Result<SyncMethod, OpenError> {
+) -> Result<(SyncMethod, Option<Retiming>), OpenError> {
     let arena = Arena::new(ArenaLayout::default()).map_err(system("map the memory of a disk"))?;
     let mut disk =
         Disk::open(options, &arena).map_err(|refused| OpenError::Option(refused.to_string()))?;
@@ -1093,7 +1099,8 @@ fn calibrate_disk(
         segments.is_direct(),
         disk.describe()
     );
-    let kept = calibrate::kept(directory.path(), &device).filter(|_| !is_anew);
+    let kept = calibrate::kept(directory.path(), &device);
+    let kept = kept.filter(|kept| !is_anew && !kept.is_loaded);
     let calibration = match kept {
         Some(kept) => kept,
         None => match calibrate(&mut disk, &arena, segments) {
@@ -1102,7 +1109,7 @@ fn calibrate_disk(
                 say(format_args!(
                     "sync method  durable writes: not timed, because the disk is full"
                 ));
-                return Ok(SyncMethod::DurableWrite);
+                return Ok((SyncMethod::DurableWrite, None));
             }
             timed => {
                 let timed = timed.map_err(system("time the disk"))?;
@@ -1112,22 +1119,27 @@ fn calibrate_disk(
             }
         },
     };
-    let method = match calibration.method {
-        SyncMethod::DurableWrite => "durable writes",
-        SyncMethod::WriteThenSync => "write, then fdatasync",
-    };
+    let method = calibration.method_name();
     say(format_args!(
         "sync method  {method}: 4 KiB durable in {} us by durable writes, {} us by write and fdatasync; read in {} us{}",
         calibration.durable_write_us,
         calibration.write_then_sync_us,
         calibration.read_us,
-        if kept.is_some() {
-            ", as an earlier start timed it (--calibrate times it anew)"
-        } else {
-            ""
+        match (kept, calibration.is_loaded) {
+            (Some(_), _) => ", as an earlier start timed it (--calibrate times it anew)",
+            (None, true) => ", while others wanted the CPU: it is timed again when they do not",
+            (None, false) => "",
         }
     ));
-    Ok(calibration.method)
+    let retiming = Retiming {
+        data: directory.path().to_path_buf(),
+        segments: segments.clone(),
+        device,
+        options,
+        method: calibration.method,
+    };
+    let retiming = calibration.is_loaded.then_some(retiming);
+    Ok((calibration.method, retiming))
 }
 
 fn tell_problem(problem: &Problem, say: Say) {
