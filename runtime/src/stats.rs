@@ -195,6 +195,12 @@ pub(crate) const FIGURES: &[Figure] = &[
         |it| it.shard.reads_coalesced,
     ),
     counter(
+        "bad_places",
+        "penstock_bad_places",
+        "Places of the log that requests were answered CORRUPT or IO for, each counted once.",
+        |it| it.shard.bad_places,
+    ),
+    counter(
         "connections_opened",
         "penstock_connections_opened",
         "Connections accepted.",

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answers;
+pub mod bad_places;
 mod counted;
 mod execute;
 pub mod key_tables;
@@ -31,6 +32,7 @@ pub mod stages;
 mod taking;
 pub mod topology;
 
+pub use bad_places::BadPlace;
 pub use key_tables::{KeyTableCounters, KeyTableOrder};
 pub use keyspaces::to_wire as settings_to_wire;
 pub use mail::{Mail, SessionId};

@@ -42,6 +42,7 @@ use penstock_storage::snapshot::SnapshotName;
 use penstock_storage::store::{PARTITIONS, SLOTS, Store};
 
 use crate::answers::{Answers, Asked, Statuses};
+use crate::bad_places::{BadPlace, BadPlaces};
 use crate::execute::{KeyHash, Undo, look};
 use crate::key_tables::{KeyTableCounters, KeyTableOrder, KeyTables};
 use crate::keyspaces::{Done, Keyspaces};
@@ -258,6 +259,8 @@ pub struct Outbox<B> {
     pub damaged: Vec<Damaged>,
     /// What looking through sealed segments found damaged, to be told to people.
     pub rotten: Vec<Corruption>,
+    /// Places that requests were answered CORRUPT or IO for, each once, to be told to people.
+    pub bad_places: Vec<BadPlace>,
     /// What is to be done about links.
     pub links: LinkOutbox,
     /// The next bytes of a snapshot's file. They come one at a time: [`Event::SnapshotWritten`].
@@ -286,6 +289,7 @@ impl<B> Default for Outbox<B> {
             forgotten: Vec::new(),
             damaged: Vec::new(),
             rotten: Vec::new(),
+            bad_places: Vec::new(),
             links: LinkOutbox::default(),
             snapshots: Vec::new(),
             key_tables: Vec::new(),
@@ -391,6 +395,8 @@ pub struct Counters {
     pub reads_retried: u64,
     /// Keys that were looked for in a read that another key had begun.
     pub reads_coalesced: u64,
+    /// Places of the log that requests were answered CORRUPT or IO for, each once.
+    pub bad_places: u64,
     /// Connections opened.
     pub sessions_opened: u64,
     /// Connections open now.
@@ -466,6 +472,7 @@ pub struct Shard<P: Blocks> {
     parking: Parking,
     /// The read of a second key, for which the first one is kept in memory.
     kept_for: Option<IoToken>,
+    bad_places: BadPlaces,
     scanning: Scanning,
     key_tables: KeyTables,
     order: Order,
@@ -565,6 +572,7 @@ impl<P: Blocks> Shard<P> {
             waits_for_memory: false,
             parking: Parking::default(),
             kept_for: None,
+            bad_places: BadPlaces::default(),
             scanning: Scanning::default(),
             key_tables: KeyTables::new(hash_check(config.hash_seed)),
             order: Order::new(config.hash_seed),
@@ -1086,6 +1094,8 @@ impl<P: Blocks> Shard<P> {
         while let Some(rotten) = self.store.take_rotten() {
             outbox.rotten.push(rotten);
         }
+        outbox.bad_places.extend(self.bad_places.take());
+        self.counters.bad_places = self.bad_places.count();
         let linked = self.linked.as_ref();
         let applied = linked.map_or(0, |it| it.look_at_links().counters().applied);
         // A member has work without a client.

@@ -86,6 +86,12 @@ impl<P: Blocks> Shard<P> {
             return;
         }
         let (colds, waiters) = self.parking.finished(token);
+        for (cold, admitted) in colds.iter().zip(&admitted) {
+            if let Err((status, _)) = admitted {
+                let home = (cold.slot, cold.hash);
+                self.bad_places.note(home, cold.place, *status);
+            }
+        }
         if self.kept_for == Some(token) {
             // Whoever it was kept for runs before anything leaves.
             self.kept_for = None;
@@ -223,6 +229,7 @@ impl<P: Blocks> Shard<P> {
         leaving.retain(|&file| {
             let stays = self.reads_file(file) && !is_planted(Bug::RemoveUnderRead);
             if !stays {
+                self.bad_places.forget(file);
                 outbox.removals.push(file);
             }
             stays

@@ -393,6 +393,10 @@ impl<P: Blocks> Shard<P> {
             self.scanning.read_again(completion.token, read);
             return;
         }
+        if let Err(unread) = &key {
+            let home = (read.at.slot, read.at.hash);
+            self.bad_places.note(home, place, unread.status);
+        }
         self.scanning.learn(&read, key);
     }
 
