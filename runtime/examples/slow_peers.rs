@@ -35,9 +35,9 @@ const DEADLINE_MS: u16 = 500;
 /// Bytes that a slow reader asks for.
 const RATE_BYTES: usize = 8 << 20;
 /// How long a slow reader is watched, at most.
-const RATE_TIME_MAX: Duration = Duration::from_secs(30);
+const RATE_TIME_MAX: Duration = Duration::from_secs(60);
 /// Bytes a second of the slow readers, in thousands.
-const RATES: [usize; 9] = [2, 5, 20, 50, 100, 200, 300, 500, 1_000];
+const RATES: [usize; 9] = [1, 5, 20, 30, 50, 100, 200, 500, 1_000];
 
 fn main() -> ExitCode {
     match run() {
@@ -115,7 +115,7 @@ fn hogs(server: &Server, time: Duration) -> Result<(), String> {
         cut.sort_by(f64::total_cmp);
         for (which, latencies) in latencies.iter_mut().enumerate() {
             latencies.sort_by(f64::total_cmp);
-            let at = |share: f64| latencies[(latencies.len() as f64 * share) as usize];
+            let at = |percent: usize| latencies[latencies.len() * percent / 100];
             let ends = match (cut.first(), cut.last()) {
                 (Some(first), Some(last)) => {
                     format!("{} of {count}, {first:.1} s and {last:.1} s", cut.len())
@@ -126,8 +126,8 @@ fn hogs(server: &Server, time: Duration) -> Result<(), String> {
                 "{count:4} {:7} {:7} {:7.2} {:7.2} {:7.0}  {:12}  {ends}",
                 LENGTHS[which],
                 latencies.len(),
-                at(0.5),
-                at(0.99),
+                at(50),
+                at(99),
                 latencies[latencies.len() - 1],
                 late[which],
             );

@@ -153,8 +153,8 @@ options! {
     idle_timeout_s: u32 = "5m", Kind::Duration(Unit::Seconds, 0, 86_400), Limits;
     /// A frame that was begun must be whole within this, or its connection is closed.
     partial_frame_timeout_ms: u32 = "5s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
-    /// A peer that acknowledges less than 32 KiB of its replies, and not all of them, for so long is cut off; or nothing for a fifth of it, while others wait for room.
-    write_stall_timeout_ms: u32 = "5s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
+    /// A peer that acknowledges less than 32 KiB of its replies, and not all of them, for so long is cut off; or nothing for a twentieth of it, while others wait for room.
+    write_stall_timeout_ms: u32 = "20s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
     /// Memory for values, all shards together, as far as memory_max leaves it.
     cache_bytes: u64 = "1GiB", Kind::Size(MIB, 1 << 44), Tuning;
     /// Keep cached values on huge pages of the system, where it gives them to who asks; off leaves them on small ones.

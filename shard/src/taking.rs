@@ -4,12 +4,11 @@
 //! peer's kernel has acknowledged, which the owner of the connection is asked for ([`crate::Outbox::looks`]) while
 //! replies or requests wait.
 
-/// What a peer acknowledges of its replies within the time that it has for that, at least, unless there is less. Kernels
-/// acknowledge in steps, of one segment at least and of a sixteenth of their receive buffer: whoever reads twice as much
-/// in steps of that size is never found below it.
+/// What a peer acknowledges of its replies within the time that it has for that, at least, unless there is less. It is
+/// well below what must be read, because kernels acknowledge in steps.
 pub(crate) const TAKEN_BYTES_MIN: u64 = 32 << 10;
 /// Which part of the time a peer has to acknowledge anything while others wait for room.
-const EARLY_DIVISOR: u64 = 5;
+const EARLY_DIVISOR: u64 = 20;
 /// How many looks are in that time.
 const LOOKS: u64 = 8;
 

@@ -227,7 +227,7 @@ impl<P: Blocks> Shard<P> {
             && session.unsent_bytes() > SMALL_ANSWER_BYTES
             && pace.is_too_slow_for_others(stall_us_max)
         {
-            let reason = "the peer took nothing of its replies for a fifth of write_stall_timeout_ms while others waited for their room";
+            let reason = "the peer took nothing of its replies for a twentieth of write_stall_timeout_ms while others waited for their room";
             outbox.close.push((id, reason));
         }
     }
