@@ -88,12 +88,18 @@ pub struct BenchArgs {
     /// Open loop: operations per second that are due, whether or not the server keeps up
     #[arg(long)]
     pub rate: Option<f64>,
-    /// Ack level of the requests (the server raises it to its own minimum)
+    /// Ack level of the requests. A server raises it to its own minimum, and the report tells the level reached
     #[arg(long, value_enum, default_value_t = Level::Disk)]
     pub level: Level,
-    /// The three levels one after the other: the price of durability (needs serve --durability none)
+    /// The levels none, interval and disk in turn: the price of durability (needs serve --durability none)
     #[arg(long)]
     pub levels: bool,
+    /// With --levels: each level runs so many times, in turn with the others, for its share of the duration
+    #[arg(long, default_value_t = 3, requires = "levels", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// Seconds of an interval of the time series
+    #[arg(long, default_value_t = 1.0)]
+    pub interval: f64,
     /// Keep accounts: what decr was acknowledged against what the counter lost. Connections that end are made anew,
     /// also to another node, and what they had not been answered is unknown
     #[arg(long)]
@@ -110,9 +116,12 @@ pub struct BenchArgs {
     /// All figures as a table
     #[arg(long)]
     pub full: bool,
-    /// All figures as JSON
+    /// All figures as JSON, with the time series and the whole histogram
     #[arg(long)]
     pub json: bool,
+    /// The time series as CSV, one line for each interval
+    #[arg(long, conflicts_with_all = ["json", "full"])]
+    pub csv: bool,
     /// Allow a server on another machine
     #[arg(long)]
     pub allow_remote: bool,
@@ -142,6 +151,12 @@ impl BenchArgs {
                 self.duration, self.warmup
             ));
         }
+        if !is_time(self.interval) || self.interval < 0.1 {
+            return wrong(format!(
+                "--interval {} is seconds, at least 0.1 and at most a day",
+                self.interval
+            ));
+        }
         if self
             .rate
             .is_some_and(|rate| !rate.is_finite() || rate <= 0.0)
@@ -154,6 +169,11 @@ impl BenchArgs {
         if self.raw && self.workload != Workload::Echo {
             return wrong(
                 "--raw speaks to a server that only echoes: use the workload echo".into(),
+            );
+        }
+        if self.levels && self.ledger {
+            return wrong(
+                "--levels compares three runs; --ledger keeps the accounts of one".into(),
             );
         }
         if self.levels && self.workload == Workload::Echo {

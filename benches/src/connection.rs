@@ -19,6 +19,8 @@ use crate::workload::Load;
 
 /// Request ids within one shot.
 const IDS_PER_SHOT: u64 = 1024;
+/// Ack levels.
+pub(crate) const LEVELS: usize = 4;
 
 /// A shot that is not answered whole.
 #[derive(Clone, Copy, Debug)]
@@ -44,12 +46,16 @@ pub(crate) struct Account {
     pub(crate) acked: u64,
     /// Answered no: nothing was changed.
     pub(crate) refused: u64,
-    /// Answered neither.
+    /// Answered as unknown, or lost with a connection before the answer.
     pub(crate) unknown: u64,
+    /// Sent, and not answered within some seconds after the end of the run.
+    pub(crate) unanswered: u64,
     /// Not executed, because another node was to: asked anew there.
     pub(crate) elsewhere: u64,
     /// Connections that took the place of one that had ended.
     pub(crate) reconnected: u64,
+    /// Of the answered ones, how many told each ack level, by its code.
+    pub(crate) levels: [u64; LEVELS],
 }
 
 impl Account {
@@ -58,8 +64,10 @@ impl Account {
             acked: self.acked + other.acked,
             refused: self.refused + other.refused,
             unknown: self.unknown + other.unknown,
+            unanswered: self.unanswered + other.unanswered,
             elsewhere: self.elsewhere + other.elsewhere,
             reconnected: self.reconnected + other.reconnected,
+            levels: std::array::from_fn(|code| self.levels[code] + other.levels[code]),
         }
     }
 }
@@ -127,6 +135,7 @@ impl Connection {
     /// Ends it. What is under way stays unknown.
     pub(crate) fn abandon(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Both);
+        self.account.unknown += self.items_under_way();
         self.due.clear();
         self.is_greeted = false;
         self.elsewhere = None;
@@ -146,6 +155,11 @@ impl Connection {
         &mut self.stream
     }
 
+    /// Operations that are not answered.
+    pub(crate) fn items_under_way(&self) -> u64 {
+        self.due.iter().map(|due| due.items_left as u64).sum()
+    }
+
     /// Shots that are not answered whole.
     pub(crate) fn under_way(&self) -> usize {
         self.due.len()
@@ -162,7 +176,6 @@ impl Connection {
             since_ns,
             items_left: self.items_per_shot,
         });
-        self.account.unknown += self.items_per_shot as u64;
         self.flush()
     }
 
@@ -306,7 +319,14 @@ impl Connection {
         };
         let mut told = Told::default();
         for number in 0..batch.len() {
-            match ReplyItem::read(batch.item(number)) {
+            let item = ReplyItem::read(batch.item(number));
+            if let Ok(item) = &item
+                && is_told(item.head.status)
+            {
+                let code = usize::from(item.head.level.code());
+                self.account.levels[code] += 1;
+            }
+            match item {
                 Ok(item) if item.head.status == Status::Ok => told.acked += 1,
                 Ok(item) if matches!(item.head.status, Status::Moved | Status::NotPrimary) => {
                     told.elsewhere += 1;
@@ -344,10 +364,6 @@ impl Connection {
         told: Told,
         done: &mut impl FnMut(u64, usize),
     ) -> Result<(), BenchError> {
-        let refused = items - told.acked - told.elsewhere - told.unknown;
-        self.account.refused += refused as u64;
-        self.account.acked += told.acked as u64;
-        self.account.elsewhere += told.elsewhere as u64;
         let Some(due) = self
             .due
             .iter_mut()
@@ -359,7 +375,11 @@ impl Connection {
             )));
         };
         due.items_left -= items;
-        self.account.unknown -= (items - told.unknown) as u64;
+        let refused = items - told.acked - told.elsewhere - told.unknown;
+        self.account.refused += refused as u64;
+        self.account.acked += told.acked as u64;
+        self.account.elsewhere += told.elsewhere as u64;
+        self.account.unknown += told.unknown as u64;
         if due.items_left == 0 {
             let since_ns = due.since_ns;
             self.due.retain(|due| due.shot != shot);
@@ -381,4 +401,9 @@ impl Connection {
             done,
         );
     }
+}
+
+/// Whether the level of an answer with this status tells how durable what it shows is.
+fn is_told(status: Status) -> bool {
+    matches!(status, Status::Ok | Status::GuardFailed | Status::NotFound)
 }

@@ -94,6 +94,24 @@ impl Control {
         self.items(pairs.len())
     }
 
+    /// The level that the server gives to what asks for this one, by its answer to a read of a key of the workload.
+    pub(crate) fn level_of(&mut self, args: &BenchArgs) -> Result<AckLevel, BenchError> {
+        let key = match args.workload {
+            Workload::Decr => STOCK.to_vec(),
+            _ => key(0),
+        };
+        let mut frame = Vec::new();
+        let mut batch = BatchRequest::begin(&mut frame, 3, args.level.wire(), 0, 1);
+        batch.get(&mut frame, &key);
+        batch.finish(&mut frame);
+        self.send(&frame)?;
+        let level = self.frame(|_, body| {
+            let batch = Batch::read(body).ok()?;
+            Some(ReplyItem::read(batch.item(0)).ok()?.head.level)
+        })?;
+        level.ok_or(BenchError::WrongAnswer("a read has no level".into()))
+    }
+
     /// The server's counters, by name.
     pub(crate) fn counters(&mut self) -> Result<BTreeMap<String, u64>, BenchError> {
         let mut frame = Vec::new();

@@ -2,9 +2,8 @@
 
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use hdrhistogram::Histogram;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use penstock_net::client::{Client, ClientError, ClientOptions};
@@ -16,12 +15,15 @@ use crate::connection::{Account, Connection};
 use crate::control::{Control, hello};
 use crate::ledger::Ledger;
 use crate::report::Report;
+use crate::series::Series;
 use crate::workload::{Law, Load, STOCK, STOCK_INITIAL};
 
 /// Shots that an open loop lets a connection have under way; later ones wait and count the wait.
 const OPEN_LOOP_AHEAD: usize = 64;
 /// How long a run may wait for an answer.
 const SILENCE: Duration = Duration::from_secs(30);
+/// How long answers may take that are under way when the run ends.
+const DRAIN: Duration = Duration::from_secs(10);
 /// With a ledger, how long one connection may before another server is asked.
 const SILENCE_OF_ONE: Duration = Duration::from_secs(3);
 /// The first wait before a connection is made anew; each next one is twice as long.
@@ -29,8 +31,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// The longest.
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// Drives one run and tells what it measured.
-pub(crate) fn drive(args: &BenchArgs) -> Result<Report, BenchError> {
+/// Drives one run and tells what it measured. `prepares` makes the keys that it needs.
+pub(crate) fn drive(args: &BenchArgs, prepares: bool) -> Result<Report, BenchError> {
     if let Some(cpu) = args.pin
         && !core_affinity::set_for_current(core_affinity::CoreId { id: cpu })
     {
@@ -48,7 +50,7 @@ pub(crate) fn drive(args: &BenchArgs) -> Result<Report, BenchError> {
     } else {
         Some(Control::connect(args)?)
     };
-    if let Some(control) = &mut control {
+    if let Some(control) = control.as_mut().filter(|_| prepares) {
         control.prepare(args)?;
     }
     let before = control.as_mut().map(Control::counters).transpose()?;
@@ -121,9 +123,11 @@ pub(crate) fn drive(args: &BenchArgs) -> Result<Report, BenchError> {
     };
     Ok(Report {
         args: args.clone(),
+        date: SystemTime::now(),
         seconds: measured.seconds,
-        operations: measured.operations,
-        latency_ns: measured.latency_ns,
+        latency_ns: measured.series.all,
+        intervals: measured.series.intervals,
+        rounds: Vec::new(),
         account: measured.account,
         server,
         ledger,
@@ -151,8 +155,7 @@ struct Away {
 
 struct Measured {
     seconds: f64,
-    operations: u64,
-    latency_ns: Histogram<u64>,
+    series: Series,
     account: Account,
 }
 
@@ -163,14 +166,12 @@ impl Run<'_> {
         let start = Instant::now();
         let now_ns =
             |at: Instant| u64::try_from(at.duration_since(start).as_nanos()).expect("days fit");
-        // A minute of latency is the end of the scale; three digits hold below it.
-        let mut latency_ns =
-            Histogram::<u64>::new_with_bounds(100, 60_000_000_000, 3).expect("fixed bounds");
+        let mut series = Series::new(Duration::from_secs_f64(args.interval));
         let warmup = Duration::from_secs_f64(args.warmup);
         let end = warmup + Duration::from_secs_f64(args.duration);
         let operations_max = args.requests.unwrap_or(u64::MAX);
-        let (mut operations, mut all, mut measured_from) = (0u64, 0u64, None);
-        let mut progress = Progress::new(args.json);
+        let (mut all, mut measured_from) = (0u64, None);
+        let mut progress = Progress::new(args.json || args.csv);
         let interval_ns = args
             .rate
             .map(|rate| f64::from(args.depth) * f64::from(args.connections) * 1e9 / rate);
@@ -202,23 +203,24 @@ impl Run<'_> {
             let elapsed = start.elapsed();
             if elapsed >= warmup && measured_from.is_none() {
                 measured_from = Some(elapsed);
-                latency_ns.reset();
-                operations = 0;
+                series.begin();
+            }
+            if let Some(from) = measured_from {
+                series.passed(elapsed - from);
             }
             if elapsed >= end || all >= operations_max {
-                let seconds = (elapsed - measured_from.unwrap_or_default())
-                    .as_secs_f64()
-                    .max(1e-9);
+                let time = elapsed - measured_from.unwrap_or_default();
+                series.end(time);
                 progress.end();
                 self.drain(&mut events)?;
-                let account = self
-                    .connections
-                    .iter()
+                let connections = self.connections.iter();
+                let mut account = connections
+                    .clone()
                     .fold(Account::default(), |sum, it| sum.plus(it.account));
+                account.unanswered = connections.map(Connection::items_under_way).sum();
                 return Ok(Measured {
-                    seconds,
-                    operations,
-                    latency_ns,
+                    seconds: time.as_secs_f64().max(1e-9),
+                    series,
                     account,
                 });
             }
@@ -238,11 +240,7 @@ impl Run<'_> {
                 let arrived_ns = now_ns(last_heard);
                 let mut answered = 0;
                 let received = connection.receive(|since_ns, items| {
-                    latency_ns.saturating_record_n(
-                        arrived_ns.saturating_sub(since_ns).max(100),
-                        items as u64,
-                    );
-                    operations += items as u64;
+                    series.record(arrived_ns.saturating_sub(since_ns), items as u64);
                     all += items as u64;
                     answered += 1;
                 });
@@ -304,7 +302,13 @@ impl Run<'_> {
 
     /// Takes in what is still under way, so that the accounts close.
     fn drain(&mut self, events: &mut Events) -> Result<(), BenchError> {
-        let until = Instant::now() + Duration::from_secs(2);
+        // The last events were not looked at, and readiness is told once.
+        for number in 0..self.connections.len() {
+            if self.away[number].is_none() {
+                self.take_in(number)?;
+            }
+        }
+        let until = Instant::now() + DRAIN;
         while Instant::now() < until
             && self
                 .connections
@@ -313,16 +317,21 @@ impl Run<'_> {
         {
             let _ = self.poll.poll(events, Some(Duration::from_millis(10)));
             for event in events.iter() {
-                let number = event.token().0;
-                let connection = &mut self.connections[number];
-                let flushed = connection.flush();
-                let received = flushed.and_then(|()| connection.receive(|_, _| ()));
-                if let Err(error) = received {
-                    self.lose(number, error)?;
-                }
+                self.take_in(event.token().0)?;
             }
         }
         Ok(())
+    }
+
+    /// Sends and receives what a connection can, and measures nothing.
+    fn take_in(&mut self, number: usize) -> Result<(), BenchError> {
+        let connection = &mut self.connections[number];
+        let flushed = connection.flush();
+        let received = flushed.and_then(|()| connection.receive(|_, _| ()));
+        match received {
+            Ok(()) => Ok(()),
+            Err(error) => self.lose(number, error),
+        }
     }
 
     /// A connection has ended. With a ledger another one is made, to the next server; what was under way is unknown.

@@ -25,7 +25,7 @@ impl Ledger {
 
     /// Whether the counter lost no less than was acknowledged and no more than was asked.
     pub(crate) fn is_balanced(&self) -> bool {
-        let most = self.account.acked + self.account.unknown;
+        let most = self.account.acked + self.account.unknown + self.account.unanswered;
         self.left <= self.initial && (self.account.acked..=most).contains(&self.sold())
     }
 }
@@ -36,14 +36,19 @@ impl fmt::Display for Ledger {
             acked,
             refused,
             unknown,
+            unanswered,
             elsewhere,
             reconnected,
+            ..
         } = self.account;
         write!(
             f,
             "sold {}, acknowledged {acked}, refused {refused}, unknown {unknown}",
             self.sold()
         )?;
+        if unanswered > 0 {
+            write!(f, ", unanswered at the end {unanswered}")?;
+        }
         if reconnected + elsewhere > 0 {
             write!(
                 f,

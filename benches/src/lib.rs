@@ -12,8 +12,10 @@ mod args;
 mod connection;
 mod control;
 mod driver;
+mod host;
 mod ledger;
 mod report;
+mod series;
 mod workload;
 
 pub use args::{BenchArgs, Level, Workload};
@@ -52,24 +54,58 @@ impl std::error::Error for BenchError {}
 pub fn run(args: &BenchArgs) -> Result<(), BenchError> {
     args.check()?;
     if args.levels {
-        let mut reports = Vec::new();
-        for level in [Level::None, Level::Interval, Level::Disk] {
-            let args = BenchArgs {
-                level,
-                ..args.clone()
-            };
-            reports.push(driver::drive(&args)?);
-        }
+        let reports = compare_levels(args)?;
         report::print(args, &reports);
-    } else {
-        let report = driver::drive(args)?;
-        report::print(args, std::slice::from_ref(&report));
-        if let Some(ledger) = report.ledger
-            && args.ledger
-            && !ledger.is_balanced()
-        {
-            return Err(BenchError::NotBalanced(ledger.to_string()));
-        }
+        return Ok(());
+    }
+    let report = driver::drive(args, true)?;
+    report::print(args, std::slice::from_ref(&report));
+    if let Some(raised) = report.raised() {
+        eprintln!("penstock: {raised}");
+    }
+    if let Some(ledger) = report.ledger
+        && args.ledger
+        && !ledger.is_balanced()
+    {
+        return Err(BenchError::NotBalanced(ledger.to_string()));
     }
     Ok(())
+}
+
+const LEVELS: [Level; 3] = [Level::None, Level::Interval, Level::Disk];
+
+/// Runs the levels in turn, each round in another order, so that what changes on the machine meanwhile meets all.
+fn compare_levels(args: &BenchArgs) -> Result<Vec<Report>, BenchError> {
+    let of_level = |level| BenchArgs {
+        level,
+        duration: args.duration / f64::from(args.rounds),
+        requests: args.requests.map(|all| all.div_ceil(args.rounds.into())),
+        ..args.clone()
+    };
+    let mut control = control::Control::connect(args)?;
+    for level in LEVELS {
+        let reached = control.level_of(&of_level(level))?;
+        if reached != level.wire() {
+            return Err(BenchError::Arguments(format!(
+                "--levels compares nothing: level {} is raised to {} by this server. Start it with `penstock serve --durability none`, \
+                 and look at the keyspaces of its keys",
+                level.wire().name(),
+                reached.name()
+            )));
+        }
+    }
+    drop(control);
+    let mut reports: Vec<Option<Report>> = LEVELS.map(|_| None).into();
+    for round in 0..args.rounds {
+        for turn in 0..LEVELS.len() {
+            let number = (turn + round as usize) % LEVELS.len();
+            let is_first = round == 0 && turn == 0;
+            let report = driver::drive(&of_level(LEVELS[number]), is_first)?;
+            match &mut reports[number] {
+                None => reports[number] = Some(report),
+                Some(before) => before.add(report, round),
+            }
+        }
+    }
+    Ok(reports.into_iter().flatten().collect())
 }

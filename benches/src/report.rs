@@ -1,34 +1,36 @@
 //! What a run measured, as two numbers, as a table, or as JSON.
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::SystemTime;
 
 use clap::ValueEnum;
 use hdrhistogram::Histogram;
+use penstock_net::level::AckLevel;
 use serde_json::json;
 
 use crate::args::{BenchArgs, Workload};
 use crate::connection::Account;
+use crate::host::host;
 use crate::ledger::Ledger;
+use crate::series::{Interval, QUANTILES};
 
-/// The figures of one run.
+/// The figures of one run, or of several of one level that took turns with others.
 pub struct Report {
     pub(crate) args: BenchArgs,
+    /// When the first run ended.
+    pub(crate) date: SystemTime,
     pub(crate) seconds: f64,
-    pub(crate) operations: u64,
     pub(crate) latency_ns: Histogram<u64>,
+    pub(crate) intervals: Vec<Interval>,
+    /// Operations per second of each run, if there were several.
+    pub(crate) rounds: Vec<f64>,
     pub(crate) account: Account,
     /// What the server's counters rose by during the run, warm-up included.
     pub(crate) server: BTreeMap<String, u64>,
     pub(crate) ledger: Option<Ledger>,
 }
 
-const QUANTILES: [(&str, f64); 5] = [
-    ("p50", 0.5),
-    ("p90", 0.9),
-    ("p99", 0.99),
-    ("p99.9", 0.999),
-    ("max", 1.0),
-];
 /// Counters that are worth a line per operation.
 const PER_OPERATION: [(&str, &str); 6] = [
     ("storage_enters", "io_uring_enter of the storage ring"),
@@ -40,8 +42,52 @@ const PER_OPERATION: [(&str, &str); 6] = [
 ];
 
 impl Report {
+    fn operations(&self) -> u64 {
+        self.latency_ns.len()
+    }
+
     fn per_second(&self) -> f64 {
-        self.operations as f64 / self.seconds
+        self.operations() as f64 / self.seconds
+    }
+
+    /// Takes in another run of the same level.
+    pub(crate) fn add(&mut self, other: Report, round: u32) {
+        if self.rounds.is_empty() {
+            self.rounds.push(self.per_second());
+        }
+        self.rounds.push(other.per_second());
+        self.seconds += other.seconds;
+        self.latency_ns
+            .add(&other.latency_ns)
+            .expect("the same bounds");
+        let intervals = other.intervals.into_iter();
+        self.intervals
+            .extend(intervals.map(|it| Interval { round, ..it }));
+        self.account = self.account.plus(other.account);
+        for (name, value) in other.server {
+            *self.server.entry(name).or_default() += value;
+        }
+    }
+
+    /// The lowest level that an answer told. `None` if nothing was answered that has one, as of an echo.
+    fn level_reached(&self) -> Option<AckLevel> {
+        let told = self.account.levels.iter().position(|&count| count > 0)?;
+        AckLevel::from_code(u8::try_from(told).ok()?)
+    }
+
+    /// What to know if the server gave another level than was asked for.
+    pub(crate) fn raised(&self) -> Option<String> {
+        let (asked, reached) = (self.args.level.wire(), self.level_reached()?);
+        (asked != reached).then(|| {
+            format!(
+                "level {} was asked for, and the server raised it to {}: these are the figures of {}. `penstock serve --durability {}` \
+                 lets it be less",
+                asked.name(),
+                reached.name(),
+                reached.name(),
+                asked.name(),
+            )
+        })
     }
 
     fn us(&self, quantile: f64) -> f64 {
@@ -73,20 +119,34 @@ impl Report {
         json!({
             "workload": name_of(&self.args.workload),
             "level": name_of(&self.args.level),
+            "level_reached": self.level_reached().map(AckLevel::name),
+            "date": humantime::format_rfc3339_seconds(self.date).to_string(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "host": host(),
+            "seed": self.args.seed,
+            "keys": self.args.keys,
+            "duration": self.args.duration,
+            "warmup": self.args.warmup,
             "connections": self.args.connections,
             "depth": self.args.depth,
             "single": self.args.single,
             "value_bytes": self.args.value_bytes,
             "rate": self.args.rate,
             "seconds": self.seconds,
-            "operations": self.operations,
+            "operations": self.operations(),
             "operations_per_second": self.per_second(),
             "latency_us": quantiles,
             "acked": self.account.acked,
             "refused": self.account.refused,
             "unknown": self.account.unknown,
+            "unanswered": self.account.unanswered,
             "elsewhere": self.account.elsewhere,
             "reconnected": self.account.reconnected,
+            "rounds": self.rounds,
+            "series": self.intervals.iter().map(series_json).collect::<Vec<_>>(),
+            "histogram_ns": self.latency_ns.iter_recorded()
+                .map(|it| (it.value_iterated_to(), it.count_at_value()))
+                .collect::<Vec<_>>(),
             "server": self.server,
             "ledger": self.ledger.map(|ledger| json!({
                 "initial": ledger.initial,
@@ -97,6 +157,22 @@ impl Report {
             })),
         })
     }
+}
+
+fn series_json(interval: &Interval) -> serde_json::Value {
+    let quantiles: serde_json::Map<_, _> = QUANTILES
+        .iter()
+        .zip(interval.latency_us)
+        .map(|((name, _), us)| ((*name).to_string(), json!(us)))
+        .collect();
+    json!({
+        "round": interval.round,
+        "from": interval.from,
+        "to": interval.to,
+        "operations": interval.operations,
+        "operations_per_second": interval.operations as f64 / (interval.to - interval.from),
+        "latency_us": quantiles,
+    })
 }
 
 fn name_of(value: &impl ValueEnum) -> String {
@@ -119,6 +195,11 @@ pub(crate) fn print(args: &BenchArgs, reports: &[Report]) {
         );
         return;
     }
+    if args.csv {
+        // A reader that has seen enough closes the pipe.
+        let _ = csv(reports, &mut std::io::stdout().lock());
+        return;
+    }
     for report in reports {
         let level = if args.levels {
             format!("level {:9}", name_of(&report.args.level))
@@ -126,9 +207,10 @@ pub(crate) fn print(args: &BenchArgs, reports: &[Report]) {
             String::new()
         };
         println!(
-            "{level}{:.0} op/s, p99 {:.0} us",
+            "{level}{:.0} op/s, p99 {:.0} us{}",
             report.per_second(),
-            report.us(0.99)
+            report.us(0.99),
+            spread(&report.rounds)
         );
         if let Some(ledger) = report.ledger.filter(|_| args.ledger) {
             println!("ledger  {ledger}");
@@ -139,9 +221,64 @@ pub(crate) fn print(args: &BenchArgs, reports: &[Report]) {
     }
 }
 
+/// Between which rates the rounds were.
+fn spread(rounds: &[f64]) -> String {
+    let least = rounds.iter().copied().reduce(f64::min);
+    let most = rounds.iter().copied().reduce(f64::max);
+    match (least, most) {
+        (Some(least), Some(most)) => {
+            let count = rounds.len();
+            format!(", {count} rounds of {least:.0} to {most:.0} op/s")
+        }
+        _ => String::new(),
+    }
+}
+
+/// The time series: a line for each interval of each report.
+fn csv(reports: &[Report], out: &mut impl Write) -> std::io::Result<()> {
+    writeln!(
+        out,
+        "workload,level,level_reached,connections,depth,value_bytes,keys,seed,round,from_s,to_s,operations,\
+         operations_per_second,p50_us,p90_us,p99_us,p99.9_us,max_us"
+    )?;
+    for report in reports {
+        let args = &report.args;
+        for interval in &report.intervals {
+            let per_second = interval.operations as f64 / (interval.to - interval.from);
+            write!(
+                out,
+                "{},{},{},{},{},{},{},{},{},{:.3},{:.3},{},{per_second:.1}",
+                name_of(&args.workload),
+                name_of(&args.level),
+                report.level_reached().map_or("", AckLevel::name),
+                args.connections,
+                args.depth,
+                args.value_bytes,
+                args.keys,
+                args.seed,
+                interval.round,
+                interval.from,
+                interval.to,
+                interval.operations,
+            )?;
+            for us in interval.latency_us {
+                write!(out, ",{us:.1}")?;
+            }
+            writeln!(out)?;
+        }
+    }
+    Ok(())
+}
+
 fn table(report: &Report) {
     println!("  {}", report.title());
-    println!("  {:<40} {:>14}", "operations measured", report.operations);
+    println!(
+        "  {:<40} {:>14}",
+        "operations measured",
+        report.operations()
+    );
+    let level = report.level_reached().map_or("none", AckLevel::name);
+    println!("  {:<40} {:>14}", "level reached", level);
     println!("  {:<40} {:>14.2}", "seconds", report.seconds);
     for (name, quantile) in QUANTILES {
         println!(
@@ -152,6 +289,10 @@ fn table(report: &Report) {
     }
     println!("  {:<40} {:>14}", "refused", report.account.refused);
     println!("  {:<40} {:>14}", "unknown", report.account.unknown);
+    println!(
+        "  {:<40} {:>14}",
+        "unanswered at the end", report.account.unanswered
+    );
     if report.args.workload != Workload::Echo {
         for (counter, meaning) in PER_OPERATION {
             if let Some(value) = report.server.get(counter) {
