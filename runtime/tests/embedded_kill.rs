@@ -10,6 +10,7 @@ use penstock_runtime::{Options, Penstock};
 
 fn options() -> Options {
     Options::default()
+        .deadline(std::time::Duration::from_secs(60))
         .segment_bytes(4 << 20)
         .value_bytes_max(64 << 10)
         .cache_bytes(8 << 20)

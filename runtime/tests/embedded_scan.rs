@@ -17,6 +17,7 @@ use scratch::Scratch;
 /// Small, so that most keys are on disk only and cleaning has much to do.
 fn options() -> Options {
     Options::default()
+        .deadline(std::time::Duration::from_secs(60))
         .level(AckLevel::None)
         .segment_bytes(2 << 20)
         .value_bytes_max(128 << 10)

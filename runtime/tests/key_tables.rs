@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Of segments of 2 MiB a table is made after 32 reads.
 fn options() -> Options {
     Options::default()
+        .deadline(std::time::Duration::from_secs(60))
         .shards(1)
         .level(AckLevel::None)
         .segment_bytes(2 << 20)

@@ -43,6 +43,7 @@ impl Server {
     fn client(&self) -> Client {
         let options = ClientOptions {
             level: AckLevel::None,
+            deadline: std::time::Duration::from_secs(60),
             ..ClientOptions::default()
         };
         Client::connect(self.address, options).unwrap()
@@ -286,6 +287,7 @@ fn fresh(name: &str) -> PathBuf {
 
 fn options(io: IoMode) -> Options {
     Options::default()
+        .deadline(std::time::Duration::from_secs(60))
         .io(io)
         .level(AckLevel::None)
         .segment_bytes(4 << 20)

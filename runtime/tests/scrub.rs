@@ -66,7 +66,11 @@ fn damage_in_a_sealed_segment_is_told_while_the_server_goes_on() {
             break;
         }
     }
-    let client = Client::connect(address.unwrap(), ClientOptions::default()).unwrap();
+    let options = ClientOptions {
+        deadline: Duration::from_secs(60),
+        ..ClientOptions::default()
+    };
+    let client = Client::connect(address.unwrap(), options).unwrap();
     for number in 0..200 {
         let key = format!("key:{number}");
         client.set(key.as_bytes(), &[1; 60_000]).wait().unwrap();

@@ -36,7 +36,12 @@ fn serve(data: &Path, shards: u16, cleaning: &str, cache: &str) -> Server {
 
 impl Server {
     fn client(&self) -> Client {
-        Client::connect(self.address, ClientOptions::default()).unwrap()
+        // A machine that is busy with something else answers late.
+        let options = ClientOptions {
+            deadline: std::time::Duration::from_secs(60),
+            ..ClientOptions::default()
+        };
+        Client::connect(self.address, options).unwrap()
     }
 }
 

@@ -63,7 +63,12 @@ fn identity(data: &Path) -> Identity {
 }
 
 fn client(server: &Server) -> Client {
-    Client::connect(server.address, ClientOptions::default()).unwrap()
+    // A machine that is busy with something else answers late.
+    let options = ClientOptions {
+        deadline: std::time::Duration::from_secs(60),
+        ..ClientOptions::default()
+    };
+    Client::connect(server.address, options).unwrap()
 }
 
 #[test]

@@ -52,6 +52,7 @@ fn refusal(command: &mut Command) -> String {
 fn client(server: &Server) -> Client {
     let options = ClientOptions {
         level: AckLevel::Disk,
+        deadline: std::time::Duration::from_secs(60),
         ..ClientOptions::default()
     };
     Client::connect(server.address, options).unwrap()

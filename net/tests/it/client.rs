@@ -24,6 +24,9 @@ use penstock_net::reply::{BatchReply, ITEM_FLAG_SHOWN, ReplyHead, write_ping_rep
 use penstock_net::request::{Condition, Expiry, Extra, Request, Verb, Version};
 use penstock_net::status::Status;
 
+/// A port below those that are given out, so no other program that runs beside this one gets it.
+const NOBODY: u16 = 1;
+
 #[derive(Clone, Copy)]
 enum Manner {
     /// One frame for each request.
@@ -471,15 +474,13 @@ fn an_update_goes_on_until_the_deadline_and_says_so() {
 
 #[test]
 fn without_a_server_nothing_was_sent() {
-    let free = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a port that nobody has now");
+    let nobody = SocketAddr::from(([127, 0, 0, 1], NOBODY));
     let options = ClientOptions {
         deadline: Duration::from_millis(200),
         ..ClientOptions::default()
     };
     assert!(matches!(
-        Client::connect(free, options),
+        Client::connect(nobody, options),
         Err(ClientError::NotSent(_) | ClientError::Deadline)
     ));
 }
@@ -552,21 +553,24 @@ fn nodes_that_send_to_each_other_are_asked_until_the_deadline_and_nothing_is_unk
         }
     });
     let options = ClientOptions {
-        deadline: Duration::from_millis(300),
+        deadline: Duration::from_secs(1),
         ..ClientOptions::default()
     };
     let client = Client::connect(address, options).expect("connected");
-    let outcome = client.set(b"key", b"1").wait();
-    assert!(
-        matches!(outcome, Err(ClientError::Busy(_) | ClientError::Deadline)),
-        "{outcome:?}"
-    );
+    for _ in 0..20 {
+        match client.set(b"key", b"1").wait() {
+            Err(ClientError::Busy(_) | ClientError::Deadline) => return,
+            // A try was under way at the deadline: the slower the machine, the more often.
+            Err(ClientError::Unknown(text)) => assert_eq!(text, "no answer within the deadline"),
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("each time a try was under way at the deadline");
 }
 
 #[test]
 fn of_several_addresses_those_are_passed_over_that_do_not_answer() {
-    let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let gone = gone.expect("a port that nobody has now");
+    let gone = SocketAddr::from(([127, 0, 0, 1], NOBODY));
     let addresses = [gone, serve(Manner::Whole)].map(|it| it.to_string());
     let client = Client::connect_any(&addresses, patient()).expect("the second one answers");
     client.set(b"key", b"1").wait().expect("set");
