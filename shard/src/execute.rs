@@ -244,7 +244,17 @@ fn get<P: Blocks>(
     match key.cell {
         Some(id) if key.exists => {
             let head = context.head(status, key.version);
-            show(store, context, request.wanted, id, head, out);
+            let cell = store.cell(id);
+            let is_used = cell.is_used();
+            let is_plain = request.wanted == Wanted::Value && context.standing.is_none();
+            if is_plain && cell.value().len() < context.shared_bytes_min {
+                head.write(out.written(), cell.value());
+            } else {
+                write_telling(store, context, request.wanted, id, head, out);
+            }
+            if !is_used {
+                store.touch(id);
+            }
         }
         _ => {
             let head = context.head(status, key.version);
@@ -260,30 +270,7 @@ fn get<P: Blocks>(
     }
 }
 
-/// The reply that shows what is in a cell, which counts as a use of the key.
-#[inline]
-fn show<P: Blocks>(
-    store: &mut Store<P>,
-    context: &Context<'_>,
-    wanted: Wanted,
-    id: CellId,
-    head: ReplyHead,
-    out: &mut Pieces,
-) {
-    let cell = store.cell(id);
-    let is_used = cell.is_used();
-    let is_plain = wanted == Wanted::Value && context.standing.is_none();
-    if is_plain && cell.value().len() < context.shared_bytes_min {
-        head.write(out.written(), cell.value());
-    } else {
-        write_telling(store, context, wanted, id, head, out);
-    }
-    if !is_used {
-        store.touch(id);
-    }
-}
-
-/// The reply of a GET of a long value, or of one that tells more than the value.
+/// The reply that shows a long value, or tells more than the value.
 fn write_telling<P: Blocks>(
     store: &Store<P>,
     context: &Context<'_>,
@@ -325,6 +312,7 @@ fn condition_fails(condition: Condition, key: &Key<'_>) -> Option<Status> {
 
 /// The reply of a SET or DEL whose condition does not hold. It shows the value that is there to a client that asks
 /// for it, behind the gate of a GET.
+#[cold]
 fn lost<P: Blocks>(
     store: &mut Store<P>,
     context: &Context<'_>,
@@ -337,7 +325,8 @@ fn lost<P: Blocks>(
         Some(id) if key.exists && request.extra == Extra::Show => {
             let mut head = context.head(status, key.version);
             head.flags = ITEM_FLAG_SHOWN;
-            show(store, context, Wanted::Value, id, head, out);
+            write_telling(store, context, Wanted::Value, id, head, out);
+            store.touch(id);
             Ran::Answered {
                 gate: key.lsn,
                 status,
