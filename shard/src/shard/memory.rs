@@ -178,7 +178,9 @@ impl<P: Blocks> Shard<P> {
             let is_it = session.generation == id.generation;
             let stays = is_it && !self.may_expire(now, id, session.expires_us);
             if is_it && !stays {
-                self.sessions[id.index()].is_paused = false;
+                let session = &mut self.sessions[id.index()];
+                session.is_paused = false;
+                session.asks_for_much = false;
                 outbox.resume.push(id);
             }
             stays
@@ -344,7 +346,7 @@ pub(super) fn answer_bytes(request: &Request<'_>, value_bytes: usize) -> usize {
 }
 
 /// Whether the answer may show the value that the key has now.
-fn may_show_value(request: &Request<'_>) -> bool {
+pub(super) fn may_show_value(request: &Request<'_>) -> bool {
     request.verb == Verb::Get || request.extra == Extra::Show
 }
 

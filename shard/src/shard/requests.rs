@@ -28,7 +28,7 @@ use crate::mail::{ReplyAddress, SessionId};
 use crate::member_read::{Stale, look_at_member};
 use crate::parking::Origin;
 
-use super::memory::answer_bytes;
+use super::memory::{answer_bytes, may_show_value};
 use super::{
     Known, Now, Operation, Outbox, Outgrown, Progress, REPLICA_REPLIES_MAX, ReplicaReply,
     SMALL_ANSWER_BYTES, Shard, Step,
@@ -458,7 +458,7 @@ impl<P: Blocks> Shard<P> {
         }
         let owner = self.config.topology.owner(slot);
         if owner != self.config.shard {
-            let is_read = asked.is_read();
+            let is_read = asked.is_read() || may_show_value(&request);
             return self.mail_request(origin, owner, operation, slot, is_read, item, out);
         }
         if !self.parking.is_empty()
