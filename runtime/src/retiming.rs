@@ -73,9 +73,9 @@ impl Retiming {
             let wait = CpuWait::begin();
             sleep(QUIET).then(|| !wait.is_long())
         };
-        match when_quiet(|| sleep(PAUSE), is_quiet, || self.time()) {
-            Some(found) => self.keep(&found),
-            None => info!("the disk is timed again at the next start"),
+        // Without one the next start times the disk.
+        if let Some(found) = when_quiet(|| sleep(PAUSE), is_quiet, || self.time()) {
+            self.keep(&found);
         }
     }
 

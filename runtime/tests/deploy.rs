@@ -367,7 +367,6 @@ fn template_differs_from_the_unit_by_where_a_node_has_its_data_and_its_configura
         "Description=Penstock, a durable key-value server, node %i",
         "ExecStart=/usr/bin/penstock serve --config /etc/penstock/%i.toml",
         "LogsDirectory=penstock/%i",
-        "LogsDirectory=penstock/%i",
         "StateDirectory=penstock/%i",
         "WorkingDirectory=/var/lib/penstock/%i",
     ];
