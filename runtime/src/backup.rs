@@ -38,7 +38,9 @@ use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::log::DurableEnd;
 use penstock_storage::recovery::Event;
 use penstock_storage::segment::{FirstBlock, Owner, SegmentHeader};
+use penstock_storage::snapshot::ProvenEnds;
 
+use crate::advice;
 use crate::directory::{Directory, DirectoryError};
 use crate::identity::Identity;
 use manifest::{LogCopy, Manifest, SegmentCopy};
@@ -140,9 +142,11 @@ pub fn take(
                     Slice::new(directory.segments().path(file), bytes, bytes),
                 )
             });
+            let proven = directory.proven_ends()?;
             copy(
+                data,
                 directory.identity(),
-                View::new(slices),
+                (View::new(slices), &proven),
                 to,
                 keep,
                 now_ms,
@@ -163,7 +167,9 @@ pub fn take(
                         .into(),
                 ));
             }
-            copy(&identity, view, to, keep, now_ms, &ends)
+            // A snapshot may be newer than these ends, and the server itself holds its log against it.
+            let proven = ProvenEnds::new();
+            copy(data, &identity, (view, &proven), to, keep, now_ms, &ends)
         }
         Err(error) => Err(error.into()),
     }
@@ -259,8 +265,9 @@ struct Chosen {
 
 /// Checks every byte of `view`, copies what `to` does not hold yet, and writes the manifest.
 fn copy(
+    data: &Path,
     identity: &Identity,
-    mut view: View,
+    (mut view, proven): (View, &ProvenEnds),
     to: &Path,
     keep: Option<usize>,
     now_ms: u64,
@@ -276,7 +283,7 @@ fn copy(
     let layout = identity.layout().ok_or_else(|| {
         BackupError::Damaged(format!("IDENTITY tells of {} shards", identity.log_count))
     })?;
-    let report = inspect_laid_out(&mut view, Some(owner), &layout, &mut |event| match event {
+    let mut see = |event: &Event<'_>| match event {
         Event::Segment(segment) => {
             let of_log = chosen.entry(segment.header.log_id).or_default();
             of_log.push(Chosen {
@@ -293,10 +300,13 @@ fn copy(
             }
         }
         Event::Contents(_) | Event::Ahead(_) | Event::Part(..) => {}
-    });
+    };
+    let report = inspect_laid_out(&mut view, Some(owner), &layout, proven, &mut see);
     if let Some(damage) = report.damage.first() {
         return Err(BackupError::Damaged(format!(
-            "{damage}; nothing was backed up: `penstock inspect` on the stopped data directory shows all"
+            "{}; nothing was backed up; to see all, once the server is stopped: {}",
+            damage.within(&data.to_string_lossy()),
+            advice::inspect(data)
         )));
     }
     let lsn_of = |log_id| report.logs.get(&log_id).map_or(0, |log| log.last_lsn.0);

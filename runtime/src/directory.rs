@@ -20,7 +20,7 @@ use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +30,10 @@ use std::{fmt, process};
 use penstock_storage::index::FILES_MAX;
 use penstock_storage::io::{BLOCK_BYTES, FileId, SegmentSource};
 use penstock_storage::layout::Layout;
+use penstock_storage::segment::Owner;
+use penstock_storage::snapshot::ProvenEnds;
 
+use crate::advice;
 use crate::backup::staging::Staging;
 use crate::identity::{FORMAT_VERSION, IDENTITY_BYTES_MAX, Identity, IdentityError};
 use crate::key_table::KeyTableFolder;
@@ -87,6 +90,10 @@ impl Directory {
     /// One line that names path, value, limit and mend; nothing was changed then, except that a
     /// directory may have been made.
     pub fn open(path: &Path, options: DirectoryOptions) -> Result<Self, DirectoryError> {
+        Self::open_to_serve(path, options).map_err(|error| error.of(path))
+    }
+
+    fn open_to_serve(path: &Path, options: DirectoryOptions) -> Result<Self, DirectoryError> {
         let at = |action| move |source| DirectoryError::io(path, action, source);
         let made_now = make_directory(path)?;
         refuse_foreign(path)?;
@@ -190,6 +197,14 @@ impl Directory {
         lock: impl FnOnce(&Path) -> Result<Option<File>, DirectoryError>,
         identify: impl FnOnce(&Segments) -> Result<Identity, DirectoryError>,
     ) -> Result<Self, DirectoryError> {
+        Self::looked_at(path, lock, identify).map_err(|error| error.of(path))
+    }
+
+    fn looked_at(
+        path: &Path,
+        lock: impl FnOnce(&Path) -> Result<Option<File>, DirectoryError>,
+        identify: impl FnOnce(&Segments) -> Result<Identity, DirectoryError>,
+    ) -> Result<Self, DirectoryError> {
         if !path.is_dir() {
             let source = fs::read_dir(path)
                 .err()
@@ -276,6 +291,24 @@ impl Directory {
         &self.snapshots
     }
 
+    /// Whose segments and snapshots they are.
+    pub fn owner(&self) -> Owner {
+        Owner {
+            cluster_id: self.identity.cluster_id,
+            node_id: self.identity.node_id,
+        }
+    }
+
+    /// What its snapshots prove of its logs.
+    ///
+    /// # Errors
+    /// The folder of snapshots cannot be listed.
+    pub fn proven_ends(&self) -> Result<ProvenEnds, DirectoryError> {
+        self.snapshots
+            .proven_ends(self.owner())
+            .map_err(|error| DirectoryError::io(self.snapshots.path(), "list", error))
+    }
+
     /// Its key tables; a clone may go to another thread.
     pub fn key_tables(&self) -> &KeyTableFolder {
         &self.key_tables
@@ -322,6 +355,11 @@ impl Segments {
     /// The folder itself.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// The data directory that it belongs to.
+    pub fn data(&self) -> &Path {
+        self.folder.parent().unwrap_or(Path::new("."))
     }
 
     /// How far those who read have come.
@@ -853,6 +891,12 @@ pub enum DirectoryError {
         path: PathBuf,
         /// What was tried.
         action: &'static str,
+        /// The data directory.
+        data: PathBuf,
+        /// To whom what was refused belongs, by number, if it is there.
+        owner: Option<u32>,
+        /// Who tried, by number.
+        user: u32,
     },
     /// A process serves it.
     Locked {
@@ -913,10 +957,36 @@ pub enum DirectoryError {
 }
 
 impl DirectoryError {
-    fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
+    /// The same about the data directory `data`, in which the path lies.
+    pub(crate) fn of(self, data: &Path) -> Self {
+        match self {
+            Self::Denied {
+                path,
+                action,
+                owner,
+                user,
+                ..
+            } => Self::Denied {
+                path,
+                action,
+                data: data.into(),
+                owner,
+                user,
+            },
+            other => other,
+        }
+    }
+
+    pub(crate) fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.kind() {
-            io::ErrorKind::PermissionDenied => Self::Denied { path, action },
+            io::ErrorKind::PermissionDenied => Self::Denied {
+                owner: fs::metadata(&path).ok().map(|found| found.uid()),
+                user: system::user(),
+                data: path.clone(),
+                path,
+                action,
+            },
             io::ErrorKind::NotADirectory => Self::NotADirectory { path },
             _ => Self::Io {
                 path,
@@ -937,12 +1007,31 @@ impl fmt::Display for DirectoryError {
                     path.display()
                 )
             }
-            Self::Denied { path, action } => write!(
-                out,
-                "{}: no permission to {action} it; chown -R it to the user that serves, or name \
-                 another with --data",
-                path.display()
-            ),
+            Self::Denied {
+                path,
+                action,
+                data,
+                owner,
+                user,
+            } => {
+                write!(
+                    out,
+                    "{}: user {user} has no permission to {action} it",
+                    path.display()
+                )?;
+                let data = advice::word(data);
+                match owner {
+                    Some(owner) if owner == user => {
+                        write!(out, ", though it is the owner; run: chmod -R u+rwX {data}")?
+                    }
+                    Some(owner) => write!(
+                        out,
+                        ", which belongs to user {owner}; run: chown -R {user} {data}"
+                    )?,
+                    None => write!(out, "; run: chown -R {user} {data}")?,
+                }
+                write!(out, " (as root), or name another directory with --data")
+            }
             Self::Locked { path, pid } => {
                 let holder = pid.map_or("another process".into(), |pid| format!("process {pid}"));
                 write!(
@@ -990,8 +1079,9 @@ impl fmt::Display for DirectoryError {
                 };
                 write!(
                     out,
-                    "{}: damaged: {cause}; `penstock inspect DIR --repair` makes it anew if the segments prove what it said; otherwise restore the directory from a backup",
-                    path.display()
+                    "{}: damaged: {cause}; if the segments prove what it said, this makes it anew: {}; otherwise restore the directory from a backup",
+                    path.display(),
+                    advice::repair(path.parent().unwrap_or(path))
                 )
             }
             Self::Unprovable { path, cause } => write!(

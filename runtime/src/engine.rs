@@ -8,13 +8,16 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
+use penstock_net::status::Status;
 use penstock_shard::linked::ReplicationStatus;
-use penstock_shard::{Event, Fatal, KeyTableOrder, Now, Outbox, Shard};
+use penstock_shard::{BadPlace, Event, Fatal, KeyTableOrder, Now, Outbox, Shard};
 use penstock_storage::histogram::Histogram;
 use penstock_storage::io::{BLOCK_BYTES, Completion};
 use tracing::{error, warn};
 
+use crate::advice;
 use crate::block::{Arena, ArenaBlock};
+use crate::directory::Segments;
 use crate::disk::Disk;
 use crate::key_table::{KeyTableHandle, KeyTableOutcome};
 use crate::memory::{MemoryBound, resident_bytes};
@@ -57,6 +60,7 @@ pub(crate) struct Engine {
     short_segment_bytes: u64,
     /// Segments to ask for yet that are to be ready soon rather than long; unknown before the first is.
     first_segments: Option<u8>,
+    segments: Segments,
     spares: SpareHandle,
     snapshot_writer: SnapshotHandle,
     key_tables: KeyTableHandle,
@@ -77,6 +81,39 @@ pub(crate) struct Engine {
     /// Why nothing more may be written, until it is told.
     damage: Option<String>,
     is_dead: bool,
+}
+
+/// Tells of a place for which a request was answered CORRUPT or IO.
+fn tell_bad_place(shard: u16, segments: &Segments, place: &BadPlace) {
+    let BadPlace {
+        offset,
+        slot,
+        hash,
+        status,
+        is_last,
+        ..
+    } = *place;
+    let path = segments.path(place.file);
+    let file = path.display();
+    let cause = match status {
+        Status::Io => "cannot be read",
+        _ => "does not hold what was written",
+    };
+    let more = match is_last {
+        true => "; further places are neither told nor counted",
+        false => "",
+    };
+    error!(
+        shard,
+        file = %file,
+        offset,
+        slot,
+        key_hash = %format_args!("{hash:08x}"),
+        answered = status.name(),
+        "shard {shard}: {file} {cause} at offset {offset} (slot {slot}, key hash {hash:08x}): the request was answered {}, and so is every one that needs this place; restore a backup elsewhere, or see what a mend would give up, once the server is stopped: {}{more}",
+        status.name(),
+        advice::repair(segments.data())
+    );
 }
 
 /// How a turn ended.
@@ -130,6 +167,7 @@ impl Engine {
             segment_bytes: config.segment_bytes,
             short_segment_bytes: short_bytes.next_multiple_of(BLOCK_BYTES as u64),
             first_segments: None,
+            segments: start.segments.clone(),
             spares: start.spares.clone(),
             snapshot_writer: start.snapshot_writer.clone(),
             key_tables: start.key_table_maker.clone(),
@@ -191,8 +229,10 @@ impl Engine {
             SpareOutcome::Failed(error) => &format!("no segment can be made ready: {error}"),
             SpareOutcome::Damaged(damage) => {
                 self.damage = Some(format!(
-                    "shard {}: {damage}; nothing more is written: `penstock inspect` with the data directory shows all, with --repair it tells what a mend would give up",
-                    self.number
+                    "shard {}: {damage}; nothing more is written; to see all: {}; to see what a mend would give up: {}",
+                    self.number,
+                    advice::inspect(self.segments.data()),
+                    advice::repair(self.segments.data())
                 ));
                 return None;
             }
@@ -291,12 +331,15 @@ impl Engine {
                 .taken_over(Box::new(move |outcome| deliver(outcome)));
         }
         for damaged in self.outbox.damaged.drain(..) {
-            let (shard, file, offset) = (self.number, damaged.file.0, damaged.offset);
+            let (shard, offset) = (self.number, damaged.offset);
+            let path = self.segments.path(damaged.file);
+            let file = path.display();
             error!(
                 shard,
-                file = %format_args!("{file:08}.seg"),
+                file = %file,
                 offset,
-                "shard {shard}: {file:08}.seg is damaged at offset {offset}: cleaning leaves it as it is; `penstock inspect` tells more"
+                "shard {shard}: {file} is damaged at offset {offset}: cleaning leaves it as it is; to see more, once the server is stopped: {}",
+                advice::inspect(self.segments.data())
             );
         }
         for _ in 0..std::mem::take(&mut self.outbox.spares) {
@@ -321,10 +364,18 @@ impl Engine {
         }
         for rotten in self.outbox.rotten.drain(..) {
             let shard = self.number;
+            let data = self.segments.data().to_string_lossy();
             error!(
                 shard,
-                "shard {shard}: {rotten}; it is served as long as nobody needs that, and the next start refuses it: restore a backup elsewhere, or see `penstock inspect --repair` once the server is stopped"
+                file = %self.segments.path(rotten.file).display(),
+                offset = rotten.offset,
+                "shard {shard}: {}; it is served as long as nobody needs that, and the next start that reads it refuses it: restore a backup elsewhere, or see what a mend would give up, once the server is stopped: {}",
+                rotten.within(&data),
+                advice::repair(self.segments.data())
             );
+        }
+        for place in self.outbox.bad_places.drain(..) {
+            tell_bad_place(self.number, &self.segments, &place);
         }
         for write in self.outbox.snapshots.drain(..) {
             self.snapshot_writer.write(write);

@@ -29,6 +29,7 @@
 //! Many threads use one store: handles are cheap to clone, and each thread's operations keep their order. One thread
 //! that wants the shortest way takes [`Penstock::open_local`].
 
+pub mod advice;
 pub mod backup;
 pub mod block;
 pub mod calibrate;
@@ -54,6 +55,7 @@ pub mod rebuild;
 pub mod repair;
 mod retiming;
 pub mod server;
+pub mod set_aside;
 pub mod snapshot;
 pub mod spare;
 mod spin;

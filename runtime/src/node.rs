@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use std::{fmt, io};
@@ -28,15 +29,17 @@ use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::log::{LogConfig, SPARES_READY, SyncMethod};
+use penstock_storage::recovery::RecoveryError;
 use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::SnapshotName;
 use tracing::warn;
 
+use crate::advice;
 use crate::block::{Arena, ArenaLayout};
 use crate::calibrate::{self, calibrate};
 use crate::checks::{self, Demand, Problem};
 use crate::cluster::file::{ClusterFile, numbers_of};
-use crate::cluster::seen::{Whose, check, claim, hex};
+use crate::cluster::seen::{NAME as PEERS, Whose, check, claim, hex};
 use crate::config::{
     Config, FRAME_BYTES, HugePageMode, IoMode, record_bytes_for, segment_bytes_for, size_text,
 };
@@ -52,6 +55,7 @@ use crate::key_table::{KeyTableHandle, KeyTableMakers};
 use crate::memory::{self, Fixed, MemoryBound, Watch};
 use crate::read_ahead::ReadAhead;
 use crate::retiming::{Retiming, RetimingThread};
+use crate::set_aside;
 use crate::snapshot::{self, SnapshotFolder, SnapshotHandle, SnapshotWriters};
 use crate::spare::{SpareHandle, Spares, TakingOver};
 use crate::stats::Stats;
@@ -63,7 +67,14 @@ use crate::wall::unix_ms;
 pub enum OpenError {
     /// The data directory cannot be used.
     Directory(DirectoryError),
-    /// What stands in the data directory cannot be served.
+    /// What stands in the data directory is damaged or not ours. No record was touched.
+    Refused {
+        /// The data directory.
+        data: PathBuf,
+        /// Why.
+        refusal: RecoveryError,
+    },
+    /// What stands in the data directory cannot be served, for another reason.
     Opening(OpeningError),
     /// More shards than the CPUs that the process may use.
     Cores {
@@ -87,10 +98,22 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OpenError::Directory(error) => error.fmt(f),
-            OpenError::Opening(error @ OpeningError::Recovery(_)) => write!(
-                f,
-                "{error}; no record was touched: `penstock inspect` with the data directory shows all, with --repair it tells what a mend would give up"
-            ),
+            OpenError::Refused { data, refusal } => {
+                let told = refusal.within(&data.to_string_lossy()).to_string();
+                write!(
+                    f,
+                    "{told}; no record was touched; to see all: {}",
+                    advice::inspect(data)
+                )?;
+                match refusal.is_damage() {
+                    true => write!(
+                        f,
+                        "; to see what a mend would give up: {}",
+                        advice::repair(data)
+                    ),
+                    false => Ok(()),
+                }
+            }
             OpenError::Opening(error) => error.fmt(f),
             OpenError::Cores { shards, allowed } => write!(
                 f,
@@ -104,9 +127,14 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-impl From<OpeningError> for OpenError {
-    fn from(error: OpeningError) -> Self {
-        OpenError::Opening(error)
+/// Why the shards of the data directory `data` could not be opened.
+fn opening(data: &Path) -> impl Fn(OpeningError) -> OpenError {
+    move |error| match error {
+        OpeningError::Recovery(refusal) => OpenError::Refused {
+            data: data.into(),
+            refusal,
+        },
+        error => OpenError::Opening(error),
     }
 }
 
@@ -194,7 +222,11 @@ fn check_directory(config: &Config, cluster: Option<&ClusterFile>) -> Result<(),
         return Ok(());
     }
     let checked = check(&config.data, cluster.map(|cluster| whose(config, cluster)));
-    let Err(other) = checked.map_err(system("read PEERS in the data directory"))? else {
+    let peers = config.data.join(PEERS);
+    let Err(other) = checked.map_err(|error| {
+        OpenError::Directory(DirectoryError::io(&peers, "read", error).of(&config.data))
+    })?
+    else {
         return Ok(());
     };
     let (data, node) = (config.data.display(), config.cluster_node);
@@ -386,7 +418,11 @@ impl Node {
         };
         let (segments, snapshots) = (directory.segments().clone(), directory.snapshots().clone());
         let mut files = NodeFiles::new(&segments, &snapshots);
-        let mut inventory = take_inventory(&mut files, owner, &layout, config.segment_bytes)?;
+        let mut inventory = take_inventory(&mut files, owner, &layout, config.segment_bytes)
+            .map_err(opening(&config.data))?;
+        for rotten in &inventory.rotten {
+            set_aside::tell(&segments, rotten);
+        }
         let room_on_disk = DiskRoom::new(
             directory.segments().clone(),
             directory.key_tables().clone(),
@@ -397,10 +433,12 @@ impl Node {
             let changed = change_shards(
                 &mut files,
                 &inventory,
+                owner,
                 shards,
                 identity.incarnation,
                 cluster.is_some(),
-            )?;
+            )
+            .map_err(opening(&config.data))?;
             check_change(
                 &config,
                 &room_on_disk,
@@ -414,7 +452,8 @@ impl Node {
             directory
                 .change_layout(&layout)
                 .map_err(OpenError::Directory)?;
-            inventory = take_inventory(&mut files, owner, &layout, config.segment_bytes)?;
+            inventory = take_inventory(&mut files, owner, &layout, config.segment_bytes)
+                .map_err(opening(&config.data))?;
         }
         directory.segments().progress().begin();
         let kept_bytes = u64::from(shards) * short_bytes;
@@ -878,7 +917,8 @@ impl ShardStart {
                 cells_bytes_min: self.cells_bytes_min,
             },
             arena,
-        )?;
+        )
+        .map_err(opening(self.segments.data()))?;
         shard.scrub_within(u64::from(self.config.scrub_period_s) * 1_000_000);
         let recovery_ms = began.elapsed().as_millis();
 
@@ -891,7 +931,7 @@ impl ShardStart {
         }
         shard.expect_key_tables(&self.key_tables_left);
         let torn = recovered.torn.map_or(String::new(), |torn| {
-            format!("; {:08}.seg was torn at offset {}: nothing acknowledged as durable was there, unless a repair gave it up", torn.file.0, torn.offset)
+            format!("; {} was torn at offset {}: nothing acknowledged as durable was there, unless a repair gave it up", self.segments.path(torn.file).display(), torn.offset)
         });
         let from = snapshot.map_or(String::new(), |(name, entries)| {
             format!("{entries} entries of {name} and ")
@@ -948,6 +988,10 @@ impl SegmentFiles for NodeFiles<'_> {
 
     fn remove(&mut self, file: FileId) -> io::Result<()> {
         self.segments.remove(file)
+    }
+
+    fn set_aside(&mut self, file: FileId) -> io::Result<()> {
+        set_aside::set_aside(self.segments, file)
     }
 
     fn sync(&mut self, file: FileId) -> io::Result<()> {

@@ -39,8 +39,9 @@ pub fn carry_out(directory: &Directory, plan: &Plan) -> io::Result<PathBuf> {
         put_by(&path, &kept).map_err(|error| named(&path, &error))?;
     }
     write_manifest(&folder, plan).map_err(|error| named(&folder, &error))?;
-    // They tell where things stood before.
-    directory.snapshots().remove_all()?;
+    // Snapshots tell where things stood before, so no start may use them. They still prove what is lost until that is
+    // mended: if this is interrupted, the next repair finds the same.
+    directory.snapshots().retire_all()?;
     directory.key_tables().remove_all()?;
     for rebuild in &plan.rebuilds {
         replace(segments, rebuild)?;
@@ -48,6 +49,7 @@ pub fn carry_out(directory: &Directory, plan: &Plan) -> io::Result<PathBuf> {
     for &file in &plan.removals {
         segments.remove(file)?;
     }
+    directory.snapshots().remove_all()?;
     Ok(folder)
 }
 
@@ -61,8 +63,8 @@ pub fn put_identity(directory: &Directory) -> io::Result<PathBuf> {
     let folder = new_folder(&directory.path().join(LOSTFOUND))?;
     put_by(&path, &folder.join(IDENTITY)).map_err(|error| named(&path, &error))?;
     sync_directory(&folder)?;
-    // The secret of the key hash is another one now.
-    directory.snapshots().remove_all()?;
+    // The secret of the key hash is another one now, but how far the logs went is still to be held against them.
+    directory.snapshots().retire_all()?;
     directory.key_tables().remove_all()?;
     write_identity(directory.path(), directory.identity()).map_err(|error| named(&path, &error))?;
     Ok(folder)

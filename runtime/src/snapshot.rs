@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use penstock_shard::{SnapshotWrite, WriteStep};
-use penstock_storage::snapshot::SnapshotName;
+use penstock_storage::segment::Owner;
+use penstock_storage::snapshot::{ProvenEnd, ProvenEnds, SnapshotName, SnapshotReader, stub};
 
 use crate::directory::{list_folder, prepare_folder, sync_directory};
 
@@ -65,6 +66,59 @@ impl SnapshotFolder {
         File::open(self.path.join(name.to_string()))
     }
 
+    /// What the newest finished snapshot of each log proves, of the node `owner`. One that cannot be read proves
+    /// nothing.
+    ///
+    /// # Errors
+    /// The folder cannot be listed.
+    pub fn proven_ends(&self, owner: Owner) -> io::Result<ProvenEnds> {
+        let mut names = self.list()?;
+        names.sort_unstable();
+        let mut ends = ProvenEnds::new();
+        for (name, bytes) in names {
+            let Ok(file) = self.open(name) else {
+                continue;
+            };
+            let read = |offset: u64, into: &mut [u8]| read_at(&file, offset, into);
+            let reader = SnapshotReader::open(read, bytes);
+            let end = reader
+                .ok()
+                .and_then(|reader| ProvenEnd::told_by(owner, name, &reader));
+            ends.extend(end.map(|end| (name.log_id, end)));
+        }
+        Ok(ends)
+    }
+
+    /// Takes the entries out of all snapshots, durably: no start uses them any more, and they still prove how far
+    /// their logs went. Whatever changes segments of a stopped server does this before, and
+    /// [`SnapshotFolder::remove_all`] behind.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn retire_all(&self) -> io::Result<()> {
+        for (name, bytes) in self.list()? {
+            let path = self.path.join(name.to_string());
+            let file = self.open(name)?;
+            match stub(|offset, into| read_at(&file, offset, into), bytes) {
+                Ok(stub) => {
+                    let tmp = self.tmp(name);
+                    let mut made = OpenOptions::new()
+                        .write(true)
+                        .create(true)
+                        .truncate(true)
+                        .mode(0o600)
+                        .open(&tmp)?;
+                    made.write_all(&stub)?;
+                    made.sync_all()?;
+                    fs::rename(tmp, path)?;
+                }
+                // It proves nothing.
+                Err(_) => fs::remove_file(path)?,
+            }
+        }
+        self.sync()
+    }
+
     /// Removes all snapshots, durably: nothing that changes segments of a stopped server may leave
     /// one that tells of them as they were.
     ///
@@ -74,6 +128,11 @@ impl SnapshotFolder {
         for (name, _) in self.list()? {
             fs::remove_file(self.path.join(name.to_string()))?;
         }
+        self.sync()
+    }
+
+    /// Makes the names in it durable, if it is there.
+    fn sync(&self) -> io::Result<()> {
         match sync_directory(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             synced => synced,

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use penstock_shard::opening::Leftovers;
 use penstock_storage::index::FILES_MAX;
 use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, FileId};
-use penstock_storage::recovery::{RecoveryError, prove_spare};
+use penstock_storage::recovery::{Proof, RecoveryError, prove_spare};
 use penstock_storage::segment::Owner;
 use penstock_storage::spare::SpareHeader;
 use tracing::warn;
@@ -34,6 +34,7 @@ use tracing::warn;
 use crate::block::{Arena, ArenaBlock, ArenaLayout};
 use crate::directory::{Segments, numbers_over, open_for_device};
 use crate::disk_room::DiskRoom;
+use crate::set_aside::{set_aside, tell};
 use crate::system;
 
 /// The size of one write of zeros, in bytes.
@@ -340,7 +341,8 @@ impl Helper {
                     return Some(Instant::now() + RETRY_AFTER);
                 }
                 Err(damage) => {
-                    self.damage = Some(damage.to_string());
+                    let data = self.segments.data().to_string_lossy();
+                    self.damage = Some(damage.within(&data).to_string());
                     return Some(Instant::now());
                 }
             }
@@ -435,15 +437,29 @@ impl Helper {
     }
 
     /// Reads the next of the files that an earlier run left whole, and makes it ready or, if it is of no
-    /// use, removes it. Whether there was one.
+    /// use, removes it or sets it aside. Whether there was one.
     fn prove_next(&mut self) -> Result<bool, RecoveryError> {
         let mut reader = self.segments.reader();
         let Leftovers {
             spares,
             superfluous,
         } = &mut self.left;
+        let left = match spares.is_empty() {
+            true => &mut *superfluous,
+            false => &mut *spares,
+        };
+        if let Some(&(file, bytes)) = left.front()
+            && let Proof::Rotten(rotten) = prove_spare(&mut reader, file, bytes)?
+        {
+            set_aside(&self.segments, file).map_err(|error| RecoveryError::Read {
+                file: Some(file),
+                error,
+            })?;
+            left.pop_front();
+            tell(&self.segments, &rotten);
+            return Ok(true);
+        }
         if let Some(&(file, bytes)) = spares.front() {
-            prove_spare(&mut reader, file, bytes)?;
             let opened = || {
                 Ok(Spare {
                     file,
@@ -457,9 +473,7 @@ impl Helper {
             self.ready
                 .push_back(opened().map_err(|error| RecoveryError::Read { file, error })?);
             spares.pop_front();
-        } else if let Some(&(file, bytes)) = superfluous.front() {
-            prove_spare(&mut reader, file, bytes)?;
-            superfluous.pop_front();
+        } else if let Some((file, _)) = superfluous.pop_front() {
             self.take_back(file);
         } else {
             return Ok(false);

@@ -316,6 +316,12 @@ pub(crate) fn involuntary_switches() -> Option<u64> {
     u64::try_from(found.ru_nivcsw).ok()
 }
 
+/// The user whose permissions the process has, by number.
+pub(crate) fn user() -> u32 {
+    // SAFETY: the call takes nothing, gives a number and never fails.
+    unsafe { libc::geteuid() }
+}
+
 /// Bytes of a page of memory.
 pub(crate) fn page_bytes() -> u64 {
     // SAFETY: the call takes and gives a number only.

@@ -107,7 +107,10 @@ fn damage_in_a_sealed_segment_is_told_while_the_server_goes_on() {
     wait_for(&|[_, damaged]| damaged >= 1);
     let told = words.recv_timeout(Duration::from_secs(60)).unwrap();
     assert!(
-        told.contains("shard 0: 00000001.seg is damaged at offset"),
+        told.contains(&format!(
+            "shard 0: {}/segments/00000001.seg is damaged at offset",
+            data.display()
+        )) && told.contains(&format!("penstock inspect {} --repair", data.display())),
         "{told}"
     );
     assert!(told.contains("(log 1, records from LSN"), "{told}");

@@ -19,12 +19,13 @@ use penstock_storage::log::{Log, LogConfig, Place, SPARES_READY};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::{
-    Event, Recovered, RecoveryError, Segment, Survey, prove_spare, recover, recover_behind, replay,
-    replay_ended, survey_heads,
+    Event, Proof, Recovered, RecoveryError, RottenSpare, Segment, Survey, prove_spare, recover,
+    recover_behind, replay, replay_ended, survey_heads,
 };
 use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::{
-    Coverage, SnapshotError, SnapshotFooter, SnapshotHeader, SnapshotName, SnapshotReader, load,
+    Coverage, ProvenEnd, SnapshotError, SnapshotFooter, SnapshotHeader, SnapshotName,
+    SnapshotReader, load,
 };
 use penstock_storage::store::{LOOK_AHEAD, Memory, Store};
 
@@ -43,6 +44,8 @@ pub trait SegmentFiles {
     fn truncate(&mut self, file: FileId, bytes: u64) -> io::Result<()>;
     /// Removes a file.
     fn remove(&mut self, file: FileId) -> io::Result<()>;
+    /// Takes a file out of the directory that proves nothing and should not be as it is.
+    fn set_aside(&mut self, file: FileId) -> io::Result<()>;
     /// Makes durable what can be read of a file.
     fn sync(&mut self, file: FileId) -> io::Result<()>;
     /// The finished snapshots of all logs, in no particular order, with their lengths in bytes.
@@ -188,6 +191,8 @@ pub struct Inventory {
     pub survey: Survey,
     /// What stays of spares.
     pub left: Leftovers,
+    /// Spares that had rotted, and were set aside.
+    pub rotten: Vec<RottenSpare>,
     /// Which logs count.
     pub layout: Layout,
 }
@@ -211,8 +216,8 @@ impl Leftovers {
 }
 
 /// Looks at every file of a node whose logs are those of `layout`. Removes files of logs that are void
-/// and files that a crash left half taken into use. Superfluous are spares that served before, of another
-/// size than `segment_bytes`, or beyond [`SPARES_READY`] for each shard.
+/// and files that a crash left half taken into use, and sets spares aside that have rotted. Superfluous are
+/// spares that served before, of another size than `segment_bytes`, or beyond [`SPARES_READY`] for each shard.
 ///
 /// # Errors
 /// [`OpeningError`].
@@ -253,25 +258,36 @@ pub fn take_inventory(
             "remove a segment that a crash left half taken into use",
         ))?;
     }
+    for rotten in &survey.rotten {
+        files
+            .set_aside(rotten.file)
+            .map_err(system("set a spare aside that has rotted"))?;
+    }
     Ok(Inventory {
+        rotten: survey.rotten.clone(),
         survey,
         left,
         layout: layout.clone(),
     })
 }
 
-/// Reads the rest of all spares that [`take_inventory`] left.
+/// Reads the rest of all spares that [`take_inventory`] left. Those that have rotted are returned: they prove
+/// nothing and are to be set aside, not used.
 ///
 /// # Errors
 /// [`RecoveryError`] for one that cannot be read or is none.
 pub fn prove_spares(
     source: &mut impl SegmentSource,
     left: &Leftovers,
-) -> Result<(), RecoveryError> {
-    left.spares
-        .iter()
-        .chain(&left.superfluous)
-        .try_for_each(|&(file, bytes)| prove_spare(source, file, bytes))
+) -> Result<Vec<RottenSpare>, RecoveryError> {
+    let mut rotten = Vec::new();
+    for &(file, bytes) in left.spares.iter().chain(&left.superfluous) {
+        match prove_spare(source, file, bytes)? {
+            Proof::Spare => {}
+            Proof::Rotten(spare) => rotten.push(spare),
+        }
+    }
+    Ok(rotten)
 }
 
 /// A generation of logs for another number of shards.
@@ -291,6 +307,7 @@ pub struct ChangedShards {
 pub fn change_shards(
     files: &mut impl SegmentFiles,
     inventory: &Inventory,
+    owner: Owner,
     shards: u16,
     incarnation: u64,
     is_of_cluster: bool,
@@ -325,6 +342,7 @@ pub fn change_shards(
         };
         let recovered =
             recover(&mut files.reader(), segments, &mut look).map_err(OpeningError::Recovery)?;
+        check_end(files, owner, log_id, &recovered)?;
         if let Some(key) = strange {
             return Err(OpeningError::StrangeKey { key });
         }
@@ -364,6 +382,29 @@ fn replay_inherited(
 ) -> Result<Recovered, OpeningError> {
     let segments = survey.logs.get(&log.log_id).map_or(&[][..], Vec::as_slice);
     replay_ended(source, segments, log.log_id, log.end, visit).map_err(OpeningError::Recovery)
+}
+
+/// Holds the log, as it was recovered, against the newest snapshot of it that is finished. One that cannot be
+/// read proves nothing.
+fn check_end(
+    files: &mut impl SegmentFiles,
+    owner: Owner,
+    log_id: u64,
+    recovered: &Recovered,
+) -> Result<(), OpeningError> {
+    // A list that cannot be read is none.
+    let mut names = files.snapshots().unwrap_or_default();
+    names.retain(|(name, _)| name.log_id == log_id);
+    names.sort_unstable_by(|a, b| b.cmp(a));
+    let proven = names.into_iter().find_map(|(name, bytes)| {
+        let read_at = |offset: u64, into: &mut [u8]| files.read_snapshot(name, offset, into);
+        let reader = SnapshotReader::open(read_at, bytes).ok()?;
+        ProvenEnd::told_by(owner, name, &reader)
+    });
+    match proven {
+        Some(end) => end.check(recovered).map_err(OpeningError::Recovery),
+        None => Ok(()),
+    }
 }
 
 /// Changes files as the verdict on a log says.
@@ -487,6 +528,7 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
         false => replay_inheritance(files, inventory, segments, &shard, budget)?,
     };
     memory.carry_time(recovered.time_ms);
+    check_end(files, log.owner, log.log_id, &recovered)?;
     if let Some(key) = memory.strange_key() {
         return Err(OpeningError::StrangeKey { key: key.into() });
     }

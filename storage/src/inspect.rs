@@ -10,10 +10,11 @@ use crate::layout::Layout;
 use crate::log::Lsn;
 use crate::record::PartKind;
 use crate::recovery::{
-    Event, FileKind, Look, RecoveryError, Segment, TornTail, classify, replay, replay_ended,
-    settle_contents,
+    Event, FileKind, Look, Recovered, RecoveryError, RottenSpare, Segment, TornTail, classify,
+    replay, replay_ended, settle_contents,
 };
 use crate::segment::Owner;
+use crate::snapshot::ProvenEnds;
 use crate::store::Sequences;
 
 /// What a data directory holds.
@@ -21,6 +22,8 @@ use crate::store::Sequences;
 pub struct Report {
     /// Files that hold nothing yet, with their lengths.
     pub spares: Vec<(FileId, u64)>,
+    /// Spares in which bytes have changed that prove nothing; a start sets them aside.
+    pub rotten: Vec<RottenSpare>,
     /// Files that a crash tore when they were about to be taken into use.
     pub torn_activations: Vec<FileId>,
     /// Files of segments that their log has released, and of void logs; a start removes them.
@@ -84,14 +87,17 @@ pub fn inspect(
     owner: Option<Owner>,
     show: &mut dyn FnMut(&Event<'_>),
 ) -> Report {
-    inspect_laid_out(source, owner, &Layout::new(u16::MAX), show)
+    let layout = Layout::new(u16::MAX);
+    inspect_laid_out(source, owner, &layout, &ProvenEnds::new(), show)
 }
 
-/// As [`inspect`]: inherited logs must end where `layout` tells, and of void ones nothing is read.
+/// As [`inspect`]: inherited logs must end where `layout` tells, and of void ones nothing is read. No other log
+/// may end before what is `proven` of it.
 pub fn inspect_laid_out(
     source: &mut impl SegmentSource,
     owner: Option<Owner>,
     layout: &Layout,
+    proven: &ProvenEnds,
     show: &mut dyn FnMut(&Event<'_>),
 ) -> Report {
     let mut report = Report::default();
@@ -109,6 +115,7 @@ pub fn inspect_laid_out(
     for (file, file_bytes) in files {
         match classify(source, file, file_bytes, owner, Look::Whole) {
             Ok(FileKind::Spare | FileKind::ReusedSpare) => report.spares.push((file, file_bytes)),
+            Ok(FileKind::RottenSpare(rotten)) => report.rotten.push(rotten),
             Ok(FileKind::TornActivation) => report.torn_activations.push(file),
             Ok(FileKind::Segment(segment)) if layout.is_void(segment.header.log_id) => {
                 report.released.push(file);
@@ -121,6 +128,12 @@ pub fn inspect_laid_out(
     }
     for inherited in &layout.inherited {
         logs.entry(inherited.log_id).or_default();
+    }
+    for &log_id in proven
+        .keys()
+        .filter(|&log_id| layout.own().contains(log_id))
+    {
+        logs.entry(log_id).or_default();
     }
     for (log_id, mut segments) in logs {
         let mut log = LogReport {
@@ -162,9 +175,13 @@ pub fn inspect_laid_out(
             show(&event);
             Ok(())
         };
+        let is_proven = |found: Recovered| match proven.get(&log_id) {
+            Some(end) => end.check(&found).map(|()| found),
+            None => Ok(found),
+        };
         let found = match layout.end_of(log_id) {
             Some(end) => replay_ended(source, &segments, log_id, end, &mut see),
-            None => replay(source, &segments, &mut see),
+            None => replay(source, &segments, &mut see).and_then(is_proven),
         };
         match found {
             Ok(found) => {

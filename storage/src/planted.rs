@@ -179,6 +179,8 @@ bugs! {
     UseOtherHash = "use-other-hash",
     /// Entries of a snapshot that point into released segments are kept.
     KeepReleased = "keep-released",
+    /// Nobody holds the end of a log against what a snapshot proves of it.
+    IgnoreProvenEnd = "ignore-proven-end",
 
     // Planted with the snapshots of keyspaces and kept versions.
 

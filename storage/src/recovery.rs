@@ -7,10 +7,11 @@
 //! that it was durable once; later bytes are looked at for that evidence only, never to go on
 //! replaying. The table of cases is [`Row`], printed in `FORMAT.md`.
 
+mod refusal;
 mod row;
+mod spares;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 
 use crate::contents::{Contents, History, SealedSegment, SegmentEnd};
@@ -21,13 +22,16 @@ use crate::local::is_local;
 use crate::log::{LogPosition, LogStart, Lsn, Place};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PartError, PartKind, PartView};
-use crate::segment::{FirstBlock, Owner, SegmentHeader};
+use crate::segment::{Owner, SegmentHeader};
 use crate::snapshot::{SnapshotFooter, SnapshotHeader};
-use crate::spare::{SpareHeader, holds_frame_of};
 use crate::store::{LOOK_AHEAD, partition_of};
 use crate::summary::Summary;
 
+pub use refusal::{Corruption, RecoveryError, Within};
 pub use row::{Row, Rows, Verdict};
+use spares::is_zero;
+pub(crate) use spares::{FileKind, Look, classify, told_salt};
+pub use spares::{HEAD_BYTES, Proof, RottenSpare, prove_spare};
 
 /// One segment file of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +62,8 @@ pub struct Survey {
     /// Files that served before and were to serve again, with their lengths; they hold nothing that counts.
     /// They are to be deleted, or to serve under another salt.
     pub reused: Vec<(FileId, u64)>,
+    /// Spares that hold what nobody wrote and that proves nothing; they are to be set aside and told.
+    pub rotten: Vec<RottenSpare>,
     /// Files that were torn when they were about to be taken into use; they hold nothing that was
     /// ever durable and are to be deleted before the log is written.
     pub torn_activations: Vec<FileId>,
@@ -118,140 +124,6 @@ pub struct TornTail {
     pub bytes: u64,
 }
 
-/// Why a data directory cannot be served.
-#[derive(Debug)]
-pub enum RecoveryError {
-    /// A file could not be read.
-    Read {
-        /// The file.
-        file: Option<FileId>,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// A file of another node or cluster lies in the directory.
-    Foreign {
-        /// The file.
-        file: FileId,
-        /// What its header says.
-        found: Owner,
-    },
-    /// Written by a version with another format.
-    Version {
-        /// The file.
-        file: FileId,
-        /// What was found, in words.
-        found: String,
-    },
-    /// Something that was durable is not what was written.
-    Corrupt(Corruption),
-    /// The last segments of an inherited log are missing.
-    EndMissing {
-        /// The log.
-        log_id: u64,
-        /// The first record that may be missing.
-        lsn_from: Lsn,
-        /// Where it must end.
-        end: SegmentEnd,
-    },
-}
-
-/// Damage, with what it puts at risk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Corruption {
-    /// The row of the table that refuses it.
-    pub row: Row,
-    /// The log, if it is known.
-    pub log_id: Option<u64>,
-    /// The file.
-    pub file: FileId,
-    /// Where in the file.
-    pub offset: u64,
-    /// The first record concerned.
-    pub lsn_from: Lsn,
-    /// The last record known to have been durable there, if it is known.
-    pub lsn_to: Option<Lsn>,
-    /// What is wrong, in words.
-    pub cause: &'static str,
-}
-
-impl fmt::Display for Corruption {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:08}.seg is damaged at offset {}: {}",
-            self.file.0, self.offset, self.cause
-        )?;
-        if let Some(log_id) = self.log_id {
-            write!(f, " (log {log_id}, records from LSN {}", self.lsn_from.0)?;
-            match self.lsn_to {
-                Some(to) => write!(f, " to {} were durable)", to.0)?,
-                None => write!(f, " on)")?,
-            }
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for RecoveryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RecoveryError::Read {
-                file: Some(file),
-                error,
-            } => write!(f, "cannot read {:08}.seg: {error}", file.0),
-            RecoveryError::Read { file: None, error } => {
-                write!(f, "cannot list the segments: {error}")
-            }
-            RecoveryError::Foreign { file, found } => write!(
-                f,
-                "{:08}.seg belongs to node {} of cluster {}, not to this data directory",
-                file.0,
-                Hex(&found.node_id),
-                Hex(&found.cluster_id)
-            ),
-            RecoveryError::Version { file, found } => write!(
-                f,
-                "{:08}.seg has {found}, which this version does not read",
-                file.0
-            ),
-            RecoveryError::Corrupt(corruption) => corruption.fmt(f),
-            RecoveryError::EndMissing {
-                log_id,
-                lsn_from,
-                end,
-            } => write!(
-                f,
-                "the end of log {log_id} is missing: IDENTITY tells that its last segment is {} and its last record LSN {} (records from LSN {} on)",
-                end.sequence, end.last_lsn.0, lsn_from.0
-            ),
-        }
-    }
-}
-
-impl std::error::Error for RecoveryError {}
-
-impl RecoveryError {
-    /// The row of the table that refuses the log; none if a read failed.
-    #[must_use]
-    pub fn row(&self) -> Option<Row> {
-        match self {
-            RecoveryError::Read { .. } => None,
-            RecoveryError::Foreign { .. } => Some(Row::Foreign),
-            RecoveryError::Version { .. } => Some(Row::OtherFormat),
-            RecoveryError::Corrupt(corruption) => Some(corruption.row),
-            RecoveryError::EndMissing { .. } => Some(Row::SegmentMissing),
-        }
-    }
-}
-
-struct Hex<'a>(&'a [u8]);
-
-impl fmt::Display for Hex<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
 /// Reads the first block of every file and sorts the files into logs and spares. Spares are read whole.
 ///
 /// # Errors
@@ -286,21 +158,6 @@ pub fn survey_heads(
     survey_with(source, owner, layout, Look::Head)
 }
 
-/// Reads a file that [`survey_heads`] took for a spare whole.
-///
-/// # Errors
-/// [`RecoveryError`] if it cannot be read, or is a segment that has lost its header.
-pub fn prove_spare(
-    source: &mut impl SegmentSource,
-    file: FileId,
-    file_bytes: u64,
-) -> Result<(), RecoveryError> {
-    match classify(source, file, file_bytes, None, Look::Whole)? {
-        FileKind::Spare | FileKind::ReusedSpare => Ok(()),
-        FileKind::TornActivation | FileKind::Segment(_) => Err(header_gone(file)),
-    }
-}
-
 fn survey_with(
     source: &mut impl SegmentSource,
     owner: Owner,
@@ -321,6 +178,10 @@ fn survey_with(
             FileKind::ReusedSpare => {
                 survey.rows.insert(Row::ReusedSpare);
                 survey.reused.push((file, file_bytes));
+            }
+            FileKind::RottenSpare(rotten) => {
+                survey.rows.insert(Row::RottenSpare);
+                survey.rotten.push(rotten);
             }
             FileKind::TornActivation => {
                 survey.rows.insert(Row::TornActivation);
@@ -351,171 +212,6 @@ fn survey_with(
     Ok(survey)
 }
 
-/// What one file is.
-pub(crate) enum FileKind {
-    Spare,
-    /// It served before, and nothing in it counts.
-    ReusedSpare,
-    TornActivation,
-    Segment(Segment),
-}
-
-/// How much of a file without a header is read before it is taken for a spare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// [`HEAD_BYTES`] of it.
-    Head,
-    /// All of it.
-    Whole,
-}
-
-/// Bytes at the begin of a spare that are read before a log is judged.
-pub const HEAD_BYTES: usize = 64 << 10;
-/// Bytes that are looked at together: all of a file is, before it is taken for empty.
-const LOOK_BYTES: usize = 1 << 20;
-
-fn header_gone(file: FileId) -> RecoveryError {
-    RecoveryError::Corrupt(Corruption {
-        row: Row::HeaderGone,
-        log_id: None,
-        file,
-        offset: 0,
-        lsn_from: Lsn(0),
-        lsn_to: None,
-        cause: "its header is gone and frames stand behind it",
-    })
-}
-
-/// The salt that the last block of a file tells, if the file served before and its end was not
-/// written since.
-pub(crate) fn told_salt(
-    source: &mut impl SegmentSource,
-    file: FileId,
-    file_bytes: u64,
-) -> Result<Option<u64>, RecoveryError> {
-    let mut last = [0; BLOCK_BYTES];
-    let at = file_bytes.saturating_sub(BLOCK_BYTES as u64);
-    let read = read_at(source, file, at, &mut last)?;
-    let header = SpareHeader::read(&last).filter(|_| read == BLOCK_BYTES);
-    Ok(header.map(|header| header.salt))
-}
-
-/// Whether anything but zeros stands between the first block of a file and `end` or, in a file that
-/// served before, a frame under the `salt` of its next use.
-fn is_used(
-    source: &mut impl SegmentSource,
-    file: FileId,
-    end: u64,
-    salt: Option<u64>,
-) -> Result<bool, RecoveryError> {
-    let is_void = |(offset, block): (u64, &[u8])| match salt {
-        None => is_zero(block),
-        Some(salt) => !holds_frame_of(salt, offset, block),
-    };
-    let look_bytes = LOOK_BYTES as u64;
-    let mut chunk = vec![0; LOOK_BYTES];
-    let mut at = BLOCK_BYTES as u64;
-    if end > HEAD_BYTES as u64 {
-        source.will_read(file, at);
-    }
-    while at < end {
-        let wanted = usize::try_from(look_bytes.min(end - at)).expect("a part of a chunk");
-        let chunk = &mut chunk[..wanted];
-        let read = read_at(source, file, at, chunk)?;
-        let offsets = (at..).step_by(BLOCK_BYTES);
-        if !offsets.zip(chunk[..read].chunks(BLOCK_BYTES)).all(is_void) {
-            return Ok(true);
-        }
-        if read < chunk.len() {
-            break;
-        }
-        at += read as u64;
-    }
-    Ok(false)
-}
-
-/// Reads the head of a file. Frames are written only after the header of their segment is durable, so
-/// behind a header that was never finished no frame checks under its salt, and in a file that never served
-/// before there is nothing but zeros.
-pub(crate) fn classify(
-    source: &mut impl SegmentSource,
-    file: FileId,
-    file_bytes: u64,
-    owner: Option<Owner>,
-    look: Look,
-) -> Result<FileKind, RecoveryError> {
-    let mut first = [0; BLOCK_BYTES];
-    let read = read_at(source, file, 0, &mut first)?;
-    let damaged = |row, cause| {
-        let (log_id, lsn_from, lsn_to) = (None, Lsn(0), None);
-        Err(RecoveryError::Corrupt(Corruption {
-            row,
-            log_id,
-            file,
-            offset: 0,
-            lsn_from,
-            lsn_to,
-            cause,
-        }))
-    };
-    if read < BLOCK_BYTES {
-        return damaged(Row::HeaderCutShort, "the file ends within its header");
-    }
-    let end = match look {
-        Look::Head => file_bytes.min(HEAD_BYTES as u64),
-        Look::Whole => file_bytes,
-    };
-    if let Some(SpareHeader { owner: found, salt }) = SpareHeader::read(&first) {
-        if owner.is_some_and(|owner| owner != found) {
-            return Err(RecoveryError::Foreign { file, found });
-        }
-        return match is_used(source, file, end, Some(salt))? {
-            true => Err(header_gone(file)),
-            false => Ok(FileKind::ReusedSpare),
-        };
-    }
-    match SegmentHeader::read(&first) {
-        FirstBlock::Spare => {
-            let is_used = !is_planted(Bug::TrustSpares) && is_used(source, file, end, None)?;
-            match is_used {
-                true => Err(header_gone(file)),
-                false => Ok(FileKind::Spare),
-            }
-        }
-        FirstBlock::Damaged => {
-            let salt = told_salt(source, file, file_bytes)?;
-            let is_trusted = salt.is_some() && is_planted(Bug::TrustTornReuse);
-            match !is_trusted && is_used(source, file, file_bytes, salt)? {
-                true => damaged(
-                    Row::HeaderDamaged,
-                    "its header does not check and frames stand behind it",
-                ),
-                false => Ok(FileKind::TornActivation),
-            }
-        }
-        FirstBlock::OtherVersion(version) => Err(RecoveryError::Version {
-            file,
-            found: format!("segment format version {version} or fields unknown to it"),
-        }),
-        FirstBlock::Segment(header) if owner.is_some_and(|owner| owner != header.owner) => {
-            Err(RecoveryError::Foreign {
-                file,
-                found: header.owner,
-            })
-        }
-        FirstBlock::Segment(header) if header.stream != 0 => Err(RecoveryError::Version {
-            file,
-            found: format!("stream {}", header.stream),
-        }),
-        FirstBlock::Segment(header) => Ok(FileKind::Segment(Segment {
-            file,
-            file_bytes,
-            header,
-            told_end: None,
-        })),
-    }
-}
-
 /// Sorts the segments of a log, finds out which of them it consists of, and takes the released ones
 /// out. Each of the others must be there once.
 pub(crate) fn settle_contents(
@@ -527,12 +223,15 @@ pub(crate) fn settle_contents(
         .array_windows()
         .find(|[a, b]| a.header.sequence == b.header.sequence)
     {
-        return Err(misplaced(
-            Row::SegmentTwice,
-            &pair[1],
-            pair[1].header.first_lsn,
-            None,
-        ));
+        return Err(RecoveryError::Corrupt(Corruption {
+            row: Row::SegmentTwice,
+            log_id: Some(pair[1].header.log_id),
+            file: pair[1].file,
+            offset: 0,
+            lsn_from: pair[1].header.first_lsn,
+            lsn_to: None,
+            cause: "two files claim one place in the log",
+        }));
     }
     let (dense_from, told, released) = match newest_contents(source, segments)? {
         Some((from, contents)) => {
@@ -565,31 +264,17 @@ pub(crate) fn settle_contents(
                 Some(end) => end.last_lsn,
                 None => segment.header.previous_end_lsn,
             };
-            return Err(misplaced(
-                Row::SegmentMissing,
-                segment,
-                lsn_before,
-                Some(lsn_to),
-            ));
+            return Err(RecoveryError::SegmentMissing {
+                log_id: segment.header.log_id,
+                sequence: expected,
+                next: segment.file,
+                lsn_from: lsn_before,
+                lsn_to,
+            });
         }
         lsn_before = segment.header.first_lsn;
     }
     Ok(released)
-}
-
-fn misplaced(row: Row, segment: &Segment, lsn_from: Lsn, lsn_to: Option<Lsn>) -> RecoveryError {
-    RecoveryError::Corrupt(Corruption {
-        row,
-        log_id: Some(segment.header.log_id),
-        file: segment.file,
-        offset: 0,
-        lsn_from,
-        lsn_to,
-        cause: match row {
-            Row::SegmentTwice => "two files claim one place in the log",
-            _ => "a segment before it is missing",
-        },
-    })
 }
 
 /// The newest contents frame of a log and the sequence of the segment that holds it. A contents
@@ -723,6 +408,14 @@ pub fn recover_behind(
     let mut is_left_out = false;
     let snapshot = Some((header, footer));
     let to = footer.to;
+    // A later start has taken the log for shorter and given its LSNs out anew: an earlier version of the server
+    // did that when the tail was lost. The records that the walk saw may not be those.
+    let is_passed_over = |segment: &Segment| {
+        segment.header.incarnation > header.incarnation && segment.header.first_lsn <= to
+    };
+    if segments.iter().any(is_passed_over) {
+        return Ok(None);
+    }
     let recovered = replay_behind(
         source,
         segments,
@@ -934,6 +627,10 @@ impl<S: SegmentSource> Replay<'_, S> {
         // No length in a header makes the reader believe in more than the file has.
         let limit = segment.header.segment_bytes.min(segment.file_bytes);
         let bad = self.frames(segment, limit)?;
+        if !self.has_position(segment)? {
+            let cause = "the frames before the position of the snapshot are not there";
+            return Err(corrupt(Row::LastDamaged, segment, &self.found, None, cause));
+        }
         let rest = self.rest(segment)?;
         let cause = bad.unwrap_or("something stands behind the end");
         let last_lsn = self.found.start.last_lsn;
@@ -980,6 +677,45 @@ impl<S: SegmentSource> Replay<'_, S> {
             });
         }
         Ok(())
+    }
+
+    /// Whether the last segment really reaches the position that the replay began at. A good frame behind the
+    /// position stands where only a log that reached it could write one; without any, what stands before is read: a
+    /// lost tail may begin anywhere.
+    fn has_position(&mut self, segment: &Segment) -> Result<bool, RecoveryError> {
+        let Some(position) = self.position.filter(|position| {
+            position.sequence == segment.header.sequence
+                && position.offset == self.found.start.end_offset
+                && !is_planted(Bug::IgnoreProvenEnd)
+        }) else {
+            return Ok(true);
+        };
+        let home = segment.header.home();
+        let mut window = Window {
+            file: segment.file,
+            start: 0,
+            filled: 0,
+        };
+        let (mut offset, mut lsn) = (BLOCK_BYTES as u64, segment.header.first_lsn);
+        while offset < position.offset {
+            let source = &mut *self.source;
+            let Some(block) = window.bytes(source, &mut self.buffer, offset, BLOCK_BYTES)? else {
+                return Ok(false);
+            };
+            let Ok(frame) = FrameHeader::read(home, offset, block) else {
+                return Ok(false);
+            };
+            let padded = frame.padded_bytes();
+            if frame.first_lsn != lsn || padded as u64 > position.offset - offset {
+                return Ok(false);
+            }
+            let frame_bytes = window.bytes(source, &mut self.buffer, offset, padded)?;
+            if !frame_bytes.is_some_and(|bytes| FrameHeader::body_is_intact(home, bytes)) {
+                return Ok(false);
+            }
+            (offset, lsn) = (offset + padded as u64, frame.end_lsn());
+        }
+        Ok(offset == position.offset && lsn.0 == position.lsn.0 + 1)
     }
 
     /// Checks that a segment follows those found so far.
@@ -1407,12 +1143,6 @@ fn read_records<'a>(body: &'a [u8], mut take: impl FnMut(PartView<'a>)) -> Resul
     } else {
         Err(PartError::Damaged)
     }
-}
-
-/// For at most one block. A comparison of memory is many times faster than a loop over bytes, and a
-/// start looks through whole segments.
-fn is_zero(bytes: &[u8]) -> bool {
-    *bytes == [0; BLOCK_BYTES][..bytes.len()]
 }
 
 fn read_at(

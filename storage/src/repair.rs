@@ -24,10 +24,11 @@ use crate::layout::{InheritedEnd, Layout};
 use crate::log::{LogStart, Lsn};
 use crate::record::{PART_HEADER_BYTES, PARTS_MAX, PartError, PartView, part_bytes, read_u32};
 use crate::recovery::{
-    Corruption, FileKind, Look, RecoveryError, Row, Segment, classify, count_records, is_sound,
-    recover, replay_ended, survey_laid_out, told_salt,
+    Corruption, FileKind, Look, RecoveryError, Row, Segment, Within, classify, count_records,
+    is_sound, recover, replay_ended, survey_laid_out, told_salt,
 };
 use crate::segment::{Owner, SEGMENT_BYTES_MAX, SegmentHeader};
+use crate::snapshot::ProvenEnds;
 use crate::spare::holds_frame_of;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -136,21 +137,37 @@ impl fmt::Display for Loss {
     }
 }
 
+impl Damage {
+    /// The same in words, with the path of the file in the data directory `data`.
+    #[must_use]
+    pub fn within<'a>(&'a self, data: &'a str) -> Within<'a, Self> {
+        Within::new(self, data)
+    }
+}
+
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Range { start, end } = &self.stretch;
+        self.within("").fmt(f)
+    }
+}
+
+impl fmt::Display for Within<'_, Damage> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let damage = self.told;
+        let Range { start, end } = &damage.stretch;
+        let segments = self.folder("segments");
         write!(
             f,
-            "{:08}.seg, bytes {start} to {end} ({}): ",
-            self.file.0, self.row
+            "{segments}{:08}.seg, bytes {start} to {end} ({}): ",
+            damage.file.0, damage.row
         )?;
-        match (&self.loss, self.lost_records) {
+        match (&damage.loss, damage.lost_records) {
             (None, _) => write!(f, "no record is lost")?,
             (Some(Loss::File(_)), _) => write!(f, "nothing in it can be read")?,
             (Some(Loss::Records { log_id, from, to }), lost) => {
                 match lost {
                     // Segments that were released earlier may have held some of them.
-                    Some(lost) if self.row == Row::SegmentMissing => {
+                    Some(lost) if damage.row == Row::SegmentMissing => {
                         let plural = if lost == 1 { "" } else { "s" };
                         write!(f, "at most {lost} record{plural} are lost")?;
                     }
@@ -165,12 +182,12 @@ impl fmt::Display for Damage {
                 }
             }
         }
-        match self.kept_records {
+        match damage.kept_records {
             0 => {}
             1 => write!(f, ", 1 of the stretch is whole and stays")?,
             kept => write!(f, ", {kept} of the stretch are whole and stay")?,
         }
-        write!(f, "; {}", self.remedy)
+        write!(f, "; {}", damage.remedy)
     }
 }
 
@@ -255,10 +272,11 @@ fn within(start: u64, at: u64) -> usize {
 /// # Errors
 /// The files cannot be listed.
 pub fn plan(source: &mut impl SegmentSource, owner: Owner) -> io::Result<Plan> {
-    plan_laid_out(source, owner, &Layout::new(u16::MAX))
+    plan_laid_out(source, owner, &Layout::new(u16::MAX), &ProvenEnds::new())
 }
 
-/// As [`plan`]: inherited logs must end where `layout` tells, and void ones need no repair.
+/// As [`plan`]: inherited logs must end where `layout` tells, and void ones need no repair. No other log may
+/// end before what is `proven` of it.
 ///
 /// # Errors
 /// As for [`plan`].
@@ -266,11 +284,12 @@ pub fn plan_laid_out(
     source: &mut impl SegmentSource,
     owner: Owner,
     layout: &Layout,
+    proven: &ProvenEnds,
 ) -> io::Result<Plan> {
     let mut files = source.files()?;
     // What a start serves needs no repair, and what it refuses does: the start decides, not what is
     // looked at below with more or less care.
-    if attempt(source, owner, layout, &Plan::default()).is_ok() {
+    if attempt(source, owner, (layout, proven), &Plan::default()).is_ok() {
         return Ok(Plan::default());
     }
     files.sort_unstable();
@@ -280,9 +299,16 @@ pub fn plan_laid_out(
         owner,
         plan: Plan::default(),
         logs: BTreeMap::new(),
+        proven,
     };
     for &(file, file_bytes) in &files {
         planner.sort(file, file_bytes);
+    }
+    for &log_id in proven
+        .keys()
+        .filter(|&log_id| layout.own().contains(log_id))
+    {
+        planner.logs.entry(log_id).or_default();
     }
     for (log_id, places) in std::mem::take(&mut planner.logs) {
         if !layout.is_void(log_id) {
@@ -292,7 +318,7 @@ pub fn plan_laid_out(
     let mut plan = planner.plan;
     if plan.beyond.is_empty() {
         plan.beyond
-            .extend(attempt(source, owner, layout, &plan).err());
+            .extend(attempt(source, owner, (layout, proven), &plan).err());
     }
     Ok(plan)
 }
@@ -301,14 +327,21 @@ pub fn plan_laid_out(
 fn attempt(
     source: &mut impl SegmentSource,
     owner: Owner,
-    layout: &Layout,
+    (layout, proven): (&Layout, &ProvenEnds),
     plan: &Plan,
 ) -> Result<(), RecoveryError> {
     let mut repaired = Repaired { source, plan };
-    let survey = survey_laid_out(&mut repaired, owner, layout)?;
-    for (&log_id, segments) in &survey.logs {
-        if layout.end_of(log_id).is_none() {
-            recover(&mut repaired, segments, &mut |_, _| Ok(()))?;
+    let mut survey = survey_laid_out(&mut repaired, owner, layout)?;
+    for &log_id in proven
+        .keys()
+        .filter(|&log_id| layout.own().contains(log_id))
+    {
+        survey.logs.entry(log_id).or_default();
+    }
+    for (log_id, segments) in &survey.logs {
+        if layout.end_of(*log_id).is_none() {
+            let found = recover(&mut repaired, segments, &mut |_, _| Ok(()))?;
+            proven.get(log_id).map_or(Ok(()), |end| end.check(&found))?;
         }
     }
     for &InheritedEnd { log_id, end } in &layout.inherited {
@@ -427,6 +460,7 @@ struct Planner<'a, S> {
     plan: Plan,
     /// The claims for each place of each log.
     logs: BTreeMap<u64, BTreeMap<u64, Vec<Claim>>>,
+    proven: &'a ProvenEnds,
 }
 
 impl<S: SegmentSource> Planner<'_, S> {
@@ -439,7 +473,12 @@ impl<S: SegmentSource> Planner<'_, S> {
             Some(self.owner),
             Look::Whole,
         ) {
-            Ok(FileKind::Spare | FileKind::ReusedSpare | FileKind::TornActivation) => return,
+            Ok(
+                FileKind::Spare
+                | FileKind::ReusedSpare
+                | FileKind::RottenSpare(_)
+                | FileKind::TornActivation,
+            ) => return,
             Ok(FileKind::Segment(Segment { header, .. })) => {
                 (header.home(), Ok(header), header.first_lsn)
             }
@@ -639,6 +678,7 @@ impl<S: SegmentSource> Planner<'_, S> {
         let listed_sequences: Vec<u64> = listed.iter().map(|end| end.sequence).collect();
         let mut expected = listed_sequences.into_iter().chain(dense_from..);
         let mut missing = 0;
+        let mut file = FileId(0);
         while let Some((&last, _)) = claims.last_key_value() {
             let sequence = expected.next().expect("sequences do not end");
             let next = sequence.checked_add(1).and_then(|next| claims.get(&next));
@@ -686,7 +726,7 @@ impl<S: SegmentSource> Planner<'_, S> {
                     is_unproven: false,
                 };
             }
-            let file = claims.values().next().map_or(FileId(0), |claim| claim.file);
+            file = claims.values().next().map_or(FileId(0), |claim| claim.file);
             let done = match claims.remove(&sequence) {
                 Some(claim) => self.segment(&claim, sequence, told, &mut walk),
                 None if missing == SEGMENTS_MISSING_MAX => None,
@@ -696,17 +736,46 @@ impl<S: SegmentSource> Planner<'_, S> {
                 }
             };
             if done.is_none() {
-                return self.plan.beyond.push(RecoveryError::Corrupt(Corruption {
-                    row: Row::HeaderContradicts,
-                    log_id: Some(log_id),
-                    file,
-                    offset: 0,
-                    lsn_from: Lsn(walk.end.last_lsn.0 + 1),
-                    lsn_to: None,
-                    cause: "it contradicts the segments beside it",
-                }));
+                return self.contradicts(log_id, file, &walk);
             }
         }
+        if log_end.is_none() && self.lost_tail(log_id, &mut walk).is_none() {
+            self.contradicts(log_id, file, &walk);
+        }
+    }
+
+    /// A file that does not fit to those beside it.
+    fn contradicts(&mut self, log_id: u64, file: FileId, walk: &Walk) {
+        self.plan.beyond.push(RecoveryError::Corrupt(Corruption {
+            row: Row::HeaderContradicts,
+            log_id: Some(log_id),
+            file,
+            offset: 0,
+            lsn_from: Lsn(walk.end.last_lsn.0 + 1),
+            lsn_to: None,
+            cause: "it contradicts the segments beside it",
+        }));
+    }
+
+    /// Puts an empty segment behind the end of a log that ends before what is proven of it, so that no LSN
+    /// that was acknowledged is given out again.
+    fn lost_tail(&mut self, log_id: u64, walk: &mut Walk) -> Option<()> {
+        let Some(end) = self
+            .proven
+            .get(&log_id)
+            .filter(|end| end.lsn > walk.end.last_lsn)
+        else {
+            return Some(());
+        };
+        walk.incarnation = walk.incarnation.max(end.incarnation);
+        walk.time_ms = walk.time_ms.max(end.time_ms);
+        let told = Told::Before(Some(Lsn(end.lsn.0 + 1)));
+        let sequence = walk.end.last_sequence.checked_add(1)?;
+        self.missing(log_id, sequence, told, walk)?;
+        let damage = self.plan.damages.last_mut().expect("just pushed");
+        damage.row = Row::TailLost;
+        damage.remedy = "an empty segment behind the end of the log counts them";
+        Some(())
     }
 
     /// Of several files that claim one place, the one that holds most.
@@ -772,6 +841,10 @@ impl<S: SegmentSource> Planner<'_, S> {
         walk.time_ms = walk.time_ms.max(header.created_ms);
 
         let content = &claim.content;
+        let proven_lsn = self
+            .proven
+            .get(&header.log_id)
+            .map_or(Lsn(0), |end| end.lsn);
         let (mut at, mut lsn) = (BLOCK, end.last_lsn);
         let row = |stretch: &Range<u64>| match told {
             Told::Last => Row::LastDamaged,
@@ -789,7 +862,8 @@ impl<S: SegmentSource> Planner<'_, S> {
             let is_next = frame.offset == at && frame.first_lsn.0 == lsn.0 + 1;
             // Behind a gap of which nothing was durable the tail is torn, and a start cuts it.
             let is_record_gone = frame.first_lsn.0 > lsn.0 + 1;
-            let is_torn = told == Told::Last && content.durable_lsn <= lsn && is_record_gone;
+            let durable_lsn = content.durable_lsn.max(proven_lsn);
+            let is_torn = told == Told::Last && durable_lsn <= lsn && is_record_gone;
             if !is_within || frame.first_lsn <= lsn || (!is_next && is_torn) {
                 break;
             }

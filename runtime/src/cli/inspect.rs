@@ -5,8 +5,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use penstock_runtime::advice;
 use penstock_runtime::directory::{Directory, DirectoryError};
 use penstock_runtime::repair::{carry_out, lost_text, put_identity};
+use penstock_runtime::set_aside;
 use penstock_runtime::snapshot::read_at;
 use penstock_shard::opening::OpeningError;
 use penstock_shard::settings_to_wire;
@@ -17,9 +19,8 @@ use penstock_storage::key_table::{KeyTable, TableError, TableHome};
 use penstock_storage::layout::Layout;
 use penstock_storage::log::Lsn;
 use penstock_storage::record::PartKind;
-use penstock_storage::recovery::{Event, Segment, survey_laid_out};
+use penstock_storage::recovery::{Event, Segment, Survey, survey_laid_out};
 use penstock_storage::repair::plan_laid_out;
-use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::{
     Coverage, SnapshotError, SnapshotFooter, SnapshotItem, SnapshotName, SnapshotReader,
 };
@@ -91,8 +92,8 @@ impl InspectArgs {
             ));
             out.line(format_args!("nothing was changed; to carry it out:"));
             out.line(format_args!(
-                "  penstock inspect {} --repair --accept-loss {LOSS_OF_IDENTITY}",
-                self.directory.display()
+                "  {} --accept-loss {LOSS_OF_IDENTITY}",
+                advice::repair(&self.directory)
             ));
             out.finish()?;
             return Err(match self.accept_loss.is_empty() {
@@ -117,16 +118,18 @@ impl InspectArgs {
         let layout = layout_of(directory)?;
         let planned = || {
             let mut source = directory.segments().reader();
-            plan_laid_out(&mut source, owner_of(directory), &layout)
+            let proven = directory.snapshots().proven_ends(directory.owner())?;
+            plan_laid_out(&mut source, directory.owner(), &layout, &proven)
         };
         let plan = planned().map_err(failed)?;
+        let data = directory.path().to_string_lossy();
         let mut out = Output::stdout();
         if !plan.is_needed() {
             out.line(format_args!("nothing to repair: a start would be served"));
             return out.finish();
         }
         for damage in &plan.damages {
-            out.line(format_args!("{damage}"));
+            out.line(format_args!("{}", damage.within(&data)));
             for part in damage.lost_parts.iter().take(PARTS_SHOWN_MAX) {
                 out.line(format_args!("  {}", lost_text(part)));
             }
@@ -136,7 +139,7 @@ impl InspectArgs {
             }
         }
         for error in &plan.beyond {
-            out.line(format_args!("BEYOND REPAIR: {error}"));
+            out.line(format_args!("BEYOND REPAIR: {}", error.within(&data)));
         }
         if !plan.beyond.is_empty() {
             out.line(format_args!("nothing was changed"));
@@ -158,8 +161,8 @@ impl InspectArgs {
             out.line(format_args!("gives up: {}", losses.join(" ")));
             out.line(format_args!("nothing was changed; to carry it out:"));
             out.line(format_args!(
-                "  penstock inspect {} --repair --accept-loss {}",
-                self.directory.display(),
+                "  {} --accept-loss {}",
+                advice::repair(&self.directory),
                 losses.join(" --accept-loss ")
             ));
             out.finish()?;
@@ -208,30 +211,39 @@ fn report(directory: &Directory, dump: bool) -> Result<(), Failure> {
             log.log_id, log.end.sequence, log.end.end_offset, log.end.last_lsn.0
         ));
     }
-    let owner = Some(owner_of(directory));
-    let report = inspect_laid_out(&mut source, owner, &layout, &mut |event| {
+    let (owner, proven) = (
+        directory.owner(),
+        directory.proven_ends().map_err(cannot_open)?,
+    );
+    let report = inspect_laid_out(&mut source, Some(owner), &layout, &proven, &mut |event| {
         if dump {
             show(&mut out, event);
         }
     });
-    summarize(&mut out, &report);
+    summarize(&mut out, &report, directory);
+    let data = directory.path().to_string_lossy();
     if !report.damage.is_empty() {
         // The reading of a log ends at its first damage; a plan to mend it looks behind.
-        match plan_laid_out(&mut source, owner_of(directory), &layout) {
+        match plan_laid_out(&mut source, owner, &layout, &proven) {
             Ok(plan) => {
                 out.line(format_args!("all that a repair would find:"));
                 for damage in &plan.damages {
-                    out.line(format_args!("  {damage}"));
+                    out.line(format_args!("  {}", damage.within(&data)));
                 }
                 for error in &plan.beyond {
-                    out.line(format_args!("  beyond repair: {error}"));
+                    out.line(format_args!("  beyond repair: {}", error.within(&data)));
                 }
             }
             Err(error) => out.line(format_args!("what a repair would find is unknown: {error}")),
         }
     }
-    show_snapshots(&mut out, directory);
-    show_key_tables(&mut out, directory);
+    match survey_laid_out(&mut source, owner, &layout) {
+        Ok(survey) => {
+            show_snapshots(&mut out, directory, &survey);
+            show_key_tables(&mut out, directory, &survey);
+        }
+        Err(_) => show_unjudged(&mut out, directory),
+    }
     out.finish()?;
     match report.damage.len() {
         0 => match report.strange_key {
@@ -242,8 +254,9 @@ fn report(directory: &Directory, dump: bool) -> Result<(), Failure> {
             ))),
         },
         damages => Err(Failure::no(format_args!(
-            "{damages} damaged in {}; a start that has to read it is refused; `penstock inspect` with --repair shows what can be done",
-            directory.path().display()
+            "{damages} damaged in {}; a start that has to read it is refused; to see what a mend would give up: {}",
+            directory.path().display(),
+            advice::repair(directory.path())
         ))),
     }
 }
@@ -285,14 +298,6 @@ fn layout_of(directory: &Directory) -> Result<Layout, Failure> {
             identity.log_count
         ))
     })
-}
-
-fn owner_of(directory: &Directory) -> Owner {
-    let identity = directory.identity();
-    Owner {
-        cluster_id: identity.cluster_id,
-        node_id: identity.node_id,
-    }
 }
 
 fn show(out: &mut Output<impl Write>, event: &Event<'_>) {
@@ -350,8 +355,22 @@ fn show(out: &mut Output<impl Write>, event: &Event<'_>) {
     }
 }
 
+/// How many snapshots and key tables there are. Each belongs to a segment, so none can be judged where the segments
+/// themselves cannot be told apart, and none of them is at fault for that.
+fn show_unjudged(out: &mut Output<impl Write>, directory: &Directory) {
+    let snapshots = directory.snapshots().list().map_or(0, |names| names.len());
+    let tables = directory.key_tables().list().map_or(0, |files| files.len());
+    if snapshots + tables > 0 {
+        out.line(format_args!(
+            "{} and {} were not looked at: they are judged by the segments, which are damaged",
+            count(snapshots as u64, "snapshot"),
+            count(tables as u64, "key table")
+        ));
+    }
+}
+
 /// Each snapshot of the index, and whether a start would use it.
-fn show_snapshots(out: &mut Output<impl Write>, directory: &Directory) {
+fn show_snapshots(out: &mut Output<impl Write>, directory: &Directory, survey: &Survey) {
     let folder = directory.snapshots();
     let mut names = match folder.list() {
         Ok(names) => names,
@@ -361,17 +380,9 @@ fn show_snapshots(out: &mut Output<impl Write>, directory: &Directory) {
         }
     };
     names.sort_unstable();
-    let Ok(layout) = layout_of(directory) else {
-        return;
-    };
-    let mut source = directory.segments().reader();
-    let survey = survey_laid_out(&mut source, owner_of(directory), &layout);
     for (name, bytes) in names {
-        let segments = survey
-            .as_ref()
-            .ok()
-            .and_then(|survey| survey.logs.get(&name.log_id))
-            .map_or(&[][..], Vec::as_slice);
+        let segments = survey.logs.get(&name.log_id);
+        let segments = segments.map_or(&[][..], Vec::as_slice);
         match read_snapshot(directory, name, bytes, segments) {
             Ok((from, footer)) => out.line(format_args!(
                 "snapshot {name}: {} entries, {bytes} bytes; the log is replayed from LSN {}, it was taken up to {}",
@@ -385,7 +396,7 @@ fn show_snapshots(out: &mut Output<impl Write>, directory: &Directory) {
 }
 
 /// Each key table, and whether it holds what it should of a segment that is there. None is ever needed.
-fn show_key_tables(out: &mut Output<impl Write>, directory: &Directory) {
+fn show_key_tables(out: &mut Output<impl Write>, directory: &Directory, survey: &Survey) {
     let folder = directory.key_tables();
     let mut files = match folder.list() {
         Ok(files) => files,
@@ -395,13 +406,7 @@ fn show_key_tables(out: &mut Output<impl Write>, directory: &Directory) {
         }
     };
     files.sort_unstable();
-    let Ok(layout) = layout_of(directory) else {
-        return;
-    };
-    let mut source = directory.segments().reader();
-    let survey = survey_laid_out(&mut source, owner_of(directory), &layout);
-    let segments = survey.iter().flat_map(|survey| survey.logs.values());
-    let segments: Vec<&Segment> = segments.flatten().collect();
+    let segments: Vec<&Segment> = survey.logs.values().flatten().collect();
     for (file, bytes) in files {
         let segment = segments.iter().find(|segment| segment.file == file);
         match read_key_table(directory, file, bytes, segment.copied()) {
@@ -429,7 +434,7 @@ fn read_key_table(
     let read = &mut |offset: u64, into: &mut [u8]| read_at(&opened, offset, into);
     let header = segment.ok_or(TableError::OfAnother)?.header;
     let home = TableHome {
-        owner: owner_of(directory),
+        owner: directory.owner(),
         file,
         log_id: header.log_id,
         sequence: header.sequence,
@@ -458,7 +463,7 @@ fn read_snapshot(
     )?;
     let hash_check = hash_check(directory.identity().hash_seed);
     let header = reader.header();
-    let coverage = Coverage::of(header, owner_of(directory), name, hash_check, segments)?;
+    let coverage = Coverage::of(header, directory.owner(), name, hash_check, segments)?;
     let from = header.from;
     let footer = reader.entries(|item| match item {
         SnapshotItem::Newest(entry) => coverage.admits(entry.place()).map(|_| ()),
@@ -468,7 +473,8 @@ fn read_snapshot(
     Ok((from, footer))
 }
 
-fn summarize(out: &mut Output<impl Write>, report: &Report) {
+fn summarize(out: &mut Output<impl Write>, report: &Report, directory: &Directory) {
+    let folder = directory.segments();
     for (id, log) in &report.logs {
         let LogReport {
             segments,
@@ -525,8 +531,11 @@ fn summarize(out: &mut Output<impl Write>, report: &Report) {
         }
         if let Some(torn) = torn {
             out.line(format_args!(
-                "  torn by a crash: {} bytes at {:08}.seg+{} from LSN {}, never acknowledged; the next start cuts them",
-                torn.bytes, torn.file.0, torn.offset, torn.lsn.0
+                "  torn by a crash: {} bytes at {}+{} from LSN {}, never acknowledged; the next start cuts them",
+                torn.bytes,
+                folder.path(torn.file).display(),
+                torn.offset,
+                torn.lsn.0
             ));
         }
     }
@@ -544,8 +553,15 @@ fn summarize(out: &mut Output<impl Write>, report: &Report) {
         count(report.spares.len() as u64, "spare file"),
         count(report.torn_activations.len() as u64, "file")
     ));
+    for rotten in &report.rotten {
+        out.line(format_args!(
+            "ROTTEN: {}; no record is lost, and the next start sets it aside",
+            set_aside::text(folder, rotten)
+        ));
+    }
+    let data = directory.path().to_string_lossy();
     for damage in &report.damage {
-        out.line(format_args!("DAMAGED: {damage}"));
+        out.line(format_args!("DAMAGED: {}", damage.within(&data)));
     }
     if report.damage.is_empty() {
         out.line(format_args!("no damage: every checksum agrees"));

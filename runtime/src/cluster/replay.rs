@@ -238,6 +238,9 @@ fn read(data: &Path, directory: &Directory, only: Option<&str>) -> Result<Vec<Lo
         &mut source,
         Some(owner),
         &layout,
+        &directory
+            .proven_ends()
+            .map_err(|error| unreadable(&error))?,
         &mut |event| match event {
             Event::Segment(segment) => {
                 segments.next(segment.header.log_id, segment.header.sequence);

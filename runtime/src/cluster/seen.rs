@@ -12,7 +12,8 @@ use penstock_net::link::NodeStart;
 use penstock_shard::replication::handshake::Peer;
 use penstock_shard::replication::receiver::LinkRefusal;
 
-const NAME: &str = "PEERS";
+/// The name of the file in the data directory.
+pub(crate) const NAME: &str = "PEERS";
 /// What the line begins with that tells whose the directory is.
 const SELF: &str = "self";
 

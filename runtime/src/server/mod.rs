@@ -27,9 +27,7 @@ use std::{fmt, io};
 
 use penstock_shard::Mail;
 use penstock_shard::linked::Plan;
-use penstock_shard::opening::OpeningError;
 use penstock_shard::replication::{LinkId, PartitionId};
-use penstock_storage::recovery::RecoveryError;
 use tracing::{info, warn};
 
 use crate::checks;
@@ -90,12 +88,8 @@ impl ServeError {
         match self {
             ServeError::Failed(_) => 3,
             ServeError::Damaged(_)
-            | ServeError::Open(
-                OpenError::Directory(DirectoryError::Damaged { .. })
-                | OpenError::Opening(OpeningError::Recovery(
-                    RecoveryError::Corrupt(_) | RecoveryError::EndMissing { .. },
-                )),
-            ) => 1,
+            | ServeError::Open(OpenError::Directory(DirectoryError::Damaged { .. })) => 1,
+            ServeError::Open(OpenError::Refused { refusal, .. }) if refusal.is_damage() => 1,
             _ => 2,
         }
     }

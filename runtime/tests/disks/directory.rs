@@ -293,8 +293,37 @@ fn a_directory_of_another_user_is_refused_with_the_command_that_mends_it() {
     }
     let (_, text) = refused(&path, options());
     assert!(
-        text.contains("no permission to") && text.contains("chown -R"),
+        text.contains("has no permission to") && text.contains("chmod -R u+rwX"),
         "{text}"
+    );
+}
+
+#[test]
+fn what_is_refused_names_who_may_not_whose_it_is_and_the_command_to_paste() {
+    let denied = |owner| {
+        let error = DirectoryError::Denied {
+            path: "/srv/my data/PEERS".into(),
+            action: "read",
+            data: "/srv/my data".into(),
+            owner,
+            user: 998,
+        };
+        error.to_string()
+    };
+    assert_eq!(
+        denied(Some(0)),
+        "/srv/my data/PEERS: user 998 has no permission to read it, which belongs to user 0; run: chown -R 998 \
+         '/srv/my data' (as root), or name another directory with --data"
+    );
+    assert_eq!(
+        denied(Some(998)),
+        "/srv/my data/PEERS: user 998 has no permission to read it, though it is the owner; run: chmod -R u+rwX \
+         '/srv/my data' (as root), or name another directory with --data"
+    );
+    assert_eq!(
+        denied(None),
+        "/srv/my data/PEERS: user 998 has no permission to read it; run: chown -R 998 '/srv/my data' (as root), or \
+         name another directory with --data"
     );
 }
 

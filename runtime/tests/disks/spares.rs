@@ -121,7 +121,7 @@ fn the_first_file_that_was_left_is_given_at_once_and_damage_behind_it_is_told_to
     let left = [(FileId(1), 1 << 20), (FileId(2), 1 << 20)];
     fs::write(segments.path(FileId(1)), vec![0; 1 << 20]).expect("write");
     let mut used = vec![0; 1 << 20];
-    used[(1 << 20) - 1] = 1;
+    used[512 << 10..][..4].copy_from_slice(b"PKFR");
     fs::write(segments.path(FileId(2)), used).expect("write");
     let left = leftovers(left);
     let spares = start_behind(&directory, left);
@@ -136,6 +136,63 @@ fn the_first_file_that_was_left_is_given_at_once_and_damage_behind_it_is_told_to
     is_told(&ask(&spares.handle(), 1 << 20));
     drop(spares);
     assert_eq!(segments.list().expect("list").len(), 2);
+}
+
+#[test]
+fn a_spare_in_which_a_bit_has_rotted_is_set_aside_and_the_next_one_serves() {
+    let folder = Folder::new("rotten");
+    let directory = folder.data();
+    let segments = directory.segments();
+    // Two are left for the shards, two are superfluous; one of each is whole.
+    for (number, at) in [
+        (1, None),
+        (2, Some(900_000)),
+        (3, Some(70_000)),
+        (4, Some(65_536)),
+    ] {
+        let mut bytes = vec![0; 1 << 20];
+        if let Some(at) = at {
+            bytes[at] = 0x20;
+        }
+        fs::write(segments.path(FileId(number)), bytes).expect("write");
+    }
+    let left = |files: &[u32]| files.iter().map(|&file| (FileId(file), 1 << 20)).collect();
+    let left = Leftovers {
+        spares: left(&[2, 1]),
+        superfluous: left(&[3, 4]),
+    };
+    let spares = start_behind(&directory, left);
+    let first = ready(&ask(&spares.handle(), 1 << 20));
+    assert_eq!(first.file, FileId(1));
+    let second = ready(&ask(&spares.handle(), 1 << 20));
+    assert_eq!(second.file, FileId(5), "a new one");
+    drop(spares);
+    let mut names: Vec<u32> = segments
+        .list()
+        .expect("list")
+        .iter()
+        .map(|it| it.0.0)
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, [1, 5]);
+    // Two are kept as they were; there is no room for a third.
+    let kept = folder.path().join("data/lostfound/spares");
+    let mut files: Vec<String> = fs::read_dir(&kept)
+        .expect("made")
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .into_string()
+                .expect("text")
+        })
+        .collect();
+    files.sort_unstable();
+    assert_eq!(files, ["00000002.seg", "00000003.seg"]);
+    assert_eq!(
+        fs::read(kept.join("00000002.seg")).expect("kept")[900_000],
+        0x20
+    );
 }
 
 #[test]

@@ -83,6 +83,12 @@ kinds! {
     Forgery,
     /// A file lies in the directory twice.
     FileTwice,
+    /// The end of a log is gone after a stop, and a snapshot of the index proves it.
+    LostTail,
+    /// A bit of a spare rots.
+    SpareRot,
+    /// A spare that has rotted is set aside.
+    SpareSetAside,
     /// Damage that nothing on the disk can prove: the documented hole.
     Hole,
     /// Bytes arrive late.

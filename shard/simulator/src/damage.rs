@@ -6,6 +6,7 @@ use penstock_storage::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::layout::Layout;
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
+use penstock_storage::snapshot::SnapshotReader;
 use penstock_storage::spare::{SpareHeader, holds_frame_of};
 
 use crate::coverage::Fault;
@@ -15,8 +16,10 @@ use crate::random::Random;
 /// What a start must make of the damage that there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// It refuses and names it.
+    /// It refuses and names it, by what the log itself proves.
     Refusal,
+    /// It refuses and names it, because a snapshot proves that the log went on.
+    Contradicted,
     /// It starts and nothing is lost.
     Harmless,
     /// What is damaged cannot be told from the torn end of a crash.
@@ -246,7 +249,63 @@ pub fn expected(disk: &Disk, layout: &Layout) -> Expected {
             verdict = worse(verdict, this);
         }
     }
-    verdict
+    match verdict {
+        Expected::Refusal => Expected::Refusal,
+        _ if is_contradicted(disk, layout) => Expected::Contradicted,
+        verdict => verdict,
+    }
+}
+
+/// Whether a log cannot be read up to the last record that the newest finished snapshot of it tells.
+fn is_contradicted(disk: &Disk, layout: &Layout) -> bool {
+    layout.own().any(|log_id| {
+        let of_log = disk.snapshots.iter().rev();
+        let to = of_log
+            .filter(|(name, _)| name.log_id == log_id)
+            .find_map(|(_, bytes)| {
+                let read_at = |offset: u64, into: &mut [u8]| {
+                    let offset = usize::try_from(offset).expect("small files");
+                    let left = bytes.get(offset..).unwrap_or_default();
+                    let moved = left.len().min(into.len());
+                    into[..moved].copy_from_slice(&left[..moved]);
+                    Ok(moved)
+                };
+                let reader = SnapshotReader::open(read_at, bytes.len() as u64).ok()?;
+                Some(reader.footer().to.0)
+            });
+        let reached = disk.images().filter_map(|(file, image)| {
+            let segment = read_segment(file, image).filter(|it| it.header.log_id == log_id)?;
+            let last = segment.frames.last();
+            let next = last.map_or(segment.header.first_lsn, |frame| frame.header.end_lsn());
+            Some(next.0 - 1)
+        });
+        to > reached.max().or(Some(0))
+    })
+}
+
+/// Zeros where the last segment of a log ended, from one of its frames on, as a device leaves it that has lost
+/// what it told durable.
+pub fn lose_tail(disk: &mut Disk, random: &mut Random, layout: &Layout) -> Option<Fault> {
+    let mut all = segments(disk);
+    all.retain(|segment| layout.own().contains(&segment.header.log_id));
+    let last = all
+        .chunk_by(|a, b| a.header.log_id == b.header.log_id)
+        .filter_map(|log| log.last().filter(|segment| !segment.frames.is_empty()));
+    let last: Vec<&Segment> = last.collect();
+    let segment = last.get(random.index(last.len().max(1)))?;
+    let start = segment.frames[random.index(segment.frames.len())].start;
+    disk.damage(segment.file, start, &vec![0; segment.end - start]);
+    Some(Fault::LostTail)
+}
+
+/// Lets a bit of a spare rot. That is no damage: it proves nothing, and a start goes on without it.
+pub fn rot_spare(disk: &mut Disk, random: &mut Random) -> Option<Fault> {
+    let is_spare = |image: &&[u8]| image.iter().all(|&byte| byte == 0);
+    let spares = disk.images().filter(|(_, image)| is_spare(image));
+    let spares: Vec<(FileId, usize)> = spares.map(|(file, image)| (file, image.len())).collect();
+    let &(file, bytes) = spares.get(random.index(spares.len().max(1)))?;
+    disk.rot(file, random.index(bytes), 1 << random.below(8));
+    Some(Fault::SpareRot)
 }
 
 /// The highest LSN that a header there, as it is now, knows to have been durable.

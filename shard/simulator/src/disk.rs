@@ -823,6 +823,11 @@ impl Disk {
         self.damages.push(Damage { file, offset, good });
     }
 
+    /// A byte changes where nothing stands that counts.
+    pub fn rot(&mut self, file: FileId, offset: usize, bits: u8) {
+        self.files.get_mut(&file).expect("a spare").image[offset] ^= bits;
+    }
+
     /// A sector can be read no more.
     pub fn make_unreadable(&mut self, file: FileId, offset: usize) {
         self.unreadable.push((file, offset));
@@ -969,6 +974,14 @@ impl SegmentFiles for Files {
     fn remove(&mut self, file: FileId) -> io::Result<()> {
         self.change()?;
         self.0.borrow_mut().unlink(file);
+        Ok(())
+    }
+
+    fn set_aside(&mut self, file: FileId) -> io::Result<()> {
+        self.change()?;
+        let mut disk = self.0.borrow_mut();
+        disk.hit(Fault::SpareSetAside);
+        disk.files.remove(&file);
         Ok(())
     }
 

@@ -296,6 +296,8 @@ pub struct World {
     wanted_shards: u16,
     /// Chance of everything about the number of shards.
     reshards: Random,
+    /// Of what rots while no process runs.
+    rots: Random,
     /// The largest value that this start accepts, in bytes; the log may hold those of the plan's limit.
     value_bytes_max: usize,
     /// Chance of everything about that.
@@ -415,6 +417,7 @@ impl World {
             layout: Layout::new(shards),
             wanted_shards: shards,
             reshards: Random::new(seed, 9),
+            rots: Random::new(seed, 15),
             value_bytes_max,
             limits: Random::new(seed, 12),
             taken_over: 0,

@@ -140,7 +140,7 @@ pub fn begin_generation(image: &mut Image, layout: &Layout, incarnation: u64) ->
     };
     let inventory = take_inventory(&mut files, OWNER, layout, SEGMENT_BYTES as u64);
     let inventory = inventory.expect("the image is sound");
-    let changed = change_shards(&mut files, &inventory, 1, incarnation, false);
+    let changed = change_shards(&mut files, &inventory, OWNER, 1, incarnation, false);
     changed.expect("it can be read").layout
 }
 
@@ -169,6 +169,10 @@ impl SegmentFiles for Files<'_> {
     fn remove(&mut self, file: FileId) -> io::Result<()> {
         self.image.files.remove(&file).expect("the file is there");
         Ok(())
+    }
+
+    fn set_aside(&mut self, file: FileId) -> io::Result<()> {
+        self.remove(file)
     }
 
     fn sync(&mut self, _: FileId) -> io::Result<()> {

@@ -66,6 +66,9 @@ rows! {
     ReusedSpare = "reused-spare", Serve,
         "block 0 is a spare header, and no frame in what was read behind it checks under its salt",
         "a spare that served before; when the rest of it was read, it serves again under another salt or is deleted";
+    RottenSpare = "rotten-spare", Serve,
+        "block 0 is no header and shows none, the last block is no spare header, no block shows a frame, and a few blocks are not zero",
+        "a spare in which bytes have changed; it proves nothing, is set aside and told";
     TornActivation = "torn-activation", Serve,
         "block 0 is neither zero nor valid, and all behind it is zero or, under the salt of a spare header in the last block, no frame",
         "a header torn by the crash; the file holds nothing and is deleted";
@@ -73,10 +76,10 @@ rows! {
         "a file shorter than one block",
         "damage: files get their name in full length";
     HeaderGone = "header-gone", Refuse,
-        "block 0 is zero, and not all behind it; or it is a spare header, and a frame behind it checks under its salt",
+        "block 0 is zero, and a block behind it shows a frame or more than a few are not zero; or block 0, or the last block behind a block 0 of zeros, is a spare header, and a frame checks under its salt",
         "damage: the header was durable";
     HeaderDamaged = "header-damaged", Refuse,
-        "block 0 is neither zero nor valid, and behind it is more than that",
+        "block 0 is neither zero nor valid, behind it is more than that, and block 0 shows a header, a block shows a frame, or more than a few are not zero",
         "damage: the header was durable";
     Foreign = "foreign", Refuse,
         "another cluster's or node's id in a header that checks",
@@ -135,6 +138,9 @@ rows! {
     LastKept = "last-kept", Serve,
         "the last segment holds no record, and nothing else proves the end of the one before it, or that one was cut there",
         "kept as that proof; the log goes on behind it";
+    TailLost = "tail-lost", Refuse,
+        "the log ends before the last record that the newest finished snapshot of it tells durable",
+        "damage: a snapshot is finished only when all up to that record is durable";
 }
 
 impl Row {

@@ -10,9 +10,11 @@ use penstock_storage::layout::Layout;
 use penstock_storage::log::{Lsn, SyncMethod};
 use penstock_storage::record::part_bytes;
 use penstock_storage::recovery::{
-    Event, HEAD_BYTES, RecoveryError, Row, Survey, prove_spare, survey, survey_heads,
+    Event, HEAD_BYTES, Proof, RecoveryError, RottenSpare, Row, Survey, prove_spare, survey,
+    survey_heads,
 };
 use penstock_storage::segment::{FirstBlock, Owner, SegmentHeader};
+use penstock_storage::spare::SpareHeader;
 
 use crate::disk::Disk;
 use crate::journal::{Journal, OWNER, Parts, SEGMENT_BYTES, read_back};
@@ -239,10 +241,23 @@ fn a_missing_segment_is_told_and_not_stepped_over() {
     for missing in 1..=2 {
         let mut journal = long_log();
         journal.disk.files.remove(&FileId(missing));
-        let Err(RecoveryError::Corrupt(corruption)) = survey(&mut journal.disk, OWNER) else {
+        let Err(error) = survey(&mut journal.disk, OWNER) else {
             panic!("not refused")
         };
-        assert_eq!(corruption.file, FileId(missing + 1));
+        let RecoveryError::SegmentMissing { sequence, next, .. } = error else {
+            panic!("{error}")
+        };
+        assert_eq!((sequence, next), (u64::from(missing), FileId(missing + 1)));
+        let text = error.within("/data").to_string();
+        assert!(
+            text.starts_with(&format!(
+                "segment {missing} of log 3 is missing: no file holds it"
+            )) && text.ends_with(&format!(
+                "the segment behind it, /data/segments/{:08}.seg, is in place",
+                missing + 1
+            )),
+            "{text}"
+        );
     }
 }
 
@@ -315,7 +330,100 @@ fn of_a_spare_a_start_reads_the_begin_and_only_what_uses_it_reads_the_rest() {
     let (found, read) = counted(&mut disk);
     assert!(found.unwrap().spares.contains(&(spare, bytes as u64)));
     assert_eq!(read[&spare], HEAD_BYTES);
-    prove_spare(&mut disk, spare, bytes as u64).unwrap();
+    let proof = prove_spare(&mut disk, spare, bytes as u64);
+    assert_eq!(proof.unwrap(), Proof::Spare);
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_an_unused_spare_stops_no_start_and_is_told() {
+    let bytes = 4 * HEAD_BYTES;
+    let first_blocks = (0..2 * BLOCK_BYTES).step_by(13);
+    let others = (2 * BLOCK_BYTES..bytes).step_by(1_021);
+    for at in first_blocks.chain(others).chain([bytes - 1]) {
+        let bit = 1 << (at % 8);
+        let mut image = vec![0; bytes];
+        image[at] = bit;
+        let (mut disk, file) = beside(image);
+        let found = survey(&mut disk, OWNER).unwrap_or_else(|error| panic!("at {at}: {error}"));
+        assert_eq!(found.torn_activations.contains(&file), at < BLOCK_BYTES);
+        if at < BLOCK_BYTES {
+            // As a header that a crash tore: it is deleted.
+            continue;
+        }
+        let rotten = RottenSpare {
+            file,
+            file_bytes: bytes as u64,
+            offset: at as u64,
+            found: bit,
+            wrong_bytes: 1,
+        };
+        assert_eq!(found.rotten, [rotten]);
+        let (found, _) = counted(&mut disk);
+        let found = found.expect("a start is served");
+        assert_eq!(found.rotten.len(), usize::from(at < HEAD_BYTES), "at {at}");
+        let proof = prove_spare(&mut disk, file, bytes as u64).unwrap();
+        assert_eq!(proof, Proof::Rotten(rotten));
+    }
+}
+
+#[test]
+fn a_rotten_sector_in_a_spare_and_its_first_block_stops_no_start() {
+    let mut image = vec![0; 2 * HEAD_BYTES];
+    image[100] = 9;
+    image[HEAD_BYTES..HEAD_BYTES + 512].fill(0xA5);
+    let (mut disk, file) = beside(image);
+    let found = survey(&mut disk, OWNER).expect("nothing shows a segment");
+    assert_eq!(
+        (found.rotten[0].file, found.rotten[0].wrong_bytes),
+        (file, 513)
+    );
+}
+
+#[test]
+fn a_file_with_more_than_a_few_blocks_that_nobody_wrote_is_no_spare() {
+    for (bytes, wrong_blocks) in [(3 * HEAD_BYTES, 17), (8 * BLOCK_BYTES, 4)] {
+        let mut image = vec![0; bytes];
+        for block in image.chunks_mut(BLOCK_BYTES).skip(1).take(wrong_blocks) {
+            block[9] = 1;
+        }
+        let (mut disk, file) = beside(image.clone());
+        let error = survey(&mut disk, OWNER).expect_err("nobody knows what it was");
+        assert_eq!(error.row(), Some(Row::HeaderGone), "{error}");
+        image[wrong_blocks * BLOCK_BYTES + 9] = 0;
+        disk.files.insert(file, image);
+        assert_eq!(survey(&mut disk, OWNER).expect("served").rotten.len(), 1);
+    }
+}
+
+#[test]
+fn a_spare_that_served_before_is_known_by_its_last_block_when_the_first_one_is_zero() {
+    let mut image = small_log().disk.files[&FIRST].clone();
+    let header = SpareHeader {
+        owner: OWNER,
+        salt: 77,
+    };
+    header.encode(image.last_chunk_mut().expect("a block"));
+    image[..BLOCK_BYTES].fill(0);
+    let (mut disk, file) = beside(image);
+    let found = survey(&mut disk, OWNER).expect("no frame is of its next use");
+    assert!(found.reused.iter().any(|(reused, _)| *reused == file));
+}
+
+/// The header of the segment is zero and of its frames the first alone is left, with one bit flipped.
+#[test]
+fn a_segment_without_a_header_is_no_spare_whichever_bit_of_its_last_frame_header_is_flipped() {
+    let mut image = small_log().disk.files[&FIRST].clone();
+    image[..BLOCK_BYTES].fill(0);
+    image[2 * BLOCK_BYTES..].fill(0);
+    for bit in 0..FRAME_HEADER_BYTES * 8 {
+        image[BLOCK_BYTES + bit / 8] ^= 1 << (bit % 8);
+        let (mut disk, file) = beside(image.clone());
+        let error = survey(&mut disk, OWNER).expect_err("a frame stands there");
+        assert_eq!(error.row(), Some(Row::HeaderGone), "bit {bit}: {error}");
+        let proof = prove_spare(&mut disk, file, image.len() as u64);
+        assert!(proof.is_err(), "bit {bit}");
+        image[BLOCK_BYTES + bit / 8] ^= 1 << (bit % 8);
+    }
 }
 
 #[test]
@@ -324,7 +432,7 @@ fn a_segment_without_header_and_first_frames_is_found_before_a_spare_is_used() {
     let is_header_gone = |error: &RecoveryError| error.row() == Some(Row::HeaderGone);
     for at in (BLOCK_BYTES..bytes).step_by(BLOCK_BYTES) {
         let mut image = vec![0; bytes];
-        image[at + BLOCK_BYTES - 1] = 1;
+        image[at..at + 4].copy_from_slice(b"PKFR");
         let (mut disk, file) = beside(image);
         assert!(survey(&mut disk, OWNER).is_err_and(|error| is_header_gone(&error)));
         let (found, _) = counted(&mut disk);

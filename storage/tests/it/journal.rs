@@ -6,7 +6,7 @@ use penstock_storage::layout::Layout;
 use penstock_storage::log::{Log, LogConfig, LogStart, Lsn, Place, Room, SyncMethod};
 use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
 use penstock_storage::recovery::{
-    Recovered, RecoveryError, Rows, prove_spare, recover, survey_heads,
+    Proof, Recovered, RecoveryError, Rows, prove_spare, recover, survey_heads,
 };
 use penstock_storage::segment::Owner;
 
@@ -204,10 +204,12 @@ pub struct Restart {
 pub fn read_back(disk: &mut Disk) -> Result<Restart, RecoveryError> {
     let survey = survey_heads(disk, OWNER, &Layout::new(u16::MAX))?;
     for &(file, bytes) in survey.spares.iter().chain(&survey.reused) {
-        prove_spare(disk, file, bytes)?;
+        assert_eq!(prove_spare(disk, file, bytes)?, Proof::Spare);
     }
     let reused = survey.reused.iter().map(|(file, _)| file);
+    let rotten = survey.rotten.iter().map(|spare| &spare.file);
     for file in reused
+        .chain(rotten)
         .chain(&survey.torn_activations)
         .chain(survey.released.values().flatten())
     {

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use penstock_storage::frame::FRAME_HEADER_BYTES;
 use penstock_storage::io::{BLOCK_BYTES, FileId, SegmentSource};
+use penstock_storage::layout::Layout;
 use penstock_storage::log::{Lsn, SyncMethod};
 use penstock_storage::recovery::Row;
-use penstock_storage::repair::{Loss, Plan, plan};
+use penstock_storage::repair::{Loss, Plan, plan, plan_laid_out};
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
+use penstock_storage::snapshot::{ProvenEnd, ProvenEnds, SnapshotName};
 
 use crate::disk::Disk;
 use crate::journal::{Journal, OWNER, Parts, read_back};
@@ -96,6 +98,89 @@ fn records_after(files: &Files, plan: &Plan) -> Vec<Parts> {
     let found = restart.records;
     read_back(&mut journal.disk).unwrap();
     found
+}
+
+/// The plan for files whose log was durable up to `lsn`, as a snapshot proves.
+fn plan_up_to(files: &Files, lsn: u64) -> Plan {
+    let name = SnapshotName {
+        log_id: 3,
+        number: 1,
+    };
+    let end = ProvenEnd {
+        lsn: Lsn(lsn),
+        snapshot: name,
+        incarnation: 2,
+        time_ms: 5,
+    };
+    let proven = ProvenEnds::from([(3, end)]);
+    let layout = Layout::new(u16::MAX);
+    let plan = plan_laid_out(&mut Disk::from(files.clone()), OWNER, &layout, &proven).unwrap();
+    assert!(plan.beyond.is_empty(), "{:?}", plan.beyond);
+    plan
+}
+
+/// As [`records_after`]; the snapshot contradicts nothing any more.
+fn records_up_to(files: &Files, plan: &Plan, lsn: u64) -> Vec<Parts> {
+    let again = plan_up_to(&repaired(files, plan), lsn);
+    assert!(!again.is_needed(), "{:?}", again.damages);
+    records_after(files, plan)
+}
+
+#[test]
+fn a_tail_that_a_snapshot_proves_lost_is_counted_behind_the_end_and_costs_its_records() {
+    let (mut files, all) = three_segments();
+    let count = all.len() as u64;
+    assert!(!plan_up_to(&files, count).is_needed(), "all of it is there");
+    // From the last but one frame of the last segment on: three records, then one.
+    let third = files.get_mut(&THIRD).unwrap();
+    let at = find(third, all[all.len() - 4][0].0.as_slice()) / BLOCK_BYTES * BLOCK_BYTES;
+    third[at..].fill(0);
+    assert!(!plan_of(&files).is_needed(), "the log alone proves nothing");
+    let plan = plan_up_to(&files, count);
+    assert_eq!(losses(&plan), [format!("3:{}-{count}", count - 3)]);
+    assert_eq!(plan.damages[0].row, Row::TailLost);
+    assert_eq!(
+        plan.touched().count(),
+        0,
+        "no file that is there is changed"
+    );
+    assert_eq!(records_up_to(&files, &plan, count), all[..all.len() - 4]);
+}
+
+#[test]
+fn a_last_segment_that_is_gone_is_counted_if_a_snapshot_proves_it() {
+    let (mut files, all) = three_segments();
+    let count = all.len() as u64;
+    files.remove(&THIRD);
+    assert!(!plan_of(&files).is_needed());
+    let plan = plan_up_to(&files, count);
+    let left = read_back(&mut Disk::from(files.clone()))
+        .unwrap()
+        .records
+        .len();
+    assert_eq!(losses(&plan), [format!("3:{}-{count}", left + 1)]);
+    assert_eq!(records_up_to(&files, &plan, count), all[..left]);
+
+    // And the whole log.
+    let plan = plan_up_to(&Files::new(), count);
+    assert_eq!(losses(&plan), [format!("3:1-{count}")]);
+    assert!(records_up_to(&Files::new(), &plan, count).is_empty());
+}
+
+#[test]
+fn whole_frames_behind_a_gap_stay_if_a_snapshot_proves_the_gap_durable() {
+    let mut journal = Journal::new(SyncMethod::DurableWrite, 1);
+    (0..3).for_each(|_| several(&mut journal));
+    let mut files = journal.disk.files.clone();
+    files.retain(|_, bytes| bytes[..BLOCK_BYTES] != [0; BLOCK_BYTES]);
+    let all = journal.appended;
+    // The last large record is torn, and the frame before it is gone, all as if never acknowledged.
+    let first = files.get_mut(&FIRST).unwrap();
+    let at = find(first, b"stock:8/1") / BLOCK_BYTES * BLOCK_BYTES;
+    first[at..at + BLOCK_BYTES].fill(0);
+    let plan = plan_up_to(&files, 12);
+    assert_eq!(losses(&plan), ["3:9-11"]);
+    assert_eq!(records_up_to(&files, &plan, 12), without(&all, [9, 10, 11]));
 }
 
 fn without(all: &[Parts], lost: impl IntoIterator<Item = usize>) -> Vec<Parts> {

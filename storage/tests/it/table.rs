@@ -7,10 +7,12 @@ use penstock_storage::frame::FRAME_HEADER_BYTES;
 use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::log::{LogStart, Lsn, SyncMethod};
 use penstock_storage::recovery::{
-    Event, RecoveryError, Row, Segment, Verdict, recover_behind, survey,
+    Event, Recovered, RecoveryError, RottenSpare, Row, Segment, Verdict, recover_behind, survey,
 };
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
-use penstock_storage::snapshot::{CoveredSegment, SnapshotFooter, SnapshotHeader, SnapshotName};
+use penstock_storage::snapshot::{
+    CoveredSegment, ProvenEnd, SnapshotFooter, SnapshotHeader, SnapshotName,
+};
 use penstock_storage::spare::SpareHeader;
 
 use crate::damage::reseal;
@@ -147,14 +149,18 @@ fn refuses(files: &Files, row: Row, at: (FileId, usize), lsns: (u64, Option<u64>
     };
     assert_eq!(error.row(), Some(row), "{error}");
     assert!(disk.files == *files, "changed before the verdict");
-    let RecoveryError::Corrupt(found) = error else {
-        panic!("{error} names no range")
+    let told = match &error {
+        RecoveryError::Corrupt(found) => (found.file, found.offset, found.lsn_from, found.lsn_to),
+        RecoveryError::SegmentMissing {
+            next,
+            lsn_from,
+            lsn_to,
+            ..
+        } => (*next, 0, *lsn_from, Some(*lsn_to)),
+        error => panic!("{error} names no range"),
     };
-    assert_eq!(
-        (found.file, found.offset, found.lsn_from, found.lsn_to),
-        (at.0, at.1 as u64, Lsn(lsns.0), lsns.1.map(Lsn)),
-        "{found}"
-    );
+    let expected = (at.0, at.1 as u64, Lsn(lsns.0), lsns.1.map(Lsn));
+    assert_eq!(told, expected, "{error}");
 }
 
 /// The start serves the records from LSN 1 to `last` and met exactly these rows; the lengths of the
@@ -193,6 +199,23 @@ table! {
         files.insert(FIRST, vec![0; SEGMENT_BYTES]);
         files.get_mut(&FIRST).unwrap()[..512].fill(7);
         serves(&files, &[Row::TornActivation], 0, &[]);
+    }
+
+    RottenSpare: fn a_spare_with_a_byte_that_nobody_wrote_stops_no_start() {
+        let mut files = two_segments();
+        files.insert(FileId(9), vec![0; SEGMENT_BYTES]);
+        block(&mut files, FileId(9), 3)[7] = 0x40;
+        let found = survey(&mut Disk::from(files.clone()), OWNER).unwrap();
+        let expected = RottenSpare {
+            file: FileId(9),
+            file_bytes: SEGMENT_BYTES as u64,
+            offset: 3 * BLOCK_BYTES as u64 + 7,
+            found: 0x40,
+            wrong_bytes: 1,
+        };
+        assert_eq!(found.rotten, [expected]);
+        let served = [Row::RottenSpare, Row::EarlierIntact, Row::LastMarked];
+        serves(&files, &served, 5, &lengths_of(&two_segments()));
     }
 
     ReusedSpare: fn a_file_that_was_to_serve_again_is_deleted_whatever_it_held() {
@@ -313,7 +336,7 @@ table! {
         let snapshot = SnapshotHeader {
             owner: OWNER,
             name: SnapshotName { log_id: 3, number: 1 },
-            incarnation: 1,
+            incarnation: 2,
             hash_check: 0,
             from: Lsn(4),
             epoch_max: 257,
@@ -340,6 +363,13 @@ table! {
         assert!(recovered.rows.iter().eq([Row::EarlierCovered, Row::LastMarked]));
         assert_eq!((replayed, recovered.start.last_lsn), (2, Lsn(5)));
         assert_eq!(recovered.truncate, [(FIRST, second.header.previous_end_offset)]);
+
+        // A later start began the second segment with an LSN that an earlier one had told durable: the log lost
+        // its tail in between, and its LSNs are of other records now.
+        let earlier = SnapshotHeader { incarnation: 1, ..snapshot };
+        let footer = SnapshotFooter { chunks: 0, entries: 0, to: Lsn(5), time_ms: 0, chunks_crc: 0 };
+        let recovered = recover_behind(&mut disk, segments, (&earlier, &footer), &mut |_| Ok(()));
+        assert!(recovered.expect("nothing that is read is damaged").is_none());
     }
 
     EarlierCutShort: fn an_earlier_segment_that_lost_its_end_is_damage() {
@@ -435,6 +465,30 @@ table! {
         disk.files.get_mut(&SECOND).unwrap()[BLOCK_BYTES..].fill(0);
         let lengths = [(FIRST, 5 * BLOCK_BYTES), (SECOND, SEGMENT_BYTES)];
         serves(&disk.files, &rows, 3, &lengths);
+    }
+
+    TailLost: fn a_log_that_ends_before_what_a_snapshot_proves_is_damage() {
+        let files = segments(&log_of(3));
+        let found = read_back(&mut Disk::from(files)).unwrap().recovered.unwrap();
+        let snapshot = SnapshotName { log_id: 3, number: 7 };
+        let proven = |lsn| ProvenEnd { lsn: Lsn(lsn), snapshot, incarnation: 1, time_ms: 0 };
+        for lsn in 0..=3 {
+            proven(lsn).check(&found).expect("the log holds all that is proved");
+        }
+        let error = proven(5).check(&found).unwrap_err();
+        assert_eq!((error.row(), error.is_damage()), (Some(Row::TailLost), true));
+        assert_eq!(Row::TailLost.verdict(), Verdict::Refuse);
+        assert_eq!(
+            error.within("/data").to_string(),
+            "log 3 ends at LSN 3, in /data/segments/00000001.seg at offset 16384, but the snapshot \
+             /data/snapshots/3-00000007.idx proves that all records up to LSN 5 were durable: LSN 4 to 5 are lost"
+        );
+        let error = proven(5).check(&Recovered::default()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "log 3 has no segment, but the snapshot 3-00000007.idx proves that all records up to LSN 5 were \
+             durable: LSN 1 to 5 are lost"
+        );
     }
 }
 

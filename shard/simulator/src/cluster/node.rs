@@ -228,7 +228,8 @@ impl Node {
             started.has_changed = true;
             started.inherited_already = !self.layout.inherited.is_empty();
             let (shards, incarnation) = (self.wanted_shards, self.incarnation);
-            self.layout = change_shards(&mut files, &inventory, shards, incarnation, true)?.layout;
+            self.layout =
+                change_shards(&mut files, &inventory, owner, shards, incarnation, true)?.layout;
             self.shards = shards;
             inventory = take_inventory(&mut files, owner, &self.layout, segment_bytes)?;
         }
@@ -273,7 +274,8 @@ impl Node {
             });
         }
         let left = inventory.left;
-        prove_spares(&mut files, &left).map_err(OpeningError::Recovery)?;
+        let rotten = prove_spares(&mut files, &left).map_err(OpeningError::Recovery)?;
+        assert!(rotten.is_empty(), "nothing lets spares rot here");
         for &(file, _) in &left.superfluous {
             let action = "remove a spare segment that is not needed";
             files

@@ -59,7 +59,10 @@ impl World {
                 self.hit(Fault::Hole);
                 self.disk.borrow_mut().heal();
             }
-            Some(Expected::Refusal) => {
+            Some(refusal @ (Expected::Refusal | Expected::Contradicted)) => {
+                if refusal == Expected::Contradicted {
+                    self.disk.borrow_mut().snapshots.clone_from(&put_by);
+                }
                 match self.open() {
                     Err(OpeningError::Recovery(refusal)) => {
                         let row = refusal.row();
@@ -194,7 +197,14 @@ impl World {
         }
         if self.wanted_shards != self.layout.shards {
             let shards = self.wanted_shards;
-            let changed = change_shards(&mut files, &inventory, shards, self.incarnation, false)?;
+            let changed = change_shards(
+                &mut files,
+                &inventory,
+                OWNER,
+                shards,
+                self.incarnation,
+                false,
+            )?;
             let layout = changed.layout;
             files.change().map_err(|error| OpeningError::System {
                 action: "write IDENTITY",
@@ -344,14 +354,22 @@ impl World {
         }
         self.log_ends = ends;
         let left = inventory.left;
-        prove_spares(&mut files, &left).map_err(OpeningError::Recovery)?;
-        for &(file, _) in &left.superfluous {
+        let rotten = prove_spares(&mut files, &left).map_err(OpeningError::Recovery)?;
+        for spare in &rotten {
+            let action = "set a spare aside that has rotted";
+            files
+                .set_aside(spare.file)
+                .map_err(|error| OpeningError::System { action, error })?;
+        }
+        let is_whole = |file: FileId| rotten.iter().all(|spare| spare.file != file);
+        for &(file, _) in left.superfluous.iter().filter(|(file, _)| is_whole(*file)) {
             let action = "remove a spare segment that is not needed";
             files
                 .remove(file)
                 .map_err(|error| OpeningError::System { action, error })?;
         }
-        for (place, (file, bytes)) in left.spares.into_iter().enumerate() {
+        let spares = left.spares.into_iter().filter(|(file, _)| is_whole(*file));
+        for (place, (file, bytes)) in spares.enumerate() {
             let core = place % cores.len();
             let salt = self.chance.bits();
             let now = self.now();
@@ -446,6 +464,7 @@ impl World {
         } else {
             drop(disk);
         }
+        self.rot_spare();
         // A record that nobody waits for is written within the interval, and takes no longer to the
         // disk than this, unless something held the process or the disk up.
         let is_held_up = self.plan.disk.stall > 0 || self.now_us < self.held_up_until_us;
@@ -469,9 +488,28 @@ impl World {
         self.node = None;
         self.disk.borrow_mut().process_ends();
         self.was_clean = !self.disk.borrow().is_damaged();
+        if self.plan.budget == Budget::Detectable
+            && self.phase == Phase::Traffic
+            && self.was_clean
+            && self.rots.chance(600_000)
+        {
+            let mut disk = self.disk.borrow_mut();
+            let lost = damage::lose_tail(&mut disk, &mut self.rots, &self.layout);
+            drop(disk);
+            lost.inspect(|&fault| self.hit(fault));
+        }
+        self.rot_spare();
         self.cut_all(false);
         let again_us = self.now_us + self.chance.within(1_000, 300_000);
         self.at(again_us, Event::Start);
+    }
+
+    /// A bit of a spare rots now and then.
+    fn rot_spare(&mut self) {
+        if self.phase == Phase::Traffic && self.rots.chance(60_000) {
+            let rotten = damage::rot_spare(&mut self.disk.borrow_mut(), &mut self.rots);
+            rotten.inspect(|&fault| self.hit(fault));
+        }
     }
 
     fn cut_all(&mut self, is_silent: bool) {
