@@ -153,7 +153,8 @@ fn is_trace(offset: u64, block: &[u8]) -> bool {
         return false;
     };
     let blocks = offset / BLOCK_BYTES as u64;
-    let is_like_one = head[4..6] == FRAME_VERSION.to_le_bytes()
+    let is_like_one = blocks > 0
+        && head[4..6] == FRAME_VERSION.to_le_bytes()
         && (1..=5).contains(&head[6])
         && head[7] == 0
         && u64::from(read_u32(&head[20..24])) == blocks;

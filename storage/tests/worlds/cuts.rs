@@ -163,18 +163,25 @@ impl World {
                 };
                 let is_mark = damaged.is_frame(FrameKind::Mark);
                 let counts = damaged.what != What::Rest && !is_mark || behind == Behind::Nothing;
-                // A first block of zeros is that of a spare: then the segment is missing.
-                let is_gone = damaged.what == What::Header && named.file.0 == span.file.0 + 1;
                 let is_named = named.file == span.file
                     && (behind == Behind::Nothing
                         || damaged.what == What::Header
                         || (named.offset, named.lsn_from)
                             == (damaged.start as u64, self.lsn_at(damaged)));
-                return if counts && (is_named || is_gone) {
+                return if counts && is_named {
                     Ok(Met::Refused)
                 } else {
                     Err(format!("refused wrongly: {named}; damaged {damaged:?}"))
                 };
+            }
+            // A first block of zeros is that of a spare: then the segment is missing.
+            Err(NoStart::Refused(RecoveryError::SegmentMissing { next, .. }))
+                if next.0 == span.file.0 + 1
+                    && self
+                        .first_damaged(image, span.file)
+                        .is_some_and(|damaged| damaged.what == What::Header) =>
+            {
+                return Ok(Met::Refused);
             }
             Err(NoStart::Refused(error)) => return Err(format!("refused: {error}")),
             Ok(found) => found,
