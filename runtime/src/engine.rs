@@ -487,7 +487,8 @@ impl Engine {
                 + u64::from(log.open_segment().is_some()),
             is_disk_full: log.is_low(),
             is_log_full: log.has_most_segments(),
-            is_memory_full: !store.has_room_for_keys(),
+            is_memory_full: !store.has_room_for_keys() && !store.waits_for_keys(),
+            visible_keys: store.visible_keys() as u64,
         };
         let none = &Histogram::default();
         let (received, durable) = self.shard.replication_delays().unwrap_or((none, none));

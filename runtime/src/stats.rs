@@ -42,6 +42,8 @@ pub(crate) struct Sample {
     pub(crate) is_disk_full: bool,
     pub(crate) is_log_full: bool,
     pub(crate) is_memory_full: bool,
+    /// [`Store::visible_keys`](penstock_storage::store::Store::visible_keys).
+    pub(crate) visible_keys: u64,
 }
 
 /// Whether a number only grows.
@@ -359,7 +361,13 @@ pub(crate) const FIGURES: &[Figure] = &[
     gauge(
         "keys",
         "penstock_keys",
-        "Keys in the index; expired ones and fresh deletions included.",
+        "Keys that readers find, fresh deletions included; some of those that have expired lately may be counted.",
+        |it| it.visible_keys,
+    ),
+    gauge(
+        "index_entries",
+        "penstock_index_entries",
+        "Keys in the index, those included that have expired and that cleaning takes out.",
         |it| it.usage.keys as u64,
     ),
     gauge(

@@ -392,7 +392,10 @@ fn lacks_memory<P: Blocks>(
 ) -> Option<Ran> {
     let is_new = key.cell.is_none() && !store.has_room_for_key((context.slot, key.hash));
     if is_new || (adds_version && !store.has_room_for_keys()) {
-        return Some(no_memory(store, context, out));
+        return Some(match store.waits_for_keys() {
+            true => Ran::Postponed,
+            false => no_memory(store, context, out),
+        });
     }
     store.is_memory_short().then_some(Ran::Postponed)
 }

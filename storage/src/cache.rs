@@ -96,6 +96,28 @@ pub fn cell_bytes(key_bytes: usize, value_bytes: usize, expires: bool) -> usize 
     }
 }
 
+/// What a change made of a cell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Changed {
+    /// Where the change before it stands.
+    pub(crate) before: PackedPlace,
+    lengths: u32,
+}
+
+impl Changed {
+    /// Whether the key is deleted.
+    #[inline]
+    pub(crate) fn is_deleted(self) -> bool {
+        self.lengths & DELETED != 0
+    }
+
+    /// Whether it has an expiry.
+    #[inline]
+    pub(crate) fn expires(self) -> bool {
+        self.lengths & EXPIRING != 0
+    }
+}
+
 /// What stands before the key of every cell: the place (8 bytes), the sequence without its low 8 bits
 /// and, above it, whether the cell is young (5), the number of the epoch (1), the generation of the last change (1), flags and the length of the
 /// key, and of a value in a page (3).
@@ -518,7 +540,6 @@ impl Cache {
     }
 
     /// Records the last change: its version, where it stands, and its log position if it is not durable.
-    /// Returns where the one before it stands, and whether the key is deleted.
     #[inline]
     pub(crate) fn set_change(
         &mut self,
@@ -526,7 +547,7 @@ impl Cache {
         version: Version,
         place: PackedPlace,
         lsn: Option<Lsn>,
-    ) -> (PackedPlace, bool) {
+    ) -> Changed {
         let generation = lsn.map_or(DURABLE, |lsn| self.generations.of_change(lsn));
         let is_elsewhere = version.sequence > SEQUENCE_MAX || !place.is_sequence(version.sequence);
         let epoch = match is_elsewhere {
@@ -556,7 +577,7 @@ impl Cache {
         } else if was_elsewhere {
             self.versions.remove(&id.0);
         }
-        (before, lengths & DELETED != 0)
+        Changed { before, lengths }
     }
 
     /// Takes back that a young cell was used: what brought it does not count.
@@ -772,8 +793,9 @@ impl Cache {
     }
 
     /// Moves a hand to a cell that may leave: live, durable up to `durable`, not used since it came or a
-    /// hand last passed. Every cell that is passed is one of `steps`; `None` when they are used up.
-    pub fn victim(&mut self, durable: Lsn, steps: &mut usize) -> Option<CellId> {
+    /// hand last passed; or one that has expired by `now_ms`, however young and used it is. Every cell that is
+    /// passed is one of `steps`; `None` when they are used up.
+    pub fn victim(&mut self, durable: Lsn, now_ms: u64, steps: &mut usize) -> Option<CellId> {
         while *steps > 0 && self.len > 0 {
             *steps -= 1;
             self.vain_steps += 1;
@@ -782,8 +804,12 @@ impl Cache {
                 continue;
             };
             let is_young = self.head_mut(id)[YOUNG_AT] & YOUNG != 0;
-            if is_young != of_young || !self.may_leave(id, durable) {
+            let is_expired = self.has_expired(id, now_ms);
+            if (is_young != of_young && !is_expired) || !self.may_leave(id, durable) {
                 continue;
+            }
+            if is_expired {
+                return Some(id);
             }
             let head = self.head_mut(id);
             let flags = lengths(head);
@@ -797,6 +823,12 @@ impl Cache {
             return Some(id);
         }
         None
+    }
+
+    /// Whether nobody finds the key of a cell any more, because its time has passed.
+    fn has_expired(&mut self, id: CellId, now_ms: u64) -> bool {
+        lengths(self.head_mut(id)) & FREE == EXPIRING
+            && self.cell(id).expiry_ms().is_some_and(|ms| ms <= now_ms)
     }
 
     /// The next cell of the round of a hand, or `None` between two pages.
@@ -1374,16 +1406,16 @@ mod tests {
         cache.mark_deleted(deleted);
         assert_eq!((cache.lsn(first), cache.lsn(second)), (Lsn(5), Lsn(9)));
         assert_eq!(
-            cache.victim(Lsn(4), &mut 100),
+            cache.victim(Lsn(4), 0, &mut 100),
             None,
             "nothing durable, nothing leaves"
         );
-        assert_eq!(cache.victim(Lsn(5), &mut 100), Some(first));
+        assert_eq!(cache.victim(Lsn(5), 0, &mut 100), Some(first));
         cache.touch(first);
-        assert_eq!(cache.victim(Lsn(9), &mut 100), Some(second));
+        assert_eq!(cache.victim(Lsn(9), 0, &mut 100), Some(second));
         cache.remove(first);
         cache.remove(second);
-        assert_eq!(cache.victim(Lsn(9), &mut 100), None);
+        assert_eq!(cache.victim(Lsn(9), 0, &mut 100), None);
         assert_eq!(cache.cell(unlogged).key(), b"d");
     }
 

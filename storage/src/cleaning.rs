@@ -20,20 +20,27 @@
 //! Copies share the chain of the commits: a chain of their own would need a rule by which two logs
 //! agree on an order, and it would spare nothing where all keys are equally hot.
 
+mod expired;
+
 use std::collections::VecDeque;
 
 use crate::contents::SealedSegment;
+use crate::expiring::Expires;
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind};
-use crate::index::{Candidate, FILES_MAX, Home, PackedPlace};
+use crate::index::{Candidate, Home, PackedPlace};
 use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoToken};
-use crate::keyspace::{Replaced, is_system};
+use crate::keyspace::is_system;
 use crate::local::is_local;
 use crate::log::{Lsn, Moved, Place, Purpose, Room};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PartKind, PartView, SUCCESSOR_BYTES, part_bytes};
 use crate::replica::Backlog;
-use crate::store::{PARTITIONS, Sequences, Store, Version, partition_of, place_of, point_to};
+use crate::store::{
+    PARTITIONS, Sequences, Store, Version, part_expires, partition_of, place_of, point_to,
+};
 use crate::versions::KeyId;
+
+use expired::Expired;
 
 /// Tokens of reads for cleaning have this bit; those of other reads and of the log do not.
 pub const CLEAN_TOKEN_BIT: u64 = 1 << 61;
@@ -90,86 +97,6 @@ pub struct Damaged {
     pub offset: u64,
 }
 
-/// Bytes in each file that count. Whatever [`Store::fate`] would keep stands here: a segment without any is released
-/// unread.
-#[derive(Debug, Default)]
-pub(crate) struct Live {
-    files: Vec<FileBytes>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct FileBytes {
-    /// Of parts that the index points to.
-    parts: u64,
-    /// Of deletions that may still be needed.
-    tombstones: u64,
-}
-
-impl Live {
-    #[inline]
-    fn file(&mut self, file: FileId) -> &mut FileBytes {
-        let at = file.0 as usize;
-        if at >= self.files.len() {
-            assert!(file.0 < FILES_MAX, "file number {} of {FILES_MAX}", file.0);
-            self.files.resize(at + 1, FileBytes::default());
-        }
-        &mut self.files[at]
-    }
-
-    /// The index points there from now on.
-    #[inline]
-    pub(crate) fn gains(&mut self, place: Place) {
-        self.file(place.file).parts += u64::from(place.bytes);
-    }
-
-    /// The index does not point there any more.
-    #[inline]
-    pub(crate) fn loses(&mut self, place: Place) {
-        let parts = &mut self.file(place.file).parts;
-        *parts = parts
-            .checked_sub(u64::from(place.bytes))
-            .expect("what the index points to was counted");
-    }
-
-    /// The settings of a keyspace stand elsewhere from now on.
-    pub(crate) fn replaces(&mut self, replaced: Replaced) {
-        if let Some(place) = replaced.gained {
-            self.gains(place);
-        }
-        if let Some(place) = replaced.lost {
-            self.loses(place);
-        }
-    }
-
-    /// A durable deletion stands there.
-    pub(crate) fn gains_tombstone(&mut self, place: Place) {
-        self.gains_tombstones(place.file, u64::from(place.bytes));
-    }
-
-    /// Durable deletions of so many bytes stand there.
-    pub(crate) fn gains_tombstones(&mut self, file: FileId, bytes: u64) {
-        self.file(file).tombstones += bytes;
-    }
-
-    /// Bytes of deletions in a file that may still be needed.
-    pub(crate) fn tombstones(&self, file: FileId) -> u64 {
-        self.of(file).tombstones
-    }
-
-    /// Bytes of parts in a file that the index points to.
-    pub(crate) fn parts(&self, file: FileId) -> u64 {
-        self.of(file).parts
-    }
-
-    fn of(&self, file: FileId) -> FileBytes {
-        self.files.get(file.0 as usize).copied().unwrap_or_default()
-    }
-
-    pub(crate) fn forget(&mut self, file: FileId) {
-        *self.file(file) = FileBytes::default();
-    }
-}
-
 /// The cleaner of one store.
 #[derive(Debug)]
 pub(crate) struct Cleaner<B> {
@@ -205,6 +132,8 @@ pub(crate) struct Cleaner<B> {
     inherited_look_us: u64,
     /// Something changed since the last look.
     pub(crate) must_look: bool,
+    /// What the last look found that has expired.
+    expired: Expired,
     tokens: u64,
     counters: CleaningCounters,
 }
@@ -224,6 +153,9 @@ pub(crate) struct Victim<B> {
     /// No segment stood before it when it was picked, and none comes; nor may somebody have got what stood there once
     /// who still waits for what came behind it.
     is_oldest: bool,
+    /// Bytes of parts in it that count when it was picked, at most, and how many of them are copied.
+    counting_bytes: u64,
+    copied_bytes: u64,
     /// The frame that is judged next, and how far its body is judged.
     pub(crate) offset: u64,
     judged_bytes: usize,
@@ -266,6 +198,7 @@ struct Move {
     kind: PartKind,
     /// It names its successor.
     is_marked: bool,
+    expires: Option<Expires>,
     from: Place,
     to: Place,
 }
@@ -310,6 +243,8 @@ impl<B> Victim<B> {
             home,
             is_inherited: false,
             is_oldest,
+            counting_bytes: u64::MAX,
+            copied_bytes: 0,
             offset: BLOCK_BYTES as u64,
             judged_bytes: 0,
             blocked_since_us: None,
@@ -360,6 +295,7 @@ impl<B> Cleaner<B> {
             was_inherited: false,
             inherited_look_us: 0,
             must_look: true,
+            expired: Expired::default(),
             tokens: 0,
             counters: CleaningCounters::default(),
         }
@@ -429,7 +365,10 @@ impl<P: Blocks> Store<P> {
             None => {
                 let look_us = cleaner.must_look.then_some(cleaner.next_look_us);
                 let inherited_us = self.inheritance.next().map(|_| cleaner.inherited_look_us);
-                look_us.into_iter().chain(inherited_us).min()
+                let due_us = cleaner.expired.due_us();
+                let expired_us = due_us.map(|us| us.max(cleaner.next_look_us));
+                let looks_us = [look_us, inherited_us, expired_us];
+                looks_us.into_iter().flatten().min()
             }
         }
     }
@@ -443,7 +382,7 @@ impl<P: Blocks> Store<P> {
     pub fn take_removable(&mut self) -> Option<FileId> {
         self.apply_moves();
         let file = self.log_mut().take_removable()?;
-        let parts_bytes = self.live.of(file).parts;
+        let parts_bytes = self.live.parts(file);
         assert!(
             parts_bytes == 0,
             "the index points to {parts_bytes} bytes of {:08}.seg, which is released",
@@ -476,8 +415,14 @@ impl<P: Blocks> Store<P> {
         if is_low {
             self.give_way();
         }
+        if self.waits_for_keys() {
+            self.cleaner.rate = Rate::Unbounded;
+        }
         if self.cleaner.victim.is_none()
-            && (self.cleaner.must_look || is_low || self.is_inherited_due(now_us))
+            && (self.cleaner.must_look
+                || is_low
+                || self.is_inherited_due(now_us)
+                || self.cleaner.expired.is_due(now_us))
             && now_us >= self.cleaner.next_look_us
         {
             self.cleaner.next_look_us = now_us + if is_low { LOOK_US / 10 } else { LOOK_US };
@@ -508,6 +453,7 @@ impl<P: Blocks> Store<P> {
                 .as_ref()
                 .is_some_and(|victim| victim.is_memory_short || victim.blocked_since_us.is_some());
         let relief_comes = (is_busy || !cleaner.is_hopeless) && !is_blocked;
+        self.cleaner.expired.is_blocked = is_blocked;
         self.log_mut().expect_relief(relief_comes);
         held_block && !self.cleaner.holds_block()
     }
@@ -809,7 +755,7 @@ impl<P: Blocks> Store<P> {
                         let Candidate { position, home } = candidate;
                         point_to(&mut self.index, &mut self.cache, position, home, packed);
                         self.live.loses(moved.from);
-                        self.live.gains(moved.to);
+                        self.live.gains_until(moved.to, moved.expires);
                     } else if self.keyspaces.moved(moved.slot, moved.from, moved.to) {
                         self.live.loses(moved.from);
                         self.live.gains(moved.to);
@@ -852,6 +798,7 @@ impl<P: Blocks> Store<P> {
             was: PartKind::Put,
             kind,
             is_marked: false,
+            expires: None,
             from,
             to,
         });
@@ -861,8 +808,12 @@ impl<P: Blocks> Store<P> {
     /// Releases a segment in which nothing counts: what was in it need not be known, but for how far its
     /// records went. Whether that was done.
     fn release_unread(&mut self, segment: &SealedSegment) -> bool {
-        let live = self.live.of(segment.file);
-        let counts = live.parts > 0 || (live.tombstones > 0 && !is_planted(Bug::DropUnread));
+        let (parts, tombstones) = (
+            self.live.parts(segment.file),
+            self.live.tombstones(segment.file),
+        );
+        // What has expired is pointed to: it is read, so that its keys leave the index.
+        let counts = parts > 0 || (tombstones > 0 && !is_planted(Bug::DropUnread));
         // A version that leaves takes an entry with it, and the time at which it left is told.
         if counts || !self.versions.is_empty() || self.keyspaces.keeps_versions() {
             return false;
@@ -896,6 +847,9 @@ impl<P: Blocks> Store<P> {
             earned_bytes += 2 * sealed_bytes;
         }
         cleaner.credited_bytes = commit_bytes;
+        // Likewise what has expired, each byte once.
+        earned_bytes += self.look_for_expired(now_us) * CREDIT_FACTOR;
+        let cleaner = &mut self.cleaner;
         if has_refused {
             // What was refused can earn nothing: a segment is gone through on its behalf.
             earned_bytes += segment_bytes_max;
@@ -913,7 +867,12 @@ impl<P: Blocks> Store<P> {
         });
         // With a spare that is still to come more can be copied than without.
         let is_final = is_settled && !self.log().awaits_spare();
-        self.cleaner.is_hopeless = picked.is_none() && is_final && !self.seal_wasted();
+        let may_seal = picked.is_none() && is_final;
+        let is_sealed = may_seal && (self.seal_wasted() || self.seal_expired(now_us));
+        self.cleaner.is_hopeless = picked.is_none() && is_final && !is_sealed;
+        self.cleaner
+            .expired
+            .looked(now_us, (picked.is_some(), is_sealed), is_final);
         let must_make_room = self.log().is_low() || self.log().has_most_segments();
         let goes_before = picked.is_none() || !self.cleaner.was_inherited;
         if !must_make_room && goes_before && self.take_inherited() {
@@ -924,7 +883,8 @@ impl<P: Blocks> Store<P> {
         }
         self.cleaner.was_inherited = false;
         if let Some((segment, is_oldest)) = picked {
-            self.cleaner.credit_bytes -= segment.file_bytes;
+            let cleaner = &mut self.cleaner;
+            cleaner.credit_bytes = cleaner.credit_bytes.saturating_sub(segment.file_bytes);
             if self.release_unread(&segment) {
                 self.cleaner.next_look_us = now_us;
                 self.cleaner.must_look = true;
@@ -932,7 +892,9 @@ impl<P: Blocks> Store<P> {
             }
             let home = self.log().home_of(&segment);
             self.cleaner.highest.fill(0);
-            self.cleaner.victim = Some(Victim::new(segment, home, is_oldest));
+            let mut victim = Victim::new(segment, home, is_oldest);
+            victim.counting_bytes = self.counts_in(segment.file).parts;
+            self.cleaner.victim = Some(victim);
         }
     }
 
@@ -968,7 +930,7 @@ impl<P: Blocks> Store<P> {
             return false;
         };
         let is_used_up = self.log().open_segment_bytes_left() < bytes / 8;
-        let gain = bytes.saturating_sub(self.live.parts(file));
+        let gain = bytes.saturating_sub(self.counts_in(file).parts);
         // It becomes a sealed segment that the next one, perhaps a short one, must take the rest of;
         // otherwise the last spare would be gone for nothing.
         let is_oldest = self.log().sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
@@ -991,9 +953,11 @@ impl<P: Blocks> Store<P> {
         let mut counting_bytes = 0;
         let mut tombstone_bytes = 0;
         for segment in segments {
-            let live = self.live.of(segment.file);
+            let live = self.counts_in(segment.file);
             total_bytes += segment.file_bytes;
             counting_bytes += live.parts + live.tombstones;
+            // Where something older stands before it, a deletion takes the place of what has expired.
+            tombstone_bytes += live.deletions;
             // Deletions that are kept stay wherever they stand.
             let kept_bytes = self.versions.copies(segment.file).deletion_bytes;
             tombstone_bytes += live.tombstones.saturating_sub(kept_bytes);
@@ -1010,17 +974,19 @@ impl<P: Blocks> Store<P> {
         let is_tight = is_low || total_bytes >= bound_bytes || self.log().has_most_segments();
         // Some segments of slack: a short log is not worth cleaning.
         let is_wasteful = total_bytes > wanted_bytes + 2 * segment_bytes;
-        let rate = if is_tight {
+        let is_index_full = self.waits_for_keys();
+        let rate = if is_tight || is_index_full {
             Rate::Unbounded
         } else {
             let excess = total_bytes.saturating_sub(wanted_bytes + 2 * segment_bytes);
             let percent = excess * 100 / wanted_bytes.max(segment_bytes).max(1);
             Rate::Bytes(config.bytes_per_s * (1 + percent.min(100)))
         };
-        if !is_wasteful && !is_tight && !are_many {
+        let is_short = is_wasteful || is_tight || are_many;
+        if !is_short && self.cleaner.expired.is_none() {
             return (rate, None);
         }
-        let held_from = match is_tight {
+        let held_from = match is_tight || is_index_full {
             true => segments.len(),
             false => self.held_from(segments),
         };
@@ -1036,7 +1002,8 @@ impl<P: Blocks> Store<P> {
             if end > durable_end || self.cleaner.avoided.contains(&segment.end.sequence) {
                 continue;
             }
-            if segment.file_bytes > credit {
+            let hoards_keys = self.hoards_expired_keys(segment.file);
+            if segment.file_bytes > credit && !(hoards_keys && is_index_full) {
                 continue;
             }
             let is_oldest = at == 0 && may_be_oldest;
@@ -1047,12 +1014,19 @@ impl<P: Blocks> Store<P> {
                 continue;
             }
             let gain_min = segment.file_bytes / if is_tight { 16 } else { 8 };
-            if gain < gain_min.max(1) && !is_crowded && !are_many {
+            if !is_short && !hoards_keys && !self.is_spent(segment, gain) {
+                continue;
+            }
+            if gain < gain_min.max(1) && !is_crowded && !are_many && !hoards_keys {
                 continue;
             }
             let cost = u128::from(segment.file_bytes + kept + 1);
             let score = match is_crowded {
                 true => u128::MAX,
+                false if is_index_full && !is_tight => {
+                    let keys = self.counts_in(segment.file).expired_count;
+                    (u128::from(keys) << 32) / cost
+                }
                 false => (u128::from(gain) << 32) / cost,
             };
             if best.is_none_or(|(most, _)| score > most) {
@@ -1078,14 +1052,15 @@ impl<P: Blocks> Store<P> {
 
     /// Bytes that copies of what counts in a file take, at most.
     fn copies_bytes(&self, file: FileId, is_oldest: bool) -> u64 {
-        let live = self.live.of(file);
+        let live = self.counts_in(file);
         if self.versions.is_empty() {
-            return live.parts + if is_oldest { 0 } else { live.tombstones };
+            let deletions = live.tombstones + live.deletions;
+            return live.parts + if is_oldest { 0 } else { deletions };
         }
         let kept = self.versions.copies(file);
         let deletions = match is_oldest {
             true => kept.deletion_bytes,
-            false => live.tombstones.max(kept.deletion_bytes),
+            false => live.tombstones.max(kept.deletion_bytes) + live.deletions,
         };
         live.parts + deletions + kept.unmarked * SUCCESSOR_BYTES as u64
     }
@@ -1106,15 +1081,26 @@ impl<P: Blocks> Store<P> {
         let mut step = Step {
             bytes: STEP_BYTES,
             parts: STEP_PARTS,
+            copied_bytes: 0,
         };
         loop {
             if victim.offset >= victim.segment.end.end_offset {
                 let segment = victim.segment;
                 // Before the point of no return: whatever counts was copied.
-                if self.live.of(segment.file).parts != self.moving_bytes(segment.file) {
+                if self.live.parts(segment.file) != self.moving_bytes(segment.file) {
                     self.tell_damaged(victim);
                     return false;
                 }
+                // A keyspace that keeps versions may keep what was to go.
+                assert!(
+                    victim.copied_bytes <= victim.counting_bytes
+                        || self.keyspaces.keeps_versions()
+                        || self.live.has_forgotten_times(),
+                    "{} bytes of {:08}.seg were copied, of which {} counted: the others were taken for expired",
+                    victim.copied_bytes,
+                    segment.file.0,
+                    victim.counting_bytes
+                );
                 match victim.is_inherited {
                     true => self.inheritance.passed(),
                     false => {
@@ -1173,6 +1159,7 @@ impl<P: Blocks> Store<P> {
                 let body = &bytes[FRAME_HEADER_BYTES..][..frame.body_bytes as usize];
                 let (judged_bytes, end) = self.judge(now_us, victim, body, &mut step, hash_of);
                 victim.judged_bytes = judged_bytes;
+                victim.copied_bytes += std::mem::take(&mut step.copied_bytes);
                 match end {
                     JudgeEnd::AllDone => victim.blocked_since_us = None,
                     JudgeEnd::StepDone => {
@@ -1305,6 +1292,9 @@ impl<P: Blocks> Store<P> {
                     let is_crowded = self.is_crowded(part.slot(), hash, place);
                     let (lsn, to) = self.log_mut().append_moved(now_us, &part, copy, is_crowded);
                     step.bytes = step.bytes.saturating_sub(copy_bytes);
+                    if kind == PartKind::Put {
+                        step.copied_bytes += u64::from(place.bytes);
+                    }
                     self.cleaner.budget_bytes -= i64::from(to.bytes);
                     self.cleaner.moves.push_back(Move {
                         lsn,
@@ -1316,6 +1306,7 @@ impl<P: Blocks> Store<P> {
                         was: part.kind(),
                         kind,
                         is_marked: matches!(copy, Moved::Superseded(_)),
+                        expires: part_expires(&self.keyspaces, &part),
                         from: place,
                         to,
                     });
@@ -1406,6 +1397,8 @@ enum JudgeEnd {
 struct Step {
     bytes: usize,
     parts: usize,
+    /// Bytes of parts, deletions left out, that were copied.
+    copied_bytes: u64,
 }
 
 fn in_memory(bytes: u64) -> usize {

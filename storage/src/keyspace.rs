@@ -172,6 +172,12 @@ impl Rule {
         self.retention_ms == 0 || end_ms.saturating_add(self.retention_ms) > now_ms
     }
 
+    /// From when on what ended then is not kept any more, if there is such a time.
+    #[must_use]
+    pub fn let_go_ms(&self, end_ms: u64) -> Option<u64> {
+        (self.retention_ms > 0).then(|| end_ms.saturating_add(self.retention_ms))
+    }
+
     /// From when on every version is kept that is not beyond the count.
     #[must_use]
     pub fn complete_from_ms(&self, now_ms: u64) -> u64 {
@@ -261,6 +267,9 @@ impl SettingsEntry<'_> {
 pub(crate) struct Replaced {
     pub(crate) gained: Option<Place>,
     pub(crate) lost: Option<Place>,
+    /// Other settings are in force now, and some keep versions: what has expired may be kept for longer than it
+    /// was to be.
+    pub(crate) keeps_others: bool,
 }
 
 /// Why a keyspace cannot be had.
@@ -503,11 +512,13 @@ impl Keyspaces {
         let mut replaced = Replaced {
             gained: Some(place),
             lost: None,
+            keeps_others: true,
         };
         match slot {
             Some(before) if before.version > record.version => return Replaced::default(),
             Some(before) => {
                 replaced.lost = Some(before.place);
+                replaced.keeps_others = before.version < record.version;
                 self.written -= 1;
                 self.keeping -= usize::from(before.settings.keeps_versions());
                 self.marking -= usize::from(before.settings.layout > 0);
@@ -518,6 +529,7 @@ impl Keyspaces {
         self.written += 1;
         self.keeping += usize::from(settings.keeps_versions());
         self.marking += usize::from(settings.layout > 0);
+        replaced.keeps_others &= self.keeping > 0;
         replaced
     }
 
@@ -911,6 +923,7 @@ mod tests {
         let expected = Replaced {
             gained: Some(place(88)),
             lost: Some(place(16)),
+            keeps_others: false,
         };
         assert_eq!(copy, expected);
         assert!(keyspaces.moved(0, place(88), place(96)));

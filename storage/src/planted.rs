@@ -313,6 +313,11 @@ bugs! {
     KeepReserved = "keep-reserved",
     /// An item goes before those of its connection that wait until answers were taken.
     PassHeld = "pass-held",
+
+    // Planted with the account of what expires.
+
+    /// Bytes count as expired an hour before their time.
+    ExpireBytesEarly = "expire-bytes-early",
 }
 
 #[cfg(feature = "planted")]

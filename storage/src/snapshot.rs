@@ -1,5 +1,5 @@
-//! Snapshots of the index: where the newest part of each key stands, the kept versions of keys and the
-//! settings of keyspaces, so that a start reads them and the end of the log instead of all of it.
+//! Snapshots of the index: where the newest part of each key stands, the kept versions of keys, the
+//! settings of keyspaces, and how much of each segment expires by when, so that a start reads them and the end of the log instead of all of it.
 //!
 //! A snapshot is taken beside the traffic. It *begins* at a position up to which the log is durable;
 //! then the index is walked in small steps, and an entry that points behind that position is left
@@ -15,6 +15,9 @@
 //! walk finds them, also if their record stands behind the begin: later ones are as good, and a start needs
 //! to know of each superseded part there whether it is kept.
 //!
+//! The times of segments come last, so that they tell of every part that an entry points to. What is told and
+//! replayed as well counts twice among what was added, which makes nothing count as expired ([`crate::live`]).
+//!
 //! A snapshot is only ever an accelerator. One that is not whole, of another node, log or key hash,
 //! or that does not fit the segments that are there, is not used; the log alone gives the same.
 //! Every byte is described in `FORMAT.md`.
@@ -28,9 +31,11 @@ use std::io;
 use crc32fast::Hasher;
 
 use crate::budget::Budget;
+use crate::expiring::{Amount, BUCKETS, Bucket, Expiring};
 use crate::index::{Cursor, FILES_MAX, PackedPlace};
 use crate::io::{BLOCK_BYTES, Blocks, FileId};
 use crate::keyspace::{KEYSPACES_MAX, PREFIX_BYTES_MAX, SETTINGS_BYTES, Settings, SettingsEntry};
+use crate::live::FileTimes;
 use crate::local::{EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX, PartitionEntry};
 use crate::log::{LogPosition, Lsn, Place};
 use crate::planted::{Bug, is_planted};
@@ -47,7 +52,7 @@ pub use proof::{ProvenEnd, ProvenEnds, stub};
 /// The first bytes of a snapshot.
 pub const SNAPSHOT_MAGIC: [u8; 8] = *b"PSTKSNP1";
 /// The version of the snapshot format.
-pub const SNAPSHOT_VERSION: u32 = 4;
+pub const SNAPSHOT_VERSION: u32 = 5;
 /// Entries of the index in a chunk, at most.
 pub const CHUNK_ENTRIES_MAX: usize = 1 << 14;
 /// Segments that a snapshot may point into, at most.
@@ -72,7 +77,10 @@ const SETTINGS_ENTRY_BYTES: usize = PREFIX_AT + PREFIX_BYTES_MAX;
 const LOCAL_AT: usize = 72;
 const EPOCHS_AT: usize = LOCAL_AT + LOCAL_BYTES_MAX;
 const PARTITION_ENTRY_BYTES: usize = EPOCHS_AT + EPOCHS_BYTES_MAX;
-const SECTIONS: u32 = 4;
+const BUCKETS_AT: usize = 24;
+const BUCKET_BYTES: usize = 40;
+const TIMES_BYTES: usize = BUCKETS_AT + BUCKETS * BUCKET_BYTES;
+const SECTIONS: u32 = 5;
 const FOOTER_BYTES: usize = 40;
 const FLAG_UNPROVEN: u8 = 1;
 const FLAG_RELEASED: u8 = 2;
@@ -88,6 +96,7 @@ enum Section {
     Versions = 2,
     Settings = 3,
     Partitions = 4,
+    Times = 5,
 }
 
 impl Section {
@@ -97,6 +106,7 @@ impl Section {
             Section::Versions,
             Section::Settings,
             Section::Partitions,
+            Section::Times,
         ];
         all.into_iter().find(|&section| section as u32 == number)
     }
@@ -108,6 +118,7 @@ impl Section {
             Section::Versions => Some(VERSION_BYTES),
             Section::Settings => Some(SETTINGS_ENTRY_BYTES),
             Section::Partitions => Some(PARTITION_ENTRY_BYTES),
+            Section::Times => Some(TIMES_BYTES),
         }
     }
 
@@ -217,7 +228,7 @@ pub struct SnapshotEntry {
 }
 
 /// An entry of one of the sections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SnapshotItem<'a> {
     /// Of the index.
     Newest(SnapshotEntry),
@@ -227,6 +238,8 @@ pub enum SnapshotItem<'a> {
     Settings(SettingsEntry<'a>),
     /// What a node of a cluster notes of a partition.
     Partition(PartitionEntry<'a>),
+    /// How much of a file expires by when.
+    Times(FileTimes),
 }
 
 /// Why a snapshot is not used.
@@ -589,6 +602,69 @@ fn decode_partition(
     }
 }
 
+fn encode_times(entry: &FileTimes, into: &mut Vec<u8>) {
+    let start = into.len();
+    let buckets = entry.expiring.buckets();
+    let count = u32::try_from(buckets.len()).expect("a table is bounded");
+    into.extend_from_slice(&entry.file.0.to_le_bytes());
+    into.extend_from_slice(&count.to_le_bytes());
+    into.extend_from_slice(&entry.lasting.parts.to_le_bytes());
+    into.extend_from_slice(&entry.lasting.bytes.to_le_bytes());
+    for bucket in buckets {
+        let Amount {
+            parts,
+            bytes,
+            deletion_bytes,
+        } = bucket.amount;
+        for word in [bucket.from_ms, bucket.by_ms, parts, bytes, deletion_bytes] {
+            into.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+    into.resize(start + TIMES_BYTES, 0);
+}
+
+fn decode_times(bytes: &[u8; TIMES_BYTES]) -> Result<FileTimes, &'static str> {
+    let word = |at: usize| read_u64(&bytes[at..at + 8]);
+    let file = FileId(read_u32(&bytes[0..4]));
+    let count = read_u32(&bytes[4..8]) as usize;
+    let buckets = (BUCKETS_AT..TIMES_BYTES).step_by(BUCKET_BYTES).take(count);
+    let buckets: Vec<Bucket> = buckets
+        .map(|at| Bucket {
+            from_ms: word(at),
+            by_ms: word(at + 8),
+            amount: Amount {
+                parts: word(at + 16),
+                bytes: word(at + 24),
+                deletion_bytes: word(at + 32),
+            },
+        })
+        .collect();
+    let lasting = Amount {
+        parts: word(8),
+        bytes: word(16),
+        deletion_bytes: 0,
+    };
+    let mut amounts = buckets.iter().map(|bucket| bucket.amount).chain([lasting]);
+    // They are summed up.
+    let are_possible = amounts.all(|it| {
+        let words = [it.parts, it.bytes, it.deletion_bytes];
+        words.iter().all(|&word| word < 1 << 56)
+    });
+    let rest = &bytes[BUCKETS_AT + buckets.len() * BUCKET_BYTES..];
+    if !are_possible
+        || buckets.len() != count
+        || rest.iter().any(|&byte| byte != 0)
+        || !(1..FILES_MAX).contains(&file.0)
+    {
+        return Err("the times of a file cannot be");
+    }
+    Ok(FileTimes {
+        file,
+        lasting,
+        expiring: Expiring::restore(&buckets)?,
+    })
+}
+
 /// A snapshot that is being taken: the bytes of its file, piece by piece, in order.
 #[derive(Debug)]
 pub struct SnapshotWriter {
@@ -688,6 +764,19 @@ impl SnapshotWriter {
     pub fn take_partition(&mut self, entry: &PartitionEntry<'_>) {
         encode_partition(entry, &mut self.pending);
         self.takes(Section::Partitions);
+    }
+
+    /// Takes the times of a file, if some of it is covered, when no notes of a partition wait for a chunk.
+    pub fn take_times(&mut self, entry: &FileTimes) {
+        let first = Place {
+            file: entry.file,
+            offset: 0,
+            bytes: 0,
+        };
+        if self.covers(first) {
+            encode_times(entry, &mut self.pending);
+            self.takes(Section::Times);
+        }
     }
 
     /// An entry was added to those that wait for a chunk.
@@ -962,6 +1051,14 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> SnapshotReader<R> {
                         visit(&SnapshotItem::Partition(entry))
                     })
                 }
+                Section::Times => {
+                    let (encoded, _) = encoded.as_chunks();
+                    encoded.iter().try_for_each(|encoded| {
+                        let entry = decode_times(encoded)?;
+                        order.times(&entry)?;
+                        visit(&SnapshotItem::Times(entry))
+                    })
+                }
             };
             if let Err(cause) = visited {
                 return damaged(cause);
@@ -989,14 +1086,27 @@ struct Order {
     version: Option<(u16, u32, u32, u64)>,
     settings: Option<(u16, u8)>,
     partition: Option<u8>,
+    times: Option<u32>,
 }
 
 impl Order {
     const BROKEN: &str = "its entries are not in order";
 
+    /// Whether an entry of a section behind this one has come.
+    fn is_over(&self, section: Section) -> bool {
+        let begun = [
+            (Section::Versions, self.version.is_some()),
+            (Section::Settings, self.settings.is_some()),
+            (Section::Partitions, self.partition.is_some()),
+            (Section::Times, self.times.is_some()),
+        ];
+        begun
+            .iter()
+            .any(|&(other, has_begun)| has_begun && other > section)
+    }
+
     fn newest(&mut self, entry: &SnapshotEntry) -> Result<(), &'static str> {
-        let is_over = self.version.is_some() || self.settings.is_some() || self.partition.is_some();
-        if entry.key < self.newest || is_over {
+        if entry.key < self.newest || self.is_over(Section::Newest) {
             return Err(Self::BROKEN);
         }
         self.newest = entry.key;
@@ -1005,7 +1115,7 @@ impl Order {
 
     fn version(&mut self, entry: &VersionEntry) -> Result<(), &'static str> {
         let at = Some(entry.order());
-        if at <= self.version || self.settings.is_some() || self.partition.is_some() {
+        if at <= self.version || self.is_over(Section::Versions) {
             return Err(Self::BROKEN);
         }
         self.version = at;
@@ -1014,7 +1124,7 @@ impl Order {
 
     fn settings(&mut self, entry: &SettingsEntry<'_>) -> Result<(), &'static str> {
         let at = Some((entry.number, entry.partition));
-        if at <= self.settings || self.partition.is_some() {
+        if at <= self.settings || self.is_over(Section::Settings) {
             return Err(Self::BROKEN);
         }
         self.settings = at;
@@ -1023,10 +1133,19 @@ impl Order {
 
     fn partition(&mut self, entry: &PartitionEntry<'_>) -> Result<(), &'static str> {
         let at = Some(entry.partition);
-        if at <= self.partition {
+        if at <= self.partition || self.is_over(Section::Partitions) {
             return Err(Self::BROKEN);
         }
         self.partition = at;
+        Ok(())
+    }
+
+    fn times(&mut self, entry: &FileTimes) -> Result<(), &'static str> {
+        let at = Some(entry.file.0);
+        if at <= self.times {
+            return Err(Self::BROKEN);
+        }
+        self.times = at;
         Ok(())
     }
 }
@@ -1134,6 +1253,18 @@ impl Coverage {
         }
     }
 
+    /// Whether what is told of the times of a file may be used: not if its segment was released.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn admits_file(&self, file: FileId) -> Result<bool, &'static str> {
+        match self.by_file.get(file.0 as usize) {
+            Some(Covered::Present(_)) => Ok(true),
+            Some(Covered::Released) => Ok(false),
+            Some(Covered::Unknown) | None => Err("the times of an unknown file are told"),
+        }
+    }
+
     /// Whether an entry of the index or a version that stands at `place` may be used: not if its segment
     /// was released.
     ///
@@ -1181,6 +1312,8 @@ enum Walk {
     Versions(u128),
     Settings(usize),
     Partitions,
+    /// From this file on.
+    Times(u32),
     Ended,
 }
 
@@ -1323,6 +1456,11 @@ impl<P: Blocks> Store<P> {
                 }
                 None
             }
+            Walk::Times(from) => {
+                let mut take = |entry: FileTimes| writer.take_times(&entry);
+                let next = self.live.walk_times(from, entries, &mut take);
+                next.map(Walk::Times)
+            }
             Walk::Ended => {
                 let durable = self.log().durable();
                 if durable < *to && !is_planted(Bug::FinishUndurable) {
@@ -1343,7 +1481,8 @@ impl<P: Blocks> Store<P> {
             Walk::Newest(_) => Walk::Versions(0),
             Walk::Versions(_) => Walk::Settings(0),
             Walk::Settings(_) => Walk::Partitions,
-            Walk::Partitions | Walk::Ended => Walk::Ended,
+            Walk::Partitions => Walk::Times(0),
+            Walk::Times(_) | Walk::Ended => Walk::Ended,
         };
         if matches!(walk, Walk::Ended) {
             if !is_planted(Bug::VersionsBehindEnd) {
@@ -1373,6 +1512,7 @@ pub fn load<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
     let mut slot = 0;
     let mut of_slot: Vec<(u32, PackedPlace)> = Vec::new();
     let mut named = vec![false; KEYSPACES_MAX];
+    let mut told: Vec<FileTimes> = Vec::new();
     reader.entries(|item| {
         let entry = match item {
             SnapshotItem::Newest(entry) => entry,
@@ -1384,6 +1524,12 @@ pub fn load<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
             }
             SnapshotItem::Settings(settings) => return memory.take_in_settings(settings),
             SnapshotItem::Partition(notes) => return memory.take_in_notes(notes),
+            SnapshotItem::Times(times) => {
+                if coverage.admits_file(times.file)? {
+                    told.push(times.clone());
+                }
+                return Ok(());
+            }
         };
         if !coverage.admits(entry.place())? {
             return Ok(());
@@ -1397,6 +1543,7 @@ pub fn load<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
         Ok(())
     })?;
     memory.take_in(slot, &of_slot);
+    told.iter().for_each(|times| memory.take_in_times(times));
     let mut named = (0..).zip(named).filter(|(_, is_named)| *is_named);
     if !named.all(|(number, _)| memory.has_keyspace(number)) {
         return Err(SnapshotError::Stranger(

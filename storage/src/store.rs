@@ -18,12 +18,14 @@ use std::sync::Arc;
 
 use crate::budget::{Bounds, Budget};
 use crate::cache::{Cache, Cell};
-use crate::cleaning::{Cleaner, Live};
+use crate::cleaning::Cleaner;
 use crate::clock::Clock;
+use crate::expiring::Expires;
 use crate::index::{CellId, Cursor, Home, Index, PackedPlace, Position};
 use crate::inheritance::Inheritance;
 use crate::io::{BLOCK_BYTES, Blocks, Io, IoToken};
 use crate::keyspace::{self, Keyspaces, Record, Rule, SETTINGS_BYTES};
+use crate::live::Live;
 use crate::local::LocalRecords;
 use crate::log::{Log, Lsn, Place, Purpose, Room};
 use crate::planted::{Bug, is_planted};
@@ -418,10 +420,10 @@ impl<P: Blocks> Store<P> {
         self.budget
     }
 
-    /// Bytes of memory that cells give way to: of the index, and of kept versions.
+    /// Bytes of memory that cells give way to: of the index, of kept versions, and of the times of segments.
     #[inline]
     fn fixed_bytes(&self) -> usize {
-        self.index.memory_bytes() + self.versions.memory_bytes()
+        self.index.memory_bytes() + self.versions.memory_bytes() + self.live.memory_bytes()
     }
 
     /// What stands beside the cells and gives way to nothing, what leads to them included.
@@ -662,15 +664,27 @@ impl<P: Blocks> Store<P> {
             true => self.cache.cell(id).place(),
             false => PackedPlace::new(place, version.sequence),
         };
-        let (before, is_deleted) = self.cache.set_change(id, version, packed, Some(lsn));
-        if let Some(old) = before.place() {
+        let changed = self.cache.set_change(id, version, packed, Some(lsn));
+        if let Some(old) = changed.before.place() {
             self.live.loses(old);
         }
         // A deletion counts like a value until it is durable and its entry leaves.
-        self.live.gains(place);
-        if is_deleted {
+        match changed.expires() {
+            false => self.live.gains(place),
+            true => self.gains_expiring(place, slot, id),
+        }
+        if changed.is_deleted() {
             self.deletions.push_back((lsn, slot, hash, version));
         }
+    }
+
+    #[cold]
+    fn gains_expiring(&mut self, place: Place, slot: u16, id: CellId) {
+        let cell = self.cache.cell(id);
+        // The time of its record, or a later one.
+        let time_ms = self.log.time_ms();
+        let expires = expires(&self.keyspaces, slot, cell.key(), cell.expiry_ms(), time_ms);
+        self.live.gains_until(place, expires);
     }
 
     /// Notes the versions that a commit wrote, before their cells tell of them. The parts that they
@@ -908,7 +922,9 @@ impl<P: Blocks> Store<P> {
         self.bounds = self.budget.bounds(rigid);
         self.cache.set_budget(self.budget.cells(rigid));
         let kept = self.kept;
-        evict(&mut self.index, &mut self.cache, may_leave, kept, home_of);
+        let time_ms = self.time_ms();
+        let (index, cache) = (&mut self.index, &mut self.cache);
+        evict(index, cache, (may_leave, time_ms), kept, home_of);
         let (index, cache) = (&mut self.index, &mut self.cache);
         tidy(index, cache, durable, self.bounds.held, kept, home_of);
         if !self.versions.is_empty() {
@@ -1086,7 +1102,8 @@ pub fn part_read(
 /// How much a store holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Keys in the index; expired ones and deletions that are not durable yet included.
+    /// Keys in the index; expired ones and deletions that are not durable yet included. [`Store::visible_keys`]
+    /// leaves out the former.
     pub keys: usize,
     /// Keys whose value is in memory.
     pub cells: usize,
@@ -1104,6 +1121,37 @@ pub struct Usage {
     pub versions: usize,
     /// Bytes of those entries, about.
     pub version_bytes: usize,
+}
+
+/// When a part with this expiry, which was written at `time_ms`, stops to count by itself. `None` if that may be
+/// never: versions of its key are kept, and the newest of them has no end.
+pub(crate) fn expires(
+    keyspaces: &Keyspaces,
+    slot: u16,
+    key: &[u8],
+    expiry_ms: Option<u64>,
+    time_ms: u64,
+) -> Option<Expires> {
+    let by_ms = match (expiry_ms?, keyspaces.rule(slot, key)) {
+        (expiry_ms, None) => expiry_ms,
+        (expiry_ms, Some(rule)) => rule.let_go_ms(expiry_ms.max(time_ms))?,
+    };
+    let deletion_bytes = part_bytes(key.len(), 0, false, 0);
+    Some(Expires {
+        by_ms,
+        deletion_bytes: u32::try_from(deletion_bytes).expect("a key is short"),
+    })
+}
+
+/// The same of a part of the log.
+pub(crate) fn part_expires(keyspaces: &Keyspaces, part: &PartView<'_>) -> Option<Expires> {
+    expires(
+        keyspaces,
+        part.slot(),
+        part.key(),
+        part.expiry_ms(),
+        part.time_ms(),
+    )
 }
 
 #[inline]
@@ -1182,7 +1230,7 @@ fn newest_parts(
 fn evict(
     index: &mut Index,
     cache: &mut Cache,
-    durable: Lsn,
+    (durable, time_ms): (Lsn, u64),
     kept: Option<(u16, u32)>,
     home_of: &impl Fn(&[u8]) -> (u16, u32),
 ) {
@@ -1191,7 +1239,7 @@ fn evict(
     }
     let mut steps = EVICTION_STEPS_MAX.min(cache.round());
     while cache.is_over_budget()
-        && let Some(id) = cache.victim(durable, &mut steps)
+        && let Some(id) = cache.victim(durable, time_ms, &mut steps)
     {
         let cell = cache.cell(id);
         let (slot, hash) = home_of(cell.key());

@@ -468,6 +468,7 @@ fn read_snapshot(
     let footer = reader.entries(|item| match item {
         SnapshotItem::Newest(entry) => coverage.admits(entry.place()).map(|_| ()),
         SnapshotItem::Version(version) => coverage.admits(version.place).map(|_| ()),
+        SnapshotItem::Times(times) => coverage.admits_file(times.file).map(|_| ()),
         SnapshotItem::Settings(_) | SnapshotItem::Partition(_) => Ok(()),
     })?;
     Ok((from, footer))

@@ -191,7 +191,7 @@ impl fmt::Display for NotReady {
             ),
             NotReady::MemoryFull { shard } => write!(
                 f,
-                "FULL: the index of shard {shard} has all the memory that memory_max leaves it; new keys are refused, the rest goes on"
+                "FULL: the index of shard {shard} has all the memory that memory_max leaves it, and hardly any of its keys has expired; new keys are refused, the rest goes on"
             ),
             NotReady::Role {
                 role,

@@ -109,6 +109,8 @@ kinds! {
     ClockJump,
     /// A segment is cleaned and released.
     Released,
+    /// Cleaning leaves values out that have expired, and a segment is released after that.
+    ExpiredReleased,
     /// A file that served before serves again.
     Reused,
     /// A bit rots in a sealed segment under a running node, which finds and tells it.

@@ -131,6 +131,8 @@ struct Core {
     /// When its next turn is due.
     turn_us: Option<u64>,
     mail_us: Vec<u64>,
+    /// Values that cleaning left out because they had expired, when a segment was released last.
+    expired_dropped: u64,
     is_stopped: bool,
     /// The monotonic clock and the store's time when they were looked at last.
     seen: Option<(u64, u64)>,

@@ -330,6 +330,8 @@ impl<P: Blocks> Shard<P> {
                 log.want_durable(log.appended());
             }
         }
+        // A key that found no room in the index waits while cleaning takes out what has expired.
+        let is_short = is_short || self.store.waits_for_keys();
         self.has_progress |= self.waits_for_memory && !is_short;
         self.waits_for_memory = is_short;
     }

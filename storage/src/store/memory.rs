@@ -2,11 +2,11 @@
 
 use crate::budget::Budget;
 use crate::cache::Cache;
-use crate::cleaning::Live;
 use crate::contents::History;
 use crate::index::{Candidate, Cursor, Home, Index, PackedPlace, Position};
 use crate::io::FileId;
 use crate::keyspace::{self, Keyspaces, SettingsEntry, is_system};
+use crate::live::{FileTimes, Live};
 use crate::local::{LocalRecords, PartitionEntry, is_epochs, is_local};
 use crate::log::{Lsn, Place};
 use crate::planted::{Bug, is_planted};
@@ -15,7 +15,8 @@ use crate::snapshot::{Coverage, CoveredSegment, SnapshotEntry, SnapshotFooter, S
 use crate::versions::{Collected, KeyId, VersionEntry, Versions};
 
 use super::{
-    LOOK_AHEAD, Version, evict, load_cells, newest_parts, place_of, point_to, stands_at, tidy,
+    LOOK_AHEAD, Version, evict, load_cells, newest_parts, part_expires, place_of, point_to,
+    stands_at, tidy,
 };
 
 /// Index and cache while a log is replayed into them.
@@ -174,6 +175,11 @@ impl Memory {
         }
     }
 
+    /// Takes in what a snapshot tells of the times of a file, when all else of it is taken in.
+    pub(crate) fn take_in_times(&mut self, times: &FileTimes) {
+        self.live.told(times);
+    }
+
     /// The newest time that it was told.
     #[must_use]
     pub fn time_ms(&self) -> u64 {
@@ -284,7 +290,7 @@ impl Memory {
                 version,
             }) if version == new && part.kind() == PartKind::Put => {
                 let packed = PackedPlace::new(place, new.sequence);
-                self.points_elsewhere(position, home, packed);
+                self.points_elsewhere(position, home, packed, part);
             }
             Some(Entry { position, home, .. })
                 if part.kind() == PartKind::Tombstone
@@ -301,7 +307,7 @@ impl Memory {
             }
             Some(Entry { position, home, .. }) => {
                 let packed = PackedPlace::new(place, new.sequence);
-                self.points_elsewhere(position, home, packed);
+                self.points_elsewhere(position, home, packed, part);
                 if let Home::Memory(id) = home {
                     let now = self.cache.set_value(id, part.value(), expiry_ms);
                     if now != id {
@@ -312,7 +318,8 @@ impl Memory {
             }
             None if part.kind() == PartKind::Tombstone => self.live.gains_tombstone(place),
             None => {
-                self.live.gains(place);
+                let expires = part_expires(&self.keyspaces, part);
+                self.live.gains_until(place, expires);
                 let packed = PackedPlace::new(place, new.sequence);
                 if self.snapshot.is_some() {
                     self.index.insert_cold(slot, hash, packed);
@@ -506,11 +513,13 @@ impl Memory {
 
     /// Lets cells leave that are too many beside what cannot.
     fn make_room(&mut self, home_of: &impl Fn(&[u8]) -> (u16, u32)) {
-        let rigid =
-            self.index.memory_bytes() + self.cache.table_bytes() + self.collected.memory_bytes();
+        let rigid = self.index.memory_bytes()
+            + self.cache.table_bytes()
+            + self.collected.memory_bytes()
+            + self.live.memory_bytes();
         self.cache.set_budget(self.budget.cells(rigid));
         let (index, cache, durable) = (&mut self.index, &mut self.cache, Lsn::default());
-        evict(index, cache, durable, None, home_of);
+        evict(index, cache, (durable, self.time_ms), None, home_of);
         let held_bytes_max = self.budget.bounds(rigid).held;
         if cache.held_bytes() > held_bytes_max {
             tidy(index, cache, durable, held_bytes_max, None, home_of);
@@ -528,12 +537,20 @@ impl Memory {
         });
     }
 
-    fn points_elsewhere(&mut self, position: Position, home: Home, packed: PackedPlace) {
+    /// The newest part of a key is this one, which stands at `packed`.
+    fn points_elsewhere(
+        &mut self,
+        position: Position,
+        home: Home,
+        packed: PackedPlace,
+        part: &PartView<'_>,
+    ) {
         if let Some(old) = place_of(&self.cache, home) {
             self.live.loses(old);
         }
         if let Some(new) = packed.place() {
-            self.live.gains(new);
+            let expires = part_expires(&self.keyspaces, part);
+            self.live.gains_until(new, expires);
         }
         point_to(&mut self.index, &mut self.cache, position, home, packed);
     }

@@ -14,30 +14,30 @@ use crate::heap::{Heap, HeapBlock};
 use crate::journal::{OWNER, config};
 use crate::random::Random;
 
-const SEGMENT_BYTES: usize = 128 << 10;
+pub(crate) const SEGMENT_BYTES: usize = 128 << 10;
 const VALUE_BYTES: usize = 100;
-const START_MS: u64 = 1_800_000_000_000;
+pub(crate) const START_MS: u64 = 1_800_000_000_000;
 /// What every fourth key has for ever; the others are written again.
 const KEYS: u32 = 4_000;
 
-struct Yard {
-    disk: Disk,
-    store: Store<Heap>,
+pub(crate) struct Yard {
+    pub(crate) disk: Disk,
+    pub(crate) store: Store<Heap>,
     requests: Vec<Io<HeapBlock>>,
-    now_us: u64,
+    pub(crate) now_us: u64,
     salts: Random,
     segment_bytes: usize,
     /// No more spares can be had.
-    is_full: bool,
+    pub(crate) is_full: bool,
 }
 
-fn hash(key: &[u8]) -> u32 {
+pub(crate) fn hash(key: &[u8]) -> u32 {
     // The store's own keys are longer, and have none.
     key.try_into().map_or(0, u32::from_le_bytes)
 }
 
 impl Yard {
-    fn empty(log: Log<Heap>) -> Yard {
+    pub(crate) fn empty(log: Log<Heap>) -> Yard {
         Yard {
             disk: Disk::default(),
             store: Store::new(log, Heap, 256, [0; 256], Memory::new(1 << 22)),
@@ -67,7 +67,7 @@ impl Yard {
         yard
     }
 
-    fn put(&mut self, number: u32) {
+    pub(crate) fn put(&mut self, number: u32) {
         while !self.try_put(Purpose::Grow, number, &[7; VALUE_BYTES]) {
             self.turn();
         }
@@ -75,13 +75,26 @@ impl Yard {
 
     /// Whether there was room for it.
     fn try_put(&mut self, purpose: Purpose, number: u32, value: &[u8]) -> bool {
-        if self.store.room(purpose, 4, value.len(), false) != Room::Yes {
+        self.try_put_until(purpose, number, value, None)
+    }
+
+    /// The same of a value with an expiry.
+    pub(crate) fn try_put_until(
+        &mut self,
+        purpose: Purpose,
+        number: u32,
+        value: &[u8],
+        expiry_ms: Option<u64>,
+    ) -> bool {
+        let expires = expiry_ms.is_some();
+        if self.store.room(purpose, 4, value.len(), expires) != Room::Yes {
             return false;
         }
+        let home = (64, number);
         let key = number.to_le_bytes();
         let cell = match self.store.find(64, number, &key) {
-            Found::Cached(cell) => cell,
-            Found::Absent => self.store.insert((64, number), &key, value, None),
+            Found::Cached(cell) => self.store.set_value(home, cell, value, expiry_ms),
+            Found::Absent => self.store.insert(home, &key, value, expiry_ms),
             Found::Cold(_) => panic!("all are in memory"),
         };
         let (lsn, _) = self.store.commit(self.now_us, 64, &[(number, cell)]);
@@ -89,7 +102,7 @@ impl Yard {
         true
     }
 
-    fn delete(&mut self, number: u32) {
+    pub(crate) fn delete(&mut self, number: u32) {
         while self.store.room(Purpose::Keep, 4, 0, false) != Room::Yes {
             self.turn();
         }
@@ -102,7 +115,7 @@ impl Yard {
     }
 
     /// Begins what the log wants.
-    fn pump(&mut self) {
+    pub(crate) fn pump(&mut self) {
         while !self.is_full && self.store.log().spares_wanted() > 0 {
             self.add_spare();
         }
@@ -118,7 +131,7 @@ impl Yard {
     }
 
     /// Gives the keys of a prefix settings of their own.
-    fn keep_versions(&mut self, prefix: &[u8], settings: Settings) {
+    pub(crate) fn keep_versions(&mut self, prefix: &[u8], settings: Settings) {
         self.pump();
         self.store.hear(prefix, settings).expect("there is room");
         let key = keyspace_key(1, prefix);
@@ -129,7 +142,7 @@ impl Yard {
         self.store.commit_settings(self.now_us, 64, &key, prefix);
     }
 
-    fn pass(&mut self, ms: u64) {
+    pub(crate) fn pass(&mut self, ms: u64) {
         self.now_us += ms * 1_000;
         self.store
             .observe(self.now_us, START_MS + self.now_us / 1_000);
@@ -146,7 +159,7 @@ impl Yard {
     }
 
     /// The store that a start makes of what is durable, in an earlier time.
-    fn restarted(mut self, ms: u64) -> Yard {
+    pub(crate) fn restarted(mut self, ms: u64) -> Yard {
         let survey = survey(&mut self.disk, OWNER).expect("nothing is damaged");
         let segments = survey.logs.values().next().expect("there is a log");
         let home_of = |key: &[u8]| (64, hash(key));
@@ -171,7 +184,7 @@ impl Yard {
     }
 
     /// Ends all writes.
-    fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         self.pump();
         while let Some(index) = (0..self.disk.under_way().len()).find(|&index| !self.is_read(index))
         {
@@ -189,7 +202,7 @@ impl Yard {
     }
 
     /// A step of cleaning, whose read gives what `spoil` makes of it. Whether it read.
-    fn clean(&mut self, spoil: impl Fn(&mut [u8])) -> bool {
+    pub(crate) fn clean(&mut self, spoil: impl Fn(&mut [u8])) -> bool {
         self.now_us += 1_000;
         self.store.clean(self.now_us, &hash, &mut self.requests);
         self.disk.submit(&mut self.requests);

@@ -9,6 +9,7 @@ mod crash;
 mod damage;
 mod disk;
 mod evidence;
+mod expiring;
 mod golden;
 mod group;
 mod heap;

@@ -3,9 +3,11 @@
 
 use std::io;
 
+use penstock_storage::expiring::{Amount, BUCKETS, Bucket, Expiring, TICK_MS};
 use penstock_storage::index::{Cursor, FILES_MAX, PackedPlace};
 use penstock_storage::io::FileId;
 use penstock_storage::keyspace::{Settings, SettingsEntry, Since};
+use penstock_storage::live::FileTimes;
 use penstock_storage::local::{EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX, PartitionEntry};
 use penstock_storage::log::{Lsn, Place};
 use penstock_storage::recovery::Segment;
@@ -105,6 +107,24 @@ fn settings(number: u16, partition: u8) -> SettingsEntry<'static> {
     }
 }
 
+fn times(file: u32) -> FileTimes {
+    let amount = |parts, bytes, deletion_bytes| Amount {
+        parts,
+        bytes,
+        deletion_bytes,
+    };
+    FileTimes {
+        file: FileId(file),
+        lasting: amount(2, 240, 0),
+        expiring: Expiring::restore(&[Bucket {
+            from_ms: 1_700_000_000_000,
+            by_ms: 1_700_000_001_024,
+            amount: amount(3, 168, 144),
+        }])
+        .expect("a table"),
+    }
+}
+
 fn notes(partition: u8) -> PartitionEntry<'static> {
     let at = |sequence| Version {
         epoch: 0x201,
@@ -127,11 +147,12 @@ struct Told {
     versions: Vec<VersionEntry>,
     settings: Vec<(u16, u8, Vec<u8>, [u8; 64])>,
     partitions: Vec<String>,
+    times: Vec<FileTimes>,
 }
 
 impl Told {
     fn entries(&self) -> u64 {
-        let others = self.settings.len() + self.partitions.len();
+        let others = self.settings.len() + self.partitions.len() + self.times.len();
         (self.newest.len() + self.versions.len() + others) as u64
     }
 
@@ -144,6 +165,7 @@ impl Told {
                 self.settings.push(told);
             }
             SnapshotItem::Partition(entry) => self.partitions.push(format!("{entry:?}")),
+            SnapshotItem::Times(entry) => self.times.push(entry.clone()),
         }
     }
 }
@@ -164,6 +186,7 @@ fn file(header: &SnapshotHeader, items: &[SnapshotItem<'_>]) -> Vec<u8> {
             SnapshotItem::Version(entry) => writer.take_version(entry),
             SnapshotItem::Settings(entry) => writer.take_settings(entry),
             SnapshotItem::Partition(entry) => writer.take_partition(entry),
+            SnapshotItem::Times(entry) => writer.take_times(entry),
         }
     }
     assert_eq!(writer.entries(), items.len() as u64);
@@ -205,6 +228,7 @@ fn the_document_shows_every_byte() {
         SnapshotItem::Version(kept(0x2A, 1, 4160)),
         SnapshotItem::Settings(settings(0, 42)),
         SnapshotItem::Partition(notes(42)),
+        SnapshotItem::Times(times(1)),
     ];
     let written = file(&header(vec![covered(1, 1, 8192)]), &items);
     let documented = hex_block("## Snapshot of the index\n");
@@ -270,6 +294,18 @@ fn many_chunks_are_read_back_in_order() {
                 epochs: (partition % 3 == 0).then_some((notes(0).last, &epochs[at..])),
                 ..notes(partition)
             }));
+        }
+        for number in 1..=u32::try_from(count.min(10)).expect("small") {
+            let mut full = times(number);
+            let buckets: Vec<Bucket> = (1..=BUCKETS as u64)
+                .map(|at| Bucket {
+                    from_ms: at * TICK_MS,
+                    by_ms: at * TICK_MS,
+                    ..full.expiring.buckets()[0]
+                })
+                .collect();
+            full.expiring = Expiring::restore(&buckets).expect("a table");
+            items.push(SnapshotItem::Times(full));
         }
         let mut expected = Told::default();
         items.iter().for_each(|item| expected.take(item));
@@ -363,15 +399,18 @@ fn every_flipped_bit_is_told() {
 
 #[test]
 fn a_snapshot_with_a_section_that_is_not_known_is_told() {
-    for sections in [1, 2, 3, 5] {
+    for sections in [1, 2, 3, 4, 6] {
         let mut bytes = small();
         bytes[108] = sections;
         let told = u32::from(sections);
         assert!(matches!(read(&bytes), Err(SnapshotError::Sections(it)) if it == told));
     }
-    let mut older = small();
-    older[8] = 2;
-    assert!(matches!(read(&older), Err(SnapshotError::Version(2))));
+    for version in [2, 4] {
+        let mut older = small();
+        older[8] = version;
+        let told = u32::from(version);
+        assert!(matches!(read(&older), Err(SnapshotError::Version(it)) if it == told));
+    }
 }
 
 #[test]
@@ -393,10 +432,11 @@ fn a_segment_with_a_file_number_that_cannot_be_is_told() {
 
 #[test]
 fn entries_out_of_order_are_told() {
-    let header = header(vec![covered(1, 1, 8192)]);
+    let header = header(vec![covered(1, 1, 8192), covered(2, 2, 8192)]);
     let version = |hash, sequence| SnapshotItem::Version(kept(hash, sequence, 4160));
     let set = |number, partition| SnapshotItem::Settings(settings(number, partition));
     let part = |partition| SnapshotItem::Partition(notes(partition));
+    let time = |file| SnapshotItem::Times(times(file));
     for (items, is_in_order) in [
         (newest(&[entry(2, 1, 4160), entry(2, 1, 4224)]), true),
         (vec![version(2, 7), version(1, 8)], false),
@@ -408,6 +448,8 @@ fn entries_out_of_order_are_told() {
         (vec![part(7), part(7)], false),
         (vec![part(8), part(7)], false),
         (vec![set(1, 0), part(7), part(8)], true),
+        (vec![time(1), time(1)], false),
+        (vec![part(7), time(1), time(2)], true),
     ] {
         let bytes = file(&header, &items);
         match (read(&bytes), is_in_order) {
@@ -443,6 +485,7 @@ fn entries_that_cannot_be_are_told() {
         SnapshotItem::Settings(settings(0, 42)),
         SnapshotItem::Partition(notes(42)),
         SnapshotItem::Newest(entry(0x2A, 1, 4160)),
+        SnapshotItem::Times(times(1)),
     ];
     for (item, at, value) in [
         // A slot, a flag and a keyspace that cannot be, another sequence than the place's, one too high.
@@ -481,9 +524,17 @@ fn entries_that_cannot_be_are_told() {
         (3, 17, 2),
         (3, 18, 47),
         (3, 22, 1),
+        // A file, a number of buckets, of parts, a time and a bucket that cannot be, and what is behind the last one.
+        (4, 3, 0x40),
+        (4, 4, 13),
+        (4, 4, 2),
+        (4, 15, 1),
+        (4, 24, 1),
+        (4, 40, 0),
+        (4, 503, 1),
     ] {
         let bytes = file(&header, &written[item..=item]);
-        let entry_bytes = [56, 152, 1352, 25][item];
+        let entry_bytes = [56, 152, 1352, 25, 504][item];
         let head_at = bytes.len() - 40 - entry_bytes - 20;
         let mut wrong = bytes.clone();
         wrong[head_at + 20 + at] = value;

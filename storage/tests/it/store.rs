@@ -364,7 +364,7 @@ impl Shop {
     }
 }
 
-fn read_part(
+pub fn read_part(
     disk: &mut Disk,
     place: Place,
     tell: &mut dyn FnMut(&PartView<'_>),

@@ -120,6 +120,11 @@ impl World {
         }
         for file in outbox.removals.drain(..) {
             self.coverage.borrow_mut().fault(Fault::Released);
+            let core = &mut self.node.as_mut().expect("it runs").cores[shard];
+            let dropped = core.shard.store().cleaning_counters().expired_dropped;
+            if std::mem::replace(&mut core.expired_dropped, dropped) < dropped {
+                self.coverage.borrow_mut().fault(Fault::ExpiredReleased);
+            }
             self.disk.borrow_mut().forgotten.insert(file);
             let when_us = now.us + self.chance.latency(5_000);
             self.at(when_us, Event::Remove { run, file });

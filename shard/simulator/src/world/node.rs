@@ -348,6 +348,7 @@ impl World {
                 outbox: Outbox::default(),
                 turn_us: None,
                 mail_us: vec![0; usize::from(shards)],
+                expired_dropped: 0,
                 is_stopped: false,
                 seen: None,
             });
