@@ -70,7 +70,7 @@ pub struct FileTimes {
     /// Parts that do not expire and were pointed to at some time.
     pub lasting: Amount,
     /// Those that expire.
-    pub expiring: Expiring,
+    pub expiring: Box<Expiring>,
 }
 
 impl FileBytes {
@@ -186,7 +186,7 @@ impl Live {
         let pointed = file.pointed();
         (file.lasting, file.lasting_count) = (times.lasting.bytes, times.lasting.parts);
         let has_table = !times.expiring.buckets().is_empty();
-        file.expiring = has_table.then(|| Box::new(times.expiring.clone()));
+        file.expiring = has_table.then(|| times.expiring.clone());
         let added = file.added();
         file.lasting += pointed.bytes.saturating_sub(added.bytes);
         file.lasting_count += pointed.parts.saturating_sub(added.parts);
@@ -215,7 +215,7 @@ impl Live {
                     bytes: file.lasting,
                     deletion_bytes: 0,
                 },
-                expiring: table.map_or_else(Expiring::default, |table| (**table).clone()),
+                expiring: table.cloned().unwrap_or_default(),
             });
         }
         let next = from as usize + count;

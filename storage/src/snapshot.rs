@@ -661,7 +661,7 @@ fn decode_times(bytes: &[u8; TIMES_BYTES]) -> Result<FileTimes, &'static str> {
     Ok(FileTimes {
         file,
         lasting,
-        expiring: Expiring::restore(&buckets)?,
+        expiring: Box::new(Expiring::restore(&buckets)?),
     })
 }
 

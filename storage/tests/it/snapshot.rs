@@ -116,12 +116,14 @@ fn times(file: u32) -> FileTimes {
     FileTimes {
         file: FileId(file),
         lasting: amount(2, 240, 0),
-        expiring: Expiring::restore(&[Bucket {
-            from_ms: 1_700_000_000_000,
-            by_ms: 1_700_000_001_024,
-            amount: amount(3, 168, 144),
-        }])
-        .expect("a table"),
+        expiring: Box::new(
+            Expiring::restore(&[Bucket {
+                from_ms: 1_700_000_000_000,
+                by_ms: 1_700_000_001_024,
+                amount: amount(3, 168, 144),
+            }])
+            .expect("a table"),
+        ),
     }
 }
 
@@ -304,7 +306,7 @@ fn many_chunks_are_read_back_in_order() {
                     ..full.expiring.buckets()[0]
                 })
                 .collect();
-            full.expiring = Expiring::restore(&buckets).expect("a table");
+            full.expiring = Box::new(Expiring::restore(&buckets).expect("a table"));
             items.push(SnapshotItem::Times(full));
         }
         let mut expected = Told::default();
