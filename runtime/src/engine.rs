@@ -5,7 +5,6 @@
 //! with [`Engine::end_turn`], which submits the disk's requests with one system call. What is left in the
 //! outbox then concerns sessions and mail and is the driver's to deliver.
 
-use std::fmt::Display;
 use std::sync::Arc;
 
 use penstock_net::status::Status;
@@ -215,18 +214,15 @@ impl Engine {
     /// changes, and at most once in a minute. A store that is cleaned at its bound lacks one again and
     /// again.
     pub(crate) fn take_spare(&mut self, now: Now, outcome: SpareOutcome) -> Option<String> {
-        let lack: &dyn Display = match &outcome {
+        let is_full = self.shard.store().log().is_full();
+        // While cleaning gives back what is written a segment is refused now and then, and nothing else is.
+        let lack = match &outcome {
             SpareOutcome::InheritedGone => {
                 self.step(now, Event::InheritedGone);
                 return (self.number == 0).then(|| {
                     "the logs of the earlier number of shards are rewritten and gone".into()
                 });
             }
-            SpareOutcome::Ready(_) => &"segments can be made ready again",
-            SpareOutcome::Refused { free_bytes } => &format!(
-                "no segment can be made ready: the disk or disk_bytes_max is used up ({free_bytes} bytes of the disk are free)"
-            ),
-            SpareOutcome::Failed(error) => &format!("no segment can be made ready: {error}"),
             SpareOutcome::Damaged(damage) => {
                 self.damage = Some(format!(
                     "shard {}: {damage}; nothing more is written; to see all: {}; to see what a mend would give up: {}",
@@ -236,16 +232,24 @@ impl Engine {
                 ));
                 return None;
             }
+            SpareOutcome::Failed(error) => Some(format!("no segment can be made ready: {error}")),
+            SpareOutcome::Refused { free_bytes } if is_full => Some(format!(
+                "no segment can be made ready, and what grows is answered FULL: the disk or disk_bytes_max is used up ({free_bytes} bytes of the disk are free){}",
+                self.carried()
+            )),
+            SpareOutcome::Ready(_) | SpareOutcome::Refused { .. } => None,
         };
-        let is_lacking = !matches!(outcome, SpareOutcome::Ready(_));
         let has_failed = matches!(outcome, SpareOutcome::Failed(_));
-        let is_due = !is_lacking || now.us >= self.lack_tellable_us;
-        let is_news = is_lacking != self.is_lack_told && is_due;
-        if is_news {
-            self.is_lack_told = is_lacking;
+        let is_due = match lack {
+            Some(_) => now.us >= self.lack_tellable_us,
+            None => !is_full,
+        };
+        let text = (lack.is_some() != self.is_lack_told && is_due).then(|| {
+            self.is_lack_told = lack.is_some();
             self.lack_tellable_us = now.us + LACK_TOLD_US;
-        }
-        let text = is_news.then(|| format!("shard {}: {lack}", self.number));
+            let text = lack.as_deref().unwrap_or("what grows is taken again");
+            format!("shard {}: {text}", self.number)
+        });
         if let SpareOutcome::Ready(spare) = outcome {
             self.disk.attach(spare.file, spare.fd);
             self.step(
@@ -269,6 +273,19 @@ impl Engine {
         let is_starved = self.shard.store().log().is_starved();
         self.spares.set_starved(is_starved);
         text
+    }
+
+    /// What the shard's share of the disk carries, if there is a limit.
+    fn carried(&self) -> String {
+        let store = self.shard.store();
+        let Some(share) = store.disk_share() else {
+            return String::new();
+        };
+        format!(
+            ": {} MiB of records count in this shard, and its share of disk_bytes_max carries {} MiB; delete some, or give --disk-bytes-max more",
+            store.counting_bytes() >> 20,
+            share.live_bytes_max() >> 20
+        )
     }
 
     /// Ends the turn: takes in what the disk has finished and begins what the shard wants of it.
@@ -472,6 +489,7 @@ impl Engine {
             shard: self.shard.counters(),
             log: log.counters(),
             cleaning: store.cleaning_counters(),
+            pace: store.pace_counters(),
             disk: self.disk.counters(),
             usage: self.shard.usage(),
             inherited_bytes: store.inherited_bytes(),
@@ -485,7 +503,7 @@ impl Engine {
             connections_refused: self.connections_refused,
             segments_held: log.sealed_segments().len() as u64
                 + u64::from(log.open_segment().is_some()),
-            is_disk_full: log.is_low(),
+            is_disk_full: log.is_full(),
             is_log_full: log.has_most_segments(),
             is_memory_full: !store.has_room_for_keys() && !store.waits_for_keys(),
             visible_keys: store.visible_keys() as u64,

@@ -16,6 +16,7 @@ use penstock_shard::{Counters, KeyTableCounters, ReplicationCounters, SnapshotCo
 use penstock_storage::cleaning::CleaningCounters;
 use penstock_storage::histogram::{BUCKETS, Histogram, quantile};
 use penstock_storage::log::LogCounters;
+use penstock_storage::pace::PaceCounters;
 use penstock_storage::scrub::ScrubCounters;
 use penstock_storage::store::Usage;
 
@@ -27,6 +28,7 @@ pub(crate) struct Sample {
     pub(crate) shard: Counters,
     pub(crate) log: LogCounters,
     pub(crate) cleaning: CleaningCounters,
+    pub(crate) pace: PaceCounters,
     pub(crate) disk: DiskCounters,
     pub(crate) usage: Usage,
     pub(crate) inherited_bytes: u64,
@@ -302,6 +304,18 @@ pub(crate) const FIGURES: &[Figure] = &[
         |it| it.log.released,
     ),
     counter(
+        "writes_paced",
+        "penstock_writes_paced",
+        "Times that writes began to wait for cleaning, because no more segments can be made: they are held back before any is refused.",
+        |it| it.pace.waits,
+    ),
+    counter(
+        "writes_paced_us",
+        "penstock_writes_paced_microseconds",
+        "Microseconds in which writes waited for cleaning; reads and deletions never do.",
+        |it| it.pace.waited_us,
+    ),
+    counter(
         "segments_released_unread",
         "penstock_cleaning_segments_released_unread",
         "Those of them in which nothing counted, so that they were not read.",
@@ -505,7 +519,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     gauge(
         "disk_full",
         "penstock_disk_full",
-        "1 while no more segments can be made: what grows is answered FULL.",
+        "1 while what grows is answered FULL: more counts in the log than it can carry on the disk that it has.",
         |it| it.is_disk_full.into(),
     ),
     gauge(

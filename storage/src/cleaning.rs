@@ -31,10 +31,12 @@ use crate::index::{Candidate, Home, PackedPlace};
 use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoToken};
 use crate::keyspace::is_system;
 use crate::local::is_local;
-use crate::log::{Lsn, Moved, Place, Purpose, Room};
+use crate::log::{Lsn, Moved, Place, Purpose, Room, SPARES_READY};
+use crate::pace::{Fullness, Headroom, Occupancy, Pace, PaceCounters};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PartKind, PartView, SUCCESSOR_BYTES, part_bytes};
 use crate::replica::Backlog;
+use crate::sizing::DiskShare;
 use crate::store::{
     PARTITIONS, Sequences, Store, Version, part_expires, partition_of, place_of, point_to,
 };
@@ -136,6 +138,9 @@ pub(crate) struct Cleaner<B> {
     expired: Expired,
     tokens: u64,
     counters: CleaningCounters,
+    /// How fast writes may go.
+    pub(crate) pace: Pace,
+    fullness: Fullness,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,6 +303,8 @@ impl<B> Cleaner<B> {
             expired: Expired::default(),
             tokens: 0,
             counters: CleaningCounters::default(),
+            pace: Pace::default(),
+            fullness: Fullness::default(),
         }
     }
 
@@ -353,7 +360,7 @@ impl<P: Blocks> Store<P> {
     #[must_use]
     pub fn cleaning_deadline_us(&self) -> Option<u64> {
         let cleaner = &self.cleaner;
-        match &cleaner.victim {
+        let next_us = match &cleaner.victim {
             Some(victim) if !matches!(victim.chunk, Chunk::Reading(_)) => match cleaner.rate {
                 Rate::Bytes(rate) if cleaner.budget_bytes < 0 && !cleaner.holds_block() => {
                     let missing = cleaner.budget_bytes.unsigned_abs();
@@ -370,7 +377,10 @@ impl<P: Blocks> Store<P> {
                 let looks_us = [look_us, inherited_us, expired_us];
                 looks_us.into_iter().flatten().min()
             }
-        }
+        };
+        let paced_us = cleaner.pace.deadline_us();
+        let judged_us = cleaner.fullness.deadline_us();
+        [next_us, paced_us, judged_us].into_iter().flatten().min()
     }
 
     /// Whether it is time to look once more if there is room to rewrite what is inherited.
@@ -455,7 +465,112 @@ impl<P: Blocks> Store<P> {
         let relief_comes = (is_busy || !cleaner.is_hopeless) && !is_blocked;
         self.cleaner.expired.is_blocked = is_blocked;
         self.log_mut().expect_relief(relief_comes);
-        held_block && !self.cleaner.holds_block()
+        let goes_on = self.pace_writes(now_us);
+        goes_on || (held_block && !self.cleaner.holds_block())
+    }
+
+    /// Judges whether what grows is refused, and how fast writes may go. Whether writes that waited may go on.
+    fn pace_writes(&mut self, now_us: u64) -> bool {
+        let is_low = self.log().is_low();
+        let was_full = self.cleaner.fullness.is_full();
+        if is_low || was_full {
+            let is_stuck = self.log_mut().take_stuck();
+            let occupancy = Occupancy {
+                is_stuck,
+                ..self.occupancy()
+            };
+            self.cleaner.fullness.judge(now_us, &occupancy);
+            let is_full = self.cleaner.fullness.is_full();
+            self.log_mut().set_full(is_full);
+        }
+        let is_paced = is_low && self.log().is_room_coming();
+        let headroom = is_paced.then(|| self.headroom());
+        let goes_on = self.cleaner.pace.turn(now_us, headroom);
+        goes_on || was_full != self.cleaner.fullness.is_full()
+    }
+
+    /// What is left until a segment comes back, and what copies may need of that.
+    fn headroom(&self) -> Headroom {
+        let log = self.log();
+        let next_bytes = || {
+            let segments = log.sealed_segments().iter();
+            segments.map(|it| it.file_bytes).max().unwrap_or(0)
+        };
+        let claimed_bytes = match &self.cleaner.victim {
+            Some(victim) => {
+                victim.segment.file_bytes - victim.offset.min(victim.segment.file_bytes)
+            }
+            // One that is released is as good as there.
+            None if log.is_releasing() || log.is_segment_returning() => 0,
+            None => next_bytes(),
+        };
+        Headroom {
+            bytes: log.headroom_bytes(),
+            // Frames of copies are not filled to the last byte, and a release takes a while.
+            claimed_bytes: claimed_bytes + claimed_bytes / 8,
+        }
+    }
+
+    /// What the log has and what of that counts.
+    fn occupancy(&self) -> Occupancy {
+        let log = self.log();
+        let (mut counting_bytes, mut held_bytes, mut segment_bytes) = (0, log.spare_bytes(), 0);
+        let sealed = log
+            .sealed_segments()
+            .iter()
+            .map(|it| (it.file, it.file_bytes));
+        for (file, bytes) in sealed.chain(log.open_segment()) {
+            let live = self.counts_in(file);
+            counting_bytes += live.parts + live.tombstones;
+            held_bytes += bytes;
+            segment_bytes = segment_bytes.max(bytes);
+        }
+        Occupancy {
+            counting_bytes,
+            held_bytes,
+            segment_bytes,
+            space_percent_max: self.cleaner.config.space_percent_max,
+            is_low: log.is_low(),
+            relief_comes: log.is_room_coming(),
+            is_stuck: false,
+        }
+    }
+
+    /// Whether writes of clients are to wait while cleaning makes room; deletions never are.
+    #[inline]
+    #[must_use]
+    pub fn holds_writes(&self) -> bool {
+        self.cleaner.pace.holds()
+    }
+
+    /// A write waits until [`Store::holds_writes`] is over; [`Store::clean`] tells when.
+    pub fn write_waits(&mut self) {
+        self.cleaner.pace.waits();
+    }
+
+    /// Bytes of records that counted when the log was last low or full.
+    #[must_use]
+    pub fn counting_bytes(&self) -> u64 {
+        self.cleaner.fullness.counting_bytes()
+    }
+
+    /// Its share of the disk; nothing without a limit.
+    #[must_use]
+    pub fn disk_share(&self) -> Option<DiskShare> {
+        let config = self.cleaner.config;
+        let mut segments = self.log().sealed_segments().iter();
+        let segment_bytes = segments.next_back().map_or(0, |it| it.file_bytes);
+        (config.log_bytes_max > 0).then_some(DiskShare {
+            log_bytes_max: config.log_bytes_max,
+            segment_bytes,
+            space_percent_max: config.space_percent_max,
+        })
+    }
+
+    /// How often and how long writes waited for cleaning.
+    #[must_use]
+    pub fn pace_counters(&self) -> PaceCounters {
+        self.cleaner.pace.counters()
     }
 
     /// The end of a read for cleaning.
@@ -859,6 +974,7 @@ impl<P: Blocks> Store<P> {
         let (rate, picked) = self.pick();
         self.cleaner.must_look = false;
         self.cleaner.rate = rate;
+        self.log_mut().set_tight(rate == Rate::Unbounded);
         let durable_end = self.log().durable_end();
         let newest = self.log().sealed_segments().last();
         let is_settled = newest.is_none_or(|segment| {
@@ -965,10 +1081,7 @@ impl<P: Blocks> Store<P> {
         let segment_bytes = segments.iter().map(|s| s.file_bytes).max().unwrap_or(0);
         let config = self.cleaner.config;
         let wanted_bytes = counting_bytes * u64::from(config.space_percent_max) / 100;
-        let bound_bytes = match config.log_bytes_max {
-            0 => u64::MAX,
-            most => most.saturating_sub(4 * segment_bytes),
-        };
+        let bound_bytes = self.sealed_bytes_max(segment_bytes);
         // Many starts leave many short segments.
         let are_many = segments.len() > self.log().segments_max() / 2;
         let is_tight = is_low || total_bytes >= bound_bytes || self.log().has_most_segments();
@@ -1035,6 +1148,19 @@ impl<P: Blocks> Store<P> {
         }
         let picked = best.map(|(_, at)| (segments[at], at == 0 && may_be_oldest));
         (rate, picked)
+    }
+
+    /// Bytes of sealed segments with which no more file can be made beside the open segment and the spares: only whole
+    /// ones are, and a short one for each shard is left out.
+    fn sealed_bytes_max(&self, segment_bytes: u64) -> u64 {
+        let short_bytes = self.log().config().segment_bytes_min();
+        match self.cleaner.config.log_bytes_max {
+            0 => u64::MAX,
+            most => {
+                let files = most.saturating_sub(short_bytes) / segment_bytes.max(1);
+                files.saturating_sub(1 + SPARES_READY as u64) * segment_bytes
+            }
+        }
     }
 
     /// From which segment on all are kept for others.
@@ -1286,7 +1412,8 @@ impl<P: Blocks> Store<P> {
                         true => Purpose::Grow,
                         false => Purpose::Clean,
                     };
-                    if self.log_mut().room(purpose, copy_bytes) != Room::Yes {
+                    let is_kept_back = purpose == Purpose::Grow && self.log().is_low();
+                    if is_kept_back || self.log_mut().room(purpose, copy_bytes) != Room::Yes {
                         return (at, JudgeEnd::NoRoom);
                     }
                     let is_crowded = self.is_crowded(part.slot(), hash, place);

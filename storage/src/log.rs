@@ -338,6 +338,13 @@ pub struct Log<P: Blocks> {
     keeps_reserve: bool,
     /// Cleaning can still give segments back.
     relief_comes: bool,
+    /// Whether what grows the store is refused, and whether that was judged since a spare was refused.
+    is_full: bool,
+    is_judged: bool,
+    /// No more segments can be had beside those that are there, or soon: releases are told at once.
+    is_tight: bool,
+    /// What grows the store found no room since that was judged, and nothing came.
+    is_stuck: bool,
     /// What takes no more room than before was refused since it was last asked.
     has_refused: bool,
     /// A file was removed, and what became of its room is not told yet.
@@ -432,6 +439,10 @@ impl<P: Blocks> Log<P> {
             spare_refused: false,
             keeps_reserve: true,
             relief_comes: false,
+            is_full: false,
+            is_judged: false,
+            is_tight: false,
+            is_stuck: false,
             has_refused: false,
             room_returns: false,
             before: start,
@@ -522,26 +533,41 @@ impl<P: Blocks> Log<P> {
             Purpose::Clean | Purpose::Relieve => false,
             _ if is_planted(Bug::NoReserve) || !self.keeps_reserve => false,
             Purpose::Keep => is_needed,
-            Purpose::Grow => is_needed || self.is_low(),
+            Purpose::Grow => is_needed || (self.is_low() && (self.is_full || !self.is_judged)),
         }
     }
 
     /// What to say when there is none: wait while room may come. What would grow is refused at once
-    /// when the disk is full; what makes room, or takes none, when cleaning cannot help either.
+    /// when the log is full; what makes room, or takes none, when cleaning cannot help either.
     fn no_room(&mut self, purpose: Purpose) -> Room {
-        // A release is told in what is left of the segment, or in the next one.
-        let tells = self.is_releasing() && (self.fits_contents() || !self.spares.is_empty());
-        let comes = self.relief_comes || tells || self.room_returns;
         match purpose {
             _ if !self.spare_refused => Room::Wait,
-            Purpose::Grow => Room::Full,
-            Purpose::Keep | Purpose::Relieve if comes => Room::Wait,
+            // Nobody cleans a log that keeps no reserve.
+            Purpose::Grow if self.is_full || !self.keeps_reserve => Room::Full,
+            Purpose::Grow => {
+                self.is_stuck |= self.is_judged && !self.is_room_coming();
+                Room::Wait
+            }
+            Purpose::Keep | Purpose::Relieve if self.is_room_coming() => Room::Wait,
             Purpose::Keep | Purpose::Relieve => {
                 self.has_refused = true;
                 Room::Full
             }
             Purpose::Clean => Room::Wait,
         }
+    }
+
+    /// Whether a segment comes back by itself: cleaning gives one, or has given one that is on its way.
+    pub(crate) fn is_room_coming(&self) -> bool {
+        // A release is told in what is left of the segment, or in the next one.
+        let tells = self.is_releasing() && (self.fits_contents() || !self.spares.is_empty());
+        self.relief_comes || tells || self.is_segment_returning()
+    }
+
+    /// Whether a segment was given back, and what became of its room is not told yet.
+    pub(crate) fn is_segment_returning(&self) -> bool {
+        let told = || self.writes.iter().any(|write| !write.releases.is_empty());
+        self.room_returns || !self.removable.is_empty() || told()
     }
 
     /// Appends a record for which [`Log::room`] said yes, and tells where its parts stand. Its
@@ -707,7 +733,7 @@ impl<P: Blocks> Log<P> {
         if self.poisoned.is_some() {
             return;
         }
-        if self.is_releasing() && self.is_low() && !self.closing {
+        if self.is_releasing() && (self.is_low() || self.is_tight) && !self.closing {
             self.release_within();
         }
         self.emit_waiting(now_us, io);
@@ -861,6 +887,7 @@ impl<P: Blocks> Log<P> {
 
     /// No spare can be had for lack of space.
     pub fn spare_refused(&mut self) {
+        self.is_judged &= self.is_low();
         self.spare_refused = true;
         self.room_returns = false;
     }
@@ -1036,6 +1063,40 @@ impl<P: Blocks> Log<P> {
     /// Whether cleaning has something to do or to release, so that room comes back by itself.
     pub fn expect_relief(&mut self, relief_comes: bool) {
         self.relief_comes = relief_comes;
+    }
+
+    /// Whether no more segments can be had beside those that are there, or soon. A release is told at once then, so
+    /// that the file is back before it is needed.
+    pub(crate) fn set_tight(&mut self, is_tight: bool) {
+        self.is_tight = is_tight;
+    }
+
+    /// Whether what grows the store found no room since this was asked last, and nothing came.
+    pub(crate) fn take_stuck(&mut self) -> bool {
+        std::mem::take(&mut self.is_stuck)
+    }
+
+    /// Whether what grows the store is to be refused from now on while spares are lacking.
+    pub(crate) fn set_full(&mut self, is_full: bool) {
+        self.is_full = is_full;
+        self.is_judged = true;
+    }
+
+    /// Whether what grows the store is refused: too much of the log counts for what it may take of the disk.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.is_full && self.keeps_reserve
+    }
+
+    /// Bytes that can be appended before another segment comes, the last spare left out.
+    pub(crate) fn headroom_bytes(&self) -> u64 {
+        let spares = self.spares.iter().rev().skip(1);
+        self.open_segment_bytes_left() + spares.map(|spare| spare.bytes).sum::<u64>()
+    }
+
+    /// Bytes of spares.
+    pub(crate) fn spare_bytes(&self) -> u64 {
+        self.spares.iter().map(|spare| spare.bytes).sum()
     }
 
     /// Whether a deletion or an edit was refused as FULL since the last call.

@@ -628,6 +628,11 @@ impl<P: Blocks> Store<P> {
             }
         };
         self.cleaner.must_look = true;
+        if self.cleaner.pace.is_bounded() {
+            let places = self.places[..cells.len()].iter();
+            let bytes = places.map(|place| u64::from(place.bytes)).sum();
+            self.cleaner.pace.takes(bytes);
+        }
         if self.keyspaces.keeps_versions() {
             let cells = cells.iter().copied().enumerate();
             self.keep_versions(lsn, version, time_ms, slot, cells);

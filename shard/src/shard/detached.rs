@@ -274,7 +274,8 @@ impl<P: Blocks> Shard<P> {
                 let kept = request.address.answer_bytes as usize;
                 (!has_held || is_planted(Bug::PassHeld)) && !self.asks_for_much(item, kept)
             };
-            if self.postponed.is_empty() && (has_room || may_pass()) {
+            let may_run = self.postponed.is_empty() && (has_room || may_pass());
+            if may_run && !self.is_held_back(now, request.deadline_us, item) {
                 let operation = Operation {
                     address: request.address,
                     level: request.level,
@@ -378,6 +379,11 @@ impl<P: Blocks> Shard<P> {
                 let Some(held) = peer.held.pop_front() else {
                     break;
                 };
+                if self.is_held_back(now, held.deadline_us, &held.item) {
+                    self.peers[from].held.push_front(held);
+                    break;
+                }
+                let peer = &mut self.peers[from];
                 peer.is_held_no_more(held.address.session);
                 self.run_detached(now, held, None, outbox);
             }

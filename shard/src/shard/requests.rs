@@ -326,7 +326,11 @@ impl<P: Blocks> Shard<P> {
                 brought: None,
                 known: known[ahead],
             };
-            match self.operation(now, Origin::Here, operation, item, &mut out) {
+            let step = match self.is_held_back(now, deadline_us, item) {
+                true => Step::Postponed,
+                false => self.operation(now, Origin::Here, operation, item, &mut out),
+            };
+            match step {
                 Step::Answered(lsn) => {
                     gate = match is_planted(Bug::GateOfLastItem) {
                         true => lsn,
@@ -414,6 +418,28 @@ impl<P: Blocks> Shard<P> {
         if !is_one_key {
             self.store.look_ahead(&homes[..count]);
         }
+    }
+
+    /// Whether an item writes here and is to wait while cleaning makes room for what is written. Nothing else waits
+    /// for that: neither reads nor deletions.
+    #[inline]
+    pub(super) fn is_held_back(&mut self, now: Now, deadline_us: u64, item: &[u8]) -> bool {
+        self.store.holds_writes() && self.is_write_in_time(now, deadline_us, item)
+    }
+
+    #[cold]
+    fn is_write_in_time(&mut self, now: Now, deadline_us: u64, item: &[u8]) -> bool {
+        if ScanRequest::is_scan(item) || self.comes_too_late(now, deadline_us).is_some() {
+            return false;
+        }
+        let is_held_back = Request::read(item, self.limits.value_bytes_max).is_ok_and(|request| {
+            let owner = || self.config.topology.owner(slot_of_request(&request));
+            matches!(request.verb, Verb::Set | Verb::UpdateIf) && owner() == self.config.shard
+        });
+        if is_held_back {
+            self.store.write_waits();
+        }
+        is_held_back
     }
 
     /// Runs, parks or mails one item; a reply item is written at the end of `out`.

@@ -21,5 +21,6 @@ mod replica;
 mod scrub;
 mod seed;
 mod snapshot;
+mod steady;
 mod store;
 mod table;

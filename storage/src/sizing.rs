@@ -1,0 +1,96 @@
+//! How much data a limit of the disk carries: the rule that operators size a disk by.
+//!
+//! Of what a shard may take, [`SEGMENTS_BESIDE`] segments are no place for data: the open one, the spares, one that is
+//! on its way back, and what rounding to whole segments costs. The rest holds what counts at
+//! [`DiskShare::space_percent_max`], so that cleaning always finds a segment that pays.
+
+/// Segments of each shard that a limit must have room for beside the data.
+pub const SEGMENTS_BESIDE: u64 = 6;
+
+/// What one shard may take of the disk, and in which pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskShare {
+    /// Bytes of its segments, at most.
+    pub log_bytes_max: u64,
+    /// Bytes of a segment.
+    pub segment_bytes: u64,
+    /// Bytes of segments for a hundred bytes that count, more than 100.
+    pub space_percent_max: u32,
+}
+
+impl DiskShare {
+    /// Bytes of records that may count at a time without an answer of FULL, if all are overwritten alike: key, value
+    /// and 56 bytes for each, rounded up to 8. 0 if there is room for none.
+    #[must_use]
+    pub fn live_bytes_max(&self) -> u64 {
+        let beside = SEGMENTS_BESIDE * self.segment_bytes;
+        percent_of(
+            self.log_bytes_max.saturating_sub(beside),
+            100,
+            self.space_percent_max.into(),
+        )
+    }
+
+    /// The least `log_bytes_max` that carries so many bytes of records.
+    #[must_use]
+    pub fn log_bytes_for(&self, live_bytes: u64) -> u64 {
+        let beside = SEGMENTS_BESIDE * self.segment_bytes;
+        let percent = u128::from(self.space_percent_max);
+        let data = (u128::from(live_bytes) * percent).div_ceil(100);
+        beside.saturating_add(u64::try_from(data).unwrap_or(u64::MAX))
+    }
+}
+
+/// `bytes` times `of` over `over`.
+pub(crate) fn percent_of(bytes: u64, of: u64, over: u64) -> u64 {
+    let scaled = u128::from(bytes) * u128::from(of) / u128::from(over);
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn the_rule_and_its_inverse_agree() {
+        for (segment_bytes, space_percent_max) in
+            [(4 * MIB, 140), (64 * MIB, 140), (MIB, 101), (16 * MIB, 300)]
+        {
+            for live_bytes in [0, 1, 99, 100, 101, 7 * MIB, 1 << 40] {
+                let share = DiskShare {
+                    log_bytes_max: 0,
+                    segment_bytes,
+                    space_percent_max,
+                };
+                let log_bytes_max = share.log_bytes_for(live_bytes);
+                let carries = |log_bytes_max| {
+                    DiskShare {
+                        log_bytes_max,
+                        ..share
+                    }
+                    .live_bytes_max()
+                };
+                assert!(carries(log_bytes_max) >= live_bytes);
+                assert!(live_bytes == 0 || carries(log_bytes_max - 1) < live_bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn a_limit_of_few_segments_carries_nothing() {
+        let share = DiskShare {
+            log_bytes_max: 6 * 64 * MIB,
+            segment_bytes: 64 * MIB,
+            space_percent_max: 140,
+        };
+        assert_eq!(share.live_bytes_max(), 0);
+        let more = DiskShare {
+            log_bytes_max: 1536 * MIB,
+            segment_bytes: 16 * MIB,
+            ..share
+        };
+        assert_eq!(more.live_bytes_max() / MIB, 1028);
+    }
+}
