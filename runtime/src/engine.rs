@@ -373,9 +373,10 @@ impl Engine {
                     .min(self.segment_bytes),
             };
             *left = left.saturating_sub(1);
+            let bytes = log.spare_bytes_wanted(bytes);
             self.spares.request(
                 bytes,
-                self.short_segment_bytes,
+                self.short_segment_bytes.min(bytes),
                 Box::new(move |outcome| deliver(outcome)),
             );
         }

@@ -31,6 +31,7 @@ use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::log::{LogConfig, SPARES_READY, SyncMethod};
 use penstock_storage::recovery::RecoveryError;
 use penstock_storage::segment::Owner;
+use penstock_storage::sizing::{DiskShare, SEGMENTS_BESIDE};
 use penstock_storage::snapshot::SnapshotName;
 use tracing::warn;
 
@@ -267,8 +268,6 @@ const SHARE_BYTES_MIN: usize = 8 << 20;
 const CANNOT_LOOK: &str = "read how much memory the process takes";
 /// Segments of the smallest length that a shard needs to write, clean and tell a release.
 const SEGMENTS_MIN: u64 = 3;
-/// Of the usual length, so many to write without want: two that are ready, one for cleaning, one that is written.
-const SEGMENTS_USUAL: u64 = 4;
 /// Beside the mapping of a shard's disk at least so much can be had, and the largest record.
 const OVERFLOW_BYTES_MIN: usize = 2 << 20;
 /// Most that the operations of a shard that wait for cold keys hold.
@@ -315,6 +314,9 @@ pub(crate) struct Node {
     unix_ms_at_start: u64,
     /// Tells this start from one of a copy of the directory.
     start_id: u32,
+    /// Segments begin short and grow with the log: a process that embeds a store may have many small ones. A server
+    /// has its length from the first segment on, because the first thing that it sees may be a sale.
+    starts_small: bool,
     room: Room,
     memory: Option<(Arc<MemoryBound>, Watch)>,
     cluster: Option<ClusterFile>,
@@ -496,6 +498,7 @@ impl Node {
             clock: Instant::now(),
             unix_ms_at_start: unix_ms(),
             start_id,
+            starts_small: bound == Bound::Data,
             room,
             memory,
             cluster,
@@ -649,6 +652,7 @@ impl Node {
             config: Arc::clone(config),
             shard_config,
             record_bytes_max: self.room.record_bytes_max(),
+            starts_small: self.starts_small,
             owner: self.owner,
             inventory: Arc::clone(&self.inventory),
             segments: self.directory.segments().clone(),
@@ -848,6 +852,7 @@ pub(crate) struct ShardStart {
     pub(crate) inventory: Arc<Inventory>,
     pub(crate) segments: Segments,
     pub(crate) spares: SpareHandle,
+    pub(crate) starts_small: bool,
     pub(crate) snapshots: SnapshotFolder,
     pub(crate) snapshot_writer: SnapshotHandle,
     pub(crate) key_tables_left: Arc<HashMap<FileId, u64>>,
@@ -920,6 +925,9 @@ impl ShardStart {
         )
         .map_err(opening(self.segments.data()))?;
         shard.scrub_within(u64::from(self.config.scrub_period_s) * 1_000_000);
+        if self.starts_small {
+            shard.grow_segments(self.config.segment_bytes);
+        }
         let recovery_ms = began.elapsed().as_millis();
 
         for &file in &files {
@@ -1064,9 +1072,20 @@ fn check_disk_bytes(
         return Ok(());
     }
     if max >= least {
-        let usual = SEGMENTS_USUAL * u64::from(shards) * config.segment_bytes;
-        if max < usual {
-            tell_problem(&tight(max, usual, shards, short_bytes), say);
+        let share = DiskShare {
+            log_bytes_max: max / u64::from(shards),
+            segment_bytes: config.segment_bytes,
+            space_percent_max: config.space_percent_max,
+        };
+        let carried = u64::from(shards) * share.live_bytes_max();
+        say(format_args!(
+            "disk limit   {} carries {} of records without FULL: (limit - {SEGMENTS_BESIDE} segments a shard) / {} %",
+            size_text(max),
+            size_text(carried),
+            config.space_percent_max
+        ));
+        if carried == 0 {
+            tell_problem(&tight(max, shards, short_bytes, config), say);
         }
         return Ok(());
     }
@@ -1075,16 +1094,18 @@ fn check_disk_bytes(
     )))
 }
 
-/// A bound under which writes may be refused long before it is reached, because segments are as large.
-fn tight(max: u64, usual: u64, shards: u16, short_bytes: u64) -> Problem {
-    let fits = max / (SEGMENTS_USUAL * u64::from(shards)) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+/// A bound that carries no data for sure, because segments are as large.
+fn tight(max: u64, shards: u16, short_bytes: u64, config: &Config) -> Problem {
+    let segments = SEGMENTS_BESIDE * u64::from(shards);
+    let usual = 2 * segments * config.segment_bytes;
+    let fits = max / (2 * segments) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
     let smaller = match fits >= short_bytes {
         true => format!(" or --segment-bytes {fits}"),
         false => String::new(),
     };
     Problem {
         cause: format!(
-            "disk_bytes_max {max} is less than {SEGMENTS_USUAL} segments for each of {shards} shards: what grows is answered FULL early, perhaps at once"
+            "disk_bytes_max {max} is no more than {SEGMENTS_BESIDE} segments for each of {shards} shards: what grows is answered FULL early, perhaps at once"
         ),
         mend: format!("give --disk-bytes-max {usual}{smaller}"),
     }

@@ -151,6 +151,7 @@ impl Spares {
                     short_bytes,
                     ready: VecDeque::new(),
                     left,
+                    asked_bytes: 0,
                     served: Vec::new(),
                     next_file,
                     wanted: VecDeque::new(),
@@ -249,6 +250,8 @@ struct Helper {
     ready: VecDeque<Spare>,
     /// What an earlier run left and nobody has read whole yet.
     left: Leftovers,
+    /// What was asked for last, in bytes: files of this length serve again.
+    asked_bytes: u64,
     /// Who got a file while there was something of that kind.
     served: Vec<Deliver>,
     next_file: u32,
@@ -354,7 +357,9 @@ impl Helper {
             let wanted = self.wanted.get(first)?;
             (wanted.bytes, wanted.least_bytes)
         };
-        let made = match self.ready.pop_front() {
+        self.asked_bytes = bytes;
+        let ready = self.ready.iter().position(|spare| spare.bytes >= bytes);
+        let made = match ready.and_then(|at| self.ready.remove(at)) {
             Some(spare) => Ok(spare),
             None => self.make(bytes, self.short_bytes),
         };
@@ -400,10 +405,11 @@ impl Helper {
         let tmp = path.with_extension("tmp");
         // Nobody gives it another name from here on: there is none that is known.
         fs::rename(&path, &tmp)?;
-        let bytes = self.room.segment_bytes();
+        let lengths = [self.asked_bytes, self.room.segment_bytes()];
         let write = || {
             let of = fs::metadata(&tmp)?;
-            if of.len() != bytes || of.nlink() != 1 {
+            let bytes = of.len();
+            if !lengths.contains(&bytes) || of.nlink() != 1 {
                 fs::remove_file(&tmp)?;
                 return Ok(None);
             }

@@ -927,6 +927,11 @@ impl<P: Blocks> Shard<P> {
         self.store.set_budget(budget);
     }
 
+    /// Begins with short segments that grow with the log up to `most_bytes`; before the first turn.
+    pub fn grow_segments(&mut self, most_bytes: u64) {
+        self.store.log_mut().grow_segments(most_bytes);
+    }
+
     /// Looks through all sealed segments once within each `period_us`; 0, as at first, is never.
     pub fn scrub_within(&mut self, period_us: u64) {
         self.store.set_scrub(period_us, self.config.hash_seed);

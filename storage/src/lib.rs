@@ -19,6 +19,7 @@ pub mod contents;
 pub mod expiring;
 pub mod frame;
 mod generation;
+mod growth;
 pub mod histogram;
 pub mod index;
 pub mod inheritance;

@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 
 use crate::contents::{History, SEGMENTS_MAX, SealedSegment, SegmentEnd};
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind, padded_bytes};
+use crate::growth::Growth;
 use crate::histogram::Histogram;
 use crate::index::{FILES_MAX, rounded_bytes};
 use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken};
@@ -113,6 +114,13 @@ impl LogConfig {
     #[must_use]
     pub fn segment_bytes_min(&self) -> u64 {
         segment_bytes_min(self.frame_bytes, self.record_bytes_max)
+    }
+
+    /// The smallest segment for records that fit in a frame of the usual length, a multiple of [`BLOCK_BYTES`].
+    #[must_use]
+    pub fn segment_bytes_first(&self) -> u64 {
+        let bytes = segment_bytes_min(self.frame_bytes, 0);
+        bytes.next_multiple_of(BLOCK_BYTES as u64)
     }
 }
 
@@ -334,6 +342,8 @@ pub struct Log<P: Blocks> {
     blocks: P,
     spares: VecDeque<Spare>,
     spare_refused: bool,
+    /// How long new segments are, if they begin short.
+    growth: Option<Growth>,
     /// The last spare is left to cleaning.
     keeps_reserve: bool,
     /// Cleaning can still give segments back.
@@ -437,6 +447,7 @@ impl<P: Blocks> Log<P> {
             blocks,
             spares: VecDeque::new(),
             spare_refused: false,
+            growth: None,
             keeps_reserve: true,
             relief_comes: false,
             is_full: false,
@@ -834,14 +845,56 @@ impl<P: Blocks> Log<P> {
         Ok(())
     }
 
+    /// Begins with short segments that grow with the log up to `most_bytes`. Asked for before the first one is used.
+    pub fn grow_segments(&mut self, most_bytes: u64) {
+        assert!(self.segment.is_none(), "before anything is appended");
+        let segments = self.history.segments.iter();
+        let longest_bytes = segments.map(|it| it.file_bytes).max().unwrap_or(0);
+        let whole_bytes = self
+            .config
+            .segment_bytes_min()
+            .next_multiple_of(BLOCK_BYTES as u64);
+        let first_bytes = self.config.segment_bytes_first();
+        self.growth = Some(Growth::new(
+            first_bytes,
+            whole_bytes,
+            most_bytes,
+            longest_bytes,
+        ));
+    }
+
+    /// Bytes of the spares that are wanted: `usual_bytes`, if the log does not begin with short ones.
+    #[must_use]
+    pub fn spare_bytes_wanted(&self, usual_bytes: u64) -> u64 {
+        let growth = self.growth.as_ref();
+        growth.map_or(usual_bytes, |growth| growth.next_bytes().min(usual_bytes))
+    }
+
     /// Spare segments that somebody should prepare now.
     #[must_use]
     pub fn spares_wanted(&self) -> usize {
+        let is_new = self.growth.is_some() && self.history.segments.is_empty();
         // The first one before the others: another log may have none yet.
         match self.segment.is_none() && self.spares.is_empty() {
             true => 1,
+            // Nothing can be cleaned yet.
+            false if is_new => (SPARES_READY - 1).saturating_sub(self.spares.len()),
             false => SPARES_READY.saturating_sub(self.spares.len()),
         }
+    }
+
+    /// Has all spares from now on be long enough for the longest record, and gives those back that are not.
+    fn leave_short_segments(&mut self) {
+        let Some(growth) = &mut self.growth else {
+            return;
+        };
+        growth.needs_whole();
+        let spares = std::mem::take(&mut self.spares).into_iter();
+        let (long, short): (VecDeque<_>, VecDeque<_>) =
+            spares.partition(|spare| growth.takes(spare.bytes));
+        self.spares = long;
+        self.removable
+            .extend(short.into_iter().map(|spare| spare.file));
     }
 
     /// Whether a segment could be begun at once.
@@ -871,10 +924,26 @@ impl<P: Blocks> Log<P> {
             file.0,
             FILES_MAX - 1
         );
+        let least_bytes = match self.growth {
+            Some(_) => self
+                .config
+                .segment_bytes_first()
+                .min(self.config.segment_bytes_min()),
+            None => self.config.segment_bytes_min(),
+        };
         assert!(
-            (self.config.segment_bytes_min()..=SEGMENT_BYTES_MAX).contains(&bytes),
+            (least_bytes..=SEGMENT_BYTES_MAX).contains(&bytes),
             "a segment of {bytes} bytes"
         );
+        if self
+            .growth
+            .as_ref()
+            .is_some_and(|growth| !growth.takes(bytes))
+        {
+            // It was asked for before a long record came.
+            self.removable.push(file);
+            return;
+        }
         self.spares.push_back(Spare {
             file,
             salt,
@@ -1221,6 +1290,19 @@ impl<P: Blocks> Log<P> {
             self.seal_open();
         }
         let block_bytes = padded_bytes(bytes).max(self.config.frame_bytes);
+        let is_long = block_bytes > self.config.frame_bytes;
+        if is_long
+            && self
+                .growth
+                .as_ref()
+                .is_some_and(|growth| !growth.is_whole())
+        {
+            // The last spares of a full disk, short as they are, are left to what makes room.
+            if self.is_low() && purpose != Purpose::Clean {
+                return self.no_room(purpose);
+            }
+            self.leave_short_segments();
+        }
         // With no other segment behind it, this one must take what tells a release.
         let telling_bytes = match self.spares.is_empty() && self.keeps_reserve {
             true => padded_bytes(self.history.body_bytes()) as u64,
@@ -1332,6 +1414,10 @@ impl<P: Blocks> Log<P> {
             summary: Summary::new(),
         });
         self.counters.segments += 1;
+        if let Some(growth) = &mut self.growth {
+            let sealed = self.history.segments.iter();
+            growth.begins(self.active_us, sealed.map(|it| it.file_bytes).sum());
+        }
         if let Some(block) = contents {
             self.push_contents(block);
         }

@@ -291,7 +291,7 @@ fn a_released_file_that_a_backup_has_linked_or_of_another_length_is_removed() {
     let segments = directory.segments();
     let spares = start(&directory);
     let shard = spares.handle();
-    let [linked, short] = [1 << 20, 1 << 18].map(|bytes| ready(&ask(&shard, bytes)));
+    let [short, linked] = [1 << 18, 1 << 20].map(|bytes| ready(&ask(&shard, bytes)));
     let link = segments.folder().with_file_name("linked");
     fs::hard_link(segments.path(linked.file), &link).expect("link");
     let held = fs::read(&link).expect("read");

@@ -79,6 +79,8 @@ pub struct Plan {
     pub idle_mark_us: u64,
     /// Bytes of a segment beyond the least that is possible.
     pub segment_bytes_more: u64,
+    /// Segments begin short and grow with the log.
+    pub grows_segments: bool,
     /// When and how fast to clean.
     pub cleaning: CleaningConfig,
     /// Bytes of new log after which a shard takes a snapshot; 0 for none.
@@ -235,6 +237,7 @@ impl Plan {
             interval_us: random.pick(&[1_000, 5_000, 20_000, 100_000]),
             idle_mark_us: random.pick(&[500, 2_000, 5_000]),
             segment_bytes_more: random.pick(&[0, 4096, 65_536, 262_144]),
+            grows_segments: Random::new(seed, 30).chance(400_000),
             cleaning: CleaningConfig {
                 space_percent_max: random.pick(&[101, 110, 130, 140, 200]),
                 bytes_per_s: random.pick(&[4_096, 1 << 20, 32 << 20]),

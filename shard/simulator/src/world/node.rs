@@ -340,6 +340,9 @@ impl World {
             ]);
             ends.push(recovered.start.last_lsn);
             opened.scrub_within(self.plan.scrub_us);
+            if self.plan.grows_segments {
+                opened.grow_segments(self.segment_bytes());
+            }
             let tables = &self.disk.borrow().key_tables;
             let tables = tables.iter().map(|(file, it)| (*file, it.len() as u64));
             opened.expect_key_tables(&tables.collect());
@@ -545,7 +548,11 @@ impl World {
         let short_bytes = short_bytes.next_multiple_of(4096);
         let kept_bytes = u64::from(self.plan.shards) * short_bytes;
         let short = || is_starved.then(|| made(short_bytes, 0)).flatten();
-        match made(self.segment_bytes(), kept_bytes).or_else(short) {
+        let wanted_bytes = self.node.as_ref().map_or(self.segment_bytes(), |node| {
+            let log = node.cores[shard].shard.store().log();
+            log.spare_bytes_wanted(self.segment_bytes())
+        });
+        match made(wanted_bytes, kept_bytes).or_else(short) {
             Some((file, bytes, is_reused)) => {
                 let spare = ShardEvent::Spare {
                     file,
