@@ -52,12 +52,19 @@ impl<P: Blocks> Shard<P> {
             return 0;
         }
         session.last_heard_us = now.us;
-        if !session.has_said_hello
-            && session.medium == Medium::Wire
-            && let Opening::Stranger(stranger) = opening(bytes)
-        {
-            self.answer_stranger(id, stranger, outbox);
-            return bytes.len();
+        if !session.has_said_hello && session.medium == Medium::Wire {
+            match opening(bytes) {
+                Opening::Stranger(stranger) => {
+                    self.answer_stranger(id, stranger, outbox);
+                    return bytes.len();
+                }
+                // The rest of the line decides, within the time of a partial frame.
+                Opening::Undecided if !bytes.is_empty() => {
+                    session.frame_began_us = session.frame_began_us.or(Some(now.us));
+                    return 0;
+                }
+                Opening::Undecided | Opening::Frame => {}
+            }
         }
         let session = &mut self.sessions[id.index()];
         let came_us = session.waits_since_us.take().unwrap_or(now.us);

@@ -434,10 +434,16 @@ fn shard_config(shard: u16, topology: Topology) -> ShardConfig {
 /// What each shard's sessions are told by the bytes of one connection, frame by frame.
 pub fn frames(bytes: &[u8]) -> Vec<(penstock_net::frame::Header, &[u8])> {
     use penstock_net::receive::{Received, Receiver};
+    use penstock_net::stranger::Stranger;
     let mut receiver = Receiver::new(u32::MAX);
     let mut frames = Vec::new();
     let mut at = 0;
     loop {
+        // A peer that speaks another protocol gets a text, and nothing behind it.
+        let is_last_word = |stranger: Stranger| stranger.answer().as_bytes() == &bytes[at..];
+        if is_last_word(Stranger::Redis) || is_last_word(Stranger::Http) {
+            return frames;
+        }
         match receiver.next(&bytes[at..]) {
             Received::Frame {
                 header,

@@ -14,6 +14,7 @@ use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ReplyItem, text_of};
 use penstock_net::request::{BatchRequest, Condition};
 use penstock_net::status::Status;
+use penstock_net::stranger::{Opening, Stranger, opening};
 
 use crate::FOLDER;
 use crate::node::{FRAME_BYTES_MAX, Node, Tally, frames};
@@ -194,6 +195,11 @@ type Answers = Tally<(u64, Option<u16>)>;
 fn answers(received: &[u8]) -> Answers {
     let mut answers = Answers::new();
     let mut add = |request_id, item| *answers.entry((request_id, item)).or_default() += 1;
+    let text_of_stranger = [Stranger::Redis, Stranger::Http].map(Stranger::answer);
+    let is_answered = |text: &&str| received.ends_with(text.as_bytes());
+    if text_of_stranger.iter().any(is_answered) {
+        add(0, None);
+    }
     for (header, body) in frames(received) {
         assert!(header.flags & FLAG_REPLY != 0);
         let status = Status::from_code(header.level_or_status).expect("a status");
@@ -220,6 +226,14 @@ fn asked(stream: &[u8]) -> (Answers, bool) {
     let mut asked = Answers::new();
     let mut has_said_hello = false;
     let mut at = 0;
+    match opening(stream) {
+        Opening::Stranger(_) => {
+            asked.insert((0, None), 1);
+            return (asked, true);
+        }
+        Opening::Undecided => return (asked, false),
+        Opening::Frame => {}
+    }
     loop {
         let mut add = |request_id, item| *asked.entry((request_id, item)).or_default() += 1;
         match receiver.next(&stream[at..]) {
