@@ -558,11 +558,9 @@ impl<P: Blocks> Store<P> {
     #[must_use]
     pub fn disk_share(&self) -> Option<DiskShare> {
         let config = self.cleaner.config;
-        let mut segments = self.log().sealed_segments().iter();
-        let segment_bytes = segments.next_back().map_or(0, |it| it.file_bytes);
         (config.log_bytes_max > 0).then_some(DiskShare {
             log_bytes_max: config.log_bytes_max,
-            segment_bytes,
+            segment_bytes: self.log().longest_segment_bytes(),
             space_percent_max: config.space_percent_max,
         })
     }

@@ -1163,6 +1163,18 @@ impl<P: Blocks> Log<P> {
         self.open_segment_bytes_left() + spares.map(|spare| spare.bytes).sum::<u64>()
     }
 
+    /// Bytes of the longest among the last sealed segment, the open one and the spares.
+    pub(crate) fn longest_segment_bytes(&self) -> u64 {
+        let sealed = self
+            .sealed_segments()
+            .iter()
+            .next_back()
+            .map(|it| it.file_bytes);
+        let open = self.open_segment().map(|(_, bytes)| bytes);
+        let spares = self.spares.iter().map(|spare| spare.bytes);
+        spares.chain(sealed).chain(open).max().unwrap_or(0)
+    }
+
     /// Bytes of spares.
     pub(crate) fn spare_bytes(&self) -> u64 {
         self.spares.iter().map(|spare| spare.bytes).sum()

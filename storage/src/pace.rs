@@ -144,9 +144,10 @@ pub(crate) struct Occupancy {
 
 impl Occupancy {
     /// Whether what counts, times `percent` over 400, has room in so many bytes of segments beside those that hold
-    /// none of it.
+    /// none of it. Where these are more than half of all bytes, the limit is smaller than the sizing rule wants: half is
+    /// for data then, and a log that gets stuck is full ([`Fullness::judge`]).
     fn fits(&self, held_bytes: u64, percent: u64) -> bool {
-        let working = SEGMENTS_WORKING * self.segment_bytes;
+        let working = (SEGMENTS_WORKING * self.segment_bytes).min(held_bytes / 2);
         percent_of(self.counting_bytes, percent, 400).saturating_add(working) <= held_bytes
     }
 }
@@ -256,6 +257,22 @@ mod tests {
         assert!(!judge(stuck) && !judge(without_relief) && judge(without_relief));
         assert!(judge(without_relief));
         assert!(!judge(occupancy(10)));
+    }
+
+    #[test]
+    fn a_log_of_few_segments_is_not_full_while_it_is_empty() {
+        let of = |counting_bytes| Occupancy {
+            held_bytes: 9,
+            segment_bytes: 4,
+            ..occupancy(counting_bytes)
+        };
+        let mut fullness = Fullness::default();
+        for (now_us, counting_bytes, is_full) in
+            [(0, 0, false), (1, 4, false), (2, 5, true), (3, 3, false)]
+        {
+            fullness.judge(now_us, &of(counting_bytes));
+            assert_eq!(fullness.is_full(), is_full, "{counting_bytes} of 9 count");
+        }
     }
 
     #[test]
