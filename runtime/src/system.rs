@@ -7,7 +7,7 @@
 use std::ffi::CString;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
@@ -372,6 +372,12 @@ pub(crate) fn accept_waiting(listener: RawFd) -> io::Result<Option<OwnedFd>> {
         )
     };
     owned(descriptor).map(Some)
+}
+
+/// The descriptor of what gives it up.
+pub(crate) fn taken_over(of: impl IntoRawFd) -> OwnedFd {
+    // SAFETY: `into_raw_fd` gives up what it owns, so nobody else closes the descriptor.
+    unsafe { OwnedFd::from_raw_fd(of.into_raw_fd()) }
 }
 
 /// Bytes that were written to a connection and that its peer's kernel has not acknowledged; 0 of what has none.

@@ -218,6 +218,10 @@ fn decide(
         });
     }
     let (full, least) = (charge(LADDER[0]), charge(LADDER[LADDER.len() - 1]));
+    let locked_bytes = match limit {
+        u64::MAX => 0,
+        bytes => bytes.saturating_sub(headroom.bytes),
+    };
     let limit = match limit {
         u64::MAX => "unlimited".to_string(),
         bytes => format!("{bytes} bytes"),
@@ -227,6 +231,8 @@ fn decide(
         headroom.bytes
     );
     let enough = |bytes: u64| {
+        // What is locked now stays locked.
+        let bytes = bytes.saturating_add(locked_bytes);
         let kib = bytes.div_ceil(1024);
         format!(
             "ulimit -l {kib}, or LimitMEMLOCK={bytes} in the systemd unit, and more if other processes of this user lock memory"

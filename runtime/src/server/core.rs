@@ -39,7 +39,7 @@ use crate::spin::Spin;
 use crate::wall::WallClock;
 
 use super::connection::{Connection, serve_connection};
-use super::descriptors::Descriptors;
+use super::descriptors::{Descriptors, refuse_accepted};
 use super::link::{Link, serve_link};
 use super::{CoreStart, Letter, Report, system};
 
@@ -681,10 +681,10 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
             Ok((stream, _)) => {
                 if let Some(why) = descriptors.refusal(stream.as_raw_fd()) {
                     core.refuse_connections(1, &why);
-                    if !core.is_leaving.get() && core.turned_away.get() < TURNED_AWAY_MAX {
-                        core.turned_away.set(core.turned_away.get() + 1);
-                        monoio::spawn(turn_away(Rc::clone(&core), stream, why));
-                    }
+                    // At once: while it lingered it would hold what is left for segments.
+                    let mut answer = Vec::new();
+                    write_error(&mut answer, None, Status::Busy, 0, 0, &why);
+                    refuse_accepted(stream, &answer);
                     continue;
                 }
                 // Counted before it is looked at, so that no two cores take the last place.

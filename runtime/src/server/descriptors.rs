@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::RawFd;
+use std::os::fd::{IntoRawFd, RawFd};
 
 use crate::system::{self, Resource};
 
@@ -71,6 +71,14 @@ impl Descriptors {
 
 fn open_spare() -> Option<File> {
     File::open("/dev/null").ok()
+}
+
+/// Closes a connection that was accepted, with `answer`.
+pub(crate) fn refuse_accepted(stream: impl IntoRawFd, answer: &[u8]) {
+    let stream = TcpStream::from(system::taken_over(stream));
+    if stream.set_nonblocking(true).is_ok() {
+        refuse(&stream, answer);
+    }
 }
 
 /// Writes a short answer to a connection that does not block, and passes over what it has sent: a socket that is closed over

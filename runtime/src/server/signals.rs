@@ -29,18 +29,17 @@ pub(super) struct Reload {
 impl Reload {
     fn run(&self) {
         self.supervisor.reloading();
-        let log = match self.logging.reopen() {
-            Ok(log) => log,
-            Err(error) => {
-                warn!("SIGHUP: {error}; the log goes on in the file of before");
-                None
-            }
-        };
+        let log = self.logging.reopen();
+        if let Err(error) = &log {
+            warn!("SIGHUP: {error}; the log goes on in the file of before");
+        }
         if let Some((_, reread)) = &self.cluster {
             reread.ask();
         }
         let cluster = self.cluster.as_ref().map(|(path, _)| path.as_path());
-        info!("{}", text(log, cluster));
+        if log.is_ok() || cluster.is_some() {
+            info!("{}", text(log.unwrap_or(None), cluster));
+        }
         self.supervisor.reloaded();
     }
 }
