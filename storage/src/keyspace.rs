@@ -535,12 +535,24 @@ impl Keyspaces {
 
     /// Whether a record of settings is newer than the one in force in its partition.
     pub(crate) fn is_news(&self, part: &PartView<'_>) -> bool {
-        let at = prefix_of(part.key()).and_then(|prefix| self.position(prefix).ok());
-        let in_force = at.and_then(|at| {
-            let partitions = &self.keyspaces[at].partitions;
-            partitions[partition_of(part.slot())].as_ref()
-        });
+        let in_force = self.in_force(part);
         in_force.is_none_or(|it| it.version < part.version())
+    }
+
+    /// Whether a record of settings keeps versions that were written before it under settings that are not known
+    /// here: the original of a copy is gone, or the settings are gone whose history the record goes on with.
+    pub(crate) fn is_late(&self, part: &PartView<'_>) -> bool {
+        let since = Settings::read(part.value()).and_then(|(_, since)| since);
+        let in_force = self.in_force(part);
+        let goes_on = since.is_some_and(|since| in_force.is_none_or(|it| it.since != since));
+        self.is_news(part) && (part.is_copy() || goes_on)
+    }
+
+    /// The settings in force of the prefix and partition of a record of settings.
+    fn in_force(&self, part: &PartView<'_>) -> Option<&InForce> {
+        let at = self.position(prefix_of(part.key())?).ok()?;
+        let partitions = &self.keyspaces[at].partitions;
+        partitions[partition_of(part.slot())].as_deref()
     }
 
     /// Whether the record at `place` is the one in force.
@@ -771,6 +783,7 @@ mod tests {
     use super::*;
     use crate::index::rounded_bytes;
     use crate::io::FileId;
+    use crate::record::{PartSpec, RecordSpec};
 
     fn settings(revision: u64, versions: u8, retention_ms: u64) -> Settings {
         Settings {
@@ -805,6 +818,43 @@ mod tests {
     fn since(keyspaces: &Keyspaces, key: &[u8]) -> Option<u64> {
         let rule = keyspaces.rule(0, key)?;
         Some(rule.since.version.sequence)
+    }
+
+    #[test]
+    fn settings_that_go_on_with_the_history_of_settings_that_are_gone_are_late() {
+        let is_late = |known: &Keyspaces, (value, sequence): (&[u8], u64)| {
+            let part = PartSpec {
+                kind: PartKind::Put,
+                key: &keyspace_key(7, b"stock:"),
+                value,
+                expiry_ms: None,
+                layout: 0,
+                is_crowded: false,
+            };
+            let record = RecordSpec {
+                slot: 0,
+                epoch: 256,
+                sequence,
+                time_ms: 1_000 + sequence,
+                parts: &[part],
+                extension: &[],
+            };
+            let mut bytes = vec![0; record.bytes()];
+            record.encode_part(0, &mut bytes);
+            known.is_late(&PartView::read(&bytes).unwrap())
+        };
+        let nothing = Keyspaces::default();
+        let mut known = Keyspaces::default();
+        known.hear(b"stock:", settings(1, 9, 0)).unwrap();
+        let first = known.to_log(b"stock:", partition_of(0));
+        assert!(!is_late(&nothing, (&first, 4)), "they begin a history");
+        write(&mut known, b"stock:", 0, settings(1, 9, 0), 4);
+        known.hear(b"stock:", settings(2, 8, 0)).unwrap();
+        let second = known.to_log(b"stock:", partition_of(0));
+        assert!(!is_late(&known, (&second, 6)), "the first are known");
+        assert!(is_late(&nothing, (&second, 6)), "the first are gone");
+        write(&mut known, b"stock:", 0, settings(2, 8, 0), 6);
+        assert!(!is_late(&known, (&second, 6)), "the replay is the second");
     }
 
     #[test]

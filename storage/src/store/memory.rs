@@ -35,7 +35,7 @@ pub struct Memory {
     snapshot: Option<Coverage>,
     /// What the snapshot tells of partitions of a node of a cluster.
     told: History,
-    /// Behind the snapshot there is a copy of settings that were not known before it.
+    /// Behind the snapshot there are settings that keep versions of before them, which were not known.
     has_late_settings: bool,
     /// A key of the store's own with a record that is not understood.
     strange: Option<Box<[u8]>>,
@@ -159,8 +159,9 @@ impl Memory {
         self.keyspaces.places().all(|place| has_file(place.file))
     }
 
-    /// Whether the log behind the snapshot has a copy of settings whose original is gone, so that they were
-    /// not known when what they keep came. It is to be replayed anew, after a replay of settings alone.
+    /// Whether the log behind the snapshot has settings that keep versions of before them: a copy of settings whose
+    /// original is gone, or settings that go on with the history of settings that are gone. They were not known when
+    /// the replay met these versions. The log is to be replayed anew, after a replay of settings alone.
     #[must_use]
     pub fn has_late_settings(&self) -> bool {
         self.has_late_settings && self.keyspaces.keeps_versions()
@@ -352,7 +353,7 @@ impl Memory {
             return true;
         }
         if self.snapshot.is_some() {
-            self.has_late_settings |= part.is_copy() && self.keyspaces.is_news(part);
+            self.has_late_settings |= self.keyspaces.is_late(part);
         }
         self.live.replaces(self.keyspaces.take(part, place));
         false
