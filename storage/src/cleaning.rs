@@ -1114,7 +1114,8 @@ impl<P: Blocks> Store<P> {
                 continue;
             }
             let hoards_keys = self.hoards_expired_keys(segment.file);
-            if segment.file_bytes > credit && !(hoards_keys && is_index_full) {
+            // Expired keys are taken out once, so no credit is needed for an end.
+            if segment.file_bytes > credit && !hoards_keys {
                 continue;
             }
             let is_oldest = at == 0 && may_be_oldest;
