@@ -141,10 +141,17 @@ pub fn inspect_laid_out(
             file_bytes: segments.iter().map(|segment| segment.file_bytes).sum(),
             ..LogReport::default()
         };
+        let mut is_settled = true;
+        // What stands behind a gap is not shown, but the last segment still tells where the log ends.
+        let mut last_behind_gap = None;
         // With a gap in the log what stands before it can still be read.
         match settle_contents(source, &mut segments) {
             Ok(released) => report.released.extend(released),
             Err(error) => {
+                is_settled = false;
+                if let RecoveryError::SegmentMissing { .. } = error {
+                    last_behind_gap = segments.last().copied();
+                }
                 report.damage.push(error);
                 let dense = (1..).zip(&segments);
                 let good = dense
@@ -176,8 +183,8 @@ pub fn inspect_laid_out(
             Ok(())
         };
         let is_proven = |found: Recovered| match proven.get(&log_id) {
-            Some(end) => end.check(&found).map(|()| found),
-            None => Ok(found),
+            Some(end) if is_settled => end.check(&found).map(|()| found),
+            _ => Ok(found),
         };
         let found = match layout.end_of(log_id) {
             Some(end) => replay_ended(source, &segments, log_id, end, &mut see),
@@ -189,6 +196,11 @@ pub fn inspect_laid_out(
                 log.forgotten = Some(found.history.forgotten);
             }
             Err(error) => report.damage.push(error),
+        }
+        if let (Some(end), Some(last)) = (proven.get(&log_id), last_behind_gap) {
+            let found = replay(source, &[last], &mut |_| Ok(()));
+            let checked = found.and_then(|found| end.check(&found));
+            report.damage.extend(checked.err());
         }
         report.logs.insert(log_id, log);
     }

@@ -279,15 +279,15 @@ pub(crate) fn settle_contents(
 
 /// The newest contents frame of a log and the sequence of the segment that holds it. A contents
 /// frame is under way alone, so one that checks proves that all before it was durable. A log that
-/// has released anything begins each segment with one, so only segments that hold no frame at all
-/// can stand behind it.
+/// has released anything begins each segment with one, so only segments that hold no frame at all can stand behind
+/// it, and those that begin with a repair frame: a repair tells nothing of releases.
 pub(crate) fn newest_contents(
     source: &mut impl SegmentSource,
     segments: &[Segment],
 ) -> Result<Option<(u64, Contents)>, RecoveryError> {
     for segment in segments.iter().rev() {
-        let (has_frames, contents) = last_contents(source, segment)?;
-        if has_frames || contents.is_some() {
+        let (begins_as_written, contents) = last_contents(source, segment)?;
+        if begins_as_written || contents.is_some() {
             // No log comes so far; the next number must exist.
             let contents = contents.filter(|_| segment.header.sequence < u64::MAX);
             return Ok(contents.map(|contents| (segment.header.sequence, contents)));
@@ -296,8 +296,8 @@ pub(crate) fn newest_contents(
     Ok(None)
 }
 
-/// Whether a segment begins with a frame, and its last contents frame, going from frame to frame by
-/// their headers.
+/// Whether a segment begins with a frame that is no repair, and its last contents frame, going from frame to frame
+/// by their headers.
 fn last_contents(
     source: &mut impl SegmentSource,
     segment: &Segment,
@@ -310,7 +310,7 @@ fn last_contents(
         filled: 0,
     };
     let mut buffer = Vec::new();
-    let (mut has_frames, mut newest) = (false, None);
+    let (mut begins_as_written, mut newest) = (false, None);
     let mut offset = BLOCK_BYTES as u64;
     while offset < limit {
         let Some(block) = window.bytes(source, &mut buffer, offset, BLOCK_BYTES)? else {
@@ -333,10 +333,10 @@ fn last_contents(
             let body = &bytes[FRAME_HEADER_BYTES..][..frame.body_bytes as usize];
             newest = Contents::read(body).or(newest);
         }
-        has_frames = true;
+        begins_as_written |= offset == BLOCK_BYTES as u64 && frame.kind != FrameKind::Repair;
         offset += padded as u64;
     }
-    Ok((has_frames, newest))
+    Ok((begins_as_written, newest))
 }
 
 /// Replays one log in order, handing every part of every good frame to `visit`.

@@ -27,7 +27,7 @@ fn a_missing_segment_is_called_missing_and_its_neighbour_is_not_called_damaged()
     let path = directory.display();
     let told_missing = format!(
         "segment 1 of log 1 is missing: no file holds it, and records between LSN 1 and {last_lsn} were durable \
-         there; the segment behind it, {}, is in place",
+         there (if cleaning has released it, the list that tells so is lost); the segment behind it, {}, is in place",
         files[&2].display()
     );
     let expected = format!(

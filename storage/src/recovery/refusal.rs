@@ -234,7 +234,8 @@ impl fmt::Display for Within<'_, RecoveryError> {
             } => write!(
                 f,
                 "segment {sequence} of log {log_id} is missing: no file holds it, and records between LSN {} and {} \
-                 were durable there; the segment behind it, {segments}{:08}.seg, is in place",
+                 were durable there (if cleaning has released it, the list that tells so is lost); the segment behind \
+                 it, {segments}{:08}.seg, is in place",
                 lsn_from.0, lsn_to.0, next.0
             ),
             RecoveryError::TailLost {

@@ -21,7 +21,7 @@ pub const OWNER: Owner = Owner {
 pub const SEGMENT_BYTES: usize = 128 << 10;
 pub const FRAME_BYTES: usize = 8 << 10;
 pub const RECORD_BYTES_MAX: usize = 16 << 10;
-const LOG_ID: u64 = 3;
+pub const LOG_ID: u64 = 3;
 
 /// Key and value of the parts of one record; no value is a tombstone.
 pub type Parts = Vec<(Vec<u8>, Option<Vec<u8>>)>;

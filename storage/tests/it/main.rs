@@ -16,6 +16,7 @@ mod heap;
 mod journal;
 mod key_table;
 mod random;
+mod released;
 mod repair;
 mod replica;
 mod scrub;
