@@ -441,7 +441,12 @@ impl Segments {
                     if file.0 >= FILES_MAX {
                         return Err(numbers_over(file));
                     }
-                    files.push((file, entry.metadata()?.len()));
+                    match entry.metadata() {
+                        Ok(found) => files.push((file, found.len())),
+                        // A server that runs has removed it since the folder was read.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                        Err(error) => return Err(error),
+                    }
                 }
             }
             Ok(files)

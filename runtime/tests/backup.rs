@@ -351,6 +351,15 @@ fn number_of(value: &[u8]) -> u64 {
     u64::from_le_bytes(words[0])
 }
 
+/// Ends the writer, also when a backup fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_backup_beside_cleaning_is_whole_although_segments_leave() {
     const KEYS: u64 = 48;
@@ -387,13 +396,14 @@ fn a_backup_beside_cleaning_is_whole_although_segments_leave() {
                 under_way.push_back((number, client.set(&key, &value)));
             }
         });
+        let over = Over(&is_over);
         while released() < 40 || backups < 4 {
             least = acked.load(Ordering::SeqCst);
             server.backup(&data, &vault, &["--keep", "2"]);
             most = asked.load(Ordering::SeqCst);
             backups += 1;
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
     });
     drop(client);
     server.stop();
