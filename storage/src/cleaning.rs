@@ -473,7 +473,8 @@ impl<P: Blocks> Store<P> {
     fn pace_writes(&mut self, now_us: u64) -> bool {
         let is_low = self.log().is_low();
         let was_full = self.cleaner.fullness.is_full();
-        if is_low || was_full {
+        // A log that was stuck and is low no more is judged once more, or its deadline would stay for ever.
+        if is_low || was_full || self.cleaner.fullness.deadline_us().is_some() {
             let is_stuck = self.log_mut().take_stuck();
             let occupancy = Occupancy {
                 is_stuck,
