@@ -46,6 +46,8 @@ use oracle::{Kept, Oracle};
 const SNAPSHOTS_FROM: u64 = 1 << 20;
 /// Seeds below are from before there were harms.
 const HARMS_FROM: u64 = 60_000_000;
+/// And full disks that stay full until writers are refused from here on.
+const REFUSALS_FROM: u64 = 62_002_000;
 
 /// What a long run must meet; one with harms also [`harms::MUST_MEET`].
 pub const MUST_MEET: &[&str] = &[
@@ -443,6 +445,12 @@ impl World {
             setting.stop_us_max = harm.pick(&[0, 3_000_000]);
             if harms.full_disks {
                 setting.value_bytes = 3_000;
+            }
+            // Without this, pacing and the last segments carry nearly all clusters over a full disk.
+            if harms.full_disks && seed >= REFUSALS_FROM && harm.chance(500_000) {
+                setting.segment_bytes_more = 0;
+                setting.operations *= 4;
+                harms.full_us_max = 60_000_000;
             }
         }
         let mut partitions: Vec<u16> = Vec::new();

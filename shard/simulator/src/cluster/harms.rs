@@ -49,6 +49,8 @@ pub(super) struct Harms {
     /// Which there are.
     stops: bool,
     pub(super) full_disks: bool,
+    /// How long a disk stays full at most.
+    pub(super) full_us_max: u64,
     rot: bool,
     members: bool,
     /// Parts of a million of the starts that have another number of shards.
@@ -67,6 +69,7 @@ impl Harms {
             every_us: random.pick(&[50_000, 200_000, 1_000_000]),
             stops: random.chance(500_000),
             full_disks: random.chance(300_000),
+            full_us_max: 5_000_000,
             rot: random.chance(250_000),
             members: random.chance(500_000),
             reshards: random.pick(&[0, 0, 200_000, 600_000]),
@@ -207,7 +210,7 @@ impl World {
         let mut disk = self.nodes[node].disk.borrow_mut();
         disk.bytes_max = disk.used_bytes() + more;
         drop(disk);
-        let full_us = self.harm.within(10_000, 5_000_000);
+        let full_us = self.harm.within(10_000, self.harms.full_us_max);
         self.after(full_us, Event::Roomy { node });
     }
 
