@@ -474,7 +474,11 @@ impl<P: Blocks> Store<P> {
         let is_low = self.log().is_low();
         let was_full = self.cleaner.fullness.is_full();
         // A log that was stuck and is low no more is judged once more, or its deadline would stay for ever.
-        if is_low || was_full || self.cleaner.fullness.deadline_us().is_some() {
+        let concerns = is_low || was_full || self.cleaner.fullness.deadline_us().is_some();
+        let segments = self.log().sealed_segments().len();
+        if concerns
+            && (self.log().wants_judgement() || self.cleaner.fullness.is_due(now_us, segments))
+        {
             let is_stuck = self.log_mut().take_stuck();
             let occupancy = Occupancy {
                 is_stuck,
@@ -493,17 +497,13 @@ impl<P: Blocks> Store<P> {
     /// What is left until a segment comes back, and what copies may need of that.
     fn headroom(&self) -> Headroom {
         let log = self.log();
-        let next_bytes = || {
-            let segments = log.sealed_segments().iter();
-            segments.map(|it| it.file_bytes).max().unwrap_or(0)
-        };
         let claimed_bytes = match &self.cleaner.victim {
             Some(victim) => {
                 victim.segment.file_bytes - victim.offset.min(victim.segment.file_bytes)
             }
             // One that is released is as good as there.
             None if log.is_releasing() || log.is_segment_returning() => 0,
-            None => next_bytes(),
+            None => log.longest_segment_bytes(),
         };
         Headroom {
             bytes: log.headroom_bytes(),

@@ -1140,6 +1140,11 @@ impl<P: Blocks> Log<P> {
         self.is_tight = is_tight;
     }
 
+    /// Whether a write waits for [`Log::set_full`]: it found no room, or nobody judged since a spare was refused.
+    pub(crate) fn wants_judgement(&self) -> bool {
+        self.is_stuck || !self.is_judged
+    }
+
     /// Whether what grows the store found no room since this was asked last, and nothing came.
     pub(crate) fn take_stuck(&mut self) -> bool {
         std::mem::take(&mut self.is_stuck)

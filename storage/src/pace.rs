@@ -17,6 +17,9 @@ const QUIET_US: u64 = 10_000_000;
 /// A log that has no room at all and gets none for so long is full, in microseconds: what was given back may be on its
 /// way for a while.
 const STUCK_US: u64 = 100_000;
+/// A judgement looks at each segment, so the time between two of them grows with their number: so many microseconds
+/// for each.
+const JUDGE_US_PER_SEGMENT: u64 = 4;
 /// Segments that hold nothing that counts: the open one and the spares.
 const SEGMENTS_WORKING: u64 = 4;
 
@@ -162,9 +165,17 @@ pub(crate) struct Fullness {
     quiet_since_us: Option<u64>,
     stuck_since_us: Option<u64>,
     counting_bytes: u64,
+    judged_us: u64,
 }
 
 impl Fullness {
+    /// Whether a log of so many segments is to be judged again.
+    pub(crate) fn is_due(&self, now_us: u64, segments: usize) -> bool {
+        let pause_us = JUDGE_US_PER_SEGMENT * segments as u64;
+        let is_stuck_for_long = self.deadline_us().is_some_and(|due_us| now_us >= due_us);
+        now_us >= self.judged_us + pause_us || is_stuck_for_long
+    }
+
     /// Bytes that counted when it was judged last.
     pub(crate) fn counting_bytes(&self) -> u64 {
         self.counting_bytes
@@ -190,6 +201,7 @@ impl Fullness {
         self.quiet_since_us = since(self.quiet_since_us, !it.is_low);
         let may_be_stuck = it.is_low && !it.relief_comes;
         let was_stuck = self.stuck_since_us.is_some();
+        self.judged_us = now_us;
         self.stuck_since_us = since(
             self.stuck_since_us,
             may_be_stuck && (it.is_stuck || was_stuck),
@@ -296,6 +308,28 @@ mod tests {
         assert!(fullness.is_full());
         fullness.judge(QUIET_US + 3, &quiet);
         assert!(!fullness.is_full());
+    }
+
+    #[test]
+    fn a_log_of_many_segments_is_judged_seldom_and_a_stuck_one_in_time() {
+        let mut fullness = Fullness::default();
+        let mut judgements = 0;
+        for now_us in (1_000_000..2_000_000).step_by(10) {
+            if fullness.is_due(now_us, 10_000) {
+                fullness.judge(now_us, &occupancy(1));
+                judgements += 1;
+            }
+        }
+        assert_eq!(judgements, 25, "one in 40 ms");
+        assert!(fullness.is_due(2_000_001, 3), "few segments cost little");
+        let stuck = Occupancy {
+            is_stuck: true,
+            relief_comes: false,
+            ..occupancy(1)
+        };
+        fullness.judge(2_000_000, &stuck);
+        assert!(!fullness.is_due(2_000_000 + STUCK_US - 1, 1 << 20));
+        assert!(fullness.is_due(2_000_000 + STUCK_US, 1 << 20));
     }
 
     #[test]
