@@ -23,7 +23,7 @@ use penstock_storage::io::Blocks;
 use penstock_storage::log::{Lsn, Place, Purpose, Room};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::part_bytes;
-use penstock_storage::store::{Found, Store};
+use penstock_storage::store::{Found, Store, Version as Stored};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
 
 /// The hash of keys, with a secret of this process: nobody outside can aim at one run of the index.
@@ -78,8 +78,8 @@ pub(crate) struct Cold {
     pub(crate) slot: u16,
     pub(crate) hash: u32,
     pub(crate) place: Place,
-    /// Of the version that is looked for, if that is not the newest.
-    pub(crate) sequence: Option<u64>,
+    /// The version that is looked for, if that is not the newest.
+    pub(crate) version: Option<Stored>,
 }
 
 /// The circumstances of one operation.
@@ -141,7 +141,7 @@ pub(crate) fn run<P: Blocks>(
             slot,
             hash,
             place,
-            sequence: None,
+            version: None,
         });
     }
     let key = Key::new(store, hash, request.key, found);
@@ -620,7 +620,7 @@ fn update_if_on_two<'a, P: Blocks>(
             slot,
             hash,
             place,
-            sequence: None,
+            version: None,
         };
         return match first.cell {
             Some(_) => Ran::SecondCold(cold),

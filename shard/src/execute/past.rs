@@ -69,35 +69,25 @@ pub(super) fn get_at<P: Blocks>(
         log.want_durable(lsn);
         return Ran::Postponed;
     }
-    let bytes = match context.brought {
-        Some((place, bytes)) if place == kept.place => bytes,
-        _ => {
-            let cold = Cold {
-                slot,
-                hash: key.hash,
-                place: kept.place,
-                sequence: Some(kept.version.sequence),
-            };
-            // What is kept of a key is looked for only while its newest version is in memory.
-            return match key.cell {
-                Some(_) => Ran::SecondCold(cold),
-                None => Ran::Cold(cold),
-            };
-        }
-    };
-    let part = bytes
-        .get(in_block(kept.place)..)
-        .and_then(|bytes| PartView::read(bytes).ok())
-        .filter(|part| {
-            part.slot() == slot
-                && (part.epoch(), part.sequence()) == (kept.version.epoch, kept.version.sequence)
-        });
+    // Another operation's read of this place was checked for the newest version. One for this version that
+    // brought another one was answered CORRUPT when it ended.
+    let part = context
+        .brought
+        .filter(|&(place, _)| place == kept.place)
+        .and_then(|(_, bytes)| PartView::read(bytes.get(in_block(kept.place)..)?).ok())
+        .filter(|part| (part.version(), part.slot()) == (kept.version, slot));
     let Some(part) = part else {
-        let message = format_args!(
-            "{:08}.seg at offset {} does not hold version {}:{}",
-            kept.place.file.0, kept.place.offset, kept.version.epoch, kept.version.sequence
-        );
-        return say(context, Status::Corrupt, Version::default(), &message, out);
+        let cold = Cold {
+            slot,
+            hash: key.hash,
+            place: kept.place,
+            version: Some(kept.version),
+        };
+        // What is kept of a key is looked for only while its newest version is in memory.
+        return match key.cell {
+            Some(_) => Ran::SecondCold(cold),
+            None => Ran::Cold(cold),
+        };
     };
     let is_later = matches!(at, At::TimeMs(ms) if part.time_ms() > ms);
     if part.key() != key.bytes || is_later {

@@ -159,25 +159,26 @@ impl<P: Blocks> Shard<P> {
                          slot,
                          hash,
                          place,
-                         sequence,
+                         version,
                      }: &Cold| {
             let (_, len) = aligned_span(place);
             if let Some((_, failure)) = bad.iter().find(|(start, _)| *start < len as usize) {
                 return Err((Status::Io, not_read(place, *failure)));
             }
-            let admitted = match sequence {
+            let admitted = match version {
                 None => store.admit((slot, hash), place, bytes, |key| key_hash.home_of(key)),
                 // A version of the past stays out of the cache.
-                Some(sequence) => bytes
+                Some(version) => bytes
                     .get(in_block(place)..)
                     .and_then(|bytes| PartView::read(bytes).ok())
                     .filter(|part| {
-                        part.sequence() == sequence && key_hash.home_of(part.key()) == (slot, hash)
+                        let home = key_hash.home_of(part.key());
+                        (part.version(), part.slot(), home) == (version, slot, (slot, hash))
                     })
                     .map(|_| ())
                     .ok_or(AdmitError::Corrupt),
             };
-            let is_new = sequence.is_none();
+            let is_new = version.is_none();
             admitted
                 .map(|()| Admitted { place, is_new })
                 .map_err(|AdmitError::Corrupt| (Status::Corrupt, not_written(place)))

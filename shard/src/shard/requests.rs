@@ -507,7 +507,7 @@ impl<P: Blocks> Shard<P> {
                     slot,
                     hash,
                     place,
-                    sequence: None,
+                    version: None,
                 });
             }
             let reserved = answer_bytes(&request, self.value_bytes(found));
@@ -604,7 +604,7 @@ impl<P: Blocks> Shard<P> {
             }
             Ran::Cold(cold) | Ran::SecondCold(cold)
                 if operation.brought.is_some()
-                    && cold.sequence.is_some()
+                    && cold.version.is_some()
                     && !self.has_room_for_more(origin, address.session) =>
             {
                 // It was parked for its key, and only now shows how long the version is.

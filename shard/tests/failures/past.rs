@@ -13,6 +13,7 @@ use penstock_storage::budget::Budget;
 use penstock_storage::io::Io;
 use penstock_storage::keyspace::{SETTINGS_BYTES, keyspace_key};
 use penstock_storage::log::{Log, LogStart, Purpose, Room, SyncMethod};
+use penstock_storage::record::{PartSpec, PartView, RecordSpec};
 use penstock_storage::store::{Memory, PARTITIONS, Store};
 
 use crate::device::Device;
@@ -658,6 +659,52 @@ fn what_queues_behind_a_version_that_cannot_be_read_is_executed() {
     assert_eq!(told(1_002).0, Status::Ok);
     assert_eq!(told(1_003), (Status::Ok, b"2".to_vec()));
     assert_eq!(told(1_004), (Status::Ok, b"3".to_vec()));
+}
+
+#[test]
+fn a_part_of_another_epoch_in_place_of_an_old_version_is_answered_corrupt_and_told_once() {
+    let mut shop = Shop::new();
+    let made = shop.keyspace(b"k", Action::Create(kept(3, 0)));
+    assert_eq!(made.status, Status::Ok);
+    let old = shop.set(b"k", b"1", Expiry::Never).version;
+    assert_eq!(shop.set(b"k", b"2", Expiry::Never).status, Status::Ok);
+    // The part checks, and its sequence and key are those of the old version.
+    let mut changed = 0;
+    for bytes in shop.server.device.image.files.values_mut() {
+        for at in (0..bytes.len()).step_by(8) {
+            let Ok(part) = PartView::read(&bytes[at..]) else {
+                continue;
+            };
+            if (part.key(), part.sequence()) != (b"k", old.sequence) {
+                continue;
+            }
+            let (key, value) = (part.key().to_vec(), part.value().to_vec());
+            let forged = RecordSpec {
+                slot: part.slot(),
+                epoch: part.epoch() + 1,
+                sequence: part.sequence(),
+                time_ms: part.time_ms(),
+                extension: &[],
+                parts: &[PartSpec {
+                    kind: part.kind(),
+                    key: &key,
+                    value: &value,
+                    layout: part.layout(),
+                    expiry_ms: None,
+                    is_crowded: false,
+                }],
+            };
+            assert_eq!(forged.bytes(), part.bytes().len());
+            forged.encode_part(0, &mut bytes[at..]);
+            changed += 1;
+        }
+    }
+    assert_eq!(changed, 1);
+    for _ in 0..2 {
+        let reply = shop.get_at(b"k", At::Version(old));
+        assert_eq!(reply.status, Status::Corrupt, "{}", text(&reply));
+    }
+    assert_eq!(shop.server.counters().bad_places, 1);
 }
 
 #[test]
