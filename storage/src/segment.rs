@@ -57,6 +57,11 @@ pub struct SegmentHeader {
     pub created_ms: u64,
 }
 
+/// Bytes at the begin of a header's block that hold its fields.
+pub(crate) const HEADER_FIELDS_BYTES: usize = 136;
+/// Bytes at the end of that block that hold its CRC; all between are zero.
+pub(crate) const HEADER_CRC_BYTES: usize = 4;
+
 /// What the first block of a file tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstBlock {
@@ -157,8 +162,8 @@ pub(crate) fn begin(block: &mut [u8; BLOCK_BYTES], magic: [u8; 8], owner: Owner)
 
 /// Ends a header with the CRC over all before.
 pub(crate) fn seal(block: &mut [u8; BLOCK_BYTES]) {
-    let crc = hash(&block[..BLOCK_BYTES - 4]);
-    block[BLOCK_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+    let crc = hash(&block[..BLOCK_BYTES - HEADER_CRC_BYTES]);
+    block[BLOCK_BYTES - HEADER_CRC_BYTES..].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// Whether a block is a header with this magic, of whatever version.

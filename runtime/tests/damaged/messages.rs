@@ -109,8 +109,8 @@ fn a_rotten_bit_in_an_unused_spare_is_told_and_the_server_serves() {
         .filter(|path| fs::read(path).unwrap().iter().all(|&byte| byte == 0))
         .collect();
     spares.sort_unstable();
-    // One within what a start reads before it serves, one behind.
-    let rots = [(0, 5_000), (1, 3_000_000)];
+    // One in the first block, where a header would stand, one behind what a start reads before it serves.
+    let rots = [(0, 300), (1, 3_000_000)];
     for (spare, at) in rots {
         let mut bytes = fs::read(&spares[spare]).unwrap();
         bytes[at] = 4;

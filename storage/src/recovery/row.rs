@@ -70,7 +70,7 @@ rows! {
         "block 0 is no header and shows none, the last block is no spare header, no block shows a frame, and a few blocks are not zero",
         "a spare in which bytes have changed; it proves nothing, is set aside and told";
     TornActivation = "torn-activation", Serve,
-        "block 0 is neither zero nor valid, and all behind it is zero or, under the salt of a spare header in the last block, no frame",
+        "block 0 is a part of a header, or neither zero nor valid before a spare header in the last block; all behind it is zero or, under the salt of that spare header, no frame",
         "a header torn by the crash; the file holds nothing and is deleted";
     HeaderCutShort = "header-cut-short", Refuse,
         "a file shorter than one block",

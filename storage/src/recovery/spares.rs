@@ -10,7 +10,9 @@ use crate::io::{BLOCK_BYTES, FileId, SegmentSource};
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::record::read_u32;
-use crate::segment::{FirstBlock, Owner, SEGMENT_MAGIC, SegmentHeader};
+use crate::segment::{
+    FirstBlock, HEADER_CRC_BYTES, HEADER_FIELDS_BYTES, Owner, SEGMENT_MAGIC, SegmentHeader,
+};
 use crate::spare::{SPARE_MAGIC, SpareHeader, holds_frame_of};
 
 /// What one file is.
@@ -166,6 +168,25 @@ fn is_trace_of_header(block: &[u8; BLOCK_BYTES]) -> bool {
     block.starts_with(&SEGMENT_MAGIC) || block.starts_with(&SPARE_MAGIC)
 }
 
+/// Whether a first block that does not check is a segment's header that a crash tore while it was written over
+/// zeros. Then it has no byte where a header has none, and its magic is whole unless the write ended within the
+/// magic or only the last sector, with the CRC, got to the disk. The CRC has more than one byte that is not zero.
+fn is_torn_header(block: &[u8; BLOCK_BYTES]) -> bool {
+    let (fields, rest) = block.split_at(HEADER_FIELDS_BYTES);
+    let (gap, crc) = rest.split_at(rest.len() - HEADER_CRC_BYTES);
+    if !is_zero(gap) {
+        return false;
+    }
+    if fields.starts_with(&SEGMENT_MAGIC) {
+        return true;
+    }
+    let has_only_crc = is_zero(fields) && crc.iter().filter(|byte| **byte != 0).count() > 1;
+    let written = SEGMENT_MAGIC.iter().zip(fields);
+    let written = written.take_while(|(expected, found)| expected == found);
+    let written = written.count();
+    has_only_crc || (written > 0 && is_zero(&block[written..]))
+}
+
 /// A file that is not zero where a spare is, and has no header: told rotten if nothing in it can have been of
 /// a segment, and nearly all of it is as a spare should be.
 fn judge_rest(
@@ -261,7 +282,11 @@ pub(crate) fn classify(
                 Some(salt) => holds_frame_of(salt, offset, block),
             };
             if is_trusted || !has_block(source, file, behind(file_bytes), is_used)? {
-                return Ok(FileKind::TornActivation);
+                let rotten = match salt.is_some() || is_torn_header(&first) {
+                    true => None,
+                    false => judge_rest(source, (file, file_bytes))?,
+                };
+                return Ok(rotten.map_or(FileKind::TornActivation, FileKind::RottenSpare));
             }
             let rotten = match salt.is_some() || is_trace_of_header(&first) {
                 true => None,

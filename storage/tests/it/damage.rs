@@ -345,11 +345,6 @@ fn a_flipped_bit_anywhere_in_an_unused_spare_stops_no_start_and_is_told() {
         image[at] = bit;
         let (mut disk, file) = beside(image);
         let found = survey(&mut disk, OWNER).unwrap_or_else(|error| panic!("at {at}: {error}"));
-        assert_eq!(found.torn_activations.contains(&file), at < BLOCK_BYTES);
-        if at < BLOCK_BYTES {
-            // As a header that a crash tore: it is deleted.
-            continue;
-        }
         let rotten = RottenSpare {
             file,
             file_bytes: bytes as u64,
@@ -363,6 +358,25 @@ fn a_flipped_bit_anywhere_in_an_unused_spare_stops_no_start_and_is_told() {
         assert_eq!(found.rotten.len(), usize::from(at < HEAD_BYTES), "at {at}");
         let proof = prove_spare(&mut disk, file, bytes as u64).unwrap();
         assert_eq!(proof, Proof::Rotten(rotten));
+    }
+}
+
+#[test]
+fn a_header_that_a_crash_tore_is_not_taken_for_rot() {
+    let whole: [u8; BLOCK_BYTES] = {
+        let files = small_log().disk.files;
+        files[&FIRST][..BLOCK_BYTES].try_into().expect("a block")
+    };
+    // A prefix of the block, or some of its sectors.
+    let prefixes = [1, 7, 8, 100, 512, BLOCK_BYTES - 1].map(|len| (0, len));
+    let sectors = [(0, 512), (BLOCK_BYTES - 512, BLOCK_BYTES)];
+    for (from, to) in prefixes.into_iter().chain(sectors) {
+        let mut image = vec![0; 2 * HEAD_BYTES];
+        image[from..to].copy_from_slice(&whole[from..to]);
+        let (mut disk, file) = beside(image);
+        let found = survey(&mut disk, OWNER).expect("it holds nothing");
+        assert!(found.rotten.is_empty(), "{from}..{to}");
+        assert!(found.torn_activations.contains(&file), "{from}..{to}");
     }
 }
 

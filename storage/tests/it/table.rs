@@ -196,8 +196,10 @@ table! {
 
     TornActivation: fn a_header_that_never_got_whole_is_deleted() {
         let mut files = log_of(0).disk.files;
+        // Its CRC did not get to the disk.
+        let header = two_segments()[&FIRST][..512].to_vec();
         files.insert(FIRST, vec![0; SEGMENT_BYTES]);
-        files.get_mut(&FIRST).unwrap()[..512].fill(7);
+        files.get_mut(&FIRST).unwrap()[..512].copy_from_slice(&header);
         serves(&files, &[Row::TornActivation], 0, &[]);
     }
 
