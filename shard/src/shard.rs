@@ -446,7 +446,8 @@ impl Peer {
 struct ReplicaReply {
     origin: Origin,
     address: ReplyAddress,
-    asked: Asked,
+    /// The operation has changed something here.
+    is_change: bool,
     item: Pieces,
 }
 

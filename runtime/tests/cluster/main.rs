@@ -849,6 +849,17 @@ fn level_replica_is_not_reached_without_the_other_node_and_never_falls_back() {
         .wait()
         .expect("read");
     assert_eq!(&*value.expect("it was executed").bytes, b"value");
+    // A condition that fails changes nothing, and the answer says so.
+    let refused = first
+        .client(AckLevel::Replica)
+        .set_with(b"key", b"other", Condition::Absent, Expiry::Never)
+        .wait();
+    match refused {
+        Err(ClientError::Unknown(text)) => {
+            assert!(text.contains("nothing was changed"), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
     // Nobody waits for others here, so it is not said either.
     let list = |level| first.client(level).keyspace(b"", Action::List).wait();
     assert!(list(AckLevel::Disk).expect("read").is_empty());

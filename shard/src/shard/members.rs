@@ -87,7 +87,7 @@ impl<P: Blocks> Shard<P> {
             let ReplicaReply {
                 origin,
                 address,
-                asked,
+                is_change,
                 item,
             } = whom;
             self.unreserve_bytes(origin, &address, item.len());
@@ -99,12 +99,12 @@ impl<P: Blocks> Shard<P> {
                     self.replication.missed += 1;
                     let mut out = Vec::new();
                     let version = Version::default();
-                    let text = match asked.is_read() {
+                    let text = match is_change {
                         true => {
-                            "nothing was changed; not every node of the sync set has told in time that it has what was read here"
+                            "it was executed here and is in the log, and not every node of the sync set has told in time that it has it"
                         }
                         false => {
-                            "it was executed here and is in the log, and not every node of the sync set has told in time that it has it"
+                            "nothing was changed; not every node of the sync set has told in time that it has what was found here"
                         }
                     };
                     ReplyHead::new(Status::NoReplicas, address.item, AckLevel::None, version)

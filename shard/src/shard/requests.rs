@@ -587,7 +587,7 @@ impl<P: Blocks> Shard<P> {
                 let whom = ReplicaReply {
                     origin,
                     address,
-                    asked,
+                    is_change: !asked.is_read() && status == Status::Ok,
                     item: pieces.split_off(from),
                 };
                 self.wait_for_members(now, slot, level, whom);
