@@ -115,6 +115,35 @@ pub enum Condition {
     Version(Version),
 }
 
+impl Condition {
+    /// This condition, with the value that is there in the answer if it does not hold.
+    #[must_use]
+    pub fn showing(self) -> When {
+        When {
+            condition: self,
+            shows: true,
+        }
+    }
+}
+
+/// When SET and DEL apply, and what their answer shows if they do not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct When {
+    /// The condition.
+    pub condition: Condition,
+    /// If the condition does not hold, the answer shows the value that is there.
+    pub shows: bool,
+}
+
+impl From<Condition> for When {
+    fn from(condition: Condition) -> Self {
+        When {
+            condition,
+            shows: false,
+        }
+    }
+}
+
 /// When the first key of SET or UPDATE_IF is gone by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
@@ -734,8 +763,8 @@ impl BatchRequest {
     }
 
     /// Adds a SET of a key that never expires.
-    pub fn set(&mut self, out: &mut Vec<u8>, key: &[u8], value: &[u8], condition: Condition) {
-        self.set_with(out, key, value, condition, Expiry::Never);
+    pub fn set(&mut self, out: &mut Vec<u8>, key: &[u8], value: &[u8], when: impl Into<When>) {
+        self.set_with(out, key, value, when, Expiry::Never);
     }
 
     /// Adds a SET.
@@ -744,41 +773,18 @@ impl BatchRequest {
         out: &mut Vec<u8>,
         key: &[u8],
         value: &[u8],
-        condition: Condition,
+        when: impl Into<When>,
         expiry: Expiry,
     ) {
-        let (flags, version) = condition_flags(condition);
+        let (flags, version) = when_flags(when.into());
         let (expiry_flags, ms) = expiry_flags(expiry, Expiry::Never);
         let flags = flags | expiry_flags;
         self.item(out, Verb::Set, flags, version, ms, &[], &[key], value);
     }
 
-    /// Adds a SET that asks for the value that is there if its condition does not hold. Without a condition it is
-    /// a plain SET.
-    pub fn set_showing(
-        &mut self,
-        out: &mut Vec<u8>,
-        key: &[u8],
-        value: &[u8],
-        condition: Condition,
-        expiry: Expiry,
-    ) {
-        let from = out.len();
-        self.set_with(out, key, value, condition, expiry);
-        show(&mut out[from..], condition);
-    }
-
-    /// Adds a DEL that asks for the value that is there if its condition does not hold. Without a condition it is
-    /// a plain DEL.
-    pub fn del_showing(&mut self, out: &mut Vec<u8>, key: &[u8], condition: Condition) {
-        let from = out.len();
-        self.del(out, key, condition);
-        show(&mut out[from..], condition);
-    }
-
     /// Adds a DEL.
-    pub fn del(&mut self, out: &mut Vec<u8>, key: &[u8], condition: Condition) {
-        let (flags, version) = condition_flags(condition);
+    pub fn del(&mut self, out: &mut Vec<u8>, key: &[u8], when: impl Into<When>) {
+        let (flags, version) = when_flags(when.into());
         self.item(out, Verb::Del, flags, version, None, &[], &[key], &[]);
     }
 
@@ -888,9 +894,12 @@ impl BatchRequest {
     }
 }
 
-fn show(item: &mut [u8], condition: Condition) {
-    if condition != Condition::Always {
-        item[3] |= FLAG_SHOW;
+/// A change without a condition has nothing to show.
+fn when_flags(when: When) -> (u8, Option<Version>) {
+    let (flags, version) = condition_flags(when.condition);
+    match when.shows && when.condition != Condition::Always {
+        true => (flags | FLAG_SHOW, version),
+        false => (flags, version),
     }
 }
 

@@ -406,9 +406,8 @@ fn one_thread_submits_many_operations_and_each_has_its_outcome() {
         .map(|key| Ask::Set {
             key,
             value: key,
-            condition: Condition::Absent,
+            when: Condition::Absent.into(),
             expiry: Expiry::Never,
-            shows: false,
         })
         .collect();
     assert!(
@@ -681,18 +680,22 @@ fn a_write_that_lost_shows_what_is_there_in_both_kinds_of_store() {
     let (absent, never) = (Condition::Absent, Expiry::Never);
     let store = Penstock::open(&scratch.0, options()).unwrap();
     let set = store.set(b"k", &value).wait().unwrap();
-    let shown = check(store.set_or_show(b"k", b"lost", absent, never).wait());
+    let shown = check(
+        store
+            .set_with(b"k", b"lost", absent.showing(), never)
+            .wait(),
+    );
     assert_eq!(shown, set.version);
     let plain = store.set_if(b"k", b"lost", absent).wait();
     assert!(matches!(plain, Err(ClientError::No(answer)) if answer.shown().is_none()));
     store.close().unwrap();
     let mut local = Penstock::open_local(&scratch.0, options()).unwrap();
     assert_eq!(
-        check(local.set_or_show(b"k", b"lost", absent, never)),
+        check(local.set_with(b"k", b"lost", absent.showing(), never)),
         set.version
     );
     let other = Condition::Version(Default::default());
-    match local.del_or_show(b"k", other) {
+    match local.del_if(b"k", other.showing()) {
         Err(ClientError::No(answer)) => assert!(answer.shown().unwrap().bytes == value),
         other => panic!("{other:?}"),
     }

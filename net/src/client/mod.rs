@@ -40,7 +40,7 @@ use crate::instruction::{FieldType, Instruction, Operation};
 use crate::keyspace::{Action, At, History, Keyspace};
 use crate::level::AckLevel;
 use crate::reply::ExpiryTold;
-use crate::request::{Condition, Expiry, MemberRead, Version, Wanted};
+use crate::request::{Condition, Expiry, MemberRead, Version, Wanted, When};
 use crate::scan::ScanRequest;
 use connection::MemberTry;
 use driver::Driver;
@@ -188,9 +188,8 @@ impl Updated for UpdatedKey<'_> {
         let ask = Ask::Set {
             key: self.key,
             value,
-            condition,
+            when: condition.showing(),
             expiry: Expiry::Keep,
-            shows: true,
         };
         let driver = &self.client.driver;
         driver
@@ -297,9 +296,11 @@ impl Client {
         self.set_if(key, value, Condition::Always)
     }
 
-    /// Writes a value under a condition. A condition that does not hold is [`ClientError::No`].
-    pub fn set_if(&self, key: &[u8], value: &[u8], condition: Condition) -> Pending<Changed> {
-        self.set_with(key, value, condition, Expiry::Never)
+    /// Writes a value under a condition. A condition that does not hold is [`ClientError::No`]. With
+    /// [`Condition::showing`] its answer shows the value that is there ([`Answer::shown`]), so the next try needs
+    /// no read.
+    pub fn set_if(&self, key: &[u8], value: &[u8], when: impl Into<When>) -> Pending<Changed> {
+        self.set_with(key, value, when, Expiry::Never)
     }
 
     /// Writes a value under a condition, and when it is gone by itself.
@@ -307,37 +308,15 @@ impl Client {
         &self,
         key: &[u8],
         value: &[u8],
-        condition: Condition,
+        when: impl Into<When>,
         expiry: Expiry,
     ) -> Pending<Changed> {
         self.driver.ask(
             Ask::Set {
                 key,
                 value,
-                condition,
+                when: when.into(),
                 expiry,
-                shows: false,
-            },
-            Answer::changed,
-        )
-    }
-
-    /// Writes a value under a condition. If it does not hold, the answer in [`ClientError::No`] shows the value that
-    /// is there ([`Answer::shown`]), so the next try needs no read.
-    pub fn set_or_show(
-        &self,
-        key: &[u8],
-        value: &[u8],
-        condition: Condition,
-        expiry: Expiry,
-    ) -> Pending<Changed> {
-        self.driver.ask(
-            Ask::Set {
-                key,
-                value,
-                condition,
-                expiry,
-                shows: true,
             },
             Answer::changed,
         )
@@ -353,35 +332,19 @@ impl Client {
         self.driver.ask(
             Ask::Del {
                 key,
-                condition: Condition::Always,
-                shows: false,
+                when: When::default(),
             },
             Answer::deleted,
         )
     }
 
-    /// Deletes a key under a condition. A condition that does not hold is [`ClientError::No`].
-    pub fn del_if(&self, key: &[u8], condition: Condition) -> Pending<Changed> {
-        let shows = false;
+    /// Deletes a key under a condition. A condition that does not hold is [`ClientError::No`]. With
+    /// [`Condition::showing`] its answer shows the value that is there ([`Answer::shown`]).
+    pub fn del_if(&self, key: &[u8], when: impl Into<When>) -> Pending<Changed> {
         self.driver.ask(
             Ask::Del {
                 key,
-                condition,
-                shows,
-            },
-            Answer::changed,
-        )
-    }
-
-    /// Deletes a key under a condition. If it does not hold, the answer in [`ClientError::No`] shows the value that
-    /// is there ([`Answer::shown`]).
-    pub fn del_or_show(&self, key: &[u8], condition: Condition) -> Pending<Changed> {
-        let shows = true;
-        self.driver.ask(
-            Ask::Del {
-                key,
-                condition,
-                shows,
+                when: when.into(),
             },
             Answer::changed,
         )

@@ -17,7 +17,7 @@ use crate::placement::partition_of;
 use crate::reply::{
     ExpiryTold, ITEM_FLAG_OVERFLOW, ITEM_FLAG_SHOWN, NO_INSTRUCTION, ReplyItem, Standing,
 };
-use crate::request::{BatchRequest, Condition, Expiry, MemberRead, Version, Wanted};
+use crate::request::{BatchRequest, Expiry, MemberRead, Version, Wanted, When};
 use crate::scan::ScanRequest;
 use crate::slot::slot_of;
 use crate::status::{Executed, Status};
@@ -46,20 +46,16 @@ pub enum Ask<'a> {
         /// The value.
         value: &'a [u8],
         /// When it applies.
-        condition: Condition,
+        when: When,
         /// When the key is gone by itself.
         expiry: Expiry,
-        /// Whether the answer shows the value that is there if the condition does not hold.
-        shows: bool,
     },
     /// Delete a key.
     Del {
         /// The key.
         key: &'a [u8],
         /// When it applies.
-        condition: Condition,
-        /// Whether the answer shows the value that is there if the condition does not hold.
-        shows: bool,
+        when: When,
     },
     /// Run instructions on fields.
     UpdateIf {
@@ -134,27 +130,10 @@ impl<'a> Ask<'a> {
             Ask::Set {
                 key,
                 value,
-                condition,
+                when,
                 expiry,
-                shows: true,
-            } => batch.set_showing(out, key, value, condition, expiry),
-            Ask::Set {
-                key,
-                value,
-                condition,
-                expiry,
-                shows: false,
-            } => batch.set_with(out, key, value, condition, expiry),
-            Ask::Del {
-                key,
-                condition,
-                shows: true,
-            } => batch.del_showing(out, key, condition),
-            Ask::Del {
-                key,
-                condition,
-                shows: false,
-            } => batch.del(out, key, condition),
+            } => batch.set_with(out, key, value, when, expiry),
+            Ask::Del { key, when } => batch.del(out, key, when),
             Ask::UpdateIf {
                 key,
                 second_key,

@@ -19,7 +19,7 @@ use crate::limits::Limits;
 use crate::pieces::Pieces;
 use crate::receive::{Received, Receiver};
 use crate::reply::{BatchReply, ReplyHead, write_error};
-use crate::request::{Condition, Expiry, Request, Version, Wanted};
+use crate::request::{Condition, Expiry, Request, Version, Wanted, When};
 use crate::status::Status;
 use crate::target::{Choices, keep};
 
@@ -111,17 +111,15 @@ impl Side {
             1 => Ask::Set {
                 key,
                 value: &[7; 40],
-                condition: Condition::Absent,
+                when: Condition::Absent.showing(),
                 expiry: Expiry::In(1),
-                shows: true,
             },
             2 => Ask::Del {
                 key,
-                condition: Condition::Version(Version {
+                when: When::from(Condition::Version(Version {
                     epoch: 1,
                     sequence: 2,
-                }),
-                shows: false,
+                })),
             },
             3 => Ask::UpdateIf {
                 key,

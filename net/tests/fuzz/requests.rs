@@ -9,7 +9,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::{
     BATCH_ITEMS_MAX, EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, RESERVED_KEY,
 };
-use penstock_net::request::{BatchRequest, Expiry, Extra, Request, Verb, likely_key};
+use penstock_net::request::{BatchRequest, Expiry, Extra, Request, Verb, When, likely_key};
 use penstock_net::slot::slot_of;
 
 use crate::target::Choices;
@@ -76,6 +76,10 @@ fn item(bytes: &[u8], limit: u32) {
 fn written(request: &Request<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     let mut batch = BatchRequest::begin(&mut out, 1, AckLevel::Disk, 0, 1);
+    let when = When {
+        condition: request.condition,
+        shows: request.extra == Extra::Show,
+    };
     match request.verb {
         Verb::Get => match request.extra {
             Extra::Member(member) => {
@@ -83,24 +87,8 @@ fn written(request: &Request<'_>) -> Vec<u8> {
             }
             _ => batch.get_with(&mut out, request.key, request.wanted),
         },
-        Verb::Set if request.extra == Extra::Show => batch.set_showing(
-            &mut out,
-            request.key,
-            request.value,
-            request.condition,
-            request.expiry,
-        ),
-        Verb::Del if request.extra == Extra::Show => {
-            batch.del_showing(&mut out, request.key, request.condition);
-        }
-        Verb::Set => batch.set_with(
-            &mut out,
-            request.key,
-            request.value,
-            request.condition,
-            request.expiry,
-        ),
-        Verb::Del => batch.del(&mut out, request.key, request.condition),
+        Verb::Set => batch.set_with(&mut out, request.key, request.value, when, request.expiry),
+        Verb::Del => batch.del(&mut out, request.key, when),
         Verb::UpdateIf => {
             let instructions: Vec<_> = (0..request.instruction_count())
                 .map(|number| request.instruction(number))

@@ -547,9 +547,11 @@ fn shown(cases: &mut Cases) {
         epoch: 0x0100,
         sequence: 77,
     };
-    let set = |condition| item(|b, o| b.set_showing(o, b"k", b"v", condition, Expiry::Keep));
+    let set = |condition: Condition| {
+        item(|b, o| b.set_with(o, b"k", b"v", condition.showing(), Expiry::Keep))
+    };
     let one_version = set(Condition::Version(version));
-    let del = item(|b, o| b.del_showing(o, b"k", Condition::Version(version)));
+    let del = item(|b, o| b.del(o, b"k", Condition::Version(version).showing()));
     cases.add(
         kind,
         "SET that shows which other version is there",

@@ -21,7 +21,7 @@ use penstock_net::pieces::Pieces;
 use penstock_net::placement::{NodeAddress, Placement, Writer, WriterRange};
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{BatchReply, ITEM_FLAG_SHOWN, ReplyHead, write_ping_reply};
-use penstock_net::request::{Condition, Expiry, Extra, Request, Verb, Version};
+use penstock_net::request::{Condition, Extra, Request, Verb, Version};
 use penstock_net::status::Status;
 
 /// A port below those that are given out, so no other program that runs beside this one gets it.
@@ -422,11 +422,11 @@ fn a_condition_that_does_not_hold_shows_what_is_there_on_demand() {
     let client = connect(serve(Manner::Whole));
     client.set(b"key", b"value").wait().expect("set");
     for (asks, shown) in [(false, None), (true, Some(&b"value"[..]))] {
-        let absent = Condition::Absent;
-        let outcome = match asks {
-            true => client.set_or_show(b"key", b"", absent, Expiry::Never),
-            false => client.set_if(b"key", b"", absent),
+        let when = match asks {
+            true => Condition::Absent.showing(),
+            false => Condition::Absent.into(),
         };
+        let outcome = client.set_if(b"key", b"", when);
         match outcome.wait() {
             Err(ClientError::No(answer)) => {
                 assert_eq!(

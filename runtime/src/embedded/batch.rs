@@ -6,7 +6,7 @@ use penstock_net::client::{Ask, ClientError};
 use penstock_net::instruction::{INSTRUCTION_BYTES, Instruction};
 use penstock_net::keyspace::SETTINGS_BYTES;
 use penstock_net::limits::BATCH_ITEMS_MAX;
-use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted};
+use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted, When};
 use penstock_net::scan::ScanRequest;
 
 use super::Penstock;
@@ -66,13 +66,12 @@ impl<'a> Batch<'a> {
     }
 
     /// Adds [`Penstock::set_if`].
-    pub fn set_if(&mut self, key: &[u8], value: &[u8], condition: Condition) {
+    pub fn set_if(&mut self, key: &[u8], value: &[u8], when: impl Into<When>) {
         self.ask(Ask::Set {
             key,
             value,
-            condition,
+            when: when.into(),
             expiry: Expiry::Never,
-            shows: false,
         });
     }
 
@@ -80,8 +79,7 @@ impl<'a> Batch<'a> {
     pub fn del(&mut self, key: &[u8]) {
         self.ask(Ask::Del {
             key,
-            condition: Condition::Always,
-            shows: false,
+            when: When::default(),
         });
     }
 

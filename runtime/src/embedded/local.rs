@@ -13,7 +13,7 @@ use penstock_net::keyspace::{Action, At, History, Keyspace};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::BATCH_ITEMS_MAX;
 use penstock_net::reply::ExpiryTold;
-use penstock_net::request::{BatchRequest, Condition, Expiry, Version, Wanted};
+use penstock_net::request::{BatchRequest, Condition, Expiry, Version, Wanted, When};
 use penstock_shard::{Event, Now, SessionId};
 
 use super::batch::item_bytes_max;
@@ -216,7 +216,8 @@ impl Local {
         self.set_if(key, value, Condition::Always)
     }
 
-    /// Writes a value under a condition.
+    /// Writes a value under a condition. If it does not hold, the answer to [`Condition::showing`] shows the value
+    /// that is there ([`Answer::shown`](penstock_net::client::Answer::shown)).
     ///
     /// # Errors
     /// [`ClientError::No`] if the condition does not hold.
@@ -224,9 +225,9 @@ impl Local {
         &mut self,
         key: &[u8],
         value: &[u8],
-        condition: Condition,
+        when: impl Into<When>,
     ) -> Result<Changed, ClientError> {
-        self.set_with(key, value, condition, Expiry::Never)
+        self.set_with(key, value, when, Expiry::Never)
     }
 
     /// Writes a value under a condition, and when it is gone by itself.
@@ -237,36 +238,14 @@ impl Local {
         &mut self,
         key: &[u8],
         value: &[u8],
-        condition: Condition,
+        when: impl Into<When>,
         expiry: Expiry,
     ) -> Result<Changed, ClientError> {
         self.change(Ask::Set {
             key,
             value,
-            condition,
+            when: when.into(),
             expiry,
-            shows: false,
-        })
-    }
-
-    /// Writes a value under a condition. If it does not hold, the answer shows the value that is there
-    /// ([`Answer::shown`](penstock_net::client::Answer::shown)).
-    ///
-    /// # Errors
-    /// [`ClientError::No`] if the condition does not hold.
-    pub fn set_or_show(
-        &mut self,
-        key: &[u8],
-        value: &[u8],
-        condition: Condition,
-        expiry: Expiry,
-    ) -> Result<Changed, ClientError> {
-        self.change(Ask::Set {
-            key,
-            value,
-            condition,
-            expiry,
-            shows: true,
         })
     }
 
@@ -285,38 +264,20 @@ impl Local {
     pub fn del(&mut self, key: &[u8]) -> Result<bool, ClientError> {
         self.ask(Ask::Del {
             key,
-            condition: Condition::Always,
-            shows: false,
+            when: When::default(),
         })?
         .deleted()
     }
 
-    /// Deletes a key under a condition.
+    /// Deletes a key under a condition. If it does not hold, the answer to [`Condition::showing`] shows the value
+    /// that is there ([`Answer::shown`](penstock_net::client::Answer::shown)).
     ///
     /// # Errors
     /// [`ClientError::No`] if the condition does not hold.
-    pub fn del_if(&mut self, key: &[u8], condition: Condition) -> Result<Changed, ClientError> {
+    pub fn del_if(&mut self, key: &[u8], when: impl Into<When>) -> Result<Changed, ClientError> {
         self.change(Ask::Del {
             key,
-            condition,
-            shows: false,
-        })
-    }
-
-    /// Deletes a key under a condition. If it does not hold, the answer shows the value that is there
-    /// ([`Answer::shown`](penstock_net::client::Answer::shown)).
-    ///
-    /// # Errors
-    /// [`ClientError::No`] if the condition does not hold.
-    pub fn del_or_show(
-        &mut self,
-        key: &[u8],
-        condition: Condition,
-    ) -> Result<Changed, ClientError> {
-        self.change(Ask::Del {
-            key,
-            condition,
-            shows: true,
+            when: when.into(),
         })
     }
 

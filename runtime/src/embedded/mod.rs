@@ -29,7 +29,7 @@ use penstock_net::frame::{Header, Medium, Opcode, write_frame};
 use penstock_net::instruction::Instruction;
 use penstock_net::level::AckLevel;
 use penstock_net::reply::ExpiryTold;
-use penstock_net::request::{BatchRequest, Condition, Expiry, Version, Wanted};
+use penstock_net::request::{BatchRequest, Condition, Expiry, Version, Wanted, When};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_shard::{Topology, slot_of_cursor};
@@ -215,9 +215,11 @@ impl Penstock {
         self.set_if(key, value, Condition::Always)
     }
 
-    /// Writes a value under a condition. A condition that does not hold is [`ClientError::No`].
-    pub fn set_if(&self, key: &[u8], value: &[u8], condition: Condition) -> Pending<Changed> {
-        self.set_with(key, value, condition, Expiry::Never)
+    /// Writes a value under a condition. A condition that does not hold is [`ClientError::No`]. With
+    /// [`Condition::showing`] its answer shows the value that is there ([`Answer::shown`]), so the next try needs
+    /// no read.
+    pub fn set_if(&self, key: &[u8], value: &[u8], when: impl Into<When>) -> Pending<Changed> {
+        self.set_with(key, value, when, Expiry::Never)
     }
 
     /// Writes a value under a condition, and when it is gone by itself.
@@ -225,33 +227,14 @@ impl Penstock {
         &self,
         key: &[u8],
         value: &[u8],
-        condition: Condition,
+        when: impl Into<When>,
         expiry: Expiry,
     ) -> Pending<Changed> {
         self.change(Ask::Set {
             key,
             value,
-            condition,
+            when: when.into(),
             expiry,
-            shows: false,
-        })
-    }
-
-    /// Writes a value under a condition. If it does not hold, the answer in [`ClientError::No`] shows the value that
-    /// is there ([`Answer::shown`]).
-    pub fn set_or_show(
-        &self,
-        key: &[u8],
-        value: &[u8],
-        condition: Condition,
-        expiry: Expiry,
-    ) -> Pending<Changed> {
-        self.change(Ask::Set {
-            key,
-            value,
-            condition,
-            expiry,
-            shows: true,
         })
     }
 
@@ -264,30 +247,19 @@ impl Penstock {
     pub fn del(&self, key: &[u8]) -> Pending<bool> {
         let ask = Ask::Del {
             key,
-            condition: Condition::Always,
-            shows: false,
+            when: When::default(),
         };
         self.ask(ask, |reply| {
             Answer::of_item(&reply::only_item(reply)?).deleted()
         })
     }
 
-    /// Deletes a key under a condition. A condition that does not hold is [`ClientError::No`].
-    pub fn del_if(&self, key: &[u8], condition: Condition) -> Pending<Changed> {
+    /// Deletes a key under a condition. A condition that does not hold is [`ClientError::No`]. With
+    /// [`Condition::showing`] its answer shows the value that is there ([`Answer::shown`]).
+    pub fn del_if(&self, key: &[u8], when: impl Into<When>) -> Pending<Changed> {
         self.change(Ask::Del {
             key,
-            condition,
-            shows: false,
-        })
-    }
-
-    /// Deletes a key under a condition. If it does not hold, the answer in [`ClientError::No`] shows the value that
-    /// is there ([`Answer::shown`]).
-    pub fn del_or_show(&self, key: &[u8], condition: Condition) -> Pending<Changed> {
-        self.change(Ask::Del {
-            key,
-            condition,
-            shows: true,
+            when: when.into(),
         })
     }
 

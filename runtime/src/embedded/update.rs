@@ -22,7 +22,7 @@ impl Updated for SharedKey<'_> {
     fn write(&mut self, value: &[u8], condition: Condition) -> Result<Changed, ClientError> {
         let pending = self
             .store
-            .set_or_show(self.key, value, condition, Expiry::Keep);
+            .set_with(self.key, value, condition.showing(), Expiry::Keep);
         pending.wait()
     }
 
@@ -52,7 +52,7 @@ impl Updated for LocalKey<'_> {
 
     fn write(&mut self, value: &[u8], condition: Condition) -> Result<Changed, ClientError> {
         self.store
-            .set_or_show(self.key, value, condition, Expiry::Keep)
+            .set_with(self.key, value, condition.showing(), Expiry::Keep)
     }
 
     fn random(&mut self) -> u64 {

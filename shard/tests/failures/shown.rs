@@ -21,7 +21,7 @@ fn open(budget: Budget) -> Server {
 
 fn lose(server: &mut Server, id: usize, condition: Condition) {
     server.send(id, |batch, out| {
-        batch.set_showing(out, KEY, b"lost", condition, Expiry::Never);
+        batch.set_with(out, KEY, b"lost", condition.showing(), Expiry::Never);
     });
 }
 
@@ -39,7 +39,7 @@ fn a_write_that_lost_shows_value_and_version_of_the_one_that_won() {
         server.set(1, KEY, &value);
         lose(&mut server, 2, STALE);
         lose(&mut server, 3, Condition::Absent);
-        server.send(4, |batch, out| batch.del_showing(out, KEY, STALE));
+        server.send(4, |batch, out| batch.del(out, KEY, STALE.showing()));
         server.send(5, |batch, out| {
             batch.set_with(out, KEY, b"lost", STALE, Expiry::Never);
         });
@@ -80,7 +80,7 @@ fn a_key_that_is_missing_deleted_or_expired_shows_nothing() {
     server.now.us += 10_000;
     server.now.unix_ms += 10;
     lose(&mut server, 7, STALE);
-    server.send(8, |batch, out| batch.del_showing(out, KEY, STALE));
+    server.send(8, |batch, out| batch.del(out, KEY, STALE.showing()));
     server.settle();
     for id in [1, 2, 5, 7, 8] {
         assert_eq!(shown(&server.replies[&id]), nothing, "{id}");

@@ -10,7 +10,7 @@ use penstock_net::keyspace::{Action, At, Settings};
 use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ReplyItem, read_batch_reply, text_of};
-use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted};
+use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted, When};
 use penstock_net::status::Status;
 use penstock_shard::Topology;
 
@@ -412,7 +412,9 @@ impl World {
         let plan = self.oracle.records[number].plan.clone();
         let key = &self.plan.keys[plan.key].0;
         let value = self.oracle.value(number);
-        let version = Condition::Version(plan.expected);
+        let shows = oracle::asks_for_what_won(number, plan.operation);
+        let when = |condition| When { condition, shows };
+        let version = when(Condition::Version(plan.expected));
         let instruction = |operation, key, offset, immediate| Instruction {
             operation,
             field_type: FieldType::U64,
@@ -424,7 +426,6 @@ impl World {
         use instruction::Operation as I;
         let units = plan.units;
         let name = number as u64;
-        let shows = oracle::asks_for_what_won(number, plan.operation);
         match plan.operation {
             Operation::Get => batch.get(out, key),
             Operation::Tell => batch.get_with(out, key, Wanted::ValueAndExpiry),
@@ -442,16 +443,8 @@ impl World {
                 };
                 batch.set_with(out, key, &value, Condition::Always, plan.expiry);
             }
-            Operation::SetAbsent if shows => {
-                let absent = Condition::Absent;
-                batch.set_showing(out, key, &value, absent, plan.expiry);
-            }
-            Operation::SetVersion if shows => {
-                batch.set_showing(out, key, &value, version, plan.expiry);
-            }
-            Operation::DelVersion if shows => batch.del_showing(out, key, version),
             Operation::SetAbsent => {
-                batch.set_with(out, key, &value, Condition::Absent, plan.expiry);
+                batch.set_with(out, key, &value, when(Condition::Absent), plan.expiry);
             }
             Operation::SetPresent => {
                 batch.set_with(out, key, &value, Condition::Present, plan.expiry);
