@@ -172,7 +172,45 @@ fn a_service_manager_hears_of_ready_reload_and_stop() {
         reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="),
         "{reloading}"
     );
-    assert_eq!(manager.hears(), "READY=1\n");
+    assert_eq!(manager.hears(), "READY=1\nSTATUS=serving\n");
+    signal(&server, "-TERM");
+    assert!(manager.hears().starts_with("STOPPING=1\n"));
+    assert_eq!(end_of(&mut server), Some(0));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_log_file_that_cannot_be_opened_anew_is_told_to_the_service_manager_and_on_standard_error() {
+    let folder = folder("service-log-refused");
+    let manager = Manager::new(&folder.join("notify"));
+    let (log, errors) = (folder.join("log"), folder.join("errors"));
+    let flags = ["--log-file", log.to_str().unwrap()];
+    let mut command = serve(&folder, &flags);
+    command
+        .env("NOTIFY_SOCKET", folder.join("notify"))
+        .stderr(fs::File::create(&errors).unwrap());
+    let mut server = Server::start(&mut command);
+    assert_eq!(manager.hears(), "READY=1\nSTATUS=serving\n");
+    fs::rename(&log, folder.join("log.1")).unwrap();
+    fs::create_dir(&log).unwrap();
+    signal(&server, "-HUP");
+    assert!(manager.hears().starts_with("RELOADING=1\n"));
+    let refused = "SIGHUP: cannot append to the log file";
+    let words = manager.hears();
+    assert!(
+        words.starts_with(&format!("READY=1\nSTATUS=serving; {refused}")),
+        "{words}"
+    );
+    let told = text_of(&errors);
+    assert!(told.starts_with(&format!("penstock: {refused}")), "{told}");
+    assert!(text_of(&folder.join("log.1")).contains(refused));
+    ping(&server);
+
+    // The next reload that succeeds takes the notice back.
+    fs::remove_dir(&log).unwrap();
+    signal(&server, "-HUP");
+    assert!(manager.hears().starts_with("RELOADING=1\n"));
+    assert_eq!(manager.hears(), "READY=1\nSTATUS=serving\n");
     signal(&server, "-TERM");
     assert!(manager.hears().starts_with("STOPPING=1\n"));
     assert_eq!(end_of(&mut server), Some(0));

@@ -4,7 +4,7 @@
 //! server can take anew. SIGUSR1 and SIGUSR2 do nothing: their default would end the process, and other servers open
 //! their log by them. SIGPIPE is ignored by the standard library.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -30,8 +30,13 @@ impl Reload {
     fn run(&self) {
         self.supervisor.reloading();
         let log = self.logging.reopen();
-        if let Err(error) = &log {
-            warn!("SIGHUP: {error}; the log goes on in the file of before");
+        let problem = log.as_ref().err();
+        let problem =
+            problem.map(|error| format!("SIGHUP: {error}; the log goes on in the file of before"));
+        if let Some(problem) = &problem {
+            warn!("{problem}");
+            // The file of before may be one that nobody reads any more.
+            let _ = writeln!(io::stderr(), "penstock: {problem}");
         }
         if let Some((_, reread)) = &self.cluster {
             reread.ask();
@@ -40,7 +45,7 @@ impl Reload {
         if log.is_ok() || cluster.is_some() {
             info!("{}", text(log.unwrap_or(None), cluster));
         }
-        self.supervisor.reloaded();
+        self.supervisor.reloaded(problem.as_deref());
     }
 }
 

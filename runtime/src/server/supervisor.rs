@@ -8,6 +8,9 @@ use tracing::{error, warn};
 
 use super::health::Health;
 
+/// The status of a server that serves.
+const SERVING: &str = "serving";
+
 /// Tells the service manager how the server is; does nothing without one.
 pub(super) struct Supervisor {
     /// Within this it must hear that the server is well, or it ends and restarts it.
@@ -45,7 +48,7 @@ impl Supervisor {
     /// The server serves.
     pub(super) fn ready(&self) {
         self.watch().is_serving = true;
-        tell(&[NotifyState::Ready, NotifyState::Status("serving")]);
+        tell(&[NotifyState::Ready, NotifyState::Status(SERVING)]);
     }
 
     /// A reload begins.
@@ -58,10 +61,14 @@ impl Supervisor {
         }
     }
 
-    /// The reload is done.
-    pub(super) fn reloaded(&self) {
+    /// The reload is done, but for what `problem` tells. That stays in the status until the next reload.
+    pub(super) fn reloaded(&self, problem: Option<&str>) {
         if self.watch().is_serving {
-            tell(&[NotifyState::Ready]);
+            let status = match problem {
+                None => SERVING.into(),
+                Some(problem) => format!("{SERVING}; {problem}"),
+            };
+            tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
         }
     }
 
