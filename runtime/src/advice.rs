@@ -17,6 +17,12 @@ pub fn word(path: &Path) -> String {
     }
 }
 
+/// How a process may have so many open files.
+#[must_use]
+pub fn open_files(wanted: u64) -> String {
+    format!("ulimit -n {wanted}, or LimitNOFILE={wanted} in the systemd unit")
+}
+
 /// What shows all damage of the stopped data directory `data`.
 #[must_use]
 pub fn inspect(data: &Path) -> String {

@@ -10,14 +10,13 @@ use std::path::{Path, PathBuf};
 use core_affinity::CoreId;
 use penstock_storage::io::{BLOCK_BYTES, Block, Blocks};
 
+use crate::advice;
 use crate::block::{Arena, ArenaLayout};
 use crate::directory::{Segments, open_for_device};
 use crate::disk;
 use crate::huge_pages::{self, Support};
+use crate::open_files;
 use crate::system::{self, Limit, Resource};
-
-/// Open files that a server with few connections and segments needs at least.
-const OPEN_FILES_MIN: u64 = 4096;
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,8 +180,8 @@ fn limit_text(limit: Limit) -> String {
 
 fn open_files(demand: &Demand<'_>) -> Check {
     const NAME: &str = "open files";
-    let wanted = demand.connections_max.saturating_add(OPEN_FILES_MIN);
-    let mend = format!("ulimit -n {wanted}, or LimitNOFILE={wanted} in the systemd unit");
+    let wanted = open_files::wanted(demand.connections_max);
+    let mend = advice::open_files(wanted);
     match system::raise_limit(Resource::OpenFiles) {
         Err(error) => wrong(NAME, "unknown", error.to_string(), mend),
         Ok(limit) if limit.soft >= wanted => fine(NAME, limit_text(limit)),

@@ -37,6 +37,7 @@ use crate::advice;
 use crate::backup::staging::Staging;
 use crate::identity::{FORMAT_VERSION, IDENTITY_BYTES_MAX, Identity, IdentityError};
 use crate::key_table::KeyTableFolder;
+pub(crate) use crate::named_error::named;
 use crate::read_ahead::ReadAhead;
 use crate::rebuild::{RebuildError, rebuild};
 use crate::snapshot::SnapshotFolder;
@@ -685,11 +686,6 @@ fn file_id(name: &OsStr) -> Option<FileId> {
     let digits = name.to_str()?.strip_suffix(".seg")?;
     let number: u32 = digits.parse().ok()?;
     (number > 0 && digits == format!("{number:08}")).then_some(FileId(number))
-}
-
-/// The error with the name of what it is about.
-pub(crate) fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 fn snapshots_of(path: &Path) -> SnapshotFolder {

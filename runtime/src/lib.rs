@@ -49,7 +49,9 @@ pub mod key_table;
 mod lines;
 pub mod logging;
 mod memory;
+mod named_error;
 mod node;
+mod open_files;
 mod read_ahead;
 pub mod rebuild;
 pub mod repair;
@@ -67,6 +69,7 @@ mod wall;
 pub use embedded::{Local, Options, Penstock};
 pub use huge_pages::HugePages;
 pub use node::OpenError;
+pub use open_files::TooFewOpenFiles;
 
 /// What README.md shows compiles.
 #[cfg(doctest)]

@@ -54,6 +54,7 @@ use crate::huge_pages::{self, Support};
 use crate::identity::Identity;
 use crate::key_table::{KeyTableHandle, KeyTableMakers};
 use crate::memory::{self, Fixed, MemoryBound, Watch};
+use crate::open_files::TooFewOpenFiles;
 use crate::read_ahead::ReadAhead;
 use crate::retiming::{Retiming, RetimingThread};
 use crate::set_aside;
@@ -86,6 +87,8 @@ pub enum OpenError {
     },
     /// An option has a value that this machine or another option forbids.
     Option(String),
+    /// The limit of open files is too low.
+    OpenFiles(TooFewOpenFiles),
     /// The system refused something else.
     System {
         /// What was tried.
@@ -121,6 +124,7 @@ impl fmt::Display for OpenError {
                 "--shards {shards} needs as many CPUs, and this process may use {allowed}: ask for at most {allowed}"
             ),
             OpenError::Option(text) => f.write_str(text),
+            OpenError::OpenFiles(error) => error.fmt(f),
             OpenError::System { action, error } => write!(f, "cannot {action}: {error}"),
         }
     }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use penstock_storage::repair::{LostPart, Plan, Rebuild};
 
-use crate::directory::{Directory, IDENTITY, Segments, sync_directory, write_identity};
+use crate::directory::{Directory, IDENTITY, Segments, named, sync_directory, write_identity};
 
 const LOSTFOUND: &str = "lostfound";
 const MANIFEST: &str = "MANIFEST";
@@ -169,8 +169,4 @@ fn new_file(path: &Path) -> io::Result<File> {
         .truncate(true)
         .mode(0o600)
         .open(path)
-}
-
-fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

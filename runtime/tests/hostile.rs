@@ -409,6 +409,32 @@ fn connections_without_a_descriptor_are_refused_and_segments_still_find_some() {
 }
 
 #[test]
+fn a_limit_of_open_files_that_is_too_low_is_told_with_the_need_and_how_to_raise_it() {
+    let folder = Folder::new("nofile-low");
+    for limit in [10, 16] {
+        let direct = Server::command(&folder.0, &["--shards", "1"]);
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", &format!("ulimit -n {limit} && exec \"$0\" \"$@\"")])
+            .arg(direct.get_program())
+            .args(direct.get_args());
+        let output = command.output().expect("the server");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        for part in [
+            &format!("may have {limit} open files")[..],
+            "needs at least 48",
+            "ulimit -n ",
+            "LimitNOFILE=",
+        ] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        assert_eq!(told.lines().count(), 1, "{told}");
+        assert!(!folder.0.exists(), "nothing is made before");
+    }
+}
+
+#[test]
 fn a_connection_for_which_the_system_has_no_descriptor_is_closed() {
     let folder = Folder::new("emfile");
     let server = Server::start(&folder.0, &["--shards", "1"]);

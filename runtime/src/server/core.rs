@@ -35,6 +35,7 @@ use crate::disk::patiently;
 use crate::engine::{Engine, Turn};
 use crate::lines::Lately;
 use crate::node::Opened;
+use crate::open_files;
 use crate::spin::Spin;
 use crate::wall::WallClock;
 
@@ -715,7 +716,7 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
                 }
                 serve_connection(&core, connection, reader, writer);
             }
-            Err(error) if Descriptors::are_lacking(&error) => {
+            Err(error) if open_files::is_exhausted(&error) => {
                 let mut answer = Vec::new();
                 write_error(&mut answer, None, Status::Busy, 0, 0, &no_descriptor);
                 let refused = descriptors.refuse_waiting(listener.as_raw_fd(), &answer);

@@ -6,12 +6,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{IntoRawFd, RawFd};
 
+use crate::open_files;
 use crate::system::{self, Resource};
 
-/// Descriptors that connections leave to files, at most.
-const LEFT_TO_FILES_MAX: u64 = 4096;
-/// Which part of all connections leave to files, at most.
-const LEFT_TO_FILES_DIVISOR: u64 = 4;
 /// Connections that are refused one after the other before the core does something else.
 const REFUSED_A_ROUND_MAX: usize = 64;
 
@@ -35,7 +32,7 @@ impl Descriptors {
     /// Why a connection with this descriptor is to be turned away, if it is. The kernel gives the lowest free number, so a
     /// high one tells that about so many are in use.
     pub(crate) fn refusal(&self, descriptor: RawFd) -> Option<String> {
-        let left = (self.limit / LEFT_TO_FILES_DIVISOR).min(LEFT_TO_FILES_MAX);
+        let left = open_files::left_to_segments(self.limit);
         let is_for_files = u64::try_from(descriptor).is_ok_and(|it| it >= self.limit - left);
         is_for_files.then(|| {
             let limit = self.limit;
@@ -43,11 +40,6 @@ impl Descriptors {
                 "the process may have {limit} open files (nofile), the last {left} are for segments, and all others are in use"
             )
         })
-    }
-
-    /// Whether an accept failed for want of a descriptor.
-    pub(crate) fn are_lacking(error: &io::Error) -> bool {
-        matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
     }
 
     /// Closes connections that wait in the queue of a listener, for which there is no descriptor, each with `answer`; how

@@ -37,6 +37,7 @@ use crate::directory::{DirectoryError, Progress};
 use crate::lines::{self, tell};
 use crate::logging::Logging;
 use crate::node::{Bound, Node, OpenError, ShardStart};
+use crate::open_files;
 use crate::spare::SpareOutcome;
 
 use self::admin::Admin;
@@ -191,6 +192,9 @@ pub(crate) struct CoreStart {
 /// [`ServeError`], whose text is one line that names the cause and what to do.
 pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
     refuse_open_door(&config)?;
+    // What a directory needs besides is known when it is open.
+    let connections_max = u64::from(config.connections_max);
+    open_files::require(1, 0, connections_max).map_err(OpenError::OpenFiles)?;
     // Before any thread: a signal that comes early must not kill a half-started process.
     let signals = Caught::new().map_err(system("watch for signals"))?;
     let supervisor = Arc::new(Supervisor::of_process());
@@ -215,6 +219,9 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
     let node = Node::open(config, shards_of_new, Bound::Process, lines::out)?;
     let config = Arc::clone(&node.config);
     let shards = node.shards();
+    let segments = node.directory.segments().list();
+    let segments = segments.map_err(system("list the segments"))?.len() as u64;
+    open_files::require(shards.into(), segments, connections_max).map_err(OpenError::OpenFiles)?;
     if let Some(problem) = &node.rings.problem {
         warn!(mend = problem.mend, "{}", problem.cause);
     }
