@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use penstock_net::status::Status;
 use penstock_shard::linked::ReplicationStatus;
-use penstock_shard::{BadPlace, Event, Fatal, KeyTableOrder, Now, Outbox, Shard};
+use penstock_shard::{BadPlace, Event, Fatal, KeyTableOrder, Now, Outbox, Shard, SpareFailure};
 use penstock_storage::histogram::Histogram;
 use penstock_storage::io::{BLOCK_BYTES, Completion};
 use tracing::{error, warn};
@@ -232,14 +232,25 @@ impl Engine {
                 ));
                 return None;
             }
-            SpareOutcome::Failed(error) => Some(format!("no segment can be made ready: {error}")),
+            SpareOutcome::Failed { failure, error } => {
+                let mend = match failure {
+                    SpareFailure::NoDescriptor => {
+                        "; close connections, or raise LimitNOFILE (ulimit -n)"
+                    }
+                    SpareFailure::System => "",
+                };
+                Some(format!("no segment can be made ready: {error}{mend}"))
+            }
             SpareOutcome::Refused { free_bytes } if is_full => Some(format!(
                 "no segment can be made ready, and what grows is answered FULL: the disk or disk_bytes_max is used up ({free_bytes} bytes of the disk are free){}",
                 self.carried()
             )),
             SpareOutcome::Ready(_) | SpareOutcome::Refused { .. } => None,
         };
-        let has_failed = matches!(outcome, SpareOutcome::Failed(_));
+        let failure = match outcome {
+            SpareOutcome::Failed { failure, .. } => Some(failure),
+            _ => None,
+        };
         let is_due = match lack {
             Some(_) => now.us >= self.lack_tellable_us,
             None => !is_full,
@@ -264,9 +275,9 @@ impl Engine {
         } else {
             self.step(
                 now,
-                match has_failed {
-                    true => Event::SpareFailed,
-                    false => Event::SpareRefused,
+                match failure {
+                    Some(failure) => Event::SpareFailed(failure),
+                    None => Event::SpareRefused,
                 },
             );
         }
@@ -486,6 +497,7 @@ impl Engine {
         self.published_turn = self.turns;
         let store = self.shard.store();
         let log = store.log();
+        let failure = self.shard.spare_failure();
         let sample = Sample {
             shard: self.shard.counters(),
             log: log.counters(),
@@ -504,7 +516,9 @@ impl Engine {
             connections_refused: self.connections_refused,
             segments_held: log.sealed_segments().len() as u64
                 + u64::from(log.open_segment().is_some()),
-            is_disk_full: log.is_full(),
+            is_disk_full: log.is_full() && failure.is_none(),
+            has_no_descriptor: log.is_full() && failure == Some(SpareFailure::NoDescriptor),
+            has_no_segment_file: log.is_full() && failure == Some(SpareFailure::System),
             is_log_full: log.has_most_segments(),
             is_memory_full: !store.has_room_for_keys() && !store.waits_for_keys(),
             visible_keys: store.visible_keys() as u64,

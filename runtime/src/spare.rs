@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use penstock_shard::SpareFailure;
 use penstock_shard::opening::Leftovers;
 use penstock_storage::index::FILES_MAX;
 use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, FileId};
@@ -34,6 +35,7 @@ use tracing::warn;
 use crate::block::{Arena, ArenaBlock, ArenaLayout};
 use crate::directory::{Segments, numbers_over, open_for_device};
 use crate::disk_room::DiskRoom;
+use crate::open_files;
 use crate::set_aside::{set_aside, tell};
 use crate::system;
 
@@ -79,7 +81,12 @@ pub enum SpareOutcome {
         free_bytes: u64,
     },
     /// The disk or the system fails.
-    Failed(io::Error),
+    Failed {
+        /// What that is for the shard.
+        failure: SpareFailure,
+        /// What the system said.
+        error: io::Error,
+    },
     /// All shards have taken over what they inherited, and it is durable that the inherited logs are
     /// void.
     InheritedGone,
@@ -499,7 +506,12 @@ impl Helper {
             let free_bytes = system::free_bytes(self.segments.folder()).unwrap_or(0);
             SpareOutcome::Refused { free_bytes }
         } else {
-            SpareOutcome::Failed(io::Error::new(error.kind(), error.to_string()))
+            let failure = match open_files::is_exhausted(error) {
+                true => SpareFailure::NoDescriptor,
+                false => SpareFailure::System,
+            };
+            let error = io::Error::new(error.kind(), error.to_string());
+            SpareOutcome::Failed { failure, error }
         }
     }
 

@@ -42,6 +42,8 @@ pub(crate) struct Sample {
     pub(crate) connections_refused: u64,
     pub(crate) segments_held: u64,
     pub(crate) is_disk_full: bool,
+    pub(crate) has_no_descriptor: bool,
+    pub(crate) has_no_segment_file: bool,
     pub(crate) is_log_full: bool,
     pub(crate) is_memory_full: bool,
     /// [`Store::visible_keys`](penstock_storage::store::Store::visible_keys).
@@ -521,6 +523,18 @@ pub(crate) const FIGURES: &[Figure] = &[
         "penstock_disk_full",
         "1 while what grows is answered FULL: more counts in the log than it can carry on the disk that it has.",
         |it| it.is_disk_full.into(),
+    ),
+    gauge(
+        "no_file_descriptor",
+        "penstock_no_file_descriptor",
+        "1 while what grows is answered BUSY: no file descriptor is left for a segment file.",
+        |it| it.has_no_descriptor.into(),
+    ),
+    gauge(
+        "no_segment_file",
+        "penstock_no_segment_file",
+        "1 while what grows is answered BUSY: the system refuses a segment file for another reason, which the log tells.",
+        |it| it.has_no_segment_file.into(),
     ),
     gauge(
         "log_full",

@@ -441,6 +441,64 @@ fn a_full_server_is_live_but_not_ready_until_there_is_room_again() {
     server.until("/readyz", 200, "ready");
 }
 
+/// Lowers or raises the limit of open files of a running server; `false` where that is not possible.
+fn limit_files(server: &Server, limit: usize) -> bool {
+    let pid = server.process.id().to_string();
+    let mut prlimit = Command::new("prlimit");
+    let limited = prlimit.args(["--pid", &pid, &format!("--nofile={limit}:")]);
+    limited.status().is_ok_and(|it| it.success())
+}
+
+/// The limit of open files at which a server has room for `more` of them.
+fn limit_for(server: &Server, more: usize) -> usize {
+    let folder = format!("/proc/{}/fd", server.process.id());
+    let open: BTreeSet<usize> = fs::read_dir(folder)
+        .unwrap()
+        .filter_map(|it| it.unwrap().file_name().to_str()?.parse().ok())
+        .collect();
+    let mut free = (0..).filter(|number| !open.contains(number));
+    free.nth(more).unwrap()
+}
+
+#[test]
+fn a_server_without_a_descriptor_for_a_segment_says_so_and_not_that_its_disk_is_full() {
+    let flags = ["--shards", "1", "--disk-bytes-max", "1GiB"];
+    let server = Server::start("descriptors", &flags);
+    let client = server.client();
+    client.set(b"key", b"value").wait().unwrap();
+    // The admin port needs one for a probe, and a segment one more.
+    if !limit_files(&server, limit_for(&server, 1)) {
+        println!("SKIPPED: prlimit cannot lower the limit of a process here");
+        return;
+    }
+    let refused = (0..10_000u64).find_map(|number| {
+        let set = client.set(&number.to_le_bytes(), &[7; 10_000]).wait();
+        set.err()
+    });
+    match refused {
+        Some(ClientError::Busy(text)) => {
+            assert!(
+                text.starts_with("BUSY") && text.contains("file descriptor"),
+                "{text}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    server.until("/readyz", 503, "no file descriptor is left");
+    let numbers = server.scrape();
+    assert_eq!(numbers.sum("penstock_no_file_descriptor", &[]), 1.0);
+    assert_eq!(numbers.sum("penstock_disk_full", &[]), 0.0);
+    let info: serde_json::Value = serde_json::from_str(&client.info().wait().unwrap()).unwrap();
+    assert_eq!(info["counters"]["no_file_descriptor"], 1, "{info}");
+    assert_eq!(info["counters"]["disk_full"], 0);
+
+    assert!(limit_files(&server, 1024));
+    server.until("/readyz", 200, "ready");
+    client.set(b"later", &[7; 10_000]).wait().unwrap();
+    let numbers = server.scrape();
+    assert_eq!(numbers.sum("penstock_no_file_descriptor", &[]), 0.0);
+}
+
 #[test]
 fn without_an_admin_port_there_is_none_and_a_taken_one_is_named() {
     let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

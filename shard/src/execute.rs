@@ -26,6 +26,8 @@ use penstock_storage::record::part_bytes;
 use penstock_storage::store::{Found, Store, Version as Stored};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
 
+use crate::spare_failure::SpareFailure;
+
 /// The hash of keys, with a secret of this process: nobody outside can aim at one run of the index.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyHash {
@@ -96,8 +98,8 @@ pub(crate) struct Context<'a> {
     pub(crate) level: AckLevel,
     /// The bound on the memory of the process, for messages.
     pub(crate) memory_max: u64,
-    /// Segments cannot be made ready, and that is not because the disk is full.
-    pub(crate) spares_fail: bool,
+    /// Why segments cannot be made ready, if that is not because the disk is full.
+    pub(crate) spare_failure: Option<SpareFailure>,
     /// The lifetime of what is put without an expiry, in milliseconds; 0 is none.
     pub(crate) ttl_ms: u64,
     /// The read that the operation waited for.
@@ -348,11 +350,11 @@ fn no(context: &Context<'_>, status: Status, key: &Key<'_>, out: &mut Vec<u8>) -
 #[cold]
 fn full<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u8>) -> Ran {
     let log = store.log();
-    let is_full = log.has_most_segments() || !context.spares_fail;
-    let status = if is_full { Status::Full } else { Status::Busy };
+    let failure = context.spare_failure.filter(|_| !log.has_most_segments());
+    let status = failure.map_or(Status::Full, |_| Status::Busy);
     let head = context.head(status, Version::default());
-    if !is_full {
-        head.write_message(out, &NO_SEGMENT_FILE);
+    if let Some(failure) = failure {
+        head.write_message(out, &failure.message());
     } else if log.has_most_segments() {
         let (count, most) = (log.sealed_segments().len(), log.segments_max());
         head.write_message(
@@ -380,9 +382,6 @@ fn full<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u8>) -
         status,
     }
 }
-
-/// What a client is told when files cannot be opened.
-pub(crate) const NO_SEGMENT_FILE: &str = "the server cannot make a segment file ready for new records, which its own log explains: try again";
 
 /// Whether the value of a key may grow, the key come to be, or one more version of it be kept. Without
 /// room for it the answer is `Some`: postponed while others leave, refused when there is no memory for more.

@@ -55,6 +55,7 @@ use crate::replication::{LinkId, PartitionId, ReplicaGates};
 use crate::scanning::{Order, Scanning, Unread, Wanted};
 use crate::session::Session;
 use crate::snapshots::{SnapshotPolicy, SnapshotStart, SnapshotWrite, Snapshots};
+use crate::spare_failure::SpareFailure;
 use crate::stages::Stages;
 use crate::topology::Topology;
 
@@ -161,8 +162,8 @@ pub enum Event<'a, B> {
     },
     /// The disk is full.
     SpareRefused,
-    /// No segment file can be made ready though the disk may have room, as when the process has no file descriptor left.
-    SpareFailed,
+    /// No segment file can be made ready though the disk may have room.
+    SpareFailed(SpareFailure),
     /// All shards have taken over what they inherited, and it is durable that the inherited logs are void.
     InheritedGone,
     /// The text that an [`Outbox::info`] asked for.
@@ -503,7 +504,7 @@ pub struct Shard<P: Blocks> {
     frame_full_bytes: usize,
     spares_requested: usize,
     /// The last one that was asked for was not refused for want of room: it failed.
-    spares_fail: bool,
+    spare_failure: Option<SpareFailure>,
     /// Files of released segments that reads under way still refer to.
     leaving: Vec<FileId>,
     has_told_taken_over: bool,
@@ -594,7 +595,7 @@ impl<P: Blocks> Shard<P> {
             mailed_bytes_max,
             frame_full_bytes,
             spares_requested: 0,
-            spares_fail: false,
+            spare_failure: None,
             leaving: Vec::new(),
             has_told_taken_over: false,
             snapshots: Snapshots::new(config.snapshots, hash_check(config.hash_seed), snapshots),
@@ -687,16 +688,19 @@ impl<P: Blocks> Shard<P> {
                 is_reused,
             } => {
                 self.spares_requested = self.spares_requested.saturating_sub(1);
-                self.spares_fail = false;
                 let log = self.store.log_mut();
                 match is_reused {
                     true => log.add_reused_spare(file, salt, bytes),
                     false => log.add_spare(file, salt, bytes),
                 }
+                // Until then what grows may still be refused for the same cause.
+                if !log.is_low() {
+                    self.spare_failure = None;
+                }
                 self.has_progress |= !is_planted(Bug::SpareWakesNobody);
             }
-            Event::SpareRefused => self.spare_refused(false),
-            Event::SpareFailed => self.spare_refused(true),
+            Event::SpareRefused => self.spare_refused(None),
+            Event::SpareFailed(failure) => self.spare_refused(Some(failure)),
             Event::InheritedGone => {
                 for file in self.store.forget_inherited() {
                     self.forget_table(file, outbox);
@@ -980,8 +984,14 @@ impl<P: Blocks> Shard<P> {
         self.linked.as_mut().map(|linked| linked.links())
     }
 
-    fn spare_refused(&mut self, has_failed: bool) {
-        self.spares_fail = has_failed;
+    /// Why no segment file could be made ready when one was last wanted, if that was not for want of space.
+    #[must_use]
+    pub fn spare_failure(&self) -> Option<SpareFailure> {
+        self.spare_failure
+    }
+
+    fn spare_refused(&mut self, failure: Option<SpareFailure>) {
+        self.spare_failure = failure;
         self.store.log_mut().spare_refused();
         self.has_progress = true;
     }

@@ -156,6 +156,12 @@ pub(crate) enum NotReady {
     DiskFull {
         shard: usize,
     },
+    NoDescriptor {
+        shard: usize,
+    },
+    NoSegmentFile {
+        shard: usize,
+    },
     LogFull {
         shard: usize,
     },
@@ -184,6 +190,14 @@ impl fmt::Display for NotReady {
             NotReady::DiskFull { shard } => write!(
                 f,
                 "FULL: shard {shard} can make no more segments, the disk is full; what grows is refused, the rest goes on"
+            ),
+            NotReady::NoDescriptor { shard } => write!(
+                f,
+                "BUSY: no file descriptor is left for a segment of shard {shard}; what grows is refused, the rest goes on; close connections, or raise LimitNOFILE (ulimit -n)"
+            ),
+            NotReady::NoSegmentFile { shard } => write!(
+                f,
+                "BUSY: the system refuses a segment file to shard {shard}, and the log tells why; what grows is refused, the rest goes on"
             ),
             NotReady::LogFull { shard } => write!(
                 f,
@@ -244,6 +258,12 @@ fn judge_ready(phase: &Phase, percent: u64, shards: &[Reading]) -> Result<(), No
     for (shard, reading) in shards.iter().enumerate() {
         if reading.figure("disk_full") > 0 {
             return Err(NotReady::DiskFull { shard });
+        }
+        if reading.figure("no_file_descriptor") > 0 {
+            return Err(NotReady::NoDescriptor { shard });
+        }
+        if reading.figure("no_segment_file") > 0 {
+            return Err(NotReady::NoSegmentFile { shard });
         }
         if reading.figure("log_full") > 0 {
             return Err(NotReady::LogFull { shard });
@@ -357,6 +377,17 @@ mod tests {
         assert_eq!(failed.to_string(), "failed: shard 1: EIO");
         let of = |full| judge_ready(&Phase::Serving, 100, &[reading(""), reading(full)]);
         assert_eq!(of("disk_full"), Err(NotReady::DiskFull { shard: 1 }));
+        let lacking = of("no_file_descriptor").unwrap_err();
+        assert_eq!(lacking, NotReady::NoDescriptor { shard: 1 });
+        let told = lacking.to_string();
+        assert!(
+            told.starts_with("BUSY: no file descriptor is left for a segment of shard 1"),
+            "{told}"
+        );
+        assert_eq!(
+            of("no_segment_file"),
+            Err(NotReady::NoSegmentFile { shard: 1 })
+        );
         assert_eq!(of("log_full"), Err(NotReady::LogFull { shard: 1 }));
         assert_eq!(of("memory_full"), Err(NotReady::MemoryFull { shard: 1 }));
     }

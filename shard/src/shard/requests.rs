@@ -530,7 +530,7 @@ impl<P: Blocks> Shard<P> {
             item: address.item,
             level,
             memory_max: self.config.memory_max,
-            spares_fail: self.spares_fail,
+            spare_failure: self.spare_failure,
             ttl_ms: 0,
             brought: operation.brought,
             standing: None,

@@ -13,7 +13,6 @@ use penstock_storage::keyspace::{KEYSPACES_MAX, SETTINGS_BYTES, Settings, keyspa
 use penstock_storage::log::{Lsn, Room};
 
 use crate::answers::Asked;
-use crate::execute::NO_SEGMENT_FILE;
 use crate::keyspaces::{Change, Done, Keyspaces, from_wire, purpose_of, to_wire};
 use crate::parking::Origin;
 
@@ -91,9 +90,9 @@ impl<P: Blocks> Shard<P> {
         let room = self.store.room(purpose, key_bytes, SETTINGS_BYTES, false);
         if room == Room::Full {
             self.counters.refused += 1;
-            let (status, message) = match self.spares_fail {
-                true => (Status::Busy, NO_SEGMENT_FILE),
-                false => (
+            let (status, message) = match self.spare_failure {
+                Some(failure) => (Status::Busy, failure.message()),
+                None => (
                     Status::Full,
                     "the disk is full: no segment can be made ready for new records",
                 ),

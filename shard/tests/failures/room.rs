@@ -8,7 +8,9 @@ use penstock_net::limits::Limits;
 use penstock_net::request::{BatchRequest, Condition};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
-use penstock_shard::{Event, Mail, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
+use penstock_shard::{
+    Event, Mail, Now, Outbox, SessionId, Shard, ShardConfig, SpareFailure, Topology,
+};
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::{Log, LogConfig, LogStart, SyncMethod};
 use penstock_storage::store::{Memory, PARTITIONS, Store};
@@ -215,7 +217,7 @@ impl Node {
         for _ in 0..outbox.spares {
             self.salt += 1;
             if self.spares_fail {
-                let failed = Event::SpareFailed;
+                let failed = Event::SpareFailed(SpareFailure::NoDescriptor);
                 member.shard.step(now, failed, &mut member.outbox);
                 continue;
             }
