@@ -83,7 +83,8 @@ impl Receiver {
         Some((header, consumed))
     }
 
-    /// The header of the frame at the start of `bytes`, if it is whole and can be trusted; its body may be still to come.
+    /// The header of the frame at the start of `bytes`, if it is whole and can be trusted; its body
+    /// may be still to come.
     #[must_use]
     pub fn header(&self, bytes: &[u8]) -> Option<Header> {
         let head = bytes.first_chunk::<HEADER_BYTES>()?;

@@ -5,9 +5,10 @@
 //! cargo run --release -p penstock-runtime --example slow_peers -- rates [--server BINARY] [--io threads]
 //! ```
 //!
-//! `hogs` prints the latency of one honest client alone, beside 4 and beside 20 connections that pipeline GETs of 1 MiB
-//! and read nothing. `rates` reads 8 MiB at steady rates and prints which readers were cut. Both run on loopback against a
-//! server of their own with `memory_max` 512 MiB and two shards, in a directory that is removed, and end by themselves.
+//! `hogs` prints the latency of one honest client alone, beside 4 and beside 20 connections that
+//! pipeline GETs of 1 MiB and read nothing. `rates` reads 8 MiB at steady rates and prints which
+//! readers were cut. Both run on loopback against a server of their own with `memory_max` 512 MiB
+//! and two shards, in a directory that is removed, and end by themselves.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -245,8 +246,9 @@ fn rates(server: &Server) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads at a steady rate, in bytes a second; how much, for how long, and why it ended. A PING each second finds out whether
-/// the connection is there: what the server sent before it cut it could be read for long.
+/// Reads at a steady rate, in bytes a second; how much, for how long, and why it ended. A PING each
+/// second finds out whether the connection is there: what the server sent before it cut it could be
+/// read for long.
 fn read_at(address: SocketAddr, rate: usize) -> Result<(usize, Duration, &'static str), String> {
     let mut stream = Wire::new(address)?.stream;
     for id in 0..RATE_BYTES >> 20 {

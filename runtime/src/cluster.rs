@@ -342,8 +342,8 @@ fn dial(shared: &Arc<Shared>, node: u8) {
     }
 }
 
-/// Reads the cluster's file anew whenever it says something else or somebody asks, and has a thread for each other node that it
-/// names. What it says wrong changes nothing.
+/// Reads the cluster's file anew whenever it says something else or somebody asks, and has a thread
+/// for each other node that it names. What it says wrong changes nothing.
 fn watch(shared: &Arc<Shared>, path: &Path, reread: &Reread) {
     let mut last = shared.file().text.clone();
     let mut dialing: BTreeMap<u8, JoinHandle<()>> = BTreeMap::new();
@@ -548,7 +548,7 @@ primary = 1
         );
         let plan = heard.recv_timeout(PATIENCE).expect("it goes on");
         assert_eq!(plan.partitions[0].generation, 2);
-        // Whoever asks gets the file read anew, though it says what it said.
+        // A reload reads the file anew, even if its text is unchanged.
         assert!(heard.try_recv().is_err());
         reread.ask();
         let plan = heard.recv_timeout(PATIENCE).expect("it was asked for");

@@ -109,7 +109,8 @@ impl Retiming {
     }
 }
 
-/// The first timing that met a quiet machine from its begin to its end. `pause` and `is_quiet` end it by false and none.
+/// The first timing that met a quiet machine from its begin to its end. `pause` and `is_quiet` end
+/// it by false and none.
 fn when_quiet(
     mut pause: impl FnMut() -> bool,
     mut is_quiet: impl FnMut() -> Option<bool>,

@@ -1,4 +1,5 @@
-//! What an embedded store takes of the disk: little while it holds little, and as much at a time as ever when it is busy.
+//! What an embedded store takes of the disk: little while it holds little, and as much at a time as
+//! ever when it is busy.
 
 mod scratch;
 

@@ -54,7 +54,7 @@ fn counter(client: &Client, name: &str) -> u64 {
     info["counters"][name].as_u64().unwrap()
 }
 
-/// Sets keys, of which one of `stay` stays and the others live for a second.
+/// Sets keys. One in `stay` stays, and the others live for a second.
 fn set(client: &Client, keys: std::ops::Range<u64>, stay: u64, value: &[u8]) {
     let pending: Vec<_> = keys
         .map(|key| {

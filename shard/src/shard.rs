@@ -137,8 +137,8 @@ pub enum Event<'a, B> {
         /// The connection.
         session: SessionId,
     },
-    /// What [`Outbox::looks`] asked for: so many bytes of replies that the network has taken are not acknowledged by the
-    /// peer of a connection; 0 from who cannot tell.
+    /// What [`Outbox::looks`] asked for: so many bytes of replies that the network has taken are
+    /// not acknowledged by the peer of a connection; 0 from an owner that cannot tell.
     Unacknowledged {
         /// The connection.
         session: SessionId,
@@ -239,8 +239,8 @@ pub struct Outbox<B> {
     pub sendable: Vec<SessionId>,
     /// Connections whose unconsumed bytes are to be handed over again.
     pub resume: Vec<SessionId>,
-    /// Connections of which it must be known what their peers have not acknowledged: [`Event::Unacknowledged`],
-    /// before [`Outbox::close`] is looked at.
+    /// Connections for which the owner is to tell what their peers have not acknowledged:
+    /// [`Event::Unacknowledged`], before [`Outbox::close`] is looked at.
     pub looks: Vec<SessionId>,
     /// Connections to be closed, and why. Their replies have been taken or are void.
     pub close: Vec<(SessionId, &'static str)>,

@@ -264,8 +264,9 @@ impl Client {
             .ask_member(ask, Some(member), Answer::found_of_member)
     }
 
-    /// Reads a value as it was at a time or version; `None` if the key was missing then. What is not kept
-    /// any more is [`ClientError::No`] with [`Status::NotKept`](crate::status::Status::NotKept) and the oldest version that is.
+    /// Reads a value as it was at a time or version; `None` if the key was missing then. What is
+    /// not kept any more is [`ClientError::No`] with
+    /// [`Status::NotKept`](crate::status::Status::NotKept) and the oldest version that is.
     pub fn get_at(&self, key: &[u8], at: At) -> Pending<Option<Past>> {
         self.driver.ask(Ask::GetAt { key, at }, Answer::found_at)
     }

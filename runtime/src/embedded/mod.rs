@@ -292,8 +292,8 @@ impl Penstock {
     /// otherwise again with what was written meanwhile, so `edit` may run several times. A missing key is an empty
     /// value; an expiry stays. `edit` returns whether to write. Blocks. `Ok(None)` is a declined edit.
     ///
-    /// Tries are apart by pauses of random length, up to 16 ms. The last one begins before [`Options::deadline`] from the
-    /// call has passed.
+    /// Tries are apart by pauses of random length, up to 16 ms. The last one begins before
+    /// [`Options::deadline`] from the call has passed.
     ///
     /// # Errors
     /// [`ClientError::Busy`] if other writers were faster until the deadline; otherwise as for

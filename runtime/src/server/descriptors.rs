@@ -1,5 +1,5 @@
-//! File descriptors when there are few: connections leave some to segments, and one that finds none is told so instead of
-//! waiting in the kernel's queue.
+//! File descriptors when there are few: connections leave some to segments. A connection that finds
+//! none is refused with a text instead of waiting in the kernel's queue.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -29,8 +29,8 @@ impl Descriptors {
         }
     }
 
-    /// Why a connection with this descriptor is to be turned away, if it is. The kernel gives the lowest free number, so a
-    /// high one tells that about so many are in use.
+    /// Why a connection with this descriptor is to be turned away, if it is. The kernel gives the
+    /// lowest free number, so a high number means that about so many are in use.
     pub(crate) fn refusal(&self, descriptor: RawFd) -> Option<String> {
         let left = open_files::left_to_segments(self.limit);
         let is_for_files = u64::try_from(descriptor).is_ok_and(|it| it >= self.limit - left);
@@ -42,8 +42,8 @@ impl Descriptors {
         })
     }
 
-    /// Closes connections that wait in the queue of a listener, for which there is no descriptor, each with `answer`; how
-    /// many. They get the spare one in turn.
+    /// Closes connections that wait in the queue of a listener, for which there is no descriptor,
+    /// each with `answer`; how many. They get the spare one in turn.
     pub(crate) fn refuse_waiting(&mut self, listener: RawFd, answer: &[u8]) -> u64 {
         let mut refused = 0;
         for _ in 0..REFUSED_A_ROUND_MAX {
@@ -73,8 +73,8 @@ pub(crate) fn refuse_accepted(stream: impl IntoRawFd, answer: &[u8]) {
     }
 }
 
-/// Writes a short answer to a connection that does not block, and passes over what it has sent: a socket that is closed over
-/// unread bytes may take the answer back.
+/// Writes a short answer to a connection that does not block, and passes over what it has sent: a
+/// socket that is closed over unread bytes may take the answer back.
 fn refuse(mut stream: &TcpStream, answer: &[u8]) {
     let mut passed_over = [0; 4096];
     let is_interrupted = |error: &io::Error| error.kind() == ErrorKind::Interrupted;

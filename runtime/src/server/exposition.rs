@@ -34,8 +34,9 @@ impl Exposition {
         }
     }
 
-    /// The format for a request with this `Accept` header (RFC 9110, 12.5.1): the one with the higher quality. OpenMetrics is
-    /// given only to who names it; who wants neither gets text.
+    /// The format for a request with this `Accept` header (RFC 9110, 12.5.1): the one with the
+    /// higher quality. OpenMetrics is only for a request that names it; one that names neither
+    /// gets text.
     pub(super) fn accepted(accept: &str) -> Exposition {
         let named = |format: Exposition| {
             let ranges = accept.split(',').filter_map(MediaRange::read);

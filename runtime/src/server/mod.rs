@@ -83,7 +83,8 @@ pub enum ServeError {
 }
 
 impl ServeError {
-    /// The exit code of the process: 1 the data is damaged, 2 the configuration or the machine is wrong, 3 a shard failed.
+    /// The exit code of the process: 1 the data is damaged, 2 the configuration or the machine is
+    /// wrong, 3 a shard failed.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {

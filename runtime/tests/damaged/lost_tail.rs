@@ -149,7 +149,7 @@ fn neither_a_new_identity_nor_a_last_segment_that_is_gone_hides_a_lost_tail() {
     let (code, text) = refused(&directory, &[]);
     assert_eq!(code, Some(1), "{text}");
     assert!(lost_from(&text) > 1, "{text}");
-    // Of a log of which nothing is left too.
+    // The loss of all segments of a log is found, too.
     for (_, path) in segments(&directory) {
         fs::remove_file(path).unwrap();
     }

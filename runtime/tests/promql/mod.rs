@@ -54,7 +54,7 @@ struct Selector {
     metric: String,
     /// Labels by which it selects or groups.
     labels: BTreeSet<String>,
-    /// Of a label, the values of which at least one is asked for.
+    /// A label and values; the query asks for at least one of the values.
     values: Vec<(String, Vec<String>)>,
 }
 

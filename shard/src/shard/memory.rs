@@ -45,8 +45,9 @@ impl<P: Blocks> Shard<P> {
         (bytes > max.saturating_sub(held)).then_some(Refusal::InputBytes { held, max })
     }
 
-    /// Whether a connection may ask for more. What one may hold is a share of what is left for all, so that many that do
-    /// not read leave room for others; who holds nothing may always ask for little.
+    /// Whether a connection may ask for more. What one may hold is a share of what is left for all,
+    /// so that many that do not read leave room for others. A connection that holds nothing may
+    /// always ask for little.
     #[inline]
     pub(super) fn has_room_for_replies(&self, id: SessionId) -> bool {
         let room = self.room_for_replies();
@@ -143,8 +144,8 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// Reads no more from a connection for now; its bytes wait since `since_us`, and what stands first among them expires
-    /// at `expires_us`, unless that is 0.
+    /// Reads no more from a connection for now; its bytes wait since `since_us`, and what stands
+    /// first among them expires at `expires_us`, unless that is 0.
     pub(super) fn pause(&mut self, id: SessionId, since_us: u64, expires_us: u64) {
         let session = &mut self.sessions[id.index()];
         session.expires_us = expires_us;
@@ -207,7 +208,8 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// Ends a connection whose peer takes its replies too slowly, of which the network holds so many bytes.
+    /// Ends a connection whose peer takes its replies too slowly; the network holds so many bytes
+    /// of them.
     pub(super) fn look_at_peer(
         &mut self,
         now: Now,
@@ -241,9 +243,9 @@ impl<P: Blocks> Shard<P> {
             && (self.paused.iter().any(waits) || self.peers.iter().any(|it| it.taken_bytes > 0))
     }
 
-    /// What is asked and how long a value is that the answer would show now, if its key has grown since it was parked and there is no
-    /// room for that: thousands may wait for one read, and what they were taken to answer says nothing
-    /// about what somebody wrote since.
+    /// What is asked and how long a value is that the answer would show now, if its key has grown
+    /// since it was parked and there is no room for that: thousands may wait for one read, and what
+    /// they were taken to answer says nothing about what somebody wrote since.
     pub(super) fn outgrown(&self, parked: &Parked, reserved: usize) -> Option<(Asked, Outgrown)> {
         let Parked {
             origin,
