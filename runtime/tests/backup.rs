@@ -17,6 +17,7 @@ use penstock_net::request::{Condition, Expiry};
 use penstock_runtime::backup::manifest::Manifest;
 use penstock_runtime::backup::{BackupError, TERMS_SKIPPED, restore, take, verify};
 use penstock_runtime::directory::{Directory, DirectoryOptions};
+use penstock_runtime::{Options, Penstock};
 use penstock_storage::log::{DurableEnd, Lsn};
 
 use command::command;
@@ -542,6 +543,52 @@ fn what_an_interrupted_backup_leaves_is_no_backup_and_the_next_one_uses_it() {
     assert!(again.contains("copied 0 segments"), "{again}");
     assert!(!vault.join("new.tmp").exists() && !vault.join("segments/new.tmp").exists());
     told(0, &["verify", text(&vault)]);
+}
+
+/// An embedded store begins with short segments and doubles them.
+#[test]
+fn an_embedded_store_with_segments_of_several_lengths_is_inspected_verified_and_restored() {
+    let place = Place::new("lengths");
+    let [data, vault, other] = ["data", "vault", "other"].map(|name| place.join(name));
+    let value = |number: u32| vec![number.to_le_bytes()[0]; 40_000];
+    let store = Penstock::open(&data, Options::default()).unwrap();
+    for number in 0..600_u32 {
+        let set = store.set(&number.to_le_bytes(), &value(number));
+        set.wait().unwrap();
+    }
+    store.close().unwrap();
+    let mut lengths: Vec<u64> = files(&data.join("segments"))
+        .iter()
+        .map(|path| fs::metadata(path).unwrap().len())
+        .collect();
+    lengths.sort_unstable();
+    lengths.dedup();
+    assert!(lengths.len() >= 3, "{lengths:?}");
+
+    told(0, &["inspect", text(&data)]);
+    told(0, &["verify", text(&data)]);
+    told(0, &["backup", "--data", text(&data), "--to", text(&vault)]);
+    told(0, &["verify", text(&vault)]);
+    let copied: BTreeSet<u64> = newest(&vault)
+        .logs
+        .iter()
+        .flat_map(|log| log.segments.iter().map(|segment| segment.bytes))
+        .collect();
+    assert!(copied.len() >= 3, "{copied:?}");
+    told(
+        0,
+        &["restore", "--from", text(&vault), "--to", text(&other)],
+    );
+    told(0, &["inspect", text(&other)]);
+    for data in [&data, &other] {
+        let store = Penstock::open(data, Options::default()).unwrap();
+        for number in 0..600_u32 {
+            let found = store.get(&number.to_le_bytes()).wait().unwrap().unwrap();
+            assert!(found.bytes[..] == value(number)[..], "key {number}");
+        }
+        store.set(b"new", b"value").wait().unwrap();
+        store.close().unwrap();
+    }
 }
 
 #[test]
