@@ -247,6 +247,48 @@ fn a_disk_that_is_filled_exactly_to_the_rule_takes_overwrites_without_full() {
     }
 }
 
+/// 69 % of the disk at a steady rate, as 6,000 sets in a second, beside half of the disk at the same rate.
+#[test]
+fn a_steady_load_near_the_limit_waits_as_little_as_one_at_half_of_it() {
+    const OFFERED: usize = 6;
+    for percent in [50, 69] {
+        let mut plant = Plant::new();
+        let keys = keys_of(SHARE.log_bytes_max * percent / 100);
+        assert!(keys <= keys_of(SHARE.live_bytes_max()) || percent == 69);
+        assert_eq!(plant.fill(keys), Ok(()), "{percent} %");
+        let before = plant.store.pace_counters();
+        let (times, mut random) = (3, Random::new(5));
+        // Turns that a set of a caller that waits for none of the others has waited for.
+        let mut waits = Vec::with_capacity(keys * times);
+        let mut due: VecDeque<u64> = VecDeque::new();
+        while waits.len() < keys * times {
+            due.extend([plant.now_us; OFFERED]);
+            while let Some(&since_us) = due.front() {
+                match plant.set(random.below(keys)) {
+                    Tried::Done => waits.push((plant.now_us - since_us) / TURN_US),
+                    Tried::Waits => break,
+                    Tried::Full => panic!("{percent} %: FULL after {} sets", waits.len()),
+                }
+                due.pop_front();
+            }
+            plant.turn();
+        }
+        waits.sort_unstable();
+        let of = |share: usize| waits[waits.len() * share / 10_000];
+        let paced = plant.store.pace_counters().waits - before.waits;
+        eprintln!(
+            "{percent} %: p99 {}, p99.9 {}, most {} turns of waiting; paced {paced} times, {} of {} sets",
+            of(9_900),
+            of(9_990),
+            waits[waits.len() - 1],
+            waits.iter().filter(|&&wait| wait > 0).count(),
+            waits.len()
+        );
+        assert_eq!(plant.changes, 0, "{percent} %: the notice came");
+        assert_eq!(of(9_990), 0, "{percent} %");
+    }
+}
+
 #[test]
 fn a_disk_that_is_filled_above_the_rule_is_full_and_says_so_once() {
     let mut plant = Plant::new();
