@@ -159,8 +159,8 @@ options! {
     cache_bytes: u64 = "1GiB", Kind::Size(MIB, 1 << 44), Tuning;
     /// Keep cached values on huge pages of the system, where it gives them to who asks; off leaves them on small ones.
     huge_pages: HugePageMode = "auto", Kind::Choice(&["auto", "off"]), Tuning;
-    /// Size of one segment file of the log. It must hold four of the largest records, and 1044KiB at least.
-    segment_bytes: u64 = "64MiB", Kind::Size(1044 * KIB, GIB), Tuning;
+    /// Size of one segment file of the log. It must hold four of the largest records, and 1044KiB at least. 0 takes 64MiB, or less where six for each shard would be more than a quarter of disk_bytes_max.
+    segment_bytes: u64 = "0B", Kind::Size(0, GIB), Tuning;
     /// Cleaning keeps the segments of the log below this share of the bytes that count in them, in percent. Lower costs more copies.
     space_percent_max: u32 = "140", Kind::Count(105, 1000), Tuning;
     /// What a shard's cleaning may read and copy in a second when there is little to do. It rises with what is to be done.

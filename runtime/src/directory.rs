@@ -246,17 +246,23 @@ impl Directory {
         self.made_now || self.identity.incarnation == 1
     }
 
-    /// Notes durably that values of up to `value_bytes` are accepted from now on. To be called before any
-    /// is, and not before this start is known to have room for them: no later one may have less.
+    /// Notes durably that values of up to `value_bytes` are accepted from now on, and that new segments have
+    /// `segment_bytes`. To be called before any is, and not before this start is known to have room for them: no later one may have less.
     ///
     /// # Errors
     /// As the system says; no larger values than before may be accepted then.
-    pub fn accept_values(&mut self, value_bytes: u32) -> Result<(), DirectoryError> {
-        if value_bytes <= self.identity.value_bytes_max {
+    pub fn accept_values(
+        &mut self,
+        value_bytes: u32,
+        segment_bytes: u64,
+    ) -> Result<(), DirectoryError> {
+        let before = &self.identity;
+        if value_bytes <= before.value_bytes_max && segment_bytes == before.segment_bytes {
             return Ok(());
         }
         let identity = Identity {
-            value_bytes_max: value_bytes,
+            value_bytes_max: value_bytes.max(before.value_bytes_max),
+            segment_bytes,
             ..self.identity.clone()
         };
         write_identity(&self.path, &identity)

@@ -31,7 +31,7 @@ use penstock_storage::io::{BLOCK_BYTES, FileId};
 use penstock_storage::log::{LogConfig, SPARES_READY, SyncMethod};
 use penstock_storage::recovery::RecoveryError;
 use penstock_storage::segment::Owner;
-use penstock_storage::sizing::{DiskShare, SEGMENTS_BESIDE};
+use penstock_storage::sizing::{DiskShare, SEGMENTS_BESIDE, segment_bytes_within};
 use penstock_storage::snapshot::SnapshotName;
 use tracing::warn;
 
@@ -359,7 +359,8 @@ impl Node {
                 0 => shards_of_new,
                 asked => u32::from(asked),
             },
-            segment_bytes: config.segment_bytes,
+            // What values of earlier starts need is known behind this.
+            segment_bytes: segment_bytes_of(&config, config.shards.max(1), 0),
         };
         let mut directory = Directory::open(&config.data, options).map_err(OpenError::Directory)?;
         let identity = directory.identity().clone();
@@ -371,6 +372,7 @@ impl Node {
             asked => asked,
         };
         too_many(u32::from(shards))?;
+        config.segment_bytes = segment_bytes_of(&config, shards, identity.value_bytes_max);
 
         let disk_mode = match config.io {
             IoMode::Auto => disk::IoMode::Auto,
@@ -407,7 +409,7 @@ impl Node {
             huge_pages::allow(memory::available_bytes());
         }
         directory
-            .accept_values(value_bytes)
+            .accept_values(value_bytes, config.segment_bytes)
             .map_err(OpenError::Directory)?;
         // On a thread of its own: the kernel keeps the workers that a sync needed for as long as the
         // thread lives, and the shards are to show none.
@@ -1039,6 +1041,19 @@ impl SegmentFiles for NodeFiles<'_> {
     }
 }
 
+/// Bytes of a segment: what was asked for, or what the limit of the disk and values of up to `value_bytes` from earlier
+/// starts leave.
+fn segment_bytes_of(config: &Config, shards: u16, value_bytes: u32) -> u64 {
+    let least_bytes = segment_bytes_for(value_bytes.max(config.value_bytes_max));
+    match config.segment_bytes {
+        0 => segment_bytes_within(
+            config.disk_bytes_max / u64::from(shards),
+            least_bytes.next_multiple_of(BLOCK_BYTES as u64),
+        ),
+        asked => asked,
+    }
+}
+
 /// Values that earlier starts accepted are still served, edited and cleaned: only new ones are held to
 /// the limit of this start.
 fn hold_values(config: &mut Config, value_bytes: u32, say: Say) -> Result<(), OpenError> {
@@ -1083,9 +1098,10 @@ fn check_disk_bytes(
         };
         let carried = u64::from(shards) * share.live_bytes_max();
         say(format_args!(
-            "disk limit   {} carries {} of records without FULL: (limit - {SEGMENTS_BESIDE} segments a shard) / {} %",
+            "disk limit   {} carries {} of records without FULL: (limit - {SEGMENTS_BESIDE} segments of {} a shard) / {} %",
             size_text(max),
             size_text(carried),
+            size_text(config.segment_bytes),
             config.space_percent_max
         ));
         if carried == 0 {

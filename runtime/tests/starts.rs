@@ -140,6 +140,65 @@ fn a_start_without_room_for_more_shards_leaves_their_number_as_it_was() {
     fs::remove_dir_all(&data).unwrap();
 }
 
+/// What INFO tells by this name.
+fn told(client: &Client, name: &str) -> u64 {
+    let info: serde_json::Value = serde_json::from_str(&client.info().wait().unwrap()).unwrap();
+    let value = &info[name];
+    value.as_u64().unwrap_or_else(|| panic!("{name}: {value}"))
+}
+
+/// Two shards within 512 MiB carried nothing with segments of 64 MiB.
+#[test]
+fn a_small_limit_of_the_disk_carries_data_in_a_new_directory_and_in_one_with_longer_segments() {
+    const MIB: u64 = 1 << 20;
+    let shards = &["--shards", "2", "--value-bytes-max", "16KiB"][..];
+    let limit = &["--disk-bytes-max", "512MiB", "--durability", "none"][..];
+    // 96 MiB of records, overwritten.
+    let value = [7; 16 << 10];
+    let fill = |client: &Client| {
+        for _ in 0..2 {
+            for keys in (0..6_144_u32).collect::<Vec<_>>().chunks(64) {
+                let sets: Vec<_> = keys
+                    .iter()
+                    .map(|key| client.set(&key.to_le_bytes(), &value))
+                    .collect();
+                for (set, key) in sets.into_iter().zip(keys) {
+                    set.wait()
+                        .unwrap_or_else(|error| panic!("key {key}: {error}"));
+                }
+            }
+        }
+    };
+    let data = folder("starts-short-segments");
+    let server = Server::start(&mut serve(&data, &[shards, limit]));
+    let sender = client(&server);
+    assert_eq!(told(&sender, "segment_bytes"), 8 * MIB);
+    fill(&sender);
+    drop((sender, server));
+    assert_eq!(identity(&data).segment_bytes, 8 * MIB);
+    fs::remove_dir_all(&data).unwrap();
+
+    let data = folder("starts-longer-segments");
+    let server = Server::start(&mut serve(&data, &[shards]));
+    let sender = client(&server);
+    assert_eq!(told(&sender, "segment_bytes"), 64 * MIB);
+    sender.set(b"old", b"value").wait().unwrap();
+    drop((sender, server));
+    let server = Server::start(&mut serve(&data, &[shards, limit]));
+    let sender = client(&server);
+    assert_eq!(told(&sender, "segment_bytes"), 8 * MIB);
+    let found = sender.get(b"old").wait().unwrap().unwrap();
+    assert_eq!(&found.bytes[..], b"value");
+    fill(&sender);
+    drop((sender, server));
+    // A length that is asked for stays.
+    let asked = &["--segment-bytes", "32MiB"][..];
+    let server = Server::start(&mut serve(&data, &[shards, limit, asked]));
+    assert_eq!(told(&client(&server), "segment_bytes"), 32 * MIB);
+    drop(server);
+    fs::remove_dir_all(&data).unwrap();
+}
+
 #[test]
 fn a_limit_that_is_raised_while_logs_are_inherited_outlives_their_end() {
     let data = folder("starts-raised");

@@ -7,6 +7,21 @@
 /// Segments of each shard that a limit must have room for beside the data.
 pub const SEGMENTS_BESIDE: u64 = 6;
 
+/// Bytes of a segment where nothing asks for another length.
+pub const SEGMENT_BYTES_USUAL: u64 = 64 << 20;
+
+/// Bytes of a segment of a log of at most `log_bytes_max` bytes (0: without a limit) whose segments have `least_bytes` at
+/// least: [`SEGMENT_BYTES_USUAL`], or as much less in powers of two that [`SEGMENTS_BESIDE`] of them are at most a
+/// quarter of the limit.
+#[must_use]
+pub fn segment_bytes_within(log_bytes_max: u64, least_bytes: u64) -> u64 {
+    let most = match log_bytes_max {
+        0 => SEGMENT_BYTES_USUAL,
+        limit => (limit / (4 * SEGMENTS_BESIDE)).clamp(1, SEGMENT_BYTES_USUAL),
+    };
+    (1 << most.ilog2()).max(least_bytes)
+}
+
 /// What one shard may take of the disk, and in which pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskShare {
@@ -76,6 +91,30 @@ mod tests {
                 assert!(live_bytes == 0 || carries(log_bytes_max - 1) < live_bytes);
             }
         }
+    }
+
+    #[test]
+    fn segments_are_as_short_as_a_small_limit_wants_and_no_shorter_than_values_need() {
+        let least_bytes = 1044 << 10;
+        for (log_bytes_max, segment_bytes) in [
+            (0, 64 * MIB),
+            (1 << 50, 64 * MIB),
+            (1536 * MIB, 64 * MIB),
+            (1536 * MIB - 1, 32 * MIB),
+            (256 * MIB, 8 * MIB),
+            (24 * MIB, least_bytes),
+            (1, least_bytes),
+        ] {
+            let found = segment_bytes_within(log_bytes_max, least_bytes);
+            assert_eq!(found, segment_bytes, "{log_bytes_max}");
+        }
+        // Two shards within 512 MiB.
+        let share = DiskShare {
+            log_bytes_max: 256 * MIB,
+            segment_bytes: segment_bytes_within(256 * MIB, least_bytes),
+            space_percent_max: 140,
+        };
+        assert_eq!(share.live_bytes_max() / MIB, 148);
     }
 
     #[test]

@@ -231,7 +231,7 @@ impl Settings {
             );
         }
         let segment_min = config.segment_bytes_min();
-        if config.segment_bytes < segment_min {
+        if config.segment_bytes > 0 && config.segment_bytes < segment_min {
             return self.conflict(
                 "segment_bytes",
                 &format!(
@@ -514,7 +514,7 @@ mod tests {
         let settings = resolve(&[], &[], "").unwrap();
         assert_eq!(settings.config, Config::default());
         assert_eq!(settings.config.listen.to_string(), "127.0.0.1:7411");
-        assert_eq!(settings.config.segment_bytes, 64 << 20);
+        assert_eq!(settings.config.segment_bytes, 0);
         assert_eq!(settings.config.idle_timeout_s, 300);
         assert_eq!(settings.config.durability, AckLevel::Disk);
     }

@@ -211,10 +211,12 @@ fn a_crash_at_any_step_of_a_replacement_leaves_the_old_identity_or_the_new_one()
     let (file, tmp) = (path.join("IDENTITY"), path.join("IDENTITY.tmp"));
     let mut directory = Directory::open(&path, options()).expect("open");
     let first = directory.identity().clone();
-    directory.accept_values(1).expect("nothing to do");
+    directory.accept_values(1, 1 << 20).expect("nothing to do");
     assert_eq!(*directory.identity(), first);
     let old = fs::read(&file).expect("read");
-    directory.accept_values(2 << 20).expect("larger ones");
+    directory
+        .accept_values(2 << 20, 1 << 20)
+        .expect("larger ones");
     drop(directory);
     let new = fs::read(&file).expect("read");
     assert_ne!(old, new);
