@@ -8,7 +8,9 @@
 //!
 //! Keys a second (10,000), how long they live in milliseconds (10,000), for how many seconds (90), bytes of a value
 //! (1,000), and of how many keys one stays (0 is none). Behind that it watches an idle server for as long as a key
-//! lives and a minute more. The exit code is 1 if anything was refused or a key that stays is gone.
+//! lives and a minute more. In the end it tells index bytes before, at their most and after, and how near the segments
+//! came to what `space_percent_max` of 140 and six segments a shard allow: on a machine that is busy with something else
+//! cleaning may fall behind. The exit code is 1 if anything was refused, a key that stays is gone or another one is shown.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -22,11 +24,46 @@ const IN_FLIGHT: usize = 512;
 /// Refusals that are printed.
 const TOLD: u64 = 3;
 
+/// Bytes of a record beside key and value.
+const RECORD_BYTES: u64 = 56;
+/// As `penstock_storage::sizing::SEGMENTS_BESIDE`, and the default of `space_percent_max`.
+const SEGMENTS_BESIDE: u64 = 6;
+const SPACE_PERCENT_MAX: u64 = 140;
+
 struct Counters {
     keys: u64,
     index_entries: u64,
     index_bytes: u64,
     segments: u64,
+    segment_bytes: u64,
+    shards: u64,
+}
+
+/// The most of what was seen.
+#[derive(Default)]
+struct Most {
+    index_entries: u64,
+    index_bytes: u64,
+    /// Bytes of segments in thousandths of those that are allowed; the sum of all that were seen, and their number.
+    space: u64,
+    spaces: u64,
+    seen: u64,
+}
+
+impl Most {
+    /// Looks at records of `record_bytes`, of which at least `live` had not expired.
+    fn see(&mut self, now: &Counters, live: u64, record_bytes: u64) {
+        // After a pause the load catches up, and more are there for a while.
+        let live_bytes = live.max(now.keys) * record_bytes;
+        let beside = SEGMENTS_BESIDE * now.shards * now.segment_bytes;
+        let allowed = live_bytes * SPACE_PERCENT_MAX / 100 + beside;
+        let space = 1_000 * now.segments * now.segment_bytes / allowed;
+        self.space = self.space.max(space);
+        self.spaces += space;
+        self.seen += 1;
+        self.index_entries = self.index_entries.max(now.index_entries);
+        self.index_bytes = self.index_bytes.max(now.index_bytes);
+    }
 }
 
 fn counters(client: &Client) -> Result<Counters, ClientError> {
@@ -38,16 +75,18 @@ fn counters(client: &Client) -> Result<Counters, ClientError> {
         index_entries: of("index_entries"),
         index_bytes: of("index_bytes"),
         segments: of("segments_held"),
+        segment_bytes: info["segment_bytes"].as_u64().unwrap_or_default(),
+        shards: info["shard_count"].as_u64().unwrap_or_default(),
     })
 }
 
-fn tell(second: u64, client: &Client, written: u64, refused: u64) -> Result<(), ClientError> {
+fn tell(second: u64, client: &Client, written: u64, refused: u64) -> Result<Counters, ClientError> {
     let now = counters(client)?;
     println!(
         "{second:>4} s: {written} written, {refused} refused; {} keys, {} in the index of {} bytes, {} segments",
         now.keys, now.index_entries, now.index_bytes, now.segments
     );
-    Ok(())
+    Ok(now)
 }
 
 fn main() -> ExitCode {
@@ -79,6 +118,11 @@ fn run() -> Result<bool, ClientError> {
         ..ClientOptions::default()
     };
     let client = Client::connect(address, options)?;
+    let before = counters(&client)?;
+    let mut most = Most::default();
+    // A time of expiry is rounded up to a second, and a second passes between two looks.
+    let alive = rate * (life_ms + 2_000) / 1_000;
+    let record_bytes = 8 + value_bytes + RECORD_BYTES;
     let begin = Instant::now();
     let (mut written, mut refused, mut told) = (0_u64, 0_u64, 0_u64);
     let stays = |key: u64| stay > 0 && key.is_multiple_of(stay);
@@ -114,7 +158,8 @@ fn run() -> Result<bool, ClientError> {
         let second = begin.elapsed().as_secs();
         if second > told {
             told = second;
-            tell(second, &client, written, refused)?;
+            let now = tell(second, &client, written, refused)?;
+            most.see(&now, kept.len() as u64 + alive, record_bytes);
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -133,9 +178,22 @@ fn run() -> Result<bool, ClientError> {
             missing += u64::from(pending.wait()?.is_none());
         }
     }
+    let after = counters(&client)?;
+    println!(
+        "index bytes {} before, {} at most ({} keys), {} after; {} keys shown of {}; segments {} % of what is allowed, {} % at most",
+        before.index_bytes,
+        most.index_bytes,
+        most.index_entries,
+        after.index_bytes,
+        after.keys,
+        kept.len(),
+        most.spaces / most.seen.max(1) / 10,
+        most.space / 10
+    );
     println!(
         "{refused} of {written} refused, {missing} of {} that stay are missing",
         kept.len()
     );
-    Ok(refused == 0 && missing == 0)
+    let is_exact = after.keys == kept.len() as u64;
+    Ok(refused == 0 && missing == 0 && is_exact)
 }
