@@ -2,6 +2,7 @@
 
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::pieces::Pieces;
+use penstock_net::request::{Condition, Expiry};
 use penstock_net::status::Status;
 use penstock_storage::budget::Budget;
 use penstock_storage::log::SyncMethod;
@@ -262,4 +263,66 @@ fn a_peer_that_takes_a_byte_now_and_then_is_ended_and_a_slow_one_is_not() {
         }
         assert_eq!(close.is_some(), is_ended, "{each} bytes each time");
     }
+}
+
+/// Expired keys filled the index for good, and every new key was answered FULL.
+#[test]
+fn an_index_full_of_expired_keys_takes_a_new_key_and_gives_its_bytes_back() {
+    const LIFE_MS: u64 = 60_000;
+    let mut server = open(Budget::of_cache(1 << 20));
+    // The bytes of one key, and those of some thousands beside it.
+    server.set(0, b"stays", b"for good");
+    server.settle();
+    let empty = server.usage().index_bytes;
+    let reserve_bytes = 2 << 20;
+    server.set_memory_bytes_max((empty + (256 << 10) + reserve_bytes) * 8 / 7);
+    server.settle();
+    let mut asked = 0;
+    let mut set = |server: &mut Server| {
+        asked += 1;
+        let key = format!("key {asked}").into_bytes();
+        server.send(asked, |batch, out| {
+            batch.set_with(out, &key, b"value", Condition::Always, Expiry::In(LIFE_MS));
+        });
+        asked
+    };
+    loop {
+        let ids: Vec<usize> = (0..100).map(|_| set(&mut server)).collect();
+        server.settle();
+        let is_full = |id: &usize| server.replies[id].status == Status::Full;
+        if ids.iter().any(is_full) {
+            break;
+        }
+    }
+    let full = server.usage();
+    assert!(full.keys > 1_000, "{} keys", full.keys);
+    let id = set(&mut server);
+    server.settle();
+    assert_eq!(server.replies[&id].status, Status::Full, "none has expired");
+
+    server.now.us += (LIFE_MS + 2_000) * 1_000;
+    server.now.unix_ms += LIFE_MS + 2_000;
+    server.turn();
+    let before = server.usage().keys;
+    assert_eq!(before, full.keys, "they are in the index yet");
+    let id = set(&mut server);
+    server.settle();
+    assert_eq!(server.replies[&id].status, Status::Ok);
+    for _ in 0..200 {
+        server.now.us += 100_000;
+        server.now.unix_ms += 100;
+        server.turn();
+        while !server.device.under_way().is_empty() {
+            server.end(0);
+        }
+    }
+    let after = server.usage();
+    let grown = full.index_bytes - empty;
+    assert!(
+        after.keys <= full.keys / 4 && after.index_bytes - empty <= grown / 2,
+        "{} of {} keys, {} bytes of {grown} are left",
+        after.keys,
+        full.keys,
+        after.index_bytes - empty
+    );
 }
