@@ -8,9 +8,10 @@
 //!
 //! Keys a second (10,000), how long they live in milliseconds (10,000), for how many seconds (90), bytes of a value
 //! (1,000), and of how many keys one stays (0 is none). Behind that it watches an idle server for as long as a key
-//! lives and a minute more. In the end it tells index bytes before, at their most and after, and how near the segments
-//! came to what `space_percent_max` of 140 and six segments a shard allow: on a machine that is busy with something else
-//! cleaning may fall behind. The exit code is 1 if anything was refused, a key that stays is gone or another one is shown.
+//! lives and a minute more. In the end it tells index bytes before, at their most and after, and how
+//! near the segments came to what `space_percent_max` of 140 and six segments a shard allow: on a
+//! machine that is busy with something else cleaning may fall behind. The exit code is 1 if anything
+//! was refused, a key that stays is gone or another one is shown.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -44,7 +45,8 @@ struct Counters {
 struct Most {
     index_entries: u64,
     index_bytes: u64,
-    /// Bytes of segments in thousandths of those that are allowed; the sum of all that were seen, and their number.
+    /// Bytes of segments in thousandths of those that are allowed; the sum of all that were seen,
+    /// and their number.
     space: u64,
     spaces: u64,
     seen: u64,

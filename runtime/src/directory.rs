@@ -246,8 +246,9 @@ impl Directory {
         self.made_now || self.identity.incarnation == 1
     }
 
-    /// Notes durably that values of up to `value_bytes` are accepted from now on, and that new segments have
-    /// `segment_bytes`. To be called before any is, and not before this start is known to have room for them: no later one may have less.
+    /// Notes durably that values of up to `value_bytes` are accepted from now on, and that new
+    /// segments have `segment_bytes`. To be called before any such value is accepted, and not before
+    /// this start is known to have room for them: no later one may have less.
     ///
     /// # Errors
     /// As the system says; no larger values than before may be accepted then.

@@ -1041,8 +1041,8 @@ impl SegmentFiles for NodeFiles<'_> {
     }
 }
 
-/// Bytes of a segment: what was asked for, or what the limit of the disk and values of up to `value_bytes` from earlier
-/// starts leave.
+/// Bytes of a segment: what was asked for, or what the limit of the disk and values of up to
+/// `value_bytes` from earlier starts leave.
 fn segment_bytes_of(config: &Config, shards: u16, value_bytes: u32) -> u64 {
     let least_bytes = segment_bytes_for(value_bytes.max(config.value_bytes_max));
     match config.segment_bytes {

@@ -10,9 +10,9 @@ pub const SEGMENTS_BESIDE: u64 = 6;
 /// Bytes of a segment where nothing asks for another length.
 pub const SEGMENT_BYTES_USUAL: u64 = 64 << 20;
 
-/// Bytes of a segment of a log of at most `log_bytes_max` bytes (0: without a limit) whose segments have `least_bytes` at
-/// least: [`SEGMENT_BYTES_USUAL`], or as much less in powers of two that [`SEGMENTS_BESIDE`] of them are at most a
-/// quarter of the limit.
+/// Bytes of a segment of a log of at most `log_bytes_max` bytes (0: without a limit) whose segments
+/// have `least_bytes` at least: [`SEGMENT_BYTES_USUAL`], or as much less in powers of two that
+/// [`SEGMENTS_BESIDE`] of them are at most a quarter of the limit.
 #[must_use]
 pub fn segment_bytes_within(log_bytes_max: u64, least_bytes: u64) -> u64 {
     let most = match log_bytes_max {

@@ -247,7 +247,7 @@ fn a_disk_that_is_filled_exactly_to_the_rule_takes_overwrites_without_full() {
     }
 }
 
-/// 69 % of the disk at a steady rate, as 6,000 sets in a second, beside half of the disk at the same rate.
+/// 69 % of the disk at a steady rate, as 6,000 sets in a second, beside half of the disk at that rate.
 #[test]
 fn a_steady_load_near_the_limit_waits_as_little_as_one_at_half_of_it() {
     const OFFERED: usize = 6;
