@@ -1219,7 +1219,12 @@ impl<B: Block> Links<B> {
                             store.log_mut().want_durable(lsn);
                             HandoverStep::Promised(lsn)
                         }
-                        (true, _) => HandoverStep::HasAll,
+                        (true, before) => {
+                            // Without room in the log the promise waits for a turn that brings some.
+                            let is_news = matches!(before, HandoverStep::Drains);
+                            self.is_due |= is_news && !handover.is_waited_for;
+                            HandoverStep::HasAll
+                        }
                     }
                 }
                 HandoverStep::Promised(_)
@@ -1252,7 +1257,6 @@ impl<B: Block> Links<B> {
                 }
                 promised @ HandoverStep::Promised(_) => promised,
             };
-            self.is_due |= matches!(handover.step, HandoverStep::HasAll) && !handover.is_waited_for;
             self.handovers.insert(number, handover);
         }
     }

@@ -84,6 +84,11 @@ fn a_handover_that_is_cut_short_at_any_step_goes_on_by_itself() {
 }
 
 #[test]
+fn a_handover_that_waits_for_room_in_the_log_lets_its_shard_sleep() {
+    World::hand_over_on_a_full_disk();
+}
+
+#[test]
 fn a_tail_in_an_inherited_log_is_kept_before_what_supersedes_it_is_applied() {
     for seed in 0..5 {
         let _named = Seed(seed);

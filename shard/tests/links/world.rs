@@ -168,6 +168,8 @@ pub struct World {
     links: BTreeMap<(usize, usize), Link>,
     /// Pairs that cannot connect.
     cut: BTreeSet<(usize, usize)>,
+    /// Nodes whose disks have no room for another segment.
+    full: BTreeSet<usize>,
     plan: BTreeMap<PartitionId, Assignment>,
     keys: BTreeMap<PartitionId, Vec<Vec<u8>>>,
     ring_bytes: usize,
@@ -352,6 +354,7 @@ impl World {
             nodes: Vec::new(),
             links: BTreeMap::new(),
             cut: BTreeSet::new(),
+            full: BTreeSet::new(),
             plan: BTreeMap::new(),
             keys: PARTITIONS
                 .into_iter()
@@ -771,7 +774,10 @@ impl World {
         let hash_of = |key: &[u8]| hash(salt, key);
         node.store
             .observe(node.now_us, TIME_MS + node.now_us / 1_000);
-        while node.store.log().spares_wanted() > 0 {
+        if self.full.contains(&at) {
+            node.store.log_mut().spare_refused();
+        }
+        while node.store.log().spares_wanted() > 0 && !self.full.contains(&at) {
             let file = node.disk.create(SEGMENT_BYTES);
             self.next_salt += 1;
             let log = node.store.log_mut();
@@ -987,7 +993,7 @@ impl World {
                     self.met.one("handed over");
                 }
                 LinkAction::Lacks { .. } => unreachable!("no disk is lost here"),
-                // Disks are large here.
+                // Nobody is told here.
                 LinkAction::Room { .. } => {}
                 LinkAction::Damaged { .. } => self.met.one("told damaged"),
             }

@@ -1,6 +1,7 @@
 //! Scenes that are told step by step, because chance meets them too seldom.
 
-use penstock_shard::replication::Role;
+use penstock_shard::replication::notes::{Notes, Tags};
+use penstock_shard::replication::{Journal, Role};
 use penstock_storage::cleaning::CleaningConfig;
 
 use super::{Assignment, LOG_ID, Logs, NODES, PARTITIONS, World};
@@ -187,5 +188,68 @@ impl World {
         assert_eq!(kept.sum::<usize>(), 0, "nothing has diverged");
         world.settle(false);
         world.check_end();
+    }
+
+    /// A node hands a partition over while its log has no room for the promise. Until the log has room again no turn of
+    /// the node asks for another one: a server would use all of a core for nothing.
+    pub fn hand_over_on_a_full_disk() {
+        let mut world = World::new(0, Some(1));
+        let partition = PARTITIONS[0];
+        let old = world.plan[&partition].primary;
+        let new = (old + 1) % NODES;
+        world.exchange(20);
+        world.fill_log(old);
+        let assignment = Assignment {
+            generation: world.plan[&partition].generation + 1,
+            primary: new,
+            handed_over_by: Some(old),
+        };
+        world.plan.insert(partition, assignment);
+        world.hand_over(partition);
+        world.exchange(40);
+        let state = world.state(old, partition);
+        assert!(matches!(state.role(), Role::Primary { .. }), "{state:?}");
+
+        let mut asks = 0;
+        for _ in 0..100 {
+            world.turn(old);
+            world.complete_all(old);
+            asks += usize::from(world.nodes[old].links.take_due());
+        }
+        assert!(asks < 5, "{asks} of 100 turns ask for another one");
+
+        world.full.clear();
+        world.exchange(40);
+        let node = &world.nodes[new];
+        assert!(node.links.may_write(partition, &node.store));
+        world.settle(false);
+        world.check_end();
+    }
+
+    /// The disk of a node has no room for another segment, and its log is filled with local records until it takes none.
+    fn fill_log(&mut self, at: usize) {
+        self.full.insert(at);
+        let tags = Tags::default();
+        let facts = self.state(at, PARTITIONS[1]).facts().clone();
+        let mut full_rounds = 0;
+        for _ in 0..100_000 {
+            let node = &mut self.nodes[at];
+            let mut notes = Notes {
+                store: &mut node.store,
+                tags: &tags,
+                now_us: node.now_us,
+            };
+            if notes.has_room() {
+                notes.note(PARTITIONS[1], &facts);
+                full_rounds = 0;
+                continue;
+            }
+            full_rounds += 1;
+            if full_rounds == 20 {
+                return;
+            }
+            self.exchange(1);
+        }
+        panic!("the log of node {at} takes ever more");
     }
 }
