@@ -7,6 +7,8 @@
 //! In each turn what has come is taken in before the log is pumped, and what was sealed is shipped
 //! behind it.
 
+mod beginnings;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -26,9 +28,9 @@ use penstock_storage::store::Store;
 use crate::execute::KeyHash;
 use crate::replication::links::{LinkAction, LinkTime, Links, LinksConfig};
 use crate::replication::sender::Confirmed;
-use crate::replication::{
-    CannotBegin, Duty, Epoch, LinkId, LinkState, PartitionId, PeerStatus, Role,
-};
+use crate::replication::{Duty, Epoch, LinkId, LinkState, PartitionId, PeerStatus, Role};
+
+use beginnings::{Beginning, Beginnings};
 
 /// Who writes a partition and who else holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -298,9 +300,8 @@ pub(crate) struct Linked<B> {
     links: Links<B>,
     plan: Arc<Plan>,
     me: u8,
-    /// Partitions of this shard that its node is to begin, in which generation, and whether it may although
-    /// nothing of it is here.
-    to_begin: Vec<(PartitionId, u32, bool)>,
+    /// Partitions of this shard that its node is to begin.
+    to_begin: Beginnings,
     /// Partitions of this shard that are answered for here.
     served: [bool; LINK_PARTITIONS as usize],
     are_all_served: bool,
@@ -333,7 +334,7 @@ impl<B: Block> Linked<B> {
     ) -> Result<Self, PartitionId> {
         let me = config.links.me.node;
         let mut links = Links::new(config.links, store).map_err(|note| note.partition)?;
-        let mut to_begin = Vec::new();
+        let mut to_begin = Beginnings::default();
         for partition in 0..LINK_PARTITIONS {
             if links.partition(partition).is_none() {
                 continue;
@@ -344,7 +345,11 @@ impl<B: Block> Linked<B> {
             let promised = state.facts().promised;
             let has_begun = (promised.generation(), promised.node()) == (assignment.generation, me);
             if assignment.primary == me && (has_begun || !assignment.is_handed_over) {
-                to_begin.push((partition, assignment.generation, config.is_new));
+                to_begin.add(Beginning {
+                    partition,
+                    generation: assignment.generation,
+                    from_nothing: config.is_new,
+                });
             }
             // It was to hand over, and went down. Before it had promised the other one's epoch, that one has not
             // begun, and gets the partition from the next start of this one; nothing is answered meanwhile. Behind
@@ -352,7 +357,7 @@ impl<B: Block> Linked<B> {
             let before = assignment.generation - 1;
             if assignment.primary != me && assignment.is_handed_over {
                 if (promised.generation(), promised.node()) == (before, me) {
-                    to_begin.push((partition, before, false));
+                    to_begin.add(Beginning::of(partition, before));
                 } else if promised == assignment.handed_over() {
                     links.hand_over(partition, assignment.primary, promised);
                 }
@@ -393,14 +398,11 @@ impl<B: Block> Linked<B> {
                 continue;
             }
             // It may have been handed over in the turn before, and not have begun yet.
-            let is_due = |it: &(PartitionId, u32, bool)| {
-                (it.0, it.1) == (partition, now.generation) && now.primary == self.me
-            };
+            let is_due = |it: &Beginning| it.generation == now.generation && now.primary == self.me;
             // What was handed over here in between is handed on.
-            let goes_on = |it: &(PartitionId, u32, bool)| {
-                is_due(it) || now.is_handed_over && now.primary != self.me
-            };
-            self.to_begin.retain(|it| it.0 != partition || goes_on(it));
+            let goes_on = now.is_handed_over && now.primary != self.me;
+            self.to_begin
+                .retain(|it| it.partition != partition || is_due(it) || goes_on);
             if !is_same {
                 self.links.keep(partition, !now.is_handed_over);
             }
@@ -417,9 +419,11 @@ impl<B: Block> Linked<B> {
                 }
             } else if !has_begun && (!now.is_handed_over || has_promised) {
                 // A node that was started for a new cluster may have nothing yet of what another one writes.
-                if !self.to_begin.iter().any(is_due) {
-                    self.to_begin.push((partition, now.generation, false));
-                }
+                self.to_begin.add(Beginning {
+                    partition,
+                    generation: now.generation,
+                    from_nothing: now.is_incomplete_accepted,
+                });
             }
         }
         let is_named = |node| plan.clients.iter().any(|(number, _)| *number == node);
@@ -669,17 +673,11 @@ impl<B: Block> Linked<B> {
         outbox: &mut LinkOutbox,
     ) {
         let mut refused: BTreeMap<String, Vec<PartitionId>> = BTreeMap::new();
-        while let Some(&(partition, generation, is_new)) = self.to_begin.last() {
+        while let Some(next) = self.to_begin.next() {
+            let (partition, generation) = (next.partition, next.generation);
             let state = self.links.partition(partition).expect("the shard's");
-            let is_nothing = state.received().sequence == 0
-                && state.facts().promised == Epoch::default()
-                && state.is_whole();
-            // Whoever has promised and got nothing has no past to go on from.
-            let has_some = state.received().sequence > 0;
-            let assignment = self.plan.of(partition);
-            let is_accepted = assignment.is_loss_accepted && state.is_whole();
-            let is_promoted = is_accepted && has_some || assignment.is_incomplete_accepted;
-            let is_forced = is_nothing && is_new || is_promoted;
+            let is_empty = beginnings::is_empty(state);
+            let is_forced = next.is_forced(self.me, state, self.plan.of(partition));
             let begun = self
                 .links
                 .begin(time, partition, generation, is_forced, store);
@@ -687,7 +685,7 @@ impl<B: Block> Linked<B> {
                 // The log has no room for it now.
                 break;
             };
-            self.to_begin.pop();
+            self.to_begin.remove(next);
             let assignment = self.plan.of(partition);
             // A partition may also be handed over here before the plan is read that says so.
             let is_before = generation < assignment.generation && assignment.is_handed_over;
@@ -696,9 +694,10 @@ impl<B: Block> Linked<B> {
                 self.links.hand_over(partition, assignment.primary, epoch);
             }
             if let Err(cause) = begun {
+                let is_accepted = assignment.is_incomplete_accepted;
                 let cause = format!(
                     "in generation {generation}: {}",
-                    cause_text(cause, is_nothing)
+                    beginnings::cause_text(cause, is_empty, is_accepted)
                 );
                 refused.entry(cause).or_default().push(partition);
             }
@@ -739,10 +738,8 @@ impl<B: Block> Linked<B> {
                     && !self.plan.of(partition).is_handed_over => {}
             LinkAction::Begin { partition, epoch } => {
                 // It may come by two links.
-                let begins = (partition, epoch.generation(), false);
-                if !self.to_begin.contains(&begins) {
-                    self.to_begin.push(begins);
-                }
+                self.to_begin
+                    .add(Beginning::of(partition, epoch.generation()));
             }
             LinkAction::Lacks { partition, node } => outbox.told.push(format!(
                 "partition {partition}: node {node} hands it over, and not all of it is here: nobody writes it until the file names who is to (penstock cluster promote)"
@@ -926,22 +923,5 @@ fn which_of(partitions: &[PartitionId]) -> String {
     match partitions {
         [one] => format!("partition {one}"),
         all => format!("partition {} and {} others", all[0], all.len() - 1),
-    }
-}
-
-fn cause_text(cause: CannotBegin, is_nothing: bool) -> String {
-    match cause {
-        CannotBegin::Promised(epoch) => {
-            format!("epoch {epoch} was promised to node {}", epoch.node())
-        }
-        CannotBegin::NotWhole if is_nothing => {
-            "nothing of it is here: start once with --cluster-new if the cluster is new, otherwise let the node that has its data write it".into()
-        }
-        CannotBegin::NotWhole => {
-            "not all of it is here: a scan or a rewind is not finished. Let a node that has all of it write it; if there is none any more, promote the one that has most with --accept-incomplete".into()
-        }
-        CannotBegin::Behind => {
-            "this node was not the last to write it, and has started since it last followed: what it had only received by then is gone. If no node has more of it, promote this one with --accept-loss".into()
-        }
     }
 }

@@ -132,7 +132,7 @@ pub struct PromoteArgs {
     /// Also if the node has started since it last followed, or is a learner: what it had not or only received is lost
     #[arg(long)]
     accept_loss: bool,
-    /// Also in the middle of a scan or a rewind, or with nothing at all: for when there is no other copy
+    /// Also in the middle of a scan or a rewind, or with nothing at all if the node runs: for when there is no other copy
     #[arg(long)]
     accept_incomplete: bool,
     /// Leave the node that wrote in the sync set: level replica waits until it is back

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 use penstock_net::frame::HEADER_BYTES;
 use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
@@ -12,6 +13,7 @@ use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ExpiryTold, ITEM_FLAG_SHOWN, ReplyItem, read_batch_reply};
 use penstock_net::request::{BatchRequest, Condition, Version};
 use penstock_net::status::Status;
+use penstock_shard::linked::{ClusterConfig, Plan};
 use penstock_shard::opening::{
     SegmentFiles, change_shards, open_shard, prove_spares, take_inventory,
 };
@@ -130,6 +132,8 @@ pub struct Server {
     hash_seed: u64,
     /// Its log, and those that it has inherited and not taken over.
     pub layout: Layout,
+    /// What people were told of links and partitions.
+    pub told: Vec<String>,
 }
 
 /// Inherits the log of `layout`: the next start has a new one.
@@ -259,6 +263,39 @@ impl Server {
         (snapshots, snapshot_bytes): (Snapshots, u64),
         budget: Budget,
         unix_ms: u64,
+        log: LogConfig,
+        image: Image,
+        failing: Option<(usize, Failure)>,
+    ) -> Result<Self, String> {
+        let config = shard_config_with(0, 1, log.incarnation, snapshot_bytes);
+        Self::open_as(
+            config, layout, snapshots, budget, unix_ms, log, image, failing,
+        )
+    }
+
+    /// The same as a node of a cluster.
+    pub fn open_in_cluster(
+        cluster: ClusterConfig,
+        image: Image,
+        incarnation: u64,
+    ) -> Result<Self, String> {
+        let config = ShardConfig {
+            cluster: Some(cluster),
+            ..shard_config(0, 1, incarnation)
+        };
+        let log = log_config(SyncMethod::DurableWrite, incarnation);
+        let (snapshots, budget) = (Snapshots::new(), Budget::of_cache(CACHE_BYTES));
+        let layout = Layout::new(1);
+        Self::open_as(config, layout, snapshots, budget, 1, log, image, None)
+    }
+
+    #[expect(clippy::too_many_arguments)]
+    fn open_as(
+        config: ShardConfig,
+        layout: Layout,
+        snapshots: Snapshots,
+        budget: Budget,
+        unix_ms: u64,
         mut log: LogConfig,
         mut image: Image,
         failing: Option<(usize, Failure)>,
@@ -272,7 +309,6 @@ impl Server {
         };
         let inventory =
             take_inventory(&mut files, OWNER, &layout, bytes).map_err(|error| error.to_string())?;
-        let config = shard_config_with(0, 1, incarnation, snapshot_bytes);
         let hash_seed = config.hash_seed;
         let opened = open_shard(&mut files, &inventory, config, log, bytes, budget, Heap);
         let opened = opened.map_err(|error| error.to_string())?;
@@ -331,6 +367,7 @@ impl Server {
             salt,
             hash_seed,
             layout,
+            told: Vec::new(),
         };
         let hello = ClientHello {
             protocol_min: 1,
@@ -505,6 +542,12 @@ impl Server {
         }
     }
 
+    /// The node reads another file of the cluster.
+    pub fn replan(&mut self, plan: Plan) {
+        let plan = Event::Plan(Arc::new(plan));
+        self.shard.step(self.now, plan, &mut self.outbox);
+    }
+
     /// The loop comes round; what the shard wants done is begun.
     pub fn turn(&mut self) {
         self.shard.step(self.now, Event::TurnEnds, &mut self.outbox);
@@ -574,6 +617,7 @@ impl Server {
             let written = Event::SnapshotWritten { name, is_good };
             self.shard.step(self.now, written, &mut self.outbox);
         }
+        self.told.append(&mut outbox.links.told);
         self.key_table_orders.extend(outbox.key_tables);
         if !self.holds_key_tables {
             self.carry_out_key_tables();

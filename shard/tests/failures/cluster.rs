@@ -1,0 +1,137 @@
+//! A node of a cluster: what it begins to write, over a directory that holds something or nothing.
+
+use std::sync::Arc;
+
+use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_net::link::{Membership, NodeStart};
+use penstock_net::status::Status;
+use penstock_shard::linked::{Assignment, ClusterConfig, Plan};
+use penstock_shard::replication::PENDING_BYTES_MAX;
+use penstock_shard::replication::handshake::Introduction;
+use penstock_shard::replication::links::LinksConfig;
+use penstock_storage::store::partition_of;
+
+use crate::image::Image;
+use crate::key;
+use crate::server::Server;
+
+const ME: u8 = 1;
+const OTHER: u8 = 2;
+
+/// This node writes the partition of the keys in a generation, with what it has.
+fn plan(generation: u32, is_incomplete_accepted: bool) -> Plan {
+    let slot = penstock_net::slot::slot_of(&key(0));
+    let assignment = |partition: u16| {
+        let is_mine = usize::from(partition) == partition_of(slot);
+        let (primary, member) = match is_mine {
+            true => (ME, OTHER),
+            false => (OTHER, ME),
+        };
+        Assignment {
+            generation: if is_mine { generation } else { 1 },
+            primary,
+            members: vec![(member, Membership::Sync)],
+            is_handed_over: false,
+            is_loss_accepted: is_mine && is_incomplete_accepted,
+            is_incomplete_accepted: is_mine && is_incomplete_accepted,
+        }
+    };
+    Plan {
+        partitions: (0..LINK_PARTITIONS).map(assignment).collect(),
+        clients: [ME, OTHER]
+            .map(|node| (node, format!("node {node}")))
+            .to_vec(),
+    }
+}
+
+fn opened(image: Image, incarnation: u32, plan: Plan) -> Server {
+    let config = ClusterConfig {
+        links: LinksConfig {
+            me: Introduction {
+                log_format: 1,
+                cluster_id: [1; 16],
+                node_id: [2; 16],
+                start: NodeStart {
+                    incarnation,
+                    start_id: incarnation,
+                },
+                node: ME,
+                shard: 0,
+                shards: 1,
+                record_bytes_max: 4 << 10,
+                frame_bytes_max: 1 << 20,
+            },
+            ring_bytes_max: 64 << 10,
+            backlog_bytes_max: 0,
+            catch_up_bytes_per_s: 0,
+            pending_bytes_max: PENDING_BYTES_MAX,
+        },
+        plan: Arc::new(plan),
+        replica_timeout_us: 1_000_000,
+        is_new: false,
+    };
+    Server::open_in_cluster(config, image, incarnation.into()).expect("it opens")
+}
+
+/// What the node says to a read.
+fn answer(server: &mut Server, id: usize) -> Status {
+    server.settle();
+    server.get(id, &key(0));
+    server.settle();
+    server.replies[&id].status
+}
+
+#[test]
+fn an_empty_directory_begins_nothing_by_what_was_accepted_before_it_was_emptied() {
+    let mut server = opened(Image::default(), 1, plan(12, true));
+    assert_eq!(answer(&mut server, 1), Status::NotPrimary);
+    let told = server.told.concat();
+    assert!(
+        told.contains("accept_incomplete was in the file before this start"),
+        "{told}"
+    );
+}
+
+#[test]
+fn an_empty_directory_begins_when_people_accept_that_while_it_runs_and_goes_on_behind_a_start() {
+    let mut server = opened(Image::default(), 1, plan(11, false));
+    assert_eq!(answer(&mut server, 1), Status::NotPrimary);
+    server.replan(plan(12, true));
+    assert_eq!(answer(&mut server, 2), Status::NotFound);
+    server.set(3, &key(0), b"anew");
+    server.settle();
+    assert_eq!(server.replies[&3].status, Status::Ok);
+
+    let mut again = opened(server.device.image.clone(), 2, plan(12, true));
+    assert_eq!(answer(&mut again, 1), Status::Ok);
+    assert_eq!(again.replies[&1].value, b"anew");
+}
+
+/// Each write of the beginning may be the last one: what was accepted and promised is not asked
+/// for again.
+#[test]
+fn a_power_cut_while_an_empty_directory_begins_leaves_one_that_begins_or_asks_again() {
+    let (mut refused, mut begun) = (0, 0);
+    for steps in 0..40 {
+        let mut server = opened(Image::default(), 1, plan(11, false));
+        server.settle();
+        server.replan(plan(12, true));
+        for step in 0..steps {
+            match step % 2 {
+                0 => server.turn(),
+                _ => server.end(0),
+            }
+            server.now.us += 1_000;
+        }
+        let mut again = opened(server.device.image.clone(), 2, plan(12, true));
+        if answer(&mut again, 1) == Status::NotPrimary {
+            refused += 1;
+            again.replan(plan(13, true));
+            assert_eq!(answer(&mut again, 2), Status::NotFound, "{steps}");
+        } else {
+            begun += 1;
+            assert_eq!(again.replies[&1].status, Status::NotFound, "{steps}");
+        }
+    }
+    assert!(refused > 0 && begun > 0, "{refused} and {begun}");
+}
