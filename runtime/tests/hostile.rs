@@ -957,7 +957,9 @@ fn harmed_files_are_refused_with_place_and_reason() {
         expected
             .iter()
             .for_each(|word| assert!(text.contains(word), "{text:?} has no {word:?}"));
-        assert_eq!(text.trim().lines().count(), 1, "one line: {text}");
+        // A slow machine is told how far the start has come.
+        let told = text.lines().filter(|line| !line.contains(" INFO startup "));
+        assert_eq!(told.count(), 1, "one line: {text}");
     };
     let mut flipped = good.clone();
     flipped[40_000] ^= 4;

@@ -78,6 +78,10 @@ fn sighup_opens_the_log_file_anew_and_the_server_goes_on() {
     let (log, old) = (folder.join("log"), folder.join("log.1"));
     let flags = ["--log-file", log.to_str().unwrap()];
     let mut server = Server::start(&mut serve(&folder, &flags));
+    // The banner says so before the log does.
+    wait_for("the event in the log", || {
+        text_of(&log).contains(" INFO ready ")
+    });
     fs::rename(&log, &old).unwrap();
     signal(&server, "-HUP");
     wait_for("the new file of the log", || {

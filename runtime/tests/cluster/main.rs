@@ -373,7 +373,7 @@ fn a_switch_goes_on_when_the_node_that_hands_over_starts_again() {
 
     // What is acknowledged at last is on one node alone, some of each partition, and that one goes down before it has
     // handed over.
-    second.signal("-STOP");
+    second.freeze();
     model.change(&first.client(AckLevel::Disk), 2);
     cluster.edits(&["switch", "--to", "2", "--no-wait"]);
     first.until_role("draining");
@@ -398,7 +398,7 @@ fn the_node_that_wrote_last_goes_on_when_a_handover_is_given_up() {
     let go_on = ["promote", "--to", "1", "--force", "--keep-sync"];
 
     // In the middle of it, because the other node stands still.
-    second.signal("-STOP");
+    second.freeze();
     model.change(&first.client(AckLevel::Disk), 2);
     cluster.edits(&["switch", "--to", "2", "--no-wait"]);
     first.until_role("draining");
@@ -450,7 +450,7 @@ fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
     let all_the_same = ["promote", "--to", "3", "--force", "--partitions", "0-255"];
     let (is_done, told) = cluster.command(&all_the_same);
     assert!(!is_done && told.contains("--accept-loss"), "{told}");
-    third.signal("-STOP");
+    third.freeze();
     model.change(&first.client(AckLevel::Disk), 2);
     let (is_done, told) = cluster.edit(&["sync", "--node", "3", "--wait-ms", "500"]);
     assert!(!is_done && told.contains("still joining"), "{told}");
@@ -878,7 +878,7 @@ fn a_new_file_does_not_let_a_reply_go_that_waits_for_the_other_node() {
     client.set(b"key", b"both").wait().expect("acknowledged");
 
     // It takes nothing any more, and then the file says that it writes.
-    second.signal("-STOP");
+    second.freeze();
     let waits = client.set(b"key", b"one");
     until("it was executed", || {
         let read = first.client(AckLevel::None).get(b"key").wait();

@@ -132,6 +132,22 @@ impl Server {
         assert!(sent.expect("kill runs").success());
     }
 
+    /// Stands still, with all of its threads. A thread that waits for the processor runs on for a while
+    /// after the signal was sent.
+    pub fn freeze(&self) {
+        self.signal("-STOP");
+        let tasks = format!("/proc/{}/task", self.process.id());
+        until("each of its threads stands still", || {
+            let tasks = std::fs::read_dir(&tasks).expect("it runs");
+            tasks.flatten().all(|task| {
+                // The state follows the name of the thread, which ends with the last bracket.
+                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                stat.rsplit_once(") ")
+                    .is_none_or(|(_, state)| state.starts_with('T'))
+            })
+        });
+    }
+
     pub fn stop(mut self) {
         self.signal("-TERM");
         assert!(self.process.wait().expect("it ends").success());

@@ -131,7 +131,7 @@ fn a_member_answers_what_is_new_enough_and_says_so_when_it_is_not() {
         let told = reader.get_of_member(b"stock:42", &here(&second, Some(BOUND)));
         told.wait().is_ok()
     });
-    first.signal("-STOP");
+    first.freeze();
     until("it is too old", || {
         let told = reader.get_of_member(b"stock:42", &here(&second, Some(BOUND)));
         matches!(told.wait(), Err(ClientError::Stale(_)))

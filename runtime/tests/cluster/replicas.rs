@@ -137,7 +137,7 @@ fn a_replica_that_stands_still_lags_and_lets_nobody_wait_and_is_level_again_when
     check_deployed_names([&first, &second]);
 
     // More than the links may have under way and more than a ring holds, of each shard.
-    second.signal("-STOP");
+    second.freeze();
     let value = vec![7; 16 << 10];
     let each = 1_000;
     write(&first, each, &value);
