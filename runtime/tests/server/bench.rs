@@ -1,0 +1,137 @@
+//! What `penstock bench` reports of a real server: the level reached, every answer, and how to repeat the run.
+
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::command::command;
+use crate::process::Server;
+
+fn serve(name: &str, durability: &str) -> Server {
+    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&data);
+    Server::start(
+        command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
+            .args(["--shards", "1", "--segment-bytes", "4MiB"])
+            .args(["--value-bytes-max", "64KiB"])
+            .args([
+                "--admin-listen",
+                "off",
+                "--durability",
+                durability,
+                "--data",
+            ])
+            .arg(data),
+    )
+}
+
+impl Server {
+    fn bench(&self, words: &[&str]) -> Output {
+        command(&["bench"])
+            .args(words)
+            .args(["--addr", &self.address.to_string()])
+            .args(["--connections", "4", "--keys", "300", "--warmup", "0.1"])
+            .output()
+            .unwrap()
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        let output = self.bench(&[words, &["--json"]].concat());
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{words:?}: {errors}");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+}
+
+fn errors_of(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_level_that_the_server_raised_is_reported_as_the_one_reached() {
+    let server = serve("bench-raised", "disk");
+    let load = ["set", "--level", "none", "--duration", "0.5"];
+    let output = server.bench(&[&load[..], &["--json"]].concat());
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["level"], "none");
+    assert_eq!(report["level_reached"], "disk");
+    let told = errors_of(&output);
+    let raised = "level none was asked for, and the server raised it to disk";
+    assert!(output.status.success() && told.contains(raised), "{told}");
+    let asked = ["set", "--level", "disk", "--duration", "0.2"];
+    let output = server.bench(&asked);
+    assert!(output.status.success() && output.stderr.is_empty());
+}
+
+#[test]
+fn levels_are_not_compared_where_the_server_raises_them() {
+    let server = serve("bench-one-level", "interval");
+    for workload in ["set", "get", "decr"] {
+        let output = server.bench(&[workload, "--levels", "--duration", "0.3"]);
+        let told = errors_of(&output);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        let raised = "level none is raised to interval by this server";
+        assert!(told.contains(raised) && output.stdout.is_empty(), "{told}");
+    }
+}
+
+#[test]
+fn levels_take_turns_and_each_interval_is_a_line_of_csv() {
+    let server = serve("bench-levels", "none");
+    let words = ["set", "--levels", "--rounds", "2", "--duration", "0.6"];
+    let output = server.bench(&[&words[..], &["--csv", "--interval", "0.1"]].concat());
+    assert!(output.status.success(), "{}", errors_of(&output));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let names = lines.next().expect("a heading");
+    let column = |name: &str| names.iter().position(|it| *it == name).expect(name);
+    let [level, reached, round] = ["level", "level_reached", "round"].map(column);
+    let mut seen = std::collections::BTreeSet::new();
+    for line in lines {
+        assert_eq!(line.len(), names.len());
+        assert_eq!(line[level], line[reached]);
+        seen.insert((line[level].to_string(), line[round].to_string()));
+    }
+    assert_eq!(seen.len(), 3 * 2, "{seen:?}");
+    let reports = server.json(&words);
+    for (report, level) in reports
+        .as_array()
+        .expect("three")
+        .iter()
+        .zip(["none", "interval", "disk"])
+    {
+        assert_eq!(report["level_reached"], level);
+        assert_eq!(report["rounds"].as_array().map(Vec::len), Some(2));
+    }
+}
+
+#[test]
+fn a_healthy_run_leaves_nothing_unknown_and_tells_how_to_repeat_it() {
+    let server = serve("bench-healthy", "disk");
+    let ends: [&[&str]; 4] = [
+        &["set", "--duration", "0.4"],
+        &["get", "--duration", "0.4", "--single"],
+        &["decr", "--duration", "30", "--requests", "3000", "--ledger"],
+        &["mixed", "--duration", "0.4", "--rate", "20000"],
+    ];
+    for words in ends {
+        let words = [words, &["--seed", "77", "--interval", "0.1"]].concat();
+        let report = server.json(&words);
+        for count in ["unknown", "unanswered", "refused"] {
+            assert_eq!(report[count], 0, "{words:?}: {count}");
+        }
+        let number = |name: &str| report[name].as_u64().expect(name);
+        assert_eq!((number("seed"), number("keys")), (77, 300));
+        assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
+        let date = report["date"].as_str().expect("a date");
+        assert!(date.len() == 20 && date.starts_with("20") && date.ends_with('Z'));
+        assert!(report["host"]["cpus"].as_u64() > Some(0) && report["host"]["kernel"].is_string());
+        let sum = |list: &str, count: &dyn Fn(&Value) -> u64| -> u64 {
+            report[list].as_array().expect(list).iter().map(count).sum()
+        };
+        let in_series = sum("series", &|it| it["operations"].as_u64().expect("a count"));
+        let in_histogram = sum("histogram_ns", &|it| it[1].as_u64().expect("a count"));
+        assert_eq!([in_series, in_histogram], [number("operations"); 2]);
+    }
+}

@@ -1,0 +1,401 @@
+//! Nodes of a cluster: real servers on loopback, the file that they have in common, and commands on it.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use penstock_net::client::{Client, ClientOptions};
+use penstock_net::hello::{ClientHello, ServerHello};
+use penstock_net::level::AckLevel;
+use penstock_net::receive::{Received, Receiver};
+
+use crate::command::command;
+use crate::scrape::ask;
+
+/// What is waited for comes in well under a second on a machine with nothing else to do.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A server that a failing test takes down with it.
+pub struct Server {
+    process: Child,
+    pub address: SocketAddr,
+    admin: SocketAddr,
+    /// What it has said of itself.
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Drop for Server {
+    /// As hard as a crash.
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Server {
+    pub fn client(&self, level: AckLevel) -> Client {
+        let options = ClientOptions {
+            level,
+            deadline: PATIENCE,
+            // Each node is to speak for itself.
+            follows: false,
+            ..ClientOptions::default()
+        };
+        Client::connect(self.address, options).expect("it listens")
+    }
+
+    /// What it tells whoever connects.
+    pub fn hello(&self) -> ServerHello {
+        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        let mut frame = Vec::new();
+        let hello = ClientHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            features: 0,
+            name: "test",
+        };
+        hello.write(&mut frame, 1);
+        stream.write_all(&frame).expect("sent");
+        let mut receiver = Receiver::new(64 << 10);
+        let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
+        loop {
+            let read = stream.read(&mut chunk).expect("read");
+            assert!(read > 0, "no answer");
+            bytes.extend_from_slice(&chunk[..read]);
+            if let Received::Frame { body, .. } = receiver.next(&bytes) {
+                return ServerHello::read(body).expect("a good one");
+            }
+        }
+    }
+
+    /// A page of its admin port: status and body.
+    pub fn page(&self, page: &str) -> (u16, String) {
+        let request = format!("GET {page} HTTP/1.1\r\nHost: penstock\r\n\r\n");
+        ask(self.admin, request.as_bytes())
+    }
+
+    pub fn partitions(&self) -> Vec<serde_json::Value> {
+        let text = self.client(AckLevel::Disk).info().wait().expect("told");
+        let info: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        info["partitions"].as_array().expect("a list").clone()
+    }
+
+    /// The role of all partitions, if it is one, and the sum of what is applied.
+    pub fn stand(&self) -> (Option<String>, u64) {
+        let partitions = self.partitions();
+        let role = |it: &serde_json::Value| it["role"].as_str().expect("a role").to_string();
+        let first = partitions.first().map(role);
+        let is_one = partitions.iter().all(|it| Some(role(it)) == first);
+        let applied = partitions
+            .iter()
+            .map(|it| it["applied"].as_u64().expect("a number"))
+            .sum();
+        (first.filter(|_| is_one), applied)
+    }
+
+    /// Waits until it is this to all partitions.
+    pub fn until_role(&self, role: &str) {
+        until(&format!("it is {role}"), || {
+            self.stand().0.as_deref() == Some(role)
+        });
+    }
+
+    pub fn has_said(&self, text: &str) -> bool {
+        let said = self.said.lock().expect("no test fails with it");
+        said.iter().any(|line| line.contains(text))
+    }
+
+    /// The lines it has said with this in them.
+    pub fn said(&self, text: &str) -> Vec<String> {
+        let said = self.said.lock().expect("no test fails with it");
+        said.iter()
+            .filter(|line| line.contains(text))
+            .cloned()
+            .collect()
+    }
+
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args([name, &self.process.id().to_string()])
+            .status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    /// Stands still, with all of its threads. A thread that waits for the processor runs on for a while
+    /// after the signal was sent.
+    pub fn freeze(&self) {
+        self.signal("-STOP");
+        let tasks = format!("/proc/{}/task", self.process.id());
+        until("each of its threads stands still", || {
+            let tasks = std::fs::read_dir(&tasks).expect("it runs");
+            tasks.flatten().all(|task| {
+                // The state follows the name of the thread, which ends with the last bracket.
+                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                stat.rsplit_once(") ")
+                    .is_none_or(|(_, state)| state.starts_with('T'))
+            })
+        });
+    }
+
+    pub fn stop(mut self) {
+        self.signal("-TERM");
+        assert!(self.process.wait().expect("it ends").success());
+    }
+}
+
+pub fn until(what: &str, is_so: impl FnMut() -> bool) {
+    assert!(is_within_patience(is_so), "not in time: {what}");
+}
+
+/// Whether it comes to be so.
+pub fn is_within_patience(mut is_so: impl FnMut() -> bool) -> bool {
+    let began = Instant::now();
+    while !is_so() {
+        if began.elapsed() >= PATIENCE {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+/// The files of a cluster of two, and the ports of a third node.
+pub struct Cluster {
+    pub folder: PathBuf,
+    pub links: [u16; 3],
+    pub clients: [u16; 3],
+    replica_timeout_ms: u32,
+}
+
+impl Cluster {
+    /// One in which nobody is tired of waiting for members.
+    pub fn new(name: &str) -> Cluster {
+        Cluster::with_timeout(name, 60_000)
+    }
+
+    /// One whose level replica waits for so long.
+    pub fn with_timeout(name: &str, replica_timeout_ms: u32) -> Cluster {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("made");
+        fs::write(folder.join("secret"), "0123456789abcdef0123456789abcdef").expect("written");
+        // Below those that the kernel gives out by itself: a node that starts again must find its own free.
+        let first = 20_000 + u16::try_from(std::process::id() % 1_000).expect("small") * 8;
+        let mut ports =
+            (first..32_000).filter(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok());
+        let mut free = || ports.next().expect("one is free");
+        let cluster = Cluster {
+            folder,
+            links: [free(), free(), free()],
+            clients: [free(), free(), free()],
+            replica_timeout_ms,
+        };
+        cluster.place(1, 1);
+        cluster
+    }
+
+    /// Lets a node write everything, and the other one hold it.
+    pub fn place(&self, primary: u8, generation: u32) {
+        self.write("cluster.toml", "secret", primary, generation);
+    }
+
+    pub fn write(&self, name: &str, secret: &str, primary: u8, generation: u32) {
+        let [one, two, _] = self.links;
+        let [first, second, _] = self.clients;
+        let text = format!(
+            r#"version = 1
+cluster_id = "c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1"
+secret_file = "{secret}"
+replica_timeout_ms = {}
+
+[[node]]
+number = 1
+links = "127.0.0.1:{one}"
+clients = "127.0.0.1:{first}"
+
+[[node]]
+number = 2
+links = "127.0.0.1:{two}"
+clients = "127.0.0.1:{second}"
+
+[[placement]]
+partitions = [0, 255]
+generation = {generation}
+primary = {primary}
+sync = [{}]
+"#,
+            self.replica_timeout_ms,
+            3 - primary
+        );
+        fs::write(self.folder.join(name), text).expect("written");
+    }
+
+    /// Runs a command on the cluster's file that waits for nodes and is to be done: what it said.
+    pub fn does(&self, words: &[&str]) -> String {
+        let (is_done, told) = self.command(words);
+        assert!(is_done, "{told}");
+        told
+    }
+
+    /// The same of a command that waits as long as it does by itself.
+    pub fn edits(&self, words: &[&str]) -> String {
+        let (is_done, told) = self.edit(words);
+        assert!(is_done, "{told}");
+        told
+    }
+
+    /// How the third node is named in a command.
+    pub fn third(&self) -> String {
+        let (links, clients) = (self.links[2], self.clients[2]);
+        format!("3,127.0.0.1:{links},127.0.0.1:{clients}")
+    }
+
+    /// A third node, which has all that this one writes.
+    pub fn add_third(&self, primary: &Server) -> Server {
+        self.edits(&["add", "--node", &self.third()]);
+        let third = self.start(3, &[]);
+        wait_for_follower(primary, &third);
+        third
+    }
+
+    /// No node keeps what the others lack.
+    pub fn has_lost_nothing(&self) {
+        for node in [1, 2] {
+            let is_there = self.data(node).join("lostfound").exists();
+            assert!(!is_there, "node {node}");
+        }
+    }
+
+    /// Runs a command on the cluster's file that waits for nodes.
+    pub fn command(&self, words: &[&str]) -> (bool, String) {
+        self.edit(&[words, &["--wait-ms", "120000"]].concat())
+    }
+
+    /// Runs a command on the cluster's file: whether it did it, and what it said.
+    pub fn edit(&self, words: &[&str]) -> (bool, String) {
+        let (code, told) = self.run(words);
+        (code == 0, told)
+    }
+
+    /// The same, with its exit code.
+    pub fn run(&self, words: &[&str]) -> (i32, String) {
+        let file = self.folder.join("cluster.toml").display().to_string();
+        self.run_without_file(&[words, &["--file", &file]].concat())
+    }
+
+    /// The same of a command that names what it is about by itself.
+    pub fn run_without_file(&self, words: &[&str]) -> (i32, String) {
+        let output = command(&["cluster"]).args(words).output().expect("it runs");
+        let told = [output.stdout, output.stderr].concat();
+        let told = String::from_utf8_lossy(&told).into_owned();
+        println!("{words:?}: {told}");
+        (output.status.code().expect("it ended"), told)
+    }
+
+    pub fn data(&self, node: u8) -> PathBuf {
+        self.folder.join(format!("node-{node}"))
+    }
+
+    pub fn start(&self, node: u8, more: &[&str]) -> Server {
+        self.start_by("cluster.toml", node, more)
+    }
+
+    /// A new cluster: the first writes, the second has all.
+    pub fn start_two(&self) -> (Server, Server) {
+        let first = self.start(1, &["--cluster-new"]);
+        wait_for_primary(&first);
+        let second = self.start(2, &[]);
+        wait_for_follower(&first, &second);
+        (first, second)
+    }
+
+    fn process(&self, file: &str, node: u8, more: &[&str]) -> Child {
+        let usual = ["--shards", if node == 1 { "2" } else { "1" }];
+        let shards = if more.contains(&"--shards") {
+            &[][..]
+        } else {
+            &usual
+        };
+        command(&["serve", "--shard-ports", "0"])
+            .args(["--admin-listen", "127.0.0.1:0"])
+            .arg("--listen")
+            .arg(format!("127.0.0.1:{}", self.clients[usize::from(node) - 1]))
+            .args(shards)
+            .args(["--cache-bytes", "1MiB"])
+            .args(["--value-bytes-max", "16KiB", "--segment-bytes", "2MiB"])
+            .args(["--cluster-node", &node.to_string(), "--cluster"])
+            .arg(self.folder.join(file))
+            .arg("--data")
+            .arg(self.data(node))
+            .args(more)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts")
+    }
+
+    /// A start that ends by itself: its exit code, and what it has said.
+    pub fn start_to_its_end(&self, node: u8) -> (Option<i32>, String) {
+        let mut process = self.process("cluster.toml", node, &[]);
+        let (errors, listed) = (process.stderr.take(), process.stdout.take());
+        let banner = std::thread::spawn(move || {
+            let listed = BufReader::new(listed.expect("piped")).lines();
+            listed.for_each(drop);
+        });
+        let mut said = String::new();
+        let mut errors = BufReader::new(errors.expect("piped"));
+        errors.read_to_string(&mut said).expect("text");
+        println!("{said}");
+        banner.join().expect("read");
+        (process.wait().expect("it ends").code(), said)
+    }
+
+    pub fn start_by(&self, file: &str, node: u8, more: &[&str]) -> Server {
+        let mut process = self.process(file, node, more);
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let errors = BufReader::new(process.stderr.take().expect("piped"));
+        let heard = Arc::clone(&said);
+        std::thread::spawn(move || {
+            for line in errors.lines().map_while(Result::ok) {
+                println!("node {node}: {line}");
+                heard.lock().expect("no test fails with it").push(line);
+            }
+        });
+        let (mut admin, mut address) = (None, None);
+        let mut banner = BufReader::new(process.stdout.take().expect("piped")).lines();
+        for line in banner.by_ref().map_while(Result::ok) {
+            let word = line.split_whitespace().nth(1).unwrap_or_default();
+            if line.starts_with("admin") {
+                admin = word.strip_prefix("http://").map(|it| it.parse());
+            }
+            if line.starts_with("listening") {
+                address = Some(word.parse());
+            }
+            if line == "ready" {
+                break;
+            }
+        }
+        std::thread::spawn(move || banner.for_each(drop));
+        Server {
+            process,
+            address: address.expect("it listens").expect("an address"),
+            admin: admin.expect("it tells").expect("an address"),
+            said,
+        }
+    }
+}
+
+pub fn wait_for_primary(server: &Server) {
+    server.until_role("primary");
+}
+
+pub fn wait_for_follower(primary: &Server, follower: &Server) {
+    until("the other node has all", || {
+        let (role, applied) = follower.stand();
+        role.as_deref() == Some("following") && applied == primary.stand().1
+    });
+}

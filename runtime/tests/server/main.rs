@@ -1,0 +1,29 @@
+//! Processes of the real binary: servers, clusters of servers, and commands.
+
+mod backup;
+mod bench;
+mod cleaning;
+mod cluster;
+mod command;
+mod commands;
+mod damaged;
+mod deploy;
+mod expiring;
+mod hostile;
+mod keyspaces;
+mod locked_memory;
+mod logs;
+mod memory;
+mod metrics;
+mod process;
+mod promql;
+mod repair;
+mod replies;
+mod scan;
+mod scrape;
+mod scrub;
+mod service;
+mod session;
+mod shards;
+mod starts;
+mod value_limit;
