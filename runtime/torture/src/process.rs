@@ -166,25 +166,23 @@ pub fn text(path: &Path) -> &str {
     path.to_str().expect("the folder's name is text")
 }
 
-/// The server beside this program, built from the tree as it is.
+/// The server as it is shipped, built from the tree as it is.
 ///
 /// # Errors
 /// It cannot be built.
 pub fn build_server() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
-    let profile = own
+    let target = own
         .parent()
         .and_then(Path::parent)
-        .ok_or("no directory of its own")?;
-    let binary = profile.join("penstock");
+        .ok_or("no target directory")?;
+    let binary = target.join("release/penstock");
     // Always built: an older binary beside a newer tree would prove nothing.
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--quiet", "-p", "penstock-runtime"]);
-    build.args(["--bin", "penstock", "--target-dir"]);
-    build.arg(profile.parent().ok_or("no target directory")?);
-    if profile.ends_with("release") {
-        build.arg("--release");
-    }
+    build.args(["build", "--quiet", "--release", "-p", "penstock-runtime"]);
+    build
+        .args(["--bin", "penstock", "--target-dir"])
+        .arg(target);
     let built = build
         .status()
         .map_err(|error| format!("cargo build: {error}"))?;
