@@ -1,0 +1,107 @@
+//! `cargo tidy`: limits on the size and the structure of code and documents.
+//!
+//! A file that breaks a limit today stands in `.ci/tidy.allow` with its figure. The figure may only shrink.
+
+#![forbid(unsafe_code)]
+
+mod allowed;
+mod cycles;
+mod functions;
+mod lines;
+mod modules;
+mod paths;
+mod tree;
+
+pub use allowed::{Allowed, verdict};
+pub use tree::Tree;
+
+/// Lines of a file.
+pub const FILE_LINES_MAX: usize = 900;
+/// Lines of a function, from `fn` to the closing brace.
+pub const FUNCTION_LINES_MAX: usize = 100;
+/// Characters of a line.
+pub const LINE_CHARS_MAX: usize = 100;
+/// A line with a longer word than this is not counted: the name of a test or an address cannot be broken.
+pub const WORD_CHARS_MAX: usize = 80;
+
+/// What is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// Modules of one crate that import each other in a circle.
+    Cycle,
+    /// The length of a file.
+    File,
+    /// The length of a function.
+    Function,
+    /// The length of lines.
+    Line,
+    /// A file that a document names and that does not exist.
+    Path,
+}
+
+impl Rule {
+    /// All rules.
+    pub const ALL: [Rule; 5] = [
+        Rule::Cycle,
+        Rule::File,
+        Rule::Function,
+        Rule::Line,
+        Rule::Path,
+    ];
+
+    /// As the list names the rule.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rule::Cycle => "cycle",
+            Rule::File => "file",
+            Rule::Function => "function",
+            Rule::Line => "line",
+            Rule::Path => "path",
+        }
+    }
+
+    /// The largest figure that needs no entry in the list.
+    pub fn limit(self) -> usize {
+        match self {
+            Rule::File => FILE_LINES_MAX,
+            Rule::Function => FUNCTION_LINES_MAX,
+            Rule::Cycle | Rule::Line | Rule::Path => 0,
+        }
+    }
+
+    /// What the figure counts.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Rule::Cycle => "modules in an import cycle",
+            Rule::File | Rule::Function => "lines",
+            Rule::Line => "lines of more than 100 characters",
+            Rule::Path => "paths that do not exist",
+        }
+    }
+}
+
+/// One subject above the limit of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The rule.
+    pub rule: Rule,
+    /// A path from the root of the repository; of a function `path::Type::name`.
+    pub subject: String,
+    /// The figure that the rule limits.
+    pub figure: usize,
+    /// Where: `path:line: what`.
+    pub places: Vec<String>,
+}
+
+/// Everything in the tree that is above a limit, by subject and rule.
+///
+/// # Errors
+/// A file that cannot be read or parsed: its path and the reason.
+pub fn findings(tree: &Tree) -> Result<Vec<Finding>, String> {
+    let mut found = lines::findings(tree);
+    found.extend(functions::findings(tree)?);
+    found.extend(paths::findings(tree));
+    found.extend(cycles::findings(tree)?);
+    found.sort_by(|a, b| (&a.subject, a.rule).cmp(&(&b.subject, b.rule)));
+    Ok(found)
+}
