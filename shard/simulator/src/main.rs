@@ -5,10 +5,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::panic::{self, AssertUnwindSafe};
-use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
@@ -50,7 +49,7 @@ struct Arguments {
     /// The first seed of a run; the others follow it [default: from the clock]
     #[arg(long)]
     first: Option<u64>,
-    /// Seeds that run side by side [default: one for each processor]
+    /// Seeds, or planted bugs, that run side by side [default: one for each processor]
     #[arg(long)]
     jobs: Option<usize>,
     /// Run clusters of three nodes; without it a run is of one node
@@ -206,9 +205,7 @@ fn run_many(arguments: &Arguments, bug: Option<Bug>, stops_at_failure: bool) -> 
     let until = Duration::try_from_secs_f64(minutes * 60.0)
         .ok()
         .and_then(|limit| Instant::now().checked_add(limit));
-    let jobs = arguments
-        .jobs
-        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+    let jobs = jobs(arguments);
     let next = AtomicU64::new(0);
     let is_over = AtomicBool::new(false);
     let totals = Mutex::new(Totals::default());
@@ -249,6 +246,13 @@ fn run_many(arguments: &Arguments, bug: Option<Bug>, stops_at_failure: bool) -> 
         }
     });
     totals.into_inner().expect("no thread panics with it")
+}
+
+/// How many seeds, or planted bugs, run side by side.
+fn jobs(arguments: &Arguments) -> usize {
+    arguments
+        .jobs
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
 fn many(arguments: &Arguments) -> ExitCode {
@@ -368,21 +372,13 @@ fn set_bug(bug: Option<Bug>) {
 #[cfg(not(feature = "planted"))]
 fn set_bug(_: Option<Bug>) {}
 
-/// The simulator that people run has no bugs compiled in, so this builds another one beside it.
+/// The simulator that people run has no bugs compiled in, so this builds another one beside it, in a profile that
+/// builds soon: most bugs are caught by the one seed that is stored.
 fn build_with_bugs() -> ExitCode {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/planted");
     let status = Command::new(cargo)
-        .args([
-            "run",
-            "--quiet",
-            "--profile",
-            "simulator",
-            "--features",
-            "planted",
-        ])
-        .args(["--package", "penstock-simulator", "--target-dir"])
-        .arg(target)
+        .args(["run", "--quiet", "--package", "penstock-simulator"])
+        .args(["--profile", "planted", "--features", "planted"])
         .arg("--")
         .args(std::env::args_os().skip(1))
         .status();
@@ -425,32 +421,19 @@ fn plant(arguments: &Arguments, name: &str) -> ExitCode {
             }
         };
     }
-    // Each in a process of its own: a bug may hang or eat the memory of its process.
     let minutes = arguments.minutes.unwrap_or(3.0);
     let first = arguments.first.unwrap_or(1);
     let mut caught = 0;
     let mut by_seed = planted_seeds(arguments);
     let all = Bug::all(arguments);
-    for &bug in &all {
-        let began = Instant::now();
-        let verdict = try_one(arguments, bug, first, minutes);
-        let took = began.elapsed().as_secs_f64();
-        match verdict {
-            Ok(how) => {
-                caught += 1;
-                let seed = how
-                    .strip_prefix("seed ")
-                    .and_then(|it| it.split(' ').next());
-                if let Some(seed) = seed.and_then(|it| it.parse().ok()) {
-                    by_seed.insert(bug.name().into(), seed);
-                }
-                println!("caught {:<24} in {took:6.1} s: {how}", bug.name());
-            }
-            Err(how) => println!(
-                "MISSED {:<24} in {took:6.1} s: {how} ({})",
-                bug.name(),
-                bug.text().trim()
-            ),
+    for (bug, verdict) in all.iter().zip(try_all(arguments, &all, first, minutes)) {
+        let Ok(how) = verdict else { continue };
+        caught += 1;
+        let seed = how
+            .strip_prefix("seed ")
+            .and_then(|it| it.split(' ').next());
+        if let Some(seed) = seed.and_then(|it| it.parse().ok()) {
+            by_seed.insert(bug.name().into(), seed);
         }
     }
     if arguments.ledger {
@@ -479,21 +462,50 @@ fn planted_seeds(arguments: &Arguments) -> BTreeMap<String, u64> {
     text.lines().filter_map(entry).collect()
 }
 
-fn try_one(arguments: &Arguments, bug: Bug, first: u64, minutes: f64) -> Result<String, String> {
+/// How a bug was caught, or why not.
+type Verdict = Result<String, String>;
+
+/// Tries bugs side by side, each in a process of its own with one thread: a bug may hang its process or eat the
+/// memory of it. Prints each verdict when it comes, and returns all of them in the order of the bugs.
+fn try_all(arguments: &Arguments, all: &[Bug], first: u64, minutes: f64) -> Vec<Verdict> {
+    let next = AtomicUsize::new(0);
+    let verdicts = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs(arguments) {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(&bug) = all.get(number) else { break };
+                    let began = Instant::now();
+                    let verdict = try_one(arguments, bug, first, minutes);
+                    let took = began.elapsed().as_secs_f64();
+                    let (name, text) = (bug.name(), bug.text().trim());
+                    match &verdict {
+                        Ok(how) => println!("caught {name:<24} in {took:6.1} s: {how}"),
+                        Err(how) => println!("MISSED {name:<24} in {took:6.1} s: {how} ({text})"),
+                    }
+                    let mut verdicts = verdicts.lock().expect("no thread panics with it");
+                    verdicts.insert(number, verdict);
+                }
+            });
+        }
+    });
+    let verdicts = verdicts.into_inner().expect("no thread panics with it");
+    verdicts.into_values().collect()
+}
+
+fn try_one(arguments: &Arguments, bug: Bug, first: u64, minutes: f64) -> Verdict {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
     command
         .args(["--planted", bug.name(), "--first", &first.to_string()])
-        .args(["--minutes", &minutes.to_string()])
+        .args(["--minutes", &minutes.to_string(), "--jobs", "1"])
         .stdout(Stdio::piped());
     if arguments.cluster {
         command.arg("--cluster");
     }
     if arguments.stored {
         command.arg("--stored");
-    }
-    if let Some(jobs) = arguments.jobs {
-        command.args(["--jobs", &jobs.to_string()]);
     }
     let mut child = command.spawn().map_err(|error| error.to_string())?;
     let until = Instant::now() + Duration::from_secs_f64(minutes * 60.0 + 10.0);
