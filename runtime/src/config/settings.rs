@@ -235,9 +235,10 @@ impl Settings {
             return self.conflict(
                 "segment_bytes",
                 &format!(
-                    "four of the largest records must fit, and with value_bytes_max = {} these take {segment_min} bytes; \
+                    "four of the largest records must fit, and with value_bytes_max = {} these take {}; \
                      raise it or lower value_bytes_max",
-                    size_text(config.value_bytes_max.into())
+                    size_text(config.value_bytes_max.into()),
+                    size_text(segment_min)
                 ),
             );
         }
