@@ -66,6 +66,10 @@ struct Arguments {
     /// Print how often each kind was met
     #[arg(long)]
     coverage: bool,
+    /// Print `<seed> <trace hash>` of each seed, in the order of seeds, and nothing else. A refactoring leaves these
+    /// lines of --first and --seeds as they were
+    #[arg(long)]
+    traces: bool,
     /// Append a line about this run to the ledger; with --planted, store the seed that has caught each bug instead
     #[arg(long)]
     ledger: bool,
@@ -93,6 +97,9 @@ fn main() -> ExitCode {
     }
     if arguments.stored {
         return stored();
+    }
+    if arguments.traces {
+        return traces(&arguments);
     }
     many(&arguments)
 }
@@ -175,6 +182,8 @@ struct Totals {
     repeated: u64,
     coverage: Coverage,
     failures: Vec<(u64, String)>,
+    /// The trace hash of each seed; a seed that panicked has none.
+    traces: BTreeMap<u64, u128>,
 }
 
 impl Totals {
@@ -183,6 +192,7 @@ impl Totals {
         self.failures
             .extend(failure_of(&outcome).map(|failure| (seed, failure)));
         if let Ok(report) = outcome {
+            self.traces.insert(seed, report.hash);
             self.simulated_us += report.simulated_us;
             self.operations += report.operations;
             self.answered += report.answered;
@@ -253,6 +263,14 @@ fn jobs(arguments: &Arguments) -> usize {
     arguments
         .jobs
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
+}
+
+fn traces(arguments: &Arguments) -> ExitCode {
+    let totals = run_many(arguments, None, false);
+    for (seed, hash) in &totals.traces {
+        println!("{seed} {hash:032x}");
+    }
+    exit_code(totals.failures.is_empty())
 }
 
 fn many(arguments: &Arguments) -> ExitCode {
