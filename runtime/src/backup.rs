@@ -34,8 +34,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use penstock_storage::inspect::inspect_laid_out;
-use penstock_storage::io::{BLOCK_BYTES, FileId};
+use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::DurableEnd;
+use penstock_storage::place::FileId;
 use penstock_storage::recovery::Event;
 use penstock_storage::segment::{FirstBlock, Owner, SegmentHeader};
 use penstock_storage::snapshot::ProvenEnds;

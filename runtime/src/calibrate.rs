@@ -17,10 +17,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use penstock_storage::io::{
-    BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken,
-};
+use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, Completion, Io, IoFailure, IoToken};
 use penstock_storage::log::SyncMethod;
+use penstock_storage::place::FileId;
 
 use crate::block::{Arena, ArenaBlock};
 use crate::cpu_wait::CpuWait;

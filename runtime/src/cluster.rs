@@ -27,7 +27,7 @@ use penstock_shard::Topology;
 use penstock_shard::linked::Plan;
 use penstock_shard::replication::LinkId;
 use penstock_shard::replication::handshake::{Introduction, Peer};
-use penstock_storage::store::SLOTS;
+use penstock_storage::version::SLOTS;
 use tracing::{info, warn};
 
 use crate::lines::Lately;

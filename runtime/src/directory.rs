@@ -27,9 +27,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fmt, process};
 
-use penstock_storage::index::FILES_MAX;
-use penstock_storage::io::{BLOCK_BYTES, FileId, SegmentSource};
+use penstock_storage::io::{BLOCK_BYTES, SegmentSource};
 use penstock_storage::layout::Layout;
+use penstock_storage::packed_place::FILES_MAX;
+use penstock_storage::place::FileId;
 use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::ProvenEnds;
 

@@ -4,7 +4,7 @@
 use penstock_storage::contents::SegmentEnd;
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::layout::{INHERITED_MAX, InheritedEnd, Layout};
-use penstock_storage::log::Lsn;
+use penstock_storage::place::Lsn;
 use penstock_storage::record::VALUE_BYTES_MAX;
 
 use crate::config::value_bytes_fitting;

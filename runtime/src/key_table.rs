@@ -16,8 +16,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use penstock_shard::{KeyTableOrder, Shard};
-use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, FileId, SegmentSource};
+use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, SegmentSource};
 use penstock_storage::key_table::{KeyTable, TableError, TableHome};
+use penstock_storage::place::FileId;
 
 use crate::block::{Arena, ArenaBlock, ArenaLayout};
 use crate::directory::{Segments, is_no_folder, list_folder, open_for_device, prepare_folder};

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
-use penstock_storage::io::FileId;
+use penstock_storage::place::FileId;
 use penstock_storage::recovery::RottenSpare;
 use tracing::warn;
 

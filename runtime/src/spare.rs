@@ -25,8 +25,9 @@ use std::time::{Duration, Instant};
 
 use penstock_shard::SpareFailure;
 use penstock_shard::opening::Leftovers;
-use penstock_storage::index::FILES_MAX;
-use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, FileId};
+use penstock_storage::io::{BLOCK_BYTES, Block, Blocks};
+use penstock_storage::packed_place::FILES_MAX;
+use penstock_storage::place::FileId;
 use penstock_storage::recovery::{Proof, RecoveryError, prove_spare};
 use penstock_storage::segment::Owner;
 use penstock_storage::spare::SpareHeader;

@@ -10,7 +10,8 @@ use penstock_runtime::disk::{Disk, DiskOptions, IoMode, kernel_workers};
 use penstock_runtime::disk_room::DiskRoom;
 use penstock_runtime::spare::{SpareOutcome, Spares};
 use penstock_shard::opening::Leftovers;
-use penstock_storage::io::{Block, Blocks, FileId, Io, IoToken};
+use penstock_storage::io::{Block, Blocks, Io, IoToken};
+use penstock_storage::place::FileId;
 use penstock_storage::segment::Owner;
 
 const LONG: Duration = Duration::from_secs(60);

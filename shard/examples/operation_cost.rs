@@ -21,10 +21,13 @@ use penstock_net::limits::Limits;
 use penstock_net::request::{BatchRequest, Condition};
 use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, SnapshotPolicy, Topology};
 use penstock_storage::cleaning::CleaningConfig;
-use penstock_storage::io::{Block, Completion, FileId, Io};
-use penstock_storage::log::{Log, LogConfig, LogStart, SyncMethod};
+use penstock_storage::io::{Block, Completion, Io};
+use penstock_storage::log::{Log, LogConfig, SyncMethod};
+use penstock_storage::place::FileId;
+use penstock_storage::place::LogStart;
 use penstock_storage::segment::Owner;
-use penstock_storage::store::{Memory, PARTITIONS, Store};
+use penstock_storage::store::{Memory, Store};
+use penstock_storage::version::PARTITIONS;
 
 use heap::{Heap, HeapBlock};
 

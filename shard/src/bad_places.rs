@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 
 use penstock_net::status::Status;
-use penstock_storage::io::FileId;
-use penstock_storage::log::Place;
+use penstock_storage::place::FileId;
+use penstock_storage::place::Place;
 
 /// Places that are remembered, at most. Those beyond are neither told nor counted until files of remembered ones
 /// leave the log.

@@ -20,10 +20,12 @@ use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
-use penstock_storage::log::{Lsn, Place, Purpose, Room};
+use penstock_storage::log::{Purpose, Room};
+use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::part_bytes;
-use penstock_storage::store::{Found, Store, Version as Stored};
+use penstock_storage::store::{Found, Store};
+use penstock_storage::version::Version as Stored;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
 
 use crate::spare_failure::SpareFailure;

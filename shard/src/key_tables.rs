@@ -10,9 +10,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use penstock_storage::index::Cursor;
-use penstock_storage::io::{BLOCK_BYTES, Blocks, FileId};
+use penstock_storage::io::{BLOCK_BYTES, Blocks};
 use penstock_storage::key_table::{KeyTable, TableBlock, TableHome};
+use penstock_storage::packed_place::Cursor;
+use penstock_storage::place::FileId;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::Store;
 

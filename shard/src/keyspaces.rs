@@ -14,12 +14,13 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::{EXPIRY_MS_MAX, KEYSPACE_BYTES_MAX, RESERVED_KEY};
 use penstock_net::slot::slot_of;
 use penstock_storage::io::Blocks;
-use penstock_storage::keyspace::{
-    PREFIX_BYTES_MAX, SETTINGS_BYTES, SYSTEM_KEY, Settings, keyspace_key,
-};
-use penstock_storage::log::{Lsn, Purpose, Room};
+use penstock_storage::keyspace::{PREFIX_BYTES_MAX, SETTINGS_BYTES, Settings, keyspace_key};
+use penstock_storage::log::{Purpose, Room};
+use penstock_storage::place::Lsn;
 use penstock_storage::record;
-use penstock_storage::store::{PARTITIONS, Store, partition_of};
+use penstock_storage::store::Store;
+use penstock_storage::system_key::SYSTEM_KEY;
+use penstock_storage::version::{PARTITIONS, partition_of};
 
 use crate::mail::{KeyspaceMail, Mail, ReplyAddress};
 use crate::parking::Origin;

@@ -21,8 +21,9 @@ use penstock_net::placement::{NodeAddress, Placement, Writer, WriterRange};
 use penstock_net::reply::Standing;
 use penstock_net::request::{MemberRead, Version};
 use penstock_net::status::Status;
-use penstock_storage::io::{Block, Blocks, FileId, Io};
-use penstock_storage::log::Lsn;
+use penstock_storage::io::{Block, Blocks, Io};
+use penstock_storage::place::FileId;
+use penstock_storage::place::Lsn;
 use penstock_storage::store::Store;
 
 use crate::execute::KeyHash;

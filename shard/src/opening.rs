@@ -12,10 +12,12 @@ use std::io;
 use penstock_storage::budget::Budget;
 use penstock_storage::contents::{History, SegmentEnd};
 use penstock_storage::inheritance::InheritedLog;
-use penstock_storage::io::{Blocks, FileId, SegmentSource};
-use penstock_storage::keyspace::{SYSTEM_KEY, is_system, is_understood};
+use penstock_storage::io::{Blocks, SegmentSource};
+use penstock_storage::keyspace::is_understood;
 use penstock_storage::layout::{INHERITED_MAX, InheritedEnd, Layout};
-use penstock_storage::log::{Log, LogConfig, Place, SPARES_READY};
+use penstock_storage::log::{Log, LogConfig, SPARES_READY};
+use penstock_storage::place::FileId;
+use penstock_storage::place::Place;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::{
@@ -28,6 +30,7 @@ use penstock_storage::snapshot::{
     SnapshotReader, load,
 };
 use penstock_storage::store::{LOOK_AHEAD, Memory, Store};
+use penstock_storage::system_key::{SYSTEM_KEY, is_system};
 
 use crate::counted::CountedBytes;
 use crate::execute::KeyHash;

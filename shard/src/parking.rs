@@ -9,8 +9,9 @@
 use std::collections::{HashMap, VecDeque};
 
 use penstock_net::level::AckLevel;
-use penstock_storage::io::{BLOCK_BYTES, FileId, IoFailure, IoToken};
-use penstock_storage::log::Place;
+use penstock_storage::io::{BLOCK_BYTES, IoFailure, IoToken};
+use penstock_storage::place::FileId;
+use penstock_storage::place::Place;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::aligned_span;
 

@@ -12,13 +12,15 @@ use std::sync::Arc;
 use penstock_net::request::Version;
 use penstock_net::scan::ScanRequest;
 use penstock_net::status::Status;
-use penstock_storage::index::{Cursor, PackedPlace};
-use penstock_storage::io::{BLOCK_BYTES, FileId, IoToken};
+use penstock_storage::io::{BLOCK_BYTES, IoToken};
 use penstock_storage::key_table::{KeyTable, TableBlock};
-use penstock_storage::log::Place;
+use penstock_storage::packed_place::{Cursor, PackedPlace};
+use penstock_storage::place::FileId;
+use penstock_storage::place::Place;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::PartView;
-use penstock_storage::store::{SLOTS, aligned_span};
+use penstock_storage::store::aligned_span;
+use penstock_storage::version::SLOTS;
 
 use crate::parking::Parked;
 

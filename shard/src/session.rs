@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use penstock_net::frame::Medium;
 use penstock_net::pieces::Pieces;
 use penstock_net::receive::Receiver;
-use penstock_storage::log::Lsn;
+use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 
 use crate::taking::Taking;

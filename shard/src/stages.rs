@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 
 use penstock_storage::histogram::Histogram;
-use penstock_storage::log::Lsn;
+use penstock_storage::place::Lsn;
 
 /// Turns whose replies wait for the disk, at most; those beyond share the time of the last.
 const TURNS_MAX: usize = 256;

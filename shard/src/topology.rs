@@ -2,7 +2,7 @@
 //! nearly equal groups.
 
 use penstock_net::hello::SlotRange;
-use penstock_storage::store::{PARTITIONS, SLOTS, partition_of};
+use penstock_storage::version::{PARTITIONS, SLOTS, partition_of};
 
 /// The shards of a node, at most: one partition each.
 pub const SHARDS_MAX: u16 = 256;

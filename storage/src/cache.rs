@@ -29,10 +29,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::generation::{DURABLE, Generations};
-use crate::index::{CellId, PackedPlace};
-use crate::log::Lsn;
+use crate::index::CellId;
+use crate::packed_place::PackedPlace;
+use crate::place::Lsn;
 use crate::record::KEY_BYTES_MAX;
-use crate::store::Version;
+use crate::version::Version;
 
 /// Bytes of a cell before its key.
 pub const HEAD_BYTES: usize = 18;
@@ -1193,9 +1194,9 @@ fn put(into: &mut [u8], value: &[u8], expiry_ms: Option<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::rounded_bytes;
-    use crate::io::FileId;
-    use crate::log::Place;
+    use crate::place::FileId;
+    use crate::place::Place;
+    use crate::place::rounded_bytes;
 
     fn packed(number: u64) -> PackedPlace {
         let place = Place {

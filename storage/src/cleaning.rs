@@ -27,19 +27,21 @@ use std::collections::VecDeque;
 use crate::contents::SealedSegment;
 use crate::expiring::Expires;
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind};
-use crate::index::{Candidate, Home, PackedPlace};
-use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoToken};
-use crate::keyspace::is_system;
-use crate::local::is_local;
-use crate::log::{Lsn, Moved, Place, Purpose, Room, SPARES_READY};
+use crate::index::{Candidate, Home};
+use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, Io, IoToken};
+use crate::log::{Moved, Purpose, Room, SPARES_READY};
 use crate::pace::{Fullness, Headroom, Occupancy, Pace, PaceCounters};
+use crate::packed_place::PackedPlace;
+use crate::place::FileId;
+use crate::place::{Lsn, Place};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PartKind, PartView, SUCCESSOR_BYTES, part_bytes};
 use crate::replica::Backlog;
 use crate::sizing::DiskShare;
-use crate::store::{
-    PARTITIONS, Sequences, Store, Version, part_expires, partition_of, place_of, point_to,
-};
+use crate::store::{Store, part_expires, place_of, point_to};
+use crate::system_key::is_local;
+use crate::system_key::is_system;
+use crate::version::{PARTITIONS, Sequences, Version, partition_of};
 use crate::versions::KeyId;
 
 use expired::Expired;

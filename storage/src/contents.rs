@@ -8,11 +8,11 @@
 //! partitions have gone. That of a log with local records also tells up to where the records of each
 //! partition may be gone. Byte layout in `FORMAT.md`.
 
-use crate::io::FileId;
-use crate::log::{LogPosition, Lsn};
+use crate::place::FileId;
+use crate::place::{LogPosition, Lsn};
 use crate::reached::Reached;
 use crate::record::{SEQUENCE_MAX, read_u32, read_u64};
-use crate::store::{Epochs, PARTITIONS, Sequences, Version};
+use crate::version::{Epochs, PARTITIONS, Sequences, Version};
 
 const HEAD_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 24;

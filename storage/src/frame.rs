@@ -5,7 +5,7 @@ use crc32fast::Hasher;
 
 use crate::checksum::bytes_before;
 use crate::io::BLOCK_BYTES;
-use crate::log::Lsn;
+use crate::place::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::record::{read_u32, read_u64};
 

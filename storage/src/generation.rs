@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use crate::log::Lsn;
+use crate::place::Lsn;
 
 /// The generation of what is durable.
 pub(crate) const DURABLE: u8 = 0;

@@ -12,10 +12,10 @@
 //! to nine tenths is laid out anew an eighth larger, so no insertion moves more than the entries of
 //! two groups, however many keys there are.
 
-use crate::io::FileId;
-use crate::log::Place;
 use crate::planted::{Bug, is_planted};
-use crate::store::SLOTS;
+use crate::types::packed_place::Cursor;
+use crate::types::packed_place::PackedPlace;
+use crate::version::SLOTS;
 
 /// The number of a cell in the value cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,122 +27,6 @@ pub struct Position {
     slot: u16,
     group: u32,
     at: u32,
-}
-
-/// File numbers are below this: an entry has no more bits for them.
-pub const FILES_MAX: u32 = 1 << FILE_BITS;
-
-const FILE_BITS: u32 = 20;
-const OFFSET_BITS: u32 = 27;
-const BYTES_BITS: u32 = 9;
-const SEQUENCE_BITS: u32 = 8;
-const OFFSET_SHIFT: u32 = BYTES_BITS + SEQUENCE_BITS;
-const FILE_SHIFT: u32 = OFFSET_SHIFT + OFFSET_BITS;
-const _: () = assert!(FILE_SHIFT + FILE_BITS == u64::BITS);
-
-/// Where the newest part of a key stands, and the low bits of its sequence, by which a block that
-/// holds an older part is told. Zero if nothing was logged for the key yet: file numbers start at 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PackedPlace(u64);
-
-impl PackedPlace {
-    /// The part at `place` with this sequence.
-    #[inline]
-    #[must_use]
-    pub fn new(place: Place, sequence: u64) -> Self {
-        let file = u64::from(place.file.0);
-        let offset = place.offset / 8;
-        assert!(
-            (1..u64::from(FILES_MAX)).contains(&file)
-                && offset < 1 << OFFSET_BITS
-                && place.offset.is_multiple_of(8)
-        );
-        PackedPlace(
-            file << FILE_SHIFT
-                | offset << OFFSET_SHIFT
-                | u64::from(code_of(place.bytes)) << SEQUENCE_BITS
-                | low_bits(sequence),
-        )
-    }
-
-    /// The place, if something was logged.
-    #[inline]
-    #[must_use]
-    pub fn place(self) -> Option<Place> {
-        let file = u32::try_from(self.0 >> FILE_SHIFT).expect("20 bits");
-        let code =
-            u32::try_from(self.0 >> SEQUENCE_BITS & ((1 << BYTES_BITS) - 1)).expect("9 bits");
-        (file != 0).then(|| Place {
-            file: FileId(file),
-            offset: (self.0 >> OFFSET_SHIFT & ((1 << OFFSET_BITS) - 1)) * 8,
-            bytes: bytes_of(code),
-        })
-    }
-
-    /// All of it; the lowest byte is that of the sequence.
-    #[inline]
-    #[must_use]
-    pub fn bits(self) -> u64 {
-        self.0
-    }
-
-    /// What [`PackedPlace::bits`] gave.
-    #[inline]
-    pub(crate) fn from_bits(bits: u64) -> Self {
-        PackedPlace(bits)
-    }
-
-    /// What stands in a snapshot, as `FORMAT.md` describes it; `None` if no part can stand there.
-    #[must_use]
-    pub fn read(bits: u64) -> Option<Self> {
-        let code = u32::try_from(bits >> SEQUENCE_BITS & ((1 << BYTES_BITS) - 1)).expect("9 bits");
-        let has_file = bits >> FILE_SHIFT != 0;
-        (has_file && (1..=CODE_MAX).contains(&code)).then_some(PackedPlace(bits))
-    }
-
-    /// Whether the low bits of `sequence` are those of the part.
-    #[must_use]
-    pub fn is_sequence(self, sequence: u64) -> bool {
-        self.0 & ((1 << SEQUENCE_BITS) - 1) == low_bits(sequence)
-    }
-}
-
-#[inline]
-fn low_bits(sequence: u64) -> u64 {
-    sequence & ((1 << SEQUENCE_BITS) - 1)
-}
-
-/// Bytes of a part as an entry tells them: rounded up to five significant bits of units of eight
-/// bytes, so at most a sixteenth too many. Rounding twice changes nothing more.
-#[inline]
-#[must_use]
-pub fn rounded_bytes(bytes: u32) -> u32 {
-    bytes_of(code_of(bytes))
-}
-
-/// Of a part that fills the largest segment.
-const CODE_MAX: u32 = code_of(1 << 30);
-
-#[inline]
-const fn code_of(bytes: u32) -> u32 {
-    let units = bytes.div_ceil(8);
-    if units < 32 {
-        return units;
-    }
-    let shift = units.ilog2() - 4;
-    // Rounding up may carry into the next power of two, whose code is the next one as well.
-    let code = shift * 16 + units.div_ceil(1 << shift);
-    assert!(code < 1 << BYTES_BITS, "a part is shorter than a segment");
-    code
-}
-
-#[inline]
-fn bytes_of(code: u32) -> u32 {
-    if code < 32 {
-        return code * 8;
-    }
-    let shift = code / 16 - 1;
-    ((16 + code % 16) << shift) * 8
 }
 
 /// One key.
@@ -185,8 +69,9 @@ impl Entry {
     #[inline]
     fn home(&self) -> Home {
         let word = self.word();
-        if word >> FILE_SHIFT != 0 {
-            Home::Disk(PackedPlace(word))
+        let packed = PackedPlace::from_bits(word);
+        if packed.has_file() {
+            Home::Disk(packed)
         } else {
             let cell = word
                 .checked_sub(1)
@@ -214,15 +99,6 @@ pub struct Candidate {
     pub position: Position,
     /// Where its key lives.
     pub home: Home,
-}
-
-/// A point in the order of slots and hashes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cursor {
-    /// The slot.
-    pub slot: u16,
-    /// The hash within the slot.
-    pub hash: u32,
 }
 
 /// Entries of a slot for each of its groups, on average, above which one more group is split.
@@ -331,7 +207,7 @@ impl Index {
     /// Adds an entry for a key that has no entry and is on disk only.
     pub fn insert_cold(&mut self, slot: u16, hash: u32, place: PackedPlace) {
         assert!(place != PackedPlace::default(), "a cold key has a place");
-        self.insert_entry(slot, Entry::new(hash, place.0));
+        self.insert_entry(slot, Entry::new(hash, place.bits()));
     }
 
     /// Adds entries of one slot for keys that have no entry and are on disk only, given in the order of
@@ -344,7 +220,7 @@ impl Index {
         let entries: Vec<Entry> = sorted
             .map(|(hash, place)| {
                 assert!(place != PackedPlace::default(), "a cold key has a place");
-                Entry::new(hash, place.0)
+                Entry::new(hash, place.bits())
             })
             .collect();
         assert!(entries.is_sorted_by_key(|entry| entry.hash), "not sorted");
@@ -384,7 +260,7 @@ impl Index {
             "a key that is neither logged nor cached would be lost"
         );
         let entry = self.entry_mut(position);
-        *entry = Entry::new(entry.hash, place.0);
+        *entry = Entry::new(entry.hash, place.bits());
     }
 
     /// Removes an entry and closes the gap, so that no probe stops early.
@@ -855,6 +731,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::place::{FileId, Place};
 
     fn random(mut state: u64) -> impl FnMut(u64) -> u64 {
         move |bound| {
@@ -996,7 +873,7 @@ mod tests {
                 });
                 // Those of one hash may stand in any order.
                 all.sort_unstable_by_key(|&(at, home)| match home {
-                    Home::Disk(place) => (at, place.0),
+                    Home::Disk(place) => (at, place.bits()),
                     Home::Memory(_) => panic!("none is in memory"),
                 });
                 all
@@ -1028,24 +905,6 @@ mod tests {
             assert_eq!(packed.place(), Some(place(n)));
             assert!(packed.is_sequence(u64::from(n)) && !packed.is_sequence(u64::from(n) + 1));
         }
-    }
-
-    #[test]
-    fn a_place_keeps_its_last_file_and_offset_and_rounds_its_length_up_a_little() {
-        let longest = (16 << 20) + (2 << 10);
-        let lengths = (1..2_000u32).chain((0..).map_while(|n: u32| {
-            let bytes = 2_000 + n * 4_099;
-            (bytes <= longest).then_some(bytes)
-        }));
-        for bytes in lengths.chain([longest]) {
-            let place = Place::new(FileId(FILES_MAX - 1), (1 << 30) - 8, bytes as usize);
-            let rounded = place.bytes;
-            assert!(rounded >= bytes && rounded.is_multiple_of(8));
-            assert!(rounded <= bytes.next_multiple_of(8) + bytes / 16, "{bytes}");
-            assert_eq!(rounded_bytes(rounded), rounded, "{bytes}");
-            assert_eq!(PackedPlace::new(place, u64::MAX).place(), Some(place));
-        }
-        assert_eq!(PackedPlace::default().place(), None);
     }
 
     /// A walk in steps, between which keys come and go and groups grow, split and shrink, visits the

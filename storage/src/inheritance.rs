@@ -10,8 +10,9 @@
 use crate::cleaning::Victim;
 use crate::contents::{History, SealedSegment};
 use crate::frame::FrameHome;
-use crate::io::{Blocks, FileId};
-use crate::log::Lsn;
+use crate::io::Blocks;
+use crate::place::FileId;
+use crate::place::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::store::Store;
 

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use crate::frame::FrameKind;
-use crate::io::{FileId, SegmentSource};
-use crate::keyspace::{Settings, is_system, is_understood, told_by};
+use crate::io::SegmentSource;
+use crate::keyspace::{Settings, is_understood, told_by};
 use crate::layout::Layout;
-use crate::log::Lsn;
+use crate::place::FileId;
+use crate::place::Lsn;
 use crate::record::PartKind;
 use crate::recovery::{
     Event, FileKind, Look, Recovered, RecoveryError, RottenSpare, Segment, TornTail, classify,
@@ -15,7 +16,8 @@ use crate::recovery::{
 };
 use crate::segment::Owner;
 use crate::snapshot::ProvenEnds;
-use crate::store::Sequences;
+use crate::system_key::is_system;
+use crate::version::Sequences;
 
 /// What a data directory holds.
 #[derive(Debug, Default)]

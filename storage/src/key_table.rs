@@ -13,12 +13,13 @@ use std::fmt;
 use std::io;
 
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind};
-use crate::index::{Cursor, FILES_MAX, PackedPlace};
-use crate::io::{BLOCK_BYTES, FileId, SegmentSource};
+use crate::io::{BLOCK_BYTES, SegmentSource};
+use crate::packed_place::{Cursor, FILES_MAX, PackedPlace};
+use crate::place::FileId;
 use crate::planted::{Bug, is_planted};
 use crate::record::{EXPIRY_MS_MAX, KEY_BYTES_MAX, PartKind, PartView, read_u32, read_u64};
 use crate::segment::{Owner, begin, is_sealed, owner_of, seal};
-use crate::store::{SLOTS, Version};
+use crate::version::{SLOTS, Version};
 
 const MAGIC: [u8; 8] = *b"PSTKKEY1";
 /// Before the entries of a block: CRC, number of the block, number of entries.

@@ -10,18 +10,17 @@
 //! keyspace that was dropped stays as a record, because it tells since when the shorter prefix is in
 //! force for its keys.
 
-use crate::local::{EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX, is_epochs, is_local};
-use crate::log::Place;
+use crate::place::Place;
 use crate::planted::{Bug, is_planted};
 use crate::record::{PartKind, PartView, read_u32, read_u64};
-use crate::store::{PARTITIONS, Version, partition_of};
+use crate::system_key::is_system;
+use crate::system_key::{EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX, is_epochs, is_local};
+use crate::version::{PARTITIONS, Version, partition_of};
 
 /// Bytes of a prefix, at most.
 pub const PREFIX_BYTES_MAX: usize = 64;
 /// Prefixes that have settings or had some, at most.
 pub const KEYSPACES_MAX: usize = 1024;
-/// What the keys of the store's own records begin with.
-pub const SYSTEM_KEY: &[u8] = b"\0\0penstock/";
 /// Bytes of settings in the log.
 pub const SETTINGS_BYTES: usize = 64;
 
@@ -734,13 +733,6 @@ pub(crate) struct Record<'a> {
     pub(crate) time_ms: u64,
 }
 
-/// Whether a key is one of the store's own.
-#[inline]
-#[must_use]
-pub fn is_system(key: &[u8]) -> bool {
-    key[0] == SYSTEM_KEY[0] && key.starts_with(SYSTEM_KEY)
-}
-
 /// Whether a part under a key of the store's own is one that this version writes.
 #[must_use]
 pub fn is_understood(part: &PartView<'_>) -> bool {
@@ -781,8 +773,8 @@ pub fn prefix_of(key: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::rounded_bytes;
-    use crate::io::FileId;
+    use crate::place::FileId;
+    use crate::place::rounded_bytes;
     use crate::record::{PartSpec, RecordSpec};
 
     fn settings(revision: u64, versions: u8, retention_ms: u64) -> Settings {

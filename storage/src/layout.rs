@@ -85,7 +85,7 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::Lsn;
+    use crate::place::Lsn;
 
     fn ended(log_id: u64, sequence: u64) -> InheritedEnd {
         InheritedEnd {

@@ -24,7 +24,6 @@ pub mod histogram;
 pub mod index;
 pub mod inheritance;
 pub mod inspect;
-pub mod io;
 pub mod key_table;
 pub mod keyspace;
 pub mod layout;
@@ -45,4 +44,8 @@ pub mod snapshot;
 pub mod spare;
 pub mod store;
 pub mod summary;
+pub mod system_key;
+mod types;
 pub mod versions;
+
+pub use types::{io, packed_place, place, version};

@@ -13,10 +13,10 @@
 //! What must hold: what is pointed to was added, with its time or as what lasts, and is not lost.
 
 use crate::expiring::{Amount, Expires, Expiring};
-use crate::index::FILES_MAX;
-use crate::io::FileId;
 use crate::keyspace::Replaced;
-use crate::log::Place;
+use crate::packed_place::FILES_MAX;
+use crate::place::FileId;
+use crate::place::Place;
 use crate::planted::{Bug, is_planted};
 
 /// Bytes in each file that count.

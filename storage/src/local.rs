@@ -7,34 +7,9 @@
 use std::collections::BTreeMap;
 
 use crate::contents::History;
-use crate::log::Place;
+use crate::place::Place;
 use crate::record::{PartKind, PartView};
-use crate::store::{PARTITIONS, Version, partition_of};
-
-/// What the keys of local records begin with. The rest only leads to a slot of the partition.
-pub const LOCAL_KEY: &[u8] = b"\0\0penstock/local/";
-/// What the keys of the records of epochs begin with: which epochs wrote the partition. They are
-/// records like others; a start tells the newest of each partition besides.
-pub const EPOCHS_KEY: &[u8] = b"\0\0penstock/epochs/";
-/// Bytes of the value of a local record, at most.
-pub const LOCAL_BYTES_MAX: usize = 256;
-/// Bytes of the value of a record of epochs, at most.
-pub const EPOCHS_BYTES_MAX: usize = 1024;
-
-/// Whether a part with this key is a local record.
-#[inline]
-#[must_use]
-pub fn is_local(key: &[u8]) -> bool {
-    // Nearly no key begins with a zero.
-    key[0] == 0 && key.starts_with(LOCAL_KEY)
-}
-
-/// Whether a part with this key is a record of epochs.
-#[inline]
-#[must_use]
-pub fn is_epochs(key: &[u8]) -> bool {
-    key[0] == 0 && key.starts_with(EPOCHS_KEY)
-}
+use crate::version::{PARTITIONS, Version, partition_of};
 
 /// What a log of a node of a cluster tells of one partition, beside its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,6 +16,10 @@
 //!
 //! What must hold: `durable <= written <= sealed <= appended`.
 
+use crate::types::place::LogPosition;
+use crate::types::place::LogStart;
+use crate::types::place::Lsn;
+use crate::types::place::Place;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
@@ -23,44 +27,15 @@ use crate::contents::{History, SEGMENTS_MAX, SealedSegment, SegmentEnd};
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind, padded_bytes};
 use crate::growth::Growth;
 use crate::histogram::Histogram;
-use crate::index::{FILES_MAX, rounded_bytes};
-use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken};
-use crate::local::is_local;
+use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, Io, IoFailure, IoToken};
+use crate::packed_place::FILES_MAX;
+use crate::place::FileId;
 use crate::planted::{Bug, is_planted};
 use crate::record::{PARTS_MAX, PartKind, PartView, RecordSpec};
 use crate::segment::{Owner, SEGMENT_BYTES_MAX, SegmentHeader};
-use crate::store::{PARTITIONS, Sequences, Version, partition_of};
 use crate::summary::{SUMMARY_BYTES_MAX, Summary};
-
-/// The ordinal of a record in its log, dense from 1; 0 is before the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lsn(pub u64);
-
-/// Where a part stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Place {
-    /// The segment file.
-    pub file: FileId,
-    /// Offset of the part in the file, a multiple of 8.
-    pub offset: u64,
-    /// Bytes from there on that hold the part, a multiple of 8: its length as
-    /// [`rounded_bytes`] tells it. The file may end before.
-    pub bytes: u32,
-}
-
-impl Place {
-    /// The place of a part of `part_bytes`.
-    #[inline]
-    #[must_use]
-    pub fn new(file: FileId, offset: u64, part_bytes: usize) -> Self {
-        let bytes = u32::try_from(part_bytes).expect("a part is bounded by the record limits");
-        Place {
-            file,
-            offset,
-            bytes: rounded_bytes(bytes),
-        }
-    }
-}
+use crate::system_key::is_local;
+use crate::version::{PARTITIONS, Sequences, Version, partition_of};
 
 /// What a copy that cleaning makes is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,20 +106,6 @@ pub fn segment_bytes_min(frame_bytes: usize, record_bytes_max: usize) -> u64 {
     (BLOCK_BYTES + 4 * frame_bytes_max) as u64 + SEGMENT_TAIL_BYTES
 }
 
-/// Where an earlier run of the log ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogStart {
-    /// Sequence of its last segment; 0 if there is none.
-    pub last_sequence: u64,
-    /// Where the frames of that segment end.
-    pub end_offset: u64,
-    /// Its last record.
-    pub last_lsn: Lsn,
-    /// Nothing on disk proves yet that it ended there: the header of the next segment must, or
-    /// damage done later would look like the torn end of a crash.
-    pub is_unproven: bool,
-}
-
 /// Where the durable part of a log ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DurableEnd {
@@ -178,25 +139,6 @@ pub struct SealedFrame {
     pub first: Lsn,
     /// The parts of its records.
     pub bytes: Vec<u8>,
-}
-
-/// The end of a frame up to which a log is durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogPosition {
-    /// Sequence of its segment, which holds a record up to here.
-    pub sequence: u64,
-    /// The file of that segment.
-    pub file: FileId,
-    /// The salt of that segment.
-    pub salt: u64,
-    /// Where the frame ends.
-    pub offset: u64,
-    /// The last record up to here.
-    pub lsn: Lsn,
-    /// The frame does not tell that record durable.
-    pub is_unproven: bool,
-    /// The log told by then that it had released a segment.
-    pub has_released: bool,
 }
 
 /// Whether a record can be appended now.

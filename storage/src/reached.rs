@@ -5,8 +5,8 @@
 //! them, of old ones at few. What this tells of where to begin is a matter of speed alone: what is read too early is
 //! skipped. What it tells of one segment is not: a release forgets up to there.
 
-use crate::log::Lsn;
-use crate::store::{PARTITIONS, Sequences};
+use crate::place::Lsn;
+use crate::version::{PARTITIONS, Sequences};
 
 /// Ends of segments that are remembered, at most; 2 KiB each.
 const MARKS_MAX: usize = 64;

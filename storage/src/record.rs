@@ -7,7 +7,7 @@
 
 use crate::checksum::crc32;
 use crate::planted::{Bug, is_planted};
-use crate::store::Version;
+use crate::version::Version;
 
 /// Bytes of a part before its key.
 pub const PART_HEADER_BYTES: usize = 40;
@@ -294,7 +294,7 @@ impl<'a> PartView<'a> {
             && value_len <= VALUE_BYTES_MAX
             && (1..=PARTS_MAX).contains(&usize::from(count))
             && ordinal < count
-            && u16::from_le_bytes([header[12], header[13]]) < crate::store::SLOTS
+            && u16::from_le_bytes([header[12], header[13]]) < crate::version::SLOTS
             && (kind == PartKind::Put || value_len == 0);
         if !bounded {
             return Err(PartError::Damaged);
@@ -347,7 +347,7 @@ impl<'a> PartView<'a> {
         let slot = u16::from_le_bytes([header[12], header[13]]);
         let key_len = usize::from(u16::from_le_bytes([header[14], header[15]]));
         let key = bytes.get(PART_HEADER_BYTES..PART_HEADER_BYTES + key_len)?;
-        (slot < crate::store::SLOTS).then_some((slot, key))
+        (slot < crate::version::SLOTS).then_some((slot, key))
     }
 
     /// The part at the start of bytes that [`PartView::read`] has checked and that stand in memory since, or

@@ -16,16 +16,18 @@ use std::io;
 
 use crate::contents::{Contents, History, SealedSegment, SegmentEnd};
 use crate::frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, FrameHome, FrameKind};
-use crate::io::{BLOCK_BYTES, FileId, SegmentSource};
+use crate::io::{BLOCK_BYTES, SegmentSource};
 use crate::layout::Layout;
-use crate::local::is_local;
-use crate::log::{LogPosition, LogStart, Lsn, Place};
+use crate::place::FileId;
+use crate::place::{LogPosition, LogStart, Lsn, Place};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PartError, PartKind, PartView};
 use crate::segment::{Owner, SegmentHeader};
 use crate::snapshot::{SnapshotFooter, SnapshotHeader};
-use crate::store::{LOOK_AHEAD, partition_of};
+use crate::store::LOOK_AHEAD;
 use crate::summary::Summary;
+use crate::system_key::is_local;
+use crate::version::partition_of;
 
 pub use refusal::{Corruption, RecoveryError, Within};
 pub use row::{Row, Rows, Verdict};

@@ -19,9 +19,10 @@ use crate::contents::{Contents, SegmentEnd};
 use crate::frame::{
     FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, FrameHome, FrameKind, padded_bytes,
 };
-use crate::io::{BLOCK_BYTES, FileId, SegmentSource};
+use crate::io::{BLOCK_BYTES, SegmentSource};
 use crate::layout::{InheritedEnd, Layout};
-use crate::log::{LogStart, Lsn};
+use crate::place::FileId;
+use crate::place::{LogStart, Lsn};
 use crate::record::{PART_HEADER_BYTES, PARTS_MAX, PartError, PartView, part_bytes, read_u32};
 use crate::recovery::{
     Corruption, FileKind, Look, RecoveryError, Row, Segment, Within, classify, count_records,

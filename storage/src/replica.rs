@@ -4,13 +4,17 @@
 //! Nothing of this happens to a store alone: there each commit is of the one epoch of its start.
 
 use crate::cleaning::Fate;
-use crate::index::{CellId, Cursor, Home};
+use crate::index::{CellId, Home};
 use crate::io::Blocks;
-use crate::keyspace::{is_system, is_understood};
-use crate::local::{LOCAL_BYTES_MAX, is_epochs, is_local};
-use crate::log::{Lsn, Place, Purpose, Room};
+use crate::keyspace::is_understood;
+use crate::log::{Purpose, Room};
+use crate::packed_place::Cursor;
+use crate::place::{Lsn, Place};
 use crate::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec, part_bytes};
-use crate::store::{Found, Store, Version};
+use crate::store::{Found, Store};
+use crate::system_key::is_system;
+use crate::system_key::{LOCAL_BYTES_MAX, is_epochs, is_local};
+use crate::version::Version;
 
 /// What of the log is kept for those who lack it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,10 @@ use crc32fast::Hasher;
 
 use crate::contents::SealedSegment;
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome};
-use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoToken};
-use crate::log::{DurableEnd, Lsn};
+use crate::io::{BLOCK_BYTES, Block, Blocks, Completion, Io, IoToken};
+use crate::log::DurableEnd;
+use crate::place::FileId;
+use crate::place::Lsn;
 use crate::recovery::{Corruption, Row, is_sound};
 use crate::segment::{FirstBlock, SegmentHeader};
 use crate::store::Store;

@@ -5,7 +5,7 @@ use crc32fast::hash;
 
 use crate::frame::FrameHome;
 use crate::io::BLOCK_BYTES;
-use crate::log::Lsn;
+use crate::place::Lsn;
 use crate::record::{read_u32, read_u64};
 
 /// The first bytes of a segment file.

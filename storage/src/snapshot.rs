@@ -25,6 +25,7 @@
 mod packed;
 mod proof;
 
+use crate::types::packed_place::NewestPart;
 use std::fmt;
 use std::io;
 
@@ -32,17 +33,20 @@ use crc32fast::Hasher;
 
 use crate::budget::Budget;
 use crate::expiring::{Amount, BUCKETS, Bucket, Expiring};
-use crate::index::{Cursor, FILES_MAX, PackedPlace};
-use crate::io::{BLOCK_BYTES, Blocks, FileId};
+use crate::io::{BLOCK_BYTES, Blocks};
 use crate::keyspace::{KEYSPACES_MAX, PREFIX_BYTES_MAX, SETTINGS_BYTES, Settings, SettingsEntry};
 use crate::live::FileTimes;
-use crate::local::{EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX, PartitionEntry};
-use crate::log::{LogPosition, Lsn, Place};
+use crate::local::PartitionEntry;
+use crate::packed_place::{Cursor, FILES_MAX, PackedPlace};
+use crate::place::FileId;
+use crate::place::{LogPosition, Lsn, Place};
 use crate::planted::{Bug, is_planted};
 use crate::record::{SEQUENCE_MAX, read_u32, read_u64};
 use crate::recovery::Segment;
 use crate::segment::Owner;
-use crate::store::{Memory, PARTITIONS, SLOTS, Sequences, Store, Version};
+use crate::store::{Memory, Store};
+use crate::system_key::{EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX};
+use crate::version::{PARTITIONS, SLOTS, Sequences, Version};
 use crate::versions::{CHECK_MAX, VersionEntry};
 
 use packed::Rows;
@@ -218,20 +222,11 @@ pub struct SnapshotFooter {
     pub chunks_crc: u32,
 }
 
-/// Where the newest part of one key stands, as the index keeps it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SnapshotEntry {
-    /// Slot and hash of the key. The entries of a snapshot ascend by them.
-    pub key: Cursor,
-    /// Where the part stands, and low bits of its sequence.
-    pub part: PackedPlace,
-}
-
 /// An entry of one of the sections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SnapshotItem<'a> {
     /// Of the index.
-    Newest(SnapshotEntry),
+    Newest(NewestPart),
     /// A version that is known.
     Version(VersionEntry),
     /// The settings of a keyspace in a partition.
@@ -401,14 +396,6 @@ impl SnapshotHeader {
 
 const fn header_bytes(segments: usize) -> usize {
     SEGMENTS_AT + SEGMENT_BYTES * segments + 8
-}
-
-impl SnapshotEntry {
-    /// Where the part stands.
-    #[must_use]
-    pub fn place(&self) -> Place {
-        self.part.place().expect("every entry has a place")
-    }
 }
 
 fn encode_version(entry: &VersionEntry, into: &mut Vec<u8>) {
@@ -674,7 +661,7 @@ pub struct SnapshotWriter {
     /// By file number: whether all of the file is covered. Without the segment of the position.
     covered: Vec<bool>,
     /// Newest parts that are in no chunk yet.
-    newest: Vec<SnapshotEntry>,
+    newest: Vec<NewestPart>,
     /// Entries of another section that are in no chunk yet, as they stand there.
     pending: Vec<u8>,
     section: Section,
@@ -738,7 +725,7 @@ impl SnapshotWriter {
 
     /// Takes an entry, if it is covered. All entries of the index come first.
     #[inline]
-    pub fn take(&mut self, entry: &SnapshotEntry) {
+    pub fn take(&mut self, entry: &NewestPart) {
         if self.covers(entry.place()) {
             assert!(self.section == Section::Newest, "they come first");
             self.newest.push(*entry);
@@ -1105,7 +1092,7 @@ impl Order {
             .any(|&(other, has_begun)| has_begun && other > section)
     }
 
-    fn newest(&mut self, entry: &SnapshotEntry) -> Result<(), &'static str> {
+    fn newest(&mut self, entry: &NewestPart) -> Result<(), &'static str> {
         if entry.key < self.newest || self.is_over(Section::Newest) {
             return Err(Self::BROKEN);
         }

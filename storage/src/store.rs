@@ -12,6 +12,11 @@
 
 mod memory;
 
+use crate::types::version::Epochs;
+use crate::types::version::PARTITIONS;
+use crate::types::version::Sequences;
+use crate::types::version::Version;
+use crate::types::version::partition_of;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,42 +26,22 @@ use crate::cache::{Cache, Cell};
 use crate::cleaning::Cleaner;
 use crate::clock::Clock;
 use crate::expiring::Expires;
-use crate::index::{CellId, Cursor, Home, Index, PackedPlace, Position};
+use crate::index::{CellId, Home, Index, Position};
 use crate::inheritance::Inheritance;
 use crate::io::{BLOCK_BYTES, Blocks, Io, IoToken};
 use crate::keyspace::{self, Keyspaces, Record, Rule, SETTINGS_BYTES};
 use crate::live::Live;
 use crate::local::LocalRecords;
-use crate::log::{Log, Lsn, Place, Purpose, Room};
+use crate::log::{Log, Purpose, Room};
+use crate::packed_place::NewestPart;
+use crate::packed_place::{Cursor, PackedPlace};
+use crate::place::{Lsn, Place};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec, part_bytes};
 use crate::scrub::Scrub;
-use crate::snapshot::SnapshotEntry;
 use crate::versions::{KeptVersion, KeyId, VersionEntry, Versions};
 
 pub use self::memory::Memory;
-
-/// Contiguous groups of slots; a sequence is dense within one of them.
-pub const PARTITIONS: usize = 256;
-/// Slots that keys are routed to.
-pub const SLOTS: u16 = 16_384;
-
-/// The partition of a slot.
-#[inline]
-#[must_use]
-pub fn partition_of(slot: u16) -> usize {
-    assert!(slot < SLOTS, "slots are computed modulo {SLOTS}");
-    usize::from(slot) / (SLOTS as usize / PARTITIONS)
-}
-
-/// The version of a key: compared in this order, never reused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
-    /// 24-bit term and 8-bit node ordinal.
-    pub epoch: u32,
-    /// Dense per partition, from 1.
-    pub sequence: u64,
-}
 
 /// What is known of a key without a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,11 +89,6 @@ pub enum AdmitError {
     /// The bytes are not a valid part, or the part of another key or version.
     Corrupt,
 }
-
-/// The last sequence given out in each partition.
-pub type Sequences = [u64; PARTITIONS];
-/// An epoch of each partition.
-pub type Epochs = [u32; PARTITIONS];
 
 /// The data of one shard.
 pub struct Store<P: Blocks> {
@@ -1041,7 +1021,7 @@ impl<P: Blocks> Store<P> {
         &self,
         from: Cursor,
         entries: usize,
-        visit: &mut impl FnMut(SnapshotEntry),
+        visit: &mut impl FnMut(NewestPart),
     ) -> Option<Cursor> {
         newest_parts(&self.index, &self.cache, from, entries, visit)
     }
@@ -1213,7 +1193,7 @@ fn newest_parts(
     cache: &Cache,
     from: Cursor,
     entries: usize,
-    visit: &mut impl FnMut(SnapshotEntry),
+    visit: &mut impl FnMut(NewestPart),
 ) -> Option<Cursor> {
     index.walk(from, entries, &mut |key, found| {
         let part = match found.home {
@@ -1226,7 +1206,7 @@ fn newest_parts(
                 cell.place()
             }
         };
-        visit(SnapshotEntry { key, part });
+        visit(NewestPart { key, part });
     })
 }
 

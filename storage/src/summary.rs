@@ -2,7 +2,7 @@
 //! Byte layout in `FORMAT.md`.
 
 use crate::record::{read_u32, read_u64};
-use crate::store::{PARTITIONS, partition_of};
+use crate::version::{PARTITIONS, partition_of};
 
 const HEAD_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 40;

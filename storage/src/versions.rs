@@ -15,13 +15,13 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::RangeInclusive;
 
 use crate::checksum::crc32;
-use crate::index::PackedPlace;
-use crate::io::FileId;
 use crate::keyspace::{Keyspaces, Rule};
-use crate::log::{Lsn, Place};
+use crate::packed_place::PackedPlace;
+use crate::place::FileId;
+use crate::place::{Lsn, Place};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PartKind, PartView, SEQUENCE_MAX};
-use crate::store::Version;
+use crate::version::Version;
 
 /// The entries of one key: an entry's number without its sequence and keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

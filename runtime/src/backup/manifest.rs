@@ -20,7 +20,7 @@
 use std::fmt::Write;
 
 use blake3::Hash;
-use penstock_storage::io::FileId;
+use penstock_storage::place::FileId;
 use penstock_storage::record::VALUE_BYTES_MAX;
 use penstock_storage::segment::SEGMENT_BYTES_MAX;
 

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use penstock_storage::io::FileId;
+use penstock_storage::place::FileId;
 
 use super::BackupError;
 use crate::directory::{Segments, named};

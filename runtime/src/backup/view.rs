@@ -6,7 +6,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use penstock_storage::io::{FileId, SegmentSource};
+use penstock_storage::io::SegmentSource;
+use penstock_storage::place::FileId;
 
 use crate::directory::named;
 

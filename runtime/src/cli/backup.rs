@@ -7,7 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use penstock_runtime::backup::{self, BackupError, manifest::Manifest};
 use penstock_runtime::identity::Identity;
-use penstock_storage::log::{DurableEnd, Lsn};
+use penstock_storage::log::DurableEnd;
+use penstock_storage::place::Lsn;
 
 use super::connection::ServerAddress;
 use super::inspect::check;

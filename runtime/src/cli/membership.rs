@@ -10,7 +10,7 @@ use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_runtime::cluster::placement::{Draft, Standing, make_cluster};
-use penstock_storage::store::partition_of;
+use penstock_storage::version::partition_of;
 use serde_json::Value;
 
 use super::Failure;

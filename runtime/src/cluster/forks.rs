@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use penstock_net::slot::slot_of;
 use penstock_shard::replication::PartitionId;
 use penstock_storage::record::{PartKind, PartSpec, RecordSpec};
-use penstock_storage::store::partition_of;
+use penstock_storage::version::partition_of;
 
 use super::lostfound::{LOSTFOUND, lostfound_bytes, read_file, written_by};
 use super::replay::{AtFork, Lost, ReplayError, Writer, read_lost_beside};

@@ -16,7 +16,7 @@ use penstock_storage::inspect::inspect_laid_out;
 use penstock_storage::record::PartKind;
 use penstock_storage::recovery::Event;
 use penstock_storage::segment::Owner;
-use penstock_storage::store::{PARTITIONS, Sequences, partition_of};
+use penstock_storage::version::{PARTITIONS, Sequences, partition_of};
 
 use crate::directory::{Directory, DirectoryError};
 
@@ -502,7 +502,7 @@ mod tests {
     use super::*;
     use penstock_net::limits::RESERVED_KEY;
     use penstock_storage::contents::SegmentEnd;
-    use penstock_storage::log::Lsn;
+    use penstock_storage::place::Lsn;
 
     fn lost(before: AtFork, after: Option<&[u8]>) -> Lost {
         Lost {

@@ -19,7 +19,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-use penstock_storage::io::{BLOCK_BYTES, Block, Completion, FileId, Io, IoFailure};
+use penstock_storage::io::{BLOCK_BYTES, Block, Completion, Io, IoFailure};
+use penstock_storage::place::FileId;
 
 use crate::block::{Arena, ArenaBlock, Span};
 use crate::checks::Problem;

@@ -8,8 +8,10 @@ use penstock_net::limits::Limits;
 use penstock_net::request::{BatchRequest, Condition};
 use penstock_runtime::block::{Arena, ArenaBlock, ArenaLayout};
 use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
-use penstock_storage::io::{Completion, FileId, Io};
-use penstock_storage::log::{Log, LogConfig, LogStart, SyncMethod};
+use penstock_storage::io::{Completion, Io};
+use penstock_storage::log::{Log, LogConfig, SyncMethod};
+use penstock_storage::place::FileId;
+use penstock_storage::place::LogStart;
 use penstock_storage::segment::Owner;
 use penstock_storage::store::{Memory, Store};
 

@@ -3,7 +3,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use penstock_runtime::directory::{Directory, DirectoryError, DirectoryOptions};
-use penstock_storage::io::{FileId, SegmentSource};
+use penstock_storage::io::SegmentSource;
+use penstock_storage::place::FileId;
 
 use crate::{Folder, options};
 

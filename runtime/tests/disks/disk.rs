@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use penstock_runtime::block::{Arena, ArenaBlock, ArenaLayout};
 use penstock_runtime::disk::{Disk, DiskOptions, DiskRefused, IoMode};
-use penstock_storage::io::{
-    BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken,
-};
+use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, Completion, Io, IoFailure, IoToken};
+use penstock_storage::place::FileId;
 
 use crate::{Folder, Seeded};
 

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use penstock_runtime::snapshot::{SnapshotFolder, SnapshotHandle, SnapshotWriters};
 use penstock_shard::{SnapshotWrite, WriteStep};
-use penstock_storage::index::{Cursor, PackedPlace};
-use penstock_storage::io::FileId;
-use penstock_storage::log::{Lsn, Place};
+use penstock_storage::packed_place::NewestPart;
+use penstock_storage::packed_place::{Cursor, PackedPlace};
+use penstock_storage::place::FileId;
+use penstock_storage::place::{Lsn, Place};
 use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::{
-    CoveredSegment, SnapshotEntry, SnapshotError, SnapshotHeader, SnapshotName, SnapshotReader,
-    SnapshotWriter,
+    CoveredSegment, SnapshotError, SnapshotHeader, SnapshotName, SnapshotReader, SnapshotWriter,
 };
 
 use crate::Folder;
@@ -95,7 +95,7 @@ fn snapshot(number: u64, to: u64) -> Vec<u8> {
     };
     let (mut writer, mut bytes) = SnapshotWriter::new(&header);
     for hash in 0..5_000 {
-        writer.take(&SnapshotEntry {
+        writer.take(&NewestPart {
             key: Cursor { slot: 1, hash },
             part: PackedPlace::new(Place::new(FileId(1), 4160, 56), 1),
         });

@@ -6,8 +6,8 @@ use penstock_runtime::directory::{Directory, Segments};
 use penstock_runtime::disk_room::DiskRoom;
 use penstock_runtime::spare::{Spare, SpareHandle, SpareOutcome, Spares};
 use penstock_shard::opening::Leftovers;
-use penstock_storage::index::FILES_MAX;
-use penstock_storage::io::FileId;
+use penstock_storage::packed_place::FILES_MAX;
+use penstock_storage::place::FileId;
 use penstock_storage::segment::Owner;
 use penstock_storage::spare::SpareHeader;
 

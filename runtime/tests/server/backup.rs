@@ -15,7 +15,8 @@ use penstock_runtime::backup::manifest::Manifest;
 use penstock_runtime::backup::{BackupError, TERMS_SKIPPED, restore, take, verify};
 use penstock_runtime::directory::{Directory, DirectoryOptions};
 use penstock_runtime::{Options, Penstock};
-use penstock_storage::log::{DurableEnd, Lsn};
+use penstock_storage::log::DurableEnd;
+use penstock_storage::place::Lsn;
 
 use crate::command::command;
 use crate::process::Server;

@@ -27,10 +27,11 @@ use penstock_shard::replication::{Duty, Lag, LinkId, LinkState, PeerStatus};
 use penstock_shard::{
     Event as ShardEvent, Fatal, KeyTableOrder, Mail, Now, SnapshotWrite, Topology,
 };
-use penstock_storage::io::{FileId, Io};
+use penstock_storage::io::Io;
 use penstock_storage::key_table::TableHome;
 use penstock_storage::log::SyncMethod;
-use penstock_storage::store::partition_of;
+use penstock_storage::place::FileId;
+use penstock_storage::version::partition_of;
 
 use crate::coverage::Coverage;
 use crate::random::Random;
@@ -1623,7 +1624,7 @@ impl World {
     }
 }
 
-fn told(found: &Option<(penstock_storage::store::Version, Vec<u8>)>) -> String {
+fn told(found: &Option<(penstock_storage::version::Version, Vec<u8>)>) -> String {
     match found {
         None => "absent".into(),
         Some((version, value)) => format!(

@@ -3,8 +3,9 @@
 
 use penstock_storage::contents::Contents;
 use penstock_storage::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
-use penstock_storage::io::{BLOCK_BYTES, FileId};
+use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::layout::Layout;
+use penstock_storage::place::FileId;
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
 use penstock_storage::snapshot::SnapshotReader;
 use penstock_storage::spare::{SpareHeader, holds_frame_of};

@@ -15,8 +15,9 @@ use std::rc::Rc;
 use penstock_shard::opening::SegmentFiles;
 use penstock_shard::{SnapshotWrite, WriteStep};
 use penstock_storage::io::{
-    BLOCK_BYTES, Block, Blocks, Completion, FileId, Io, IoFailure, IoToken, SegmentSource,
+    BLOCK_BYTES, Block, Blocks, Completion, Io, IoFailure, IoToken, SegmentSource,
 };
+use penstock_storage::place::FileId;
 
 use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::planted::{Bug, is_planted};

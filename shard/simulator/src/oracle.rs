@@ -15,7 +15,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::reply::{ITEM_FLAG_SHOWN, ReplyItem};
 use penstock_net::request::{Expiry, Version};
 use penstock_net::status::{Executed, Status};
-use penstock_storage::store::partition_of;
+use penstock_storage::version::partition_of;
 
 use crate::coverage::Operation;
 use crate::life::Life;

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_shard::Shard;
 use penstock_storage::contents::History;
-use penstock_storage::index::{Cursor, PackedPlace};
 use penstock_storage::io::SegmentSource;
 use penstock_storage::keyspace::Keyspaces;
+use penstock_storage::packed_place::NewestPart;
+use penstock_storage::packed_place::{Cursor, PackedPlace};
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::{Recovered, RecoveryError};
-use penstock_storage::snapshot::SnapshotEntry;
-use penstock_storage::store::{Memory, PARTITIONS, SLOTS, Store};
+use penstock_storage::store::{Memory, Store};
+use penstock_storage::version::{PARTITIONS, SLOTS};
 use penstock_storage::versions::VersionEntry;
 
 use crate::disk::Pool;
@@ -238,6 +239,6 @@ fn compare_pasts(
     Ok(())
 }
 
-fn part_of(entry: &SnapshotEntry) -> (Cursor, u64) {
+fn part_of(entry: &NewestPart) -> (Cursor, u64) {
     (entry.key, entry.part.bits())
 }

@@ -16,12 +16,12 @@ use std::rc::Rc;
 
 use penstock_net::receive::Receiver;
 use penstock_shard::{Event as ShardEvent, Mail, Now, Outbox, SessionId, Shard, SnapshotWrite};
-use penstock_storage::io::FileId;
 use penstock_storage::key_table::TableHome;
 use penstock_storage::layout::Layout;
-use penstock_storage::log::Lsn;
+use penstock_storage::place::FileId;
+use penstock_storage::place::Lsn;
 use penstock_storage::segment::Owner;
-use penstock_storage::store::{PARTITIONS, Sequences};
+use penstock_storage::version::{PARTITIONS, Sequences};
 
 use crate::coverage::{Coverage, Fault};
 use crate::disk::{Disk, Pool, PoolBlock, STALL_US_MAX};

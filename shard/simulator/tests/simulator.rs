@@ -14,7 +14,8 @@ use penstock_simulator::linear;
 use penstock_simulator::oracle::{Oracle, Plan};
 use penstock_simulator::random::Random;
 use penstock_simulator::world;
-use penstock_storage::io::{FileId, Io, IoToken};
+use penstock_storage::io::{Io, IoToken};
+use penstock_storage::place::FileId;
 
 #[test]
 fn the_same_seed_gives_the_same_run_and_another_seed_another() {

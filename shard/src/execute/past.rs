@@ -7,9 +7,10 @@ use penstock_net::reply::{ExpiryTold, REPLY_ITEM_BYTES};
 use penstock_net::request::{Extra, Request, Version};
 use penstock_net::status::Status;
 use penstock_storage::io::{BLOCK_BYTES, Blocks};
-use penstock_storage::log::{Lsn, Place};
+use penstock_storage::place::{Lsn, Place};
 use penstock_storage::record::{PartKind, PartView};
-use penstock_storage::store::{At, Store, Version as Stored, WasAt};
+use penstock_storage::store::{At, Store, WasAt};
+use penstock_storage::version::Version as Stored;
 use penstock_storage::versions::KeptVersion;
 
 use super::{Cold, Context, Key, Ran};

@@ -1,8 +1,10 @@
 //! Reads a log from the disk, frame by frame, for those who are behind what the ring holds.
 
 use penstock_storage::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
-use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, Completion, FileId, Io};
-use penstock_storage::log::{DurableSegment, Lsn, Place};
+use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, Completion, Io};
+use penstock_storage::log::DurableSegment;
+use penstock_storage::place::FileId;
+use penstock_storage::place::{Lsn, Place};
 use penstock_storage::store::Store;
 
 use super::reads::LinkReads;

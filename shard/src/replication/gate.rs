@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use penstock_storage::log::Lsn;
+use penstock_storage::place::Lsn;
 
 use super::PartitionId;
 use super::planted::{Bug, is_planted};

@@ -22,11 +22,14 @@ use penstock_net::link::{
     LinkHeader, LinkMessage, LinkReceived, Membership, Position, RefusalCode, Refused,
 };
 use penstock_storage::histogram::Histogram;
-use penstock_storage::io::{Block, Blocks, FileId, Io};
-use penstock_storage::log::{Lsn, Place, Purpose, Room};
+use penstock_storage::io::{Block, Blocks, Io};
+use penstock_storage::log::{Purpose, Room};
+use penstock_storage::place::FileId;
+use penstock_storage::place::{Lsn, Place};
 use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec};
 use penstock_storage::replica::Backlog;
-use penstock_storage::store::{Store, Version};
+use penstock_storage::store::Store;
+use penstock_storage::version::Version;
 
 use crate::topology::Topology;
 

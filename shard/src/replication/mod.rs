@@ -31,7 +31,7 @@ mod tests;
 pub mod timeline;
 
 use penstock_net::link::Position;
-use penstock_storage::log::Lsn;
+use penstock_storage::place::Lsn;
 
 pub use epoch::{Epoch, EpochHistory, Fork};
 pub use freshness::Freshness;

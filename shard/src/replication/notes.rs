@@ -5,9 +5,11 @@ use penstock_net::link::Position;
 use penstock_net::link::message::{EpochEntry, LINK_EPOCHS_MAX, LINK_PARTITIONS};
 use penstock_net::slot::slot_of;
 use penstock_storage::io::Blocks;
-use penstock_storage::local::{EPOCHS_KEY, LOCAL_KEY};
-use penstock_storage::log::{Lsn, Room};
-use penstock_storage::store::{Store, partition_of};
+use penstock_storage::log::Room;
+use penstock_storage::place::Lsn;
+use penstock_storage::store::Store;
+use penstock_storage::system_key::{EPOCHS_KEY, LOCAL_KEY};
+use penstock_storage::version::partition_of;
 
 use super::epoch::{Epoch, EpochHistory};
 use super::partition::Facts;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use super::planted::{Bug, is_planted};
 use penstock_net::link::message::EpochEntry;
 use penstock_net::link::{Begin, Mode, Position, UnderWay};
-use penstock_storage::log::Lsn;
+use penstock_storage::place::Lsn;
 
 use super::epoch::{Epoch, EpochHistory};
 use super::record::ShippedRecord;

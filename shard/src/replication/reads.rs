@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use penstock_storage::io::{Blocks, FileId, Io, IoToken};
-use penstock_storage::log::Place;
+use penstock_storage::io::{Blocks, Io, IoToken};
+use penstock_storage::place::FileId;
+use penstock_storage::place::Place;
 use penstock_storage::store::Store;
 
 /// Tokens of reads for links have this bit; those of other reads and of the log do not.

@@ -9,7 +9,7 @@ use penstock_net::link::{
     Answer, Epochs, LinkFrame, LinkHeader, LinkMessage, Marks, Open, Position, Records,
     RefusalCode, Rewind, State, UnderWay,
 };
-use penstock_storage::log::Lsn;
+use penstock_storage::place::Lsn;
 
 use super::epoch::Epoch;
 use super::freshness::{Freshness, StrangeEcho};

@@ -1,10 +1,11 @@
 //! Records as they are shipped: their parts side by side, as they stand in a frame of the log.
 
 use penstock_net::link::Position;
-use penstock_storage::keyspace::{is_system, is_understood};
-use penstock_storage::local::is_local;
+use penstock_storage::keyspace::is_understood;
 use penstock_storage::record::{PARTS_MAX, PartView};
-use penstock_storage::store::partition_of;
+use penstock_storage::system_key::is_local;
+use penstock_storage::system_key::is_system;
+use penstock_storage::version::partition_of;
 
 use super::PartitionId;
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use penstock_net::link::Position;
-use penstock_storage::log::Lsn;
+use penstock_storage::place::Lsn;
 
 use super::PartitionId;
 use super::partition_map::PartitionMap;

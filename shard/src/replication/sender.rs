@@ -12,7 +12,7 @@ use penstock_net::link::{
     Answer, Begin, Close, Epochs, Handover, Join, LINK_HEADER_BYTES, LinkFrame, LinkHeader,
     LinkMessage, Marks, Membership, Mode, Open, Position, RefusalCode, Rewound, State, UnderWay,
 };
-use penstock_storage::log::Lsn;
+use penstock_storage::place::Lsn;
 use penstock_storage::record::KEY_BYTES_MAX;
 
 use super::epoch::{Epoch, EpochHistory, Fork};

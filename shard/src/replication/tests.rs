@@ -2,9 +2,9 @@
 
 use penstock_net::link::Position;
 use penstock_net::slot::slot_of;
-use penstock_storage::log::Lsn;
+use penstock_storage::place::Lsn;
 use penstock_storage::record::{PartKind, PartSpec, RecordSpec};
-use penstock_storage::store::partition_of;
+use penstock_storage::version::partition_of;
 
 use super::{Facts, Journal, PartitionId};
 

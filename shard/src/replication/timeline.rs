@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use penstock_storage::log::Lsn;
+use penstock_storage::place::Lsn;
 
 /// Marks, at most.
 const MARKS_MAX: usize = 4096;

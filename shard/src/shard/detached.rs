@@ -9,7 +9,7 @@ use penstock_net::request::Request;
 use penstock_net::scan::ScanRequest;
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
-use penstock_storage::log::{Lsn, Place};
+use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{Bug, is_planted};
 
 use crate::answers::Asked;

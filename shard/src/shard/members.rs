@@ -5,9 +5,9 @@ use penstock_net::reply::ReplyHead;
 use penstock_net::request::Version;
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
-use penstock_storage::log::Lsn;
+use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
-use penstock_storage::store::partition_of;
+use penstock_storage::version::partition_of;
 
 use crate::replication::gate::Outcome;
 use crate::replication::{PartitionId, Waiting};

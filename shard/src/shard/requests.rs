@@ -17,9 +17,10 @@ use penstock_net::status::Status;
 use penstock_net::stranger::{Opening, Stranger, opening};
 use penstock_storage::io::Blocks;
 use penstock_storage::keyspace::Settings;
-use penstock_storage::log::Lsn;
+use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
-use penstock_storage::store::{Found, LOOK_AHEAD, Store, partition_of};
+use penstock_storage::store::{Found, LOOK_AHEAD, Store};
+use penstock_storage::version::partition_of;
 
 use crate::answers::Asked;
 use crate::execute::{Cold, Context, Ran, run};

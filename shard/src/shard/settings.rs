@@ -10,7 +10,8 @@ use penstock_net::request::Version;
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::keyspace::{KEYSPACES_MAX, SETTINGS_BYTES, Settings, keyspace_key};
-use penstock_storage::log::{Lsn, Room};
+use penstock_storage::log::Room;
+use penstock_storage::place::Lsn;
 
 use crate::answers::Asked;
 use crate::keyspaces::{Change, Done, Keyspaces, from_wire, purpose_of, to_wire};

@@ -9,7 +9,7 @@ use penstock_shard::linked::{Assignment, ClusterConfig, Plan};
 use penstock_shard::replication::PENDING_BYTES_MAX;
 use penstock_shard::replication::handshake::Introduction;
 use penstock_shard::replication::links::LinksConfig;
-use penstock_storage::store::partition_of;
+use penstock_storage::version::partition_of;
 
 use crate::image::Image;
 use crate::key;

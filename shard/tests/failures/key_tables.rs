@@ -8,10 +8,10 @@ use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
 use penstock_net::status::Status;
 use penstock_shard::{KeyTableCounters, KeyTableOrder, Shard};
 use penstock_storage::budget::Budget;
-use penstock_storage::io::FileId;
 use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::layout::Layout;
 use penstock_storage::log::SyncMethod;
+use penstock_storage::place::FileId;
 
 use crate::heap::Heap;
 use crate::image::Image;

@@ -9,8 +9,10 @@ use penstock_net::request::{BatchRequest, Condition};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_shard::{Event, Mail, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
-use penstock_storage::log::{Log, LogStart, SyncMethod};
-use penstock_storage::store::{Memory, PARTITIONS, Store};
+use penstock_storage::log::{Log, SyncMethod};
+use penstock_storage::place::LogStart;
+use penstock_storage::store::{Memory, Store};
+use penstock_storage::version::PARTITIONS;
 
 use crate::device::Device;
 use crate::heap::{Heap, HeapBlock};

@@ -12,9 +12,11 @@ use penstock_net::status::Status;
 use penstock_storage::budget::Budget;
 use penstock_storage::io::Io;
 use penstock_storage::keyspace::{SETTINGS_BYTES, keyspace_key};
-use penstock_storage::log::{Log, LogStart, Purpose, Room, SyncMethod};
+use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
+use penstock_storage::place::LogStart;
 use penstock_storage::record::{PartSpec, PartView, RecordSpec};
-use penstock_storage::store::{Memory, PARTITIONS, Store};
+use penstock_storage::store::{Memory, Store};
+use penstock_storage::version::PARTITIONS;
 
 use crate::device::Device;
 use crate::heap::Heap;

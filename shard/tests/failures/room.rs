@@ -12,8 +12,10 @@ use penstock_shard::{
     Event, Mail, Now, Outbox, SessionId, Shard, ShardConfig, SpareFailure, Topology,
 };
 use penstock_storage::io::BLOCK_BYTES;
-use penstock_storage::log::{Log, LogConfig, LogStart, SyncMethod};
-use penstock_storage::store::{Memory, PARTITIONS, Store};
+use penstock_storage::log::{Log, LogConfig, SyncMethod};
+use penstock_storage::place::LogStart;
+use penstock_storage::store::{Memory, Store};
+use penstock_storage::version::PARTITIONS;
 
 use crate::device::Device;
 use crate::heap::{Heap, HeapBlock};

@@ -22,10 +22,11 @@ use penstock_shard::{
     SnapshotPolicy, SnapshotWrite, Topology, WriteStep,
 };
 use penstock_storage::budget::Budget;
-use penstock_storage::io::{BLOCK_BYTES, Block, FileId, Io, IoFailure, IoToken};
+use penstock_storage::io::{BLOCK_BYTES, Block, Io, IoFailure, IoToken};
 use penstock_storage::key_table::TableHome;
 use penstock_storage::layout::Layout;
 use penstock_storage::log::{LogConfig, SPARES_READY, SyncMethod};
+use penstock_storage::place::FileId;
 use penstock_storage::segment::Owner;
 use penstock_storage::snapshot::SnapshotName;
 use penstock_storage::store::Usage;

@@ -8,11 +8,13 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_shard::{Event, Mail, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
 use penstock_storage::io::{BLOCK_BYTES, IoFailure, SegmentSource};
-use penstock_storage::log::{LOG_TOKEN_BIT, Log, LogConfig, LogStart, SyncMethod};
+use penstock_storage::log::{LOG_TOKEN_BIT, Log, LogConfig, SyncMethod};
+use penstock_storage::place::LogStart;
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::Owner;
-use penstock_storage::store::{Memory, PARTITIONS, Sequences, Store};
+use penstock_storage::store::{Memory, Store};
+use penstock_storage::version::{PARTITIONS, Sequences};
 
 use crate::disk::Disk;
 use crate::heap::{Heap, HeapBlock};

@@ -18,7 +18,7 @@ use penstock_net::request::{BatchRequest, Condition, Version};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_shard::Topology;
-use penstock_storage::store::partition_of;
+use penstock_storage::version::partition_of;
 
 use crate::FOLDER;
 use crate::node::{Node, frames};

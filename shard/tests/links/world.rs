@@ -17,14 +17,15 @@ use penstock_shard::replication::{
 use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig};
 use penstock_storage::index::CellId;
 use penstock_storage::inheritance::InheritedLog;
-use penstock_storage::io::{Block, FileId, Io, IoFailure, IoToken, SegmentSource};
-use penstock_storage::log::{
-    LOG_TOKEN_BIT, Log, LogConfig, LogStart, Lsn, Place, Purpose, Room, SyncMethod,
-};
+use penstock_storage::io::{Block, Io, IoFailure, IoToken, SegmentSource};
+use penstock_storage::log::{LOG_TOKEN_BIT, Log, LogConfig, Purpose, Room, SyncMethod};
+use penstock_storage::place::FileId;
+use penstock_storage::place::{LogStart, Lsn, Place};
 use penstock_storage::record::{PartView, part_bytes};
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::Owner;
-use penstock_storage::store::{Found, Memory, Store, Version, partition_of};
+use penstock_storage::store::{Found, Memory, Store};
+use penstock_storage::version::{Version, partition_of};
 
 use crate::disk::Disk;
 use crate::heap::{Heap, HeapBlock};

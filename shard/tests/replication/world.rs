@@ -15,9 +15,9 @@ use penstock_shard::replication::{
     Partition, PartitionId, Receiver, ReplicaGates, Ring, Role, Sender, ShippedRecord, Waiting,
     Work, records,
 };
-use penstock_storage::log::Lsn;
+use penstock_storage::place::Lsn;
 use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec};
-use penstock_storage::store::partition_of;
+use penstock_storage::version::partition_of;
 
 const NODES: usize = 3;
 /// Directories go nowhere back here.

@@ -9,8 +9,9 @@
 //! and cleaning goes as fast as it can.
 
 use crate::contents::SealedSegment;
-use crate::io::{Blocks, FileId};
+use crate::io::Blocks;
 use crate::live::Counts;
+use crate::place::FileId;
 use crate::store::Store;
 
 /// What the last look found, and when the next one is due.

@@ -5,8 +5,8 @@ use std::io;
 
 use super::Row;
 use crate::contents::SegmentEnd;
-use crate::io::FileId;
-use crate::log::Lsn;
+use crate::place::FileId;
+use crate::place::Lsn;
 use crate::segment::Owner;
 use crate::snapshot::SnapshotName;
 

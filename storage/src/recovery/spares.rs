@@ -6,8 +6,9 @@
 
 use super::{Corruption, RecoveryError, Row, Segment, read_at};
 use crate::frame::{FRAME_MAGIC, FRAME_VERSION};
-use crate::io::{BLOCK_BYTES, FileId, SegmentSource};
-use crate::log::Lsn;
+use crate::io::{BLOCK_BYTES, SegmentSource};
+use crate::place::FileId;
+use crate::place::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::record::read_u32;
 use crate::segment::{

@@ -4,11 +4,11 @@
 //! the bits of a key, and file, offset and length of a part take what the segments of the log differ by. Eight
 //! bytes an entry instead of fourteen make a start read less, and a snapshot may be taken more often.
 
-use crate::index::{Cursor, FILES_MAX, PackedPlace};
+use crate::packed_place::{Cursor, FILES_MAX, PackedPlace};
 use crate::record::{read_u32, read_u64};
-use crate::store::SLOTS;
+use crate::version::SLOTS;
 
-use super::SnapshotEntry;
+use crate::packed_place::NewestPart;
 
 /// What stands before the rows.
 pub(super) const HEAD_BYTES: usize = 24;
@@ -48,7 +48,7 @@ fn columns_of(part: PackedPlace) -> [u64; COLUMNS - 1] {
 }
 
 /// Appends head and rows of these entries, which ascend and are at least one.
-pub(super) fn encode(entries: &[SnapshotEntry], into: &mut Vec<u8>) {
+pub(super) fn encode(entries: &[NewestPart], into: &mut Vec<u8>) {
     let first = number_of(entries[0].key);
     let mut least = columns_of(entries[0].part);
     let mut most = least;
@@ -146,7 +146,7 @@ impl Rows {
     pub(super) fn decode(
         &self,
         rows: &[u8],
-        mut visit: impl FnMut(&SnapshotEntry) -> Result<(), &'static str>,
+        mut visit: impl FnMut(&NewestPart) -> Result<(), &'static str>,
     ) -> Result<(), &'static str> {
         let width = self.width();
         let used_bits = self.count * width;
@@ -184,7 +184,7 @@ impl Rows {
                 slot: u16::from_le_bytes([e, f]),
                 hash: u32::from_le_bytes([a, b, c, d]),
             };
-            visit(&SnapshotEntry { key, part })?;
+            visit(&NewestPart { key, part })?;
         }
         Ok(())
     }
@@ -209,10 +209,10 @@ fn word_at(bytes: &[u8], bit: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::FileId;
-    use crate::log::Place;
+    use crate::place::FileId;
+    use crate::place::Place;
 
-    fn read(count: usize, bytes: &[u8]) -> Result<Vec<SnapshotEntry>, &'static str> {
+    fn read(count: usize, bytes: &[u8]) -> Result<Vec<NewestPart>, &'static str> {
         let (head, rows) = bytes.split_first_chunk().expect("a head");
         let packed = Rows::read(count, head).ok_or(IMPOSSIBLE)?;
         assert_eq!(packed.bytes(), rows.len());
@@ -224,9 +224,9 @@ mod tests {
         Ok(found)
     }
 
-    fn entry(slot: u16, hash: u32, file: u32, offset: u64, bytes: usize) -> SnapshotEntry {
+    fn entry(slot: u16, hash: u32, file: u32, offset: u64, bytes: usize) -> NewestPart {
         let place = Place::new(FileId(file), offset, bytes);
-        SnapshotEntry {
+        NewestPart {
             key: Cursor { slot, hash },
             part: PackedPlace::new(place, offset ^ u64::from(hash)),
         }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::{FOOTER_BYTES, SnapshotError, SnapshotName, SnapshotReader, fill};
-use crate::log::Lsn;
+use crate::place::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::recovery::{Recovered, RecoveryError};
 use crate::segment::Owner;

@@ -3,20 +3,24 @@
 use crate::budget::Budget;
 use crate::cache::Cache;
 use crate::contents::History;
-use crate::index::{Candidate, Cursor, Home, Index, PackedPlace, Position};
-use crate::io::FileId;
-use crate::keyspace::{self, Keyspaces, SettingsEntry, is_system};
+use crate::index::{Candidate, Home, Index, Position};
+use crate::keyspace::{self, Keyspaces, SettingsEntry};
 use crate::live::{FileTimes, Live};
-use crate::local::{LocalRecords, PartitionEntry, is_epochs, is_local};
-use crate::log::{Lsn, Place};
+use crate::local::{LocalRecords, PartitionEntry};
+use crate::packed_place::NewestPart;
+use crate::packed_place::{Cursor, PackedPlace};
+use crate::place::FileId;
+use crate::place::{Lsn, Place};
 use crate::planted::{Bug, is_planted};
 use crate::record::{PartKind, PartView};
-use crate::snapshot::{Coverage, CoveredSegment, SnapshotEntry, SnapshotFooter, SnapshotHeader};
+use crate::snapshot::{Coverage, CoveredSegment, SnapshotFooter, SnapshotHeader};
+use crate::system_key::is_system;
+use crate::system_key::{is_epochs, is_local};
+use crate::types::version::Version;
 use crate::versions::{Collected, KeyId, VersionEntry, Versions};
 
 use super::{
-    LOOK_AHEAD, Version, evict, load_cells, newest_parts, part_expires, place_of, point_to,
-    stands_at, tidy,
+    LOOK_AHEAD, evict, load_cells, newest_parts, part_expires, place_of, point_to, stands_at, tidy,
 };
 
 /// Index and cache while a log is replayed into them.
@@ -192,7 +196,7 @@ impl Memory {
         &self,
         from: Cursor,
         entries: usize,
-        visit: &mut impl FnMut(SnapshotEntry),
+        visit: &mut impl FnMut(NewestPart),
     ) -> Option<Cursor> {
         newest_parts(&self.index, &self.cache, from, entries, visit)
     }

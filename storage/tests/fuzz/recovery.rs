@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use penstock_storage::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind};
 use penstock_storage::inspect::{LogReport, inspect};
-use penstock_storage::io::{BLOCK_BYTES, FileId};
+use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::place::FileId;
 use penstock_storage::record::{PartKind, PartView};
 use penstock_storage::recovery::{Recovered, RecoveryError, Segment, recover, survey};
 use penstock_storage::repair::{Plan, plan};

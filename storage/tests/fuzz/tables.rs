@@ -7,12 +7,13 @@
 use std::io;
 use std::sync::OnceLock;
 
-use penstock_storage::index::{Cursor, PackedPlace};
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::key_table::{KeyTable, TableHome};
-use penstock_storage::log::{Log, LogStart, Place, Purpose, Room, SyncMethod};
+use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
+use penstock_storage::packed_place::{Cursor, PackedPlace};
+use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::{KEY_BYTES_MAX, PARTS_MAX, PartKind, PartSpec, RecordSpec};
-use penstock_storage::store::{SLOTS, Version};
+use penstock_storage::version::{SLOTS, Version};
 
 use crate::FOLDER;
 use crate::directory::{OWNER, SEGMENT_BYTES, config, flush};

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use penstock_storage::frame::FRAME_HEADER_BYTES;
 use penstock_storage::inspect::inspect;
-use penstock_storage::io::{BLOCK_BYTES, FileId, SegmentSource};
+use penstock_storage::io::{BLOCK_BYTES, SegmentSource};
 use penstock_storage::keyspace::{SETTINGS_BYTES, keyspace_key};
 use penstock_storage::layout::Layout;
-use penstock_storage::log::{Lsn, SyncMethod};
+use penstock_storage::log::SyncMethod;
+use penstock_storage::place::FileId;
+use penstock_storage::place::Lsn;
 use penstock_storage::record::part_bytes;
 use penstock_storage::recovery::{
     Event, HEAD_BYTES, Proof, RecoveryError, RottenSpare, Row, Survey, prove_spare, survey,

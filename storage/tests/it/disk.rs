@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use penstock_storage::io::{Block, Completion, FileId, Io, IoFailure, IoToken, SegmentSource};
+use penstock_storage::io::{Block, Completion, Io, IoFailure, IoToken, SegmentSource};
+use penstock_storage::place::FileId;
 
 use crate::heap::HeapBlock;
 

@@ -1,8 +1,10 @@
 //! What proves that a record was durable when its frame is found damaged: whatever went to the disk
 //! after it was.
 
-use penstock_storage::io::{BLOCK_BYTES, FileId};
-use penstock_storage::log::{Lsn, SyncMethod};
+use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::log::SyncMethod;
+use penstock_storage::place::FileId;
+use penstock_storage::place::Lsn;
 use penstock_storage::recovery::{RecoveryError, Row};
 
 use crate::disk::Disk;

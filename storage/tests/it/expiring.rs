@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
-use penstock_storage::log::{Log, LogConfig, LogStart, Purpose, SyncMethod};
+use penstock_storage::log::{Log, LogConfig, Purpose, SyncMethod};
+use penstock_storage::place::LogStart;
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::{Event, recover, recover_behind, survey};
 use penstock_storage::snapshot::{Coverage, SnapshotName, Taken, load};

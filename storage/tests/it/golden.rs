@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use penstock_storage::io::{BLOCK_BYTES, FileId};
-use penstock_storage::log::{Log, LogConfig, LogStart, Place, Room, SyncMethod};
+use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
+use penstock_storage::place::FileId;
+use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::Owner;

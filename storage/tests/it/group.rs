@@ -2,7 +2,8 @@
 
 use penstock_storage::frame::FRAME_HEADER_BYTES;
 use penstock_storage::io::{BLOCK_BYTES, Io, IoFailure};
-use penstock_storage::log::{Lsn, Room, SyncMethod};
+use penstock_storage::log::{Room, SyncMethod};
+use penstock_storage::place::Lsn;
 
 use crate::journal::{FRAME_BYTES, Journal, RECORD_BYTES_MAX, SEGMENT_BYTES, read_back};
 

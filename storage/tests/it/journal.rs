@@ -1,9 +1,11 @@
 //! A log over the disk of the tests, with what was appended beside it.
 
 use penstock_storage::contents::History;
-use penstock_storage::io::{FileId, Io};
+use penstock_storage::io::Io;
 use penstock_storage::layout::Layout;
-use penstock_storage::log::{Log, LogConfig, LogStart, Lsn, Place, Room, SyncMethod};
+use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
+use penstock_storage::place::FileId;
+use penstock_storage::place::{LogStart, Lsn, Place};
 use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
 use penstock_storage::recovery::{
     Proof, Recovered, RecoveryError, Rows, prove_spare, recover, survey_heads,

@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use penstock_storage::index::{Cursor, PackedPlace};
-use penstock_storage::io::{BLOCK_BYTES, FileId};
+use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::key_table::{KeyTable, TableEntry, TableError, TableHome};
-use penstock_storage::log::{Log, LogStart, Place, Purpose, Room, SyncMethod};
+use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
+use penstock_storage::packed_place::{Cursor, PackedPlace};
+use penstock_storage::place::FileId;
+use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
 use penstock_storage::segment::Owner;
-use penstock_storage::store::Version;
+use penstock_storage::version::Version;
 
 use crate::disk::Disk;
 use crate::golden;

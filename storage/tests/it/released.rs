@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use penstock_storage::inspect::inspect_laid_out;
-use penstock_storage::io::{BLOCK_BYTES, FileId};
+use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::layout::Layout;
-use penstock_storage::log::{Log, LogStart, Lsn, SyncMethod};
+use penstock_storage::log::{Log, SyncMethod};
+use penstock_storage::place::FileId;
+use penstock_storage::place::{LogStart, Lsn};
 use penstock_storage::recovery::{RecoveryError, Row};
 use penstock_storage::repair::{Loss, Plan, plan_laid_out};
 use penstock_storage::segment::{FirstBlock, SegmentHeader};

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use penstock_storage::frame::FRAME_HEADER_BYTES;
-use penstock_storage::io::{BLOCK_BYTES, FileId, SegmentSource};
+use penstock_storage::io::{BLOCK_BYTES, SegmentSource};
 use penstock_storage::layout::Layout;
-use penstock_storage::log::{Lsn, SyncMethod};
+use penstock_storage::log::SyncMethod;
+use penstock_storage::place::FileId;
+use penstock_storage::place::Lsn;
 use penstock_storage::recovery::Row;
 use penstock_storage::repair::{Loss, Plan, plan, plan_laid_out};
 use penstock_storage::segment::{FirstBlock, SegmentHeader};

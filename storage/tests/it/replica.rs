@@ -7,13 +7,15 @@ use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig};
 use penstock_storage::index::CellId;
 use penstock_storage::io::{Block, Io, IoToken, SegmentSource};
 use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, keyspace_key};
-use penstock_storage::local::{LOCAL_KEY, is_local};
 use penstock_storage::log::SyncMethod;
-use penstock_storage::log::{LOG_TOKEN_BIT, Log, LogConfig, LogStart, Lsn, Place, Purpose, Room};
+use penstock_storage::log::{LOG_TOKEN_BIT, Log, LogConfig, Purpose, Room};
+use penstock_storage::place::{LogStart, Lsn, Place};
 use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec, part_bytes};
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::replica::Backlog;
-use penstock_storage::store::{Found, Memory, Store, Version, partition_of};
+use penstock_storage::store::{Found, Memory, Store};
+use penstock_storage::system_key::{LOCAL_KEY, is_local};
+use penstock_storage::version::{Version, partition_of};
 
 use crate::disk::Disk;
 use crate::heap::{Heap, HeapBlock};

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use penstock_storage::io::{Block, FileId, Io, IoFailure};
-use penstock_storage::log::{Log, LogConfig, LogStart, Lsn, Purpose, Room, SyncMethod};
+use penstock_storage::io::{Block, Io, IoFailure};
+use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
+use penstock_storage::place::FileId;
+use penstock_storage::place::{LogStart, Lsn};
 use penstock_storage::recovery::Corruption;
 use penstock_storage::store::{Memory, Store};
 

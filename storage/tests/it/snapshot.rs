@@ -4,19 +4,21 @@
 use std::io;
 
 use penstock_storage::expiring::{Amount, BUCKETS, Bucket, Expiring, TICK_MS};
-use penstock_storage::index::{Cursor, FILES_MAX, PackedPlace};
-use penstock_storage::io::FileId;
 use penstock_storage::keyspace::{Settings, SettingsEntry, Since};
 use penstock_storage::live::FileTimes;
-use penstock_storage::local::{EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX, PartitionEntry};
-use penstock_storage::log::{Lsn, Place};
+use penstock_storage::local::PartitionEntry;
+use penstock_storage::packed_place::NewestPart;
+use penstock_storage::packed_place::{Cursor, FILES_MAX, PackedPlace};
+use penstock_storage::place::FileId;
+use penstock_storage::place::{Lsn, Place};
 use penstock_storage::recovery::Segment;
 use penstock_storage::segment::{Owner, SegmentHeader};
 use penstock_storage::snapshot::{
-    CHUNK_ENTRIES_MAX, Coverage, CoveredSegment, SnapshotEntry, SnapshotError, SnapshotFooter,
-    SnapshotHeader, SnapshotItem, SnapshotName, SnapshotReader, SnapshotWriter,
+    CHUNK_ENTRIES_MAX, Coverage, CoveredSegment, SnapshotError, SnapshotFooter, SnapshotHeader,
+    SnapshotItem, SnapshotName, SnapshotReader, SnapshotWriter,
 };
-use penstock_storage::store::Version;
+use penstock_storage::system_key::{EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX};
+use penstock_storage::version::Version;
 use penstock_storage::versions::VersionEntry;
 
 use crate::golden::hex_block;
@@ -60,8 +62,8 @@ fn covered(sequence: u64, file: u32, end_offset: u64) -> CoveredSegment {
     }
 }
 
-fn entry(hash: u32, file: u32, offset: u64) -> SnapshotEntry {
-    SnapshotEntry {
+fn entry(hash: u32, file: u32, offset: u64) -> NewestPart {
+    NewestPart {
         key: Cursor { slot: 0xABC, hash },
         part: PackedPlace::new(Place::new(FileId(file), offset, 56), 1),
     }
@@ -145,7 +147,7 @@ fn notes(partition: u8) -> PartitionEntry<'static> {
 /// What stands in a snapshot.
 #[derive(Debug, Default, PartialEq)]
 struct Told {
-    newest: Vec<SnapshotEntry>,
+    newest: Vec<NewestPart>,
     versions: Vec<VersionEntry>,
     settings: Vec<(u16, u8, Vec<u8>, [u8; 64])>,
     partitions: Vec<String>,
@@ -197,7 +199,7 @@ fn file(header: &SnapshotHeader, items: &[SnapshotItem<'_>]) -> Vec<u8> {
     bytes
 }
 
-fn newest(entries: &[SnapshotEntry]) -> Vec<SnapshotItem<'static>> {
+fn newest(entries: &[NewestPart]) -> Vec<SnapshotItem<'static>> {
     entries.iter().copied().map(SnapshotItem::Newest).collect()
 }
 
@@ -248,8 +250,8 @@ fn the_document_shows_every_byte() {
 fn many_chunks_are_read_back_in_order() {
     let mut random = Random::new(1);
     for count in [0, 1, CHUNK_ENTRIES_MAX, 3 * CHUNK_ENTRIES_MAX + 17] {
-        let mut entries: Vec<SnapshotEntry> = (0..count)
-            .map(|_| SnapshotEntry {
+        let mut entries: Vec<NewestPart> = (0..count)
+            .map(|_| NewestPart {
                 key: Cursor {
                     slot: u16::try_from(random.below(16_384)).expect("a slot"),
                     hash: u32::try_from(random.below(1 << 32)).expect("32 bits"),

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 
 use penstock_storage::budget::Budget;
 use penstock_storage::index::CellId;
-use penstock_storage::io::{Block, FileId, Io, IoToken, SegmentSource};
-use penstock_storage::log::{Log, LogConfig, LogStart, Place, Room, SyncMethod};
+use penstock_storage::io::{Block, Io, IoToken, SegmentSource};
+use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
+use penstock_storage::place::FileId;
+use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec, part_bytes};
 use penstock_storage::recovery::{Event, Recovered, Segment, recover, recover_behind, survey};
 use penstock_storage::snapshot::{Coverage, SnapshotName, Taken, Taking, load};

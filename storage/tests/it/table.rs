@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 
 use penstock_storage::frame::FRAME_HEADER_BYTES;
-use penstock_storage::io::{BLOCK_BYTES, FileId};
-use penstock_storage::log::{LogStart, Lsn, SyncMethod};
+use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::log::SyncMethod;
+use penstock_storage::place::FileId;
+use penstock_storage::place::{LogStart, Lsn};
 use penstock_storage::recovery::{
     Event, Recovered, RecoveryError, RottenSpare, Row, Segment, Verdict, recover_behind, survey,
 };

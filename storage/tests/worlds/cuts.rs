@@ -8,8 +8,9 @@
 use std::time::Instant;
 
 use penstock_storage::frame::FrameKind;
-use penstock_storage::io::{BLOCK_BYTES, FileId};
+use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::SyncMethod;
+use penstock_storage::place::FileId;
 use penstock_storage::recovery::RecoveryError;
 
 use crate::image::Image;
@@ -235,11 +236,11 @@ impl World {
     }
 
     /// The first record that is at risk with `span`.
-    fn lsn_at(&self, span: &Span) -> penstock_storage::log::Lsn {
+    fn lsn_at(&self, span: &Span) -> penstock_storage::place::Lsn {
         match span.what {
             What::Frame(frame) => frame.first_lsn,
-            What::Header => penstock_storage::log::Lsn(0),
-            What::Rest => penstock_storage::log::Lsn(self.appended.len() as u64 + 1),
+            What::Header => penstock_storage::place::Lsn(0),
+            What::Rest => penstock_storage::place::Lsn(self.appended.len() as u64 + 1),
         }
     }
 

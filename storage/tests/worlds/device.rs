@@ -1,7 +1,8 @@
 //! A device with a cache that forgets: what it was asked to write stands on the platter for certain
 //! only when a durable write or a sync of it has ended. Until then each sector is there or not.
 
-use penstock_storage::io::{Block, Completion, FileId, Io, IoFailure, IoToken};
+use penstock_storage::io::{Block, Completion, Io, IoFailure, IoToken};
+use penstock_storage::place::FileId;
 
 use crate::heap::HeapBlock;
 use crate::image::{Image, SECTOR_BYTES, sector_fingerprint};

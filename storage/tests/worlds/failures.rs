@@ -11,8 +11,10 @@ use std::io;
 use std::time::Instant;
 
 use penstock_storage::index::CellId;
-use penstock_storage::io::{Block, Completion, FileId, Io, IoFailure, IoToken, SegmentSource};
-use penstock_storage::log::{Log, LogStart, Place, Poisoned, Room, SyncMethod};
+use penstock_storage::io::{Block, Completion, Io, IoFailure, IoToken, SegmentSource};
+use penstock_storage::log::{Log, Poisoned, Room, SyncMethod};
+use penstock_storage::place::FileId;
+use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::part_bytes;
 use penstock_storage::recovery::RecoveryError;
 use penstock_storage::store::{Found, Memory, Store};

@@ -8,8 +8,8 @@
 use std::time::Instant;
 
 use penstock_storage::frame::{FRAME_HEADER_BYTES, FrameKind};
-use penstock_storage::io::FileId;
 use penstock_storage::log::SyncMethod;
+use penstock_storage::place::FileId;
 use penstock_storage::recovery::RecoveryError;
 
 use crate::image::Image;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 
-use penstock_storage::io::{FileId, SegmentSource};
+use penstock_storage::io::SegmentSource;
+use penstock_storage::place::FileId;
 
 /// What a device writes as a whole.
 pub const SECTOR_BYTES: usize = 512;

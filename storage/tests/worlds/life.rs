@@ -1,7 +1,8 @@
 //! One run of a log over the device, with what was appended beside it.
 
 use penstock_storage::io::Io;
-use penstock_storage::log::{Log, LogConfig, LogStart, Lsn, Place, Room, SyncMethod};
+use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
+use penstock_storage::place::{LogStart, Lsn, Place};
 use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
 use penstock_storage::segment::Owner;
 

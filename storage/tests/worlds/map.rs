@@ -2,7 +2,8 @@
 
 use penstock_storage::frame::{FrameHeader, FrameKind};
 use penstock_storage::inspect::inspect;
-use penstock_storage::io::{BLOCK_BYTES, FileId};
+use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::place::FileId;
 use penstock_storage::recovery::Event;
 
 use crate::image::Image;

@@ -1,8 +1,10 @@
 //! Worlds with a name: what the walks pass through or cannot reach, each built on purpose.
 
 use penstock_storage::frame::FrameKind;
-use penstock_storage::io::{BLOCK_BYTES, FileId};
-use penstock_storage::log::{LogStart, Lsn, SyncMethod};
+use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::log::SyncMethod;
+use penstock_storage::place::FileId;
+use penstock_storage::place::{LogStart, Lsn};
 use penstock_storage::recovery::{Corruption, RecoveryError};
 use penstock_storage::spare::SpareHeader;
 

@@ -2,9 +2,10 @@
 
 use std::io;
 
-use penstock_storage::io::{FileId, SegmentSource};
+use penstock_storage::io::SegmentSource;
 use penstock_storage::layout::Layout;
-use penstock_storage::log::LogStart;
+use penstock_storage::place::FileId;
+use penstock_storage::place::LogStart;
 use penstock_storage::record::{PartKind, PartView};
 use penstock_storage::recovery::{RecoveryError, TornTail, prove_spare, recover, survey_heads};
 

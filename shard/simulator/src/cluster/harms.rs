@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use penstock_net::link::Membership;
 use penstock_shard::Event as ShardEvent;
 use penstock_shard::linked::PartitionRole;
-use penstock_storage::io::{BLOCK_BYTES, FileId};
+use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::place::FileId;
 
 use crate::damage;
 use crate::disk::DiskFaults;

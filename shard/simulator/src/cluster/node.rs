@@ -20,14 +20,15 @@ use penstock_shard::{
 };
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
-use penstock_storage::io::FileId;
 use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::layout::Layout;
 use penstock_storage::log::LogConfig;
+use penstock_storage::place::FileId;
 use penstock_storage::record::{PartKind, PartView, part_bytes};
 use penstock_storage::segment::Owner;
-use penstock_storage::store::{Found, Version};
+use penstock_storage::store::Found;
 use penstock_storage::summary::SUMMARY_BYTES_MAX;
+use penstock_storage::version::Version;
 
 use super::{Event, Setting, number_of};
 use crate::coverage::Coverage;

@@ -5,7 +5,7 @@ use penstock_net::keyspace::{History, KeptVersion};
 use penstock_net::reply::ReplyItem;
 use penstock_net::request::{Expiry, Version};
 use penstock_net::status::Status;
-use penstock_storage::store::partition_of;
+use penstock_storage::version::partition_of;
 
 use super::{Entry, Oracle, Plan, Record, State, Violation};
 use crate::coverage::Operation;

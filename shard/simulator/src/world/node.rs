@@ -12,14 +12,17 @@ use penstock_shard::{
     Topology, opening,
 };
 use penstock_storage::budget::Budget as MemoryBudget;
-use penstock_storage::io::{BLOCK_BYTES, FileId};
+use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::key_table::{KeyTable, TableHome};
-use penstock_storage::log::{LogConfig, Lsn};
+use penstock_storage::log::LogConfig;
+use penstock_storage::place::FileId;
+use penstock_storage::place::Lsn;
 use penstock_storage::record::part_bytes;
 use penstock_storage::recovery::{Recovered, RecoveryError, Survey};
 use penstock_storage::snapshot::SnapshotName;
-use penstock_storage::store::{Memory, SLOTS, partition_of};
+use penstock_storage::store::Memory;
 use penstock_storage::summary::SUMMARY_BYTES_MAX;
+use penstock_storage::version::{SLOTS, partition_of};
 
 use crate::coverage::Fault;
 use crate::damage::{self, Expected};

@@ -1,7 +1,8 @@
 //! What was received and is durable at its source goes into the log here.
 
 use penstock_storage::io::{Block, Blocks, Io};
-use penstock_storage::log::{Lsn, Purpose, Room};
+use penstock_storage::log::{Purpose, Room};
+use penstock_storage::place::Lsn;
 use penstock_storage::record::{PARTS_MAX, PartView};
 use penstock_storage::store::{LOOK_AHEAD, Store};
 

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::link::{LinkMessage, Mode};
-use penstock_storage::index::{Cursor, Home};
+use penstock_storage::index::Home;
 use penstock_storage::io::{Block, Blocks, Io};
 use penstock_storage::log::{Purpose, Room};
+use penstock_storage::packed_place::Cursor;
 use penstock_storage::record::{PartKind, PartView};
-use penstock_storage::store::{SLOTS, Store, Version};
+use penstock_storage::store::Store;
+use penstock_storage::version::{SLOTS, Version};
 
 use crate::replication::PartitionId;
 use crate::replication::planted::{Bug, is_planted};

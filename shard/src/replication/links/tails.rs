@@ -6,9 +6,11 @@ use penstock_net::link::{Position, RefusalCode};
 use penstock_net::slot::slot_of;
 use penstock_storage::io::{Block, Blocks, Io};
 use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, prefix_of};
-use penstock_storage::log::{Lsn, Purpose, Room};
+use penstock_storage::log::{Purpose, Room};
+use penstock_storage::place::Lsn;
 use penstock_storage::record::PartKind;
-use penstock_storage::store::{Found, Store, partition_of};
+use penstock_storage::store::{Found, Store};
+use penstock_storage::version::partition_of;
 
 use crate::replication::cursor::CursorStep;
 use crate::replication::epoch::EpochHistory;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use penstock_storage::histogram::Histogram;
 use penstock_storage::io::Block;
-use penstock_storage::log::Lsn;
+use penstock_storage::place::Lsn;
 
 use crate::replication::PartitionId;
 use crate::replication::partition::{Partition, Role};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use penstock_net::slot::slot_of;
 use penstock_storage::io::{Block, Blocks, Completion, Io};
-use penstock_storage::log::Place;
+use penstock_storage::place::Place;
 use penstock_storage::store::{Found, Store};
 
 use crate::replication::reads::LinkReads;

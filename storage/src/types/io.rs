@@ -5,6 +5,8 @@
 //! each of them, in any order. Memory that the device touches travels by ownership as a [`Block`]:
 //! while an [`Io`] is under way its block belongs to the disk, and comes back in the completion.
 
+use crate::place::FileId;
+
 /// The unit of every offset, length and address that reaches a device, in bytes.
 pub const BLOCK_BYTES: usize = 4096;
 
@@ -27,32 +29,6 @@ pub trait Blocks {
     /// or `None` when the arena has none left now. `len` is bounded by the record limits of the
     /// log, never by an unchecked number from a disk or a peer.
     fn take(&mut self, len: usize) -> Option<Self::Block>;
-}
-
-/// One segment file of the data directory: the number in its name (`00000007.seg` is `FileId(7)`).
-///
-/// A file keeps its number for life; what it holds is told by its header alone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FileId(pub u32);
-
-/// Numbers of segments are far lower.
-const KEY_TABLE_BIT: u32 = 1 << 31;
-
-impl FileId {
-    /// The file of this segment's key table. It is only read, and never by the log.
-    #[must_use]
-    pub const fn key_table(self) -> FileId {
-        FileId(self.0 | KEY_TABLE_BIT)
-    }
-
-    /// The segment whose key table this file is, if it is one.
-    #[must_use]
-    pub const fn segment_of_table(self) -> Option<FileId> {
-        match self.0 & KEY_TABLE_BIT {
-            0 => None,
-            _ => Some(FileId(self.0 & !KEY_TABLE_BIT)),
-        }
-    }
 }
 
 /// Chosen by the emitter of an [`Io`], returned unchanged in its [`Completion`].

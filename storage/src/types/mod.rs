@@ -1,0 +1,6 @@
+//! The small types that every layer speaks in. They know no other layer.
+
+pub mod io;
+pub mod packed_place;
+pub mod place;
+pub mod version;
