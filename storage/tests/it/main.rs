@@ -15,6 +15,7 @@ mod group;
 mod heap;
 mod journal;
 mod key_table;
+mod layers;
 mod random;
 mod released;
 mod repair;
