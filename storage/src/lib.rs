@@ -10,42 +10,22 @@
 //! It does not know: connections, requests, slots' meaning, other shards or nodes.
 #![forbid(unsafe_code)]
 
-pub mod budget;
-pub mod cache;
-mod checksum;
-pub mod cleaning;
-pub mod clock;
-pub mod contents;
-pub mod expiring;
-pub mod frame;
-mod generation;
-mod growth;
+mod format;
 pub mod histogram;
-pub mod index;
-pub mod inheritance;
-pub mod inspect;
-pub mod key_table;
-pub mod keyspace;
-pub mod layout;
-pub mod live;
-pub mod local;
 pub mod log;
-pub mod pace;
+mod memory;
 pub mod planted;
-pub mod reached;
-pub mod record;
 pub mod recovery;
 pub mod repair;
-pub mod replica;
-pub mod scrub;
-pub mod segment;
-pub mod sizing;
-pub mod snapshot;
-pub mod spare;
+mod scan;
 pub mod store;
-pub mod summary;
-pub mod system_key;
 mod types;
-pub mod versions;
 
+pub use format::{contents, frame, layout, reached, record, segment, spare, summary, system_key};
+pub use memory::{budget, cache, index};
+pub use recovery::snapshot;
+pub use repair::inspect;
+pub use scan::key_table;
+pub use store::cleaning::{expiring, live, pace, sizing};
+pub use store::{cleaning, clock, inheritance, keyspace, local, replica, scrub, versions};
 pub use types::{io, packed_place, place, version};

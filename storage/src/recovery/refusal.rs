@@ -3,12 +3,12 @@
 use std::fmt;
 use std::io;
 
-use super::Row;
-use crate::contents::SegmentEnd;
-use crate::place::FileId;
-use crate::place::Lsn;
-use crate::segment::Owner;
-use crate::snapshot::SnapshotName;
+use crate::format::contents::SegmentEnd;
+use crate::format::segment::Owner;
+use crate::recovery::Row;
+use crate::recovery::snapshot::snapshot::SnapshotName;
+use crate::types::place::FileId;
+use crate::types::place::Lsn;
 
 /// Why a data directory cannot be served.
 #[derive(Debug)]

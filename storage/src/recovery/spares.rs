@@ -4,17 +4,20 @@
 //! lost segment, the first block of its frame was durable, and [`is_trace`] knows that block again with any one
 //! of its bits flipped.
 
-use super::{Corruption, RecoveryError, Row, Segment, read_at};
-use crate::frame::{FRAME_MAGIC, FRAME_VERSION};
-use crate::io::{BLOCK_BYTES, SegmentSource};
-use crate::place::FileId;
-use crate::place::Lsn;
-use crate::planted::{Bug, is_planted};
-use crate::record::read_u32;
-use crate::segment::{
+use crate::format::frame::{FRAME_MAGIC, FRAME_VERSION};
+use crate::format::record::read_u32;
+use crate::format::segment::{
     FirstBlock, HEADER_CRC_BYTES, HEADER_FIELDS_BYTES, Owner, SEGMENT_MAGIC, SegmentHeader,
 };
-use crate::spare::{SPARE_MAGIC, SpareHeader, holds_frame_of};
+use crate::format::spare::{SPARE_MAGIC, SpareHeader, holds_frame_of};
+use crate::planted::{Bug, is_planted};
+use crate::recovery::Row;
+use crate::recovery::refusal::{Corruption, RecoveryError};
+use crate::recovery::replay::Segment;
+use crate::recovery::replay::read_at;
+use crate::types::io::{BLOCK_BYTES, SegmentSource};
+use crate::types::place::FileId;
+use crate::types::place::Lsn;
 
 /// What one file is.
 pub(crate) enum FileKind {

@@ -1,27 +1,28 @@
 //! What a start fills while it reads the log: index, cache, and what else the store is made of.
 
-use crate::budget::Budget;
-use crate::cache::Cache;
-use crate::contents::History;
-use crate::index::{Candidate, Home, Index, Position};
-use crate::keyspace::{self, Keyspaces, SettingsEntry};
-use crate::live::{FileTimes, Live};
-use crate::local::{LocalRecords, PartitionEntry};
-use crate::packed_place::NewestPart;
-use crate::packed_place::{Cursor, PackedPlace};
-use crate::place::FileId;
-use crate::place::{Lsn, Place};
+use crate::format::contents::History;
+use crate::format::record::{PartKind, PartView};
+use crate::format::system_key::is_system;
+use crate::format::system_key::{is_epochs, is_local};
+use crate::memory::budget::Budget;
+use crate::memory::cache::Cache;
+use crate::memory::index::{Candidate, Home, Index, Position};
 use crate::planted::{Bug, is_planted};
-use crate::record::{PartKind, PartView};
-use crate::snapshot::{Coverage, CoveredSegment, SnapshotFooter, SnapshotHeader};
-use crate::system_key::is_system;
-use crate::system_key::{is_epochs, is_local};
-use crate::types::version::Version;
-use crate::versions::{Collected, KeyId, VersionEntry, Versions};
-
-use super::{
-    LOOK_AHEAD, evict, load_cells, newest_parts, part_expires, place_of, point_to, stands_at, tidy,
+use crate::recovery::snapshot::snapshot::{
+    Coverage, CoveredSegment, SnapshotFooter, SnapshotHeader,
 };
+use crate::store::cleaning::live::{FileTimes, Live};
+use crate::store::keyspace::{self, Keyspaces, SettingsEntry};
+use crate::store::local::{LocalRecords, PartitionEntry};
+use crate::store::versions::{Collected, KeyId, VersionEntry, Versions};
+use crate::types::packed_place::NewestPart;
+use crate::types::packed_place::{Cursor, PackedPlace};
+use crate::types::place::FileId;
+use crate::types::place::{Lsn, Place};
+use crate::types::version::Version;
+
+use crate::store::store::{LOOK_AHEAD, part_expires, place_of, point_to};
+use crate::store::store::{evict, load_cells, newest_parts, stands_at, tidy};
 
 /// Index and cache while a log is replayed into them.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 //! each of them, in any order. Memory that the device touches travels by ownership as a [`Block`]:
 //! while an [`Io`] is under way its block belongs to the disk, and comes back in the completion.
 
-use crate::place::FileId;
+use crate::types::place::FileId;
 
 /// The unit of every offset, length and address that reaches a device, in bytes.
 pub const BLOCK_BYTES: usize = 4096;

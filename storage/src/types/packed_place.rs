@@ -1,6 +1,6 @@
 //! Places in 64 bits, as the index and snapshots keep one for each key.
 
-use super::place::{BYTES_BITS, CODE_MAX, FileId, Place, bytes_of, code_of};
+use crate::types::place::{BYTES_BITS, CODE_MAX, FileId, Place, bytes_of, code_of};
 
 /// File numbers are below this: an entry has no more bits for them.
 pub const FILES_MAX: u32 = 1 << FILE_BITS;
@@ -119,7 +119,7 @@ impl NewestPart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::rounded_bytes;
+    use crate::types::place::rounded_bytes;
 
     #[test]
     fn a_place_keeps_its_last_file_and_offset_and_rounds_its_length_up_a_little() {

@@ -6,9 +6,7 @@ use std::path::Path;
 
 /// The folders of `storage/src`, each of which may use those before it. Files beside them (`planted.rs`,
 /// `histogram.rs`) use no folder.
-const LAYERS: [&str; 8] = [
-    "types", "format", "memory", "log", "store", "recovery", "repair", "scan",
-];
+const LAYERS: [&str; 5] = ["types", "format", "memory", "log", "store"];
 /// Most files of one cycle that are not the files of one type.
 const CYCLE_FILES_MAX: usize = 11;
 

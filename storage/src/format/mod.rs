@@ -1,0 +1,14 @@
+//! What stands on the disk: `FORMAT.md` describes every byte. Encoders and readers over bytes; they use the
+//! small types and nothing else.
+
+pub(crate) mod checksum;
+pub mod contents;
+pub mod frame;
+pub mod layout;
+pub mod reached;
+pub mod record;
+pub mod row;
+pub mod segment;
+pub mod spare;
+pub mod summary;
+pub mod system_key;

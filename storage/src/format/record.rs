@@ -1,0 +1,858 @@
+//! The record: one commit of one request, written as one to eight self-contained parts.
+//!
+//! A part carries everything that a reader needs (slot, version, time, key, value, its own CRC), so
+//! it can be read, cleaned or shipped alone and unchanged. There is no record header besides: the
+//! parts of a record stand side by side in one frame and tell their ordinal and their number.
+//! Every byte is described in `FORMAT.md`.
+
+use crate::format::checksum::crc32;
+use crate::planted::{Bug, is_planted};
+use crate::types::version::Version;
+
+/// Bytes of a part before its key.
+pub const PART_HEADER_BYTES: usize = 40;
+/// Parts of one record, at most.
+pub const PARTS_MAX: usize = 8;
+/// Bytes of a key, at most.
+pub const KEY_BYTES_MAX: usize = 1024;
+/// Bytes of a value, at most.
+pub const VALUE_BYTES_MAX: usize = 16 << 20;
+
+const FLAG_EXPIRY: u8 = 1;
+const FLAG_EXTENSION: u8 = 2;
+const FLAG_CLEANED: u8 = 4;
+const FLAG_CROWDED: u8 = 8;
+const FLAG_SUPERSEDED: u8 = 16;
+const FLAGS_KNOWN: u8 =
+    FLAG_EXPIRY | FLAG_EXTENSION | FLAG_CLEANED | FLAG_CROWDED | FLAG_SUPERSEDED;
+/// The extension item that names the version by which a kept version was superseded.
+const TAG_SUCCESSOR: u16 = 5;
+/// Bytes that a copy of a superseded version may have more than the part.
+pub const SUCCESSOR_BYTES: usize = EXTENSION_HEAD_BYTES + ITEM_HEAD_BYTES + 16;
+const EXTENSION_HEAD_BYTES: usize = 8;
+const ITEM_HEAD_BYTES: usize = 8;
+const TIME_BITS: u32 = 48;
+/// The largest sequence: more than any partition ever has.
+pub const SEQUENCE_MAX: u64 = (1 << 48) - 1;
+/// The latest expiry, in unix milliseconds.
+pub const EXPIRY_MS_MAX: u64 = (1 << TIME_BITS) - 1;
+
+/// What a part says of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartKind {
+    /// The key has this value.
+    Put,
+    /// The key is gone.
+    Tombstone,
+}
+
+/// One part to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct PartSpec<'a> {
+    /// Put or tombstone; a tombstone has an empty value.
+    pub kind: PartKind,
+    /// 1 to [`KEY_BYTES_MAX`] bytes.
+    pub key: &'a [u8],
+    /// At most [`VALUE_BYTES_MAX`] bytes.
+    pub value: &'a [u8],
+    /// Unix milliseconds from which on the key is gone.
+    pub expiry_ms: Option<u64>,
+    /// The layout of the value; 0 is opaque bytes.
+    pub layout: u16,
+    /// Another key of the same hash may be in the index: to know which one the part belongs to, its
+    /// key must be compared.
+    pub is_crowded: bool,
+}
+
+/// One record to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordSpec<'a> {
+    /// The slot that all keys route to.
+    pub slot: u16,
+    /// 24-bit term and 8-bit node ordinal.
+    pub epoch: u32,
+    /// Dense per partition, from 1.
+    pub sequence: u64,
+    /// Unix milliseconds, 48 bits.
+    pub time_ms: u64,
+    /// 1 to [`PARTS_MAX`] parts.
+    pub parts: &'a [PartSpec<'a>],
+    /// An encoded extension area (a multiple of 8 bytes), carried by the first part, or nothing.
+    pub extension: &'a [u8],
+}
+
+/// The encoded size of a part, in bytes.
+#[inline]
+#[must_use]
+pub const fn part_bytes(
+    key_len: usize,
+    value_len: usize,
+    expiry: bool,
+    extension_len: usize,
+) -> usize {
+    PART_HEADER_BYTES
+        + padded(key_len)
+        + padded(value_len)
+        + if expiry { 8 } else { 0 }
+        + extension_len
+}
+
+#[inline]
+const fn padded(len: usize) -> usize {
+    (len + 7) & !7
+}
+
+impl RecordSpec<'_> {
+    /// The encoded size of the record, in bytes.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let mut extension_len = self.extension.len();
+        let mut bytes = 0;
+        for part in self.parts {
+            bytes += part_bytes(
+                part.key.len(),
+                part.value.len(),
+                part.expiry_ms.is_some(),
+                extension_len,
+            );
+            extension_len = 0;
+        }
+        bytes
+    }
+
+    /// Encodes part `ordinal` to the start of `into` and returns its size.
+    ///
+    /// # Panics
+    /// If a length is outside its limit or `into` is too short: the caller checks both before.
+    #[inline]
+    pub fn encode_part(&self, ordinal: usize, into: &mut [u8]) -> usize {
+        let part = &self.parts[ordinal];
+        assert!(
+            (1..=KEY_BYTES_MAX).contains(&part.key.len()),
+            "key length {}",
+            part.key.len()
+        );
+        assert!(
+            part.value.len() <= VALUE_BYTES_MAX,
+            "value length {}",
+            part.value.len()
+        );
+        assert!(
+            self.parts.len() <= PARTS_MAX
+                && (1..=SEQUENCE_MAX).contains(&self.sequence)
+                && self.time_ms >> TIME_BITS == 0
+                && part.expiry_ms.is_none_or(|ms| ms <= EXPIRY_MS_MAX)
+        );
+        let extension: &[u8] = if ordinal == 0 { self.extension } else { &[] };
+        assert!(extension.is_empty() || read_extension(extension).is_some());
+        assert!(part.kind == PartKind::Put || part.value.is_empty());
+        let len = part_bytes(
+            part.key.len(),
+            part.value.len(),
+            part.expiry_ms.is_some(),
+            extension.len(),
+        );
+        let into = &mut into[..len];
+
+        let mut flags = 0;
+        if part.expiry_ms.is_some() {
+            flags |= FLAG_EXPIRY;
+        }
+        if !extension.is_empty() {
+            flags |= FLAG_EXTENSION;
+        }
+        if part.is_crowded {
+            flags |= FLAG_CROWDED;
+        }
+        let kind = match part.kind {
+            PartKind::Put => 1,
+            PartKind::Tombstone => 2,
+        };
+        let numbers = (self.parts.len() << 4) | ordinal;
+        let (header, body) = into
+            .split_first_chunk_mut::<PART_HEADER_BYTES>()
+            .expect("len covers the header");
+        header[0..4].copy_from_slice(&low_u32(len).to_le_bytes());
+        header[8] = kind;
+        header[9] = flags;
+        header[10] = numbers.to_le_bytes()[0];
+        header[11] = 0;
+        header[12..14].copy_from_slice(&self.slot.to_le_bytes());
+        header[14..16].copy_from_slice(&low_u32(part.key.len()).to_le_bytes()[..2]);
+        header[16..20].copy_from_slice(&low_u32(part.value.len()).to_le_bytes());
+        header[20..24].copy_from_slice(&self.epoch.to_le_bytes());
+        header[24..32].copy_from_slice(&self.sequence.to_le_bytes());
+        let time_and_layout = self.time_ms | (u64::from(part.layout) << TIME_BITS);
+        header[32..40].copy_from_slice(&time_and_layout.to_le_bytes());
+
+        let rest = put_padded(body, part.key);
+        let rest = put_padded(rest, part.value);
+        let rest = match part.expiry_ms {
+            Some(expiry_ms) => put_padded(rest, &expiry_ms.to_le_bytes()),
+            None => rest,
+        };
+        rest.copy_from_slice(extension);
+        let crc = crc32(&into[8..]);
+        into[4..8].copy_from_slice(&crc.to_le_bytes());
+        len
+    }
+}
+
+/// Makes an encoded part a record of its own that cleaning wrote.
+fn seal_moved(is_crowded: bool, part: &mut [u8]) {
+    part[9] = (part[9] & !FLAG_CROWDED) | FLAG_CLEANED;
+    if is_crowded {
+        part[9] |= FLAG_CROWDED;
+    }
+    part[10] = 1 << 4;
+    let crc = crc32(&part[8..]);
+    part[4..8].copy_from_slice(&crc.to_le_bytes());
+}
+
+#[inline]
+fn put_padded<'a>(into: &'a mut [u8], bytes: &[u8]) -> &'a mut [u8] {
+    let (field, rest) = into.split_at_mut(padded(bytes.len()));
+    let (value, padding) = field.split_at_mut(bytes.len());
+    value.copy_from_slice(bytes);
+    if !is_planted(Bug::KeepOldPadding) {
+        padding.fill(0);
+    }
+    rest
+}
+
+#[inline]
+fn low_u32(len: usize) -> u32 {
+    u32::try_from(len).expect("lengths are bounded by the record limits")
+}
+
+/// Why bytes are not a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartError {
+    /// Lengths, padding or CRC do not agree: not what was written.
+    Damaged,
+    /// A kind, flag or encoding of another format version.
+    Unsupported {
+        /// The kind.
+        kind: u8,
+        /// The flags.
+        flags: u8,
+        /// The value encoding.
+        encoding: u8,
+    },
+}
+
+/// A part that was read and checked whole.
+#[derive(Clone, Copy, Debug)]
+pub struct PartView<'a> {
+    bytes: &'a [u8],
+    kind: PartKind,
+    key_len: usize,
+    value_len: usize,
+}
+
+impl<'a> PartView<'a> {
+    /// Reads the part at the start of `bytes`, checking every field before it is used.
+    ///
+    /// # Errors
+    /// [`PartError`] if it is damaged or of an unknown kind.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, PartError> {
+        let header = bytes
+            .first_chunk::<PART_HEADER_BYTES>()
+            .ok_or(PartError::Damaged)?;
+        let len = read_u32(&header[0..4]) as usize;
+        if len < PART_HEADER_BYTES || !len.is_multiple_of(8) {
+            return Err(PartError::Damaged);
+        }
+        let bytes = bytes.get(..len).ok_or(PartError::Damaged)?;
+        if crc32(&bytes[8..]) != read_u32(&header[4..8]) {
+            return Err(PartError::Damaged);
+        }
+        let [kind, flags, numbers, encoding] = [header[8], header[9], header[10], header[11]];
+        let kind = match kind {
+            1 => PartKind::Put,
+            2 => PartKind::Tombstone,
+            _ => {
+                return Err(PartError::Unsupported {
+                    kind,
+                    flags,
+                    encoding,
+                });
+            }
+        };
+        if flags & !FLAGS_KNOWN != 0 || encoding != 0 {
+            return Err(PartError::Unsupported {
+                kind: header[8],
+                flags,
+                encoding,
+            });
+        }
+        let key_len = usize::from(u16::from_le_bytes([header[14], header[15]]));
+        let value_len = read_u32(&header[16..20]) as usize;
+        let (ordinal, count) = (numbers & 15, numbers >> 4);
+        let bounded = (1..=KEY_BYTES_MAX).contains(&key_len)
+            && value_len <= VALUE_BYTES_MAX
+            && (1..=PARTS_MAX).contains(&usize::from(count))
+            && ordinal < count
+            && u16::from_le_bytes([header[12], header[13]]) < crate::types::version::SLOTS
+            && (kind == PartKind::Put || value_len == 0);
+        if !bounded {
+            return Err(PartError::Damaged);
+        }
+        let part = PartView {
+            bytes,
+            kind,
+            key_len,
+            value_len,
+        };
+        let fixed = part_bytes(key_len, value_len, flags & FLAG_EXPIRY != 0, 0);
+        let extended = flags & FLAG_EXTENSION != 0;
+        let padding_clean = |start: usize, len: usize| {
+            bytes
+                .get(start + len..start + padded(len))
+                .is_some_and(|p| p.iter().all(|&b| b == 0))
+        };
+        if fixed > len
+            || (extended != (len > fixed))
+            || (extended && ordinal > 0)
+            || !(1..=SEQUENCE_MAX).contains(&part.sequence())
+            || part.expiry_ms().is_some_and(|ms| ms > EXPIRY_MS_MAX)
+            || !padding_clean(PART_HEADER_BYTES, key_len)
+            || !padding_clean(PART_HEADER_BYTES + padded(key_len), value_len)
+        {
+            return Err(PartError::Damaged);
+        }
+        if extended && !read_extension(&bytes[fixed..]).ok_or(PartError::Damaged)? {
+            return Err(PartError::Unsupported {
+                kind: header[8],
+                flags,
+                encoding,
+            });
+        }
+        if part.is_superseded() {
+            let is_copy = flags & FLAG_CLEANED != 0;
+            // A value that is never the newest says what took its place.
+            if !is_copy || (kind == PartKind::Put && part.successor().is_none()) {
+                return Err(PartError::Damaged);
+            }
+        }
+        Ok(part)
+    }
+
+    /// Slot and key of the part at the start of `bytes`, if it is one, without checking that: good for loading early what it
+    /// will need and nothing else.
+    #[must_use]
+    pub fn guess(bytes: &[u8]) -> Option<(u16, &[u8])> {
+        let header = bytes.first_chunk::<PART_HEADER_BYTES>()?;
+        let slot = u16::from_le_bytes([header[12], header[13]]);
+        let key_len = usize::from(u16::from_le_bytes([header[14], header[15]]));
+        let key = bytes.get(PART_HEADER_BYTES..PART_HEADER_BYTES + key_len)?;
+        (slot < crate::types::version::SLOTS).then_some((slot, key))
+    }
+
+    /// The part at the start of bytes that [`PartView::read`] has checked and that stand in memory since, or
+    /// that were just encoded.
+    ///
+    /// # Panics
+    /// If they end before the part does.
+    #[must_use]
+    pub fn again(bytes: &'a [u8]) -> Self {
+        let header = bytes
+            .first_chunk::<PART_HEADER_BYTES>()
+            .expect("it was read");
+        PartView {
+            bytes: &bytes[..read_u32(&header[0..4]) as usize],
+            kind: match header[8] {
+                2 => PartKind::Tombstone,
+                _ => PartKind::Put,
+            },
+            key_len: usize::from(u16::from_le_bytes([header[14], header[15]])),
+            value_len: read_u32(&header[16..20]) as usize,
+        }
+    }
+
+    /// The encoded part.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Put or tombstone.
+    #[must_use]
+    pub fn kind(&self) -> PartKind {
+        self.kind
+    }
+
+    /// Encodes a copy of the part as a record of its own, with the same version and time, to the start
+    /// of `into`, and returns its size. As a tombstone it has neither value nor expiry. `is_crowded`
+    /// as for [`PartSpec`], but for a tombstone also if the key itself is in the index.
+    ///
+    /// # Panics
+    /// If `into` is too short.
+    pub fn encode_moved(&self, kind: PartKind, is_crowded: bool, into: &mut [u8]) -> usize {
+        let len = if kind == self.kind {
+            into[..self.bytes.len()].copy_from_slice(self.bytes);
+            self.bytes.len()
+        } else {
+            assert!(kind == PartKind::Tombstone, "nothing becomes a put");
+            let part = PartSpec {
+                kind,
+                key: self.key(),
+                value: &[],
+                expiry_ms: None,
+                layout: 0,
+                is_crowded: false,
+            };
+            let record = RecordSpec {
+                slot: self.slot(),
+                epoch: self.epoch(),
+                sequence: self.sequence(),
+                time_ms: self.time_ms(),
+                parts: &[part],
+                extension: &[],
+            };
+            record.encode_part(0, into)
+        };
+        let into = &mut into[..len];
+        if kind == PartKind::Tombstone {
+            // What was there before and after it may be gone: it tells nothing of the past.
+            into[9] |= FLAG_SUPERSEDED;
+        }
+        seal_moved(is_crowded, into);
+        len
+    }
+
+    /// Encodes a copy of a deletion that is kept and the newest of its key, as a record of its own, to
+    /// the start of `into`, and returns its size.
+    ///
+    /// # Panics
+    /// If `into` is too short.
+    pub fn encode_deletion(&self, is_crowded: bool, into: &mut [u8]) -> usize {
+        let into = &mut into[..self.bytes.len()];
+        into.copy_from_slice(self.bytes);
+        seal_moved(is_crowded, into);
+        into.len()
+    }
+
+    /// Encodes a copy of a version that is kept and that `successor` superseded, as a record of its own, to the start of
+    /// `into`, and returns its size: at most [`SUCCESSOR_BYTES`] more than the part has.
+    ///
+    /// # Panics
+    /// If `into` is too short.
+    pub fn encode_superseded(
+        &self,
+        successor: Version,
+        is_crowded: bool,
+        into: &mut [u8],
+    ) -> usize {
+        if self.successor().is_some() {
+            let into = &mut into[..self.bytes.len()];
+            into.copy_from_slice(self.bytes);
+            seal_moved(is_crowded, into);
+            return into.len();
+        }
+        let before = self.bytes.len();
+        let area_start = before - self.extension().len();
+        let area_len = self.extension().len().max(EXTENSION_HEAD_BYTES) + ITEM_HEAD_BYTES + 16;
+        let len = area_start + area_len;
+        let into = &mut into[..len];
+        into[..before].copy_from_slice(self.bytes);
+        into[before..].fill(0);
+        let (_, area) = into.split_at_mut(area_start);
+        let items = u16::from_le_bytes([area[2], area[3]]) + 1;
+        area[0..2].copy_from_slice(&low_u32(area_len).to_le_bytes()[..2]);
+        area[2..4].copy_from_slice(&items.to_le_bytes());
+        let item = &mut area[area_len - ITEM_HEAD_BYTES - 16..];
+        item[0..2].copy_from_slice(&TAG_SUCCESSOR.to_le_bytes());
+        item[2..4].copy_from_slice(&16u16.to_le_bytes());
+        item[8..12].copy_from_slice(&successor.epoch.to_le_bytes());
+        item[16..24].copy_from_slice(&successor.sequence.to_le_bytes());
+        into[0..4].copy_from_slice(&low_u32(len).to_le_bytes());
+        into[9] |= FLAG_EXTENSION;
+        if self.kind == PartKind::Put {
+            into[9] |= FLAG_SUPERSEDED;
+        }
+        seal_moved(is_crowded, into);
+        len
+    }
+
+    /// Whether cleaning appended it, as a copy of one that stood elsewhere.
+    #[must_use]
+    pub fn is_copy(&self) -> bool {
+        self.bytes[9] & FLAG_CLEANED != 0
+    }
+
+    /// Whether another key of the same hash may have been in the index when the part was appended.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.bytes[9] & FLAG_CROWDED != 0
+    }
+
+    /// Of a value: a newer version had taken its place when it was copied, so it is never the newest,
+    /// whatever is there. Of a deletion: nobody may say from it what was there before or behind it.
+    #[must_use]
+    pub fn is_superseded(&self) -> bool {
+        self.bytes[9] & FLAG_SUPERSEDED != 0
+    }
+
+    /// The version that took its place, if it tells.
+    #[must_use]
+    pub fn successor(&self) -> Option<Version> {
+        let area = self.extension();
+        let mut items = area.get(EXTENSION_HEAD_BYTES..).unwrap_or_default();
+        while let Some((item, rest)) = items.split_first_chunk::<ITEM_HEAD_BYTES>() {
+            let tag = u16::from_le_bytes([item[0], item[1]]);
+            let len = usize::from(u16::from_le_bytes([item[2], item[3]]));
+            if tag == TAG_SUCCESSOR && len == 16 {
+                return Some(Version {
+                    epoch: read_u32(&rest[0..4]),
+                    sequence: read_u64(&rest[8..16]),
+                });
+            }
+            items = rest.get(padded(len)..).unwrap_or_default();
+        }
+        None
+    }
+
+    /// Position of the part in its record.
+    #[must_use]
+    pub fn ordinal(&self) -> usize {
+        usize::from(self.bytes[10] & 15)
+    }
+
+    /// Parts of its record.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        usize::from(self.bytes[10] >> 4)
+    }
+
+    /// The slot.
+    #[must_use]
+    pub fn slot(&self) -> u16 {
+        u16::from_le_bytes([self.bytes[12], self.bytes[13]])
+    }
+
+    /// 24-bit term and 8-bit node ordinal.
+    #[must_use]
+    pub fn epoch(&self) -> u32 {
+        read_u32(&self.bytes[20..24])
+    }
+
+    /// Dense per partition.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        read_u64(&self.bytes[24..32])
+    }
+
+    /// Epoch and sequence.
+    #[inline]
+    #[must_use]
+    pub fn version(&self) -> Version {
+        Version {
+            epoch: self.epoch(),
+            sequence: self.sequence(),
+        }
+    }
+
+    /// Unix milliseconds of the commit.
+    #[must_use]
+    pub fn time_ms(&self) -> u64 {
+        read_u64(&self.bytes[32..40]) & ((1 << TIME_BITS) - 1)
+    }
+
+    /// The layout of the value.
+    #[must_use]
+    pub fn layout(&self) -> u16 {
+        u16::from_le_bytes([self.bytes[38], self.bytes[39]])
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &'a [u8] {
+        &self.bytes[PART_HEADER_BYTES..PART_HEADER_BYTES + self.key_len]
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &'a [u8] {
+        let start = PART_HEADER_BYTES + padded(self.key_len);
+        &self.bytes[start..start + self.value_len]
+    }
+
+    /// The extension area, or nothing.
+    #[must_use]
+    pub fn extension(&self) -> &'a [u8] {
+        let expires = self.bytes[9] & FLAG_EXPIRY != 0;
+        &self.bytes[part_bytes(self.key_len, self.value_len, expires, 0)..]
+    }
+
+    /// Unix milliseconds from which on the key is gone.
+    #[must_use]
+    pub fn expiry_ms(&self) -> Option<u64> {
+        let start = part_bytes(self.key_len, self.value_len, false, 0);
+        (self.bytes[9] & FLAG_EXPIRY != 0).then(|| read_u64(&self.bytes[start..start + 8]))
+    }
+}
+
+/// Whether an extension area can be read: `Some(false)` if an item in it must be understood and is
+/// not (none is defined yet), `None` if it is damaged.
+fn read_extension(area: &[u8]) -> Option<bool> {
+    let (head, mut items) = area.split_first_chunk::<8>()?;
+    if usize::from(u16::from_le_bytes([head[0], head[1]])) != area.len() || head[4..] != [0; 4] {
+        return None;
+    }
+    let mut is_known = true;
+    for _ in 0..u16::from_le_bytes([head[2], head[3]]) {
+        let (item, rest) = items.split_first_chunk::<8>()?;
+        let tag = u16::from_le_bytes([item[0], item[1]]);
+        let len = usize::from(u16::from_le_bytes([item[2], item[3]]));
+        let padding = rest.get(len..padded(len))?;
+        if item[4..] != [0; 4] || padding.iter().any(|&byte| byte != 0) {
+            return None;
+        }
+        is_known &= tag >> 15 == 0;
+        items = &rest[padded(len)..];
+    }
+    items.is_empty().then_some(is_known)
+}
+
+pub(crate) fn read_u32(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"))
+}
+
+pub(crate) fn read_u64(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(expiry_ms: Option<u64>, extension: &[u8]) -> Vec<u8> {
+        let parts = [
+            PartSpec {
+                kind: PartKind::Put,
+                key: b"stock:42",
+                value: &[9, 8, 7],
+                expiry_ms,
+                layout: 513,
+                is_crowded: false,
+            },
+            PartSpec {
+                kind: PartKind::Tombstone,
+                key: b"{stock:42}x",
+                value: &[],
+                expiry_ms: None,
+                layout: 0,
+                is_crowded: false,
+            },
+        ];
+        let record = RecordSpec {
+            slot: 77,
+            epoch: 0x0102_0304,
+            sequence: 99,
+            time_ms: 1_700_000_000_123,
+            parts: &parts,
+            extension,
+        };
+        let mut bytes = vec![0xAA; record.bytes()];
+        let first = record.encode_part(0, &mut bytes);
+        let second = record.encode_part(1, &mut bytes[first..]);
+        assert_eq!(first + second, bytes.len());
+        bytes
+    }
+
+    #[test]
+    fn what_was_encoded_is_read_back() {
+        let extension = [
+            24u8, 0, 1, 0, 0, 0, 0, 0, 1, 0, 3, 0, 0, 0, 0, 0, 5, 6, 7, 0, 0, 0, 0, 0,
+        ];
+        for (expiry, extension) in [
+            (None, &[][..]),
+            (Some(5), &[][..]),
+            (Some(EXPIRY_MS_MAX), &extension[..]),
+            (None, &extension[..]),
+        ] {
+            let bytes = sample(expiry, extension);
+            let first = PartView::read(&bytes).unwrap();
+            assert_eq!(
+                (first.key(), first.value(), first.kind()),
+                (&b"stock:42"[..], &[9u8, 8, 7][..], PartKind::Put)
+            );
+            assert_eq!(
+                (
+                    first.slot(),
+                    first.epoch(),
+                    first.sequence(),
+                    first.time_ms()
+                ),
+                (77, 0x0102_0304, 99, 1_700_000_000_123)
+            );
+            assert_eq!(
+                (
+                    first.layout(),
+                    first.expiry_ms(),
+                    first.ordinal(),
+                    first.count()
+                ),
+                (513, expiry, 0, 2)
+            );
+            let second = PartView::read(&bytes[first.bytes().len()..]).unwrap();
+            assert_eq!(
+                (second.key(), second.kind(), second.ordinal()),
+                (&b"{stock:42}x"[..], PartKind::Tombstone, 1)
+            );
+        }
+    }
+
+    #[test]
+    fn a_small_decrement_costs_56_bytes() {
+        assert_eq!(part_bytes(8, 8, false, 0), 56);
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_of_a_part_is_seen() {
+        let bytes = sample(Some(7), &[]);
+        let len = PartView::read(&bytes).unwrap().bytes().len();
+        for bit in 0..len * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(PartView::read(&flipped).is_err(), "bit {bit}");
+        }
+        for cut in 0..len {
+            assert!(PartView::read(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn an_item_that_must_be_understood_is_unsupported_and_a_bad_area_is_damage() {
+        let area = |tag: u16, reserved: u8, padding: u8| {
+            let [low, high] = tag.to_le_bytes();
+            [
+                24, 0, 1, 0, 0, 0, 0, 0, low, high, 3, 0, reserved, 0, 0, 0, 5, 6, 7, 0, 0, 0, 0,
+                padding,
+            ]
+        };
+        assert_eq!(read_extension(&area(1, 0, 0)), Some(true));
+        assert_eq!(read_extension(&area(1 << 15 | 1, 0, 0)), Some(false));
+        assert_eq!(read_extension(&area(1, 1, 0)), None);
+        assert_eq!(read_extension(&area(1, 0, 1)), None);
+        for cut in 0..24 {
+            assert_eq!(read_extension(&area(1, 0, 0)[..cut]), None, "cut at {cut}");
+        }
+        let bytes = sample(None, &area(1 << 15, 0, 0));
+        assert!(matches!(
+            PartView::read(&bytes),
+            Err(PartError::Unsupported {
+                flags: FLAG_EXTENSION,
+                ..
+            })
+        ));
+    }
+
+    #[test]
+    fn a_copy_of_a_superseded_value_names_its_successor_and_is_a_record_of_its_own() {
+        let successor = Version {
+            epoch: 7,
+            sequence: 1 << 40,
+        };
+        let area = [
+            24u8, 0, 1, 0, 0, 0, 0, 0, 1, 0, 3, 0, 0, 0, 0, 0, 5, 6, 7, 0, 0, 0, 0, 0,
+        ];
+        for (expiry, extension) in [(None, &[][..]), (Some(5), &[]), (None, &area)] {
+            let bytes = sample(expiry, extension);
+            let part = PartView::read(&bytes).unwrap();
+            assert_eq!((part.is_superseded(), part.successor()), (false, None));
+            let mut copy = vec![0xAA; part.bytes().len() + SUCCESSOR_BYTES];
+            let len = part.encode_superseded(successor, false, &mut copy);
+            let moved = PartView::read(&copy[..len]).unwrap();
+            assert_eq!(
+                (moved.is_superseded(), moved.successor()),
+                (true, Some(successor))
+            );
+            assert_eq!(
+                (moved.key(), moved.value(), moved.expiry_ms(), moved.count()),
+                (part.key(), part.value(), expiry, 1)
+            );
+            let mut again = vec![0xAA; len];
+            let other = Version::default();
+            assert_eq!(moved.encode_superseded(other, false, &mut again), len);
+            assert_eq!(again, copy[..len], "a copy of the copy is the same");
+        }
+    }
+
+    #[test]
+    fn a_superseded_part_that_is_no_copy_or_names_no_successor_is_damage() {
+        let bytes = sample(None, &[]);
+        let first = PartView::read(&bytes).unwrap().bytes().len();
+        for (part, flags, is_good) in [
+            (&bytes[..first], FLAG_SUPERSEDED, false),
+            (&bytes[..first], FLAG_SUPERSEDED | FLAG_CLEANED, false),
+            (&bytes[first..], FLAG_SUPERSEDED, false),
+            (&bytes[first..], FLAG_SUPERSEDED | FLAG_CLEANED, true),
+        ] {
+            let mut part = part.to_vec();
+            part[9] |= flags;
+            let crc = crc32(&part[8..]);
+            part[4..8].copy_from_slice(&crc.to_le_bytes());
+            assert_eq!(PartView::read(&part).is_ok(), is_good, "flags {flags}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_no_part_has_are_damage_even_under_a_good_crc() {
+        let bytes = sample(Some(EXPIRY_MS_MAX), &[]);
+        let len = read_u32(&bytes) as usize;
+        let with = |at: usize, number: u64| {
+            let mut part = bytes[..len].to_vec();
+            part[at..at + 8].copy_from_slice(&number.to_le_bytes());
+            let crc = crc32(&part[8..]);
+            part[4..8].copy_from_slice(&crc.to_le_bytes());
+            PartView::read(&part).map(|_| ())
+        };
+        let (sequence, expiry) = (24, len - 8);
+        for at in [sequence, expiry] {
+            assert_eq!(with(at, (1 << 48) - 1), Ok(()));
+            assert_eq!(with(at, 1 << 48), Err(PartError::Damaged));
+            assert_eq!(with(at, u64::MAX), Err(PartError::Damaged));
+        }
+        assert_eq!(with(sequence, 0), Err(PartError::Damaged));
+    }
+
+    #[test]
+    fn padding_that_is_not_zero_is_damage_even_under_a_good_crc() {
+        let bytes = sample(None, &[]);
+        let len = read_u32(&bytes) as usize;
+        // The value has three bytes of eight.
+        for at in PART_HEADER_BYTES + 8 + 3..len {
+            let mut padded = bytes.clone();
+            padded[at] = 1;
+            let crc = crc32(&padded[8..len]);
+            padded[4..8].copy_from_slice(&crc.to_le_bytes());
+            assert_eq!(PartView::read(&padded).unwrap_err(), PartError::Damaged);
+        }
+        let mut second = bytes[len..].to_vec();
+        // The key has eleven bytes of sixteen.
+        second[PART_HEADER_BYTES + 11] = 1;
+        let crc = crc32(&second[8..]);
+        second[4..8].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(PartView::read(&second).unwrap_err(), PartError::Damaged);
+    }
+
+    #[test]
+    fn a_part_of_a_later_format_is_unsupported_and_not_damage() {
+        let mut bytes = sample(None, &[]);
+        bytes[8] = 3;
+        let len = read_u32(&bytes) as usize;
+        let crc = crc32(&bytes[8..len]);
+        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(
+            PartView::read(&bytes).unwrap_err(),
+            PartError::Unsupported {
+                kind: 3,
+                flags: 0,
+                encoding: 0
+            }
+        );
+    }
+}

@@ -1,0 +1,1013 @@
+//! Where each key of a shard lives: in a cell of the value cache, or at a place in the log.
+//!
+//! Keys are not kept here. An entry matches a key if slot and hash agree *and* the key that stands in
+//! the cache cell, or in the part on disk, is the same; the caller does that second comparison,
+//! because for a cold entry it needs a read.
+//!
+//! An entry takes 12 bytes, and the entries of a slot stand in the order of their hashes, so that a
+//! walk over all keys can stop anywhere and go on there. A slot has one group of entries; beyond
+//! `GROUP_ENTRIES` it is split, one group at a time, by linear hashing over the first bits of the
+//! hash. Within a group the probing is linear and without wrap: the home of a hash grows with the
+//! hash, entries are sorted, and a probe ends at the first empty or greater one. A group that is full
+//! to nine tenths is laid out anew an eighth larger, so no insertion moves more than the entries of
+//! two groups, however many keys there are.
+
+use crate::planted::{Bug, is_planted};
+use crate::types::packed_place::Cursor;
+use crate::types::packed_place::PackedPlace;
+use crate::types::version::SLOTS;
+
+/// The number of a cell in the value cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CellId(pub u32);
+
+/// A position in the index; valid until the next insertion or removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    slot: u16,
+    group: u32,
+    at: u32,
+}
+
+/// One key.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    hash: u32,
+    /// Low and high half of a [`PackedPlace`] or, if the file in it is 0, the number of a cell + 1.
+    /// Zero if there is no key here.
+    word: [u32; 2],
+}
+
+const _: () = assert!(size_of::<Entry>() == 12);
+
+impl Entry {
+    #[inline]
+    fn cached(hash: u32, cell: CellId) -> Self {
+        Entry::new(hash, u64::from(cell.0) + 1)
+    }
+
+    #[inline]
+    fn new(hash: u32, word: u64) -> Self {
+        let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
+        let word = [
+            u32::from_le_bytes([a, b, c, d]),
+            u32::from_le_bytes([e, f, g, h]),
+        ];
+        Entry { hash, word }
+    }
+
+    #[inline]
+    fn word(&self) -> u64 {
+        u64::from(self.word[0]) | u64::from(self.word[1]) << 32
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.word == [0, 0]
+    }
+
+    #[inline]
+    fn home(&self) -> Home {
+        let word = self.word();
+        let packed = PackedPlace::from_bits(word);
+        if packed.has_file() {
+            Home::Disk(packed)
+        } else {
+            let cell = word
+                .checked_sub(1)
+                .expect("only entries of keys are looked at");
+            Home::Memory(CellId(
+                u32::try_from(cell).expect("cell numbers are 32 bits"),
+            ))
+        }
+    }
+}
+
+/// Where a key lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// In the value cache; the cell knows the place of the newest part.
+    Memory(CellId),
+    /// On disk only.
+    Disk(PackedPlace),
+}
+
+/// One entry whose slot and hash agree.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// Where the entry stands.
+    pub position: Position,
+    /// Where its key lives.
+    pub home: Home,
+}
+
+/// Entries of a slot for each of its groups, on average, above which one more group is split.
+/// A group that was not split yet in a round has up to twice as many.
+const GROUP_ENTRIES: usize = 2048;
+
+/// The index of one shard.
+#[derive(Debug)]
+pub struct Index {
+    slots: Box<[Slot]>,
+    used: usize,
+    heap_bytes: usize,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Index {
+    /// An index without keys.
+    #[must_use]
+    pub fn new() -> Self {
+        Index {
+            slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+            used: 0,
+            heap_bytes: 0,
+        }
+    }
+
+    /// Keys in the index.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.used
+    }
+
+    /// Whether no key is in the index.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Bytes of memory that the index takes, unused room included.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.slots) + self.heap_bytes
+    }
+
+    /// The entries of `slot` whose hash is `hash`.
+    #[inline]
+    pub fn candidates(&self, slot: u16, hash: u32) -> Candidates<'_> {
+        let (number, group, local) = self.slots[usize::from(slot)].group_of(hash);
+        Candidates {
+            group,
+            slot,
+            number,
+            hash,
+            at: group.first_not_less(hash, local),
+        }
+    }
+
+    /// Whether several keys have this slot and hash.
+    #[inline]
+    #[must_use]
+    pub fn is_crowded(&self, slot: u16, hash: u32) -> bool {
+        let (_, group, local) = self.slots[usize::from(slot)].group_of(hash);
+        // Entries of one hash stand side by side.
+        let second = group.entries.get(group.first_not_less(hash, local) + 1);
+        second.is_some_and(|entry| entry.hash == hash && !entry.is_empty())
+    }
+
+    /// The cell that a key with this hash is most likely in: a hint that looks at one entry only.
+    #[inline]
+    #[must_use]
+    pub fn likely_cell(&self, slot: u16, hash: u32) -> Option<CellId> {
+        let (_, group, local) = self.slots[usize::from(slot)].group_of(hash);
+        let entry = group.entries.get(group.home(local))?;
+        match entry.word {
+            [cell, 0] if entry.hash == hash => cell.checked_sub(1).map(CellId),
+            _ => None,
+        }
+    }
+
+    /// Loads the entry at the home of a hash. What it gives means nothing.
+    #[inline]
+    #[must_use]
+    pub(crate) fn load(&self, slot: u16, hash: u32) -> u32 {
+        let (_, group, local) = self.slots[usize::from(slot)].group_of(hash);
+        let entry = group.entries.get(group.home(local));
+        entry.map_or(0, |entry| entry.hash)
+    }
+
+    /// Whether a key with this hash finds room without growth, as far as the number of keys goes.
+    #[must_use]
+    pub fn has_free_entry(&self, slot: u16, hash: u32) -> bool {
+        let (_, group, _) = self.slots[usize::from(slot)].group_of(hash);
+        !group.is_full()
+    }
+
+    /// Adds an entry for a key that has no entry, known to be in `cell`.
+    pub fn insert(&mut self, slot: u16, hash: u32, cell: CellId) {
+        self.insert_entry(slot, Entry::cached(hash, cell));
+    }
+
+    /// Adds an entry for a key that has no entry and is on disk only.
+    pub fn insert_cold(&mut self, slot: u16, hash: u32, place: PackedPlace) {
+        assert!(place != PackedPlace::default(), "a cold key has a place");
+        self.insert_entry(slot, Entry::new(hash, place.bits()));
+    }
+
+    /// Adds entries of one slot for keys that have no entry and are on disk only, given in the order of
+    /// their hashes. An empty slot is laid out at once, which takes a tenth of the time of as many
+    /// insertions.
+    ///
+    /// # Panics
+    /// If the entries are not in order.
+    pub fn insert_sorted(&mut self, slot: u16, sorted: impl Iterator<Item = (u32, PackedPlace)>) {
+        let entries: Vec<Entry> = sorted
+            .map(|(hash, place)| {
+                assert!(place != PackedPlace::default(), "a cold key has a place");
+                Entry::new(hash, place.bits())
+            })
+            .collect();
+        assert!(entries.is_sorted_by_key(|entry| entry.hash), "not sorted");
+        let table = &mut self.slots[usize::from(slot)];
+        if table.heap_bytes() == 0 {
+            *table = Slot::laid_out(&entries);
+            self.heap_bytes += table.heap_bytes();
+            self.used += entries.len();
+        } else {
+            entries
+                .into_iter()
+                .for_each(|entry| self.insert_entry(slot, entry));
+        }
+    }
+
+    /// The position of the entry of `cell`, whose key has this slot and hash. The entry must exist.
+    #[inline]
+    #[must_use]
+    pub fn position_of(&self, slot: u16, hash: u32, cell: CellId) -> Position {
+        self.candidates(slot, hash)
+            .find(|candidate| candidate.home == Home::Memory(cell))
+            .expect("every cached key has an index entry")
+            .position
+    }
+
+    /// Records that the key has come into memory.
+    pub fn set_cell(&mut self, position: Position, cell: CellId) {
+        let entry = self.entry_mut(position);
+        *entry = Entry::cached(entry.hash, cell);
+    }
+
+    /// Records that the key is on disk only and its newest part at `place`: it has left memory, or
+    /// the part has another place now.
+    pub fn set_cold(&mut self, position: Position, place: PackedPlace) {
+        assert!(
+            place != PackedPlace::default(),
+            "a key that is neither logged nor cached would be lost"
+        );
+        let entry = self.entry_mut(position);
+        *entry = Entry::new(entry.hash, place.bits());
+    }
+
+    /// Removes an entry and closes the gap, so that no probe stops early.
+    pub fn remove(&mut self, position: Position) {
+        let slot = &mut self.slots[usize::from(position.slot)];
+        let before = slot.heap_bytes();
+        slot.remove(position);
+        self.heap_bytes = self.heap_bytes - before + slot.heap_bytes();
+        self.used -= 1;
+    }
+
+    /// Visits the entries from `from` on in the order of slots and hashes, at least `entries` of them
+    /// unless they end before, and all that have the same slot and hash as the last of those. Returns
+    /// where to go on, or `None` at the end.
+    ///
+    /// Insertions and removals between two calls move nothing in this order. So an entry that is
+    /// there from the begin to the end of a walk is visited exactly once.
+    pub fn walk(
+        &self,
+        from: Cursor,
+        entries: usize,
+        visit: &mut impl FnMut(Cursor, Candidate),
+    ) -> Option<Cursor> {
+        let mut visited = 0;
+        let mut last = None;
+        let mut from_hash = from.hash;
+        for slot in from.slot..SLOTS {
+            let table = &self.slots[usize::from(slot)];
+            let mut hash = Some(from_hash);
+            from_hash = 0;
+            while let Some(first) = hash {
+                let (number, group, local) = table.group_of(first);
+                let mut at = group.first_not_less(first, local);
+                while let Some(entry) = group.entries.get(at) {
+                    if entry.is_empty() {
+                        at += 1;
+                        continue;
+                    }
+                    let cursor = Cursor {
+                        slot,
+                        hash: entry.hash,
+                    };
+                    if visited >= entries && last != Some(cursor) {
+                        return Some(cursor);
+                    }
+                    last = Some(cursor);
+                    visited += 1;
+                    let position = Position {
+                        slot,
+                        group: number,
+                        at: u32::try_from(at).expect("groups are small"),
+                    };
+                    visit(
+                        cursor,
+                        Candidate {
+                            position,
+                            home: entry.home(),
+                        },
+                    );
+                    at += 1;
+                }
+                hash = table.next_group(first);
+            }
+        }
+        None
+    }
+
+    fn insert_entry(&mut self, slot: u16, entry: Entry) {
+        let slot = &mut self.slots[usize::from(slot)];
+        let before = slot.heap_bytes();
+        slot.insert(entry);
+        self.heap_bytes = self.heap_bytes - before + slot.heap_bytes();
+        self.used += 1;
+    }
+
+    fn entry_mut(&mut self, position: Position) -> &mut Entry {
+        &mut self.slots[usize::from(position.slot)]
+            .group_mut(position.group)
+            .entries[position.at as usize]
+    }
+}
+
+/// The entries of one slot.
+#[derive(Debug, Default)]
+struct Slot {
+    /// All of them, unless there are `groups`.
+    only: Group,
+    /// The groups of a slot with many keys.
+    groups: Option<Box<Groups>>,
+}
+
+/// At least two groups, numbered as linear hashing over the reversed hash has it: the groups of a
+/// round are those of its first bits, and each split adds one at the end.
+#[derive(Debug)]
+struct Groups {
+    groups: Vec<Group>,
+    used: usize,
+    heap_bytes: usize,
+}
+
+impl Groups {
+    /// The group of a hash, and how many of the first bits are the same in all of its hashes.
+    #[inline]
+    fn number_of(&self, hash: u32) -> (usize, u32) {
+        let round = self.groups.len().ilog2();
+        let reversed = usize::try_from(hash.reverse_bits()).expect("at least 32 bits");
+        let number = reversed & ((2 << round) - 1);
+        let number = match number < self.groups.len() {
+            true => number,
+            false => number & ((1 << round) - 1),
+        };
+        (number, self.bits(number))
+    }
+
+    /// How many of the first bits are the same in all hashes of a group.
+    #[inline]
+    fn bits(&self, number: usize) -> u32 {
+        let round = self.groups.len().ilog2();
+        let split = self.groups.len() - (1 << round);
+        let is_of_next_round = number < split || number >> round != 0;
+        round + u32::from(is_of_next_round)
+    }
+}
+
+impl Slot {
+    /// A slot with these entries, which are sorted.
+    fn laid_out(entries: &[Entry]) -> Slot {
+        if entries.len() <= GROUP_ENTRIES {
+            return Slot {
+                only: Group::laid_out(0, entries.iter(), 0),
+                groups: None,
+            };
+        }
+        let mut groups = Groups {
+            groups: Vec::new(),
+            used: entries.len(),
+            heap_bytes: 0,
+        };
+        let count = entries.len().div_ceil(GROUP_ENTRIES);
+        groups.groups.resize_with(count, Group::default);
+        let mut left = entries;
+        while let Some(first) = left.first() {
+            let (number, bits) = groups.number_of(first.hash);
+            let prefix = first.hash >> (u32::BITS - bits);
+            let end = left.partition_point(|entry| entry.hash >> (u32::BITS - bits) == prefix);
+            let (of_group, rest) = left.split_at(end);
+            groups.change(number, |group| {
+                *group = Group::laid_out(bits, of_group.iter(), 0);
+            });
+            left = rest;
+        }
+        Slot {
+            only: Group::default(),
+            groups: Some(Box::new(groups)),
+        }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.only.heap_bytes()
+            + self.groups.as_ref().map_or(0, |groups| {
+                size_of::<Groups>()
+                    + groups.groups.capacity() * size_of::<Group>()
+                    + groups.heap_bytes
+            })
+    }
+
+    /// The group of a hash, its number, and the hash without the bits that all in the group share.
+    #[inline]
+    fn group_of(&self, hash: u32) -> (u32, &Group, u32) {
+        match &self.groups {
+            None => (0, &self.only, hash),
+            Some(groups) => {
+                let (number, bits) = groups.number_of(hash);
+                let group = &groups.groups[number];
+                (
+                    u32::try_from(number).expect("fewer groups than hashes"),
+                    group,
+                    hash << bits,
+                )
+            }
+        }
+    }
+
+    fn group_mut(&mut self, number: u32) -> &mut Group {
+        match &mut self.groups {
+            None => &mut self.only,
+            Some(groups) => &mut groups.groups[number as usize],
+        }
+    }
+
+    /// The least hash of the group behind that of `hash`.
+    fn next_group(&self, hash: u32) -> Option<u32> {
+        let (_, bits) = self.groups.as_ref()?.number_of(hash);
+        let prefix = hash >> (u32::BITS - bits);
+        (prefix + 1 < 1 << bits).then(|| (prefix + 1) << (u32::BITS - bits))
+    }
+
+    fn insert(&mut self, entry: Entry) {
+        let Some(groups) = &mut self.groups else {
+            self.only.insert(0, entry);
+            if self.only.used() > GROUP_ENTRIES {
+                let only = std::mem::take(&mut self.only);
+                let mut groups = Groups {
+                    used: only.used(),
+                    heap_bytes: only.heap_bytes(),
+                    groups: vec![only],
+                };
+                groups.split();
+                self.groups = Some(Box::new(groups));
+            }
+            return;
+        };
+        groups.used += 1;
+        let (number, bits) = groups.number_of(entry.hash);
+        groups.change(number, |group| group.insert(bits, entry));
+        if groups.used > groups.groups.len() * GROUP_ENTRIES {
+            groups.split();
+        }
+    }
+
+    fn remove(&mut self, position: Position) {
+        let at = position.at as usize;
+        let Some(groups) = &mut self.groups else {
+            return self.only.remove(0, at);
+        };
+        groups.used -= 1;
+        let number = position.group as usize;
+        let bits = groups.bits(number);
+        groups.change(number, |group| group.remove(bits, at));
+        if groups.used < groups.groups.len() * (GROUP_ENTRIES / 4) {
+            groups.merge();
+            if groups.groups.len() == 1 {
+                self.only = groups.groups.pop().expect("there is one");
+                self.groups = None;
+            }
+        }
+    }
+}
+
+impl Groups {
+    fn change(&mut self, number: usize, change: impl FnOnce(&mut Group)) {
+        let group = &mut self.groups[number];
+        self.heap_bytes -= group.heap_bytes();
+        change(group);
+        self.heap_bytes += group.heap_bytes();
+    }
+
+    /// Splits the next group of the round in two, by its next bit.
+    fn split(&mut self) {
+        let round = self.groups.len().ilog2();
+        let number = self.groups.len() - (1 << round);
+        let parent = std::mem::take(&mut self.groups[number]);
+        let shift = u32::BITS - 1 - round;
+        let upper_from = parent
+            .entries
+            .iter()
+            .position(|entry| !entry.is_empty() && entry.hash >> shift & 1 == 1)
+            .unwrap_or(parent.entries.len());
+        let (lower, upper) = parent.entries.split_at(upper_from);
+        self.heap_bytes -= parent.heap_bytes();
+        for (number, entries) in [(Some(number), lower), (None, upper)] {
+            let group = Group::laid_out(round + 1, entries.iter(), 0);
+            self.heap_bytes += group.heap_bytes();
+            match number {
+                Some(number) => self.groups[number] = group,
+                None => self.groups.push(group),
+            }
+        }
+    }
+
+    /// Takes back the last split.
+    fn merge(&mut self) {
+        let upper = self.groups.pop().expect("there are groups");
+        let round = self.groups.len().ilog2();
+        let number = self.groups.len() - (1 << round);
+        let lower = &self.groups[number];
+        let merged = Group::laid_out(round, lower.entries.iter().chain(&upper.entries), 0);
+        self.heap_bytes =
+            self.heap_bytes - lower.heap_bytes() - upper.heap_bytes() + merged.heap_bytes();
+        self.groups[number] = merged;
+    }
+}
+
+/// Entries sorted by hash, each at its home or behind it, with no empty one in between.
+#[derive(Debug, Default)]
+struct Group {
+    /// Behind the homes there is room for entries that do not find theirs free.
+    entries: Box<[Entry]>,
+    homes: u32,
+    used: u32,
+}
+
+impl Group {
+    fn used(&self) -> usize {
+        self.used as usize
+    }
+
+    fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.entries)
+    }
+
+    /// Whether one entry more would fill it over nine tenths.
+    #[inline]
+    fn is_full(&self) -> bool {
+        (self.used + 1) * 10 > self.homes * 9
+    }
+
+    /// Where an entry stands if its place is free; `local` is its hash without the bits that all in
+    /// the group share.
+    #[inline]
+    fn home(&self, local: u32) -> usize {
+        home(local, self.homes)
+    }
+
+    /// Where the first entry with this hash or a greater one of its run stands, or would.
+    #[inline]
+    fn first_not_less(&self, hash: u32, local: u32) -> usize {
+        let mut at = self.home(local);
+        while let Some(entry) = self.entries.get(at)
+            && entry.hash < hash
+            && !entry.is_empty()
+        {
+            at += 1;
+        }
+        at
+    }
+
+    fn insert(&mut self, bits: u32, entry: Entry) {
+        if self.is_full() {
+            self.lay_out_with(bits, entry, 0);
+            return;
+        }
+        let at = self.first_not_less(entry.hash, local(entry.hash, bits));
+        let run = self.entries.get(at..).unwrap_or_default();
+        match run.iter().position(Entry::is_empty) {
+            Some(run) => {
+                self.entries.copy_within(at..at + run, at + 1);
+                self.entries[at] = entry;
+                self.used += 1;
+            }
+            None => self.lay_out_with(bits, entry, self.homes + self.homes / 8),
+        }
+    }
+
+    fn remove(&mut self, bits: u32, at: usize) {
+        let rest = &self.entries[at + 1..];
+        // What stands at its home stays, and all behind it.
+        let run = rest
+            .iter()
+            .zip(at + 1..)
+            .position(|(entry, at)| {
+                let home = self.home(local(entry.hash, bits));
+                entry.is_empty() || at - home <= usize::from(is_planted(Bug::LeaveGap))
+            })
+            .unwrap_or(rest.len());
+        self.entries.copy_within(at + 1..at + 1 + run, at);
+        self.entries[at + run] = Entry::default();
+        self.used -= 1;
+        if self.used == 0 {
+            *self = Group::default();
+        } else if self.homes > HOMES_MIN && self.used * 2 < self.homes {
+            let entries = std::mem::take(&mut self.entries);
+            *self = Group::laid_out(bits, entries.iter(), 0);
+        }
+    }
+
+    /// Lays all entries and one more out anew, with at least so many homes.
+    #[cold]
+    fn lay_out_with(&mut self, bits: u32, entry: Entry, homes_min: u32) {
+        let entries = std::mem::take(&mut self.entries);
+        let at = entries
+            .iter()
+            .position(|other| !other.is_empty() && other.hash >= entry.hash)
+            .unwrap_or(entries.len());
+        let (before, behind) = entries.split_at(at);
+        let is_kept = |entry: &&Entry| {
+            !entry.is_empty()
+                && (matches!(entry.home(), Home::Memory(_)) || !is_planted(Bug::GrowWithoutCold))
+        };
+        let all = before
+            .iter()
+            .filter(is_kept)
+            .chain(std::iter::once(&entry))
+            .chain(behind.iter().filter(is_kept));
+        *self = Group::laid_out(bits, all, homes_min);
+    }
+
+    /// Lays `entries` out, which are sorted, in a group that they fill to four fifths.
+    fn laid_out<'a>(
+        bits: u32,
+        entries: impl Iterator<Item = &'a Entry> + Clone,
+        homes_min: u32,
+    ) -> Self {
+        let entries = entries.filter(|entry| !entry.is_empty());
+        let used = u32::try_from(entries.clone().count()).expect("groups are small");
+        if used == 0 {
+            return Group::default();
+        }
+        let homes = (used + used / 4 + 1).max(HOMES_MIN).max(homes_min);
+        let mut places = 0;
+        for entry in entries.clone() {
+            places = home(local(entry.hash, bits), homes).max(places) + 1;
+        }
+        let room = homes as usize + homes as usize / 64 + 3;
+        let mut laid =
+            vec![Entry::default(); room.max(places + places / 64 + 1)].into_boxed_slice();
+        let mut next = 0;
+        for entry in entries {
+            next = home(local(entry.hash, bits), homes).max(next);
+            laid[next] = *entry;
+            next += 1;
+        }
+        Group {
+            entries: laid,
+            homes,
+            used,
+        }
+    }
+}
+
+const HOMES_MIN: u32 = 4;
+
+#[inline]
+fn home(local: u32, homes: u32) -> usize {
+    usize::try_from((u64::from(local) * u64::from(homes)) >> u32::BITS).expect("below the homes")
+}
+
+/// A hash without its first bits, which all in a group share.
+#[inline]
+fn local(hash: u32, bits: u32) -> u32 {
+    hash << bits
+}
+
+/// Iterates over the entries of one slot and hash.
+#[derive(Debug)]
+pub struct Candidates<'a> {
+    group: &'a Group,
+    slot: u16,
+    number: u32,
+    hash: u32,
+    at: usize,
+}
+
+impl Iterator for Candidates<'_> {
+    type Item = Candidate;
+
+    #[inline]
+    fn next(&mut self) -> Option<Candidate> {
+        let entry = self.group.entries.get(self.at)?;
+        if entry.hash != self.hash || entry.is_empty() {
+            return None;
+        }
+        let position = Position {
+            slot: self.slot,
+            group: self.number,
+            at: u32::try_from(self.at).expect("groups are small"),
+        };
+        self.at += 1;
+        Some(Candidate {
+            position,
+            home: entry.home(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::types::place::{FileId, Place};
+
+    fn random(mut state: u64) -> impl FnMut(u64) -> u64 {
+        move |bound| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % bound
+        }
+    }
+
+    fn cell(number: u64) -> CellId {
+        CellId(u32::try_from(number).unwrap())
+    }
+
+    /// Well spread, and never twice the same.
+    fn spread(number: u32) -> u32 {
+        number.wrapping_mul(2_654_435_761)
+    }
+
+    impl Index {
+        /// Everything that must hold for probes to find what is there.
+        fn check(&self) {
+            let mut used = 0;
+            let mut heap_bytes = 0;
+            for slot in &self.slots {
+                heap_bytes += slot.heap_bytes();
+                let groups = match &slot.groups {
+                    None => std::slice::from_ref(&slot.only),
+                    Some(groups) => {
+                        let of_groups: usize = groups.groups.iter().map(Group::heap_bytes).sum();
+                        assert_eq!(of_groups, groups.heap_bytes);
+                        &groups.groups[..]
+                    }
+                };
+                for (number, group) in groups.iter().enumerate() {
+                    let bits = slot.groups.as_ref().map_or(0, |groups| groups.bits(number));
+                    let mut last = None;
+                    let mut is_behind_gap = true;
+                    let mut count = 0;
+                    for (at, entry) in group.entries.iter().enumerate() {
+                        if entry.is_empty() {
+                            is_behind_gap = true;
+                            continue;
+                        }
+                        let home = group.home(local(entry.hash, bits));
+                        assert!(home <= at && (home == at || !is_behind_gap), "a gap");
+                        assert!(last <= Some(entry.hash), "not sorted");
+                        if let Some(groups) = &slot.groups {
+                            assert_eq!(groups.number_of(entry.hash), (number, bits));
+                        }
+                        (last, is_behind_gap) = (Some(entry.hash), false);
+                        count += 1;
+                    }
+                    assert_eq!(count, group.used());
+                    used += count;
+                }
+            }
+            assert_eq!((used, heap_bytes), (self.used, self.heap_bytes));
+        }
+    }
+
+    /// Random insertions and removals, with all hashes different, with few, and with those at both
+    /// ends, in one slot and in some: the index answers as a map does.
+    #[test]
+    fn agrees_with_a_map_under_random_insertions_and_removals() {
+        for seed in 1..=12u64 {
+            let mut next = random(seed);
+            let slots = [1, 1, 3, SLOTS][usize::try_from(seed % 4).unwrap()];
+            let place_of = |number: u32| {
+                let slot = u16::try_from(number % u32::from(slots)).unwrap();
+                let hash = match seed % 3 {
+                    0 => spread(number),
+                    1 => (u32::MAX - 150).wrapping_add(spread(number) % 300),
+                    _ => spread(number % 700),
+                };
+                (slot, hash)
+            };
+            let mut index = Index::new();
+            let mut model: BTreeMap<u32, (u16, u32)> = BTreeMap::new();
+            for step in 0..40_000u32 {
+                // First mostly insertions, at the end mostly removals.
+                let grows = next(40_000) >= u64::from(step);
+                let number = u32::try_from(next(8_000)).unwrap();
+                let (slot, hash) = place_of(number);
+                if model.contains_key(&number) && !grows {
+                    model.remove(&number);
+                    index.remove(index.position_of(slot, hash, CellId(number)));
+                } else if !model.contains_key(&number) && grows {
+                    model.insert(number, (slot, hash));
+                    index.insert(slot, hash, CellId(number));
+                }
+                if step % 4_000 == 0 {
+                    index.check();
+                    for (&number, &(slot, hash)) in &model {
+                        let position = index.position_of(slot, hash, CellId(number));
+                        assert_eq!(position.slot, slot, "seed {seed}");
+                    }
+                    let all: usize = (0..8_000u32)
+                        .map(place_of)
+                        .collect::<std::collections::BTreeSet<_>>()
+                        .into_iter()
+                        .map(|(slot, hash)| index.candidates(slot, hash).count())
+                        .sum();
+                    assert_eq!(all, model.len(), "seed {seed}");
+                }
+            }
+            for (number, (slot, hash)) in std::mem::take(&mut model) {
+                index.remove(index.position_of(slot, hash, CellId(number)));
+            }
+            index.check();
+            assert_eq!((index.len(), index.heap_bytes), (0, 0), "seed {seed}");
+        }
+    }
+
+    /// However many keys a slot has, and however alike their hashes are, an index that was given them in
+    /// order is the one that insertions make, and goes on as that one does.
+    #[test]
+    fn sorted_entries_make_the_index_that_insertions_make() {
+        for (count, mask) in [0, 1, 3, 500, 2_048, 2_049, 5_000, 70_000]
+            .into_iter()
+            .flat_map(|count| [u32::MAX, 0xFFF0_0000, 0].map(|mask| (count, mask)))
+            .filter(|&(count, mask)| count < 10_000 || mask != 0)
+        {
+            let mut hashes: Vec<u32> = (0..count).map(|number| spread(number) & mask).collect();
+            hashes.sort_unstable();
+            let packed =
+                |number: u64| PackedPlace::new(Place::new(FileId(1), number * 8, 56), number);
+            let places = (0u64..).map(packed);
+            let (mut at_once, mut one_by_one) = (Index::new(), Index::new());
+            at_once.insert_sorted(5, hashes.iter().copied().zip(places.clone()));
+            at_once.check();
+            for (&hash, place) in hashes.iter().zip(places) {
+                one_by_one.insert_cold(5, hash, place);
+            }
+            let all = |index: &Index| {
+                let mut all = Vec::new();
+                index.walk(Cursor::default(), usize::MAX, &mut |at, found| {
+                    all.push((at, found.home));
+                });
+                // Those of one hash may stand in any order.
+                all.sort_unstable_by_key(|&(at, home)| match home {
+                    Home::Disk(place) => (at, place.bits()),
+                    Home::Memory(_) => panic!("none is in memory"),
+                });
+                all
+            };
+            assert_eq!(all(&at_once), all(&one_by_one), "{count} {mask:x}");
+            // More of them, in order again, and others that come alone.
+            at_once.insert_sorted(5, [(7, packed(900_000)), (9, packed(900_001))].into_iter());
+            for number in 0..3_000 {
+                at_once.insert(5, spread(number ^ 0x8000_0000), CellId(number));
+            }
+            at_once.check();
+            assert_eq!(at_once.len(), count as usize + 3_002);
+        }
+    }
+
+    #[test]
+    fn a_cold_entry_keeps_its_place_when_the_index_grows() {
+        let mut index = Index::new();
+        let place = |n: u32| Place::new(FileId(n + 1), u64::from(n) * 64, 56);
+        for n in 0..5_000u32 {
+            let packed = PackedPlace::new(place(n), u64::from(n) + (7 << 32));
+            index.insert_cold(9, spread(n), packed);
+        }
+        for n in 0..5_000u32 {
+            let mut candidates = index.candidates(9, spread(n));
+            let Some(Home::Disk(packed)) = candidates.next().map(|found| found.home) else {
+                panic!("key {n} is gone")
+            };
+            assert_eq!(packed.place(), Some(place(n)));
+            assert!(packed.is_sequence(u64::from(n)) && !packed.is_sequence(u64::from(n) + 1));
+        }
+    }
+
+    /// A walk in steps, between which keys come and go and groups grow, split and shrink, visits the
+    /// keys that stay exactly once and in order.
+    #[test]
+    fn a_walk_visits_each_key_that_stays_once_and_in_order() {
+        for seed in 1..=10u64 {
+            let mut next = random(seed);
+            let slots = [1u32, 5, 2_000][usize::try_from(seed % 3).unwrap()];
+            let place_of = |number: u32| {
+                let slot = u16::try_from(number % slots * 8).unwrap();
+                (
+                    slot,
+                    spread(number)
+                        & [u32::MAX, 0xF000_0000, 0xFFF0_0000]
+                            [usize::try_from(seed / 3 % 3).unwrap()],
+                )
+            };
+            let mut index = Index::new();
+            for number in 0..6_000u32 {
+                let (slot, hash) = place_of(number);
+                index.insert(slot, hash, CellId(number));
+            }
+            let mut visits = vec![0; 6_000];
+            let mut guests = std::collections::VecDeque::new();
+            let mut next_guest = 6_000u32;
+            let mut from = Some(Cursor::default());
+            let mut last = Cursor::default();
+            while let Some(cursor) = from {
+                let entries = usize::try_from(1 + next(100)).unwrap();
+                from = index.walk(cursor, entries, &mut |at, found| {
+                    assert!(at >= last, "seed {seed}: not in order");
+                    last = at;
+                    let Home::Memory(cell) = found.home else {
+                        panic!("none is cold")
+                    };
+                    assert_eq!(place_of(cell.0), (at.slot, at.hash));
+                    assert_eq!(index.position_of(at.slot, at.hash, cell), found.position);
+                    if let Some(visits) = visits.get_mut(cell.0 as usize) {
+                        *visits += 1;
+                    }
+                });
+                // Waves of guests come and go.
+                let grows = (next_guest / 10_000).is_multiple_of(2) || guests.is_empty();
+                for _ in 0..next(300) {
+                    if grows {
+                        let (slot, hash) = place_of(next_guest);
+                        index.insert(slot, hash, CellId(next_guest));
+                        guests.push_back(next_guest);
+                    } else if let Some(guest) = guests.pop_front() {
+                        let (slot, hash) = place_of(guest);
+                        index.remove(index.position_of(slot, hash, CellId(guest)));
+                    }
+                    next_guest += 1;
+                }
+            }
+            assert!(visits.iter().all(|&visits| visits == 1), "seed {seed}");
+            index.check();
+        }
+    }
+
+    /// However many keys stand in a slot, an insertion or removal lays out two groups at most.
+    #[test]
+    fn no_group_outgrows_its_bound_with_many_keys_in_one_slot() {
+        let mut index = Index::new();
+        let mut next = random(3);
+        let hashes: Vec<u32> = (0..200_000)
+            .map(|_| u32::try_from(next(1 << 31)).unwrap() << 1)
+            .collect();
+        let largest = |index: &Index| {
+            let groups = index.slots[77].groups.as_ref().expect("many keys");
+            groups.groups.iter().map(Group::used).max()
+        };
+        for (number, &hash) in hashes.iter().enumerate() {
+            index.insert(77, hash, cell(number as u64));
+            if number > 2 * GROUP_ENTRIES && number % 997 == 0 {
+                assert!(largest(&index) < Some(2 * GROUP_ENTRIES + 500));
+            }
+        }
+        index.check();
+        assert!(index.memory_bytes() - Index::new().memory_bytes() <= 16 * index.len());
+        for (number, &hash) in hashes.iter().enumerate().skip(5_000) {
+            index.remove(index.position_of(77, hash, cell(number as u64)));
+            if number % 997 == 0 {
+                assert!(largest(&index) < Some(2 * GROUP_ENTRIES + 500));
+            }
+        }
+        index.check();
+        assert!(index.memory_bytes() - Index::new().memory_bytes() <= 40 * index.len());
+    }
+
+    #[test]
+    fn a_key_takes_at_most_sixteen_bytes_with_many_keys_in_all_slots() {
+        let mut index = Index::new();
+        let packed = PackedPlace::new(Place::new(FileId(1), 4_096, 1_100), 1);
+        let mut next = random(5);
+        for number in 0..4_000_000u32 {
+            let slot = u16::try_from(next(u64::from(SLOTS))).unwrap();
+            index.insert_cold(slot, spread(number), packed);
+            if number >= 2_000_000 && number % 100_000 == 0 {
+                let bytes = index.memory_bytes();
+                assert!(bytes <= 16 * index.len(), "{bytes} bytes for {number} keys");
+            }
+        }
+    }
+}

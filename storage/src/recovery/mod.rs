@@ -1,0 +1,16 @@
+//! What a start does: it reads a directory, judges each file by the rows of `FORMAT.md`, and replays the logs into
+//! memory. The layer uses the store, which does not know it.
+
+// ---- pages
+pub(crate) mod refusal;
+pub(crate) mod replay;
+pub mod snapshot;
+pub(crate) mod spares;
+pub use crate::format::row::{Row, Rows, Verdict};
+
+pub use refusal::{Corruption, RecoveryError, Within};
+pub use replay::{
+    Event, Recovered, Segment, Survey, TornTail, recover, recover_behind, replay, replay_ended,
+    survey, survey_heads, survey_laid_out,
+};
+pub use spares::{HEAD_BYTES, Proof, RottenSpare, prove_spare};

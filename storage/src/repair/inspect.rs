@@ -1,0 +1,241 @@
+//! Looking through a stopped data directory: every file, frame and part is read and checked, and
+//! all damage is listed, not only the first that recovery would refuse for.
+
+use std::collections::BTreeMap;
+
+use crate::format::frame::FrameKind;
+use crate::format::layout::Layout;
+use crate::format::record::PartKind;
+use crate::format::segment::Owner;
+use crate::format::system_key::is_system;
+use crate::recovery::refusal::RecoveryError;
+use crate::recovery::replay;
+use crate::recovery::replay::{Event, Recovered, Segment, TornTail, replay_ended, settle_contents};
+use crate::recovery::snapshot::proof::ProvenEnds;
+use crate::recovery::spares::{FileKind, Look, RottenSpare, classify};
+use crate::store::keyspace::{Settings, is_understood, told_by};
+use crate::types::io::SegmentSource;
+use crate::types::place::FileId;
+use crate::types::place::Lsn;
+use crate::types::version::Sequences;
+
+/// What a data directory holds.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Files that hold nothing yet, with their lengths.
+    pub spares: Vec<(FileId, u64)>,
+    /// Spares in which bytes have changed that prove nothing; a start sets them aside.
+    pub rotten: Vec<RottenSpare>,
+    /// Files that a crash tore when they were about to be taken into use.
+    pub torn_activations: Vec<FileId>,
+    /// Files of segments that their log has released, and of void logs; a start removes them.
+    pub released: Vec<FileId>,
+    /// The logs by number.
+    pub logs: BTreeMap<u64, LogReport>,
+    /// What prefixes are set to by the newest record of any log, those that were dropped included.
+    pub keyspaces: BTreeMap<Vec<u8>, Settings>,
+    /// The first key of the store's own under which is nothing that this version writes: a start is refused
+    /// for it.
+    pub strange_key: Option<Box<[u8]>>,
+    /// What is wrong. A start would be refused if there is anything.
+    pub damage: Vec<RecoveryError>,
+}
+
+/// What one log holds, up to its end or its first damage.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogReport {
+    /// Segment files.
+    pub segments: u64,
+    /// Their lengths, in bytes.
+    pub file_bytes: u64,
+    /// Frames with records.
+    pub commit_frames: u64,
+    /// Frames that tell how far the log is durable.
+    pub marks: u64,
+    /// Frames that end a sealed segment.
+    pub summaries: u64,
+    /// Frames that a repair left in the place of damaged ones.
+    pub repairs: u64,
+    /// Frames that tell which segments the log consists of.
+    pub contents: u64,
+    /// Records.
+    pub records: u64,
+    /// Records that a repair gave up: they have an LSN and are not there.
+    pub given_up: u64,
+    /// Parts of those records.
+    pub parts: u64,
+    /// Tombstones among the parts.
+    pub tombstones: u64,
+    /// Versions among the parts that cleaning has copied because their keyspace keeps them.
+    pub kept: u64,
+    /// Bytes of the parts.
+    pub part_bytes: u64,
+    /// The last record.
+    pub last_lsn: Lsn,
+    /// The highest epoch of a part.
+    pub epoch_max: u32,
+    /// Records up to this one are told durable by a later frame.
+    pub proven_durable: Lsn,
+    /// What the last crash left half written; a start leaves it out.
+    pub torn: Option<TornTail>,
+    /// As [`crate::format::contents::History::forgotten`]; none if the log could not be read to its end.
+    pub forgotten: Option<Box<Sequences>>,
+}
+
+/// Checks everything in `source`. `owner` is what the directory says of itself; `None` takes the
+/// files as they are. Every segment, good frame and part is shown to `show` in log order.
+pub fn inspect(
+    source: &mut impl SegmentSource,
+    owner: Option<Owner>,
+    show: &mut dyn FnMut(&Event<'_>),
+) -> Report {
+    let layout = Layout::new(u16::MAX);
+    inspect_laid_out(source, owner, &layout, &ProvenEnds::new(), show)
+}
+
+/// As [`inspect`]: inherited logs must end where `layout` tells, and of void ones nothing is read. No other log
+/// may end before what is `proven` of it.
+pub fn inspect_laid_out(
+    source: &mut impl SegmentSource,
+    owner: Option<Owner>,
+    layout: &Layout,
+    proven: &ProvenEnds,
+    show: &mut dyn FnMut(&Event<'_>),
+) -> Report {
+    let mut report = Report::default();
+    let mut files = match source.files() {
+        Ok(files) => files,
+        Err(error) => {
+            report
+                .damage
+                .push(RecoveryError::Read { file: None, error });
+            return report;
+        }
+    };
+    files.sort_unstable();
+    let mut logs: BTreeMap<u64, Vec<Segment>> = BTreeMap::new();
+    for (file, file_bytes) in files {
+        match classify(source, file, file_bytes, owner, Look::Whole) {
+            Ok(FileKind::Spare | FileKind::ReusedSpare) => report.spares.push((file, file_bytes)),
+            Ok(FileKind::RottenSpare(rotten)) => report.rotten.push(rotten),
+            Ok(FileKind::TornActivation) => report.torn_activations.push(file),
+            Ok(FileKind::Segment(segment)) if layout.is_void(segment.header.log_id) => {
+                report.released.push(file);
+            }
+            Ok(FileKind::Segment(segment)) => {
+                logs.entry(segment.header.log_id).or_default().push(segment);
+            }
+            Err(error) => report.damage.push(error),
+        }
+    }
+    for inherited in &layout.inherited {
+        logs.entry(inherited.log_id).or_default();
+    }
+    for &log_id in proven
+        .keys()
+        .filter(|&log_id| layout.own().contains(log_id))
+    {
+        logs.entry(log_id).or_default();
+    }
+    for (log_id, mut segments) in logs {
+        let mut log = LogReport {
+            segments: segments.len() as u64,
+            file_bytes: segments.iter().map(|segment| segment.file_bytes).sum(),
+            ..LogReport::default()
+        };
+        let mut is_settled = true;
+        // What stands behind a gap is not shown, but the last segment still tells where the log ends.
+        let mut last_behind_gap = None;
+        // With a gap in the log what stands before it can still be read.
+        match settle_contents(source, &mut segments) {
+            Ok(released) => report.released.extend(released),
+            Err(error) => {
+                is_settled = false;
+                if let RecoveryError::SegmentMissing { .. } = error {
+                    last_behind_gap = segments.last().copied();
+                }
+                report.damage.push(error);
+                let dense = (1..).zip(&segments);
+                let good = dense
+                    .take_while(|(n, segment)| segment.header.sequence == *n)
+                    .count();
+                segments.truncate(good);
+            }
+        }
+        let (keyspaces, strange_key) = (&mut report.keyspaces, &mut report.strange_key);
+        let mut see = |event: Event<'_>| {
+            log.count(&event);
+            if let Event::Part(part, _) = &event
+                && is_system(part.key())
+            {
+                match told_by(part) {
+                    Some((prefix, settings)) => {
+                        let known = keyspaces.entry(prefix.to_vec()).or_insert(settings);
+                        if known.revision < settings.revision {
+                            *known = settings;
+                        }
+                    }
+                    None if is_understood(part) => {}
+                    None => {
+                        strange_key.get_or_insert_with(|| part.key().into());
+                    }
+                }
+            }
+            show(&event);
+            Ok(())
+        };
+        let is_proven = |found: Recovered| match proven.get(&log_id) {
+            Some(end) if is_settled => end.check(&found).map(|()| found),
+            _ => Ok(found),
+        };
+        let found = match layout.end_of(log_id) {
+            Some(end) => replay_ended(source, &segments, log_id, end, &mut see),
+            None => replay(source, &segments, &mut see).and_then(is_proven),
+        };
+        match found {
+            Ok(found) => {
+                log.torn = found.torn;
+                log.forgotten = Some(found.history.forgotten);
+            }
+            Err(error) => report.damage.push(error),
+        }
+        if let (Some(end), Some(last)) = (proven.get(&log_id), last_behind_gap) {
+            let found = replay(source, &[last], &mut |_| Ok(()));
+            let checked = found.and_then(|found| end.check(&found));
+            report.damage.extend(checked.err());
+        }
+        report.logs.insert(log_id, log);
+    }
+    report
+}
+
+impl LogReport {
+    fn count(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Segment(_) | Event::Contents(_) | Event::Ahead(_) => {}
+            Event::Frame(_, frame) => {
+                match frame.kind {
+                    FrameKind::Commit => self.commit_frames += 1,
+                    FrameKind::Mark => self.marks += 1,
+                    FrameKind::Summary => self.summaries += 1,
+                    FrameKind::Repair => self.repairs += 1,
+                    FrameKind::Contents => self.contents += 1,
+                }
+                self.given_up += u64::from(frame.record_count);
+                self.last_lsn = Lsn(frame.end_lsn().0 - 1);
+                self.proven_durable = frame.durable_lsn;
+            }
+            Event::Part(part, _) => {
+                if part.ordinal() == 0 {
+                    self.records += 1;
+                    self.given_up -= 1;
+                }
+                self.parts += 1;
+                self.tombstones += u64::from(part.kind() == PartKind::Tombstone);
+                self.kept += u64::from(part.successor().is_some());
+                self.part_bytes += part.bytes().len() as u64;
+                self.epoch_max = self.epoch_max.max(part.epoch());
+            }
+        }
+    }
+}

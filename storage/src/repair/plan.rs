@@ -1,0 +1,1254 @@
+//! Making a data directory that recovery refuses one that it serves again, by giving up what cannot
+//! be read and nothing else.
+//!
+//! [`plan`] reads everything and changes nothing. It keeps every frame that checks whole, before and
+//! behind the damage: what was acknowledged last stays the last, because versions decide and not the
+//! position in the log. In the place of a damaged stretch goes a repair frame, which counts the LSNs
+//! of the records that stood there, so that no other byte of the log has to change, and holds those
+//! of its records whose parts all check. A plan is tried on the directory as it would be then, before
+//! anybody acts on it.
+//!
+//! Acting on it is not done here: [`Rebuild::read`] gives the bytes of each file that changes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::io;
+use std::ops::Range;
+
+use crate::format::contents::{Contents, SegmentEnd};
+use crate::format::frame::{
+    FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, FrameHome, FrameKind, padded_bytes,
+};
+use crate::format::layout::{InheritedEnd, Layout};
+use crate::format::record::{
+    PART_HEADER_BYTES, PARTS_MAX, PartError, PartView, part_bytes, read_u32,
+};
+use crate::format::segment::{Owner, SEGMENT_BYTES_MAX, SegmentHeader};
+use crate::format::spare::holds_frame_of;
+use crate::recovery::Row;
+use crate::recovery::refusal::{Corruption, RecoveryError, Within};
+use crate::recovery::replay::{
+    Segment, count_records, is_sound, recover, replay_ended, survey_laid_out,
+};
+use crate::recovery::snapshot::proof::ProvenEnds;
+use crate::recovery::spares::{FileKind, Look, classify, told_salt};
+use crate::types::io::{BLOCK_BYTES, SegmentSource};
+use crate::types::place::FileId;
+use crate::types::place::{LogStart, Lsn};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Bytes of a repair frame that holds no parts, at most: recovery reads a frame as a whole.
+const FILLER_BYTES_MAX: u64 = 1 << 20;
+/// Of a longer damaged stretch no record is kept.
+const SALVAGE_BYTES_MAX: u64 = 64 << 20;
+/// No log gets there.
+const LSN_END: u64 = 1 << 62;
+/// Segments that may be missing from a log, at most: no number in a header makes a repair endless.
+const SEGMENTS_MISSING_MAX: u32 = 1_000;
+/// Keys that a damage names, at most.
+pub const NAMED_PARTS_MAX: usize = 1_000;
+
+/// What is wrong, what would be given up, and what the files would be then.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// What is wrong and can be mended, in the order of files and logs.
+    pub damages: Vec<Damage>,
+    /// What cannot be mended here: a file of another node, another format, a contradiction. While
+    /// there is any, nothing should be changed.
+    pub beyond: Vec<RecoveryError>,
+    /// Files to be made anew, each from what it is now.
+    pub rebuilds: Vec<Rebuild>,
+    /// Files that are to leave the directory.
+    pub removals: Vec<FileId>,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The row of the recovery table that refuses it.
+    pub row: Row,
+    /// The file; for a segment that is missing, the one made in its place.
+    pub file: FileId,
+    /// The stretch of the file that does not check, in bytes.
+    pub stretch: Range<u64>,
+    /// What must be given up, if anything.
+    pub loss: Option<Loss>,
+    /// Records of the stretch that are whole and stay.
+    pub kept_records: u64,
+    /// Records of the stretch that do not stay, if their number is known.
+    pub lost_records: Option<u64>,
+    /// Parts of the records that do not stay, as far as they can be told.
+    pub lost_parts: Vec<LostPart>,
+    /// What is done about it.
+    pub remedy: &'static str,
+}
+
+/// What a repair gives up. Its text is what the operator repeats to agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Records of this stretch of a log, at least one of them; without an end all from there on that
+    /// the log may have held.
+    Records {
+        /// The log.
+        log_id: u64,
+        /// The first.
+        from: Lsn,
+        /// The last, if it is known.
+        to: Option<Lsn>,
+    },
+    /// Whatever this file held.
+    File(FileId),
+}
+
+/// A part that is given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostPart {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its slot.
+    pub slot: u16,
+    /// Its version.
+    pub epoch: u32,
+    /// Its version.
+    pub sequence: u64,
+    /// Whether its CRC vouches for all this.
+    pub is_checked: bool,
+}
+
+/// A file as it is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebuild {
+    /// Its number, that of the file it replaces if there is one.
+    pub file: FileId,
+    /// Its length.
+    pub bytes: u64,
+    /// Where nothing of the old file is taken over; zeros but for the patches.
+    blanks: Vec<Range<u64>>,
+    /// What is written there.
+    patches: Vec<(u64, Vec<u8>)>,
+    /// Whether it takes anything from a file that is there.
+    has_old: bool,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Loss::Records { log_id, from, to } => {
+                write!(f, "{log_id}:{}-", from.0)?;
+                to.map_or(Ok(()), |to| write!(f, "{}", to.0))
+            }
+            Loss::File(file) => write!(f, "file:{}", file.0),
+        }
+    }
+}
+
+impl Damage {
+    /// The same in words, with the path of the file in the data directory `data`.
+    #[must_use]
+    pub fn within<'a>(&'a self, data: &'a str) -> Within<'a, Self> {
+        Within::new(self, data)
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.within("").fmt(f)
+    }
+}
+
+impl fmt::Display for Within<'_, Damage> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let damage = self.told;
+        let Range { start, end } = &damage.stretch;
+        let segments = self.folder("segments");
+        write!(
+            f,
+            "{segments}{:08}.seg, bytes {start} to {end} ({}): ",
+            damage.file.0, damage.row
+        )?;
+        match (&damage.loss, damage.lost_records) {
+            (None, _) => write!(f, "no record is lost")?,
+            (Some(Loss::File(_)), _) => write!(f, "nothing in it can be read")?,
+            (Some(Loss::Records { log_id, from, to }), lost) => {
+                match lost {
+                    // Segments that were released earlier may have held some of them.
+                    Some(lost) if damage.row == Row::SegmentMissing => {
+                        let plural = if lost == 1 { "" } else { "s" };
+                        write!(f, "at most {lost} record{plural} are lost")?;
+                    }
+                    Some(1) => write!(f, "1 record is lost")?,
+                    Some(lost) => write!(f, "{lost} records are lost")?,
+                    None => write!(f, "records are lost, nobody can say how many")?,
+                }
+                write!(f, ", log {log_id}, LSN {}", from.0)?;
+                match to {
+                    Some(to) => write!(f, " to {}", to.0)?,
+                    None => write!(f, " on")?,
+                }
+            }
+        }
+        match damage.kept_records {
+            0 => {}
+            1 => write!(f, ", 1 of the stretch is whole and stays")?,
+            kept => write!(f, ", {kept} of the stretch are whole and stay")?,
+        }
+        write!(f, "; {}", damage.remedy)
+    }
+}
+
+impl Plan {
+    /// Whether a start would be refused as things are.
+    #[must_use]
+    pub fn is_needed(&self) -> bool {
+        !self.damages.is_empty() || !self.beyond.is_empty()
+    }
+
+    /// What must be given up, in the order of the damages.
+    pub fn losses(&self) -> impl Iterator<Item = Loss> {
+        self.damages.iter().filter_map(|damage| damage.loss)
+    }
+
+    /// Files that are changed or leave: their bytes are to be put by first.
+    pub fn touched(&self) -> impl Iterator<Item = FileId> {
+        let rebuilt = self.rebuilds.iter().filter(|rebuild| rebuild.has_old);
+        rebuilt
+            .map(|rebuild| rebuild.file)
+            .chain(self.removals.iter().copied())
+    }
+}
+
+impl Rebuild {
+    fn of(file: FileId, bytes: u64, has_old: bool) -> Self {
+        Rebuild {
+            file,
+            bytes,
+            blanks: Vec::new(),
+            patches: Vec::new(),
+            has_old,
+        }
+    }
+
+    /// The bytes of the new file from `offset` on. `into` ends within the file.
+    ///
+    /// # Errors
+    /// What cannot be read of the old file outside the stretches that are given up.
+    pub fn read(
+        &self,
+        source: &mut impl SegmentSource,
+        offset: u64,
+        into: &mut [u8],
+    ) -> io::Result<()> {
+        into.fill(0);
+        let end = offset + into.len() as u64;
+        let mut at = offset;
+        while self.has_old && at < end {
+            let blank = self.blanks.iter().find(|blank| blank.contains(&at));
+            if let Some(blank) = blank {
+                at = blank.end.min(end);
+                continue;
+            }
+            let next = self.blanks.iter().map(|blank| blank.start);
+            let next = next
+                .filter(|&start| start > at)
+                .min()
+                .unwrap_or(end)
+                .min(end);
+            let stretch = &mut into[within(offset, at)..within(offset, next)];
+            source.read_at(self.file, at, stretch)?;
+            at = next;
+        }
+        for (start, bytes) in &self.patches {
+            let (from, to) = ((*start).max(offset), (start + bytes.len() as u64).min(end));
+            if from < to {
+                into[within(offset, from)..within(offset, to)]
+                    .copy_from_slice(&bytes[within(*start, from)..within(*start, to)]);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn within(start: u64, at: u64) -> usize {
+    usize::try_from(at - start).expect("a place in memory")
+}
+
+/// Looks for all damage and for what can be done about it.
+///
+/// # Errors
+/// The files cannot be listed.
+pub fn plan(source: &mut impl SegmentSource, owner: Owner) -> io::Result<Plan> {
+    plan_laid_out(source, owner, &Layout::new(u16::MAX), &ProvenEnds::new())
+}
+
+/// As [`plan`]: inherited logs must end where `layout` tells, and void ones need no repair. No other log may
+/// end before what is `proven` of it.
+///
+/// # Errors
+/// As for [`plan`].
+pub fn plan_laid_out(
+    source: &mut impl SegmentSource,
+    owner: Owner,
+    layout: &Layout,
+    proven: &ProvenEnds,
+) -> io::Result<Plan> {
+    let mut files = source.files()?;
+    // What a start serves needs no repair, and what it refuses does: the start decides, not what is
+    // looked at below with more or less care.
+    if attempt(source, owner, (layout, proven), &Plan::default()).is_ok() {
+        return Ok(Plan::default());
+    }
+    files.sort_unstable();
+    let mut planner = Planner {
+        next_file: files.last().map_or(1, |(file, _)| file.0 + 1),
+        source: Patient(source),
+        owner,
+        plan: Plan::default(),
+        logs: BTreeMap::new(),
+        proven,
+    };
+    for &(file, file_bytes) in &files {
+        planner.sort(file, file_bytes);
+    }
+    for &log_id in proven
+        .keys()
+        .filter(|&log_id| layout.own().contains(log_id))
+    {
+        planner.logs.entry(log_id).or_default();
+    }
+    for (log_id, places) in std::mem::take(&mut planner.logs) {
+        if !layout.is_void(log_id) {
+            planner.log(log_id, places, layout.end_of(log_id));
+        }
+    }
+    let mut plan = planner.plan;
+    if plan.beyond.is_empty() {
+        plan.beyond
+            .extend(attempt(source, owner, (layout, proven), &plan).err());
+    }
+    Ok(plan)
+}
+
+/// Whether a start would be served after the plan.
+fn attempt(
+    source: &mut impl SegmentSource,
+    owner: Owner,
+    (layout, proven): (&Layout, &ProvenEnds),
+    plan: &Plan,
+) -> Result<(), RecoveryError> {
+    let mut repaired = Repaired { source, plan };
+    let mut survey = survey_laid_out(&mut repaired, owner, layout)?;
+    for &log_id in proven
+        .keys()
+        .filter(|&log_id| layout.own().contains(log_id))
+    {
+        survey.logs.entry(log_id).or_default();
+    }
+    for (log_id, segments) in &survey.logs {
+        if layout.end_of(*log_id).is_none() {
+            let found = recover(&mut repaired, segments, &mut |_, _| Ok(()))?;
+            proven.get(log_id).map_or(Ok(()), |end| end.check(&found))?;
+        }
+    }
+    for &InheritedEnd { log_id, end } in &layout.inherited {
+        let segments = survey.logs.get(&log_id).map_or(&[][..], Vec::as_slice);
+        replay_ended(&mut repaired, segments, log_id, end, &mut |_| Ok(()))?;
+    }
+    Ok(())
+}
+
+/// A source that goes round what the device cannot read: zeros, which never check.
+struct Patient<'a, S>(&'a mut S);
+
+impl<S: SegmentSource> SegmentSource for Patient<'_, S> {
+    fn files(&mut self) -> io::Result<Vec<(FileId, u64)>> {
+        self.0.files()
+    }
+
+    fn read_at(&mut self, file: FileId, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        if let Ok(read) = self.0.read_at(file, offset, into) {
+            return Ok(read);
+        }
+        let mut filled = 0;
+        while filled < into.len() {
+            // Up to the next block of the file, so that no sector that can be read is left out.
+            let at = offset + filled as u64;
+            let len = within(at, (at / BLOCK + 1) * BLOCK).min(into.len() - filled);
+            let stretch = &mut into[filled..][..len];
+            match self.0.read_at(file, at, stretch) {
+                Ok(read) if read < len => return Ok(filled + read),
+                Ok(_) => {}
+                Err(_) => stretch.fill(0),
+            }
+            filled += len;
+        }
+        Ok(filled)
+    }
+}
+
+/// The directory as it is after a plan.
+struct Repaired<'a, S> {
+    source: &'a mut S,
+    plan: &'a Plan,
+}
+
+impl<S: SegmentSource> SegmentSource for Repaired<'_, S> {
+    fn files(&mut self) -> io::Result<Vec<(FileId, u64)>> {
+        let mut files: BTreeMap<FileId, u64> = self.source.files()?.into_iter().collect();
+        files.retain(|file, _| !self.plan.removals.contains(file));
+        let rebuilds = self.plan.rebuilds.iter();
+        files.extend(rebuilds.map(|rebuild| (rebuild.file, rebuild.bytes)));
+        Ok(files.into_iter().collect())
+    }
+
+    fn read_at(&mut self, file: FileId, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut rebuilds = self.plan.rebuilds.iter();
+        let Some(rebuild) = rebuilds.find(|rebuild| rebuild.file == file) else {
+            return self.source.read_at(file, offset, into);
+        };
+        let left = usize::try_from(rebuild.bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let len = into.len().min(left);
+        rebuild.read(self.source, offset, &mut into[..len])?;
+        Ok(len)
+    }
+}
+
+/// A file that claims a place in a log.
+struct Claim {
+    file: FileId,
+    file_bytes: u64,
+    home: FrameHome,
+    /// Its header if it checks, or why it is refused.
+    header: Result<SegmentHeader, Row>,
+    content: Content,
+}
+
+/// What stands in a segment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Content {
+    /// Its frames that check whole and follow each other, perhaps with gaps.
+    frames: Vec<Found>,
+    /// The highest LSN that any frame header in it knows to have been durable.
+    durable_lsn: Lsn,
+    /// What its last contents frame tells.
+    contents: Option<Contents>,
+    /// The end of the last block that is not zero, even if the file ends within it.
+    used_bytes: u64,
+    /// The end of the farthest frame of which a header is there.
+    reach_bytes: u64,
+}
+
+/// A frame that checks whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Found {
+    offset: u64,
+    end_offset: u64,
+    first_lsn: Lsn,
+    last_lsn: Lsn,
+    time_ms: u64,
+}
+
+/// Where a segment ends, by what follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// The header of its successor says so.
+    Exactly { offset: u64, lsn: Lsn },
+    /// Its successor begins with this record, or one of which nothing is known.
+    Before(Option<Lsn>),
+    /// It is the last.
+    Last,
+}
+
+struct Planner<'a, S> {
+    source: Patient<'a, S>,
+    owner: Owner,
+    next_file: u32,
+    plan: Plan,
+    /// The claims for each place of each log.
+    logs: BTreeMap<u64, BTreeMap<u64, Vec<Claim>>>,
+    proven: &'a ProvenEnds,
+}
+
+impl<S: SegmentSource> Planner<'_, S> {
+    /// Finds out which place of which log a file claims.
+    fn sort(&mut self, file: FileId, file_bytes: u64) {
+        let (home, header, first_lsn) = match classify(
+            &mut self.source,
+            file,
+            file_bytes,
+            Some(self.owner),
+            Look::Whole,
+        ) {
+            Ok(
+                FileKind::Spare
+                | FileKind::ReusedSpare
+                | FileKind::RottenSpare(_)
+                | FileKind::TornActivation,
+            ) => return,
+            Ok(FileKind::Segment(Segment { header, .. })) => {
+                (header.home(), Ok(header), header.first_lsn)
+            }
+            Err(error) => {
+                let (Some(row), RecoveryError::Corrupt(_)) = (error.row(), &error) else {
+                    self.plan.beyond.push(error);
+                    return;
+                };
+                let Some(home) = self.home_by_frames(file, file_bytes) else {
+                    return self.give_up_file(file, file_bytes, row);
+                };
+                (home, Err(row), Lsn(0))
+            }
+        };
+        let content = self.content(file, file_bytes, home, first_lsn);
+        self.logs
+            .entry(home.log_id)
+            .or_default()
+            .entry(home.segment_sequence)
+            .or_default()
+            .push(Claim {
+                file,
+                file_bytes,
+                home,
+                header,
+                content,
+            });
+    }
+
+    /// The log, the sequence and a salt of a file without a header: those under which most of its
+    /// frames check. The salt enters a frame's CRCs as 32 bits of state alone, so the CRC of a
+    /// header gives it, and that of the body shows whether it is right.
+    fn home_by_frames(&mut self, file: FileId, file_bytes: u64) -> Option<FrameHome> {
+        let mut votes: HashMap<(u64, u64, u64), u32> = HashMap::new();
+        let mut block = [0; BLOCK_BYTES];
+        // What is left of an earlier use of the file may be more than what stands there of this one.
+        let told = told_salt(&mut self.source, file, file_bytes).ok().flatten();
+        let mut at = BLOCK;
+        while at + BLOCK <= file_bytes {
+            let offset = at;
+            at += BLOCK;
+            if self.source.read_at(file, offset, &mut block).ok() != Some(BLOCK_BYTES)
+                || read_u32(&block) != FRAME_MAGIC
+            {
+                continue;
+            }
+            let home = match told {
+                Some(salt) if holds_frame_of(salt, offset, &block) => {
+                    FrameHome::told_by(&block, salt)
+                }
+                _ => FrameHome::by_frame(&block),
+            };
+            let Ok(frame) = FrameHeader::read(home, offset, &block) else {
+                continue;
+            };
+            if self.body(file, file_bytes, home, &frame).is_some() {
+                let key = (home.log_id, home.segment_sequence, home.salt);
+                *votes.entry(key).or_default() += 1;
+                at = offset + frame.padded_bytes() as u64;
+            }
+        }
+        let (&(log_id, segment_sequence, salt), _) = votes
+            .iter()
+            .max_by_key(|((_, _, salt), votes)| (Some(*salt) == told, **votes))?;
+        Some(FrameHome {
+            log_id,
+            segment_sequence,
+            salt,
+        })
+    }
+
+    /// The body of a frame whose header checks, if it checks as well.
+    fn body(
+        &mut self,
+        file: FileId,
+        file_bytes: u64,
+        home: FrameHome,
+        frame: &FrameHeader,
+    ) -> Option<Vec<u8>> {
+        let padded = frame.padded_bytes();
+        if padded as u64
+            > file_bytes
+                .min(SEGMENT_BYTES_MAX)
+                .checked_sub(frame.offset)?
+        {
+            return None;
+        }
+        let mut bytes = vec![0; padded];
+        let read = self.source.read_at(file, frame.offset, &mut bytes).ok()?;
+        (read == padded && FrameHeader::body_is_intact(home, &bytes)).then(|| {
+            bytes.truncate(FRAME_HEADER_BYTES + frame.body_bytes as usize);
+            bytes.split_off(FRAME_HEADER_BYTES)
+        })
+    }
+
+    /// Every whole frame of a segment, damage or not between them. Only what was written to its
+    /// place of this use of the file checks, so this is no search for something like a frame.
+    fn content(
+        &mut self,
+        file: FileId,
+        file_bytes: u64,
+        home: FrameHome,
+        first_lsn: Lsn,
+    ) -> Content {
+        let mut content = Content::default();
+        let mut block = [0; BLOCK_BYTES];
+        let mut at = BLOCK;
+        let mut next_lsn = first_lsn;
+        while at < file_bytes {
+            let offset = at;
+            at += BLOCK;
+            let read = self.source.read_at(file, offset, &mut block).unwrap_or(0);
+            if block[..read].iter().all(|&byte| byte == 0) {
+                continue;
+            }
+            content.used_bytes = at;
+            let Ok(frame) = FrameHeader::read(home, offset, &block[..read]) else {
+                continue;
+            };
+            content.durable_lsn = content.durable_lsn.max(frame.durable_lsn);
+            let reach_bytes = offset + frame.padded_bytes() as u64;
+            content.reach_bytes = content.reach_bytes.max(reach_bytes);
+            let is_next = match content.frames.last() {
+                // Nothing can be missing between frames that touch.
+                Some(before) if before.end_offset == offset => frame.first_lsn == next_lsn,
+                _ => frame.first_lsn >= next_lsn,
+            };
+            let is_possible = frame.durable_lsn < frame.first_lsn && frame.first_lsn.0 < LSN_END;
+            if !is_next || !is_possible {
+                continue;
+            }
+            let Some(body) = self.body(file, file_bytes, home, &frame) else {
+                continue;
+            };
+            if !is_sound(&frame, &body) {
+                continue;
+            }
+            if frame.kind == FrameKind::Contents {
+                content.contents = Contents::read(&body);
+            }
+            at = offset + frame.padded_bytes() as u64;
+            next_lsn = frame.end_lsn();
+            content.used_bytes = at;
+            content.frames.push(Found {
+                offset,
+                end_offset: at,
+                first_lsn: frame.first_lsn,
+                last_lsn: Lsn(next_lsn.0 - 1),
+                time_ms: frame.time_ms,
+            });
+        }
+        content
+    }
+
+    /// Gives up a file of which nothing can be told.
+    fn give_up_file(&mut self, file: FileId, file_bytes: u64, row: Row) {
+        self.plan.removals.push(file);
+        self.plan.damages.push(Damage {
+            row,
+            file,
+            stretch: 0..file_bytes,
+            loss: Some(Loss::File(file)),
+            kept_records: 0,
+            lost_records: None,
+            lost_parts: Vec::new(),
+            remedy: "the file leaves the directory",
+        });
+    }
+
+    /// Walks along a log as recovery would, and mends what stands in its way.
+    fn log(&mut self, log_id: u64, places: BTreeMap<u64, Vec<Claim>>, log_end: Option<SegmentEnd>) {
+        let mut claims: BTreeMap<u64, Claim> = BTreeMap::new();
+        for (sequence, rivals) in places {
+            if let Some(claim) = self.choose(rivals) {
+                claims.insert(sequence, claim);
+            }
+        }
+        let mut walk = Walk {
+            end: LogStart::default(),
+            incarnation: 0,
+            time_ms: 0,
+        };
+        // What its newest contents frame lists is what it consists of.
+        let mut told_contents = None;
+        for (&sequence, claim) in claims.iter().rev() {
+            if let Some(contents) = &claim.content.contents
+                && sequence < u64::MAX
+            {
+                told_contents = Some((sequence, contents.segments.clone()));
+                break;
+            }
+        }
+        let (dense_from, listed) = told_contents.unwrap_or((1, Vec::new()));
+        claims.retain(|sequence, _| {
+            *sequence >= dense_from || listed.iter().any(|end| end.sequence == *sequence)
+        });
+        let listed_sequences: Vec<u64> = listed.iter().map(|end| end.sequence).collect();
+        let mut expected = listed_sequences.into_iter().chain(dense_from..);
+        let mut missing = 0;
+        let mut file = FileId(0);
+        while let Some((&last, _)) = claims.last_key_value() {
+            let sequence = expected.next().expect("sequences do not end");
+            let next = sequence.checked_add(1).and_then(|next| claims.get(&next));
+            let told = match listed.iter().find(|end| end.sequence == sequence) {
+                _ if sequence == last => match log_end {
+                    Some(end) if end.sequence == sequence => Told::Exactly {
+                        offset: end.end_offset,
+                        lsn: end.last_lsn,
+                    },
+                    _ => Told::Last,
+                },
+                Some(end) => Told::Exactly {
+                    offset: end.end_offset,
+                    lsn: end.last_lsn,
+                },
+                None => match next.map(|next| (&next.header, &next.content)) {
+                    None => Told::Before(None),
+                    Some((Ok(header), _)) => Told::Exactly {
+                        offset: header.previous_end_offset,
+                        lsn: header.previous_end_lsn,
+                    },
+                    // The frame in its first place begins with what follows this segment.
+                    Some((Err(_), content)) => Told::Before(
+                        content
+                            .frames
+                            .first()
+                            .filter(|frame| frame.offset == BLOCK)
+                            .map(|frame| frame.first_lsn),
+                    ),
+                },
+            };
+            if sequence > walk.end.last_sequence + 1 {
+                // What was between was released.
+                let claim = claims.get(&sequence);
+                let header = claim.and_then(|claim| claim.header.ok());
+                let first = claim.and_then(|claim| claim.content.frames.first());
+                walk.end = LogStart {
+                    last_sequence: sequence - 1,
+                    end_offset: header.map_or(0, |header| header.previous_end_offset),
+                    last_lsn: match (header, first) {
+                        (Some(header), _) => header.previous_end_lsn,
+                        (None, Some(frame)) => Lsn(frame.first_lsn.0.saturating_sub(1)),
+                        (None, None) => walk.end.last_lsn,
+                    },
+                    is_unproven: false,
+                };
+            }
+            file = claims.values().next().map_or(FileId(0), |claim| claim.file);
+            let done = match claims.remove(&sequence) {
+                Some(claim) => self.segment(&claim, sequence, told, &mut walk),
+                None if missing == SEGMENTS_MISSING_MAX => None,
+                None => {
+                    missing += 1;
+                    self.missing(log_id, sequence, told, &mut walk)
+                }
+            };
+            if done.is_none() {
+                return self.contradicts(log_id, file, &walk);
+            }
+        }
+        if log_end.is_none() && self.lost_tail(log_id, &mut walk).is_none() {
+            self.contradicts(log_id, file, &walk);
+        }
+    }
+
+    /// A file that does not fit to those beside it.
+    fn contradicts(&mut self, log_id: u64, file: FileId, walk: &Walk) {
+        self.plan.beyond.push(RecoveryError::Corrupt(Corruption {
+            row: Row::HeaderContradicts,
+            log_id: Some(log_id),
+            file,
+            offset: 0,
+            lsn_from: Lsn(walk.end.last_lsn.0 + 1),
+            lsn_to: None,
+            cause: "it contradicts the segments beside it",
+        }));
+    }
+
+    /// Puts an empty segment behind the end of a log that ends before what is proven of it, so that no LSN
+    /// that was acknowledged is given out again.
+    fn lost_tail(&mut self, log_id: u64, walk: &mut Walk) -> Option<()> {
+        let Some(end) = self
+            .proven
+            .get(&log_id)
+            .filter(|end| end.lsn > walk.end.last_lsn)
+        else {
+            return Some(());
+        };
+        walk.incarnation = walk.incarnation.max(end.incarnation);
+        walk.time_ms = walk.time_ms.max(end.time_ms);
+        let told = Told::Before(Some(Lsn(end.lsn.0 + 1)));
+        let sequence = walk.end.last_sequence.checked_add(1)?;
+        self.missing(log_id, sequence, told, walk)?;
+        let damage = self.plan.damages.last_mut().expect("just pushed");
+        damage.row = Row::TailLost;
+        damage.remedy = "an empty segment behind the end of the log counts them";
+        Some(())
+    }
+
+    /// Of several files that claim one place, the one that holds most.
+    fn choose(&mut self, mut rivals: Vec<Claim>) -> Option<Claim> {
+        rivals.sort_by_key(|claim| {
+            let last_lsn = claim.content.frames.last().map(|frame| frame.last_lsn);
+            (
+                last_lsn,
+                claim.header.is_ok(),
+                std::cmp::Reverse(claim.file),
+            )
+        });
+        let chosen = rivals.pop()?;
+        for rival in rivals {
+            self.give_up_file(rival.file, rival.file_bytes, Row::SegmentTwice);
+            // A copy of an earlier state of the same file holds nothing that the other does not.
+            if chosen.content.frames.starts_with(&rival.content.frames) && rival.home == chosen.home
+            {
+                let damage = self.plan.damages.last_mut().expect("just pushed");
+                (damage.loss, damage.lost_records) = (None, Some(0));
+            }
+        }
+        Some(chosen)
+    }
+
+    /// Mends one segment; `None` if it cannot be fitted to those beside it.
+    fn segment(&mut self, claim: &Claim, sequence: u64, told: Told, walk: &mut Walk) -> Option<()> {
+        let mut rebuild = Rebuild::of(claim.file, claim.file_bytes, true);
+        let header = match claim.header {
+            Ok(header) => header,
+            // How long it was is told by what stood in it, if that is cut short.
+            Err(_) => {
+                let blocks_bytes = claim.file_bytes.next_multiple_of(BLOCK);
+                let bytes = blocks_bytes.max(claim.content.reach_bytes);
+                walk.header(self.owner, claim.home, bytes)
+            }
+        };
+        let end = walk.end;
+        let follows = header.first_lsn.0 == end.last_lsn.0 + 1
+            && header.previous_sequence == end.last_sequence
+            && header.previous_end_offset == end.end_offset
+            && header.previous_end_lsn == end.last_lsn;
+        if !follows || header.segment_bytes > SEGMENT_BYTES_MAX {
+            return None;
+        }
+        if let Err(row) = claim.header {
+            rebuild.blank(0..BLOCK);
+            let mut block = [0; BLOCK_BYTES];
+            header.encode(&mut block);
+            rebuild.patches.push((0, block.to_vec()));
+            self.plan.damages.push(Damage {
+                row,
+                file: claim.file,
+                stretch: 0..BLOCK,
+                loss: None,
+                kept_records: 0,
+                lost_records: Some(0),
+                lost_parts: Vec::new(),
+                remedy: "its header is made anew from its frames",
+            });
+        }
+        walk.incarnation = header.incarnation;
+        walk.time_ms = walk.time_ms.max(header.created_ms);
+
+        let content = &claim.content;
+        let proven_lsn = self
+            .proven
+            .get(&header.log_id)
+            .map_or(Lsn(0), |end| end.lsn);
+        let (mut at, mut lsn) = (BLOCK, end.last_lsn);
+        let row = |stretch: &Range<u64>| match told {
+            Told::Last => Row::LastDamaged,
+            _ if stretch.end > claim.file_bytes => Row::EarlierCutShort,
+            _ => Row::EarlierDamaged,
+        };
+        for frame in &content.frames {
+            let is_within = match told {
+                Told::Exactly { offset, lsn } => {
+                    frame.end_offset <= offset && frame.last_lsn <= lsn
+                }
+                Told::Before(next) => next.is_none_or(|next| frame.last_lsn < next),
+                Told::Last => true,
+            };
+            let is_next = frame.offset == at && frame.first_lsn.0 == lsn.0 + 1;
+            // Behind a gap of which nothing was durable the tail is torn, and a start cuts it.
+            let is_record_gone = frame.first_lsn.0 > lsn.0 + 1;
+            let durable_lsn = content.durable_lsn.max(proven_lsn);
+            let is_torn = told == Told::Last && durable_lsn <= lsn && is_record_gone;
+            if !is_within || frame.first_lsn <= lsn || (!is_next && is_torn) {
+                break;
+            }
+            if !is_next {
+                let stretch = at..frame.offset;
+                let lsns = (lsn, Lsn(frame.first_lsn.0 - 1));
+                self.mend(claim, &mut rebuild, row(&stretch), stretch, lsns, walk)?;
+            }
+            (at, lsn) = (frame.end_offset, frame.last_lsn);
+            walk.time_ms = walk.time_ms.max(frame.time_ms);
+        }
+        // What stands behind the last whole frame, if a record is known to have been there.
+        let behind = at..content.used_bytes.max(at + BLOCK);
+        let tail = match told {
+            Told::Exactly { offset, lsn: told } => Some((at..offset, told)),
+            Told::Before(next) => next.map(|next| (behind, Lsn(next.0 - 1))),
+            Told::Last => Some((behind, content.durable_lsn.max(lsn))),
+        };
+        if let Some((stretch, told_lsn)) = tail {
+            let is_whole = told_lsn == lsn
+                && match told {
+                    Told::Exactly { offset, .. } => at == offset,
+                    _ => true,
+                };
+            if told_lsn < lsn {
+                return None;
+            }
+            if !is_whole {
+                at = stretch.end;
+                let lsns = (lsn, told_lsn);
+                lsn = self.mend(claim, &mut rebuild, row(&stretch), stretch, lsns, walk)?;
+            }
+        }
+        if told == Told::Last && claim.file_bytes < header.segment_bytes {
+            self.plan.damages.push(Damage {
+                row: Row::LastCutShort,
+                file: claim.file,
+                stretch: claim.file_bytes..header.segment_bytes,
+                loss: Some(Loss::Records {
+                    log_id: header.log_id,
+                    from: Lsn(lsn.0 + 1),
+                    to: None,
+                }),
+                kept_records: 0,
+                lost_records: None,
+                lost_parts: Vec::new(),
+                remedy: "zeros take the place of what was cut off",
+            });
+            rebuild.bytes = header.segment_bytes;
+            rebuild.blank(claim.file_bytes..header.segment_bytes);
+        }
+        walk.end = LogStart {
+            last_sequence: sequence,
+            end_offset: at,
+            last_lsn: lsn,
+            is_unproven: false,
+        };
+        if !rebuild.blanks.is_empty() {
+            self.plan.rebuilds.push(rebuild);
+        }
+        Some(())
+    }
+
+    /// Puts an empty segment in the place of one that is gone.
+    fn missing(&mut self, log_id: u64, sequence: u64, told: Told, walk: &mut Walk) -> Option<()> {
+        let lsn = walk.end.last_lsn;
+        let (end_offset, last_lsn) = match told {
+            Told::Exactly { offset, lsn } => (offset, lsn),
+            Told::Before(Some(next)) if next.0 > lsn.0 + 1 => (2 * BLOCK, Lsn(next.0 - 1)),
+            Told::Before(_) | Told::Last => (BLOCK, lsn),
+        };
+        let is_possible = if end_offset == BLOCK {
+            last_lsn == lsn
+        } else {
+            last_lsn >= lsn
+        };
+        if !is_possible
+            || !(BLOCK..=SEGMENT_BYTES_MAX).contains(&end_offset)
+            || !end_offset.is_multiple_of(BLOCK)
+        {
+            return None;
+        }
+        let file = FileId(self.next_file);
+        self.next_file = self.next_file.checked_add(1)?;
+        let home = FrameHome {
+            log_id,
+            segment_sequence: sequence,
+            // The file was never used before, so any salt is fresh.
+            salt: sequence,
+        };
+        let mut rebuild = Rebuild::of(file, end_offset, false);
+        let mut block = [0; BLOCK_BYTES];
+        walk.header(self.owner, home, end_offset).encode(&mut block);
+        rebuild.patches.push((0, block.to_vec()));
+        let count = u32::try_from(last_lsn.0 - lsn.0).ok()?;
+        let stretch = BLOCK..end_offset;
+        rebuild.put_repair(home, stretch.clone(), lsn, count, &[], walk.time_ms);
+        self.plan.damages.push(Damage {
+            row: Row::SegmentMissing,
+            file,
+            stretch,
+            loss: (count > 0).then_some(Loss::Records {
+                log_id,
+                from: Lsn(lsn.0 + 1),
+                to: Some(last_lsn),
+            }),
+            kept_records: 0,
+            lost_records: Some(u64::from(count)),
+            lost_parts: Vec::new(),
+            remedy: "an empty segment takes its place",
+        });
+        self.plan.rebuilds.push(rebuild);
+        walk.end = LogStart {
+            last_sequence: sequence,
+            end_offset,
+            last_lsn,
+            is_unproven: false,
+        };
+        Some(())
+    }
+
+    /// Puts a repair in the place of a stretch that held the records behind `lsns.0` up to `lsns.1`,
+    /// and returns the last of them. At the end of the last segment there may be more.
+    fn mend(
+        &mut self,
+        claim: &Claim,
+        rebuild: &mut Rebuild,
+        row: Row,
+        stretch: Range<u64>,
+        lsns: (Lsn, Lsn),
+        walk: &Walk,
+    ) -> Option<Lsn> {
+        let (before, mut last) = lsns;
+        let is_whole_blocks = stretch.end.is_multiple_of(BLOCK);
+        if stretch.is_empty() || !is_whole_blocks || stretch.end > SEGMENT_BYTES_MAX {
+            return None;
+        }
+        let mut salvage = self.salvage(claim, &stretch);
+        let mut count = last.0.checked_sub(before.0)?;
+        if row == Row::LastDamaged && stretch.end >= claim.content.used_bytes {
+            count = count.max(salvage.kept_records + salvage.broken);
+            last = Lsn(before.0 + count);
+        } else if salvage.kept_records > count {
+            salvage = Salvage::default();
+        }
+        let lost = count - salvage.kept_records;
+        let count = u32::try_from(count).ok()?;
+        rebuild.bytes = rebuild.bytes.max(stretch.end);
+        rebuild.blank(stretch.clone());
+        rebuild.put_repair(
+            claim.home,
+            stretch.clone(),
+            before,
+            count,
+            &salvage.kept,
+            walk.time_ms,
+        );
+        self.plan.damages.push(Damage {
+            row,
+            file: claim.file,
+            stretch,
+            loss: (lost > 0).then_some(Loss::Records {
+                log_id: claim.home.log_id,
+                from: Lsn(before.0 + 1),
+                to: Some(last),
+            }),
+            kept_records: salvage.kept_records,
+            lost_records: Some(lost),
+            lost_parts: salvage.lost,
+            remedy: "a repair frame takes its place",
+        });
+        Some(last)
+    }
+
+    /// The whole records of a damaged stretch. A part counts only where one must begin: behind the
+    /// header of a frame whose place is sure, or behind another part. What looks like a part inside
+    /// a value is what some client has put there.
+    fn salvage(&mut self, claim: &Claim, stretch: &Range<u64>) -> Salvage {
+        let mut salvage = Salvage::default();
+        let end = stretch.end.min(claim.file_bytes);
+        if end <= stretch.start || end - stretch.start > SALVAGE_BYTES_MAX {
+            return salvage;
+        }
+        let mut bytes = vec![0; within(stretch.start, end)];
+        match self.source.read_at(claim.file, stretch.start, &mut bytes) {
+            Ok(read) => bytes.truncate(read),
+            Err(_) => return salvage,
+        }
+        let mut at = 0;
+        while at < bytes.len() {
+            let offset = stretch.start + at as u64;
+            let is_frame = at == 0 || FrameHeader::read(claim.home, offset, &bytes[at..]).is_ok();
+            let frame_end = if is_frame {
+                salvage.frame(&bytes, at + FRAME_HEADER_BYTES)
+            } else {
+                at + 1
+            };
+            at = frame_end.next_multiple_of(BLOCK_BYTES);
+        }
+        salvage
+    }
+}
+
+/// How far a log has been followed.
+struct Walk {
+    end: LogStart,
+    /// Of the newest header, and the newest time of a frame.
+    incarnation: u64,
+    time_ms: u64,
+}
+
+impl Walk {
+    /// A header for the segment that comes next.
+    fn header(&self, owner: Owner, home: FrameHome, segment_bytes: u64) -> SegmentHeader {
+        SegmentHeader {
+            owner,
+            incarnation: self.incarnation,
+            log_id: home.log_id,
+            stream: 0,
+            // Nobody knows any more: zeros behind the frames do no harm.
+            is_reused: true,
+            sequence: home.segment_sequence,
+            salt: home.salt,
+            first_lsn: Lsn(self.end.last_lsn.0 + 1),
+            previous_sequence: self.end.last_sequence,
+            previous_end_offset: self.end.end_offset,
+            previous_end_lsn: self.end.last_lsn,
+            segment_bytes,
+            created_ms: self.time_ms,
+        }
+    }
+}
+
+/// What is left of a damaged stretch.
+#[derive(Default)]
+struct Salvage {
+    /// The parts of the records that are whole.
+    kept: Vec<u8>,
+    kept_records: u64,
+    /// Records that are not whole, at most, as far as they can be seen.
+    broken: u64,
+    /// Parts of those.
+    lost: Vec<LostPart>,
+}
+
+impl Salvage {
+    /// Takes the parts of the frame whose body begins at `at`, and returns where they end.
+    fn frame(&mut self, bytes: &[u8], mut at: usize) -> usize {
+        // The parts so far of a record that may turn out whole.
+        let mut record: Vec<PartView<'_>> = Vec::with_capacity(PARTS_MAX);
+        while at < bytes.len() {
+            match PartView::read(&bytes[at..]) {
+                Ok(part) => {
+                    at += part.bytes().len();
+                    if part.ordinal() != record.len() {
+                        self.lose(&mut record);
+                    }
+                    record.push(part);
+                    if part.ordinal() + 1 < part.count() {
+                        continue;
+                    }
+                    let whole: Vec<u8> = record
+                        .iter()
+                        .flat_map(|part| part.bytes())
+                        .copied()
+                        .collect();
+                    if count_records(&whole) == Ok(1) {
+                        self.kept.extend(whole);
+                        self.kept_records += 1;
+                        record.clear();
+                    } else {
+                        self.lose(&mut record);
+                    }
+                }
+                Err(PartError::Unsupported { .. }) => {
+                    self.broken += 1;
+                    break;
+                }
+                Err(PartError::Damaged) => {
+                    self.lose(&mut record);
+                    let is_end = at.is_multiple_of(BLOCK_BYTES)
+                        || bytes[at..].iter().take(8).all(|&byte| byte == 0);
+                    self.broken += u64::from(!is_end);
+                    let Some((len, part)) = unchecked(&bytes[at..]) else {
+                        break;
+                    };
+                    if self.lost.len() < NAMED_PARTS_MAX {
+                        self.lost.push(part);
+                    }
+                    at += len;
+                }
+            }
+        }
+        self.lose(&mut record);
+        at
+    }
+
+    fn lose(&mut self, record: &mut Vec<PartView<'_>>) {
+        self.broken += u64::from(!record.is_empty());
+        for part in record.drain(..) {
+            if self.lost.len() < NAMED_PARTS_MAX {
+                self.lost.push(LostPart {
+                    key: part.key().to_vec(),
+                    slot: part.slot(),
+                    epoch: part.epoch(),
+                    sequence: part.sequence(),
+                    is_checked: true,
+                });
+            }
+        }
+    }
+}
+
+/// Length and name of a part that does not check. It is stepped over only if its lengths, which
+/// stand there twice, agree: so the damage is elsewhere.
+fn unchecked(bytes: &[u8]) -> Option<(usize, LostPart)> {
+    const FLAG_EXPIRY: u8 = 1;
+    let header = bytes.first_chunk::<PART_HEADER_BYTES>()?;
+    let len = read_u32(&header[0..4]) as usize;
+    let key_bytes = usize::from(u16::from_le_bytes([header[14], header[15]]));
+    let value_bytes = read_u32(&header[16..20]) as usize;
+    let flags = header[9];
+    if flags & !FLAG_EXPIRY != 0
+        || len != part_bytes(key_bytes, value_bytes, flags != 0, 0)
+        || len > bytes.len()
+    {
+        return None;
+    }
+    let part = LostPart {
+        key: bytes[PART_HEADER_BYTES..][..key_bytes].to_vec(),
+        slot: u16::from_le_bytes([header[12], header[13]]),
+        epoch: read_u32(&header[20..24]),
+        sequence: crate::format::record::read_u64(&header[24..32]),
+        is_checked: false,
+    };
+    Some((len, part))
+}
+
+impl Rebuild {
+    fn blank(&mut self, stretch: Range<u64>) {
+        self.blanks.push(stretch);
+    }
+
+    /// Fills a stretch with repair frames: the first counts `count` records behind `before` and holds
+    /// `kept`, the others hold nothing.
+    fn put_repair(
+        &mut self,
+        home: FrameHome,
+        stretch: Range<u64>,
+        before: Lsn,
+        count: u32,
+        kept: &[u8],
+        time_ms: u64,
+    ) {
+        let last = Lsn(before.0 + u64::from(count));
+        let mut at = stretch.start;
+        let mut is_first = true;
+        while at < stretch.end {
+            let parts = if is_first { kept } else { &[] };
+            let least = padded_bytes(parts.len());
+            let bytes = (least as u64).max(FILLER_BYTES_MAX).min(stretch.end - at);
+            let mut frame = vec![0; within(0, bytes)];
+            frame[FRAME_HEADER_BYTES..][..parts.len()].copy_from_slice(parts);
+            let header = FrameHeader {
+                kind: FrameKind::Repair,
+                offset: at,
+                first_lsn: Lsn(if is_first { before.0 } else { last.0 } + 1),
+                durable_lsn: if is_first { before } else { last },
+                record_count: if is_first { count } else { 0 },
+                body_bytes: u32::try_from(frame.len() - FRAME_HEADER_BYTES)
+                    .expect("a segment has at most 1 GiB"),
+                time_ms,
+            };
+            header.seal(home, &mut frame);
+            // The rest is zeros, and blank anyway. A header can claim a stretch of a whole GiB.
+            frame.truncate(least);
+            frame.shrink_to_fit();
+            self.patches.push((at, frame));
+            at += bytes;
+            is_first = false;
+        }
+    }
+}

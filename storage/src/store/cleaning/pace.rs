@@ -1,0 +1,375 @@
+//! How fast writes may go while cleaning makes room for them, and when they are refused.
+//!
+//! A log that gets no more segments lives on those that cleaning gives back. Until the next one comes, two claims
+//! share what is left of the open segment and the spares: copies of what counts in the segment that is cleaned, and
+//! writes. Copies come first, because only they bring more. Writes get the rest, slower the less it is: a write waits
+//! a little each time rather than long at the end ([`Pace`]). Where cleaning cannot keep up for good, because too much
+//! of the log counts, writes that grow the store are refused until much less counts ([`Fullness`]).
+
+use crate::store::cleaning::sizing::percent_of;
+
+/// Writes take what copies leave within about so long, in microseconds.
+const DRAIN_US: u64 = 20_000;
+/// Writes are held back for so long at a time, at most, in microseconds.
+pub const PACE_US_MAX: u64 = 100_000;
+/// A full log that has had all its spares for so long is full no more, in microseconds.
+const QUIET_US: u64 = 10_000_000;
+/// A log that has no room at all and gets none for so long is full, in microseconds: what was given back may be on its
+/// way for a while.
+const STUCK_US: u64 = 100_000;
+/// A judgement looks at each segment, so the time between two of them grows with their number: so many microseconds
+/// for each.
+const JUDGE_US_PER_SEGMENT: u64 = 4;
+/// Segments that hold nothing that counts: the open one and the spares.
+const SEGMENTS_WORKING: u64 = 4;
+
+/// How often writes waited for cleaning, and how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PaceCounters {
+    /// Times that writes began to wait.
+    pub waits: u64,
+    /// Microseconds in which writes waited.
+    pub waited_us: u64,
+}
+
+/// What may be written now.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// Bytes that may be written; below zero after a write that took more. `None` without a bound.
+    left_bytes: Option<i64>,
+    /// Since when a write has waited.
+    waits_since_us: Option<u64>,
+    has_asked: bool,
+    turned_us: u64,
+    counters: PaceCounters,
+}
+
+/// What a log that gets no more segments has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Headroom {
+    /// Bytes that can be appended before another segment comes, the last spare left out.
+    pub(crate) bytes: u64,
+    /// Bytes of those that cleaning may need until it gives a segment back.
+    pub(crate) claimed_bytes: u64,
+}
+
+impl Pace {
+    /// Whether writes must wait.
+    #[inline]
+    pub(crate) fn holds(&self) -> bool {
+        self.left_bytes.is_some_and(|left| left <= 0)
+    }
+
+    /// A write waits.
+    pub(crate) fn waits(&mut self) {
+        self.has_asked = true;
+    }
+
+    /// Whether [`Pace::takes`] is to be told of writes.
+    #[inline]
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.left_bytes.is_some()
+    }
+
+    /// A write took so many bytes.
+    pub(crate) fn takes(&mut self, bytes: u64) {
+        if let Some(left) = &mut self.left_bytes {
+            *left = left.saturating_sub_unsigned(bytes);
+        }
+    }
+
+    /// Once in each turn: `headroom` is that of a log that gets no more segments and is being cleaned. Whether writes
+    /// that waited may go on.
+    pub(crate) fn turn(&mut self, now_us: u64, headroom: Option<Headroom>) -> bool {
+        if std::mem::take(&mut self.has_asked) && self.waits_since_us.is_none() {
+            self.waits_since_us = Some(now_us);
+            self.counters.waits += 1;
+        }
+        let passed_us = now_us.saturating_sub(self.turned_us).min(DRAIN_US);
+        self.turned_us = now_us;
+        self.left_bytes = headroom.map(|headroom| {
+            let free = headroom.bytes.saturating_sub(headroom.claimed_bytes);
+            let more = percent_of(free, passed_us, DRAIN_US);
+            // The first turn of its kind has no debt.
+            let before = self.left_bytes.unwrap_or(0);
+            let has_waited = self
+                .waits_since_us
+                .is_some_and(|since_us| now_us >= since_us + PACE_US_MAX);
+            match has_waited {
+                true => signed(headroom.bytes / 16).max(1),
+                false => before.saturating_add(signed(more)).min(signed(free / 2)),
+            }
+        });
+        let goes_on = self.left_bytes.is_none_or(|left| left > 0);
+        match self.waits_since_us {
+            Some(since_us) if goes_on => {
+                self.counters.waited_us += now_us - since_us;
+                self.waits_since_us = None;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// When [`Pace::turn`] is due for the sake of writes that wait.
+    pub(crate) fn deadline_us(&self) -> Option<u64> {
+        let waits = self.has_asked || self.waits_since_us.is_some();
+        waits.then_some(self.turned_us + 1_000)
+    }
+
+    pub(crate) fn counters(&self) -> PaceCounters {
+        self.counters
+    }
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// What decides whether a log has room to grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Occupancy {
+    /// Bytes that count.
+    pub(crate) counting_bytes: u64,
+    /// Bytes of all segments that the log has, spares included.
+    pub(crate) held_bytes: u64,
+    /// Bytes of the largest segment.
+    pub(crate) segment_bytes: u64,
+    /// As [`DiskShare::space_percent_max`](crate::store::cleaning::sizing::DiskShare::space_percent_max).
+    pub(crate) space_percent_max: u32,
+    /// Fewer spares are there than should be, and no more can be had.
+    pub(crate) is_low: bool,
+    /// Cleaning gives a segment back, or one is on its way.
+    pub(crate) relief_comes: bool,
+    /// A write found no room at all, and nothing came.
+    pub(crate) is_stuck: bool,
+}
+
+impl Occupancy {
+    /// Whether what counts, times `percent` over 400, has room in so many bytes of segments beside those that hold
+    /// none of it. Where these are more than half of all bytes, the limit is smaller than the sizing rule wants: half is
+    /// for data then, and a log that gets stuck is full ([`Fullness::judge`]).
+    fn fits(&self, held_bytes: u64, percent: u64) -> bool {
+        let working = (SEGMENTS_WORKING * self.segment_bytes).min(held_bytes / 2);
+        percent_of(self.counting_bytes, percent, 400).saturating_add(working) <= held_bytes
+    }
+}
+
+/// Whether writes that grow the store are refused. What makes it full and what ends that are apart, so that it does not
+/// come and go with each segment that cleaning gives back.
+#[derive(Debug, Default)]
+pub(crate) struct Fullness {
+    is_full: bool,
+    /// The most bytes of segments that the log had: others are on their way back, or are made.
+    held_bytes_max: u64,
+    quiet_since_us: Option<u64>,
+    stuck_since_us: Option<u64>,
+    counting_bytes: u64,
+    judged_us: u64,
+}
+
+impl Fullness {
+    /// Whether a log of so many segments is to be judged again.
+    pub(crate) fn is_due(&self, now_us: u64, segments: usize) -> bool {
+        let pause_us = JUDGE_US_PER_SEGMENT * segments as u64;
+        let is_stuck_for_long = self.deadline_us().is_some_and(|due_us| now_us >= due_us);
+        now_us >= self.judged_us + pause_us || is_stuck_for_long
+    }
+
+    /// Bytes that counted when it was judged last.
+    pub(crate) fn counting_bytes(&self) -> u64 {
+        self.counting_bytes
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// When [`Fullness::judge`] is due for the sake of writes that wait.
+    pub(crate) fn deadline_us(&self) -> Option<u64> {
+        let since_us = self.stuck_since_us.filter(|_| !self.is_full);
+        since_us.map(|since_us| since_us + STUCK_US)
+    }
+
+    /// Judges anew. Half of what `space_percent_max` gives cleaning to work with makes a low log full when it is used
+    /// up; a log with three quarters of that left, or with more segments than it ever had, is full no more.
+    pub(crate) fn judge(&mut self, now_us: u64, it: &Occupancy) {
+        let since = |since_us: Option<u64>, still: bool| still.then(|| since_us.unwrap_or(now_us));
+        let lasts = |since_us: Option<u64>, least_us| {
+            since_us.is_some_and(|since_us| now_us >= since_us + least_us)
+        };
+        self.quiet_since_us = since(self.quiet_since_us, !it.is_low);
+        let may_be_stuck = it.is_low && !it.relief_comes;
+        let was_stuck = self.stuck_since_us.is_some();
+        self.judged_us = now_us;
+        self.stuck_since_us = since(
+            self.stuck_since_us,
+            may_be_stuck && (it.is_stuck || was_stuck),
+        );
+        self.counting_bytes = it.counting_bytes;
+        let percent = u64::from(it.space_percent_max);
+        let has_grown = it.held_bytes > self.held_bytes_max && !it.is_low;
+        self.held_bytes_max = self.held_bytes_max.max(it.held_bytes);
+        if lasts(self.stuck_since_us, STUCK_US) {
+            // Nothing is on its way: others took it.
+            self.held_bytes_max = it.held_bytes;
+            self.is_full = true;
+        } else if self.is_full {
+            let is_roomy = it.fits(self.held_bytes_max, 100 + 3 * percent) && !may_be_stuck;
+            self.is_full = !is_roomy && !has_grown && !lasts(self.quiet_since_us, QUIET_US);
+        } else {
+            self.is_full = it.is_low && !it.fits(self.held_bytes_max, 200 + 2 * percent);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn occupancy(counting_bytes: u64) -> Occupancy {
+        Occupancy {
+            counting_bytes,
+            held_bytes: 104,
+            segment_bytes: 1,
+            space_percent_max: 140,
+            is_low: true,
+            relief_comes: true,
+            is_stuck: false,
+        }
+    }
+
+    #[test]
+    fn a_log_is_full_above_one_share_and_roomy_again_below_another() {
+        let mut fullness = Fullness::default();
+        let mut now_us = 0;
+        let mut judge = |it: Occupancy| {
+            now_us += STUCK_US / 2;
+            fullness.judge(now_us, &it);
+            fullness.is_full()
+        };
+        assert!(!judge(occupancy(83)));
+        assert!(judge(occupancy(85)));
+        let with_spares = Occupancy {
+            is_low: false,
+            ..occupancy(85)
+        };
+        assert!(judge(with_spares), "one segment that came back is no room");
+        assert!(judge(occupancy(78)));
+        assert!(!judge(occupancy(76)));
+        let without_relief = Occupancy {
+            relief_comes: false,
+            ..occupancy(10)
+        };
+        assert!(!judge(without_relief), "there is room yet");
+        let stuck = Occupancy {
+            is_stuck: true,
+            ..without_relief
+        };
+        assert!(!judge(stuck) && !judge(without_relief) && judge(without_relief));
+        assert!(judge(without_relief));
+        assert!(!judge(occupancy(10)));
+    }
+
+    #[test]
+    fn a_log_of_few_segments_is_not_full_while_it_is_empty() {
+        let of = |counting_bytes| Occupancy {
+            held_bytes: 9,
+            segment_bytes: 4,
+            ..occupancy(counting_bytes)
+        };
+        let mut fullness = Fullness::default();
+        for (now_us, counting_bytes, is_full) in
+            [(0, 0, false), (1, 4, false), (2, 5, true), (3, 3, false)]
+        {
+            fullness.judge(now_us, &of(counting_bytes));
+            assert_eq!(fullness.is_full(), is_full, "{counting_bytes} of 9 count");
+        }
+    }
+
+    #[test]
+    fn a_log_that_gets_more_segments_or_has_its_spares_for_long_is_full_no_more() {
+        let mut fullness = Fullness::default();
+        fullness.judge(0, &occupancy(100));
+        let more = Occupancy {
+            held_bytes: 105,
+            is_low: false,
+            ..occupancy(100)
+        };
+        fullness.judge(1, &more);
+        assert!(!fullness.is_full());
+        fullness.judge(2, &occupancy(100));
+        let quiet = Occupancy {
+            is_low: false,
+            ..occupancy(100)
+        };
+        fullness.judge(3, &quiet);
+        fullness.judge(QUIET_US + 2, &quiet);
+        assert!(fullness.is_full());
+        fullness.judge(QUIET_US + 3, &quiet);
+        assert!(!fullness.is_full());
+    }
+
+    #[test]
+    fn a_log_of_many_segments_is_judged_seldom_and_a_stuck_one_in_time() {
+        let mut fullness = Fullness::default();
+        let mut judgements = 0;
+        for now_us in (1_000_000..2_000_000).step_by(10) {
+            if fullness.is_due(now_us, 10_000) {
+                fullness.judge(now_us, &occupancy(1));
+                judgements += 1;
+            }
+        }
+        assert_eq!(judgements, 25, "one in 40 ms");
+        assert!(fullness.is_due(2_000_001, 3), "few segments cost little");
+        let stuck = Occupancy {
+            is_stuck: true,
+            relief_comes: false,
+            ..occupancy(1)
+        };
+        fullness.judge(2_000_000, &stuck);
+        assert!(!fullness.is_due(2_000_000 + STUCK_US - 1, 1 << 20));
+        assert!(fullness.is_due(2_000_000 + STUCK_US, 1 << 20));
+    }
+
+    #[test]
+    fn writes_slow_down_with_what_copies_leave_and_wait_for_a_bounded_time() {
+        let mut pace = Pace::default();
+        let of = |bytes, claimed_bytes| {
+            Some(Headroom {
+                bytes,
+                claimed_bytes,
+            })
+        };
+        assert!(
+            !pace.holds(),
+            "nothing is bounded while segments can be had"
+        );
+        pace.turn(0, of(1000, 200));
+        // In a turn of a millisecond a twentieth of what is free.
+        pace.turn(1_000, of(1000, 200));
+        assert_eq!(pace.left_bytes, Some(40));
+        pace.takes(100);
+        assert!(pace.holds());
+        pace.waits();
+        assert!(
+            !pace.turn(2_000, of(900, 200)),
+            "what was taken too much is paid back first"
+        );
+        assert!(pace.turn(3_000, of(900, 200)));
+        pace.takes(1_000);
+        assert!(pace.holds());
+        pace.waits();
+        let mut now_us = 3_000;
+        let goes_on_us = loop {
+            now_us += 1_000;
+            if pace.turn(now_us, of(320, 400)) {
+                break now_us;
+            }
+        };
+        assert_eq!(goes_on_us, 3_000 + 1_000 + PACE_US_MAX);
+        assert_eq!(pace.counters().waits, 2);
+        assert_eq!(pace.counters().waited_us, 1_000 + PACE_US_MAX);
+        assert!(!pace.turn(now_us + 1, None) && !pace.holds());
+    }
+}

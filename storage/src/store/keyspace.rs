@@ -1,0 +1,1069 @@
+//! Keyspaces: prefixes of keys with settings of their own, and the log records that keep them.
+//!
+//! The settings of a keyspace stand in the log once for each partition that the shard owns, as a put
+//! under a key that no client can use, so that they move and are copied with their partition. What is
+//! in force for a key is what the newest such record of its partition says; of several prefixes
+//! the longest counts. These records are in no index: their places are kept here.
+//!
+//! What must hold: a record that says that more versions are kept than the one before it begins their
+//! history anew, with its own version ([`Since`]): of older versions nobody knows which are gone. A
+//! keyspace that was dropped stays as a record, because it tells since when the shorter prefix is in
+//! force for its keys.
+
+use crate::format::record::{PartKind, PartView, read_u32, read_u64};
+use crate::format::system_key::is_system;
+use crate::format::system_key::{EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX, is_epochs, is_local};
+use crate::planted::{Bug, is_planted};
+use crate::types::place::Place;
+use crate::types::version::{PARTITIONS, Version, partition_of};
+
+/// Bytes of a prefix, at most.
+pub const PREFIX_BYTES_MAX: usize = 64;
+/// Prefixes that have settings or had some, at most.
+pub const KEYSPACES_MAX: usize = 1024;
+/// Bytes of settings in the log.
+pub const SETTINGS_BYTES: usize = 64;
+
+const KEYSPACE_KEY: &[u8] = b"\0\0penstock/keyspace/{";
+const FLAG_DROPPED: u8 = 1;
+
+/// What a keyspace is set to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Rises with every change of the keyspace; the highest wins everywhere.
+    pub revision: u64,
+    /// The keyspace is no more.
+    pub is_dropped: bool,
+    /// The least ack level, 0 to 3.
+    pub level_min: u8,
+    /// Superseded versions that are kept of a key, at most; 0 is any number if there is a retention.
+    pub versions: u8,
+    /// The layout of values, for those who read them.
+    pub layout: u16,
+    /// Bytes of a value, at most; 0 is what the server accepts.
+    pub value_bytes_max: u32,
+    /// How long a superseded version is kept, in milliseconds; 0 is for ever if versions are counted.
+    pub retention_ms: u64,
+    /// The lifetime of what is put without an expiry, in milliseconds; 0 is none.
+    pub ttl_ms: u64,
+}
+
+impl Settings {
+    /// Whether superseded versions are kept.
+    #[inline]
+    #[must_use]
+    pub fn keeps_versions(&self) -> bool {
+        !self.is_dropped && (self.versions > 0 || self.retention_ms > 0)
+    }
+
+    /// Whether versions that `before` keeps may be let go, and none more are kept.
+    #[must_use]
+    pub fn gives_back(&self, before: &Settings) -> bool {
+        let is_less = !self.keeps_versions()
+            || (self.versions, self.retention_ms) != (before.versions, before.retention_ms);
+        before.keeps_versions()
+            && is_less
+            && !(self.keeps_versions() && self.keeps_more_than(before))
+    }
+
+    /// Whether a version may be kept now that `before` let go.
+    fn keeps_more_than(&self, before: &Settings) -> bool {
+        let count = |settings: &Settings| match settings.versions {
+            0 => u16::from(u8::MAX) + 1,
+            count => u16::from(count),
+        };
+        let time = |settings: &Settings| match settings.retention_ms {
+            0 => u64::MAX,
+            ms => ms,
+        };
+        !before.keeps_versions() || count(self) > count(before) || time(self) > time(before)
+    }
+
+    fn encode(&self, since: Since) -> [u8; SETTINGS_BYTES] {
+        let mut bytes = [0; SETTINGS_BYTES];
+        bytes[0..8].copy_from_slice(&self.revision.to_le_bytes());
+        bytes[8] = if self.is_dropped { FLAG_DROPPED } else { 0 };
+        bytes[9] = self.level_min;
+        bytes[10] = self.versions;
+        bytes[12..14].copy_from_slice(&self.layout.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.value_bytes_max.to_le_bytes());
+        bytes[20..24].copy_from_slice(&since.version.epoch.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.retention_ms.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.ttl_ms.to_le_bytes());
+        bytes[40..48].copy_from_slice(&since.version.sequence.to_le_bytes());
+        bytes[48..56].copy_from_slice(&since.time_ms.to_le_bytes());
+        bytes
+    }
+
+    /// The settings in a value of the log, and since when versions are kept if it is not the record's
+    /// own version. `None` if the value is not of this form.
+    #[must_use]
+    pub fn read(value: &[u8]) -> Option<(Settings, Option<Since>)> {
+        let bytes: &[u8; SETTINGS_BYTES] = value.try_into().ok()?;
+        // Behind a revision there must be another one.
+        let is_known = read_u64(&bytes[0..8]) < u64::MAX
+            && bytes[8] & !FLAG_DROPPED == 0
+            && bytes[11] == 0
+            && bytes[14..16] == [0; 2]
+            && bytes[56..] == [0; 8]
+            && bytes[9] <= 3;
+        let settings = Settings {
+            revision: read_u64(&bytes[0..8]),
+            is_dropped: bytes[8] & FLAG_DROPPED != 0,
+            level_min: bytes[9],
+            versions: bytes[10],
+            layout: u16::from_le_bytes([bytes[12], bytes[13]]),
+            value_bytes_max: read_u32(&bytes[16..20]),
+            retention_ms: read_u64(&bytes[24..32]),
+            ttl_ms: read_u64(&bytes[32..40]),
+        };
+        let since = Since {
+            version: Version {
+                epoch: read_u32(&bytes[20..24]),
+                sequence: read_u64(&bytes[40..48]),
+            },
+            time_ms: read_u64(&bytes[48..56]),
+        };
+        is_known.then_some((settings, (since != Since::default()).then_some(since)))
+    }
+}
+
+/// From when on every superseded version is there, but for those beyond the limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Since {
+    /// The version, in the partition, behind which they were superseded.
+    pub version: Version,
+    /// Its time.
+    pub time_ms: u64,
+}
+
+/// Which versions of a key are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Superseded ones, at most; 0 is any number.
+    pub versions: u8,
+    /// For so long after they were superseded, in milliseconds; 0 is for ever.
+    pub retention_ms: u64,
+    /// Those that were superseded behind this.
+    pub since: Since,
+    /// The number of the longest prefix that the key begins with and that has a record, dropped or not.
+    pub(crate) number: u16,
+}
+
+impl Rule {
+    /// Whether a version whose place `newer` took at `end_ms` is kept: the first before the newest has
+    /// rank 1. If one is not kept, no older one is. An expiry does not count: a start that does not find
+    /// what expired could not tell when the one before it ended.
+    #[inline]
+    #[must_use]
+    pub fn keeps(&self, rank: u32, newer: Version, end_ms: u64, now_ms: u64) -> bool {
+        let one_less = u32::from(is_planted(Bug::KeepOneLess));
+        let versions = u32::from(self.versions).saturating_sub(one_less);
+        (self.versions == 0 || rank <= versions)
+            && self.keeps_ended(end_ms, now_ms)
+            && newer > self.since.version
+    }
+
+    /// Whether what ended then is kept for its time.
+    #[inline]
+    #[must_use]
+    pub fn keeps_ended(&self, end_ms: u64, now_ms: u64) -> bool {
+        self.retention_ms == 0 || end_ms.saturating_add(self.retention_ms) > now_ms
+    }
+
+    /// From when on what ended then is not kept any more, if there is such a time.
+    #[must_use]
+    pub fn let_go_ms(&self, end_ms: u64) -> Option<u64> {
+        (self.retention_ms > 0).then(|| end_ms.saturating_add(self.retention_ms))
+    }
+
+    /// From when on every version is kept that is not beyond the count.
+    #[must_use]
+    pub fn complete_from_ms(&self, now_ms: u64) -> u64 {
+        match self.retention_ms {
+            0 => self.since.time_ms,
+            ms => self.since.time_ms.max(now_ms.saturating_sub(ms)),
+        }
+    }
+}
+
+/// The settings of a keyspace in one partition, and the record that says so.
+#[derive(Clone, Copy, Debug)]
+struct InForce {
+    settings: Settings,
+    since: Since,
+    version: Version,
+    place: Place,
+}
+
+#[derive(Debug)]
+struct Keyspace {
+    /// Never another one's while the store is open.
+    number: u16,
+    prefix: Box<[u8]>,
+    /// The longest other prefix that this one begins with.
+    parent: Option<usize>,
+    /// The settings with the highest revision that was heard of.
+    newest: Settings,
+    /// What is in force in each partition; nothing where another shard's keys are, or where the first
+    /// record was not written yet.
+    partitions: Box<[Option<Box<InForce>>]>,
+}
+
+/// All keyspaces of one shard.
+#[derive(Debug, Default)]
+pub struct Keyspaces {
+    /// By prefix, ascending.
+    keyspaces: Vec<Keyspace>,
+    /// Records in force.
+    written: usize,
+    /// Those of them that say that versions are kept.
+    keeping: usize,
+    /// Those that mark values with a layout.
+    marking: usize,
+    prefix_bytes: usize,
+}
+
+impl Keyspace {
+    fn first_behind(&self, partitions: &[usize]) -> Option<usize> {
+        let mut partitions = partitions.iter().copied();
+        partitions.find(|&partition| {
+            let written = self.partitions[partition].as_ref();
+            written.map_or(0, |in_force| in_force.settings.revision) < self.newest.revision
+        })
+    }
+}
+
+/// The record that is in force for a prefix in a partition, as a snapshot tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SettingsEntry<'a> {
+    /// The number of the keyspace.
+    pub number: u16,
+    /// The partition.
+    pub partition: u8,
+    /// The prefix.
+    pub prefix: &'a [u8],
+    /// What it is set to.
+    pub settings: Settings,
+    /// Since when versions are kept.
+    pub since: Since,
+    /// The version of the record.
+    pub version: Version,
+    /// Where it stands.
+    pub place: Place,
+}
+
+impl SettingsEntry<'_> {
+    /// The value that a record which tells all of this has.
+    #[must_use]
+    pub fn value(&self) -> [u8; SETTINGS_BYTES] {
+        self.settings.encode(self.since)
+    }
+}
+
+/// A record of settings took or left a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Replaced {
+    pub(crate) gained: Option<Place>,
+    pub(crate) lost: Option<Place>,
+    /// Other settings are in force now, and some keep versions: what has expired may be kept for longer than it
+    /// was to be.
+    pub(crate) keeps_others: bool,
+}
+
+/// Why a keyspace cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyspaceError {
+    /// There are [`KEYSPACES_MAX`] of them.
+    TooMany,
+}
+
+impl Keyspaces {
+    /// Whether no prefix has settings.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keyspaces.is_empty()
+    }
+
+    /// Whether any versions are kept.
+    #[inline]
+    #[must_use]
+    pub fn keeps_versions(&self) -> bool {
+        self.keeping > 0
+    }
+
+    /// Bytes of memory.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.keyspaces.capacity() * size_of::<Keyspace>()
+            + self.keyspaces.len() * PARTITIONS * size_of::<Option<Box<InForce>>>()
+            + self.written * size_of::<InForce>()
+            + self.prefix_bytes
+    }
+
+    /// The keyspace of a key, and its settings.
+    #[inline]
+    #[must_use]
+    pub fn of(&self, slot: u16, key: &[u8]) -> Option<(&[u8], &Settings)> {
+        if self.keyspaces.is_empty() {
+            return None;
+        }
+        self.matching(self.longest(key), partition_of(slot), key)
+            .find(|(_, in_force)| !in_force.settings.is_dropped)
+            .map(|(keyspace, in_force)| (&*keyspace.prefix, &in_force.settings))
+    }
+
+    /// The layout that values of a key are marked with.
+    #[inline]
+    pub(crate) fn layout(&self, slot: u16, key: &[u8]) -> u16 {
+        if self.marking == 0 {
+            return 0;
+        }
+        self.of(slot, key)
+            .map_or(0, |(_, settings)| settings.layout)
+    }
+
+    /// Which versions of a key are kept; `None` if none are.
+    #[inline]
+    #[must_use]
+    pub fn rule(&self, slot: u16, key: &[u8]) -> Option<Rule> {
+        // What is the store's own has no past, whatever the prefix.
+        if !self.keeps_versions() || is_system(key) {
+            return None;
+        }
+        self.rule_from(self.longest(key), partition_of(slot), key)
+    }
+
+    /// The rule for the keys of the prefix with this number.
+    pub(crate) fn rule_of(&self, number: u16, slot: u16) -> Option<Rule> {
+        let at = self.keyspaces.iter().position(|k| k.number == number)?;
+        let prefix = &self.keyspaces[at].prefix;
+        self.rule_from(Some(at), partition_of(slot), prefix)
+    }
+
+    fn rule_from(&self, longest: Option<usize>, partition: usize, key: &[u8]) -> Option<Rule> {
+        let mut since = Since::default();
+        let mut number = None;
+        for (keyspace, in_force) in self.matching(longest, partition, key) {
+            since = since.max(in_force.since);
+            let number = *number.get_or_insert(keyspace.number);
+            let settings = &in_force.settings;
+            if !settings.is_dropped {
+                return settings.keeps_versions().then_some(Rule {
+                    versions: settings.versions,
+                    retention_ms: settings.retention_ms,
+                    since,
+                    number,
+                });
+            }
+        }
+        None
+    }
+
+    /// Where the longest prefix of a key stands, or one that begins with it: what is no prefix of the
+    /// key but stands between the longest one and the key in order begins with the longest one.
+    #[inline]
+    fn longest(&self, key: &[u8]) -> Option<usize> {
+        self.keyspaces
+            .partition_point(|keyspace| &*keyspace.prefix <= key)
+            .checked_sub(1)
+    }
+
+    /// What is in force for the prefixes of a key, the longest first.
+    fn matching(
+        &self,
+        longest: Option<usize>,
+        partition: usize,
+        key: &[u8],
+    ) -> impl Iterator<Item = (&Keyspace, &InForce)> {
+        let mut next = longest;
+        std::iter::from_fn(move || {
+            while let Some(at) = next {
+                let keyspace = &self.keyspaces[at];
+                next = keyspace.parent;
+                if key.starts_with(&keyspace.prefix)
+                    && let Some(in_force) = &keyspace.partitions[partition]
+                {
+                    return Some((keyspace, &**in_force));
+                }
+            }
+            None
+        })
+    }
+
+    /// Every prefix with the newest settings heard of, dropped ones included.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Settings)> {
+        self.keyspaces.iter().map(|k| (&*k.prefix, &k.newest))
+    }
+
+    /// The newest settings heard of for a prefix.
+    #[must_use]
+    pub fn newest(&self, prefix: &[u8]) -> Option<&Settings> {
+        self.position(prefix)
+            .ok()
+            .map(|at| &self.keyspaces[at].newest)
+    }
+
+    /// Hears of settings; whether they are newer than what was heard before.
+    ///
+    /// # Errors
+    /// [`KeyspaceError`] if there is no room for another prefix.
+    pub fn hear(&mut self, prefix: &[u8], settings: Settings) -> Result<bool, KeyspaceError> {
+        let at = self.entry(prefix)?;
+        let keyspace = &mut self.keyspaces[at];
+        let is_newer = settings.revision > keyspace.newest.revision;
+        if is_newer {
+            keyspace.newest = settings;
+        }
+        Ok(is_newer)
+    }
+
+    /// The first of these partitions in which the record of a prefix says something else than the newest
+    /// settings.
+    #[must_use]
+    pub fn first_behind(&self, prefix: &[u8], partitions: &[usize]) -> Option<usize> {
+        let keyspace = &self.keyspaces[self.position(prefix).ok()?];
+        keyspace.first_behind(partitions)
+    }
+
+    /// Whether the newest settings of a prefix give back what is kept by those in force in a partition.
+    #[must_use]
+    pub fn gives_back(&self, prefix: &[u8], partition: usize) -> bool {
+        let Ok(at) = self.position(prefix) else {
+            return false;
+        };
+        let keyspace = &self.keyspaces[at];
+        let in_force = keyspace.partitions[partition].as_ref();
+        in_force.is_some_and(|in_force| keyspace.newest.gives_back(&in_force.settings))
+    }
+
+    /// Every prefix with the settings that are in force in all of these partitions; while some of them
+    /// are behind, those from before in one that is.
+    pub fn logged(&self, partitions: &[usize]) -> impl Iterator<Item = (&[u8], &Settings)> {
+        self.keyspaces.iter().filter_map(move |keyspace| {
+            let settings = match keyspace.first_behind(partitions) {
+                None => &keyspace.newest,
+                Some(partition) => &keyspace.partitions[partition].as_ref()?.settings,
+            };
+            Some((&*keyspace.prefix, settings))
+        })
+    }
+
+    /// The value with which the newest settings of a prefix are logged in this partition.
+    pub(crate) fn to_log(&self, prefix: &[u8], partition: usize) -> [u8; SETTINGS_BYTES] {
+        let at = self.position(prefix).expect("it was heard of");
+        let keyspace = &self.keyspaces[at];
+        let settings = &keyspace.newest;
+        let since = match &keyspace.partitions[partition] {
+            Some(before)
+                if settings.keeps_versions()
+                    && (!settings.keeps_more_than(&before.settings)
+                        || is_planted(Bug::KeepMoreBefore)) =>
+            {
+                before.since
+            }
+            _ => Since::default(),
+        };
+        settings.encode(since)
+    }
+
+    /// Takes in a record of settings that was appended or replayed; the newest version counts. A value
+    /// that is not of this version's form is left aside.
+    pub(crate) fn take(&mut self, part: &PartView<'_>, place: Place) -> Replaced {
+        let record = Record {
+            slot: part.slot(),
+            key: part.key(),
+            value: part.value(),
+            version: Version {
+                epoch: part.epoch(),
+                sequence: part.sequence(),
+            },
+            time_ms: part.time_ms(),
+        };
+        self.take_record(&record, place)
+    }
+
+    pub(crate) fn take_record(&mut self, record: &Record<'_>, place: Place) -> Replaced {
+        let (Some(prefix), Some((settings, since))) =
+            (prefix_of(record.key), Settings::read(record.value))
+        else {
+            return Replaced::default();
+        };
+        let Ok(at) = self.entry(prefix) else {
+            return Replaced::default();
+        };
+        let keyspace = &mut self.keyspaces[at];
+        if settings.revision > keyspace.newest.revision {
+            keyspace.newest = settings;
+        }
+        let own = Since {
+            version: record.version,
+            time_ms: record.time_ms,
+        };
+        let in_force = InForce {
+            settings,
+            since: since.unwrap_or(own),
+            version: record.version,
+            place,
+        };
+        let slot = &mut keyspace.partitions[partition_of(record.slot)];
+        let mut replaced = Replaced {
+            gained: Some(place),
+            lost: None,
+            keeps_others: true,
+        };
+        match slot {
+            Some(before) if before.version > record.version => return Replaced::default(),
+            Some(before) => {
+                replaced.lost = Some(before.place);
+                replaced.keeps_others = before.version < record.version;
+                self.written -= 1;
+                self.keeping -= usize::from(before.settings.keeps_versions());
+                self.marking -= usize::from(before.settings.layout > 0);
+                **before = in_force;
+            }
+            None => *slot = Some(Box::new(in_force)),
+        }
+        self.written += 1;
+        self.keeping += usize::from(settings.keeps_versions());
+        self.marking += usize::from(settings.layout > 0);
+        replaced.keeps_others &= self.keeping > 0;
+        replaced
+    }
+
+    /// Whether a record of settings is newer than the one in force in its partition.
+    pub(crate) fn is_news(&self, part: &PartView<'_>) -> bool {
+        let in_force = self.in_force(part);
+        in_force.is_none_or(|it| it.version < part.version())
+    }
+
+    /// Whether a record of settings keeps versions that were written before it under settings that are not known
+    /// here: the original of a copy is gone, or the settings are gone whose history the record goes on with.
+    pub(crate) fn is_late(&self, part: &PartView<'_>) -> bool {
+        let since = Settings::read(part.value()).and_then(|(_, since)| since);
+        let in_force = self.in_force(part);
+        let goes_on = since.is_some_and(|since| in_force.is_none_or(|it| it.since != since));
+        self.is_news(part) && (part.is_copy() || goes_on)
+    }
+
+    /// The settings in force of the prefix and partition of a record of settings.
+    fn in_force(&self, part: &PartView<'_>) -> Option<&InForce> {
+        let at = self.position(prefix_of(part.key())?).ok()?;
+        let partitions = &self.keyspaces[at].partitions;
+        partitions[partition_of(part.slot())].as_deref()
+    }
+
+    /// Whether the record at `place` is the one in force.
+    pub(crate) fn is_at(&self, part: &PartView<'_>, place: Place) -> bool {
+        let Some(at) = prefix_of(part.key()).and_then(|prefix| self.position(prefix).ok()) else {
+            return false;
+        };
+        let in_force = &self.keyspaces[at].partitions[partition_of(part.slot())];
+        in_force.as_ref().is_some_and(|it| it.place == place)
+    }
+
+    /// Whether a record in force of this slot's partition stands there.
+    pub(crate) fn stands_at(&self, slot: u16, place: Place) -> bool {
+        let partition = partition_of(slot);
+        let in_force = self.keyspaces.iter();
+        in_force
+            .filter_map(|keyspace| keyspace.partitions[partition].as_ref())
+            .any(|in_force| in_force.place == place)
+    }
+
+    /// The record at `from` stands at `to` now; whether it was there.
+    pub(crate) fn moved(&mut self, slot: u16, from: Place, to: Place) -> bool {
+        let partition = partition_of(slot);
+        let in_force = self
+            .keyspaces
+            .iter_mut()
+            .filter_map(|keyspace| keyspace.partitions[partition].as_mut())
+            .find(|in_force| in_force.place == from);
+        if let Some(in_force) = in_force {
+            in_force.place = to;
+            return true;
+        }
+        false
+    }
+
+    fn position(&self, prefix: &[u8]) -> Result<usize, usize> {
+        self.keyspaces
+            .binary_search_by(|keyspace| (*keyspace.prefix).cmp(prefix))
+    }
+
+    /// The place of a prefix, which is made if it is new.
+    fn entry(&mut self, prefix: &[u8]) -> Result<usize, KeyspaceError> {
+        let at = match self.position(prefix) {
+            Ok(at) => return Ok(at),
+            Err(at) => at,
+        };
+        if self.keyspaces.len() >= KEYSPACES_MAX {
+            return Err(KeyspaceError::TooMany);
+        }
+        // The least that is free: those of a snapshot may have gaps.
+        let is_taken = |number: &u16| self.keyspaces.iter().any(|k| k.number == *number);
+        let next = u16::try_from(self.keyspaces.len()).expect("there is a limit");
+        let mut numbers = std::iter::once(next).chain(0..);
+        let number = numbers
+            .find(|number| !is_taken(number))
+            .expect("there is a limit");
+        self.add(at, number, prefix);
+        Ok(at)
+    }
+
+    /// Adds a prefix that is not there, where it belongs.
+    fn add(&mut self, at: usize, number: u16, prefix: &[u8]) {
+        let keyspace = Keyspace {
+            number,
+            prefix: prefix.into(),
+            parent: None,
+            newest: Settings::default(),
+            partitions: (0..PARTITIONS).map(|_| None).collect(),
+        };
+        self.keyspaces.insert(at, keyspace);
+        self.prefix_bytes += prefix.len();
+        // The prefixes that the one before begins with, itself included.
+        let mut parents: Vec<usize> = Vec::new();
+        for at in 0..self.keyspaces.len() {
+            let prefix = &self.keyspaces[at].prefix;
+            while let Some(&parent) = parents.last()
+                && !prefix.starts_with(&self.keyspaces[parent].prefix)
+            {
+                parents.pop();
+            }
+            self.keyspaces[at].parent = parents.last().copied();
+            parents.push(at);
+        }
+    }
+
+    /// Visits the records in force of so many partitions: by the numbers of keyspaces, then by partition, from
+    /// `from` on. Where to go on, or `None` at the end.
+    pub fn walk(
+        &self,
+        from: usize,
+        partitions: usize,
+        visit: &mut impl FnMut(SettingsEntry<'_>),
+    ) -> Option<usize> {
+        let end = self.keyspaces.iter().map(|k| usize::from(k.number) + 1);
+        let end = end.max().unwrap_or(0) * PARTITIONS;
+        let to = end.min(from + partitions);
+        let mut at = from;
+        while at < to {
+            let first = at % PARTITIONS;
+            let keyspace = self
+                .keyspaces
+                .iter()
+                .find(|keyspace| usize::from(keyspace.number) == at / PARTITIONS);
+            let count = (to - at).min(PARTITIONS - first);
+            for partition in first..first + count {
+                if let Some(keyspace) = keyspace
+                    && let Some(in_force) = &keyspace.partitions[partition]
+                {
+                    visit(SettingsEntry {
+                        number: keyspace.number,
+                        partition: u8::try_from(partition).expect("256 partitions"),
+                        prefix: &keyspace.prefix,
+                        settings: in_force.settings,
+                        since: in_force.since,
+                        version: in_force.version,
+                        place: in_force.place,
+                    });
+                }
+            }
+            at += count;
+        }
+        (to < end).then_some(to)
+    }
+
+    /// Takes in what a snapshot tells.
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub(crate) fn restore(&mut self, entry: &SettingsEntry<'_>) -> Result<(), &'static str> {
+        let at = match self.position(entry.prefix) {
+            Ok(at) => at,
+            Err(at) => {
+                let is_taken = |keyspace: &Keyspace| keyspace.number == entry.number;
+                if self.keyspaces.iter().any(is_taken) {
+                    return Err("two keyspaces have one number");
+                }
+                self.add(at, entry.number, entry.prefix);
+                at
+            }
+        };
+        let keyspace = &mut self.keyspaces[at];
+        let slot = &mut keyspace.partitions[usize::from(entry.partition)];
+        if keyspace.number != entry.number || slot.is_some() {
+            return Err("a keyspace is told twice");
+        }
+        *slot = Some(Box::new(InForce {
+            settings: entry.settings,
+            since: entry.since,
+            version: entry.version,
+            place: entry.place,
+        }));
+        if entry.settings.revision > keyspace.newest.revision {
+            keyspace.newest = entry.settings;
+        }
+        self.written += 1;
+        self.keeping += usize::from(entry.settings.keeps_versions());
+        self.marking += usize::from(entry.settings.layout > 0);
+        Ok(())
+    }
+
+    /// Whether a keyspace has this number.
+    pub(crate) fn has_number(&self, number: u16) -> bool {
+        self.keyspaces.iter().any(|k| k.number == number)
+    }
+
+    /// Where the records in force stand.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
+        let records = self.keyspaces.iter().flat_map(|k| k.partitions.iter());
+        records.flatten().map(|in_force| in_force.place)
+    }
+}
+
+/// A record of settings as it was appended.
+pub(crate) struct Record<'a> {
+    pub(crate) slot: u16,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+    pub(crate) version: Version,
+    pub(crate) time_ms: u64,
+}
+
+/// Whether a part under a key of the store's own is one that this version writes.
+#[must_use]
+pub fn is_understood(part: &PartView<'_>) -> bool {
+    let note_bytes_max = match part.key() {
+        key if is_local(key) => LOCAL_BYTES_MAX,
+        key if is_epochs(key) => EPOCHS_BYTES_MAX,
+        _ => return told_by(part).is_some(),
+    };
+    part.kind() == PartKind::Put && part.value().len() <= note_bytes_max
+}
+
+/// The prefix and its settings, if the part is a record of them.
+#[must_use]
+pub fn told_by<'a>(part: &PartView<'a>) -> Option<(&'a [u8], Settings)> {
+    let prefix = prefix_of(part.key()).filter(|_| part.kind() == PartKind::Put)?;
+    Settings::read(part.value()).map(|(settings, _)| (prefix, settings))
+}
+
+/// The key under which the settings of `prefix` are logged in a partition; `tag` is what routes it
+/// there.
+#[must_use]
+pub fn keyspace_key(tag: u32, prefix: &[u8]) -> Vec<u8> {
+    let mut key = KEYSPACE_KEY.to_vec();
+    key.extend_from_slice(tag.to_string().as_bytes());
+    key.push(b'}');
+    key.extend_from_slice(prefix);
+    key
+}
+
+/// The prefix whose settings stand under this key, if it is such a key.
+#[must_use]
+pub fn prefix_of(key: &[u8]) -> Option<&[u8]> {
+    let tagged = key.strip_prefix(KEYSPACE_KEY)?;
+    let end = tagged.iter().position(|&byte| byte == b'}')?;
+    Some(&tagged[end + 1..]).filter(|prefix| prefix.len() <= PREFIX_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::record::{PartSpec, RecordSpec};
+    use crate::types::place::FileId;
+    use crate::types::place::rounded_bytes;
+
+    fn settings(revision: u64, versions: u8, retention_ms: u64) -> Settings {
+        Settings {
+            revision,
+            versions,
+            retention_ms,
+            ..Settings::default()
+        }
+    }
+
+    fn write(keyspaces: &mut Keyspaces, prefix: &[u8], slot: u16, settings: Settings, at: u64) {
+        keyspaces.hear(prefix, settings).unwrap();
+        let value = keyspaces.to_log(prefix, partition_of(slot));
+        let record = Record {
+            slot,
+            key: &keyspace_key(7, prefix),
+            value: &value,
+            version: Version {
+                epoch: 256,
+                sequence: at,
+            },
+            time_ms: 1_000 + at,
+        };
+        let place = Place {
+            file: FileId(1),
+            offset: 8 * at,
+            bytes: rounded_bytes(160),
+        };
+        keyspaces.take_record(&record, place);
+    }
+
+    fn since(keyspaces: &Keyspaces, key: &[u8]) -> Option<u64> {
+        let rule = keyspaces.rule(0, key)?;
+        Some(rule.since.version.sequence)
+    }
+
+    #[test]
+    fn settings_that_go_on_with_the_history_of_settings_that_are_gone_are_late() {
+        let is_late = |known: &Keyspaces, (value, sequence): (&[u8], u64)| {
+            let part = PartSpec {
+                kind: PartKind::Put,
+                key: &keyspace_key(7, b"stock:"),
+                value,
+                expiry_ms: None,
+                layout: 0,
+                is_crowded: false,
+            };
+            let record = RecordSpec {
+                slot: 0,
+                epoch: 256,
+                sequence,
+                time_ms: 1_000 + sequence,
+                parts: &[part],
+                extension: &[],
+            };
+            let mut bytes = vec![0; record.bytes()];
+            record.encode_part(0, &mut bytes);
+            known.is_late(&PartView::read(&bytes).unwrap())
+        };
+        let nothing = Keyspaces::default();
+        let mut known = Keyspaces::default();
+        known.hear(b"stock:", settings(1, 9, 0)).unwrap();
+        let first = known.to_log(b"stock:", partition_of(0));
+        assert!(!is_late(&nothing, (&first, 4)), "they begin a history");
+        write(&mut known, b"stock:", 0, settings(1, 9, 0), 4);
+        known.hear(b"stock:", settings(2, 8, 0)).unwrap();
+        let second = known.to_log(b"stock:", partition_of(0));
+        assert!(!is_late(&known, (&second, 6)), "the first are known");
+        assert!(is_late(&nothing, (&second, 6)), "the first are gone");
+        write(&mut known, b"stock:", 0, settings(2, 8, 0), 6);
+        assert!(!is_late(&known, (&second, 6)), "the replay is the second");
+    }
+
+    #[test]
+    fn the_longest_prefix_counts_whatever_stands_between_in_order() {
+        let mut keyspaces = Keyspaces::default();
+        let prefixes: [&[u8]; 7] = [b"", b"a", b"ab", b"abc", b"abd", b"b", b"\xff\xff"];
+        for (number, prefix) in (1..).zip(prefixes) {
+            write(&mut keyspaces, prefix, 0, settings(number, 1, 0), number);
+        }
+        let keys: [&[u8]; 13] = [
+            b"a",
+            b"aa",
+            b"ab",
+            b"aba",
+            b"abcz",
+            b"abd",
+            b"abe",
+            b"ac",
+            b"b",
+            b"ba",
+            b"c",
+            b"\xff",
+            b"\xff\xff\xff",
+        ];
+        for key in keys {
+            let longest = prefixes
+                .into_iter()
+                .filter(|prefix| key.starts_with(prefix))
+                .max_by_key(|prefix| prefix.len());
+            assert_eq!(keyspaces.of(0, key).map(|(prefix, _)| prefix), longest);
+        }
+        assert_eq!(
+            keyspaces.of(64, b"abc"),
+            None,
+            "nothing was written in this partition yet"
+        );
+    }
+
+    #[test]
+    fn history_begins_anew_only_when_more_is_kept() {
+        let mut keyspaces = Keyspaces::default();
+        let mut at = 10;
+        let mut set = |keyspaces: &mut Keyspaces, prefix: &[u8], versions, retention_ms| {
+            at += 1;
+            write(
+                keyspaces,
+                prefix,
+                0,
+                settings(at, versions, retention_ms),
+                at,
+            );
+            at
+        };
+        let first = set(&mut keyspaces, b"a", 5, 0);
+        assert_eq!(since(&keyspaces, b"ab"), Some(first));
+        set(&mut keyspaces, b"a", 3, 0);
+        set(&mut keyspaces, b"a", 3, 500);
+        assert_eq!(since(&keyspaces, b"ab"), Some(first), "less is kept");
+        for (versions, retention_ms) in [(4, 500), (4, 501), (4, 0), (0, 10)] {
+            let raised = set(&mut keyspaces, b"a", versions, retention_ms);
+            assert_eq!(since(&keyspaces, b"ab"), Some(raised));
+        }
+        set(&mut keyspaces, b"a", 0, 0);
+        assert_eq!(keyspaces.rule(0, b"ab"), None);
+        assert!(!keyspaces.keeps_versions());
+        let again = set(&mut keyspaces, b"a", 1, 0);
+        assert_eq!(since(&keyspaces, b"ab"), Some(again));
+    }
+
+    #[test]
+    fn a_dropped_keyspace_tells_since_when_the_shorter_one_is_in_force() {
+        let mut keyspaces = Keyspaces::default();
+        write(&mut keyspaces, b"a", 0, settings(1, 5, 0), 1);
+        write(&mut keyspaces, b"ab", 0, settings(2, 0, 0), 2);
+        assert_eq!(keyspaces.rule(0, b"abc"), None);
+        let dropped = Settings {
+            is_dropped: true,
+            ..settings(3, 0, 0)
+        };
+        write(&mut keyspaces, b"ab", 0, dropped, 3);
+        assert_eq!(
+            keyspaces.of(0, b"abc").map(|(prefix, _)| prefix),
+            Some(&b"a"[..])
+        );
+        assert_eq!(
+            (since(&keyspaces, b"abc"), since(&keyspaces, b"ac")),
+            (Some(3), Some(1))
+        );
+    }
+
+    #[test]
+    fn an_older_record_changes_nothing_and_a_copy_takes_its_place() {
+        let mut keyspaces = Keyspaces::default();
+        write(&mut keyspaces, b"a", 0, settings(1, 5, 0), 1);
+        let old = keyspaces.to_log(b"a", 0);
+        write(&mut keyspaces, b"a", 0, settings(2, 7, 0), 2);
+        let place = |offset| Place {
+            file: FileId(1),
+            offset,
+            bytes: rounded_bytes(160),
+        };
+        let record = |value, sequence| Record {
+            slot: 0,
+            key: b"\0\0penstock/keyspace/{7}a",
+            value,
+            version: Version {
+                epoch: 256,
+                sequence,
+            },
+            time_ms: 5,
+        };
+        let older = keyspaces.take_record(&record(&old, 1), place(80));
+        assert_eq!(older, Replaced::default());
+        let value = keyspaces.to_log(b"a", 0);
+        let copy = keyspaces.take_record(&record(&value, 2), place(88));
+        let expected = Replaced {
+            gained: Some(place(88)),
+            lost: Some(place(16)),
+            keeps_others: false,
+        };
+        assert_eq!(copy, expected);
+        assert!(keyspaces.moved(0, place(88), place(96)));
+        assert!(!keyspaces.moved(0, place(88), place(104)));
+        assert_eq!(keyspaces.first_behind(b"a", &[0]), None);
+        assert_eq!(keyspaces.first_behind(b"a", &[0, 2, 1]), Some(2));
+        keyspaces.hear(b"a", settings(3, 0, 0)).unwrap();
+        let told = |partitions: &[usize]| {
+            let mut told = keyspaces.logged(partitions);
+            told.next().map(|(_, settings)| settings.revision)
+        };
+        assert_eq!(
+            (told(&[0]), told(&[1]), told(&[])),
+            (Some(2), None, Some(3))
+        );
+    }
+
+    #[test]
+    fn memory_is_counted_as_a_walk_over_all_keyspaces_finds_it() {
+        let mut keyspaces = Keyspaces::default();
+        for at in 1..200 {
+            let prefix = &b"a longer prefix"[..(at % 13) as usize];
+            let slot = u16::try_from(at * 7 % 31).unwrap() * 64;
+            let layout = u16::try_from(at % 2).unwrap();
+            let settings = Settings {
+                is_dropped: at % 11 == 0,
+                layout,
+                ..settings(at, 1, 0)
+            };
+            write(&mut keyspaces, prefix, slot, settings, at);
+            let walked = |keyspace: &Keyspace| {
+                let written = keyspace.partitions.iter().flatten().count();
+                let partitions = size_of_val(&*keyspace.partitions);
+                keyspace.prefix.len() + partitions + written * size_of::<InForce>()
+            };
+            let walked = keyspaces.keyspaces.iter().map(walked).sum::<usize>();
+            let table = keyspaces.keyspaces.capacity() * size_of::<Keyspace>();
+            assert_eq!(keyspaces.memory_bytes(), table + walked);
+            if !settings.is_dropped {
+                assert_eq!(keyspaces.layout(slot, prefix), layout);
+            }
+        }
+        assert!(keyspaces.marking > 0 && keyspaces.marking < keyspaces.written);
+    }
+
+    #[test]
+    fn settings_are_read_back_and_unknown_bits_are_refused() {
+        let all = Settings {
+            revision: 9,
+            is_dropped: false,
+            level_min: 2,
+            versions: 255,
+            layout: 513,
+            value_bytes_max: 4096,
+            retention_ms: 1 << 40,
+            ttl_ms: 77,
+        };
+        let since = Since {
+            version: Version {
+                epoch: 256,
+                sequence: 3,
+            },
+            time_ms: 8,
+        };
+        let bytes = all.encode(since);
+        assert_eq!(Settings::read(&bytes), Some((all, Some(since))));
+        assert_eq!(
+            Settings::read(&all.encode(Since::default())),
+            Some((all, None))
+        );
+        for (at, value) in [(8, 2), (9, 4), (11, 1), (14, 1), (15, 1), (56, 1), (63, 1)] {
+            let mut wrong = bytes;
+            wrong[at] = value;
+            assert_eq!(Settings::read(&wrong), None, "byte {at}");
+        }
+        assert_eq!(Settings::read(&bytes[..63]), None);
+        let last = Settings {
+            revision: u64::MAX,
+            ..all
+        };
+        let none_can_follow = last.encode(since);
+        assert_eq!(Settings::read(&none_can_follow), None, "no change could");
+    }
+
+    #[test]
+    fn no_more_than_the_limit_are_taken() {
+        let mut keyspaces = Keyspaces::default();
+        for number in 0..KEYSPACES_MAX {
+            let prefix = format!("k{number}");
+            assert_eq!(
+                keyspaces.hear(prefix.as_bytes(), settings(1, 1, 0)),
+                Ok(true)
+            );
+        }
+        assert_eq!(
+            keyspaces.hear(b"one more", settings(1, 1, 0)),
+            Err(KeyspaceError::TooMany)
+        );
+        assert_eq!(keyspaces.hear(b"k5", settings(1, 1, 0)), Ok(false));
+    }
+}

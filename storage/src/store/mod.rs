@@ -1,0 +1,21 @@
+//! The store of one shard: keys in memory, the log behind them, and the jobs that keep both in shape. The layer
+//! uses memory and log. It does not know how a directory is read at a start.
+
+// ---- pages
+pub mod cleaning;
+pub mod clock;
+pub mod inheritance;
+pub mod keyspace;
+pub mod local;
+pub(crate) mod memory;
+pub mod replica;
+pub mod scrub;
+#[expect(
+    clippy::module_inception,
+    reason = "the type gives its name to the layer"
+)]
+pub(crate) mod store;
+pub mod versions;
+
+pub use memory::Memory;
+pub use store::{AdmitError, At, Found, LOOK_AHEAD, Store, Usage, WasAt, aligned_span, part_read};

@@ -1,0 +1,383 @@
+//! What a store does as one of several that hold a partition: records that were written elsewhere,
+//! local records, what cleaning leaves for others.
+//!
+//! Nothing of this happens to a store alone: there each commit is of the one epoch of its start.
+
+use crate::format::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec, part_bytes};
+use crate::format::system_key::is_system;
+use crate::format::system_key::{LOCAL_BYTES_MAX, is_epochs, is_local};
+use crate::log::log::{Purpose, Room};
+use crate::memory::index::{CellId, Home};
+use crate::store::cleaning::cleaning::Fate;
+use crate::store::keyspace::is_understood;
+use crate::store::store::{Found, Store};
+use crate::types::io::Blocks;
+use crate::types::packed_place::Cursor;
+use crate::types::place::{Lsn, Place};
+use crate::types::version::Version;
+
+/// What of the log is kept for those who lack it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    /// Somebody lacks records behind this one.
+    pub behind: Lsn,
+    /// Bytes of segments that are kept for that, at most: the newest.
+    pub bytes_max: u64,
+}
+
+impl<P: Blocks> Store<P> {
+    /// Commits of a partition have the epoch of `after` and go on behind its sequence.
+    ///
+    /// # Panics
+    /// If the log holds a version of the partition above `after`.
+    pub fn lead(&mut self, partition: usize, after: Version) {
+        let last = self.log().history().last(partition);
+        assert!(
+            last <= after,
+            "partition {partition} goes on behind {after:?}, and its log holds {last:?}"
+        );
+        self.set_position(partition, after);
+    }
+
+    /// The epoch of the commits of a partition.
+    #[must_use]
+    pub fn leads(&self, partition: usize) -> u32 {
+        self.epoch_of(partition)
+    }
+
+    /// The places that must be read, and [`Store::admit`]ted for these slots and hashes all at once, before
+    /// a record with these keys of one slot can be applied.
+    pub fn cold_of<'k>(
+        &self,
+        slot: u16,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+        hash_of: &impl Fn(&[u8]) -> u32,
+    ) -> Vec<((u16, u32), Place)> {
+        let mut cold = Vec::new();
+        for key in keys {
+            let home = (slot, hash_of(key));
+            if let Found::Cold(_) = self.find(home.0, home.1, key) {
+                let places = self.index.candidates(home.0, home.1);
+                let places = places.filter_map(|candidate| match candidate.home {
+                    Home::Disk(packed) => packed.place(),
+                    Home::Memory(_) => None,
+                });
+                for place in places {
+                    if !cold.contains(&(home, place)) {
+                        cold.push((home, place));
+                    }
+                }
+            }
+        }
+        cold
+    }
+
+    /// Whether a part that stands in a segment which is durable up to there is still needed by who knows
+    /// nothing of the past: the newest of its key, or a deletion that may have something to hide. To be asked after [`Store::settle`] and
+    /// [`Store::settle_copies`] alone.
+    #[must_use]
+    pub fn counts(
+        &self,
+        part: &PartView<'_>,
+        place: Place,
+        hash_of: &impl Fn(&[u8]) -> u32,
+    ) -> bool {
+        let fate = self.fate(part, place, false, hash_of);
+        !matches!(fate, Fate::Dead | Fate::Kept(_))
+    }
+
+    /// Lets the index point to the copies that are durable by now.
+    pub fn settle_copies(&mut self) {
+        self.apply_moves();
+    }
+
+    /// Up to which record copies were appended that may not be durable yet.
+    pub fn moving_until(&mut self) -> Option<Lsn> {
+        self.apply_moves();
+        self.cleaner.last_move()
+    }
+
+    /// The value of the newest record of epochs of a partition, by one of its slots.
+    #[must_use]
+    pub fn epochs_found(&self, slot: u16) -> Option<&[u8]> {
+        self.locals.epochs_found(slot)
+    }
+
+    /// Logs a record that was written elsewhere under its own version and time, and takes in what it
+    /// says of keys that have no newer version. `parts` are all of its parts, checked; nothing of it
+    /// may be cold ([`Store::cold_of`]) and [`Store::room_for`] must have said yes to
+    /// as many bytes as they have. Without `is_dense` a record of which nothing is newer than what is there
+    /// is left out: `None`.
+    ///
+    /// # Panics
+    /// If the parts are not one record, or a local one.
+    pub fn apply(
+        &mut self,
+        now_us: u64,
+        parts: &[PartView<'_>],
+        is_dense: bool,
+        hash_of: &impl Fn(&[u8]) -> u32,
+    ) -> Option<Lsn> {
+        let first = &parts[0];
+        let (slot, time_ms) = (first.slot(), first.time_ms());
+        let version = first.version();
+        assert!(
+            parts.iter().enumerate().all(|(ordinal, part)| {
+                (part.ordinal(), part.slot()) == (ordinal, slot)
+                    && part.count() == parts.len()
+                    && part.version() == version
+            }) && !is_local(first.key()),
+            "the parts of a record that was written elsewhere"
+        );
+
+        if is_system(first.key()) && !is_epochs(first.key()) {
+            return self.apply_settings(now_us, first, is_dense);
+        }
+        let mut cells: [Option<(u32, CellId)>; PARTS_MAX] = [None; PARTS_MAX];
+        for (cell, part) in cells.iter_mut().zip(parts) {
+            let home = (slot, hash_of(part.key()));
+            if part.is_superseded() && part.kind() == PartKind::Put {
+                continue;
+            }
+            let known = match self.find(slot, home.1, part.key()) {
+                Found::Cached(id) if self.version(id) >= version => continue,
+                Found::Cached(id) => id,
+                Found::Absent => self.insert(home, part.key(), &[], None),
+                Found::Cold(_) => panic!("what is cold is read before"),
+            };
+            let id = match part.kind() {
+                PartKind::Put => self.set_value(home, known, part.value(), part.expiry_ms()),
+                PartKind::Tombstone => {
+                    self.delete(known);
+                    known
+                }
+            };
+            *cell = Some((home.1, id));
+        }
+        if !is_dense && cells.iter().all(Option::is_none) {
+            return None;
+        }
+
+        // What has a newer version already must be compared by a replay, whatever else it finds.
+        let is_crowded = |cell: Option<(u32, CellId)>| {
+            cell.is_none_or(|(hash, _)| self.index.is_crowded(slot, hash))
+        };
+        let (one, mut many);
+        let specs = match parts {
+            // Nearly every record.
+            [part] => {
+                one = [spec_of(part, is_crowded(cells[0]))];
+                &one[..]
+            }
+            _ => {
+                many = [spec_of(first, true); PARTS_MAX];
+                for ((spec, part), cell) in many.iter_mut().zip(parts).zip(&cells) {
+                    *spec = spec_of(part, is_crowded(*cell));
+                }
+                &many[..parts.len()]
+            }
+        };
+        let record = RecordSpec {
+            slot,
+            epoch: version.epoch,
+            sequence: version.sequence,
+            time_ms,
+            parts: specs,
+            // A copy names who superseded it in a past that is not here.
+            extension: match first.is_copy() {
+                true => &[],
+                false => first.extension(),
+            },
+        };
+        let lsn = self.log_record(now_us, &record);
+        if is_epochs(first.key()) {
+            self.locals.see(first);
+        }
+        if self.keyspaces.keeps_versions() {
+            let changed = cells.iter().enumerate();
+            let changed = changed.filter_map(|(at, cell)| Some((at, (*cell)?)));
+            self.keep_versions(lsn, version, time_ms, slot, changed);
+        }
+        for (at, cell) in cells.iter().enumerate() {
+            if let Some((hash, id)) = *cell {
+                self.note_change(lsn, version, (slot, hash), at, id);
+            }
+        }
+        self.carry_time(time_ms);
+        Some(lsn)
+    }
+
+    /// The same of a record of settings: they are in force from here on.
+    fn apply_settings(&mut self, now_us: u64, part: &PartView<'_>, is_dense: bool) -> Option<Lsn> {
+        assert!(is_understood(part), "what is not understood is refused");
+        if !is_dense && !self.keyspaces.is_news(part) {
+            return None;
+        }
+        let record = RecordSpec {
+            slot: part.slot(),
+            epoch: part.epoch(),
+            sequence: part.sequence(),
+            time_ms: part.time_ms(),
+            parts: &[spec_of(part, false)],
+            extension: &[],
+        };
+        let lsn = self.log_record(now_us, &record);
+        let replaced = self.keyspaces.take(part, self.place_of_part(0));
+        self.live.replaces(replaced);
+        self.carry_time(part.time_ms());
+        Some(lsn)
+    }
+
+    /// Takes a cached key out that is deleted elsewhere, by a deletion that nobody has any more. The log
+    /// says so with the version that the key has, as of a value that has expired, and it is no news for
+    /// others. [`Store::room`] must have said yes for a value of no bytes. `None` while cleaning moves it.
+    ///
+    /// # Panics
+    /// If the key was never logged.
+    pub fn sweep(&mut self, now_us: u64, (slot, hash): (u16, u32), id: CellId) -> Option<Lsn> {
+        let version = self.version(id);
+        let cell = self.cell(id);
+        let packed = cell.place();
+        let from = packed.place().expect("the key was logged");
+        if self.is_moving(from) {
+            return None;
+        }
+        let part = PartSpec {
+            kind: PartKind::Tombstone,
+            key: cell.key(),
+            value: &[],
+            expiry_ms: None,
+            layout: 0,
+            is_crowded: true,
+        };
+        let record = RecordSpec {
+            slot,
+            epoch: version.epoch,
+            sequence: version.sequence,
+            time_ms: self.time_ms(),
+            parts: &[part],
+            extension: &[],
+        };
+        let mut bytes = vec![0; record.bytes()];
+        record.encode_part(0, &mut bytes);
+        let part = PartView::read(&bytes).expect("just written");
+        let lsn = self.move_as_deletion(now_us, &part, hash, from);
+        self.delete(id);
+        // It stays in memory until that is durable.
+        self.cache.set_change(id, version, packed, Some(lsn));
+        Some(lsn)
+    }
+
+    /// Visits the keys that have the next slots and hashes from `from` on up to slot `last`, about `entries`
+    /// of them. Where to go on, or `None` behind the last slot.
+    pub fn homes_from(
+        &self,
+        from: Cursor,
+        last: u16,
+        entries: usize,
+        visit: &mut impl FnMut((u16, u32), Home),
+    ) -> Option<Cursor> {
+        let next = self.index.walk(from, entries, &mut |at, candidate| {
+            if at.slot <= last {
+                visit((at.slot, at.hash), candidate.home);
+            }
+        });
+        next.filter(|next| next.slot <= last)
+    }
+
+    /// Whether a local record with a key and value of these lengths can be logged now.
+    pub fn room_for_local(&mut self, key_bytes: usize, value_bytes: usize) -> Room {
+        let bytes = part_bytes(key_bytes, value_bytes, false, 0);
+        self.log_mut().room(Purpose::Keep, bytes)
+    }
+
+    /// Logs the local record of the partition of `slot`, to which `key` leads; it takes the place of
+    /// the one before. [`Store::room_for_local`] must have said yes.
+    ///
+    /// # Panics
+    /// If the key is none of a local record, or the value longer than [`LOCAL_BYTES_MAX`].
+    pub fn note_local(&mut self, now_us: u64, slot: u16, key: &[u8], value: &[u8]) -> Lsn {
+        assert!(
+            is_local(key) && value.len() <= LOCAL_BYTES_MAX,
+            "a local record of {} bytes",
+            value.len()
+        );
+        let count = self.locals.get(slot).map_or(0, |newest| newest.count) + 1;
+        let part = PartSpec {
+            kind: PartKind::Put,
+            key,
+            value,
+            expiry_ms: None,
+            layout: 0,
+            is_crowded: true,
+        };
+        let record = RecordSpec {
+            slot,
+            epoch: 0,
+            sequence: count,
+            time_ms: self.time_ms(),
+            parts: &[part],
+            extension: &[],
+        };
+        let lsn = self.log_record(now_us, &record);
+        let place = self.place_of_part(0);
+        self.live.gains(place);
+        if let Some(before) = self.locals.put(slot, count, place, value) {
+            self.live.loses(before);
+        }
+        lsn
+    }
+
+    /// The local record of a partition, by one of its slots.
+    #[must_use]
+    pub fn local(&self, slot: u16) -> Option<&[u8]> {
+        self.locals.get(slot).map(|newest| newest.value.as_slice())
+    }
+
+    /// Up to which sequence records of a partition may be gone from the log.
+    #[must_use]
+    pub fn forgotten(&self, partition: usize) -> u64 {
+        self.log().history().forgotten[partition]
+    }
+
+    /// The highest version of a partition in the log.
+    #[must_use]
+    pub fn highest(&self, partition: usize) -> Version {
+        self.log().history().last(partition)
+    }
+
+    /// Whether from the next segment on no deletion is dropped because nothing older is in the log any more: somebody who reads
+    /// the log from its begin to its end may have read that before it was released.
+    pub fn keep_deletions(&mut self, keeps: bool) {
+        if self.cleaner.keeps_deletions != keeps {
+            self.cleaner.keeps_deletions = keeps;
+            self.cleaner.must_look = true;
+        }
+    }
+
+    /// Whether deletions are being dropped out of the oldest segment. Who begins to read now may read what
+    /// they hide, and never get to them.
+    #[must_use]
+    pub fn is_dropping_deletions(&self) -> bool {
+        self.cleaner.is_dropping_deletions()
+    }
+
+    /// From now on cleaning leaves this to those who lack it, while there is room on the disk.
+    pub fn hold_back(&mut self, backlog: Option<Backlog>) {
+        if self.cleaner.backlog != backlog {
+            self.cleaner.backlog = backlog;
+            self.cleaner.must_look = true;
+        }
+    }
+}
+
+fn spec_of<'a>(part: &PartView<'a>, is_crowded: bool) -> PartSpec<'a> {
+    PartSpec {
+        kind: part.kind(),
+        key: part.key(),
+        value: part.value(),
+        expiry_ms: part.expiry_ms(),
+        layout: part.layout(),
+        is_crowded,
+    }
+}

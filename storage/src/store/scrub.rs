@@ -1,0 +1,392 @@
+//! Looking through sealed segments while the shard serves: what rots is told while a backup or
+//! another node may still have it, and not by the start that needs it.
+//!
+//! One small read at a time, and so few of them that all sealed segments are read once within a
+//! period. Every frame is checked as recovery checks it, up to the end that the log knows of its
+//! segment; of a frame that is longer than one read only the checksums are. A start begins at
+//! another segment than the one before, so that a node that is often started looks everywhere too.
+
+use crc32fast::Hasher;
+
+use crate::format::contents::SealedSegment;
+use crate::format::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome};
+use crate::format::segment::{FirstBlock, SegmentHeader};
+use crate::log::log::DurableEnd;
+use crate::recovery::Row;
+use crate::recovery::refusal::Corruption;
+use crate::recovery::replay::is_sound;
+use crate::store::store::Store;
+use crate::types::io::{BLOCK_BYTES, Block, Blocks, Completion, Io, IoToken};
+use crate::types::place::FileId;
+use crate::types::place::Lsn;
+
+/// Tokens of reads for this have this bit, and not that of the log.
+pub const SCRUB_TOKEN_BIT: u64 = 1 << 60;
+
+/// Bytes of one read: little beside what cold reads may cost.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Reads of a place before it is told damaged: what passes the second time is not on the disk.
+const TRIES: u32 = 2;
+/// Between two tries, and when no block is free, in microseconds.
+const AGAIN_US: u64 = 100_000;
+
+/// What was looked through since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubCounters {
+    /// Bytes read.
+    pub bytes: u64,
+    /// Times that the last sealed segment was passed.
+    pub passes: u64,
+    /// Segments found damaged, in each pass anew.
+    pub damaged: u64,
+}
+
+/// Where a shard is in looking through its log.
+#[derive(Debug, Default)]
+pub(crate) struct Scrub {
+    /// 0 is never.
+    period_us: u64,
+    /// Decides where the first pass begins.
+    seed: u64,
+    /// The next read is due then; if one is under way, when it was begun.
+    next_us: u64,
+    /// Bytes of all sealed segments when the last was taken up: they fill the period.
+    total_bytes: u64,
+    /// Segments up to this sequence have been looked at in this pass.
+    seen: u64,
+    segment: Option<Looked>,
+    /// Bytes that are being read; 0 if none are.
+    reading_bytes: usize,
+    tokens: u64,
+    found: Vec<Corruption>,
+    counters: ScrubCounters,
+}
+
+/// The segment that is looked at.
+#[derive(Debug)]
+struct Looked {
+    sealed: SealedSegment,
+    home: FrameHome,
+    /// Where the next frame begins; 0 for the header of the segment.
+    offset: u64,
+    /// The first record that can stand there.
+    lsn: Lsn,
+    /// The frame there, if it is longer than a read.
+    long: Option<Long>,
+    tries: u32,
+}
+
+/// A frame that is read in pieces.
+#[derive(Debug)]
+struct Long {
+    frame: FrameHeader,
+    /// The CRC of its body as it should be, and as far as it was read.
+    crc: u32,
+    hasher: Hasher,
+    /// What is read next.
+    at: u64,
+}
+
+/// What is not what was written, at the place where the frame begins.
+struct Wrong {
+    row: Row,
+    cause: &'static str,
+    /// The last record concerned, if the frame itself tells.
+    last: Option<Lsn>,
+}
+
+impl<P: Blocks> Store<P> {
+    /// Looks through all sealed segments once within each `period_us`; never if that is 0. `seed`
+    /// is another one at each start.
+    pub fn set_scrub(&mut self, period_us: u64, seed: u64) {
+        self.scrub.period_us = period_us;
+        self.scrub.seed = seed;
+    }
+
+    /// What was looked through.
+    #[must_use]
+    pub fn scrub_counters(&self) -> ScrubCounters {
+        self.scrub.counters
+    }
+
+    /// The next damage that was found and not told yet.
+    pub fn take_rotten(&mut self) -> Option<Corruption> {
+        self.scrub.found.pop()
+    }
+
+    /// Whether a read of this file is under way.
+    #[must_use]
+    pub fn scrub_reads(&self, file: FileId) -> bool {
+        let segment = &self.scrub.segment;
+        self.scrub.reading_bytes > 0 && segment.as_ref().is_some_and(|it| it.sealed.file == file)
+    }
+
+    /// When [`Store::scrub`] is to be called at the latest, if nothing else happens.
+    #[must_use]
+    pub fn scrub_deadline_us(&self) -> Option<u64> {
+        let is_due = self.scrub.period_us > 0 && self.scrub.reading_bytes == 0;
+        (is_due && !self.log().sealed_segments().is_empty()).then_some(self.scrub.next_us)
+    }
+
+    /// Asks for the next piece if it is due.
+    #[inline]
+    pub fn scrub(&mut self, now_us: u64, io: &mut Vec<Io<P::Block>>) {
+        let scrub = &self.scrub;
+        if scrub.period_us > 0 && now_us >= scrub.next_us && scrub.reading_bytes == 0 {
+            self.scrub_on(now_us, io);
+        }
+    }
+
+    #[cold]
+    fn scrub_on(&mut self, now_us: u64, io: &mut Vec<Io<P::Block>>) {
+        let mut scrub = std::mem::take(&mut self.scrub);
+        scrub.next_us = now_us + AGAIN_US;
+        scrub.forget_released(self.log().sealed_segments());
+        if scrub.segment.is_none() {
+            scrub.pick(self.log().sealed_segments(), self.log().durable_end());
+        }
+        if let Some(segment) = &scrub.segment {
+            let (offset, end) = (segment.at(), segment.sealed.end.end_offset);
+            // Where memory is short, a smaller piece does.
+            let most =
+                usize::try_from(end - offset).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+            let sizes = [most, most.min(CHUNK_BYTES / 4), BLOCK_BYTES];
+            let taken = sizes
+                .iter()
+                .find_map(|&bytes| Some((bytes, self.take_block(bytes)?)));
+            if let Some((bytes, block)) = taken {
+                scrub.next_us = now_us;
+                scrub.tokens += 1;
+                scrub.reading_bytes = bytes;
+                io.push(Io::Read {
+                    token: IoToken(SCRUB_TOKEN_BIT | scrub.tokens),
+                    file: segment.sealed.file,
+                    offset,
+                    block,
+                    len: u32::try_from(bytes).expect("a chunk is small"),
+                });
+            }
+        }
+        self.scrub = scrub;
+    }
+
+    /// The end of a read.
+    pub fn scrub_read(&mut self, now_us: u64, completion: Completion<P::Block>) {
+        let mut scrub = std::mem::take(&mut self.scrub);
+        let bytes = std::mem::take(&mut scrub.reading_bytes);
+        scrub.forget_released(self.log().sealed_segments());
+        if let Some(segment) = &mut scrub.segment {
+            let (at, end) = (segment.at(), segment.sealed.end.end_offset);
+            let checked = match (completion.result, &completion.block) {
+                (Ok(()), Some(block)) => {
+                    scrub.counters.bytes += bytes as u64;
+                    segment.check(&block.bytes()[..bytes])
+                }
+                _ => Err(segment.wrong("it cannot be read", None)),
+            };
+            let came_to = match checked {
+                Ok(()) if segment.offset < end => segment.at(),
+                Ok(()) => {
+                    scrub.leave();
+                    end
+                }
+                Err(wrong) if segment.is_tried_enough() => {
+                    scrub.tell(&wrong);
+                    end
+                }
+                Err(_) => {
+                    scrub.next_us = now_us + AGAIN_US;
+                    at
+                }
+            };
+            // What was passed takes its share of the period.
+            let share = u128::from(scrub.period_us) * u128::from(came_to.saturating_sub(at))
+                / u128::from(scrub.total_bytes.max(1));
+            scrub.next_us +=
+                u64::try_from(share).map_or(scrub.period_us, |us| us.min(scrub.period_us));
+        }
+        self.scrub = scrub;
+    }
+}
+
+impl Scrub {
+    /// Takes the next segment of the pass up, of those that are sealed and durable.
+    fn pick(&mut self, sealed: &[SealedSegment], durable: DurableEnd) {
+        let known = (durable.segment_sequence, durable.end_offset);
+        let count = sealed.partition_point(|it| (it.end.sequence, it.end.end_offset) <= known);
+        let sealed = &sealed[..count];
+        if sealed.is_empty() {
+            return;
+        }
+        if self.seen == 0 && self.counters == ScrubCounters::default() {
+            let first = usize::try_from(self.seed % count as u64).expect("below a length");
+            self.seen = sealed[first].end.sequence - 1;
+        }
+        let mut next = sealed.partition_point(|it| it.end.sequence <= self.seen);
+        if next == count {
+            self.counters.passes += 1;
+            next = 0;
+        }
+        self.total_bytes = sealed.iter().map(|it| it.end.end_offset).sum();
+        let before = next
+            .checked_sub(1)
+            .map(|before| sealed[before].end.last_lsn);
+        let segment = sealed[next];
+        self.segment = Some(Looked {
+            sealed: segment,
+            home: FrameHome {
+                log_id: durable.log_id,
+                segment_sequence: segment.end.sequence,
+                salt: segment.salt,
+            },
+            offset: 0,
+            lsn: Lsn(before.unwrap_or_default().0 + 1),
+            long: None,
+            tries: 0,
+        });
+    }
+
+    /// What was released meanwhile is nobody's loss.
+    fn forget_released(&mut self, sealed: &[SealedSegment]) {
+        if let Some(segment) = &self.segment {
+            let sequence = segment.sealed.end.sequence;
+            let is_there = sealed
+                .binary_search_by(|it| it.end.sequence.cmp(&sequence))
+                .is_ok();
+            if !is_there {
+                self.leave();
+            }
+        }
+    }
+
+    /// Goes on behind this segment.
+    fn leave(&mut self) {
+        if let Some(segment) = self.segment.take() {
+            self.seen = segment.sealed.end.sequence;
+        }
+    }
+
+    fn tell(&mut self, wrong: &Wrong) {
+        if let Some(segment) = &self.segment {
+            self.counters.damaged += 1;
+            self.found.push(Corruption {
+                row: wrong.row,
+                log_id: Some(segment.home.log_id),
+                file: segment.sealed.file,
+                offset: segment.offset,
+                lsn_from: segment.lsn,
+                lsn_to: Some(wrong.last.unwrap_or(segment.sealed.end.last_lsn)),
+                cause: wrong.cause,
+            });
+        }
+        self.leave();
+    }
+}
+
+impl Looked {
+    /// Where the next read begins.
+    fn at(&self) -> u64 {
+        self.long.as_ref().map_or(self.offset, |long| long.at)
+    }
+
+    fn wrong(&self, cause: &'static str, frame: Option<&FrameHeader>) -> Wrong {
+        Wrong {
+            row: match self.offset {
+                0 => Row::HeaderDamaged,
+                _ => Row::EarlierDamaged,
+            },
+            cause,
+            last: frame
+                .filter(|frame| frame.record_count > 0)
+                .map(|frame| Lsn(frame.end_lsn().0 - 1)),
+        }
+    }
+
+    /// Counts a try that failed, and begins the frame anew.
+    fn is_tried_enough(&mut self) -> bool {
+        self.long = None;
+        self.tries += 1;
+        self.tries >= TRIES
+    }
+
+    fn passed(&mut self, frame: &FrameHeader) {
+        self.offset += frame.padded_bytes() as u64;
+        self.lsn = frame.end_lsn();
+        self.tries = 0;
+    }
+
+    /// Checks what was read from [`Looked::at`] on. A frame that does not end there is read again from
+    /// its start, or in pieces if it began there.
+    fn check(&mut self, mut rest: &[u8]) -> Result<(), Wrong> {
+        let all = rest.len();
+        let end = self.sealed.end.end_offset;
+        if self.offset == 0 {
+            let (block, behind) = rest.split_at(BLOCK_BYTES);
+            let block = block.first_chunk().expect("a whole block");
+            let FirstBlock::Segment(header) = SegmentHeader::read(block) else {
+                return Err(self.wrong("its header does not check", None));
+            };
+            if header.home() != self.home {
+                return Err(self.wrong("its header is that of another segment", None));
+            }
+            (self.lsn, self.offset) = (header.first_lsn, BLOCK_BYTES as u64);
+            rest = behind;
+        }
+        loop {
+            if let Some(mut long) = self.long.take() {
+                let frame_end = self.offset + long.frame.padded_bytes() as u64;
+                let left = usize::try_from(frame_end - long.at).expect("a frame is in memory once");
+                let (piece, behind) = rest.split_at(left.min(rest.len()));
+                long.hasher.update(piece);
+                long.at += piece.len() as u64;
+                rest = behind;
+                if long.at < frame_end {
+                    self.long = Some(long);
+                    return Ok(());
+                }
+                if long.hasher.finalize() != long.crc {
+                    return Err(self.wrong("the body of a frame does not check", Some(&long.frame)));
+                }
+                self.passed(&long.frame);
+            }
+            if self.offset >= end {
+                break;
+            }
+            if rest.is_empty() {
+                return Ok(());
+            }
+            let Ok(frame) = FrameHeader::read(self.home, self.offset, rest) else {
+                return Err(self.wrong("no frame begins where one must", None));
+            };
+            let padded = frame.padded_bytes();
+            if padded as u64 > end - self.offset || frame.first_lsn != self.lsn {
+                return Err(self.wrong("a frame contradicts its place", None));
+            }
+            if let Some((bytes, behind)) = rest.split_at_checked(padded) {
+                let body = &bytes[FRAME_HEADER_BYTES..][..frame.body_bytes as usize];
+                if !FrameHeader::body_is_intact(self.home, bytes) || !is_sound(&frame, body) {
+                    return Err(self.wrong("the body of a frame does not check", Some(&frame)));
+                }
+                self.passed(&frame);
+                rest = behind;
+            } else if rest.len() == all {
+                let (crc, mut hasher) = FrameHeader::body_crc_in_pieces(self.home, rest);
+                hasher.update(&rest[FRAME_HEADER_BYTES..]);
+                let at = self.offset + rest.len() as u64;
+                self.long = Some(Long {
+                    frame,
+                    crc,
+                    hasher,
+                    at,
+                });
+                return Ok(());
+            } else {
+                return Ok(());
+            }
+        }
+        match self.lsn.0 - 1 == self.sealed.end.last_lsn.0 {
+            true => Ok(()),
+            false => Err(self.wrong("it does not end with the record that was told", None)),
+        }
+    }
+}
