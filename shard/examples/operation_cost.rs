@@ -25,8 +25,9 @@ use penstock_storage::io::{Block, Completion, Io};
 use penstock_storage::log::{Log, LogConfig, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::LogStart;
+use penstock_storage::recovery::Memory;
 use penstock_storage::segment::Owner;
-use penstock_storage::store::{Memory, Store};
+use penstock_storage::store::Store;
 use penstock_storage::version::PARTITIONS;
 
 use heap::{Heap, HeapBlock};

@@ -20,6 +20,7 @@ use penstock_storage::place::FileId;
 use penstock_storage::place::Place;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::PartView;
+use penstock_storage::recovery::Memory;
 use penstock_storage::recovery::{
     Event, Proof, Recovered, RecoveryError, RottenSpare, Segment, Survey, prove_spare, recover,
     recover_behind, replay, replay_ended, survey_heads,
@@ -29,7 +30,7 @@ use penstock_storage::snapshot::{
     Coverage, ProvenEnd, SnapshotError, SnapshotFooter, SnapshotHeader, SnapshotName,
     SnapshotReader, load,
 };
-use penstock_storage::store::{LOOK_AHEAD, Memory, Store};
+use penstock_storage::store::{LOOK_AHEAD, Store};
 use penstock_storage::system_key::{SYSTEM_KEY, is_system};
 
 use crate::counted::CountedBytes;

@@ -12,8 +12,9 @@ use penstock_storage::io::{Completion, Io};
 use penstock_storage::log::{Log, LogConfig, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::LogStart;
+use penstock_storage::recovery::Memory;
 use penstock_storage::segment::Owner;
-use penstock_storage::store::{Memory, Store};
+use penstock_storage::store::Store;
 
 use crate::counting::own_allocations;
 use crate::the_counters;

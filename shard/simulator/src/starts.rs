@@ -9,8 +9,9 @@ use penstock_storage::keyspace::Keyspaces;
 use penstock_storage::packed_place::NewestPart;
 use penstock_storage::packed_place::{Cursor, PackedPlace};
 use penstock_storage::record::PartView;
+use penstock_storage::recovery::Memory;
 use penstock_storage::recovery::{Recovered, RecoveryError};
-use penstock_storage::store::{Memory, Store};
+use penstock_storage::store::Store;
 use penstock_storage::version::{PARTITIONS, SLOTS};
 use penstock_storage::versions::VersionEntry;
 

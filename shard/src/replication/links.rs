@@ -21,13 +21,13 @@ use penstock_net::link::frame::{read_link_frame, write_link_frame};
 use penstock_net::link::{
     LinkHeader, LinkMessage, LinkReceived, Membership, Position, RefusalCode, Refused,
 };
+use penstock_storage::cleaning::Backlog;
 use penstock_storage::histogram::Histogram;
 use penstock_storage::io::{Block, Blocks, Io};
 use penstock_storage::log::{Purpose, Room};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec};
-use penstock_storage::replica::Backlog;
 use penstock_storage::store::Store;
 use penstock_storage::version::Version;
 

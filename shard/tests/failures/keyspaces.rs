@@ -11,7 +11,8 @@ use penstock_net::status::Status;
 use penstock_shard::{Event, Mail, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
 use penstock_storage::log::{Log, SyncMethod};
 use penstock_storage::place::LogStart;
-use penstock_storage::store::{Memory, Store};
+use penstock_storage::recovery::Memory;
+use penstock_storage::store::Store;
 use penstock_storage::version::PARTITIONS;
 
 use crate::device::Device;

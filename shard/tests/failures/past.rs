@@ -15,7 +15,8 @@ use penstock_storage::keyspace::{SETTINGS_BYTES, keyspace_key};
 use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
 use penstock_storage::place::LogStart;
 use penstock_storage::record::{PartSpec, PartView, RecordSpec};
-use penstock_storage::store::{Memory, Store};
+use penstock_storage::recovery::Memory;
+use penstock_storage::store::Store;
 use penstock_storage::version::PARTITIONS;
 
 use crate::device::Device;

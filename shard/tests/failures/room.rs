@@ -14,7 +14,8 @@ use penstock_shard::{
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::{Log, LogConfig, SyncMethod};
 use penstock_storage::place::LogStart;
-use penstock_storage::store::{Memory, Store};
+use penstock_storage::recovery::Memory;
+use penstock_storage::store::Store;
 use penstock_storage::version::PARTITIONS;
 
 use crate::device::Device;

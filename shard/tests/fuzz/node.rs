@@ -11,9 +11,10 @@ use penstock_storage::io::{BLOCK_BYTES, IoFailure, SegmentSource};
 use penstock_storage::log::{LOG_TOKEN_BIT, Log, LogConfig, SyncMethod};
 use penstock_storage::place::LogStart;
 use penstock_storage::record::PartView;
+use penstock_storage::recovery::Memory;
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::Owner;
-use penstock_storage::store::{Memory, Store};
+use penstock_storage::store::Store;
 use penstock_storage::version::{PARTITIONS, Sequences};
 
 use crate::disk::Disk;

@@ -22,9 +22,10 @@ use penstock_storage::log::{LOG_TOKEN_BIT, Log, LogConfig, Purpose, Room, SyncMe
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Lsn, Place};
 use penstock_storage::record::{PartView, part_bytes};
+use penstock_storage::recovery::Memory;
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::Owner;
-use penstock_storage::store::{Found, Memory, Store};
+use penstock_storage::store::{Found, Store};
 use penstock_storage::version::{Version, partition_of};
 
 use crate::disk::Disk;

@@ -3,7 +3,9 @@
 
 pub(crate) mod checksum;
 pub mod contents;
+pub mod corruption;
 pub mod frame;
+pub(crate) mod frame_body;
 pub mod layout;
 pub mod reached;
 pub mod record;

@@ -5,3 +5,4 @@ pub mod budget;
 pub mod cache;
 pub(crate) mod generation;
 pub mod index;
+pub(crate) mod keys;

@@ -4,13 +4,17 @@
 // ---- pages
 pub(crate) mod refusal;
 pub(crate) mod replay;
+pub(crate) mod replayed;
 pub mod snapshot;
 pub(crate) mod spares;
+pub(crate) mod window;
+pub use crate::format::corruption::{Corruption, Within};
 pub use crate::format::row::{Row, Rows, Verdict};
 
-pub use refusal::{Corruption, RecoveryError, Within};
+pub use refusal::RecoveryError;
 pub use replay::{
     Event, Recovered, Segment, Survey, TornTail, recover, recover_behind, replay, replay_ended,
     survey, survey_heads, survey_laid_out,
 };
+pub use replayed::Memory;
 pub use spares::{HEAD_BYTES, Proof, RottenSpare, prove_spare};

@@ -7,11 +7,12 @@
 //! that it was durable once; later bytes are looked at for that evidence only, never to go on
 //! replaying. The table of cases is [`Row`], printed in `FORMAT.md`.
 
+use crate::format::corruption::Corruption;
 use crate::format::row::Row;
 use crate::format::row::Rows;
-use crate::recovery::refusal::Corruption;
 use crate::recovery::refusal::RecoveryError;
 use crate::recovery::spares::RottenSpare;
+use crate::recovery::window::{CHUNK_BYTES, Window, read_at};
 use std::collections::BTreeMap;
 use std::io;
 
@@ -22,15 +23,15 @@ use crate::format::record::{PartError, PartKind, PartView};
 use crate::format::segment::{Owner, SegmentHeader};
 use crate::format::summary::Summary;
 use crate::format::system_key::is_local;
+use crate::memory::keys::LOOK_AHEAD;
 use crate::planted::{Bug, is_planted};
 use crate::recovery::snapshot::snapshot::{SnapshotFooter, SnapshotHeader};
-use crate::store::store::LOOK_AHEAD;
 use crate::types::io::{BLOCK_BYTES, SegmentSource};
 use crate::types::place::FileId;
 use crate::types::place::{LogPosition, LogStart, Lsn, Place};
 use crate::types::version::partition_of;
 
-use crate::recovery::spares::is_zero;
+use crate::format::frame_body::{is_zero, kept_parts, read_records};
 use crate::recovery::spares::{FileKind, Look, classify};
 
 /// One segment file of a log.
@@ -569,10 +570,6 @@ struct Replay<'a, S> {
     position: Option<LogPosition>,
     found: Recovered,
 }
-
-/// Bytes asked of the source at a time.
-const CHUNK_BYTES: usize = 1 << 20;
-
 impl<S: SegmentSource> Replay<'_, S> {
     /// A segment that has a successor: every byte up to the end that the successor tells was
     /// durable, and nothing behind it counts.
@@ -1080,115 +1077,4 @@ fn corrupt(
         lsn_to,
         cause,
     })
-}
-
-/// The parts at the start of a repair's body; `None` if anything but zeros stands behind them. A
-/// part never begins with zeros: its length does.
-fn kept_parts(body: &[u8]) -> Option<&[u8]> {
-    let mut end = 0;
-    while let Ok(part) = PartView::read(&body[end..]) {
-        end += part.bytes().len();
-    }
-    let (parts, rest) = body.split_at(end);
-    rest.chunks(BLOCK_BYTES).all(is_zero).then_some(parts)
-}
-
-/// Whether the body of a frame is one of its kind, as far as the frame alone tells.
-pub(crate) fn is_sound(frame: &FrameHeader, body: &[u8]) -> bool {
-    let count = frame.record_count;
-    match frame.kind {
-        FrameKind::Commit => count > 0 && count_records(body) == Ok(count),
-        FrameKind::Mark => count == 0 && body.is_empty(),
-        FrameKind::Summary => count == 0 && Summary::read(body).is_some(),
-        FrameKind::Contents => count == 0 && Contents::read(body).is_some(),
-        FrameKind::Repair => kept_parts(body)
-            .is_some_and(|parts| count_records(parts).is_ok_and(|records| records <= count)),
-    }
-}
-
-/// Checks the parts of a frame and how they make up records, and counts the records.
-pub(crate) fn count_records(body: &[u8]) -> Result<u32, PartError> {
-    read_records(body, |_| ())
-}
-
-/// As [`count_records`]; each part is given to `take`, before all are checked.
-fn read_records<'a>(body: &'a [u8], mut take: impl FnMut(PartView<'a>)) -> Result<u32, PartError> {
-    let mut records = 0;
-    let mut start = 0;
-    // Of the record that is not complete yet: the next ordinal, and what its parts share.
-    let mut expected = 0;
-    let mut shared = (0, 0, 0, 0, 0);
-    while start < body.len() {
-        let part = PartView::read(&body[start..])?;
-        let shares = (
-            part.count(),
-            part.slot(),
-            part.epoch(),
-            part.sequence(),
-            part.time_ms(),
-        );
-        if part.ordinal() == 0 {
-            records += 1;
-            shared = shares;
-        }
-        if part.ordinal() != expected || shares != shared {
-            return Err(PartError::Damaged);
-        }
-        expected = (expected + 1) % part.count();
-        start += part.bytes().len();
-        take(part);
-    }
-    if expected == 0 {
-        Ok(records)
-    } else {
-        Err(PartError::Damaged)
-    }
-}
-
-pub(super) fn read_at(
-    source: &mut impl SegmentSource,
-    file: FileId,
-    offset: u64,
-    into: &mut [u8],
-) -> Result<usize, RecoveryError> {
-    source
-        .read_at(file, offset, into)
-        .map_err(|error| RecoveryError::Read {
-            file: Some(file),
-            error,
-        })
-}
-
-/// A stretch of a file in memory.
-struct Window {
-    file: FileId,
-    start: u64,
-    filled: usize,
-}
-
-impl Window {
-    /// `len` bytes at `offset`, or `None` if the file ends before. `len` comes from a header that
-    /// checks and is bounded by the segment.
-    fn bytes<'b>(
-        &mut self,
-        source: &mut impl SegmentSource,
-        buffer: &'b mut Vec<u8>,
-        offset: u64,
-        len: usize,
-    ) -> Result<Option<&'b [u8]>, RecoveryError> {
-        let held = offset
-            .checked_sub(self.start)
-            .and_then(|skip| usize::try_from(skip).ok())
-            .filter(|skip| skip + len <= self.filled);
-        let skip = match held {
-            Some(skip) => skip,
-            None => {
-                buffer.resize(buffer.len().max(len).max(CHUNK_BYTES), 0);
-                self.filled = read_at(source, self.file, offset, buffer)?;
-                self.start = offset;
-                0
-            }
-        };
-        Ok((skip + len <= self.filled).then(|| &buffer[skip..skip + len]))
-    }
 }

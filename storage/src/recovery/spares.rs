@@ -4,17 +4,19 @@
 //! lost segment, the first block of its frame was durable, and [`is_trace`] knows that block again with any one
 //! of its bits flipped.
 
+use crate::format::corruption::Corruption;
 use crate::format::frame::{FRAME_MAGIC, FRAME_VERSION};
+use crate::format::frame_body::is_zero;
 use crate::format::record::read_u32;
+use crate::format::row::Row;
 use crate::format::segment::{
     FirstBlock, HEADER_CRC_BYTES, HEADER_FIELDS_BYTES, Owner, SEGMENT_MAGIC, SegmentHeader,
 };
 use crate::format::spare::{SPARE_MAGIC, SpareHeader, holds_frame_of};
 use crate::planted::{Bug, is_planted};
-use crate::recovery::Row;
-use crate::recovery::refusal::{Corruption, RecoveryError};
+use crate::recovery::refusal::RecoveryError;
 use crate::recovery::replay::Segment;
-use crate::recovery::replay::read_at;
+use crate::recovery::window::read_at;
 use crate::types::io::{BLOCK_BYTES, SegmentSource};
 use crate::types::place::FileId;
 use crate::types::place::Lsn;
@@ -325,10 +327,4 @@ pub(crate) fn classify(
             told_end: None,
         })),
     }
-}
-
-/// For at most one block. A comparison of memory is many times faster than a loop over bytes, and a
-/// start looks through whole segments.
-pub(super) fn is_zero(bytes: &[u8]) -> bool {
-    *bytes == [0; BLOCK_BYTES][..bytes.len()]
 }

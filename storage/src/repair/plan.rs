@@ -16,20 +16,20 @@ use std::io;
 use std::ops::Range;
 
 use crate::format::contents::{Contents, SegmentEnd};
+use crate::format::corruption::{Corruption, Within};
 use crate::format::frame::{
     FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, FrameHome, FrameKind, padded_bytes,
 };
+use crate::format::frame_body::{count_records, is_sound};
 use crate::format::layout::{InheritedEnd, Layout};
 use crate::format::record::{
     PART_HEADER_BYTES, PARTS_MAX, PartError, PartView, part_bytes, read_u32,
 };
+use crate::format::row::Row;
 use crate::format::segment::{Owner, SEGMENT_BYTES_MAX, SegmentHeader};
 use crate::format::spare::holds_frame_of;
-use crate::recovery::Row;
-use crate::recovery::refusal::{Corruption, RecoveryError, Within};
-use crate::recovery::replay::{
-    Segment, count_records, is_sound, recover, replay_ended, survey_laid_out,
-};
+use crate::recovery::refusal::RecoveryError;
+use crate::recovery::replay::{Segment, recover, replay_ended, survey_laid_out};
 use crate::recovery::snapshot::proof::ProvenEnds;
 use crate::recovery::spares::{FileKind, Look, classify, told_salt};
 use crate::types::io::{BLOCK_BYTES, SegmentSource};

@@ -6,8 +6,8 @@ pub mod cleaning;
 pub mod clock;
 pub mod inheritance;
 pub mod keyspace;
+pub(crate) mod loaded;
 pub mod local;
-pub(crate) mod memory;
 pub mod replica;
 pub mod scrub;
 #[expect(
@@ -16,6 +16,7 @@ pub mod scrub;
 )]
 pub(crate) mod store;
 pub mod versions;
+pub use crate::memory::keys::{Found, LOOK_AHEAD};
 
-pub use memory::Memory;
-pub use store::{AdmitError, At, Found, LOOK_AHEAD, Store, Usage, WasAt, aligned_span, part_read};
+pub use loaded::Loaded;
+pub use store::{AdmitError, At, Store, Usage, WasAt, aligned_span, part_read};

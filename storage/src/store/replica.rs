@@ -8,22 +8,15 @@ use crate::format::system_key::is_system;
 use crate::format::system_key::{LOCAL_BYTES_MAX, is_epochs, is_local};
 use crate::log::log::{Purpose, Room};
 use crate::memory::index::{CellId, Home};
+use crate::memory::keys::Found;
+use crate::store::cleaning::cleaning::Backlog;
 use crate::store::cleaning::cleaning::Fate;
 use crate::store::keyspace::is_understood;
-use crate::store::store::{Found, Store};
+use crate::store::store::Store;
 use crate::types::io::Blocks;
 use crate::types::packed_place::Cursor;
 use crate::types::place::{Lsn, Place};
 use crate::types::version::Version;
-
-/// What of the log is kept for those who lack it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backlog {
-    /// Somebody lacks records behind this one.
-    pub behind: Lsn,
-    /// Bytes of segments that are kept for that, at most: the newest.
-    pub bytes_max: u64,
-}
 
 impl<P: Blocks> Store<P> {
     /// Commits of a partition have the epoch of `after` and go on behind its sequence.
@@ -57,7 +50,7 @@ impl<P: Blocks> Store<P> {
         for key in keys {
             let home = (slot, hash_of(key));
             if let Found::Cold(_) = self.find(home.0, home.1, key) {
-                let places = self.index.candidates(home.0, home.1);
+                let places = self.keys.entries().candidates(home.0, home.1);
                 let places = places.filter_map(|candidate| match candidate.home {
                     Home::Disk(packed) => packed.place(),
                     Home::Memory(_) => None,
@@ -160,7 +153,7 @@ impl<P: Blocks> Store<P> {
 
         // What has a newer version already must be compared by a replay, whatever else it finds.
         let is_crowded = |cell: Option<(u32, CellId)>| {
-            cell.is_none_or(|(hash, _)| self.index.is_crowded(slot, hash))
+            cell.is_none_or(|(hash, _)| self.keys.entries().is_crowded(slot, hash))
         };
         let (one, mut many);
         let specs = match parts {
@@ -264,7 +257,7 @@ impl<P: Blocks> Store<P> {
         let lsn = self.move_as_deletion(now_us, &part, hash, from);
         self.delete(id);
         // It stays in memory until that is durable.
-        self.cache.set_change(id, version, packed, Some(lsn));
+        self.keys.set_change(id, version, packed, Some(lsn));
         Some(lsn)
     }
 
@@ -277,11 +270,14 @@ impl<P: Blocks> Store<P> {
         entries: usize,
         visit: &mut impl FnMut((u16, u32), Home),
     ) -> Option<Cursor> {
-        let next = self.index.walk(from, entries, &mut |at, candidate| {
-            if at.slot <= last {
-                visit((at.slot, at.hash), candidate.home);
-            }
-        });
+        let next = self
+            .keys
+            .entries()
+            .walk(from, entries, &mut |at, candidate| {
+                if at.slot <= last {
+                    visit((at.slot, at.hash), candidate.home);
+                }
+            });
         next.filter(|next| next.slot <= last)
     }
 

@@ -9,12 +9,12 @@
 use crc32fast::Hasher;
 
 use crate::format::contents::SealedSegment;
+use crate::format::corruption::Corruption;
 use crate::format::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome};
+use crate::format::frame_body::is_sound;
+use crate::format::row::Row;
 use crate::format::segment::{FirstBlock, SegmentHeader};
 use crate::log::log::DurableEnd;
-use crate::recovery::Row;
-use crate::recovery::refusal::Corruption;
-use crate::recovery::replay::is_sound;
 use crate::store::store::Store;
 use crate::types::io::{BLOCK_BYTES, Block, Blocks, Completion, Io, IoToken};
 use crate::types::place::FileId;

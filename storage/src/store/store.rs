@@ -10,7 +10,9 @@
 //! - a cell whose last change is not durable stays in memory, so the place of a cold entry can be
 //!   read from the disk at any time.
 
-use crate::store::memory::Memory;
+use crate::memory::keys::Found;
+use crate::memory::keys::Keys;
+use crate::store::loaded::Loaded;
 use crate::types::version::Epochs;
 use crate::types::version::PARTITIONS;
 use crate::types::version::Sequences;
@@ -23,8 +25,8 @@ use std::sync::Arc;
 use crate::format::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec, part_bytes};
 use crate::log::log::{Log, Purpose, Room};
 use crate::memory::budget::{Bounds, Budget};
-use crate::memory::cache::{Cache, Cell};
-use crate::memory::index::{CellId, Home, Index, Position};
+use crate::memory::cache::Cell;
+use crate::memory::index::{CellId, Home};
 use crate::planted::{Bug, is_planted};
 use crate::store::cleaning::cleaning::Cleaner;
 use crate::store::cleaning::expiring::Expires;
@@ -39,18 +41,6 @@ use crate::types::io::{BLOCK_BYTES, Blocks, Io, IoToken};
 use crate::types::packed_place::NewestPart;
 use crate::types::packed_place::{Cursor, PackedPlace};
 use crate::types::place::{Lsn, Place};
-
-/// What is known of a key without a read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// In memory (perhaps as a deletion that is not durable yet).
-    Cached(CellId),
-    /// Not in the store.
-    Absent,
-    /// An entry with the same hash is on disk only: read this place, hand it to
-    /// [`Store::admit`] and look again.
-    Cold(Place),
-}
 
 /// A point in the history of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,8 +81,7 @@ pub enum AdmitError {
 pub struct Store<P: Blocks> {
     log: Log<P>,
     blocks: P,
-    pub(crate) index: Index,
-    pub(crate) cache: Cache,
+    pub(crate) keys: Keys,
     budget: Budget,
     /// What the budget says in this turn.
     bounds: Bounds,
@@ -118,12 +107,6 @@ pub struct Store<P: Blocks> {
     kept: Option<(u16, u32)>,
 }
 
-/// How far the hands of the cache move in one turn, at most.
-const EVICTION_STEPS_MAX: usize = 8192;
-
-/// Keys that [`Store::look_ahead`] takes at a time: about what a processor keeps in flight.
-pub const LOOK_AHEAD: usize = 16;
-
 impl<P: Blocks> Store<P> {
     /// A store over `log` that writes with `epoch`, filled from what recovery replayed.
     pub fn new(
@@ -131,28 +114,28 @@ impl<P: Blocks> Store<P> {
         blocks: P,
         epoch: u32,
         sequences: Sequences,
-        mut memory: Memory,
+        loaded: impl Into<Loaded>,
     ) -> Self {
-        memory.cache.set_epoch(epoch);
+        let mut loaded = loaded.into();
+        loaded.keys.set_epoch(epoch);
         Store {
             log,
             blocks,
-            index: memory.index,
-            cache: memory.cache,
-            budget: memory.budget,
+            keys: loaded.keys,
+            budget: loaded.budget,
             bounds: Bounds::default(),
-            live: memory.live,
+            live: loaded.live,
             cleaner: Cleaner::new(),
             scrub: Scrub::default(),
             inheritance: Inheritance::default(),
-            locals: memory.locals,
-            keyspaces: memory.keyspaces,
-            versions: memory.versions,
+            locals: loaded.locals,
+            keyspaces: loaded.keyspaces,
+            versions: loaded.versions,
             epoch,
             epochs: Box::new([epoch; PARTITIONS]),
             sequences: Box::new(sequences),
-            clock: Clock::new(memory.time_ms),
-            found_ms: memory.time_ms,
+            clock: Clock::new(loaded.time_ms),
+            found_ms: loaded.time_ms,
             deletions: VecDeque::new(),
             places: [Place::default(); PARTS_MAX],
             kept: None,
@@ -201,7 +184,7 @@ impl<P: Blocks> Store<P> {
     #[inline]
     #[must_use]
     pub fn exists(&self, id: CellId) -> bool {
-        let cell = self.cache.cell(id);
+        let cell = self.keys.cell(id);
         !cell.is_deleted() && !self.is_expired(cell.expiry_ms())
     }
 
@@ -210,7 +193,7 @@ impl<P: Blocks> Store<P> {
     #[inline(always)]
     #[must_use]
     pub fn standing(&self, id: CellId) -> (bool, Option<u64>, Version, Lsn) {
-        let (cell, version, lsn) = self.cache.look(id);
+        let (cell, version, lsn) = self.keys.cells().look(id);
         let expiry_ms = cell.expiry_ms();
         let exists = !cell.is_deleted() && !self.is_expired(expiry_ms);
         (exists, expiry_ms, version, lsn)
@@ -301,7 +284,7 @@ impl<P: Blocks> Store<P> {
     /// Looks `key` of `slot` up; `hash` is its hash with the shard's seed.
     #[inline(always)]
     pub fn find(&self, slot: u16, hash: u32, key: &[u8]) -> Found {
-        find(&self.index, &self.cache, slot, hash, key)
+        self.keys.find(slot, hash, key)
     }
 
     /// Loads what look-ups of these slots and hashes will need, all of them at the same time: each stage's
@@ -309,60 +292,52 @@ impl<P: Blocks> Store<P> {
     /// nothing.
     #[inline]
     pub fn look_ahead(&self, keys: &[(u16, u32)]) {
-        let mut cells = [None; LOOK_AHEAD];
-        for (cell, &(slot, hash)) in cells.iter_mut().zip(keys) {
-            *cell = self.index.likely_cell(slot, hash);
-        }
-        load_cells(&self.cache, &cells);
+        self.keys.load_likely(keys);
     }
 
     /// A cached key.
     #[inline]
     #[must_use]
     pub fn cell(&self, id: CellId) -> Cell<'_> {
-        self.cache.cell(id)
+        self.keys.cell(id)
     }
 
     /// The value of a cached key, to be edited in place before a commit.
     #[inline]
     pub fn value_mut(&mut self, id: CellId) -> &mut [u8] {
-        self.cache.value_mut(id)
+        self.keys.value_mut(id)
     }
 
     /// The value as a part of a block that replies may hold, as [`Cache::shared_value`].
     #[must_use]
     pub fn shared_value(&self, id: CellId) -> Option<(&Arc<[u8]>, Range<usize>)> {
-        self.cache.shared_value(id)
+        self.keys.cells().shared_value(id)
     }
 
     /// Notes that a cached key was read.
     #[inline]
     pub fn touch(&mut self, id: CellId) {
-        self.cache.touch(id);
+        self.keys.touch(id);
     }
 
     /// Takes back that the keys of this slot and hash were used, if they have come lately: the operation
     /// that a key is read for is no sign that there will be another.
     pub fn forget_use(&mut self, (slot, hash): (u16, u32)) {
-        for candidate in self.index.candidates(slot, hash) {
-            if let Home::Memory(id) = candidate.home {
-                self.cache.forget_use(id);
-            }
-        }
+        self.keys.forget_use((slot, hash));
     }
 
     /// The version of a cached key.
     #[inline]
     #[must_use]
     pub fn version(&self, id: CellId) -> Version {
-        self.cache.version(id)
+        self.keys.cells().version(id)
     }
 
     /// Up to where the log must be durable before what a cached key shows is.
     #[inline]
     #[must_use]
     pub fn lsn(&self, id: CellId) -> Lsn {
-        self.cache.lsn(id)
+        self.keys.cells().lsn(id)
     }
 
     /// Whether a record with one part for a key and value of these lengths can be logged now.
@@ -400,13 +375,13 @@ impl<P: Blocks> Store<P> {
     /// Bytes of memory that cells give way to: of the index, of kept versions, and of the times of segments.
     #[inline]
     fn fixed_bytes(&self) -> usize {
-        self.index.memory_bytes() + self.versions.memory_bytes() + self.live.memory_bytes()
+        self.keys.entries().memory_bytes() + self.versions.memory_bytes() + self.live.memory_bytes()
     }
 
     /// What stands beside the cells and gives way to nothing, what leads to them included.
     #[inline]
     fn rigid_bytes(&self) -> usize {
-        self.fixed_bytes() + self.cache.table_bytes()
+        self.fixed_bytes() + self.keys.cells().table_bytes()
     }
 
     /// Whether the index may grow for more keys. If not, nothing but deletions mends it.
@@ -420,7 +395,7 @@ impl<P: Blocks> Store<P> {
     #[inline]
     #[must_use]
     pub fn has_room_for_key(&self, (slot, hash): (u16, u32)) -> bool {
-        self.has_room_for_keys() || self.index.has_free_entry(slot, hash)
+        self.has_room_for_keys() || self.keys.entries().has_free_entry(slot, hash)
     }
 
     /// Whether a change of this key keeps one version more than it lets go: more memory, and more of the
@@ -444,8 +419,8 @@ impl<P: Blocks> Store<P> {
     #[inline]
     #[must_use]
     pub fn is_memory_short(&self) -> bool {
-        self.cache.used_bytes() > self.bounds.cells_in_a_turn
-            || self.cache.held_bytes() > self.bounds.held_in_a_turn
+        self.keys.cells().used_bytes() > self.bounds.cells_in_a_turn
+            || self.keys.cells().held_bytes() > self.bounds.held_in_a_turn
     }
 
     /// Keeps the value of one key in memory until told otherwise. Two cold keys of one operation could
@@ -458,13 +433,13 @@ impl<P: Blocks> Store<P> {
     /// Whether cells should leave before more come.
     #[must_use]
     pub fn is_over_budget(&self) -> bool {
-        self.cache.is_over_budget() || self.cache.held_bytes() > self.bounds.held
+        self.keys.cells().is_over_budget() || self.keys.cells().held_bytes() > self.bounds.held
     }
 
     /// Whether more may leave in the next turns though nothing happens meanwhile.
     #[must_use]
     pub fn may_shrink(&self) -> bool {
-        self.cache.may_shrink()
+        self.keys.cells().may_shrink()
     }
 
     /// Whether values of so many bytes may come from the disk, all those that are under way counted: what
@@ -474,7 +449,7 @@ impl<P: Blocks> Store<P> {
     #[must_use]
     pub fn has_room_to_read(&self, bytes: usize) -> bool {
         // Room that is free in pages does not keep it back: it may be held by what waits for this read.
-        self.cache.used_bytes().saturating_add(bytes) <= self.bounds.cells_in_a_turn
+        self.keys.cells().used_bytes().saturating_add(bytes) <= self.bounds.cells_in_a_turn
     }
 
     /// Where deletions stand that have not left the index.
@@ -523,19 +498,16 @@ impl<P: Blocks> Store<P> {
         value: &[u8],
         expiry_ms: Option<u64>,
     ) -> CellId {
-        let cell = self.cache.insert(key, value, expiry_ms);
-        self.index.insert(slot, hash, cell);
-        cell
+        self.keys.insert((slot, hash), key, value, expiry_ms)
     }
 
     /// Takes back an [`Store::insert`] that is not to be committed.
     pub fn discard(&mut self, (slot, hash): (u16, u32), id: CellId) {
         assert!(
-            self.cache.cell(id).place() == PackedPlace::default(),
+            self.keys.cell(id).place() == PackedPlace::default(),
             "only a key that was never logged is discarded"
         );
-        self.index.remove(self.index.position_of(slot, hash, id));
-        self.cache.remove(id);
+        self.keys.remove_cached((slot, hash), id);
     }
 
     /// Gives a cached key of this slot and hash another value and expiry before a commit. It may have
@@ -548,26 +520,18 @@ impl<P: Blocks> Store<P> {
         value: &[u8],
         expiry_ms: Option<u64>,
     ) -> CellId {
-        let now = self.cache.set_value(id, value, expiry_ms);
-        if now != id {
-            moved(&mut self.index, home, id, now);
-        }
-        now
+        self.keys.set_value(home, id, value, expiry_ms)
     }
 
     /// Gives a cached key that exists another expiry before a commit. It may have another cell then,
     /// which is the answer.
     pub fn set_expiry(&mut self, home: (u16, u32), id: CellId, expiry_ms: Option<u64>) -> CellId {
-        let now = self.cache.set_expiry(id, expiry_ms);
-        if now != id {
-            moved(&mut self.index, home, id, now);
-        }
-        now
+        self.keys.set_expiry(home, id, expiry_ms)
     }
 
     /// Marks a cached key as deleted before a commit.
     pub fn delete(&mut self, id: CellId) {
-        self.cache.mark_deleted(id);
+        self.keys.mark_deleted(id);
     }
 
     /// Logs the present contents of `cells`, keys of one `slot` with their hashes, as one record: all
@@ -584,11 +548,11 @@ impl<P: Blocks> Store<P> {
             parts,
             extension: &[],
         };
-        let (cache, index, keyspaces) = (&self.cache, &self.index, &self.keyspaces);
+        let (keys, keyspaces) = (&self.keys, &self.keyspaces);
         let part = |(hash, id)| {
-            let cell = cache.cell(id);
+            let cell = keys.cell(id);
             let layout = keyspaces.layout(slot, cell.key());
-            part_of(cell, layout, index.is_crowded(slot, hash))
+            part_of(cell, layout, keys.entries().is_crowded(slot, hash))
         };
         let lsn = match *cells {
             // Nearly every commit; eight parts would cost it more to lay out than to encode.
@@ -643,10 +607,10 @@ impl<P: Blocks> Store<P> {
     ) {
         let place = self.places[ordinal];
         let packed = match ordinal > 0 && is_planted(Bug::PlaceOfFirstKey) {
-            true => self.cache.cell(id).place(),
+            true => self.keys.cell(id).place(),
             false => PackedPlace::new(place, version.sequence),
         };
-        let changed = self.cache.set_change(id, version, packed, Some(lsn));
+        let changed = self.keys.set_change(id, version, packed, Some(lsn));
         if let Some(old) = changed.before.place() {
             self.live.loses(old);
         }
@@ -662,7 +626,7 @@ impl<P: Blocks> Store<P> {
 
     #[cold]
     fn gains_expiring(&mut self, place: Place, slot: u16, id: CellId) {
-        let cell = self.cache.cell(id);
+        let cell = self.keys.cell(id);
         // The time of its record, or a later one.
         let time_ms = self.log.time_ms();
         let expires = expires(&self.keyspaces, slot, cell.key(), cell.expiry_ms(), time_ms);
@@ -682,14 +646,14 @@ impl<P: Blocks> Store<P> {
     ) {
         for (at, (hash, id)) in cells {
             let place = self.places[at];
-            let cell = self.cache.cell(id);
+            let cell = self.keys.cell(id);
             let Some(rule) = self.keyspaces.rule(slot, cell.key()) else {
                 continue;
             };
             let key = KeyId::new(slot, hash, cell.key());
             let since = rule.since.version;
             if let Some(old) = cell.place().place() {
-                let before = (self.cache.version(id), old);
+                let before = (self.keys.cells().version(id), old);
                 let written = (slot, hash, before.0);
                 let mut deletions = self.deletions.iter();
                 let is_deletion = self.versions.supersede(key, rule.number, lsn, before, || {
@@ -821,7 +785,7 @@ impl<P: Blocks> Store<P> {
         let newest = self.versions.newest(id);
         match (current, newest) {
             (Some(id), newest) => {
-                let (cell, version) = (self.cache.cell(id), self.cache.version(id));
+                let (cell, version) = (self.keys.cell(id), self.keys.cells().version(id));
                 if newest.is_some_and(|newest| newest.version > version) {
                     return None;
                 }
@@ -842,7 +806,7 @@ impl<P: Blocks> Store<P> {
                         time_ms: 0,
                         expiry_ms: cell.expiry_ms().unwrap_or(0),
                         place,
-                        is_young: self.cache.lsn(id) > self.log.durable(),
+                        is_young: self.keys.cells().lsn(id) > self.log.durable(),
                         is_counted: false,
                         is_marked: false,
                     }));
@@ -875,24 +839,24 @@ impl<P: Blocks> Store<P> {
         {
             // A key that was set again since lives on; a later deletion has its own entry here. None
             // that is durable may stay: cleaning would take it for something newer than itself.
-            let deleted =
-                self.index
-                    .candidates(slot, hash)
-                    .find_map(|candidate| match candidate.home {
-                        Home::Memory(id)
-                            if self.cache.cell(id).is_deleted() && self.version(id) == version =>
-                        {
-                            Some((candidate.position, id))
-                        }
-                        _ => None,
-                    });
+            let deleted = self
+                .keys
+                .entries()
+                .candidates(slot, hash)
+                .find_map(|candidate| match candidate.home {
+                    Home::Memory(id)
+                        if self.keys.cell(id).is_deleted() && self.version(id) == version =>
+                    {
+                        Some((candidate.position, id))
+                    }
+                    _ => None,
+                });
             if let Some((position, id)) = deleted {
-                if let Some(place) = self.cache.cell(id).place().place() {
+                if let Some(place) = self.keys.cell(id).place().place() {
                     self.live.loses(place);
                     self.live.gains_tombstone(place);
                 }
-                self.index.remove(position);
-                self.cache.remove(id);
+                self.keys.remove(position, Home::Memory(id));
             }
             self.deletions.pop_front();
         }
@@ -902,13 +866,11 @@ impl<P: Blocks> Store<P> {
         };
         let rigid = self.rigid_bytes();
         self.bounds = self.budget.bounds(rigid);
-        self.cache.set_budget(self.budget.cells(rigid));
+        self.keys.set_budget(self.budget.cells(rigid));
         let kept = self.kept;
         let time_ms = self.time_ms();
-        let (index, cache) = (&mut self.index, &mut self.cache);
-        evict(index, cache, (may_leave, time_ms), kept, home_of);
-        let (index, cache) = (&mut self.index, &mut self.cache);
-        tidy(index, cache, durable, self.bounds.held, kept, home_of);
+        self.keys.evict((may_leave, time_ms), kept, home_of);
+        self.keys.tidy(durable, self.bounds.held, kept, home_of);
         if !self.versions.is_empty() {
             self.settle_versions(durable);
         }
@@ -918,11 +880,11 @@ impl<P: Blocks> Store<P> {
     fn settle_versions(&mut self, durable: Lsn) {
         self.versions.settle(durable);
         let now_ms = self.time_ms();
-        let (index, cache, live) = (&self.index, &self.cache, &mut self.live);
+        let (keys, live) = (&self.keys, &mut self.live);
         self.versions.sweep(
             &self.keyspaces,
             now_ms,
-            |id, place| stands_at(index, cache, (id.slot(), id.hash()), place),
+            |id, place| keys.stands_at((id.slot(), id.hash()), place),
             |place| live.loses(place),
         );
     }
@@ -980,15 +942,16 @@ impl<P: Blocks> Store<P> {
         read: &[u8],
         home_of: impl Fn(&[u8]) -> (u16, u32),
     ) -> Result<(), AdmitError> {
-        let current =
-            self.index
-                .candidates(slot, hash)
-                .find_map(|candidate| match candidate.home {
-                    Home::Disk(packed) if packed.place() == Some(place) => {
-                        Some((candidate.position, packed))
-                    }
-                    _ => None,
-                });
+        let current = self
+            .keys
+            .entries()
+            .candidates(slot, hash)
+            .find_map(|candidate| match candidate.home {
+                Home::Disk(packed) if packed.place() == Some(place) => {
+                    Some((candidate.position, packed))
+                }
+                _ => None,
+            });
         let Some((position, packed)) = current else {
             return Ok(());
         };
@@ -997,7 +960,6 @@ impl<P: Blocks> Store<P> {
             true => None,
             false => part.expiry_ms(),
         };
-        let id = self.cache.insert(part.key(), part.value(), expiry_ms);
         let version = Version {
             epoch: match is_planted(Bug::AdmitWithOwnEpoch) {
                 true => self.epochs[partition_of(slot)],
@@ -1006,8 +968,7 @@ impl<P: Blocks> Store<P> {
             sequence: part.sequence(),
         };
         // Parts on disk are durable: the cell would still be in memory otherwise.
-        self.cache.set_change(id, version, packed, None);
-        self.index.set_cell(position, id);
+        self.keys.admit(position, packed, &part, expiry_ms, version);
         Ok(())
     }
 
@@ -1020,7 +981,7 @@ impl<P: Blocks> Store<P> {
         entries: usize,
         visit: &mut impl FnMut(NewestPart),
     ) -> Option<Cursor> {
-        newest_parts(&self.index, &self.cache, from, entries, visit)
+        self.keys.newest_parts(from, entries, visit)
     }
 
     /// Visits the versions that are known in keyspaces that keep them, also some that are not kept any
@@ -1033,7 +994,8 @@ impl<P: Blocks> Store<P> {
     /// touching them. Returns where the next ones stand, or `None` at the end. A key that is there from
     /// the first step to the last is visited.
     pub fn keys_from(&self, from: Cursor, visit: &mut impl FnMut(Cursor, Home)) -> Option<Cursor> {
-        self.index
+        self.keys
+            .entries()
             .walk(from, 1, &mut |at, candidate| visit(at, candidate.home))
     }
 
@@ -1041,11 +1003,11 @@ impl<P: Blocks> Store<P> {
     #[must_use]
     pub fn usage(&self) -> Usage {
         Usage {
-            keys: self.index.len(),
-            cells: self.cache.len(),
-            cache_bytes: self.cache.used_bytes(),
-            index_bytes: self.index.memory_bytes(),
-            memory_bytes: self.fixed_bytes() + self.cache.memory_bytes(),
+            keys: self.keys.entries().len(),
+            cells: self.keys.cells().len(),
+            cache_bytes: self.keys.cells().used_bytes(),
+            index_bytes: self.keys.entries().memory_bytes(),
+            memory_bytes: self.fixed_bytes() + self.keys.cells().memory_bytes(),
             memory_bytes_max: match self.budget.memory_bytes_max {
                 usize::MAX => 0,
                 max => max + self.budget.cells_bytes_min,
@@ -1087,7 +1049,7 @@ pub struct Usage {
     /// Keys in the index; expired ones and deletions that are not durable yet included. [`Store::visible_keys`]
     /// leaves out the former.
     pub keys: usize,
-    /// Keys whose value is in memory.
+    /// Keys whose value is in loaded.
     pub cells: usize,
     /// Bytes of the cells.
     pub cache_bytes: usize,
@@ -1136,13 +1098,6 @@ pub(crate) fn part_expires(keyspaces: &Keyspaces, part: &PartView<'_>) -> Option
     )
 }
 
-#[inline]
-pub(super) fn load_cells(cache: &Cache, cells: &[Option<CellId>; LOOK_AHEAD]) {
-    let cells = || cells.iter().copied().flatten();
-    std::hint::black_box(cells().map(|id| cache.load(id)).sum::<usize>());
-    std::hint::black_box(cells().map(|id| cache.load_bytes(id)).sum::<usize>());
-}
-
 /// The present contents of a cell as the log keeps them.
 #[inline]
 fn part_of(cell: Cell<'_>, layout: u16, is_crowded: bool) -> PartSpec<'_> {
@@ -1158,138 +1113,6 @@ fn part_of(cell: Cell<'_>, layout: u16, is_crowded: bool) -> PartSpec<'_> {
         layout,
         is_crowded,
     }
-}
-
-#[inline(always)]
-fn find(index: &Index, cache: &Cache, slot: u16, hash: u32, key: &[u8]) -> Found {
-    let mut cold = None;
-    for candidate in index.candidates(slot, hash) {
-        match candidate.home {
-            Home::Memory(id) if is_same(cache.cell(id).key(), key) => return Found::Cached(id),
-            Home::Memory(_) => {}
-            Home::Disk(packed) => cold = cold.or_else(|| packed.place()),
-        }
-    }
-    cold.map_or(Found::Absent, Found::Cold)
-}
-
-/// Compares keys eight bytes at a time: they are too short for a call to pay.
-#[inline]
-fn is_same(a: &[u8], b: &[u8]) -> bool {
-    let ((a_eights, a_rest), (b_eights, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
-    a.len() == b.len()
-        && a_eights
-            .iter()
-            .zip(b_eights)
-            .all(|(a, b)| u64::from_le_bytes(*a) == u64::from_le_bytes(*b))
-        && a_rest.iter().zip(b_rest).all(|(a, b)| a == b)
-}
-
-pub(super) fn newest_parts(
-    index: &Index,
-    cache: &Cache,
-    from: Cursor,
-    entries: usize,
-    visit: &mut impl FnMut(NewestPart),
-) -> Option<Cursor> {
-    index.walk(from, entries, &mut |key, found| {
-        let part = match found.home {
-            Home::Disk(part) => part,
-            Home::Memory(id) => {
-                let cell = cache.cell(id);
-                if cell.is_deleted() || cell.place() == PackedPlace::default() {
-                    return;
-                }
-                cell.place()
-            }
-        };
-        visit(NewestPart { key, part });
-    })
-}
-
-/// Lets cells leave, but for the one of a key that is kept, until the cache is within its budget,
-/// within one round of its hand.
-pub(super) fn evict(
-    index: &mut Index,
-    cache: &mut Cache,
-    (durable, time_ms): (Lsn, u64),
-    kept: Option<(u16, u32)>,
-    home_of: &impl Fn(&[u8]) -> (u16, u32),
-) {
-    if !cache.is_over_budget() {
-        return;
-    }
-    let mut steps = EVICTION_STEPS_MAX.min(cache.round());
-    while cache.is_over_budget()
-        && let Some(id) = cache.victim(durable, time_ms, &mut steps)
-    {
-        let cell = cache.cell(id);
-        let (slot, hash) = home_of(cell.key());
-        if kept == Some((slot, hash)) {
-            continue;
-        }
-        index.set_cold(index.position_of(slot, hash, id), cell.place());
-        cache.remove(id);
-    }
-}
-
-/// Lets the cache empty pages of which it holds too many.
-pub(super) fn tidy(
-    index: &mut Index,
-    cache: &mut Cache,
-    durable: Lsn,
-    held_bytes_max: usize,
-    kept: Option<(u16, u32)>,
-    home_of: &impl Fn(&[u8]) -> (u16, u32),
-) {
-    cache.settle(durable, held_bytes_max, |cache, from, to| {
-        let cell = cache.cell(to.unwrap_or(from));
-        let home = home_of(cell.key());
-        match to {
-            Some(to) => moved(index, home, from, to),
-            None if kept == Some(home) => return false,
-            None => index.set_cold(index.position_of(home.0, home.1, from), cell.place()),
-        }
-        true
-    });
-}
-
-/// Whether the newest part of a key of this slot and hash stands there.
-pub(super) fn stands_at(
-    index: &Index,
-    cache: &Cache,
-    (slot, hash): (u16, u32),
-    place: Place,
-) -> bool {
-    let mut candidates = index.candidates(slot, hash);
-    candidates.any(|candidate| place_of(cache, candidate.home) == Some(place))
-}
-
-/// Where the newest part of a key stands, if it was logged.
-pub(crate) fn place_of(cache: &Cache, home: Home) -> Option<Place> {
-    match home {
-        Home::Memory(id) => cache.cell(id).place().place(),
-        Home::Disk(packed) => packed.place(),
-    }
-}
-
-/// Records that the newest part of a key stands at `packed` now.
-pub(crate) fn point_to(
-    index: &mut Index,
-    cache: &mut Cache,
-    position: Position,
-    home: Home,
-    packed: PackedPlace,
-) {
-    match home {
-        Home::Memory(id) => cache.set_place(id, packed),
-        Home::Disk(_) => index.set_cold(position, packed),
-    }
-}
-
-/// A key has another cell now.
-fn moved(index: &mut Index, (slot, hash): (u16, u32), from: CellId, to: CellId) {
-    index.set_cell(index.position_of(slot, hash, from), to);
 }
 
 /// The aligned span of a file that covers a part: offset and length.

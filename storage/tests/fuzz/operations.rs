@@ -13,8 +13,9 @@ use penstock_storage::io::{Block, Io, IoFailure, IoToken, SegmentSource};
 use penstock_storage::log::{LOG_TOKEN_BIT, Log, Room, SyncMethod};
 use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::{PartView, part_bytes};
+use penstock_storage::recovery::Memory;
 use penstock_storage::recovery::{recover, survey};
-use penstock_storage::store::{Found, Memory, Store};
+use penstock_storage::store::{Found, Store};
 use penstock_storage::version::{PARTITIONS, Version};
 
 use crate::FOLDER;

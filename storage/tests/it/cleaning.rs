@@ -7,8 +7,9 @@ use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, keyspace_key};
 use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
 use penstock_storage::place::LogStart;
 use penstock_storage::record::PartView;
+use penstock_storage::recovery::Memory;
 use penstock_storage::recovery::{recover, survey};
-use penstock_storage::store::{At, Found, Memory, Store, WasAt};
+use penstock_storage::store::{At, Found, Store, WasAt};
 
 use crate::disk::Disk;
 use crate::heap::{Heap, HeapBlock};

@@ -7,9 +7,10 @@ use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::log::{Log, LogConfig, Purpose, SyncMethod};
 use penstock_storage::place::LogStart;
 use penstock_storage::record::PartView;
+use penstock_storage::recovery::Memory;
 use penstock_storage::recovery::{Event, recover, recover_behind, survey};
 use penstock_storage::snapshot::{Coverage, SnapshotName, Taken, load};
-use penstock_storage::store::{Found, Memory, Store, aligned_span};
+use penstock_storage::store::{Found, Store, aligned_span};
 
 use crate::cleaning::{SEGMENT_BYTES, START_MS, Yard, hash};
 use crate::disk::Disk;

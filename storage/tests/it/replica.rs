@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use penstock_storage::cleaning::Backlog;
 use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig};
 use penstock_storage::index::CellId;
 use penstock_storage::io::{Block, Io, IoToken, SegmentSource};
@@ -11,9 +12,9 @@ use penstock_storage::log::SyncMethod;
 use penstock_storage::log::{LOG_TOKEN_BIT, Log, LogConfig, Purpose, Room};
 use penstock_storage::place::{LogStart, Lsn, Place};
 use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec, part_bytes};
+use penstock_storage::recovery::Memory;
 use penstock_storage::recovery::{recover, survey};
-use penstock_storage::replica::Backlog;
-use penstock_storage::store::{Found, Memory, Store};
+use penstock_storage::store::{Found, Store};
 use penstock_storage::system_key::{LOCAL_KEY, is_local};
 use penstock_storage::version::{Version, partition_of};
 

@@ -8,7 +8,8 @@ use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Lsn};
 use penstock_storage::recovery::Corruption;
-use penstock_storage::store::{Memory, Store};
+use penstock_storage::recovery::Memory;
+use penstock_storage::store::Store;
 
 use crate::disk::Disk;
 use crate::heap::{Heap, HeapBlock};

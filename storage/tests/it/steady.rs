@@ -8,8 +8,9 @@ use penstock_storage::io::Io;
 use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
 use penstock_storage::place::LogStart;
 use penstock_storage::record::part_bytes;
+use penstock_storage::recovery::Memory;
 use penstock_storage::sizing::DiskShare;
-use penstock_storage::store::{Found, Memory, Store};
+use penstock_storage::store::{Found, Store};
 
 use crate::disk::Disk;
 use crate::heap::{Heap, HeapBlock};

@@ -10,9 +10,10 @@ use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec, part_bytes};
+use penstock_storage::recovery::Memory;
 use penstock_storage::recovery::{Event, Recovered, Segment, recover, recover_behind, survey};
 use penstock_storage::snapshot::{Coverage, SnapshotName, Taken, Taking, load};
-use penstock_storage::store::{Found, Memory, Store};
+use penstock_storage::store::{Found, Store};
 
 use crate::crash::sectors_kept;
 use crate::disk::Disk;

@@ -16,8 +16,9 @@ use penstock_storage::log::{Log, Poisoned, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::part_bytes;
+use penstock_storage::recovery::Memory;
 use penstock_storage::recovery::RecoveryError;
-use penstock_storage::store::{Found, Memory, Store};
+use penstock_storage::store::{Found, Store};
 
 use crate::device::Device;
 use crate::heap::{Heap, HeapBlock};

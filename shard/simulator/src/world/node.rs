@@ -18,9 +18,9 @@ use penstock_storage::log::LogConfig;
 use penstock_storage::place::FileId;
 use penstock_storage::place::Lsn;
 use penstock_storage::record::part_bytes;
+use penstock_storage::recovery::Memory;
 use penstock_storage::recovery::{Recovered, RecoveryError, Survey};
 use penstock_storage::snapshot::SnapshotName;
-use penstock_storage::store::Memory;
 use penstock_storage::summary::SUMMARY_BYTES_MAX;
 use penstock_storage::version::{SLOTS, partition_of};
 

@@ -34,13 +34,13 @@ use crate::format::system_key::{EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX};
 use crate::memory::budget::Budget;
 use crate::planted::{Bug, is_planted};
 use crate::recovery::replay::Segment;
+use crate::recovery::replayed::Memory;
 use crate::store::cleaning::expiring::{Amount, BUCKETS, Bucket, Expiring};
 use crate::store::cleaning::live::FileTimes;
 use crate::store::keyspace::{
     KEYSPACES_MAX, PREFIX_BYTES_MAX, SETTINGS_BYTES, Settings, SettingsEntry,
 };
 use crate::store::local::PartitionEntry;
-use crate::store::memory::Memory;
 use crate::store::store::Store;
 use crate::store::versions::{CHECK_MAX, VersionEntry};
 use crate::types::io::{BLOCK_BYTES, Blocks};

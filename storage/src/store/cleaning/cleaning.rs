@@ -33,8 +33,7 @@ use crate::planted::{Bug, is_planted};
 use crate::store::cleaning::expiring::Expires;
 use crate::store::cleaning::pace::{Fullness, Headroom, Occupancy, Pace, PaceCounters};
 use crate::store::cleaning::sizing::DiskShare;
-use crate::store::replica::Backlog;
-use crate::store::store::{Store, part_expires, place_of, point_to};
+use crate::store::store::{Store, part_expires};
 use crate::store::versions::KeyId;
 use crate::types::io::{BLOCK_BYTES, Block, Blocks, Completion, Io, IoToken};
 use crate::types::packed_place::PackedPlace;
@@ -97,6 +96,15 @@ pub struct Damaged {
     pub file: FileId,
     /// Where the frame stands that does not check or cannot be read.
     pub offset: u64,
+}
+
+/// What of the log is kept for those who lack it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    /// Somebody lacks records behind this one.
+    pub behind: Lsn,
+    /// Bytes of segments that are kept for that, at most: the newest.
+    pub bytes_max: u64,
 }
 
 /// The cleaner of one store.
@@ -634,7 +642,7 @@ impl<P: Blocks> Store<P> {
         }
         let hash = hash_of(part.key());
         // The index points to what an earlier version took from a client.
-        if is_system(part.key()) && self.pointer_to(part.slot(), hash, place).is_none() {
+        if is_system(part.key()) && self.keys.pointer_to(part.slot(), hash, place).is_none() {
             return match self.keyspaces.is_at(part, place) {
                 true => Fate::Copied(PartKind::Put),
                 false => Fate::Dead,
@@ -642,7 +650,7 @@ impl<P: Blocks> Store<P> {
         }
         match part.kind() {
             PartKind::Put => {
-                match self.pointer_to(part.slot(), hash, place) {
+                match self.keys.pointer_to(part.slot(), hash, place) {
                     None => {
                         return match self.successor_of(part, place, hash) {
                             Some(version) if !is_planted(Bug::DropKeptVersion) => {
@@ -655,7 +663,7 @@ impl<P: Blocks> Store<P> {
                     Some(Candidate {
                         home: Home::Memory(id),
                         ..
-                    }) if self.cache.cell(id).is_deleted() => return Fate::Dead,
+                    }) if self.keys.cell(id).is_deleted() => return Fate::Dead,
                     Some(_) => {}
                 }
                 if !self.is_expired(part.expiry_ms()) || self.keeps_expired(part) {
@@ -670,9 +678,9 @@ impl<P: Blocks> Store<P> {
             }
             PartKind::Tombstone => {
                 // What was there before it is gone with its segments; what came after it is newer.
-                let mut candidates = self.index.candidates(part.slot(), hash);
+                let mut candidates = self.keys.entries().candidates(part.slot(), hash);
                 let is_over = candidates.any(|candidate| match candidate.home {
-                    Home::Memory(id) if self.cache.cell(id).key() == part.key() => {
+                    Home::Memory(id) if self.keys.cell(id).key() == part.key() => {
                         // Behind a tail that has diverged older versions may follow, until its keys
                         // are written anew.
                         let is_newer = self.version(id) > part.version();
@@ -799,31 +807,21 @@ impl<P: Blocks> Store<P> {
         }
     }
 
-    /// The entry that points to this place.
-    fn pointer_to(&self, slot: u16, hash: u32, place: Place) -> Option<Candidate> {
-        self.index
-            .candidates(slot, hash)
-            .find(|candidate| place_of(&self.cache, candidate.home) == Some(place))
-    }
-
     /// Takes the entry that points to this place, and its cell, out.
     fn forget(&mut self, slot: u16, hash: u32, place: Place) {
-        let Some(candidate) = self.pointer_to(slot, hash, place) else {
+        let Some(candidate) = self.keys.pointer_to(slot, hash, place) else {
             return;
         };
         self.live.loses(place);
-        self.index.remove(candidate.position);
-        if let Home::Memory(id) = candidate.home {
-            self.cache.remove(id);
-        }
+        self.keys.remove(candidate.position, candidate.home);
     }
 
     /// Whether a part that is copied shares its hash with another key in the index. What the index does
     /// not point to is a deletion: for all that its hash tells, any entry may be another key's.
     fn is_crowded(&self, slot: u16, hash: u32, place: Place) -> bool {
-        match self.pointer_to(slot, hash, place) {
-            Some(_) => self.index.is_crowded(slot, hash),
-            None => self.index.candidates(slot, hash).next().is_some(),
+        match self.keys.pointer_to(slot, hash, place) {
+            Some(_) => self.keys.entries().is_crowded(slot, hash),
+            None => self.keys.entries().candidates(slot, hash).next().is_some(),
         }
     }
 
@@ -864,10 +862,12 @@ impl<P: Blocks> Store<P> {
                 }
                 PartKind::Put => {
                     // Unless the key has changed since.
-                    if let Some(candidate) = self.pointer_to(moved.slot, moved.hash, moved.from) {
+                    if let Some(candidate) =
+                        self.keys.pointer_to(moved.slot, moved.hash, moved.from)
+                    {
                         let packed = PackedPlace::new(moved.to, moved.sequence);
                         let Candidate { position, home } = candidate;
-                        point_to(&mut self.index, &mut self.cache, position, home, packed);
+                        self.keys.point_to(position, home, packed);
                         self.live.loses(moved.from);
                         self.live.gains_until(moved.to, moved.expires);
                     } else if self.keyspaces.moved(moved.slot, moved.from, moved.to) {
@@ -1317,7 +1317,8 @@ impl<P: Blocks> Store<P> {
             .filter(|moved| moved.from.file == file)
             .filter(|moved| {
                 let version = self.versions.get(moved.id, moved.sequence);
-                self.pointer_to(moved.slot, moved.hash, moved.from)
+                self.keys
+                    .pointer_to(moved.slot, moved.hash, moved.from)
                     .is_some()
                     || version.is_some_and(|(_, it)| it.is_counted && it.place == moved.from)
                     || self.keyspaces.stands_at(moved.slot, moved.from)

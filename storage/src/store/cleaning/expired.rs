@@ -102,7 +102,7 @@ impl<P: Blocks> Store<P> {
     pub fn visible_keys(&self) -> usize {
         let expired = self.live.expired_count(self.time_ms());
         let expired = usize::try_from(expired).unwrap_or(usize::MAX);
-        self.index.len().saturating_sub(expired)
+        self.keys.entries().len().saturating_sub(expired)
     }
 
     /// Whether a new key for which the index has no room now is to wait, because cleaning takes out keys that have
@@ -111,7 +111,7 @@ impl<P: Blocks> Store<P> {
     pub fn waits_for_keys(&self) -> bool {
         let expired = &self.cleaner.expired;
         !self.has_room_for_keys()
-            && expired.keys > self.index.len() as u64 / 16
+            && expired.keys > self.keys.entries().len() as u64 / 16
             && !expired.is_blocked
             && (self.cleaner.victim.is_some() || !expired.is_hopeless)
     }
@@ -130,7 +130,7 @@ impl<P: Blocks> Store<P> {
             keys += counts.expired_count;
             next_ms = next_ms.into_iter().chain(counts.next_ms).min();
         }
-        let all = self.index.len() as u64;
+        let all = self.keys.entries().len() as u64;
         let expired = &mut self.cleaner.expired;
         expired.observe(now_us, commit_bytes);
         (expired.bytes, expired.keys) = (bytes, keys);

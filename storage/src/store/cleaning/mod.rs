@@ -9,4 +9,4 @@ pub mod live;
 pub mod pace;
 pub mod sizing;
 
-pub use cleaning::{CLEAN_TOKEN_BIT, CleaningConfig, CleaningCounters, Damaged, Fate};
+pub use cleaning::{Backlog, CLEAN_TOKEN_BIT, CleaningConfig, CleaningCounters, Damaged, Fate};

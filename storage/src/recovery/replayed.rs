@@ -5,14 +5,15 @@ use crate::format::record::{PartKind, PartView};
 use crate::format::system_key::is_system;
 use crate::format::system_key::{is_epochs, is_local};
 use crate::memory::budget::Budget;
-use crate::memory::cache::Cache;
-use crate::memory::index::{Candidate, Home, Index, Position};
+use crate::memory::index::{Candidate, Home, Position};
+use crate::memory::keys::Keys;
 use crate::planted::{Bug, is_planted};
 use crate::recovery::snapshot::snapshot::{
     Coverage, CoveredSegment, SnapshotFooter, SnapshotHeader,
 };
 use crate::store::cleaning::live::{FileTimes, Live};
 use crate::store::keyspace::{self, Keyspaces, SettingsEntry};
+use crate::store::loaded::Loaded;
 use crate::store::local::{LocalRecords, PartitionEntry};
 use crate::store::versions::{Collected, KeyId, VersionEntry, Versions};
 use crate::types::packed_place::NewestPart;
@@ -21,21 +22,19 @@ use crate::types::place::FileId;
 use crate::types::place::{Lsn, Place};
 use crate::types::version::Version;
 
-use crate::store::store::{LOOK_AHEAD, part_expires, place_of, point_to};
-use crate::store::store::{evict, load_cells, newest_parts, stands_at, tidy};
+use crate::store::store::part_expires;
 
 /// Index and cache while a log is replayed into them.
 #[derive(Debug)]
 pub struct Memory {
-    pub(super) index: Index,
-    pub(super) cache: Cache,
-    pub(super) budget: Budget,
-    pub(super) live: Live,
-    pub(super) locals: LocalRecords,
-    pub(super) keyspaces: Keyspaces,
+    keys: Keys,
+    budget: Budget,
+    live: Live,
+    locals: LocalRecords,
+    keyspaces: Keyspaces,
     collected: Collected,
-    pub(super) versions: Versions,
-    pub(super) time_ms: u64,
+    versions: Versions,
+    time_ms: u64,
     /// What a snapshot that was taken in covers: what is replayed stands behind it.
     snapshot: Option<Coverage>,
     /// What the snapshot tells of partitions of a node of a cluster.
@@ -57,8 +56,7 @@ impl Memory {
     #[must_use]
     pub fn within(budget: Budget) -> Self {
         Memory {
-            index: Index::new(),
-            cache: Cache::new(budget.cache_bytes_max),
+            keys: Keys::new(budget.cache_bytes_max),
             budget,
             live: Live::default(),
             locals: LocalRecords::default(),
@@ -174,7 +172,7 @@ impl Memory {
 
     /// Takes the newest parts of keys of a slot in that a snapshot tells, in its order, with their hashes.
     pub fn take_in(&mut self, slot: u16, entries: &[(u32, PackedPlace)]) {
-        self.index.insert_sorted(slot, entries.iter().copied());
+        self.keys.insert_sorted(slot, entries);
         for (_, part) in entries {
             self.live
                 .gains(part.place().expect("every entry has a place"));
@@ -199,7 +197,7 @@ impl Memory {
         entries: usize,
         visit: &mut impl FnMut(NewestPart),
     ) -> Option<Cursor> {
-        newest_parts(&self.index, &self.cache, from, entries, visit)
+        self.keys.newest_parts(from, entries, visit)
     }
 
     /// As [`Store::versions`].
@@ -217,17 +215,7 @@ impl Memory {
     /// the entries that are not at their home.
     #[inline]
     pub fn look_ahead(&self, keys: &[(u16, u32)]) {
-        let homes = keys.iter().map(|&(slot, hash)| self.index.load(slot, hash));
-        std::hint::black_box(homes.fold(0, u32::wrapping_add));
-        let mut cells = [None; LOOK_AHEAD];
-        for (cell, &(slot, hash)) in cells.iter_mut().zip(keys) {
-            let first = self.index.candidates(slot, hash).next();
-            *cell = first.and_then(|candidate| match candidate.home {
-                Home::Memory(id) => Some(id),
-                Home::Disk(_) => None,
-            });
-        }
-        load_cells(&self.cache, &cells);
+        self.keys.load_first(keys);
     }
 
     /// Takes in one replayed part. The newest version of a key wins, wherever it stands.
@@ -302,24 +290,19 @@ impl Memory {
                 if part.kind() == PartKind::Tombstone
                     && (matches!(home, Home::Memory(_)) || !is_planted(Bug::KeepColdTombstone)) =>
             {
-                if let Some(old) = place_of(&self.cache, home) {
+                if let Some(old) = self.keys.place_of(home) {
                     self.live.loses(old);
                 }
                 self.live.gains_tombstone(place);
-                self.index.remove(position);
-                if let Home::Memory(id) = home {
-                    self.cache.remove(id);
-                }
+                self.keys.remove(position, home);
             }
             Some(Entry { position, home, .. }) => {
                 let packed = PackedPlace::new(place, new.sequence);
                 self.points_elsewhere(position, home, packed, part);
                 if let Home::Memory(id) = home {
-                    let now = self.cache.set_value(id, part.value(), expiry_ms);
-                    if now != id {
-                        self.index.set_cell(position, now);
-                    }
-                    self.cache.set_change(now, new, packed, None);
+                    let value = part.value();
+                    let now = self.keys.set_value_at(position, id, value, expiry_ms);
+                    self.keys.set_change(now, new, packed, None);
                 }
             }
             None if part.kind() == PartKind::Tombstone => self.live.gains_tombstone(place),
@@ -328,11 +311,11 @@ impl Memory {
                 self.live.gains_until(place, expires);
                 let packed = PackedPlace::new(place, new.sequence);
                 if self.snapshot.is_some() {
-                    self.index.insert_cold(slot, hash, packed);
+                    self.keys.insert_cold(slot, hash, packed);
                 } else {
-                    let id = self.cache.insert(part.key(), part.value(), expiry_ms);
-                    self.cache.set_change(id, new, packed, None);
-                    self.index.insert(slot, hash, id);
+                    let home = (slot, hash);
+                    let id = self.keys.insert(home, part.key(), part.value(), expiry_ms);
+                    self.keys.set_change(id, new, packed, None);
                 }
             }
         }
@@ -424,7 +407,7 @@ impl Memory {
         if self.snapshot.is_none() || part.is_crowded() {
             return None;
         }
-        let mut candidates = self.index.candidates(slot, hash);
+        let mut candidates = self.keys.entries().candidates(slot, hash);
         let candidate = candidates.next()?;
         if matches!(candidate.home, Home::Memory(_)) || candidates.next().is_some() {
             return None;
@@ -444,12 +427,12 @@ impl Memory {
         key: &[u8],
         key_at: &mut impl FnMut(Place, &mut dyn FnMut(&PartView<'_>)) -> Result<(), E>,
     ) -> Result<Option<Entry>, E> {
-        for Candidate { position, home } in self.index.candidates(slot, hash) {
+        for Candidate { position, home } in self.keys.entries().candidates(slot, hash) {
             let mut found = None;
             match home {
                 Home::Memory(id) => {
-                    if self.cache.cell(id).key() == key {
-                        found = Some(self.cache.version(id));
+                    if self.keys.cell(id).key() == key {
+                        found = Some(self.keys.cells().version(id));
                     }
                 }
                 Home::Disk(packed) => {
@@ -506,9 +489,7 @@ impl Memory {
         let (slot, hash) = home_of(part.key());
         // The newest version of a key that was there before versions were kept needs no entry, and had
         // none: nothing before it is kept. Keys that nobody changes since may be all that there are.
-        if part.version() <= rule.since.version
-            && stands_at(&self.index, &self.cache, (slot, hash), place)
-        {
+        if part.version() <= rule.since.version && self.keys.stands_at((slot, hash), place) {
             return;
         }
         let (keyspaces, now_ms) = (&self.keyspaces, self.time_ms);
@@ -519,24 +500,23 @@ impl Memory {
 
     /// Lets cells leave that are too many beside what cannot.
     fn make_room(&mut self, home_of: &impl Fn(&[u8]) -> (u16, u32)) {
-        let rigid = self.index.memory_bytes()
-            + self.cache.table_bytes()
+        let rigid = self.keys.entries().memory_bytes()
+            + self.keys.cells().table_bytes()
             + self.collected.memory_bytes()
             + self.live.memory_bytes();
-        self.cache.set_budget(self.budget.cells(rigid));
-        let (index, cache, durable) = (&mut self.index, &mut self.cache, Lsn::default());
-        evict(index, cache, (durable, self.time_ms), None, home_of);
+        self.keys.set_budget(self.budget.cells(rigid));
+        let durable = Lsn::default();
+        self.keys.evict((durable, self.time_ms), None, home_of);
         let held_bytes_max = self.budget.bounds(rigid).held;
-        if cache.held_bytes() > held_bytes_max {
-            tidy(index, cache, durable, held_bytes_max, None, home_of);
+        if self.keys.cells().held_bytes() > held_bytes_max {
+            self.keys.tidy(durable, held_bytes_max, None, home_of);
         }
     }
 
     /// Ends the second replay.
     pub fn finish_versions(&mut self) {
-        let (index, cache, live) = (&self.index, &self.cache, &mut self.live);
-        let is_current =
-            |id: KeyId, place: Place| stands_at(index, cache, (id.slot(), id.hash()), place);
+        let (keys, live) = (&self.keys, &mut self.live);
+        let is_current = |id: KeyId, place: Place| keys.stands_at((id.slot(), id.hash()), place);
         let collected = std::mem::take(&mut self.collected);
         self.versions = collected.finish(&self.keyspaces, self.time_ms, &is_current, |place| {
             live.gains(place)
@@ -551,14 +531,28 @@ impl Memory {
         packed: PackedPlace,
         part: &PartView<'_>,
     ) {
-        if let Some(old) = place_of(&self.cache, home) {
+        if let Some(old) = self.keys.place_of(home) {
             self.live.loses(old);
         }
         if let Some(new) = packed.place() {
             let expires = part_expires(&self.keyspaces, part);
             self.live.gains_until(new, expires);
         }
-        point_to(&mut self.index, &mut self.cache, position, home, packed);
+        self.keys.point_to(position, home, packed);
+    }
+}
+
+impl From<Memory> for Loaded {
+    fn from(memory: Memory) -> Self {
+        Loaded {
+            keys: memory.keys,
+            budget: memory.budget,
+            live: memory.live,
+            locals: memory.locals,
+            keyspaces: memory.keyspaces,
+            versions: memory.versions,
+            time_ms: memory.time_ms,
+        }
     }
 }
 

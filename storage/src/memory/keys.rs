@@ -1,0 +1,378 @@
+//! The keys of a shard in memory: the index of all of them and the cells of some, as one thing.
+//!
+//! What must hold:
+//! - every cell has an index entry, and every index entry has a cell or a place in the log;
+//! - the place in a cell or a cold index entry is that of the key's newest part.
+
+use crate::format::record::PartView;
+use crate::memory::cache::{Cache, Cell, Changed};
+use crate::memory::index::{Candidate, CellId, Home, Index, Position};
+use crate::types::packed_place::{Cursor, NewestPart, PackedPlace};
+use crate::types::place::{Lsn, Place};
+use crate::types::version::Version;
+
+/// What is known of a key without a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// In memory (perhaps as a deletion that is not durable yet).
+    Cached(CellId),
+    /// Not in the store.
+    Absent,
+    /// An entry with the same hash is on disk only: the caller reads this place, admits what stands there and
+    /// looks the key up again.
+    Cold(Place),
+}
+
+/// Keys that [`Keys::load_likely`] takes at a time: about what a processor keeps in flight.
+pub const LOOK_AHEAD: usize = 16;
+
+/// How far the hands of the cache move in one turn, at most.
+const EVICTION_STEPS_MAX: usize = 8192;
+
+/// Index and value cache.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    index: Index,
+    cache: Cache,
+}
+
+impl Keys {
+    /// No key, and room for about `cache_bytes` of cells.
+    pub(crate) fn new(cache_bytes: usize) -> Self {
+        Keys {
+            index: Index::new(),
+            cache: Cache::new(cache_bytes),
+        }
+    }
+
+    /// The entries of all keys.
+    #[inline]
+    pub(crate) fn entries(&self) -> &Index {
+        &self.index
+    }
+
+    /// The cells of cached keys.
+    #[inline]
+    pub(crate) fn cells(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// A cached key.
+    #[inline]
+    pub(crate) fn cell(&self, id: CellId) -> Cell<'_> {
+        self.cache.cell(id)
+    }
+
+    /// Looks `key` of `slot` up by its hash.
+    #[inline(always)]
+    pub(crate) fn find(&self, slot: u16, hash: u32, key: &[u8]) -> Found {
+        let mut cold = None;
+        for candidate in self.index.candidates(slot, hash) {
+            match candidate.home {
+                Home::Memory(id) if is_same(self.cache.cell(id).key(), key) => {
+                    return Found::Cached(id);
+                }
+                Home::Memory(_) => {}
+                Home::Disk(packed) => cold = cold.or_else(|| packed.place()),
+            }
+        }
+        cold.map_or(Found::Absent, Found::Cold)
+    }
+
+    /// Loads what look-ups of these slots and hashes will need, all of them at the same time: each stage's
+    /// loads do not depend on one another, so the processor overlaps their cache misses. Changes nothing.
+    #[inline]
+    pub(crate) fn load_likely(&self, keys: &[(u16, u32)]) {
+        let mut cells = [None; LOOK_AHEAD];
+        for (cell, &(slot, hash)) in cells.iter_mut().zip(keys) {
+            *cell = self.index.likely_cell(slot, hash);
+        }
+        self.load_cells(&cells);
+    }
+
+    /// As [`Keys::load_likely`], for keys that are seldom in the processor's cache: so it pays to look for the
+    /// entries that are not at their home.
+    #[inline]
+    pub(crate) fn load_first(&self, keys: &[(u16, u32)]) {
+        let homes = keys.iter().map(|&(slot, hash)| self.index.load(slot, hash));
+        std::hint::black_box(homes.fold(0, u32::wrapping_add));
+        let mut cells = [None; LOOK_AHEAD];
+        for (cell, &(slot, hash)) in cells.iter_mut().zip(keys) {
+            let first = self.index.candidates(slot, hash).next();
+            *cell = first.and_then(|candidate| match candidate.home {
+                Home::Memory(id) => Some(id),
+                Home::Disk(_) => None,
+            });
+        }
+        self.load_cells(&cells);
+    }
+
+    #[inline]
+    fn load_cells(&self, cells: &[Option<CellId>; LOOK_AHEAD]) {
+        let cells = || cells.iter().copied().flatten();
+        std::hint::black_box(cells().map(|id| self.cache.load(id)).sum::<usize>());
+        std::hint::black_box(cells().map(|id| self.cache.load_bytes(id)).sum::<usize>());
+    }
+
+    /// Visits where the newest parts of keys stand, from `from` on in the order of slots and hashes, at
+    /// least `entries` of them unless they end before. Returns where to go on, or `None` at the end. A
+    /// deletion is no entry: it is durable and about to leave, or a replay finds it.
+    pub(crate) fn newest_parts(
+        &self,
+        from: Cursor,
+        entries: usize,
+        visit: &mut impl FnMut(NewestPart),
+    ) -> Option<Cursor> {
+        self.index.walk(from, entries, &mut |key, found| {
+            let part = match found.home {
+                Home::Disk(part) => part,
+                Home::Memory(id) => {
+                    let cell = self.cache.cell(id);
+                    if cell.is_deleted() || cell.place() == PackedPlace::default() {
+                        return;
+                    }
+                    cell.place()
+                }
+            };
+            visit(NewestPart { key, part });
+        })
+    }
+
+    /// Where the newest part of a key stands, if it was logged.
+    pub(crate) fn place_of(&self, home: Home) -> Option<Place> {
+        match home {
+            Home::Memory(id) => self.cache.cell(id).place().place(),
+            Home::Disk(packed) => packed.place(),
+        }
+    }
+
+    /// Whether the newest part of a key of this slot and hash stands there.
+    pub(crate) fn stands_at(&self, (slot, hash): (u16, u32), place: Place) -> bool {
+        self.pointer_to(slot, hash, place).is_some()
+    }
+
+    /// The entry of this slot and hash whose newest part stands there.
+    pub(crate) fn pointer_to(&self, slot: u16, hash: u32, place: Place) -> Option<Candidate> {
+        let mut candidates = self.index.candidates(slot, hash);
+        candidates.find(|candidate| self.place_of(candidate.home) == Some(place))
+    }
+
+    /// Adds a cell for a key of this slot and hash, which has no entry.
+    pub(crate) fn insert(
+        &mut self,
+        (slot, hash): (u16, u32),
+        key: &[u8],
+        value: &[u8],
+        expiry_ms: Option<u64>,
+    ) -> CellId {
+        let cell = self.cache.insert(key, value, expiry_ms);
+        self.index.insert(slot, hash, cell);
+        cell
+    }
+
+    /// Adds an entry for a key that stands on disk only.
+    pub(crate) fn insert_cold(&mut self, slot: u16, hash: u32, part: PackedPlace) {
+        self.index.insert_cold(slot, hash, part);
+    }
+
+    /// Adds entries of a slot without any, in the order of their hashes.
+    pub(crate) fn insert_sorted(&mut self, slot: u16, entries: &[(u32, PackedPlace)]) {
+        self.index.insert_sorted(slot, entries.iter().copied());
+    }
+
+    /// Adds a cell for the key of a cold entry, whose part was read and is durable.
+    pub(crate) fn admit(
+        &mut self,
+        position: Position,
+        packed: PackedPlace,
+        part: &PartView<'_>,
+        expiry_ms: Option<u64>,
+        version: Version,
+    ) {
+        let id = self.cache.insert(part.key(), part.value(), expiry_ms);
+        self.cache.set_change(id, version, packed, None);
+        self.index.set_cell(position, id);
+    }
+
+    /// Removes the key of an entry.
+    pub(crate) fn remove(&mut self, position: Position, home: Home) {
+        self.index.remove(position);
+        if let Home::Memory(id) = home {
+            self.cache.remove(id);
+        }
+    }
+
+    /// Removes a cached key of this slot and hash.
+    pub(crate) fn remove_cached(&mut self, (slot, hash): (u16, u32), id: CellId) {
+        self.index.remove(self.index.position_of(slot, hash, id));
+        self.cache.remove(id);
+    }
+
+    /// The value of a cached key, to be edited in place.
+    #[inline]
+    pub(crate) fn value_mut(&mut self, id: CellId) -> &mut [u8] {
+        self.cache.value_mut(id)
+    }
+
+    /// Gives a cached key of this slot and hash another value and expiry. It may have another cell then, which
+    /// is the answer.
+    #[inline]
+    pub(crate) fn set_value(
+        &mut self,
+        home: (u16, u32),
+        id: CellId,
+        value: &[u8],
+        expiry_ms: Option<u64>,
+    ) -> CellId {
+        let now = self.cache.set_value(id, value, expiry_ms);
+        if now != id {
+            self.moved(home, id, now);
+        }
+        now
+    }
+
+    /// As [`Keys::set_value`] of the key of an entry.
+    pub(crate) fn set_value_at(
+        &mut self,
+        position: Position,
+        id: CellId,
+        value: &[u8],
+        expiry_ms: Option<u64>,
+    ) -> CellId {
+        let now = self.cache.set_value(id, value, expiry_ms);
+        if now != id {
+            self.index.set_cell(position, now);
+        }
+        now
+    }
+
+    /// Gives a cached key that exists another expiry. It may have another cell then, which is the answer.
+    pub(crate) fn set_expiry(
+        &mut self,
+        home: (u16, u32),
+        id: CellId,
+        expiry_ms: Option<u64>,
+    ) -> CellId {
+        let now = self.cache.set_expiry(id, expiry_ms);
+        if now != id {
+            self.moved(home, id, now);
+        }
+        now
+    }
+
+    /// Marks a cached key as deleted.
+    pub(crate) fn mark_deleted(&mut self, id: CellId) {
+        self.cache.mark_deleted(id);
+    }
+
+    /// A cached key has this version now, whose part stands at `packed`, and is durable with `lsn` if one is
+    /// given. Returns what it was before.
+    #[inline]
+    pub(crate) fn set_change(
+        &mut self,
+        id: CellId,
+        version: Version,
+        packed: PackedPlace,
+        lsn: Option<Lsn>,
+    ) -> Changed {
+        self.cache.set_change(id, version, packed, lsn)
+    }
+
+    /// The newest part of a key stands at `packed` now.
+    pub(crate) fn point_to(&mut self, position: Position, home: Home, packed: PackedPlace) {
+        match home {
+            Home::Memory(id) => self.cache.set_place(id, packed),
+            Home::Disk(_) => self.index.set_cold(position, packed),
+        }
+    }
+
+    /// Notes that a cached key was read.
+    #[inline]
+    pub(crate) fn touch(&mut self, id: CellId) {
+        self.cache.touch(id);
+    }
+
+    /// Takes back that the keys of this slot and hash were used.
+    pub(crate) fn forget_use(&mut self, (slot, hash): (u16, u32)) {
+        for candidate in self.index.candidates(slot, hash) {
+            if let Home::Memory(id) = candidate.home {
+                self.cache.forget_use(id);
+            }
+        }
+    }
+
+    /// Cells that come have this epoch, most of them.
+    pub(crate) fn set_epoch(&mut self, epoch: u32) {
+        self.cache.set_epoch(epoch);
+    }
+
+    /// Cells take no more bytes than these from now on.
+    pub(crate) fn set_budget(&mut self, budget_bytes: usize) {
+        self.cache.set_budget(budget_bytes);
+    }
+
+    /// Lets cells leave, but for the one of a key that is kept, until the cache is within its budget,
+    /// within one round of its hand.
+    pub(crate) fn evict(
+        &mut self,
+        (durable, time_ms): (Lsn, u64),
+        kept: Option<(u16, u32)>,
+        home_of: &impl Fn(&[u8]) -> (u16, u32),
+    ) {
+        let Keys { index, cache } = self;
+        if !cache.is_over_budget() {
+            return;
+        }
+        let mut steps = EVICTION_STEPS_MAX.min(cache.round());
+        while cache.is_over_budget()
+            && let Some(id) = cache.victim(durable, time_ms, &mut steps)
+        {
+            let cell = cache.cell(id);
+            let (slot, hash) = home_of(cell.key());
+            if kept == Some((slot, hash)) {
+                continue;
+            }
+            index.set_cold(index.position_of(slot, hash, id), cell.place());
+            cache.remove(id);
+        }
+    }
+
+    /// Lets the cache empty pages of which it holds too many.
+    pub(crate) fn tidy(
+        &mut self,
+        durable: Lsn,
+        held_bytes_max: usize,
+        kept: Option<(u16, u32)>,
+        home_of: &impl Fn(&[u8]) -> (u16, u32),
+    ) {
+        let Keys { index, cache } = self;
+        cache.settle(durable, held_bytes_max, |cache, from, to| {
+            let cell = cache.cell(to.unwrap_or(from));
+            let home = home_of(cell.key());
+            match to {
+                Some(to) => index.set_cell(index.position_of(home.0, home.1, from), to),
+                None if kept == Some(home) => return false,
+                None => index.set_cold(index.position_of(home.0, home.1, from), cell.place()),
+            }
+            true
+        });
+    }
+
+    /// A key has another cell now.
+    fn moved(&mut self, (slot, hash): (u16, u32), from: CellId, to: CellId) {
+        self.index
+            .set_cell(self.index.position_of(slot, hash, from), to);
+    }
+}
+
+/// Compares keys eight bytes at a time: they are too short for a call to pay.
+#[inline]
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    let ((a_eights, a_rest), (b_eights, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    a.len() == b.len()
+        && a_eights
+            .iter()
+            .zip(b_eights)
+            .all(|(a, b)| u64::from_le_bytes(*a) == u64::from_le_bytes(*b))
+        && a_rest.iter().zip(b_rest).all(|(a, b)| a == b)
+}
