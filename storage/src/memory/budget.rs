@@ -4,7 +4,7 @@
 //! their way to the disk need, no new key is taken any more; everything else goes on.
 
 use crate::format::record::KEY_BYTES_MAX;
-use crate::memory::cache::cell_bytes;
+use crate::memory::cache::cells::cell_bytes;
 
 /// Bounds of one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,10 @@
 //! - the place in a cell or a cold index entry is that of the key's newest part.
 
 use crate::format::record::PartView;
-use crate::memory::cache::{Cache, Cell, Changed};
-use crate::memory::index::{Candidate, CellId, Home, Index, Position};
+use crate::memory::cache::cell::{Cell, Changed};
+use crate::memory::cache::cells::Cache;
+use crate::memory::index::entry::{Candidate, CellId, Home, Position};
+use crate::memory::index::table::Index;
 use crate::types::packed_place::{Cursor, NewestPart, PackedPlace};
 use crate::types::place::{Lsn, Place};
 use crate::types::version::Version;

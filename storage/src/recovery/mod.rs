@@ -2,19 +2,24 @@
 //! memory. The layer uses the store, which does not know it.
 
 // ---- pages
+pub(crate) mod frames;
+pub(crate) mod recovered;
 pub(crate) mod refusal;
 pub(crate) mod replay;
 pub(crate) mod replayed;
+pub(crate) mod segment;
 pub mod snapshot;
 pub(crate) mod spares;
+pub(crate) mod survey;
 pub(crate) mod window;
 pub use crate::format::corruption::{Corruption, Within};
 pub use crate::format::row::{Row, Rows, Verdict};
 
+pub use frames::Event;
+pub use recovered::{Recovered, TornTail};
 pub use refusal::RecoveryError;
-pub use replay::{
-    Event, Recovered, Segment, Survey, TornTail, recover, recover_behind, replay, replay_ended,
-    survey, survey_heads, survey_laid_out,
-};
+pub use replay::{recover, recover_behind, replay, replay_ended};
 pub use replayed::Memory;
+pub use segment::Segment;
 pub use spares::{HEAD_BYTES, Proof, RottenSpare, prove_spare};
+pub use survey::{Survey, survey, survey_heads, survey_laid_out};

@@ -8,7 +8,7 @@ use std::io;
 use crate::format::contents::SegmentEnd;
 use crate::format::row::Row;
 use crate::format::segment::Owner;
-use crate::recovery::snapshot::snapshot::SnapshotName;
+use crate::recovery::snapshot::format::SnapshotName;
 use crate::types::place::FileId;
 use crate::types::place::Lsn;
 

@@ -5,24 +5,27 @@ use crate::format::record::{PartKind, PartView};
 use crate::format::system_key::is_system;
 use crate::format::system_key::{is_epochs, is_local};
 use crate::memory::budget::Budget;
-use crate::memory::index::{Candidate, Home, Position};
+use crate::memory::index::entry::{Candidate, Home, Position};
 use crate::memory::keys::Keys;
 use crate::planted::{Bug, is_planted};
-use crate::recovery::snapshot::snapshot::{
-    Coverage, CoveredSegment, SnapshotFooter, SnapshotHeader,
-};
+use crate::recovery::snapshot::coverage::Coverage;
+use crate::recovery::snapshot::format::{CoveredSegment, SnapshotFooter, SnapshotHeader};
 use crate::store::cleaning::live::{FileTimes, Live};
-use crate::store::keyspace::{self, Keyspaces, SettingsEntry};
+use crate::store::keyspace;
+use crate::store::keyspace::keyspaces::Keyspaces;
+use crate::store::keyspace::settings::SettingsEntry;
 use crate::store::loaded::Loaded;
 use crate::store::local::{LocalRecords, PartitionEntry};
-use crate::store::versions::{Collected, KeyId, VersionEntry, Versions};
+use crate::store::versions::collect::Collected;
+use crate::store::versions::entry::{KeyId, VersionEntry};
+use crate::store::versions::table::Versions;
 use crate::types::packed_place::NewestPart;
 use crate::types::packed_place::{Cursor, PackedPlace};
 use crate::types::place::FileId;
 use crate::types::place::{Lsn, Place};
 use crate::types::version::Version;
 
-use crate::store::store::part_expires;
+use crate::store::expiry::part_expires;
 
 /// Index and cache while a log is replayed into them.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use crate::format::segment::{
 use crate::format::spare::{SPARE_MAGIC, SpareHeader, holds_frame_of};
 use crate::planted::{Bug, is_planted};
 use crate::recovery::refusal::RecoveryError;
-use crate::recovery::replay::Segment;
+use crate::recovery::segment::Segment;
 use crate::recovery::window::read_at;
 use crate::types::io::{BLOCK_BYTES, SegmentSource};
 use crate::types::place::FileId;

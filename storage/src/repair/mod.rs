@@ -1,7 +1,13 @@
 //! What people start on a directory that a server refuses: a report of what stands there, and a repair.
 
 // ---- pages
+pub(crate) mod damage;
 pub mod inspect;
 pub(crate) mod plan;
+pub(crate) mod rebuild;
+pub(crate) mod salvage;
+pub(crate) mod sources;
 
-pub use plan::{Damage, Loss, LostPart, NAMED_PARTS_MAX, Plan, Rebuild, plan, plan_laid_out};
+pub use damage::{Damage, Loss, LostPart, NAMED_PARTS_MAX, Plan};
+pub use plan::{plan, plan_laid_out};
+pub use rebuild::Rebuild;

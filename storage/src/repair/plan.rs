@@ -10,267 +10,42 @@
 //!
 //! Acting on it is not done here: [`Rebuild::read`] gives the bytes of each file that changes.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::io;
-use std::ops::Range;
-
 use crate::format::contents::{Contents, SegmentEnd};
-use crate::format::corruption::{Corruption, Within};
-use crate::format::frame::{
-    FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, FrameHome, FrameKind, padded_bytes,
-};
-use crate::format::frame_body::{count_records, is_sound};
+use crate::format::corruption::Corruption;
+use crate::format::frame::{FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, FrameHome, FrameKind};
+use crate::format::frame_body::is_sound;
 use crate::format::layout::{InheritedEnd, Layout};
-use crate::format::record::{
-    PART_HEADER_BYTES, PARTS_MAX, PartError, PartView, part_bytes, read_u32,
-};
+use crate::format::record::read_u32;
 use crate::format::row::Row;
 use crate::format::segment::{Owner, SEGMENT_BYTES_MAX, SegmentHeader};
 use crate::format::spare::holds_frame_of;
 use crate::recovery::refusal::RecoveryError;
-use crate::recovery::replay::{Segment, recover, replay_ended, survey_laid_out};
+use crate::recovery::replay::{recover, replay_ended};
+use crate::recovery::segment::Segment;
 use crate::recovery::snapshot::proof::ProvenEnds;
 use crate::recovery::spares::{FileKind, Look, classify, told_salt};
+use crate::recovery::survey::survey_laid_out;
+use crate::repair::damage::Damage;
+use crate::repair::damage::Loss;
+use crate::repair::damage::Plan;
+use crate::repair::rebuild::Rebuild;
+use crate::repair::rebuild::{BLOCK, within};
+use crate::repair::salvage::SALVAGE_BYTES_MAX;
+use crate::repair::salvage::Salvage;
+use crate::repair::sources::Patient;
+use crate::repair::sources::Repaired;
 use crate::types::io::{BLOCK_BYTES, SegmentSource};
 use crate::types::place::FileId;
 use crate::types::place::{LogStart, Lsn};
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::ops::Range;
 
-const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Bytes of a repair frame that holds no parts, at most: recovery reads a frame as a whole.
-const FILLER_BYTES_MAX: u64 = 1 << 20;
-/// Of a longer damaged stretch no record is kept.
-const SALVAGE_BYTES_MAX: u64 = 64 << 20;
 /// No log gets there.
 const LSN_END: u64 = 1 << 62;
+
 /// Segments that may be missing from a log, at most: no number in a header makes a repair endless.
 const SEGMENTS_MISSING_MAX: u32 = 1_000;
-/// Keys that a damage names, at most.
-pub const NAMED_PARTS_MAX: usize = 1_000;
-
-/// What is wrong, what would be given up, and what the files would be then.
-#[derive(Debug, Default)]
-pub struct Plan {
-    /// What is wrong and can be mended, in the order of files and logs.
-    pub damages: Vec<Damage>,
-    /// What cannot be mended here: a file of another node, another format, a contradiction. While
-    /// there is any, nothing should be changed.
-    pub beyond: Vec<RecoveryError>,
-    /// Files to be made anew, each from what it is now.
-    pub rebuilds: Vec<Rebuild>,
-    /// Files that are to leave the directory.
-    pub removals: Vec<FileId>,
-}
-
-/// One thing that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// The row of the recovery table that refuses it.
-    pub row: Row,
-    /// The file; for a segment that is missing, the one made in its place.
-    pub file: FileId,
-    /// The stretch of the file that does not check, in bytes.
-    pub stretch: Range<u64>,
-    /// What must be given up, if anything.
-    pub loss: Option<Loss>,
-    /// Records of the stretch that are whole and stay.
-    pub kept_records: u64,
-    /// Records of the stretch that do not stay, if their number is known.
-    pub lost_records: Option<u64>,
-    /// Parts of the records that do not stay, as far as they can be told.
-    pub lost_parts: Vec<LostPart>,
-    /// What is done about it.
-    pub remedy: &'static str,
-}
-
-/// What a repair gives up. Its text is what the operator repeats to agree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
-    /// Records of this stretch of a log, at least one of them; without an end all from there on that
-    /// the log may have held.
-    Records {
-        /// The log.
-        log_id: u64,
-        /// The first.
-        from: Lsn,
-        /// The last, if it is known.
-        to: Option<Lsn>,
-    },
-    /// Whatever this file held.
-    File(FileId),
-}
-
-/// A part that is given up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LostPart {
-    /// Its key.
-    pub key: Vec<u8>,
-    /// Its slot.
-    pub slot: u16,
-    /// Its version.
-    pub epoch: u32,
-    /// Its version.
-    pub sequence: u64,
-    /// Whether its CRC vouches for all this.
-    pub is_checked: bool,
-}
-
-/// A file as it is to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rebuild {
-    /// Its number, that of the file it replaces if there is one.
-    pub file: FileId,
-    /// Its length.
-    pub bytes: u64,
-    /// Where nothing of the old file is taken over; zeros but for the patches.
-    blanks: Vec<Range<u64>>,
-    /// What is written there.
-    patches: Vec<(u64, Vec<u8>)>,
-    /// Whether it takes anything from a file that is there.
-    has_old: bool,
-}
-
-impl fmt::Display for Loss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Loss::Records { log_id, from, to } => {
-                write!(f, "{log_id}:{}-", from.0)?;
-                to.map_or(Ok(()), |to| write!(f, "{}", to.0))
-            }
-            Loss::File(file) => write!(f, "file:{}", file.0),
-        }
-    }
-}
-
-impl Damage {
-    /// The same in words, with the path of the file in the data directory `data`.
-    #[must_use]
-    pub fn within<'a>(&'a self, data: &'a str) -> Within<'a, Self> {
-        Within::new(self, data)
-    }
-}
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.within("").fmt(f)
-    }
-}
-
-impl fmt::Display for Within<'_, Damage> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let damage = self.told;
-        let Range { start, end } = &damage.stretch;
-        let segments = self.folder("segments");
-        write!(
-            f,
-            "{segments}{:08}.seg, bytes {start} to {end} ({}): ",
-            damage.file.0, damage.row
-        )?;
-        match (&damage.loss, damage.lost_records) {
-            (None, _) => write!(f, "no record is lost")?,
-            (Some(Loss::File(_)), _) => write!(f, "nothing in it can be read")?,
-            (Some(Loss::Records { log_id, from, to }), lost) => {
-                match lost {
-                    // Segments that were released earlier may have held some of them.
-                    Some(lost) if damage.row == Row::SegmentMissing => {
-                        let plural = if lost == 1 { "" } else { "s" };
-                        write!(f, "at most {lost} record{plural} are lost")?;
-                    }
-                    Some(1) => write!(f, "1 record is lost")?,
-                    Some(lost) => write!(f, "{lost} records are lost")?,
-                    None => write!(f, "records are lost, nobody can say how many")?,
-                }
-                write!(f, ", log {log_id}, LSN {}", from.0)?;
-                match to {
-                    Some(to) => write!(f, " to {}", to.0)?,
-                    None => write!(f, " on")?,
-                }
-            }
-        }
-        match damage.kept_records {
-            0 => {}
-            1 => write!(f, ", 1 of the stretch is whole and stays")?,
-            kept => write!(f, ", {kept} of the stretch are whole and stay")?,
-        }
-        write!(f, "; {}", damage.remedy)
-    }
-}
-
-impl Plan {
-    /// Whether a start would be refused as things are.
-    #[must_use]
-    pub fn is_needed(&self) -> bool {
-        !self.damages.is_empty() || !self.beyond.is_empty()
-    }
-
-    /// What must be given up, in the order of the damages.
-    pub fn losses(&self) -> impl Iterator<Item = Loss> {
-        self.damages.iter().filter_map(|damage| damage.loss)
-    }
-
-    /// Files that are changed or leave: their bytes are to be put by first.
-    pub fn touched(&self) -> impl Iterator<Item = FileId> {
-        let rebuilt = self.rebuilds.iter().filter(|rebuild| rebuild.has_old);
-        rebuilt
-            .map(|rebuild| rebuild.file)
-            .chain(self.removals.iter().copied())
-    }
-}
-
-impl Rebuild {
-    fn of(file: FileId, bytes: u64, has_old: bool) -> Self {
-        Rebuild {
-            file,
-            bytes,
-            blanks: Vec::new(),
-            patches: Vec::new(),
-            has_old,
-        }
-    }
-
-    /// The bytes of the new file from `offset` on. `into` ends within the file.
-    ///
-    /// # Errors
-    /// What cannot be read of the old file outside the stretches that are given up.
-    pub fn read(
-        &self,
-        source: &mut impl SegmentSource,
-        offset: u64,
-        into: &mut [u8],
-    ) -> io::Result<()> {
-        into.fill(0);
-        let end = offset + into.len() as u64;
-        let mut at = offset;
-        while self.has_old && at < end {
-            let blank = self.blanks.iter().find(|blank| blank.contains(&at));
-            if let Some(blank) = blank {
-                at = blank.end.min(end);
-                continue;
-            }
-            let next = self.blanks.iter().map(|blank| blank.start);
-            let next = next
-                .filter(|&start| start > at)
-                .min()
-                .unwrap_or(end)
-                .min(end);
-            let stretch = &mut into[within(offset, at)..within(offset, next)];
-            source.read_at(self.file, at, stretch)?;
-            at = next;
-        }
-        for (start, bytes) in &self.patches {
-            let (from, to) = ((*start).max(offset), (start + bytes.len() as u64).min(end));
-            if from < to {
-                into[within(offset, from)..within(offset, to)]
-                    .copy_from_slice(&bytes[within(*start, from)..within(*start, to)]);
-            }
-        }
-        Ok(())
-    }
-}
-
-fn within(start: u64, at: u64) -> usize {
-    usize::try_from(at - start).expect("a place in memory")
-}
 
 /// Looks for all damage and for what can be done about it.
 ///
@@ -356,65 +131,9 @@ fn attempt(
     Ok(())
 }
 
-/// A source that goes round what the device cannot read: zeros, which never check.
-struct Patient<'a, S>(&'a mut S);
-
-impl<S: SegmentSource> SegmentSource for Patient<'_, S> {
-    fn files(&mut self) -> io::Result<Vec<(FileId, u64)>> {
-        self.0.files()
-    }
-
-    fn read_at(&mut self, file: FileId, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        if let Ok(read) = self.0.read_at(file, offset, into) {
-            return Ok(read);
-        }
-        let mut filled = 0;
-        while filled < into.len() {
-            // Up to the next block of the file, so that no sector that can be read is left out.
-            let at = offset + filled as u64;
-            let len = within(at, (at / BLOCK + 1) * BLOCK).min(into.len() - filled);
-            let stretch = &mut into[filled..][..len];
-            match self.0.read_at(file, at, stretch) {
-                Ok(read) if read < len => return Ok(filled + read),
-                Ok(_) => {}
-                Err(_) => stretch.fill(0),
-            }
-            filled += len;
-        }
-        Ok(filled)
-    }
-}
-
-/// The directory as it is after a plan.
-struct Repaired<'a, S> {
-    source: &'a mut S,
-    plan: &'a Plan,
-}
-
-impl<S: SegmentSource> SegmentSource for Repaired<'_, S> {
-    fn files(&mut self) -> io::Result<Vec<(FileId, u64)>> {
-        let mut files: BTreeMap<FileId, u64> = self.source.files()?.into_iter().collect();
-        files.retain(|file, _| !self.plan.removals.contains(file));
-        let rebuilds = self.plan.rebuilds.iter();
-        files.extend(rebuilds.map(|rebuild| (rebuild.file, rebuild.bytes)));
-        Ok(files.into_iter().collect())
-    }
-
-    fn read_at(&mut self, file: FileId, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let mut rebuilds = self.plan.rebuilds.iter();
-        let Some(rebuild) = rebuilds.find(|rebuild| rebuild.file == file) else {
-            return self.source.read_at(file, offset, into);
-        };
-        let left = usize::try_from(rebuild.bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let len = into.len().min(left);
-        rebuild.read(self.source, offset, &mut into[..len])?;
-        Ok(len)
-    }
-}
-
 /// A file that claims a place in a log.
 struct Claim {
-    file: FileId,
+    pub(super) file: FileId,
     file_bytes: u64,
     home: FrameHome,
     /// Its header if it checks, or why it is refused.
@@ -459,10 +178,10 @@ enum Told {
 }
 
 struct Planner<'a, S> {
-    source: Patient<'a, S>,
+    pub(super) source: Patient<'a, S>,
     owner: Owner,
     next_file: u32,
-    plan: Plan,
+    pub(super) plan: Plan,
     /// The claims for each place of each log.
     logs: BTreeMap<u64, BTreeMap<u64, Vec<Claim>>>,
     proven: &'a ProvenEnds,
@@ -1074,7 +793,7 @@ impl<S: SegmentSource> Planner<'_, S> {
 
 /// How far a log has been followed.
 struct Walk {
-    end: LogStart,
+    pub(super) end: LogStart,
     /// Of the newest header, and the newest time of a frame.
     incarnation: u64,
     time_ms: u64,
@@ -1098,157 +817,6 @@ impl Walk {
             previous_end_lsn: self.end.last_lsn,
             segment_bytes,
             created_ms: self.time_ms,
-        }
-    }
-}
-
-/// What is left of a damaged stretch.
-#[derive(Default)]
-struct Salvage {
-    /// The parts of the records that are whole.
-    kept: Vec<u8>,
-    kept_records: u64,
-    /// Records that are not whole, at most, as far as they can be seen.
-    broken: u64,
-    /// Parts of those.
-    lost: Vec<LostPart>,
-}
-
-impl Salvage {
-    /// Takes the parts of the frame whose body begins at `at`, and returns where they end.
-    fn frame(&mut self, bytes: &[u8], mut at: usize) -> usize {
-        // The parts so far of a record that may turn out whole.
-        let mut record: Vec<PartView<'_>> = Vec::with_capacity(PARTS_MAX);
-        while at < bytes.len() {
-            match PartView::read(&bytes[at..]) {
-                Ok(part) => {
-                    at += part.bytes().len();
-                    if part.ordinal() != record.len() {
-                        self.lose(&mut record);
-                    }
-                    record.push(part);
-                    if part.ordinal() + 1 < part.count() {
-                        continue;
-                    }
-                    let whole: Vec<u8> = record
-                        .iter()
-                        .flat_map(|part| part.bytes())
-                        .copied()
-                        .collect();
-                    if count_records(&whole) == Ok(1) {
-                        self.kept.extend(whole);
-                        self.kept_records += 1;
-                        record.clear();
-                    } else {
-                        self.lose(&mut record);
-                    }
-                }
-                Err(PartError::Unsupported { .. }) => {
-                    self.broken += 1;
-                    break;
-                }
-                Err(PartError::Damaged) => {
-                    self.lose(&mut record);
-                    let is_end = at.is_multiple_of(BLOCK_BYTES)
-                        || bytes[at..].iter().take(8).all(|&byte| byte == 0);
-                    self.broken += u64::from(!is_end);
-                    let Some((len, part)) = unchecked(&bytes[at..]) else {
-                        break;
-                    };
-                    if self.lost.len() < NAMED_PARTS_MAX {
-                        self.lost.push(part);
-                    }
-                    at += len;
-                }
-            }
-        }
-        self.lose(&mut record);
-        at
-    }
-
-    fn lose(&mut self, record: &mut Vec<PartView<'_>>) {
-        self.broken += u64::from(!record.is_empty());
-        for part in record.drain(..) {
-            if self.lost.len() < NAMED_PARTS_MAX {
-                self.lost.push(LostPart {
-                    key: part.key().to_vec(),
-                    slot: part.slot(),
-                    epoch: part.epoch(),
-                    sequence: part.sequence(),
-                    is_checked: true,
-                });
-            }
-        }
-    }
-}
-
-/// Length and name of a part that does not check. It is stepped over only if its lengths, which
-/// stand there twice, agree: so the damage is elsewhere.
-fn unchecked(bytes: &[u8]) -> Option<(usize, LostPart)> {
-    const FLAG_EXPIRY: u8 = 1;
-    let header = bytes.first_chunk::<PART_HEADER_BYTES>()?;
-    let len = read_u32(&header[0..4]) as usize;
-    let key_bytes = usize::from(u16::from_le_bytes([header[14], header[15]]));
-    let value_bytes = read_u32(&header[16..20]) as usize;
-    let flags = header[9];
-    if flags & !FLAG_EXPIRY != 0
-        || len != part_bytes(key_bytes, value_bytes, flags != 0, 0)
-        || len > bytes.len()
-    {
-        return None;
-    }
-    let part = LostPart {
-        key: bytes[PART_HEADER_BYTES..][..key_bytes].to_vec(),
-        slot: u16::from_le_bytes([header[12], header[13]]),
-        epoch: read_u32(&header[20..24]),
-        sequence: crate::format::record::read_u64(&header[24..32]),
-        is_checked: false,
-    };
-    Some((len, part))
-}
-
-impl Rebuild {
-    fn blank(&mut self, stretch: Range<u64>) {
-        self.blanks.push(stretch);
-    }
-
-    /// Fills a stretch with repair frames: the first counts `count` records behind `before` and holds
-    /// `kept`, the others hold nothing.
-    fn put_repair(
-        &mut self,
-        home: FrameHome,
-        stretch: Range<u64>,
-        before: Lsn,
-        count: u32,
-        kept: &[u8],
-        time_ms: u64,
-    ) {
-        let last = Lsn(before.0 + u64::from(count));
-        let mut at = stretch.start;
-        let mut is_first = true;
-        while at < stretch.end {
-            let parts = if is_first { kept } else { &[] };
-            let least = padded_bytes(parts.len());
-            let bytes = (least as u64).max(FILLER_BYTES_MAX).min(stretch.end - at);
-            let mut frame = vec![0; within(0, bytes)];
-            frame[FRAME_HEADER_BYTES..][..parts.len()].copy_from_slice(parts);
-            let header = FrameHeader {
-                kind: FrameKind::Repair,
-                offset: at,
-                first_lsn: Lsn(if is_first { before.0 } else { last.0 } + 1),
-                durable_lsn: if is_first { before } else { last },
-                record_count: if is_first { count } else { 0 },
-                body_bytes: u32::try_from(frame.len() - FRAME_HEADER_BYTES)
-                    .expect("a segment has at most 1 GiB"),
-                time_ms,
-            };
-            header.seal(home, &mut frame);
-            // The rest is zeros, and blank anyway. A header can claim a stretch of a whole GiB.
-            frame.truncate(least);
-            frame.shrink_to_fit();
-            self.patches.push((at, frame));
-            at += bytes;
-            is_first = false;
         }
     }
 }

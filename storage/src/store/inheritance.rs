@@ -10,7 +10,7 @@
 use crate::format::contents::{History, SealedSegment};
 use crate::format::frame::FrameHome;
 use crate::planted::{Bug, is_planted};
-use crate::store::cleaning::cleaning::Victim;
+use crate::store::cleaning::cleaner::Victim;
 use crate::store::store::Store;
 use crate::types::io::Blocks;
 use crate::types::place::FileId;

@@ -3,9 +3,9 @@
 use crate::memory::budget::Budget;
 use crate::memory::keys::Keys;
 use crate::store::cleaning::live::Live;
-use crate::store::keyspace::Keyspaces;
+use crate::store::keyspace::keyspaces::Keyspaces;
 use crate::store::local::LocalRecords;
-use crate::store::versions::Versions;
+use crate::store::versions::table::Versions;
 
 /// All that stands in memory when a store opens: whoever fills it has read the log, or has nothing.
 #[derive(Debug)]

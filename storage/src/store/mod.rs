@@ -2,8 +2,12 @@
 //! uses memory and log. It does not know how a directory is read at a start.
 
 // ---- pages
+pub(crate) mod change;
 pub mod cleaning;
 pub mod clock;
+pub(crate) mod cold;
+pub(crate) mod expiry;
+pub(crate) mod history;
 pub mod inheritance;
 pub mod keyspace;
 pub(crate) mod loaded;
@@ -15,8 +19,12 @@ pub mod scrub;
     reason = "the type gives its name to the layer"
 )]
 pub(crate) mod store;
+pub(crate) mod usage;
 pub mod versions;
 pub use crate::memory::keys::{Found, LOOK_AHEAD};
 
+pub use cold::{AdmitError, aligned_span, part_read};
+pub use history::{At, WasAt};
 pub use loaded::Loaded;
-pub use store::{AdmitError, At, Store, Usage, WasAt, aligned_span, part_read};
+pub use store::Store;
+pub use usage::Usage;

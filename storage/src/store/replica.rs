@@ -7,11 +7,11 @@ use crate::format::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec,
 use crate::format::system_key::is_system;
 use crate::format::system_key::{LOCAL_BYTES_MAX, is_epochs, is_local};
 use crate::log::log::{Purpose, Room};
-use crate::memory::index::{CellId, Home};
+use crate::memory::index::entry::{CellId, Home};
 use crate::memory::keys::Found;
-use crate::store::cleaning::cleaning::Backlog;
-use crate::store::cleaning::cleaning::Fate;
-use crate::store::keyspace::is_understood;
+use crate::store::cleaning::cleaner::Backlog;
+use crate::store::cleaning::liveness::Fate;
+use crate::store::keyspace::settings::is_understood;
 use crate::store::store::Store;
 use crate::types::io::Blocks;
 use crate::types::packed_place::Cursor;

@@ -1,14 +1,22 @@
 //! Snapshots of the index: the file, its writer and reader, and when one is to be taken.
 
 // ---- pages
+pub(crate) mod coverage;
+pub(crate) mod format;
+pub(crate) mod load;
 pub(crate) mod packed;
 pub(crate) mod proof;
-#[expect(clippy::module_inception, reason = "split in the next step")]
-pub(crate) mod snapshot;
+pub(crate) mod read;
+pub(crate) mod take;
+pub(crate) mod write;
 
-pub use proof::{ProvenEnd, ProvenEnds, stub};
-pub use snapshot::{
-    CHUNK_ENTRIES_MAX, COVERED_SEGMENTS_MAX, Coverage, CoveredSegment, SNAPSHOT_MAGIC,
-    SNAPSHOT_VERSION, SnapshotError, SnapshotFooter, SnapshotHeader, SnapshotItem, SnapshotName,
-    SnapshotReader, SnapshotWriter, Taken, Taking, load,
+pub use coverage::Coverage;
+pub use format::{
+    CHUNK_ENTRIES_MAX, COVERED_SEGMENTS_MAX, CoveredSegment, SNAPSHOT_MAGIC, SNAPSHOT_VERSION,
+    SnapshotError, SnapshotFooter, SnapshotHeader, SnapshotItem, SnapshotName,
 };
+pub use load::load;
+pub use proof::{ProvenEnd, ProvenEnds, stub};
+pub use read::SnapshotReader;
+pub use take::{Taken, Taking};
+pub use write::SnapshotWriter;

@@ -10,10 +10,12 @@ use std::io;
 
 use crate::format::segment::Owner;
 use crate::planted::{Bug, is_planted};
+use crate::recovery::recovered::Recovered;
 use crate::recovery::refusal::RecoveryError;
-use crate::recovery::replay::Recovered;
-use crate::recovery::snapshot::snapshot::{FOOTER_BYTES, fill};
-use crate::recovery::snapshot::snapshot::{SnapshotError, SnapshotName, SnapshotReader};
+use crate::recovery::snapshot::format::FOOTER_BYTES;
+use crate::recovery::snapshot::format::{SnapshotError, SnapshotName};
+use crate::recovery::snapshot::read::SnapshotReader;
+use crate::recovery::snapshot::read::fill;
 use crate::types::place::Lsn;
 
 /// How far a log was durable, by the newest of its snapshots that is finished.

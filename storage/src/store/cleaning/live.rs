@@ -14,7 +14,7 @@
 
 use crate::planted::{Bug, is_planted};
 use crate::store::cleaning::expiring::{Amount, Expires, Expiring};
-use crate::store::keyspace::Replaced;
+use crate::store::keyspace::keyspaces::Replaced;
 use crate::types::packed_place::FILES_MAX;
 use crate::types::place::FileId;
 use crate::types::place::Place;

@@ -1,12 +1,18 @@
 //! Cleaning: live bytes of each segment, the choice of one, and the copies of what counts in it.
 
 // ---- pages
-#[expect(clippy::module_inception, reason = "split in the next step")]
-pub(crate) mod cleaning;
+pub(crate) mod clean;
+pub(crate) mod cleaner;
 pub(crate) mod expired;
+pub(crate) mod expired_keys;
 pub mod expiring;
+pub(crate) mod judge;
 pub mod live;
+pub(crate) mod liveness;
+pub(crate) mod moves;
 pub mod pace;
+pub(crate) mod pick;
 pub mod sizing;
 
-pub use cleaning::{Backlog, CLEAN_TOKEN_BIT, CleaningConfig, CleaningCounters, Damaged, Fate};
+pub use cleaner::{Backlog, CLEAN_TOKEN_BIT, CleaningConfig, CleaningCounters, Damaged};
+pub use liveness::Fate;

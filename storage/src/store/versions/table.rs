@@ -11,245 +11,34 @@
 //! newest ones without a gap. Keys whose slot and 56 bits of hash are the same share their entries: then some are
 //! dropped early, and a read that meets the part of the other key says that nothing is kept there.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::ops::RangeInclusive;
-
-use crate::format::checksum::crc32;
-use crate::format::record::{PartKind, PartView, SEQUENCE_MAX};
+use crate::format::record::SEQUENCE_MAX;
 use crate::planted::{Bug, is_planted};
-use crate::store::keyspace::{Keyspaces, Rule};
-use crate::types::packed_place::PackedPlace;
+use crate::store::keyspace::keyspaces::Keyspaces;
+use crate::store::keyspace::rule::Rule;
+use crate::store::versions::copies::Copies;
+use crate::store::versions::entry::Entry;
+use crate::store::versions::entry::KEYSPACE_MASK;
+use crate::store::versions::entry::KeptVersion;
+use crate::store::versions::entry::KeyId;
+use crate::store::versions::entry::VersionEntry;
+use crate::store::versions::entry::keyspace_of;
 use crate::types::place::FileId;
 use crate::types::place::{Lsn, Place};
 use crate::types::version::Version;
-
-/// The entries of one key: an entry's number without its sequence and keyspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeyId(u128);
-
-const SLOT_SHIFT: u32 = 114;
-const HASH_SHIFT: u32 = 82;
-const CHECK_SHIFT: u32 = 58;
-const SEQUENCE_SHIFT: u32 = 10;
-const _: () = assert!(SEQUENCE_MAX >> (CHECK_SHIFT - SEQUENCE_SHIFT) == 0);
-/// Bits of another hash of a key.
-pub(crate) const CHECK_MAX: u32 = (1 << (HASH_SHIFT - CHECK_SHIFT)) - 1;
-const KEYSPACE_MASK: u128 = (1 << SEQUENCE_SHIFT) - 1;
-
-impl KeyId {
-    pub(crate) fn new(slot: u16, hash: u32, key: &[u8]) -> Self {
-        let check = crc32(key) & CHECK_MAX;
-        KeyId(
-            u128::from(slot) << SLOT_SHIFT
-                | u128::from(hash) << HASH_SHIFT
-                | u128::from(check) << CHECK_SHIFT,
-        )
-    }
-
-    fn all(self) -> RangeInclusive<u128> {
-        self.up_to(SEQUENCE_MAX)
-    }
-
-    fn up_to(self, sequence: u64) -> RangeInclusive<u128> {
-        self.0..=self.number(sequence) | KEYSPACE_MASK
-    }
-
-    fn at(self, sequence: u64) -> RangeInclusive<u128> {
-        self.number(sequence)..=self.number(sequence) | KEYSPACE_MASK
-    }
-
-    fn number(self, sequence: u64) -> u128 {
-        assert!(sequence <= SEQUENCE_MAX, "sequence {sequence}");
-        self.0 | u128::from(sequence) << SEQUENCE_SHIFT
-    }
-
-    fn of(number: u128) -> Self {
-        KeyId(number >> CHECK_SHIFT << CHECK_SHIFT)
-    }
-
-    pub(crate) fn slot(self) -> u16 {
-        u16::try_from(self.0 >> SLOT_SHIFT).expect("14 bits")
-    }
-
-    pub(crate) fn hash(self) -> u32 {
-        u32::try_from(self.0 >> HASH_SHIFT & u128::from(u32::MAX)).expect("32 bits")
-    }
-
-    fn check(self) -> u32 {
-        u32::try_from(self.0 >> CHECK_SHIFT & u128::from(CHECK_MAX)).expect("24 bits")
-    }
-}
-
-/// A version of a key as a snapshot tells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VersionEntry {
-    /// The slot of the key.
-    pub slot: u16,
-    /// Its hash, as the index keeps it.
-    pub hash: u32,
-    /// The low 24 bits of its CRC-32.
-    pub check: u32,
-    /// The number of its keyspace.
-    pub keyspace: u16,
-    /// The version; its sequence has 48 bits.
-    pub version: Version,
-    /// It is a deletion.
-    pub is_deletion: bool,
-    /// Its part is a copy that names its successor.
-    pub is_marked: bool,
-    /// The version that took its place.
-    pub successor: Option<Version>,
-    /// When it was written, in unix milliseconds; 0 if that was before versions were kept.
-    pub time_ms: u64,
-    /// From when on it was gone by itself; 0 is never, or not known.
-    pub expiry_ms: u64,
-    /// Where its part stands.
-    pub place: Place,
-}
-
-impl VersionEntry {
-    /// What entries ascend by.
-    #[must_use]
-    pub fn order(&self) -> (u16, u32, u32, u64) {
-        (self.slot, self.hash, self.check, self.version.sequence)
-    }
-
-    fn new(number: u128, entry: &Entry, successor: Option<Version>) -> Self {
-        let id = KeyId::of(number);
-        let kept = entry.version(number);
-        VersionEntry {
-            slot: id.slot(),
-            hash: id.hash(),
-            check: id.check(),
-            keyspace: keyspace_of(number),
-            version: kept.version,
-            is_deletion: kept.is_deletion,
-            is_marked: kept.is_marked,
-            successor,
-            time_ms: kept.time_ms,
-            expiry_ms: kept.expiry_ms,
-            place: kept.place,
-        }
-    }
-
-    fn number(&self) -> u128 {
-        let id = KeyId(
-            u128::from(self.slot) << SLOT_SHIFT
-                | u128::from(self.hash) << HASH_SHIFT
-                | u128::from(self.check) << CHECK_SHIFT,
-        );
-        id.number(self.version.sequence) | u128::from(self.keyspace)
-    }
-}
-
-fn keyspace_of(number: u128) -> u16 {
-    u16::try_from(number & KEYSPACE_MASK).expect("10 bits")
-}
-
-/// One version of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeptVersion {
-    /// The version.
-    pub version: Version,
-    /// It is a deletion.
-    pub is_deletion: bool,
-    /// When it was written, in unix milliseconds; 0 if that is not known, for it was before versions were kept.
-    pub time_ms: u64,
-    /// From when on it was gone by itself; 0 is never, or not known.
-    pub expiry_ms: u64,
-    /// Where its part stands.
-    pub place: Place,
-    /// Its part may not be durable yet.
-    pub is_young: bool,
-    /// Its bytes are counted as live on behalf of this entry.
-    pub(crate) is_counted: bool,
-    /// Its part is a copy that names its successor already.
-    pub(crate) is_marked: bool,
-}
-
-/// An entry as it is stored: 24 bytes, and 16 for its number.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// The place, with flags where an index entry has bits of the sequence.
-    place: PackedPlace,
-    /// 48 bits of time, the high 16 of the expiry.
-    time: u64,
-    /// The low 32 bits of the expiry, the epoch.
-    rest: u64,
-}
-
-const FLAG_DELETION: u64 = 1;
-const FLAG_COUNTED: u64 = 2;
-const FLAG_YOUNG: u64 = 4;
-const FLAG_MARKED: u64 = 8;
-
-impl Entry {
-    fn new(version: &KeptVersion) -> Self {
-        let flag = |is_set, flag| if is_set { flag } else { 0 };
-        let flags = flag(version.is_deletion, FLAG_DELETION)
-            | flag(version.is_counted, FLAG_COUNTED)
-            | flag(version.is_young, FLAG_YOUNG)
-            | flag(version.is_marked, FLAG_MARKED);
-        Entry {
-            place: PackedPlace::new(version.place, flags),
-            time: version.time_ms << 16 | version.expiry_ms >> 32,
-            rest: version.expiry_ms << 32 | u64::from(version.version.epoch),
-        }
-    }
-
-    fn version(&self, number: u128) -> KeptVersion {
-        let flags = self.place.bits() & u64::from(u8::MAX);
-        let sequence = number >> SEQUENCE_SHIFT & u128::from(SEQUENCE_MAX);
-        KeptVersion {
-            version: Version {
-                epoch: u32::try_from(self.rest & u64::from(u32::MAX)).expect("32 bits"),
-                sequence: u64::try_from(sequence).expect("48 bits"),
-            },
-            is_deletion: flags & FLAG_DELETION != 0,
-            time_ms: self.time >> 16,
-            expiry_ms: (self.time & 0xFFFF) << 32 | self.rest >> 32,
-            place: self.place.place().expect("a version has a place"),
-            is_young: flags & FLAG_YOUNG != 0,
-            is_counted: flags & FLAG_COUNTED != 0,
-            is_marked: flags & FLAG_MARKED != 0,
-        }
-    }
-}
+use std::collections::{BTreeMap, VecDeque};
 
 /// The kept versions of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
     /// By slot, hash, more bits of another hash, sequence, and the number of a keyspace.
-    entries: BTreeMap<u128, Entry>,
+    pub(super) entries: BTreeMap<u128, Entry>,
     /// Entries whose part is not durable yet, in log order.
     young: VecDeque<(Lsn, u128)>,
     /// Where the next look for what is not kept any more begins.
-    next: u128,
+    pub(super) next: u128,
     /// By file, what copies of the parts of these entries take beside the bytes of those parts that are
     /// counted as live.
-    copies: Vec<Copies>,
-}
-
-/// What copies of kept parts of one file take more than values that the index points to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Copies {
-    /// Parts that name their successor only when they are copied.
-    pub(crate) unmarked: u64,
-    /// Bytes of deletions, which are kept also where nothing older stands.
-    pub(crate) deletion_bytes: u64,
-}
-
-impl Copies {
-    fn of(version: &KeptVersion) -> Copies {
-        let is_owned = version.is_counted || version.is_deletion;
-        Copies {
-            unmarked: u64::from(is_owned && !version.is_marked),
-            deletion_bytes: match version.is_deletion {
-                true => u64::from(version.place.bytes),
-                false => 0,
-            },
-        }
-    }
+    pub(super) copies: Vec<Copies>,
 }
 
 /// About what an entry takes in a tree that is filled in no order.
@@ -304,7 +93,7 @@ impl Versions {
         &mut self.copies[at]
     }
 
-    fn put(&mut self, number: u128, version: &KeptVersion) {
+    pub(super) fn put(&mut self, number: u128, version: &KeptVersion) {
         let entry = Entry::new(version);
         let before = self.entries.insert(number, entry);
         self.leaves(number, before);
@@ -319,7 +108,7 @@ impl Versions {
         copies.deletion_bytes += deletion_bytes;
     }
 
-    fn take(&mut self, number: u128) -> Option<KeptVersion> {
+    pub(super) fn take(&mut self, number: u128) -> Option<KeptVersion> {
         let entry = self.entries.remove(&number);
         self.leaves(number, entry)
     }
@@ -649,286 +438,19 @@ impl Versions {
     }
 }
 
-/// The versions of a log while they are collected from it: every one of a key whose keyspace keeps
-/// versions, until it is clear that it is not kept.
-#[derive(Debug, Default)]
-pub(crate) struct Collected {
-    versions: Versions,
-    /// What copies tell of the versions that they are of.
-    copies: HashMap<u128, Copied>,
-    entries_max: usize,
-    /// Some came from a snapshot, perhaps under the keyspace of a shorter prefix.
-    has_restored: bool,
-    /// The last that came from a snapshot, and what took its place.
-    restored: Option<(u128, Option<Version>)>,
-    /// Keys that a snapshot tells of and that are known to have changed behind it.
-    begun: HashSet<u128>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Copied {
-    /// This version took its place.
-    SupersededBy(Version),
-    /// Nothing is kept of it, and nothing before it.
-    Silent,
-}
-
-impl Collected {
-    pub(crate) fn memory_bytes(&self) -> usize {
-        let copy_bytes = size_of::<(u128, Copied)>() + 1;
-        self.versions.memory_bytes()
-            + self.copies.capacity() * copy_bytes
-            + self.begun.capacity() * (size_of::<u128>() + 1)
-    }
-
-    /// Takes in what a snapshot tells, in its order; not if its segment `is_gone`.
-    pub(crate) fn restore(&mut self, entry: &VersionEntry, is_gone: bool) {
-        self.has_restored = true;
-        let number = entry.number();
-        if let Some((before, successor)) = self.restored.take()
-            && (is_gone || KeyId::of(before) != KeyId::of(number))
-        {
-            self.end_key(before, successor);
-        }
-        if is_gone {
-            // If it still counted it is found behind the position.
-            self.begun.insert(KeyId::of(number).0);
-            return;
-        }
-        self.restored = Some((number, entry.successor));
-        let version = KeptVersion {
-            version: entry.version,
-            is_deletion: entry.is_deletion,
-            time_ms: entry.time_ms,
-            expiry_ms: entry.expiry_ms,
-            place: entry.place,
-            is_young: false,
-            is_counted: false,
-            is_marked: entry.is_marked,
-        };
-        self.versions.put(number, &version);
-    }
-
-    /// What a snapshot tells of a key is interrupted or ends here. What took the place of the version is found
-    /// behind the position, or the version is not kept.
-    fn end_key(&mut self, number: u128, successor: Option<Version>) {
-        if let Some(successor) = successor {
-            self.copies.insert(number, Copied::SupersededBy(successor));
-            self.begun.insert(KeyId::of(number).0);
-        }
-    }
-
-    /// Takes out the versions of a key if all that are known so far were written by `since`.
-    pub(crate) fn forget_before(&mut self, id: KeyId, since: Version) {
-        let newest = self.versions.newest(id).map(|newest| newest.version);
-        if newest.is_some_and(|version| version <= since) {
-            let mut left = usize::MAX;
-            self.versions
-                .remove_through(id, SEQUENCE_MAX, &mut left, |_| {});
-        }
-    }
-
-    /// Whether this is the first version of a key behind a snapshot that tells of the key.
-    pub(crate) fn begins(&mut self, id: KeyId) -> bool {
-        if let Some((number, successor)) = self.restored.take() {
-            self.end_key(number, successor);
-        }
-        let is_told = self.versions.newest(id).is_some();
-        is_told && self.begun.insert(id.0)
-    }
-
-    /// Whether the newest version of a key that is known so far stands there.
-    pub(crate) fn is_newest_at(&self, id: KeyId, place: Place) -> bool {
-        self.versions
-            .newest(id)
-            .is_some_and(|newest| newest.place == place)
-    }
-
-    /// Takes in the version of a key that stood there when versions began to be kept.
-    pub(crate) fn take_first(&mut self, id: KeyId, rule: Rule, part: &PartView<'_>, place: Place) {
-        let number = id.number(part.sequence()) | u128::from(rule.number);
-        self.begun.insert(id.0);
-        self.versions.put(number, &version_of(part, place));
-    }
-
-    /// Takes in a part of a key of the keyspace with this number. Of copies the last counts: what it was
-    /// made from is about to be released.
-    pub(crate) fn take(
-        &mut self,
-        keyspaces: &Keyspaces,
-        keyspace: u16,
-        now_ms: u64,
-        hash: u32,
-        part: &PartView<'_>,
-        place: Place,
-    ) {
-        let id = KeyId::new(part.slot(), hash, part.key());
-        let number = id.number(part.sequence()) | u128::from(keyspace);
-        if self.has_restored
-            && let Some((known, _)) = self.versions.get(id, part.sequence())
-            && known != number
-        {
-            self.versions.take(known);
-            if let Some(copied) = self.copies.remove(&known) {
-                self.copies.insert(number, copied);
-            }
-        }
-        let version = version_of(part, place);
-        self.versions.put(number, &version);
-        let copied = match part.successor() {
-            _ if part.is_superseded() && version.is_deletion => Some(Copied::Silent),
-            successor => successor.map(Copied::SupersededBy),
-        };
-        if let Some(copied) = copied {
-            self.copies.insert(number, copied);
-        }
-        if self.versions.len() > self.entries_max {
-            self.judge(keyspaces, now_ms, None::<&fn(KeyId, Place) -> bool>, |_| {});
-            self.entries_max = 2 * self.versions.len() + COLLECTED_MAX;
-        }
-    }
-
-    /// The versions that are kept. `is_current` says whether the newest part of a key stands there;
-    /// the places of the others are handed to `counted`.
-    pub(crate) fn finish(
-        mut self,
-        keyspaces: &Keyspaces,
-        now_ms: u64,
-        is_current: &impl Fn(KeyId, Place) -> bool,
-        counted: impl FnMut(Place),
-    ) -> Versions {
-        if let Some((number, successor)) = self.restored.take() {
-            self.end_key(number, successor);
-        }
-        self.judge(keyspaces, now_ms, Some(is_current), counted);
-        self.versions
-    }
-
-    /// Takes out what is not kept, as far as it is clear: all of it, if it is known what is current.
-    fn judge(
-        &mut self,
-        keyspaces: &Keyspaces,
-        now_ms: u64,
-        is_current: Option<&impl Fn(KeyId, Place) -> bool>,
-        mut counted: impl FnMut(Place),
-    ) {
-        let mut group: Vec<(u128, KeptVersion)> = Vec::new();
-        let mut next = Some(0);
-        while let Some(from) = next
-            && let Some((&first, _)) = self.versions.entries.range(from..).next()
-        {
-            let id = KeyId::of(first);
-            next = id.all().end().checked_add(1);
-            let versions = self.versions.entries.range(id.all()).rev();
-            group.clear();
-            group.extend(versions.map(|(&number, entry)| (number, entry.version(number))));
-            // That of the newest: a longer prefix may have taken the key over since the older ones.
-            let keyspace = group.first().map_or(0, |&(newest, _)| keyspace_of(newest));
-            let rule = keyspaces.rule_of(keyspace, id.slot());
-            let mut kept = match rule {
-                Some(rule) => {
-                    let is_all = is_current.is_some();
-                    kept_of(&self.copies, &group, rule, now_ms, is_all)
-                }
-                None => 0,
-            };
-            if let Some(is_current) = is_current {
-                let older = group.iter().take(kept).skip(1);
-                let of_two = older.clone().position(|(_, it)| is_current(id, it.place));
-                kept = of_two.map_or(kept, |at| at + 1);
-                // One of before the history of its keyspace needs no entry, and nothing before it is kept.
-                let since = rule.map_or(Version::default(), |rule| rule.since.version);
-                let is_there = |(_, newest): &(u128, KeptVersion)| match newest.is_deletion {
-                    true => kept > 1,
-                    false => newest.version > since && is_current(id, newest.place),
-                };
-                if !group.first().is_some_and(is_there) {
-                    kept = 0;
-                }
-                for (number, version) in group.iter_mut().take(kept).skip(1) {
-                    let is_taken_over =
-                        keyspace_of(*number) != keyspace && !is_planted(Bug::KeepOldKeyspace);
-                    if is_taken_over {
-                        self.versions.take(*number);
-                        *number = id.number(version.version.sequence) | u128::from(keyspace);
-                    }
-                    if !version.is_deletion {
-                        version.is_counted = true;
-                        counted(version.place);
-                    }
-                    if is_taken_over || version.is_counted {
-                        self.versions.put(*number, version);
-                    }
-                }
-            }
-            for (number, _) in &group[kept..] {
-                self.versions.take(*number);
-                self.copies.remove(number);
-            }
-        }
-    }
-}
-
-fn version_of(part: &PartView<'_>, place: Place) -> KeptVersion {
-    KeptVersion {
-        version: Version {
-            epoch: part.epoch(),
-            sequence: part.sequence(),
-        },
-        is_deletion: part.kind() == PartKind::Tombstone,
-        time_ms: part.time_ms(),
-        expiry_ms: part.expiry_ms().unwrap_or(0),
-        place,
-        is_young: false,
-        is_counted: false,
-        is_marked: part.successor().is_some(),
-    }
-}
-
-/// How many of the versions of a key, the newest first, are kept. What a copy tells of its successor
-/// says nothing before all versions are there.
-fn kept_of(
-    copies: &HashMap<u128, Copied>,
-    group: &[(u128, KeptVersion)],
-    rule: Rule,
-    now_ms: u64,
-    is_all: bool,
-) -> usize {
-    let mut newer: Option<&KeptVersion> = None;
-    let mut rank = 0;
-    for (at, (number, version)) in group.iter().enumerate() {
-        let successor = match copies.get(number) {
-            Some(Copied::Silent) => return at,
-            Some(Copied::SupersededBy(successor)) if is_all => Some(*successor),
-            _ => None,
-        };
-        if successor.is_some_and(|it| newer.is_none_or(|newer| newer.version != it)) {
-            return at;
-        }
-        if let Some(newer) = newer {
-            rank += 1;
-            if !rule.keeps(rank, newer.version, newer.time_ms, now_ms) {
-                return at;
-            }
-        }
-        newer = Some(version);
-    }
-    group.len()
-}
-
-/// Versions that are collected beyond twice those that stay, at most.
-const COLLECTED_MAX: usize = 65_536;
 /// Entries of a key that one change takes out, at most.
 const TRIMMED_MAX: usize = 4;
+
 /// Entries that are looked at in a turn.
 const SWEPT_MAX: usize = 8;
+
 /// Entries that are taken out in a turn because of those, at most.
 const REMOVED_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::keyspace::Since;
+    use crate::store::keyspace::settings::Since;
 
     const NOW_MS: u64 = 10_000;
 

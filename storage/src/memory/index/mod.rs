@@ -1,0 +1,9 @@
+//! The index of all keys of a shard.
+
+// ---- pages
+pub(crate) mod entry;
+pub(crate) mod groups;
+pub(crate) mod table;
+
+pub use entry::{Candidate, CellId, Home, Position};
+pub use table::{Candidates, Index};

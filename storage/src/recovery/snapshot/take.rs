@@ -1,0 +1,223 @@
+//! Takes a snapshot of a store, a step at a time, and tells when it may end.
+
+use crate::planted::{Bug, is_planted};
+use crate::recovery::snapshot::format::COVERED_SEGMENTS_MAX;
+use crate::recovery::snapshot::format::CoveredSegment;
+use crate::recovery::snapshot::format::SnapshotHeader;
+use crate::recovery::snapshot::format::SnapshotName;
+use crate::recovery::snapshot::write::SnapshotWriter;
+use crate::store::cleaning::live::FileTimes;
+use crate::store::keyspace::settings::SettingsEntry;
+use crate::store::local::PartitionEntry;
+use crate::store::store::Store;
+use crate::store::versions::entry::VersionEntry;
+use crate::types::io::Blocks;
+use crate::types::packed_place::Cursor;
+use crate::types::place::Lsn;
+
+/// A snapshot of a store's index that is being taken.
+#[derive(Debug)]
+pub struct Taking {
+    writer: SnapshotWriter,
+    walk: Walk,
+    /// The section before is still to be written.
+    must_write: bool,
+    /// What was appended when the walk was at its end.
+    pub(super) to: Lsn,
+    /// The newest time that the log carried then.
+    pub(super) time_ms: u64,
+}
+
+/// Where the walk goes on. The versions come before the settings, so that the settings tell of every keyspace
+/// that a version names.
+#[derive(Clone, Copy, Debug)]
+enum Walk {
+    Newest(Cursor),
+    Versions(u128),
+    Settings(usize),
+    Partitions,
+    /// From this file on.
+    Times(u32),
+    Ended,
+}
+
+/// What a step of taking a snapshot came to.
+#[derive(Debug)]
+pub enum Taken {
+    /// Nothing to write now; go on.
+    Nothing,
+    /// The next bytes of the file; go on.
+    Chunk(Vec<u8>),
+    /// The last bytes: with them the snapshot is whole.
+    Last(Vec<u8>),
+}
+
+impl Taking {
+    /// Which snapshot it is.
+    #[must_use]
+    pub fn name(&self) -> SnapshotName {
+        self.writer.name()
+    }
+
+    /// Entries so far.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.writer.entries()
+    }
+
+    /// What must be durable before the next step can end it; nothing while there is more to walk.
+    #[must_use]
+    pub fn waits_for(&self) -> Option<Lsn> {
+        matches!(self.walk, Walk::Ended).then_some(self.to)
+    }
+}
+
+impl<P: Blocks> Store<P> {
+    /// Begins a snapshot of the index, with the first bytes of its file; `hash_check` is what the key
+    /// hash makes of a constant. To be called between two changes, behind [`Store::settle`]. None if nothing was logged yet, or
+    /// while a copy that is durable is not known to the index.
+    pub fn begin_snapshot(&mut self, number: u64, hash_check: u64) -> Option<(Taking, Vec<u8>)> {
+        self.apply_moves();
+        let position = self.log().position()?;
+        if self.covered() < position.lsn {
+            return None;
+        }
+        // A deletion that is neither told here nor read behind this would be in nobody's count.
+        let mut unsettled = self.deletions();
+        assert!(
+            unsettled.all(|lsn| lsn > position.lsn),
+            "deletions are settled before"
+        );
+        let log = self.log();
+        let history = log.history();
+        let tombstones = |file| u32::try_from(self.live.tombstones(file)).unwrap_or(u32::MAX);
+        let before = history
+            .segments
+            .iter()
+            .filter(|segment| segment.end.sequence < position.sequence);
+        let mut segments: Vec<CoveredSegment> = before
+            .map(|segment| CoveredSegment {
+                sequence: segment.end.sequence,
+                salt: segment.salt,
+                end_offset: segment.end.end_offset,
+                file: segment.file,
+                tombstone_bytes: tombstones(segment.file),
+            })
+            .collect();
+        segments.push(CoveredSegment {
+            sequence: position.sequence,
+            salt: position.salt,
+            end_offset: position.offset,
+            file: position.file,
+            tombstone_bytes: tombstones(position.file),
+        });
+        if segments.len() > COVERED_SEGMENTS_MAX {
+            return None;
+        }
+        let header = SnapshotHeader {
+            owner: log.config().owner,
+            name: SnapshotName {
+                log_id: log.config().log_id,
+                number,
+            },
+            incarnation: log.config().incarnation,
+            hash_check,
+            from: position.lsn,
+            epoch_max: history.epoch_max,
+            is_unproven: position.is_unproven,
+            has_released: position.has_released,
+            is_linked: history.is_linked,
+            sequences: history.sequences.clone(),
+            segments,
+        };
+        let (writer, bytes) = SnapshotWriter::new(&header);
+        let taking = Taking {
+            writer,
+            walk: Walk::Newest(Cursor::default()),
+            must_write: false,
+            to: Lsn(0),
+            time_ms: 0,
+        };
+        Some((taking, bytes))
+    }
+
+    /// Goes on with a snapshot, over about so many more entries of the index. To be called between two
+    /// changes, and again only when the bytes of the last step are on their way.
+    pub fn step_snapshot(&self, taking: &mut Taking, entries: usize) -> Taken {
+        let Taking {
+            writer,
+            walk,
+            must_write,
+            to,
+            time_ms,
+        } = taking;
+        if *must_write || writer.is_chunk_full() {
+            if let Some(chunk) = writer.next_chunk() {
+                return Taken::Chunk(chunk);
+            }
+            *must_write = false;
+        }
+        let history = self.log().history();
+        let next = match *walk {
+            Walk::Newest(from) => {
+                let next = self.newest_parts(from, entries, &mut |entry| writer.take(&entry));
+                next.map(Walk::Newest)
+            }
+            Walk::Versions(from) => {
+                let mut take = |entry: VersionEntry| writer.take_version(&entry);
+                let next = self.versions.walk(from, entries, &mut take);
+                next.map(Walk::Versions)
+            }
+            Walk::Settings(from) => {
+                let mut take = |entry: SettingsEntry<'_>| writer.take_settings(&entry);
+                let next = self.keyspaces.walk(from, entries, &mut take);
+                next.map(Walk::Settings)
+            }
+            Walk::Partitions => {
+                if history.is_linked {
+                    let mut take = |entry: PartitionEntry<'_>| writer.take_partition(&entry);
+                    self.locals.walk(history, &mut take);
+                }
+                None
+            }
+            Walk::Times(from) => {
+                let mut take = |entry: FileTimes| writer.take_times(&entry);
+                let next = self.live.walk_times(from, entries, &mut take);
+                next.map(Walk::Times)
+            }
+            Walk::Ended => {
+                let durable = self.log().durable();
+                if durable < *to && !is_planted(Bug::FinishUndurable) {
+                    return Taken::Nothing;
+                }
+                return Taken::Last(writer.finish((*to).min(durable), *time_ms));
+            }
+        };
+        if let Some(next) = next {
+            *walk = next;
+            return Taken::Nothing;
+        }
+        *must_write = true;
+        if is_planted(Bug::VersionsBehindEnd) && matches!(walk, Walk::Newest(_)) {
+            *to = self.log().appended();
+        }
+        *walk = match *walk {
+            Walk::Newest(_) => Walk::Versions(0),
+            Walk::Versions(_) => Walk::Settings(0),
+            Walk::Settings(_) => Walk::Partitions,
+            Walk::Partitions => Walk::Times(0),
+            Walk::Times(_) | Walk::Ended => Walk::Ended,
+        };
+        if matches!(walk, Walk::Ended) {
+            if !is_planted(Bug::VersionsBehindEnd) {
+                *to = self.log().appended();
+            }
+            // Versions may be gone whose time had ended, and the log need not tell that time.
+            *time_ms = match self.keyspaces.keeps_versions() && !is_planted(Bug::SnapshotUntimed) {
+                true => self.time_ms().max(self.carried_ms()),
+                false => self.carried_ms(),
+            };
+        }
+        Taken::Nothing
+    }
+}

@@ -1,0 +1,117 @@
+//! The records that can still be read in a damaged stretch.
+
+use crate::format::frame_body::count_records;
+use crate::format::record::{
+    PART_HEADER_BYTES, PARTS_MAX, PartError, PartView, part_bytes, read_u32,
+};
+use crate::repair::damage::LostPart;
+use crate::repair::damage::NAMED_PARTS_MAX;
+use crate::types::io::BLOCK_BYTES;
+
+/// Of a longer damaged stretch no record is kept.
+pub(super) const SALVAGE_BYTES_MAX: u64 = 64 << 20;
+
+/// What is left of a damaged stretch.
+#[derive(Default)]
+pub(super) struct Salvage {
+    /// The parts of the records that are whole.
+    pub(super) kept: Vec<u8>,
+    pub(super) kept_records: u64,
+    /// Records that are not whole, at most, as far as they can be seen.
+    pub(super) broken: u64,
+    /// Parts of those.
+    pub(super) lost: Vec<LostPart>,
+}
+
+impl Salvage {
+    /// Takes the parts of the frame whose body begins at `at`, and returns where they end.
+    pub(super) fn frame(&mut self, bytes: &[u8], mut at: usize) -> usize {
+        // The parts so far of a record that may turn out whole.
+        let mut record: Vec<PartView<'_>> = Vec::with_capacity(PARTS_MAX);
+        while at < bytes.len() {
+            match PartView::read(&bytes[at..]) {
+                Ok(part) => {
+                    at += part.bytes().len();
+                    if part.ordinal() != record.len() {
+                        self.lose(&mut record);
+                    }
+                    record.push(part);
+                    if part.ordinal() + 1 < part.count() {
+                        continue;
+                    }
+                    let whole: Vec<u8> = record
+                        .iter()
+                        .flat_map(|part| part.bytes())
+                        .copied()
+                        .collect();
+                    if count_records(&whole) == Ok(1) {
+                        self.kept.extend(whole);
+                        self.kept_records += 1;
+                        record.clear();
+                    } else {
+                        self.lose(&mut record);
+                    }
+                }
+                Err(PartError::Unsupported { .. }) => {
+                    self.broken += 1;
+                    break;
+                }
+                Err(PartError::Damaged) => {
+                    self.lose(&mut record);
+                    let is_end = at.is_multiple_of(BLOCK_BYTES)
+                        || bytes[at..].iter().take(8).all(|&byte| byte == 0);
+                    self.broken += u64::from(!is_end);
+                    let Some((len, part)) = unchecked(&bytes[at..]) else {
+                        break;
+                    };
+                    if self.lost.len() < NAMED_PARTS_MAX {
+                        self.lost.push(part);
+                    }
+                    at += len;
+                }
+            }
+        }
+        self.lose(&mut record);
+        at
+    }
+
+    fn lose(&mut self, record: &mut Vec<PartView<'_>>) {
+        self.broken += u64::from(!record.is_empty());
+        for part in record.drain(..) {
+            if self.lost.len() < NAMED_PARTS_MAX {
+                self.lost.push(LostPart {
+                    key: part.key().to_vec(),
+                    slot: part.slot(),
+                    epoch: part.epoch(),
+                    sequence: part.sequence(),
+                    is_checked: true,
+                });
+            }
+        }
+    }
+}
+
+/// Length and name of a part that does not check. It is stepped over only if its lengths, which
+/// stand there twice, agree: so the damage is elsewhere.
+fn unchecked(bytes: &[u8]) -> Option<(usize, LostPart)> {
+    const FLAG_EXPIRY: u8 = 1;
+    let header = bytes.first_chunk::<PART_HEADER_BYTES>()?;
+    let len = read_u32(&header[0..4]) as usize;
+    let key_bytes = usize::from(u16::from_le_bytes([header[14], header[15]]));
+    let value_bytes = read_u32(&header[16..20]) as usize;
+    let flags = header[9];
+    if flags & !FLAG_EXPIRY != 0
+        || len != part_bytes(key_bytes, value_bytes, flags != 0, 0)
+        || len > bytes.len()
+    {
+        return None;
+    }
+    let part = LostPart {
+        key: bytes[PART_HEADER_BYTES..][..key_bytes].to_vec(),
+        slot: u16::from_le_bytes([header[12], header[13]]),
+        epoch: read_u32(&header[20..24]),
+        sequence: crate::format::record::read_u64(&header[24..32]),
+        is_checked: false,
+    };
+    Some((len, part))
+}

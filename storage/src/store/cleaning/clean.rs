@@ -1,0 +1,281 @@
+//! Making room: what still counts in a segment of which little does is appended again, and the
+//! segment is released.
+//!
+//! The life of a segment that is cleaned: it is picked by what it gives back for what it costs
+//! (Rosenblum and Ousterhout, "The design and implementation of a log-structured file system",
+//! 1991); read in chunks, past the cache; each part is judged by [`Store::fate`] and, if it still
+//! counts, copied into the open frame beside the commits, with the version that it has. When a copy
+//! is durable the index points to it. When all of the segment has been judged it is released: the
+//! log tells so in a contents frame, which is durable only when everything before it is, copies and
+//! newer values alike. Then nothing can bring the file back, and it is removed. A segment in which
+//! nothing counts, as a hot key leaves them behind, is released without being read.
+//!
+//! What must hold:
+//! - for each key, the order of the parts in the log is the order of their versions, but for copies
+//!   of a deletion: only the newest part of a key is ever copied, so a copy stands behind all older
+//!   parts. So a deletion must stay as long as a segment stands before it, and no longer;
+//! - the index points to a copy only when it is durable, because a cold key is read from there;
+//! - a segment is judged only when it is sealed and durable to its end.
+//!
+//! Copies share the chain of the commits: a chain of their own would need a rule by which two logs
+//! agree on an order, and it would spare nothing where all keys are equally hot.
+
+use crate::store::cleaning::cleaner::Chunk;
+use crate::store::cleaning::cleaner::CleaningConfig;
+use crate::store::cleaning::cleaner::CleaningCounters;
+use crate::store::cleaning::cleaner::Damaged;
+use crate::store::cleaning::cleaner::INHERITED_LOOK_US;
+use crate::store::cleaning::cleaner::LOOK_US;
+use crate::store::cleaning::cleaner::Rate;
+use crate::store::cleaning::pace::{Headroom, Occupancy, PaceCounters};
+use crate::store::cleaning::sizing::DiskShare;
+use crate::store::store::Store;
+use crate::types::io::{Blocks, Io};
+use crate::types::place::FileId;
+use crate::types::place::Lsn;
+
+impl<P: Blocks> Store<P> {
+    /// Sets when and how fast to clean.
+    pub fn set_cleaning(&mut self, config: CleaningConfig) {
+        assert!(config.space_percent_max > 100 && config.bytes_per_s >= 4096);
+        self.cleaner.config = config;
+    }
+
+    /// What cleaning did.
+    #[must_use]
+    pub fn cleaning_counters(&self) -> CleaningCounters {
+        self.cleaner.counters
+    }
+
+    /// The next segment that was found damaged and not told yet.
+    pub fn take_damaged(&mut self) -> Option<Damaged> {
+        self.cleaner.damaged.pop()
+    }
+
+    /// The last record before the first copy to which the index does not point yet: what an index
+    /// that is written down now needs at most replayed.
+    #[must_use]
+    pub fn covered(&self) -> Lsn {
+        let durable = self.log().durable();
+        match self.cleaner.moves.front() {
+            Some(first) => durable.min(Lsn(first.lsn.0 - 1)),
+            None => durable,
+        }
+    }
+
+    /// When [`Store::clean`] is to be called at the latest, if nothing else happens.
+    #[must_use]
+    pub fn cleaning_deadline_us(&self) -> Option<u64> {
+        let cleaner = &self.cleaner;
+        let next_us = match &cleaner.victim {
+            Some(victim) if !matches!(victim.chunk, Chunk::Reading(_)) => match cleaner.rate {
+                Rate::Bytes(rate) if cleaner.budget_bytes < 0 && !cleaner.holds_block() => {
+                    let missing = cleaner.budget_bytes.unsigned_abs();
+                    Some(cleaner.budget_us + missing * 1_000_000 / rate.max(1) + 100)
+                }
+                _ => Some((cleaner.budget_us + 500).max(victim.resume_us)),
+            },
+            Some(_) => None,
+            None => {
+                let look_us = cleaner.must_look.then_some(cleaner.next_look_us);
+                let inherited_us = self.inheritance.next().map(|_| cleaner.inherited_look_us);
+                let due_us = cleaner.expired.due_us();
+                let expired_us = due_us.map(|us| us.max(cleaner.next_look_us));
+                let looks_us = [look_us, inherited_us, expired_us];
+                looks_us.into_iter().flatten().min()
+            }
+        };
+        let paced_us = cleaner.pace.deadline_us();
+        let judged_us = cleaner.fullness.deadline_us();
+        [next_us, paced_us, judged_us].into_iter().flatten().min()
+    }
+
+    /// Whether it is time to look once more if there is room to rewrite what is inherited.
+    fn is_inherited_due(&self, now_us: u64) -> bool {
+        self.inheritance.next().is_some() && now_us >= self.cleaner.inherited_look_us
+    }
+
+    /// The next file that may be removed, because the log tells durably that it is released.
+    pub fn take_removable(&mut self) -> Option<FileId> {
+        self.apply_moves();
+        let file = self.log_mut().take_removable()?;
+        let parts_bytes = self.live.parts(file);
+        assert!(
+            parts_bytes == 0,
+            "the index points to {parts_bytes} bytes of {:08}.seg, which is released",
+            file.0
+        );
+        self.live.forget(file);
+        Some(file)
+    }
+
+    /// Cleans no more: the segment under way stays as it is. Whether that gave memory back.
+    pub fn stop_cleaning(&mut self) -> bool {
+        let held_block = self.cleaner.holds_block();
+        self.cleaner.victim = None;
+        self.log_mut().expect_relief(false);
+        held_block
+    }
+
+    /// One bounded step, once in each turn between two changes. `hash_of` is the shard's key hash.
+    /// Whether it gave back memory that the log or a read may wait for.
+    pub fn clean(
+        &mut self,
+        now_us: u64,
+        hash_of: &impl Fn(&[u8]) -> u32,
+        io: &mut Vec<Io<P::Block>>,
+    ) -> bool {
+        let held_block = self.cleaner.holds_block();
+        self.apply_moves();
+        self.cleaner.refill(now_us);
+        let is_low = self.log().is_low() || self.log().has_most_segments();
+        if is_low {
+            self.give_way();
+        }
+        if self.waits_for_keys() {
+            self.cleaner.rate = Rate::Unbounded;
+        }
+        if self.cleaner.victim.is_none()
+            && (self.cleaner.must_look
+                || is_low
+                || self.is_inherited_due(now_us)
+                || self.cleaner.expired.is_due(now_us))
+            && now_us >= self.cleaner.next_look_us
+        {
+            self.cleaner.next_look_us = now_us + if is_low { LOOK_US / 10 } else { LOOK_US };
+            self.look(now_us);
+            self.cleaner.inherited_look_us = now_us + INHERITED_LOOK_US;
+        }
+        // What was read is judged at once: the memory that it takes may be all that a cold read or the scrub
+        // would find. The next read waits until the budget is back.
+        if (self.cleaner.budget_bytes >= 0 || self.cleaner.holds_block())
+            && let Some(mut victim) = self.cleaner.victim.take()
+        {
+            if self.step(now_us, &mut victim, hash_of, io) {
+                self.cleaner.victim = Some(victim);
+            } else {
+                self.cleaner.next_look_us = now_us;
+                self.cleaner.must_look = true;
+                // What the last look found is long ago.
+                self.cleaner.is_hopeless = false;
+            }
+        }
+        let cleaner = &self.cleaner;
+        let is_busy = cleaner.victim.is_some() || !cleaner.moves.is_empty();
+        // Without a place for its copies it gives nothing back, until a segment can be had again.
+        let is_blocked = self.log().is_starved()
+            && cleaner.moves.is_empty()
+            && cleaner
+                .victim
+                .as_ref()
+                .is_some_and(|victim| victim.is_memory_short || victim.blocked_since_us.is_some());
+        let relief_comes = (is_busy || !cleaner.is_hopeless) && !is_blocked;
+        self.cleaner.expired.is_blocked = is_blocked;
+        self.log_mut().expect_relief(relief_comes);
+        let goes_on = self.pace_writes(now_us);
+        goes_on || (held_block && !self.cleaner.holds_block())
+    }
+
+    /// Judges whether what grows is refused, and how fast writes may go. Whether writes that waited may go on.
+    fn pace_writes(&mut self, now_us: u64) -> bool {
+        let is_low = self.log().is_low();
+        let was_full = self.cleaner.fullness.is_full();
+        // A log that was stuck and is low no more is judged once more, or its deadline would stay for ever.
+        let concerns = is_low || was_full || self.cleaner.fullness.deadline_us().is_some();
+        let segments = self.log().sealed_segments().len();
+        if concerns
+            && (self.log().wants_judgement() || self.cleaner.fullness.is_due(now_us, segments))
+        {
+            let is_stuck = self.log_mut().take_stuck();
+            let occupancy = Occupancy {
+                is_stuck,
+                ..self.occupancy()
+            };
+            self.cleaner.fullness.judge(now_us, &occupancy);
+            let is_full = self.cleaner.fullness.is_full();
+            self.log_mut().set_full(is_full);
+        }
+        let is_paced = is_low && self.log().is_room_coming();
+        let headroom = is_paced.then(|| self.headroom());
+        let goes_on = self.cleaner.pace.turn(now_us, headroom);
+        goes_on || was_full != self.cleaner.fullness.is_full()
+    }
+
+    /// What is left until a segment comes back, and what copies may need of that.
+    fn headroom(&self) -> Headroom {
+        let log = self.log();
+        let claimed_bytes = match &self.cleaner.victim {
+            Some(victim) => {
+                victim.segment.file_bytes - victim.offset.min(victim.segment.file_bytes)
+            }
+            // One that is released is as good as there.
+            None if log.is_releasing() || log.is_segment_returning() => 0,
+            None => log.longest_segment_bytes(),
+        };
+        Headroom {
+            bytes: log.headroom_bytes(),
+            // Frames of copies are not filled to the last byte, and a release takes a while.
+            claimed_bytes: claimed_bytes + claimed_bytes / 8,
+        }
+    }
+
+    /// What the log has and what of that counts.
+    fn occupancy(&self) -> Occupancy {
+        let log = self.log();
+        let (mut counting_bytes, mut held_bytes, mut segment_bytes) = (0, log.spare_bytes(), 0);
+        let sealed = log
+            .sealed_segments()
+            .iter()
+            .map(|it| (it.file, it.file_bytes));
+        for (file, bytes) in sealed.chain(log.open_segment()) {
+            let live = self.counts_in(file);
+            counting_bytes += live.parts + live.tombstones;
+            held_bytes += bytes;
+            segment_bytes = segment_bytes.max(bytes);
+        }
+        Occupancy {
+            counting_bytes,
+            held_bytes,
+            segment_bytes,
+            space_percent_max: self.cleaner.config.space_percent_max,
+            is_low: log.is_low(),
+            relief_comes: log.is_room_coming(),
+            is_stuck: false,
+        }
+    }
+
+    /// Whether writes of clients are to wait while cleaning makes room; deletions never are.
+    #[inline]
+    #[must_use]
+    pub fn holds_writes(&self) -> bool {
+        self.cleaner.pace.holds()
+    }
+
+    /// A write waits until [`Store::holds_writes`] is over; [`Store::clean`] tells when.
+    pub fn write_waits(&mut self) {
+        self.cleaner.pace.waits();
+    }
+
+    /// Bytes of records that counted when the log was last low or full.
+    #[must_use]
+    pub fn counting_bytes(&self) -> u64 {
+        self.cleaner.fullness.counting_bytes()
+    }
+
+    /// Its share of the disk; nothing without a limit.
+    #[must_use]
+    pub fn disk_share(&self) -> Option<DiskShare> {
+        let config = self.cleaner.config;
+        (config.log_bytes_max > 0).then_some(DiskShare {
+            log_bytes_max: config.log_bytes_max,
+            segment_bytes: self.log().longest_segment_bytes(),
+            space_percent_max: config.space_percent_max,
+        })
+    }
+
+    /// How often and how long writes waited for cleaning.
+    #[must_use]
+    pub fn pace_counters(&self) -> PaceCounters {
+        self.cleaner.pace.counters()
+    }
+}

@@ -1,0 +1,298 @@
+//! The state of cleaning: the segment at hand, the copies under way, and what may be spent on them.
+
+use crate::format::contents::SealedSegment;
+use crate::format::frame::FrameHome;
+use crate::format::record::PartKind;
+use crate::store::cleaning::expired::Expired;
+use crate::store::cleaning::expiring::Expires;
+use crate::store::cleaning::pace::{Fullness, Pace};
+use crate::store::versions::entry::KeyId;
+use crate::types::io::BLOCK_BYTES;
+use crate::types::place::FileId;
+use crate::types::place::{Lsn, Place};
+use crate::types::version::{PARTITIONS, Sequences};
+use std::collections::VecDeque;
+
+/// Tokens of reads for cleaning have this bit; those of other reads and of the log do not.
+pub const CLEAN_TOKEN_BIT: u64 = 1 << 61;
+
+/// When and how fast a shard cleans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CleaningConfig {
+    /// Cleaning keeps the bytes of all segments under this share of the bytes that count, in
+    /// percent, more than 100. Lower costs more copies: about 1.7 bytes are written for each byte
+    /// that is overwritten evenly at 150, 2.2 at 130.
+    pub space_percent_max: u32,
+    /// Bytes read and copied in a second while there is little to do, at least 4096. The rate rises
+    /// with every percent above the target, and is without bound when the disk is full.
+    pub bytes_per_s: u64,
+    /// Bytes of segments that the log may take; 0 for what the disk has. Near it, cleaning hurries.
+    pub log_bytes_max: u64,
+}
+
+impl Default for CleaningConfig {
+    fn default() -> Self {
+        CleaningConfig {
+            space_percent_max: 140,
+            bytes_per_s: 32 << 20,
+            log_bytes_max: 0,
+        }
+    }
+}
+
+/// What cleaning did since the store was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CleaningCounters {
+    /// Segments that were released, or judged to their end for good.
+    pub segments: u64,
+    /// Those of them in which nothing counted, so that they were not read.
+    pub unread: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Bytes of those.
+    pub read_bytes: u64,
+    /// Deletions that were left out because nothing older than them was there any more.
+    pub tombstones_dropped: u64,
+    /// Values that had expired and were left out.
+    pub expired_dropped: u64,
+    /// Segments that cannot be cleaned because something in them cannot be read or does not check.
+    pub damaged: u64,
+}
+
+/// A segment that cleaning found damaged. It is left as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged {
+    /// Its file.
+    pub file: FileId,
+    /// Where the frame stands that does not check or cannot be read.
+    pub offset: u64,
+}
+
+/// What of the log is kept for those who lack it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    /// Somebody lacks records behind this one.
+    pub behind: Lsn,
+    /// Bytes of segments that are kept for that, at most: the newest.
+    pub bytes_max: u64,
+}
+
+/// The cleaner of one store.
+#[derive(Debug)]
+pub(crate) struct Cleaner<B> {
+    pub(super) config: CleaningConfig,
+    pub(super) victim: Option<Victim<B>>,
+    /// How far the records of each partition in it go, as far as it was judged; copies left out.
+    pub(super) highest: Box<Sequences>,
+    /// Copies that are not durable yet, in log order.
+    pub(super) moves: VecDeque<Move>,
+    /// Sequences of segments that are damaged.
+    pub(super) avoided: Vec<u64>,
+    pub(super) damaged: Vec<Damaged>,
+    /// Bytes that may be read and copied now; below zero after a step that took more.
+    pub(super) budget_bytes: i64,
+    pub(super) budget_us: u64,
+    /// Bytes in a second, by how far the target is missed.
+    pub(super) rate: Rate,
+    pub(super) next_look_us: u64,
+    /// Bytes of segments that may still be cleaned. Commits earn them: without commits cleaning comes
+    /// to an end, however much the frames of its copies are padded.
+    pub(super) credit_bytes: u64,
+    /// Commit bytes for which credit was given.
+    pub(super) credited_bytes: u64,
+    /// What is kept for others.
+    pub(crate) backlog: Option<Backlog>,
+    /// [`Store::keep_deletions`].
+    pub(crate) keeps_deletions: bool,
+    pub(super) has_looked: bool,
+    /// The last look found nothing that could be cleaned.
+    pub(super) is_hopeless: bool,
+    /// The last victim was an inherited segment: an own one goes first.
+    pub(super) was_inherited: bool,
+    pub(super) inherited_look_us: u64,
+    /// Something changed since the last look.
+    pub(crate) must_look: bool,
+    /// What the last look found that has expired.
+    pub(super) expired: Expired,
+    pub(super) tokens: u64,
+    pub(super) counters: CleaningCounters,
+    /// How fast writes may go.
+    pub(crate) pace: Pace,
+    pub(super) fullness: Fullness,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rate {
+    Bytes(u64),
+    Unbounded,
+}
+
+#[derive(Debug)]
+pub(crate) struct Victim<B> {
+    pub(super) segment: SealedSegment,
+    pub(super) home: FrameHome,
+    /// It is one of a log that this one continues, and leaves with it.
+    pub(super) is_inherited: bool,
+    /// No segment stood before it when it was picked, and none comes; nor may somebody have got what stood there once
+    /// who still waits for what came behind it.
+    pub(super) is_oldest: bool,
+    /// Bytes of parts in it that count when it was picked, at most, and how many of them are copied.
+    pub(super) counting_bytes: u64,
+    pub(super) copied_bytes: u64,
+    /// The frame that is judged next, and how far its body is judged.
+    pub(crate) offset: u64,
+    pub(super) judged_bytes: usize,
+    /// Since when the log has had no room for the next copy.
+    pub(super) blocked_since_us: Option<u64>,
+    /// Nothing is read before.
+    pub(super) resume_us: u64,
+    /// The log had no room while a chunk was held.
+    pub(super) is_memory_short: bool,
+    /// The frame whose body was checked as it stands in the chunk.
+    pub(super) intact_offset: Option<u64>,
+    /// The last read failed.
+    pub(super) has_failed: bool,
+    /// Bytes of the last read.
+    pub(super) chunk_bytes: usize,
+    pub(super) chunk: Chunk<B>,
+}
+
+#[derive(Debug)]
+pub(super) enum Chunk<B> {
+    /// Must be read; the next frame is so long.
+    Missing(usize),
+    Reading(u64),
+    Read {
+        start: u64,
+        bytes: usize,
+        block: B,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Move {
+    pub(super) lsn: Lsn,
+    pub(super) slot: u16,
+    pub(super) hash: u32,
+    pub(super) sequence: u64,
+    /// Of its entries among the kept versions.
+    pub(super) id: KeyId,
+    pub(super) was: PartKind,
+    pub(super) kind: PartKind,
+    /// It names its successor.
+    pub(super) is_marked: bool,
+    pub(super) expires: Option<Expires>,
+    pub(super) from: Place,
+    pub(super) to: Place,
+}
+
+/// Bytes read at a time: what fits in a standard frame block.
+pub(super) const CHUNK_BYTES: usize = 256 << 10;
+
+/// Bytes copied in one turn of the loop, at most: what a commit that shares the frame waits for.
+pub(super) const STEP_BYTES: usize = 64 << 10;
+
+/// Parts judged in one turn, at most.
+pub(super) const STEP_PARTS: usize = 2048;
+
+/// How long a chunk in memory waits for room in the log, and then the next read, in microseconds.
+pub(super) const BLOCKED_US_MAX: u64 = 10_000;
+
+/// Between two looks at all segments, in microseconds.
+pub(super) const LOOK_US: u64 = 10_000;
+
+/// As long between two looks whether there is room to rewrite what is inherited, in microseconds.
+pub(super) const INHERITED_LOOK_US: u64 = 100_000;
+
+/// Bytes of segments that one byte of commits lets cleaning go through, at most. A segment that is
+/// nine tenths full of what counts takes ten of its kind to give back one.
+pub(super) const CREDIT_FACTOR: u64 = 10;
+
+/// What may be saved up for one burst, in bytes.
+const BURST_BYTES: i64 = 1 << 20;
+
+impl<B> Victim<B> {
+    pub(super) fn new(segment: SealedSegment, home: FrameHome, is_oldest: bool) -> Self {
+        Victim {
+            segment,
+            home,
+            is_inherited: false,
+            is_oldest,
+            counting_bytes: u64::MAX,
+            copied_bytes: 0,
+            offset: BLOCK_BYTES as u64,
+            judged_bytes: 0,
+            blocked_since_us: None,
+            resume_us: 0,
+            is_memory_short: false,
+            intact_offset: None,
+            has_failed: false,
+            chunk_bytes: 0,
+            chunk: Chunk::Missing(0),
+        }
+    }
+
+    pub(crate) fn end_offset(&self) -> u64 {
+        self.segment.end.end_offset
+    }
+}
+
+impl<B> Cleaner<B> {
+    /// The last copy that is not known to be durable.
+    pub(crate) fn last_move(&self) -> Option<Lsn> {
+        self.moves.back().map(|moved| moved.lsn)
+    }
+
+    /// See [`Store::is_dropping_deletions`]. Inherited segments vanish all at once.
+    pub(crate) fn is_dropping_deletions(&self) -> bool {
+        let victim = self.victim.as_ref();
+        victim.is_some_and(|victim| victim.is_oldest && !victim.is_inherited)
+    }
+
+    pub(crate) fn new() -> Self {
+        Cleaner {
+            config: CleaningConfig::default(),
+            victim: None,
+            highest: Box::new([0; PARTITIONS]),
+            moves: VecDeque::new(),
+            avoided: Vec::new(),
+            damaged: Vec::new(),
+            budget_bytes: 0,
+            budget_us: 0,
+            rate: Rate::Bytes(0),
+            next_look_us: 0,
+            credit_bytes: 0,
+            credited_bytes: 0,
+            backlog: None,
+            keeps_deletions: false,
+            has_looked: false,
+            is_hopeless: false,
+            was_inherited: false,
+            inherited_look_us: 0,
+            must_look: true,
+            expired: Expired::default(),
+            tokens: 0,
+            counters: CleaningCounters::default(),
+            pace: Pace::default(),
+            fullness: Fullness::default(),
+        }
+    }
+
+    pub(super) fn holds_block(&self) -> bool {
+        let chunk = self.victim.as_ref().map(|victim| &victim.chunk);
+        matches!(chunk, Some(Chunk::Read { .. }))
+    }
+
+    pub(super) fn refill(&mut self, now_us: u64) {
+        let passed_us = now_us.saturating_sub(self.budget_us).min(1_000_000);
+        self.budget_us = now_us;
+        self.budget_bytes = match self.rate {
+            Rate::Unbounded => BURST_BYTES,
+            Rate::Bytes(rate) => {
+                let more = i64::try_from(rate.min(1 << 40) * passed_us / 1_000_000)
+                    .expect("at most 2^40 bytes");
+                (self.budget_bytes + more).min(BURST_BYTES)
+            }
+        };
+    }
+}

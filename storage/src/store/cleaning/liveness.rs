@@ -1,0 +1,161 @@
+//! Whether a part of the log still counts, and as what.
+
+use crate::format::record::{PartKind, PartView};
+use crate::format::system_key::is_local;
+use crate::format::system_key::is_system;
+use crate::memory::index::entry::{Candidate, Home};
+use crate::planted::{Bug, is_planted};
+use crate::store::store::Store;
+use crate::store::versions::entry::KeyId;
+use crate::types::io::Blocks;
+use crate::types::place::Place;
+use crate::types::version::Version;
+
+/// What becomes of a part when its segment is cleaned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Nothing needs it.
+    Dead,
+    /// It has expired and nothing older is there: the index is to forget it.
+    Expired,
+    /// It must be there again, as this.
+    Copied(PartKind),
+    /// It is superseded by this version and kept.
+    Kept(Version),
+    /// It is a deletion, the newest version of its key, and kept.
+    KeptDeletion,
+}
+
+impl<P: Blocks> Store<P> {
+    /// What becomes of a part that stands at `place` of a sealed and durable segment: the one
+    /// function that says what counts. `is_oldest` if no segment stands before it, and [`Store::keep_deletions`] was not wanted.
+    #[must_use]
+    pub fn fate(
+        &self,
+        part: &PartView<'_>,
+        place: Place,
+        is_oldest: bool,
+        hash_of: &impl Fn(&[u8]) -> u32,
+    ) -> Fate {
+        if is_local(part.key()) {
+            return match self.locals.stands_at(part.slot(), place) {
+                true => Fate::Copied(PartKind::Put),
+                false => Fate::Dead,
+            };
+        }
+        let hash = hash_of(part.key());
+        // The index points to what an earlier version took from a client.
+        if is_system(part.key()) && self.keys.pointer_to(part.slot(), hash, place).is_none() {
+            return match self.keyspaces.is_at(part, place) {
+                true => Fate::Copied(PartKind::Put),
+                false => Fate::Dead,
+            };
+        }
+        match part.kind() {
+            PartKind::Put => {
+                match self.keys.pointer_to(part.slot(), hash, place) {
+                    None => {
+                        return match self.successor_of(part, place, hash) {
+                            Some(version) if !is_planted(Bug::DropKeptVersion) => {
+                                Fate::Kept(version)
+                            }
+                            _ => Fate::Dead,
+                        };
+                    }
+                    // It is swept: the deletion is in the log and not durable yet.
+                    Some(Candidate {
+                        home: Home::Memory(id),
+                        ..
+                    }) if self.keys.cell(id).is_deleted() => return Fate::Dead,
+                    Some(_) => {}
+                }
+                if !self.is_expired(part.expiry_ms()) || self.keeps_expired(part) {
+                    return Fate::Copied(PartKind::Put);
+                }
+                // An older value of the key, perhaps without an expiry, must not come back.
+                if is_oldest || is_planted(Bug::DropExpired) {
+                    Fate::Expired
+                } else {
+                    Fate::Copied(PartKind::Tombstone)
+                }
+            }
+            PartKind::Tombstone => {
+                // What was there before it is gone with its segments; what came after it is newer.
+                let mut candidates = self.keys.entries().candidates(part.slot(), hash);
+                let is_over = candidates.any(|candidate| match candidate.home {
+                    Home::Memory(id) if self.keys.cell(id).key() == part.key() => {
+                        // Behind a tail that has diverged older versions may follow, until its keys
+                        // are written anew.
+                        let is_newer = self.version(id) > part.version();
+                        assert!(
+                            is_newer || self.log().history().is_linked,
+                            "a deletion that is durable has left the index"
+                        );
+                        is_newer
+                    }
+                    _ => false,
+                });
+                if let Some(successor) = self.successor_of(part, place, hash) {
+                    return Fate::Kept(successor);
+                }
+                if self.is_kept_deletion(part, place, hash) {
+                    return Fate::KeptDeletion;
+                }
+                let id = KeyId::new(part.slot(), hash, part.key());
+                let known = self.versions.get(id, part.sequence());
+                if known.is_some_and(|(_, version)| version.place != place) {
+                    // An earlier run copied it already, and the copy is what is kept.
+                    return Fate::Dead;
+                }
+                // What is older must not seem to be what the next version superseded.
+                let is_over = is_over && self.keyspaces.rule(part.slot(), part.key()).is_none();
+                if is_oldest || is_over || is_planted(Bug::DropTombstone) {
+                    Fate::Dead
+                } else {
+                    Fate::Copied(PartKind::Tombstone)
+                }
+            }
+        }
+    }
+
+    /// The version that superseded the one at this place, if that is kept.
+    fn successor_of(&self, part: &PartView<'_>, place: Place, hash: u32) -> Option<Version> {
+        if self.versions.is_empty() {
+            return None;
+        }
+        let rule = self.keyspaces.rule(part.slot(), part.key())?;
+        let id = KeyId::new(part.slot(), hash, part.key());
+        let (_, version) = self.versions.get(id, part.sequence())?;
+        if version.place != place {
+            return None;
+        }
+        let now_ms = self.time_ms();
+        let newer = self.versions.successor(id, rule, now_ms, part.sequence())?;
+        Some(newer.version)
+    }
+
+    /// Whether the deletion at this place is the newest version of its key and something before it is
+    /// kept.
+    fn is_kept_deletion(&self, part: &PartView<'_>, place: Place, hash: u32) -> bool {
+        let id = KeyId::new(part.slot(), hash, part.key());
+        let rule = self.keyspaces.rule(part.slot(), part.key());
+        let known = self.versions.get(id, part.sequence());
+        let newest = self.versions.newest(id);
+        let is_newest = newest.is_some_and(|it| it.version.sequence == part.sequence());
+        let (Some(rule), Some((_, version))) = (rule, known) else {
+            return false;
+        };
+        let (now_ms, sequence) = (self.time_ms(), part.sequence());
+        is_newest
+            && version.place == place
+            && self.versions.needs_deletion(id, rule, now_ms, sequence)
+    }
+
+    /// Whether a value that has expired and is the newest of its key is kept for its time.
+    fn keeps_expired(&self, part: &PartView<'_>) -> bool {
+        let rule = self.keyspaces.rule(part.slot(), part.key());
+        // What had expired when it was written took the place of the one before it then.
+        let ended_ms = part.expiry_ms().unwrap_or(0).max(part.time_ms());
+        rule.is_some_and(|rule| rule.keeps_ended(ended_ms, self.time_ms()))
+    }
+}

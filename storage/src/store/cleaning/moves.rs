@@ -1,0 +1,212 @@
+//! The copies that cleaning made: what they change once they are durable.
+
+use crate::format::record::{PartKind, PartView, SUCCESSOR_BYTES};
+use crate::log::log::Moved;
+use crate::memory::index::entry::Candidate;
+use crate::planted::{Bug, is_planted};
+use crate::store::cleaning::cleaner::Move;
+use crate::store::cleaning::liveness::Fate;
+use crate::store::store::Store;
+use crate::store::versions::entry::KeyId;
+use crate::types::io::Blocks;
+use crate::types::packed_place::PackedPlace;
+use crate::types::place::FileId;
+use crate::types::place::{Lsn, Place};
+
+impl<P: Blocks> Store<P> {
+    /// Takes out what goes with a part of this fate: its own entry, and those of older versions, of which
+    /// none is kept either. At most `left`, which falls; whether all of it is out.
+    pub(super) fn let_go(
+        &mut self,
+        part: &PartView<'_>,
+        place: Place,
+        hash: u32,
+        fate: Fate,
+        left: &mut usize,
+    ) -> bool {
+        if self.versions.is_empty() {
+            return true;
+        }
+        let id = KeyId::new(part.slot(), hash, part.key());
+        let through = match fate {
+            Fate::Dead | Fate::Expired => {
+                let known = self.versions.get(id, part.sequence());
+                if known.is_none_or(|(_, version)| version.place != place) {
+                    return true;
+                }
+                part.sequence()
+            }
+            // Its own entry goes when the deletion that takes its place is durable.
+            Fate::Copied(PartKind::Tombstone) if part.kind() == PartKind::Put => {
+                part.sequence() - 1
+            }
+            _ => return true,
+        };
+        let live = &mut self.live;
+        self.versions
+            .remove_through(id, through, left, |place| live.loses(place))
+    }
+
+    /// The part of a version stands elsewhere now.
+    fn moved_version(&mut self, moved: &Move) {
+        let Move {
+            id,
+            sequence,
+            is_marked,
+            from,
+            to,
+            ..
+        } = *moved;
+        if !self.versions.is_empty()
+            && self.versions.moved(id, sequence, (from, to), is_marked) == Some(true)
+        {
+            self.live.loses(from);
+            self.live.gains(to);
+        }
+    }
+
+    /// Takes the entry that points to this place, and its cell, out.
+    pub(super) fn forget(&mut self, slot: u16, hash: u32, place: Place) {
+        let Some(candidate) = self.keys.pointer_to(slot, hash, place) else {
+            return;
+        };
+        self.live.loses(place);
+        self.keys.remove(candidate.position, candidate.home);
+    }
+
+    /// Whether a part that is copied shares its hash with another key in the index. What the index does
+    /// not point to is a deletion: for all that its hash tells, any entry may be another key's.
+    pub(super) fn is_crowded(&self, slot: u16, hash: u32, place: Place) -> bool {
+        match self.keys.pointer_to(slot, hash, place) {
+            Some(_) => self.keys.entries().is_crowded(slot, hash),
+            None => self.keys.entries().candidates(slot, hash).next().is_some(),
+        }
+    }
+
+    /// Lets the index point to the copies that are durable by now.
+    pub(crate) fn apply_moves(&mut self) {
+        let durable = match is_planted(Bug::MoveBeforeDurable) {
+            true => self.log().appended(),
+            false => self.log().durable(),
+        };
+        while let Some(&moved) = self.cleaner.moves.front() {
+            if moved.lsn > durable {
+                break;
+            }
+            self.cleaner.moves.pop_front();
+            match moved.kind {
+                PartKind::Tombstone if moved.was == PartKind::Put => {
+                    // Of a value that had expired, unless the key has changed since. Nothing of it
+                    // is kept.
+                    self.forget(moved.slot, moved.hash, moved.from);
+                    let live = &mut self.live;
+                    if !self.versions.is_empty() {
+                        // Older ones went before the copy was made.
+                        let mut left = usize::MAX;
+                        self.versions.remove_through(
+                            moved.id,
+                            moved.sequence,
+                            &mut left,
+                            |place| {
+                                live.loses(place);
+                            },
+                        );
+                    }
+                    self.live.gains_tombstone(moved.to);
+                }
+                PartKind::Tombstone => {
+                    self.moved_version(&moved);
+                    self.live.gains_tombstone(moved.to);
+                }
+                PartKind::Put => {
+                    // Unless the key has changed since.
+                    if let Some(candidate) =
+                        self.keys.pointer_to(moved.slot, moved.hash, moved.from)
+                    {
+                        let packed = PackedPlace::new(moved.to, moved.sequence);
+                        let Candidate { position, home } = candidate;
+                        self.keys.point_to(position, home, packed);
+                        self.live.loses(moved.from);
+                        self.live.gains_until(moved.to, moved.expires);
+                    } else if self.keyspaces.moved(moved.slot, moved.from, moved.to) {
+                        self.live.loses(moved.from);
+                        self.live.gains(moved.to);
+                    } else if self.locals.stands_at(moved.slot, moved.from) {
+                        self.locals.moved(moved.slot, moved.to);
+                        self.live.loses(moved.from);
+                        self.live.gains(moved.to);
+                    }
+                    self.moved_version(&moved);
+                }
+            }
+        }
+    }
+
+    /// Whether a copy of what stands there is not durable yet.
+    pub(crate) fn is_moving(&self, from: Place) -> bool {
+        self.cleaner.moves.iter().any(|moved| moved.from == from)
+    }
+
+    /// Logs a key's part that stands at `from` again, as a deletion of the same version, and lets the index
+    /// forget the key when that is durable. The log must have room.
+    pub(crate) fn move_as_deletion(
+        &mut self,
+        now_us: u64,
+        part: &PartView<'_>,
+        hash: u32,
+        from: Place,
+    ) -> Lsn {
+        let kind = PartKind::Tombstone;
+        let (lsn, to) = self
+            .log_mut()
+            .append_moved(now_us, part, Moved::As(kind), true);
+        self.cleaner.must_look = true;
+        self.cleaner.moves.push_back(Move {
+            lsn,
+            slot: part.slot(),
+            hash,
+            sequence: part.sequence(),
+            id: KeyId::new(part.slot(), hash, part.key()),
+            was: PartKind::Put,
+            kind,
+            is_marked: false,
+            expires: None,
+            from,
+            to,
+        });
+        lsn
+    }
+
+    /// Bytes that copies of what counts in a file take, at most.
+    pub(super) fn copies_bytes(&self, file: FileId, is_oldest: bool) -> u64 {
+        let live = self.counts_in(file);
+        if self.versions.is_empty() {
+            let deletions = live.tombstones + live.deletions;
+            return live.parts + if is_oldest { 0 } else { deletions };
+        }
+        let kept = self.versions.copies(file);
+        let deletions = match is_oldest {
+            true => kept.deletion_bytes,
+            false => live.tombstones.max(kept.deletion_bytes) + live.deletions,
+        };
+        live.parts + deletions + kept.unmarked * SUCCESSOR_BYTES as u64
+    }
+
+    /// Bytes of the parts in a file that count and that are copied already.
+    pub(super) fn moving_bytes(&self, file: FileId) -> u64 {
+        let moves = self.cleaner.moves.iter();
+        moves
+            .filter(|moved| moved.from.file == file)
+            .filter(|moved| {
+                let version = self.versions.get(moved.id, moved.sequence);
+                self.keys
+                    .pointer_to(moved.slot, moved.hash, moved.from)
+                    .is_some()
+                    || version.is_some_and(|(_, it)| it.is_counted && it.place == moved.from)
+                    || self.keyspaces.stands_at(moved.slot, moved.from)
+                    || self.locals.stands_at(moved.slot, moved.from)
+            })
+            .map(|moved| u64::from(moved.from.bytes))
+            .sum()
+    }
+}

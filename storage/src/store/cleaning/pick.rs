@@ -1,0 +1,275 @@
+//! Which segment is cleaned next, and whether one is.
+
+use crate::format::contents::SealedSegment;
+use crate::log::log::SPARES_READY;
+use crate::planted::{Bug, is_planted};
+use crate::store::cleaning::cleaner::CREDIT_FACTOR;
+use crate::store::cleaning::cleaner::Move;
+use crate::store::cleaning::cleaner::Rate;
+use crate::store::cleaning::cleaner::Victim;
+use crate::store::store::Store;
+use crate::types::io::Blocks;
+
+impl<P: Blocks> Store<P> {
+    /// Releases a segment in which nothing counts: what was in it need not be known, but for how far its
+    /// records went. Whether that was done.
+    fn release_unread(&mut self, segment: &SealedSegment) -> bool {
+        let (parts, tombstones) = (
+            self.live.parts(segment.file),
+            self.live.tombstones(segment.file),
+        );
+        // What has expired is pointed to: it is read, so that its keys leave the index.
+        let counts = parts > 0 || (tombstones > 0 && !is_planted(Bug::DropUnread));
+        // A version that leaves takes an entry with it, and the time at which it left is told.
+        if counts || !self.versions.is_empty() || self.keyspaces.keeps_versions() {
+            return false;
+        }
+        let reached = &self.log().history().reached;
+        let Some(&highest) = reached.of_segment(segment.end.last_lsn) else {
+            return false;
+        };
+        self.log_mut().release(segment.end.sequence, &highest);
+        self.cleaner.counters.segments += 1;
+        self.cleaner.counters.unread += 1;
+        true
+    }
+
+    /// Looks at all segments: is there too much that does not count, and where is most of it?
+    pub(super) fn look(&mut self, now_us: u64) {
+        let commit_bytes = self.log().counters().commit_bytes;
+        let sealed_bytes: u64 = self
+            .log()
+            .sealed_segments()
+            .iter()
+            .map(|s| s.file_bytes)
+            .sum();
+        let segments = self.log().sealed_segments().iter();
+        let segment_bytes_max = segments.map(|s| s.file_bytes).max().unwrap_or(0);
+        let has_refused = self.log_mut().take_refused();
+        let cleaner = &mut self.cleaner;
+        let mut earned_bytes = (commit_bytes - cleaner.credited_bytes) * CREDIT_FACTOR;
+        if !std::mem::replace(&mut cleaner.has_looked, true) {
+            // What an earlier run left is worth going through once.
+            earned_bytes += 2 * sealed_bytes;
+        }
+        cleaner.credited_bytes = commit_bytes;
+        // Likewise what has expired, each byte once.
+        earned_bytes += self.look_for_expired(now_us) * CREDIT_FACTOR;
+        let cleaner = &mut self.cleaner;
+        if has_refused {
+            // What was refused can earn nothing: a segment is gone through on its behalf.
+            earned_bytes += segment_bytes_max;
+        }
+        cleaner.credit_bytes =
+            (cleaner.credit_bytes + earned_bytes).min(CREDIT_FACTOR * sealed_bytes);
+        let (rate, picked) = self.pick();
+        self.cleaner.must_look = false;
+        self.cleaner.rate = rate;
+        self.log_mut().set_tight(rate == Rate::Unbounded);
+        let durable_end = self.log().durable_end();
+        let newest = self.log().sealed_segments().last();
+        let is_settled = newest.is_none_or(|segment| {
+            (segment.end.sequence, segment.end.end_offset)
+                <= (durable_end.segment_sequence, durable_end.end_offset)
+        });
+        // With a spare that is still to come more can be copied than without.
+        let is_final = is_settled && !self.log().awaits_spare();
+        let may_seal = picked.is_none() && is_final;
+        let is_sealed = may_seal && (self.seal_wasted() || self.seal_expired(now_us));
+        self.cleaner.is_hopeless = picked.is_none() && is_final && !is_sealed;
+        self.cleaner
+            .expired
+            .looked(now_us, (picked.is_some(), is_sealed), is_final);
+        let must_make_room = self.log().is_low() || self.log().has_most_segments();
+        let goes_before = picked.is_none() || !self.cleaner.was_inherited;
+        if !must_make_room && goes_before && self.take_inherited() {
+            if rate == Rate::Bytes(0) || rate == Rate::Unbounded {
+                self.cleaner.rate = Rate::Bytes(self.cleaner.config.bytes_per_s);
+            }
+            return;
+        }
+        self.cleaner.was_inherited = false;
+        if let Some((segment, is_oldest)) = picked {
+            let cleaner = &mut self.cleaner;
+            cleaner.credit_bytes = cleaner.credit_bytes.saturating_sub(segment.file_bytes);
+            if self.release_unread(&segment) {
+                self.cleaner.next_look_us = now_us;
+                self.cleaner.must_look = true;
+                return;
+            }
+            let home = self.log().home_of(&segment);
+            self.cleaner.highest.fill(0);
+            let mut victim = Victim::new(segment, home, is_oldest);
+            victim.counting_bytes = self.counts_in(segment.file).parts;
+            self.cleaner.victim = Some(victim);
+        }
+    }
+
+    /// Goes on with the inherited segments, if there are any. Commits need not earn that: each is gone
+    /// through once. They vanish all at once, so an older part of a deleted key never stays behind.
+    fn take_inherited(&mut self) -> bool {
+        let Some((inherited, offset)) = self.inheritance.next() else {
+            return false;
+        };
+        // Of a segment that was left in the middle: what was copied before that would be copied again while
+        // the index does not point to the copies.
+        let file = inherited.segment.file;
+        let copied = |moved: &&Move| moved.from.file == file;
+        if let Some(last) = self.cleaner.moves.iter().rfind(copied)
+            && !is_planted(Bug::CopyInheritedAgain)
+        {
+            let lsn = last.lsn;
+            self.log_mut().want_durable(lsn);
+            return false;
+        }
+        let mut victim = Victim::new(inherited.segment, inherited.home, true);
+        victim.is_inherited = true;
+        victim.offset = offset.max(victim.offset);
+        self.cleaner.victim = Some(victim);
+        self.cleaner.was_inherited = true;
+        true
+    }
+
+    /// When the disk is full and nothing sealed can be cleaned, what could be may be the open segment
+    /// itself: full of a counter that was changed again and again. Whether it was sealed for that.
+    fn seal_wasted(&mut self) -> bool {
+        let Some((file, bytes)) = self.log().open_segment().filter(|_| self.log().is_low()) else {
+            return false;
+        };
+        let is_used_up = self.log().open_segment_bytes_left() < bytes / 8;
+        let gain = bytes.saturating_sub(self.counts_in(file).parts);
+        // It becomes a sealed segment that the next one, perhaps a short one, must take the rest of;
+        // otherwise the last spare would be gone for nothing.
+        let is_oldest = self.log().sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
+        let kept = self.copies_bytes(file, is_oldest);
+        let fits = kept <= self.log().sure_bytes_of_spare();
+        is_used_up && gain >= bytes / 4 && fits && self.log_mut().seal_for_cleaning()
+    }
+
+    /// How fast to clean, and which segment, if there is one that pays; whether it is the oldest.
+    fn pick(&self) -> (Rate, Option<(SealedSegment, bool)>) {
+        let durable_end = self.log().durable_end();
+        let durable_end = (durable_end.segment_sequence, durable_end.end_offset);
+        let is_low = self.log().is_low();
+        let segments = self.log().sealed_segments();
+        let credit = self.cleaner.credit_bytes;
+        if segments.is_empty() {
+            return (Rate::Bytes(0), None);
+        }
+        let mut total_bytes = 0;
+        let mut counting_bytes = 0;
+        let mut tombstone_bytes = 0;
+        for segment in segments {
+            let live = self.counts_in(segment.file);
+            total_bytes += segment.file_bytes;
+            counting_bytes += live.parts + live.tombstones;
+            // Where something older stands before it, a deletion takes the place of what has expired.
+            tombstone_bytes += live.deletions;
+            // Deletions that are kept stay wherever they stand.
+            let kept_bytes = self.versions.copies(segment.file).deletion_bytes;
+            tombstone_bytes += live.tombstones.saturating_sub(kept_bytes);
+        }
+        let segment_bytes = segments.iter().map(|s| s.file_bytes).max().unwrap_or(0);
+        let config = self.cleaner.config;
+        let wanted_bytes = counting_bytes * u64::from(config.space_percent_max) / 100;
+        let bound_bytes = self.sealed_bytes_max(segment_bytes);
+        // Many starts leave many short segments.
+        let are_many = segments.len() > self.log().segments_max() / 2;
+        let is_tight = is_low || total_bytes >= bound_bytes || self.log().has_most_segments();
+        // Some segments of slack: a short log is not worth cleaning.
+        let is_wasteful = total_bytes > wanted_bytes + 2 * segment_bytes;
+        let is_index_full = self.waits_for_keys();
+        let rate = if is_tight || is_index_full {
+            Rate::Unbounded
+        } else {
+            let excess = total_bytes.saturating_sub(wanted_bytes + 2 * segment_bytes);
+            let percent = excess * 100 / wanted_bytes.max(segment_bytes).max(1);
+            Rate::Bytes(config.bytes_per_s * (1 + percent.min(100)))
+        };
+        let is_short = is_wasteful || is_tight || are_many;
+        if !is_short && self.cleaner.expired.is_none() {
+            return (rate, None);
+        }
+        let held_from = match is_tight || is_index_full {
+            true => segments.len(),
+            false => self.held_from(segments),
+        };
+        // What can be copied for sure before the victim's own release gives a segment back.
+        let sure_bytes = match self.log().lacks_spares() {
+            true => self.log().sure_bytes(),
+            false => u64::MAX,
+        };
+        let may_be_oldest = !self.has_older() && !self.cleaner.keeps_deletions;
+        let mut best: Option<(u128, usize)> = None;
+        for (at, segment) in segments[..held_from].iter().enumerate() {
+            let end = (segment.end.sequence, segment.end.end_offset);
+            if end > durable_end || self.cleaner.avoided.contains(&segment.end.sequence) {
+                continue;
+            }
+            let hoards_keys = self.hoards_expired_keys(segment.file);
+            // Expired keys are taken out once, so no credit is needed for an end.
+            if segment.file_bytes > credit && !hoards_keys {
+                continue;
+            }
+            let is_oldest = at == 0 && may_be_oldest;
+            let kept = self.copies_bytes(segment.file, is_oldest);
+            let gain = segment.file_bytes.saturating_sub(kept);
+            let is_crowded = is_oldest && tombstone_bytes > total_bytes / 8 && !is_low;
+            if kept > sure_bytes {
+                continue;
+            }
+            let gain_min = segment.file_bytes / if is_tight { 16 } else { 8 };
+            if !is_short && !hoards_keys && !self.is_spent(segment, gain) {
+                continue;
+            }
+            if gain < gain_min.max(1) && !is_crowded && !are_many && !hoards_keys {
+                continue;
+            }
+            let cost = u128::from(segment.file_bytes + kept + 1);
+            let score = match is_crowded {
+                true => u128::MAX,
+                false if is_index_full && !is_tight => {
+                    let keys = self.counts_in(segment.file).expired_count;
+                    (u128::from(keys) << 32) / cost
+                }
+                false => (u128::from(gain) << 32) / cost,
+            };
+            if best.is_none_or(|(most, _)| score > most) {
+                best = Some((score, at));
+            }
+        }
+        let picked = best.map(|(_, at)| (segments[at], at == 0 && may_be_oldest));
+        (rate, picked)
+    }
+
+    /// Bytes of sealed segments with which no more file can be made beside the open segment and the spares: only whole
+    /// ones are, and a short one for each shard is left out.
+    fn sealed_bytes_max(&self, segment_bytes: u64) -> u64 {
+        let short_bytes = self.log().config().segment_bytes_min();
+        match self.cleaner.config.log_bytes_max {
+            0 => u64::MAX,
+            most => {
+                let files = most.saturating_sub(short_bytes) / segment_bytes.max(1);
+                files.saturating_sub(1 + SPARES_READY as u64) * segment_bytes
+            }
+        }
+    }
+
+    /// From which segment on all are kept for others.
+    fn held_from(&self, segments: &[SealedSegment]) -> usize {
+        let Some(backlog) = self.cleaner.backlog else {
+            return segments.len();
+        };
+        let mut bytes = 0;
+        let is_held = |segment: &&SealedSegment| {
+            bytes += segment.file_bytes;
+            segment.end.last_lsn > backlog.behind && bytes <= backlog.bytes_max
+        };
+        segments.len() - segments.iter().rev().take_while(is_held).count()
+    }
+
+    /// Whether inherited parts stand before the first segment.
+    fn has_older(&self) -> bool {
+        self.is_inheriting() && !is_planted(Bug::OwnTombstoneDropped)
+    }
+}

@@ -1,0 +1,36 @@
+//! When a part of the log stops to count by itself.
+
+use crate::format::record::{PartView, part_bytes};
+use crate::store::cleaning::expiring::Expires;
+use crate::store::keyspace::keyspaces::Keyspaces;
+
+/// When a part with this expiry, which was written at `time_ms`, stops to count by itself. `None` if that may be
+/// never: versions of its key are kept, and the newest of them has no end.
+pub(crate) fn expires(
+    keyspaces: &Keyspaces,
+    slot: u16,
+    key: &[u8],
+    expiry_ms: Option<u64>,
+    time_ms: u64,
+) -> Option<Expires> {
+    let by_ms = match (expiry_ms?, keyspaces.rule(slot, key)) {
+        (expiry_ms, None) => expiry_ms,
+        (expiry_ms, Some(rule)) => rule.let_go_ms(expiry_ms.max(time_ms))?,
+    };
+    let deletion_bytes = part_bytes(key.len(), 0, false, 0);
+    Some(Expires {
+        by_ms,
+        deletion_bytes: u32::try_from(deletion_bytes).expect("a key is short"),
+    })
+}
+
+/// The same of a part of the log.
+pub(crate) fn part_expires(keyspaces: &Keyspaces, part: &PartView<'_>) -> Option<Expires> {
+    expires(
+        keyspaces,
+        part.slot(),
+        part.key(),
+        part.expiry_ms(),
+        part.time_ms(),
+    )
+}

@@ -1,0 +1,251 @@
+//! Versions of keys that are kept, as commits note them and readers ask for them.
+
+use crate::memory::index::entry::CellId;
+use crate::planted::{Bug, is_planted};
+use crate::store::keyspace::rule::Rule;
+use crate::store::store::Store;
+use crate::store::versions::entry::{KeptVersion, KeyId, VersionEntry};
+use crate::types::io::Blocks;
+use crate::types::place::Lsn;
+use crate::types::version::Version;
+
+/// A point in the history of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// Unix milliseconds.
+    TimeMs(u64),
+    /// The newest version that is not newer than this.
+    Version(Version),
+}
+
+/// What is known of a key as it was, without a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WasAt {
+    /// It had this version. If that is superseded, its part is to be read.
+    Version(KeptVersion),
+    /// It was not there.
+    Missing,
+    /// That is not kept; the oldest version that is, if there is one.
+    NotKept(Option<KeptVersion>),
+}
+
+/// What is kept of a key.
+enum Past {
+    /// The newest version, which was there when versions began to be kept, and nothing before it.
+    Newest(KeptVersion),
+    /// The entries of the key from this one on.
+    Entries(KeyId, Option<KeptVersion>),
+}
+
+impl<P: Blocks> Store<P> {
+    /// Notes the versions that a commit wrote, before their cells tell of them. The parts that they
+    /// supersede stay live.
+    #[cold]
+    pub(crate) fn keep_versions(
+        &mut self,
+        lsn: Lsn,
+        version: Version,
+        time_ms: u64,
+        slot: u16,
+        cells: impl Iterator<Item = (usize, (u32, CellId))>,
+    ) {
+        for (at, (hash, id)) in cells {
+            let place = self.places[at];
+            let cell = self.keys.cell(id);
+            let Some(rule) = self.keyspaces.rule(slot, cell.key()) else {
+                continue;
+            };
+            let key = KeyId::new(slot, hash, cell.key());
+            let since = rule.since.version;
+            if let Some(old) = cell.place().place() {
+                let before = (self.keys.cells().version(id), old);
+                let written = (slot, hash, before.0);
+                let mut deletions = self.deletions.iter();
+                let is_deletion = self.versions.supersede(key, rule.number, lsn, before, || {
+                    deletions.any(|&(_, slot, hash, version)| (slot, hash, version) == written)
+                });
+                match is_deletion {
+                    true => self.live.gains_tombstone(old),
+                    // The commit is about to say that nothing needs it.
+                    false => self.live.gains(old),
+                }
+            } else if self
+                .versions
+                .newest(key)
+                .is_some_and(|newest| newest.version <= since)
+                && !is_planted(Bug::BridgeGap)
+            {
+                // What was there when versions began to be kept has been deleted without a trace here: to older
+                // ones, which may not be swept away yet, this one would seem to have followed. Each was
+                // written once, so this is no more work than that was.
+                let mut left = usize::MAX;
+                let live = &mut self.live;
+                self.versions
+                    .remove_through(key, since.sequence, &mut left, |place| live.loses(place));
+            }
+            let kept = KeptVersion {
+                version,
+                is_deletion: cell.is_deleted(),
+                time_ms,
+                expiry_ms: cell.expiry_ms().unwrap_or(0),
+                place,
+                is_young: true,
+                is_counted: false,
+                is_marked: false,
+            };
+            self.versions.note(key, rule.number, lsn, &kept);
+            let live = &mut self.live;
+            self.versions
+                .trim(key, rule, time_ms, |place| live.loses(place));
+        }
+    }
+
+    /// What is known without a read of a key as it was then. `current` is its cell, if it has one.
+    #[must_use]
+    pub fn version_at(
+        &self,
+        (slot, hash): (u16, u32),
+        key: &[u8],
+        current: Option<CellId>,
+        at: At,
+    ) -> WasAt {
+        let Some(rule) = self.keyspaces.rule(slot, key) else {
+            return WasAt::NotKept(None);
+        };
+        let Some(past) = self.past_of((slot, hash), key, current, rule) else {
+            return WasAt::NotKept(None);
+        };
+        let is_then = |version: &KeptVersion| match at {
+            // What stood there when versions began to be kept has no time here.
+            At::TimeMs(ms) => {
+                let since_ms = match version.time_ms {
+                    0 => rule.since.time_ms,
+                    _ => 0,
+                };
+                version.time_ms.max(since_ms) <= ms
+            }
+            At::Version(at) => version.version <= at,
+        };
+        let (then, oldest, superseded) = match past {
+            Past::Newest(newest) => (Some(newest).filter(is_then), Some(newest), 0),
+            Past::Entries(_, None) => (None, None, 0),
+            Past::Entries(id, Some(oldest)) => {
+                let from = oldest.version.sequence;
+                let mut then = self.versions.newest_where(id, from, is_then);
+                if is_planted(Bug::VersionBefore) {
+                    let before = then.map_or(0, |then| then.version.sequence);
+                    then = self.versions.newer(id, from, before).next();
+                    then = then.filter(|_| before > 0);
+                }
+                let entries = self.versions.newer(id, from, 0);
+                let superseded = entries.skip(1).take(usize::from(rule.versions)).count();
+                (then, Some(oldest), superseded)
+            }
+        };
+        if let Some(then) = then {
+            return WasAt::Version(then);
+        }
+        // Nothing older was let go if there are fewer than may be, and time let none go.
+        let is_complete = (rule.versions == 0 || superseded < usize::from(rule.versions))
+            && match at {
+                At::TimeMs(ms) => ms >= rule.complete_from_ms(self.time_ms()),
+                At::Version(at) => rule.retention_ms == 0 && at >= rule.since.version,
+            };
+        match is_complete {
+            true => WasAt::Missing,
+            false => WasAt::NotKept(oldest),
+        }
+    }
+
+    /// The versions of a key that are kept and whose sequence is below `before` (0: all), the newest
+    /// first. `None` if its keyspace keeps none.
+    #[must_use]
+    pub fn history(
+        &self,
+        (slot, hash): (u16, u32),
+        key: &[u8],
+        current: Option<CellId>,
+        before: u64,
+    ) -> Option<impl Iterator<Item = KeptVersion>> {
+        let rule = self.keyspaces.rule(slot, key)?;
+        let (newest, entries) = match self.past_of((slot, hash), key, current, rule)? {
+            Past::Newest(newest) => (Some(newest), None),
+            Past::Entries(id, oldest) => (None, oldest.map(|oldest| (id, oldest))),
+        };
+        let entries =
+            entries.map(|(id, oldest)| self.versions.newer(id, oldest.version.sequence, before));
+        let newest = newest.filter(|it| before == 0 || it.version.sequence < before);
+        Some(newest.into_iter().chain(entries.into_iter().flatten()))
+    }
+
+    /// `None` if another key with the same hash has entries here, or took those of this one along.
+    fn past_of(
+        &self,
+        (slot, hash): (u16, u32),
+        key: &[u8],
+        current: Option<CellId>,
+        rule: Rule,
+    ) -> Option<Past> {
+        let id = KeyId::new(slot, hash, key);
+        let newest = self.versions.newest(id);
+        match (current, newest) {
+            (Some(id), newest) => {
+                let (cell, version) = (self.keys.cell(id), self.keys.cells().version(id));
+                if newest.is_some_and(|newest| newest.version > version) {
+                    return None;
+                }
+                let lacks_entry = newest.is_none_or(|newest| newest.version < version);
+                let is_older = version <= rule.since.version;
+                if lacks_entry && !is_older && !cell.is_deleted() {
+                    // It had an entry, which left with those of a key of the same hash.
+                    return None;
+                }
+                // Nothing before it is kept then. A deletion leaves with the last that it ended.
+                if lacks_entry
+                    && is_older
+                    && let Some(place) = cell.place().place()
+                {
+                    return Some(Past::Newest(KeptVersion {
+                        version,
+                        is_deletion: cell.is_deleted(),
+                        time_ms: 0,
+                        expiry_ms: cell.expiry_ms().unwrap_or(0),
+                        place,
+                        is_young: self.keys.cells().lsn(id) > self.log.durable(),
+                        is_counted: false,
+                        is_marked: false,
+                    }));
+                }
+            }
+            // It was deleted while no versions were kept.
+            (None, Some(newest)) if !newest.is_deletion => return None,
+            (None, _) => {}
+        }
+        let oldest = self.versions.oldest_kept(id, rule, self.time_ms());
+        Some(Past::Entries(id, oldest))
+    }
+
+    /// Takes note that more of the log is durable, for those who wait for a version to be in a file.
+    pub fn settle_young(&mut self) {
+        self.versions.settle(self.log.durable());
+    }
+
+    #[cold]
+    pub(super) fn settle_versions(&mut self, durable: Lsn) {
+        self.versions.settle(durable);
+        let now_ms = self.time_ms();
+        let (keys, live) = (&self.keys, &mut self.live);
+        self.versions.sweep(
+            &self.keyspaces,
+            now_ms,
+            |id, place| keys.stands_at((id.slot(), id.hash()), place),
+            |place| live.loses(place),
+        );
+    }
+
+    /// Visits the versions that are known in keyspaces that keep them, also some that are not kept any
+    /// more: by slot and hash, those of a key from the oldest to the newest.
+    pub fn versions(&self, visit: &mut impl FnMut(VersionEntry)) {
+        self.versions.walk(0, usize::MAX, visit);
+    }
+}

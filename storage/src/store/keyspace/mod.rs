@@ -1,0 +1,13 @@
+//! Keyspaces: settings by the prefixes of keys.
+
+// ---- pages
+pub(crate) mod keyspaces;
+pub(crate) mod rule;
+pub(crate) mod settings;
+
+pub use keyspaces::{KeyspaceError, Keyspaces};
+pub use rule::Rule;
+pub use settings::{
+    KEYSPACES_MAX, PREFIX_BYTES_MAX, SETTINGS_BYTES, Settings, SettingsEntry, Since, is_understood,
+    keyspace_key, prefix_of, told_by,
+};

@@ -1,0 +1,55 @@
+//! Which versions of a key are kept.
+
+use crate::planted::{Bug, is_planted};
+use crate::store::keyspace::settings::Since;
+use crate::types::version::Version;
+
+/// Which versions of a key are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Superseded ones, at most; 0 is any number.
+    pub versions: u8,
+    /// For so long after they were superseded, in milliseconds; 0 is for ever.
+    pub retention_ms: u64,
+    /// Those that were superseded behind this.
+    pub since: Since,
+    /// The number of the longest prefix that the key begins with and that has a record, dropped or not.
+    pub(crate) number: u16,
+}
+
+impl Rule {
+    /// Whether a version whose place `newer` took at `end_ms` is kept: the first before the newest has
+    /// rank 1. If one is not kept, no older one is. An expiry does not count: a start that does not find
+    /// what expired could not tell when the one before it ended.
+    #[inline]
+    #[must_use]
+    pub fn keeps(&self, rank: u32, newer: Version, end_ms: u64, now_ms: u64) -> bool {
+        let one_less = u32::from(is_planted(Bug::KeepOneLess));
+        let versions = u32::from(self.versions).saturating_sub(one_less);
+        (self.versions == 0 || rank <= versions)
+            && self.keeps_ended(end_ms, now_ms)
+            && newer > self.since.version
+    }
+
+    /// Whether what ended then is kept for its time.
+    #[inline]
+    #[must_use]
+    pub fn keeps_ended(&self, end_ms: u64, now_ms: u64) -> bool {
+        self.retention_ms == 0 || end_ms.saturating_add(self.retention_ms) > now_ms
+    }
+
+    /// From when on what ended then is not kept any more, if there is such a time.
+    #[must_use]
+    pub fn let_go_ms(&self, end_ms: u64) -> Option<u64> {
+        (self.retention_ms > 0).then(|| end_ms.saturating_add(self.retention_ms))
+    }
+
+    /// From when on every version is kept that is not beyond the count.
+    #[must_use]
+    pub fn complete_from_ms(&self, now_ms: u64) -> u64 {
+        match self.retention_ms {
+            0 => self.since.time_ms,
+            ms => self.since.time_ms.max(now_ms.saturating_sub(ms)),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What a store holds in memory, and whether more has room.
+
+use crate::format::record::part_bytes;
+use crate::log::log::{Purpose, Room};
+use crate::memory::budget::Budget;
+use crate::planted::{Bug, is_planted};
+use crate::store::store::Store;
+use crate::store::versions::entry::KeyId;
+use crate::types::io::Blocks;
+
+impl<P: Blocks> Store<P> {
+    /// Whether a record with one part for a key and value of these lengths can be logged now.
+    #[inline]
+    pub fn room(
+        &mut self,
+        purpose: Purpose,
+        key_bytes: usize,
+        value_bytes: usize,
+        expires: bool,
+    ) -> Room {
+        let expires = expires && !is_planted(Bug::RoomWithoutExpiry);
+        self.log
+            .room(purpose, part_bytes(key_bytes, value_bytes, expires, 0))
+    }
+
+    /// Whether a record of `bytes` of parts can be logged now.
+    #[inline]
+    pub fn room_for(&mut self, purpose: Purpose, bytes: usize) -> Room {
+        self.log.room(purpose, bytes)
+    }
+
+    /// Keeps index and values within this from now on, as cells leave.
+    #[inline]
+    pub fn set_budget(&mut self, budget: Budget) {
+        self.budget = budget;
+    }
+
+    /// The bounds of index and values.
+    #[must_use]
+    pub fn budget(&self) -> Budget {
+        self.budget
+    }
+
+    /// Bytes of memory that cells give way to: of the index, of kept versions, and of the times of segments.
+    #[inline]
+    fn fixed_bytes(&self) -> usize {
+        self.keys.entries().memory_bytes() + self.versions.memory_bytes() + self.live.memory_bytes()
+    }
+
+    /// What stands beside the cells and gives way to nothing, what leads to them included.
+    #[inline]
+    pub(super) fn rigid_bytes(&self) -> usize {
+        self.fixed_bytes() + self.keys.cells().table_bytes()
+    }
+
+    /// Whether the index may grow for more keys. If not, nothing but deletions mends it.
+    #[inline]
+    #[must_use]
+    pub fn has_room_for_keys(&self) -> bool {
+        self.fixed_bytes() <= self.budget.index_bytes_max()
+    }
+
+    /// Whether the index may take a key of this slot and hash: it may grow, or need not.
+    #[inline]
+    #[must_use]
+    pub fn has_room_for_key(&self, (slot, hash): (u16, u32)) -> bool {
+        self.has_room_for_keys() || self.keys.entries().has_free_entry(slot, hash)
+    }
+
+    /// Whether a change of this key keeps one version more than it lets go: more memory, and more of the
+    /// log that counts, whatever its length is.
+    #[inline]
+    #[must_use]
+    pub fn adds_version(&self, slot: u16, hash: u32, key: &[u8]) -> bool {
+        self.keyspaces.keeps_versions() && self.lengthens_history(slot, hash, key)
+    }
+
+    #[cold]
+    fn lengthens_history(&self, slot: u16, hash: u32, key: &[u8]) -> bool {
+        self.keyspaces.rule(slot, key).is_some_and(|rule| {
+            let id = KeyId::new(slot, hash, key);
+            rule.versions == 0 || !self.versions.has_more_than(id, usize::from(rule.versions))
+        })
+    }
+
+    /// Whether so many cells are to leave that values must not grow before some have: in the next
+    /// turns, or when more of the log is durable.
+    #[inline]
+    #[must_use]
+    pub fn is_memory_short(&self) -> bool {
+        self.keys.cells().used_bytes() > self.bounds.cells_in_a_turn
+            || self.keys.cells().held_bytes() > self.bounds.held_in_a_turn
+    }
+
+    /// Keeps the value of one key in memory until told otherwise. Two cold keys of one operation could
+    /// push each other out for ever; of all operations that wait for their second key, one that has its
+    /// first one for certain is enough for all to come to an end.
+    pub fn keep(&mut self, home: Option<(u16, u32)>) {
+        self.kept = home;
+    }
+
+    /// Whether cells should leave before more come.
+    #[must_use]
+    pub fn is_over_budget(&self) -> bool {
+        self.keys.cells().is_over_budget() || self.keys.cells().held_bytes() > self.bounds.held
+    }
+
+    /// Whether more may leave in the next turns though nothing happens meanwhile.
+    #[must_use]
+    pub fn may_shrink(&self) -> bool {
+        self.keys.cells().may_shrink()
+    }
+
+    /// Whether values of so many bytes may come from the disk, all those that are under way counted: what
+    /// a turn brings stays within the budget. The first one may, whatever its length, once cells that
+    /// are too many have left.
+    #[inline]
+    #[must_use]
+    pub fn has_room_to_read(&self, bytes: usize) -> bool {
+        // Room that is free in pages does not keep it back: it may be held by what waits for this read.
+        self.keys.cells().used_bytes().saturating_add(bytes) <= self.bounds.cells_in_a_turn
+    }
+
+    /// Keys, cells in memory, their bytes, bytes of the index.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        Usage {
+            keys: self.keys.entries().len(),
+            cells: self.keys.cells().len(),
+            cache_bytes: self.keys.cells().used_bytes(),
+            index_bytes: self.keys.entries().memory_bytes(),
+            memory_bytes: self.fixed_bytes() + self.keys.cells().memory_bytes(),
+            memory_bytes_max: match self.budget.memory_bytes_max {
+                usize::MAX => 0,
+                max => max + self.budget.cells_bytes_min,
+            },
+            keyspace_bytes: self.keyspaces.memory_bytes(),
+            versions: self.versions.len(),
+            version_bytes: self.versions.memory_bytes(),
+        }
+    }
+}
+
+/// How much a store holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Keys in the index; expired ones and deletions that are not durable yet included. [`Store::visible_keys`]
+    /// leaves out the former.
+    pub keys: usize,
+    /// Keys whose value is in loaded.
+    pub cells: usize,
+    /// Bytes of the cells.
+    pub cache_bytes: usize,
+    /// Bytes of the index.
+    pub index_bytes: usize,
+    /// Bytes of memory of index and cells, unused room included.
+    pub memory_bytes: usize,
+    /// Most that they may take; 0 if nothing bounds them together.
+    pub memory_bytes_max: usize,
+    /// Bytes of the settings of keyspaces.
+    pub keyspace_bytes: usize,
+    /// Versions that are known in keyspaces that keep them, the newest of each key included.
+    pub versions: usize,
+    /// Bytes of those entries, about.
+    pub version_bytes: usize,
+}
