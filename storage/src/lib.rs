@@ -1,4 +1,4 @@
-//! One shard's log and index: formats, group commit, recovery, value cache.
+//! One shard's log and keys: formats, group commit, recovery, value cache.
 //!
 //! This crate decides; it never touches a disk, a clock or a thread. It emits reads and writes
 //! ([`io::Io`]) and is told of their completion, so that the same code runs under the server's
@@ -8,6 +8,24 @@
 //! a frame replays whole or not at all; damage is reported and never taken for the end of the log.
 //!
 //! It does not know: connections, requests, slots' meaning, other shards or nodes.
+//!
+//! # Layers
+//!
+//! A layer uses the layers above it in this table and no other. A test reads the imports and fails
+//! when one points the other way, or when files import each other in a circle.
+//!
+//! | folder | holds | does not know |
+//! |---|---|---|
+//! | `types` | versions, places, ordinals of records, requests to the disk | every other layer |
+//! | `format` | records, frames, segments: encoders and checks of every byte in the log | memory |
+//! | `memory` | index and value cache as one type, and the budget of both | how a log is written |
+//! | `log` | the writer: append, write queue, supply of segments, release | what records mean |
+//! | `store` | changes, cold reads, keyspaces, kept versions, cleaning, scrub | how a start reads |
+//! | `recovery` | survey, replay, snapshots: a directory becomes memory | who serves it |
+//! | `repair` | a report of a directory, and a repair of what a start refuses | running stores |
+//! | `scan` | sorted tables of the keys of sealed segments | stores |
+//!
+//! Other crates name a module without its layer: `penstock_storage::record`.
 #![forbid(unsafe_code)]
 
 mod format;
