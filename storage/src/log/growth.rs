@@ -5,7 +5,7 @@
 //!
 //! A short segment holds four frames of the usual length, as every segment holds four of its longest. A record that is
 //! longer than such a frame needs a longer segment: from the first one on all are as long as
-//! [`LogConfig::segment_bytes_min`](crate::log::log::LogConfig::segment_bytes_min) says.
+//! [`LogConfig::segment_bytes_min`](crate::log::config::LogConfig::segment_bytes_min) says.
 
 /// A segment that is filled in less is too short, in microseconds.
 const FILLED_US_MIN: u64 = 1_000_000;

@@ -2,14 +2,25 @@
 //! know what the records mean.
 
 // ---- pages
+pub(crate) mod config;
+pub(crate) mod frames;
 pub(crate) mod growth;
 #[expect(
     clippy::module_inception,
     reason = "the type gives its name to the layer"
 )]
 pub(crate) mod log;
+pub(crate) mod open;
+pub(crate) mod queue;
+pub(crate) mod room;
+pub(crate) mod spares;
+pub(crate) mod supply;
+pub(crate) mod told;
+pub(crate) mod writes;
 
-pub use log::{
-    DurableEnd, DurableSegment, LOG_TOKEN_BIT, Log, LogConfig, LogCounters, Moved, Poisoned,
-    Purpose, Room, SPARES_READY, SealedFrame, SyncMethod, segment_bytes_min,
-};
+pub use config::{LogConfig, SyncMethod, segment_bytes_min};
+pub use log::Log;
+pub use room::{Purpose, Room};
+pub use supply::SPARES_READY;
+pub use told::{DurableEnd, DurableSegment, LogCounters, Moved, Poisoned, SealedFrame};
+pub use writes::LOG_TOKEN_BIT;

@@ -6,7 +6,7 @@
 use crate::format::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec, part_bytes};
 use crate::format::system_key::is_system;
 use crate::format::system_key::{LOCAL_BYTES_MAX, is_epochs, is_local};
-use crate::log::log::{Purpose, Room};
+use crate::log::room::{Purpose, Room};
 use crate::memory::index::entry::{CellId, Home};
 use crate::memory::keys::Found;
 use crate::store::cleaning::cleaner::Backlog;

@@ -14,7 +14,7 @@ use crate::format::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome};
 use crate::format::frame_body::is_sound;
 use crate::format::row::Row;
 use crate::format::segment::{FirstBlock, SegmentHeader};
-use crate::log::log::DurableEnd;
+use crate::log::told::DurableEnd;
 use crate::store::store::Store;
 use crate::types::io::{BLOCK_BYTES, Block, Blocks, Completion, Io, IoToken};
 use crate::types::place::FileId;

@@ -1,7 +1,7 @@
 //! What a store holds in memory, and whether more has room.
 
 use crate::format::record::part_bytes;
-use crate::log::log::{Purpose, Room};
+use crate::log::room::{Purpose, Room};
 use crate::memory::budget::Budget;
 use crate::planted::{Bug, is_planted};
 use crate::store::store::Store;

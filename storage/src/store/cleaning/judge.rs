@@ -3,7 +3,8 @@
 use crate::format::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use crate::format::record::{PartKind, PartView, SUCCESSOR_BYTES, part_bytes};
 use crate::format::system_key::is_local;
-use crate::log::log::{Moved, Purpose, Room};
+use crate::log::room::{Purpose, Room};
+use crate::log::told::Moved;
 use crate::planted::{Bug, is_planted};
 use crate::store::cleaning::cleaner::BLOCKED_US_MAX;
 use crate::store::cleaning::cleaner::CHUNK_BYTES;

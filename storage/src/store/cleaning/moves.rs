@@ -1,7 +1,7 @@
 //! The copies that cleaning made: what they change once they are durable.
 
 use crate::format::record::{PartKind, PartView, SUCCESSOR_BYTES};
-use crate::log::log::Moved;
+use crate::log::told::Moved;
 use crate::memory::index::entry::Candidate;
 use crate::planted::{Bug, is_planted};
 use crate::store::cleaning::cleaner::Move;

@@ -1,7 +1,7 @@
 //! Which segment is cleaned next, and whether one is.
 
 use crate::format::contents::SealedSegment;
-use crate::log::log::SPARES_READY;
+use crate::log::supply::SPARES_READY;
 use crate::planted::{Bug, is_planted};
 use crate::store::cleaning::cleaner::CREDIT_FACTOR;
 use crate::store::cleaning::cleaner::Move;

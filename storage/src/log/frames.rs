@@ -1,0 +1,406 @@
+//! Frames, segments and marks: what is sealed when, and where it stands.
+
+use crate::format::contents::{SealedSegment, SegmentEnd};
+use crate::format::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind, padded_bytes};
+use crate::format::segment::SegmentHeader;
+use crate::format::summary::{SUMMARY_BYTES_MAX, Summary};
+use crate::log::config::SEGMENT_TAIL_BYTES;
+use crate::log::log::CONTENTS_ENTRY_BYTES;
+use crate::log::log::Log;
+use crate::log::log::SHORT_FRAME_SHARE;
+use crate::log::open::OpenFrame;
+use crate::log::open::OpenSegment;
+use crate::log::room::Purpose;
+use crate::log::room::Room;
+use crate::log::supply::SPARES_TO_ROTATE;
+use crate::log::told::SealedFrame;
+use crate::log::writes::Progress;
+use crate::log::writes::Write;
+use crate::planted::{Bug, is_planted};
+use crate::types::io::{BLOCK_BYTES, Block, Blocks, Io};
+use crate::types::place::FileId;
+use crate::types::place::LogStart;
+use crate::types::place::Lsn;
+use std::collections::VecDeque;
+
+impl<P: Blocks> Log<P> {
+    /// Has all spares from now on be long enough for the longest record, and gives those back that are not.
+    fn leave_short_segments(&mut self) {
+        let Some(growth) = &mut self.growth else {
+            return;
+        };
+        growth.needs_whole();
+        let spares = std::mem::take(&mut self.spares).into_iter();
+        let (long, short): (VecDeque<_>, VecDeque<_>) =
+            spares.partition(|spare| growth.takes(spare.bytes));
+        self.spares = long;
+        self.removable
+            .extend(short.into_iter().map(|spare| spare.file));
+    }
+
+    /// A clean stop: everything appended is written, then the summary of the segment. No record
+    /// may be appended any more.
+    pub fn close(&mut self) {
+        self.closing = true;
+        if self
+            .open
+            .as_ref()
+            .is_some_and(|open| open.record_count == 0 || is_planted(Bug::CloseOnOpenFrame))
+        {
+            self.open = None;
+        }
+    }
+
+    /// Whether a clean stop is complete and durable.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closing && self.writes.is_empty() && self.segment.is_none()
+    }
+
+    /// Whether the open frame holds something and may be written now.
+    pub(super) fn may_seal(&self) -> bool {
+        let holds_records = self.open.as_ref().is_some_and(|open| open.record_count > 0);
+        holds_records && self.waiting == 0 && self.under_way < self.config.frames_in_flight_max
+    }
+
+    #[cold]
+    pub(super) fn make_room(&mut self, purpose: Purpose, bytes: usize) -> Room {
+        assert!(
+            bytes <= self.config.record_bytes_max,
+            "a record of {bytes} bytes"
+        );
+        if self.poisoned.is_some() || self.closing {
+            return Room::Wait;
+        }
+        if self.open.is_some() {
+            if self.writes.len() >= self.config.frames_sealed_max {
+                return Room::Wait;
+            }
+            self.seal_open();
+        }
+        let block_bytes = padded_bytes(bytes).max(self.config.frame_bytes);
+        let is_long = block_bytes > self.config.frame_bytes;
+        if is_long
+            && self
+                .growth
+                .as_ref()
+                .is_some_and(|growth| !growth.is_whole())
+        {
+            // The last spares of a full disk, short as they are, are left to what makes room.
+            if self.is_low() && purpose != Purpose::Clean {
+                return self.no_room(purpose);
+            }
+            self.leave_short_segments();
+        }
+        // With no other segment behind it, this one must take what tells a release.
+        let telling_bytes = match self.spares.is_empty() && self.keeps_reserve {
+            true => padded_bytes(self.history.body_bytes()) as u64,
+            false => 0,
+        };
+        // The last frame of a segment takes what is left, if that is worth a write.
+        let short_bytes = padded_bytes(bytes).max(self.config.frame_bytes / SHORT_FRAME_SHARE);
+        let frame_within = |segment: &OpenSegment| {
+            let tail_bytes = match is_planted(Bug::SegmentEndOffByOne) {
+                true => 0,
+                false => SEGMENT_TAIL_BYTES,
+            };
+            let taken = segment.end_offset + tail_bytes + telling_bytes;
+            let left = segment.header.segment_bytes.saturating_sub(taken);
+            let left = usize::try_from(left).expect("a segment has at most 1 GiB");
+            let frame_bytes = block_bytes.min(left - left % BLOCK_BYTES);
+            (frame_bytes >= short_bytes).then_some(frame_bytes)
+        };
+        let mut frame_bytes = self.segment.as_ref().and_then(frame_within);
+        if frame_bytes.is_none() {
+            let needed = match purpose {
+                Purpose::Clean | Purpose::Relieve => 1,
+                _ if self.segment.is_none() || !self.keeps_reserve => 1,
+                _ if is_planted(Bug::NoReserve) => 1,
+                Purpose::Keep | Purpose::Grow => SPARES_TO_ROTATE,
+            };
+            if self.spares.len() < needed {
+                return self.no_room(purpose);
+            }
+            let is_kept_back = matches!(purpose, Purpose::Keep | Purpose::Grow);
+            if self.has_most_segments() && is_kept_back && self.keeps_reserve {
+                return match self.relief_comes || self.is_releasing() {
+                    true => Room::Wait,
+                    false => Room::Full,
+                };
+            }
+            let room = self.rotate();
+            if room != Room::Yes {
+                return room;
+            }
+            frame_bytes = Some(block_bytes);
+        }
+        let Some(block) = self.blocks.take(block_bytes) else {
+            return Room::Wait;
+        };
+        let body_bytes_max = frame_bytes.expect("found above") - FRAME_HEADER_BYTES;
+        self.open = Some(OpenFrame {
+            block,
+            body_bytes: 0,
+            body_bytes_max,
+            record_count: 0,
+            has_commits: false,
+        });
+        Room::Yes
+    }
+
+    /// Seals the segment with its summary and takes the next spare into use.
+    pub(super) fn rotate(&mut self) -> Room {
+        assert!(!self.spares.is_empty(), "a spare is asked for before");
+        if self.history.segments.len() >= self.segments_max() {
+            return match self.keeps_reserve {
+                true => Room::Wait,
+                false => Room::Full,
+            };
+        }
+        let Some(mut block) = self.blocks.take(BLOCK_BYTES) else {
+            return Room::Wait;
+        };
+        let contents = if self.history.has_released {
+            // The segment that is sealed now is one of them.
+            let body_bytes = self.history.body_bytes() + CONTENTS_ENTRY_BYTES;
+            let Some(block) = self.blocks.take(padded_bytes(body_bytes)) else {
+                return Room::Wait;
+            };
+            Some(block)
+        } else {
+            None
+        };
+        if self.segment.is_some() && !self.seal_segment() {
+            return Room::Wait;
+        }
+        let spare = self.spares.pop_front().expect("checked above");
+        let header = SegmentHeader {
+            owner: self.config.owner,
+            incarnation: self.config.incarnation,
+            log_id: self.config.log_id,
+            stream: 0,
+            is_reused: spare.is_reused,
+            sequence: self.before.last_sequence + 1,
+            salt: spare.salt,
+            first_lsn: Lsn(self.appended.0 + 1),
+            previous_sequence: self.before.last_sequence,
+            previous_end_offset: self.before.end_offset,
+            previous_end_lsn: self.before.last_lsn,
+            segment_bytes: spare.bytes,
+            created_ms: self.time_ms,
+        };
+        header.encode(
+            block
+                .bytes_mut()
+                .first_chunk_mut()
+                .expect("blocks have at least one unit"),
+        );
+        self.push_write(spare.file, 0, block, BLOCK_BYTES, None);
+        self.segment = Some(OpenSegment {
+            header,
+            file: spare.file,
+            end_offset: BLOCK_BYTES as u64,
+            summary: Summary::new(),
+        });
+        self.counters.segments += 1;
+        if let Some(growth) = &mut self.growth {
+            let sealed = self.history.segments.iter();
+            growth.begins(self.active_us, sealed.map(|it| it.file_bytes).sum());
+        }
+        if let Some(block) = contents {
+            self.push_contents(block);
+        }
+        Room::Yes
+    }
+
+    /// Ends the open segment with its summary. `false` if no block is free now.
+    fn seal_segment(&mut self) -> bool {
+        assert!(self.open.is_none(), "a segment is sealed between frames");
+        let segment = self.segment.as_ref().expect("the caller checked");
+        let Some(mut block) = self.blocks.take(SUMMARY_BYTES_MAX) else {
+            return false;
+        };
+        let body_bytes = segment
+            .summary
+            .encode(&mut block.bytes_mut()[FRAME_HEADER_BYTES..]);
+        self.push_frame(FrameKind::Summary, block, body_bytes, 0);
+        let segment = self.segment.take().expect("the caller checked");
+        self.history.segments.push(SealedSegment {
+            file: segment.file,
+            salt: segment.header.salt,
+            file_bytes: segment.header.segment_bytes,
+            end: SegmentEnd {
+                sequence: segment.header.sequence,
+                end_offset: segment.end_offset,
+                last_lsn: self.appended,
+            },
+        });
+        self.history.reached.segment_ends(self.appended);
+        self.before = LogStart {
+            last_sequence: segment.header.sequence,
+            end_offset: segment.end_offset,
+            last_lsn: self.appended,
+            is_unproven: false,
+        };
+        true
+    }
+
+    pub(super) fn seal_open(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        if open.record_count == 0 {
+            return;
+        }
+        self.counters.frames += 1;
+        if open.has_commits {
+            self.batches.add(u64::from(open.record_count), 1);
+            self.counters.commit_bytes += padded_bytes(open.body_bytes) as u64;
+        }
+        self.push_frame(
+            FrameKind::Commit,
+            open.block,
+            open.body_bytes,
+            open.record_count,
+        );
+    }
+
+    fn push_frame(
+        &mut self,
+        kind: FrameKind,
+        mut block: P::Block,
+        body_bytes: usize,
+        record_count: u32,
+    ) {
+        let segment = self.segment.as_mut().expect("frames stand in a segment");
+        let header = FrameHeader {
+            kind,
+            offset: segment.end_offset,
+            first_lsn: Lsn(self.sealed.0 + 1),
+            durable_lsn: self.durable,
+            record_count,
+            body_bytes: u32::try_from(body_bytes).expect("a frame is bounded by the record limits"),
+            time_ms: self.time_ms,
+        };
+        let home = segment.header.home();
+        if let Some(tapped) = &mut self.tapped
+            && record_count > 0
+        {
+            tapped.push_back(SealedFrame {
+                first: header.first_lsn,
+                bytes: block.bytes()[FRAME_HEADER_BYTES..][..body_bytes].to_vec(),
+            });
+        }
+        header.seal(home, block.bytes_mut());
+        let (file, offset, len) = (segment.file, segment.end_offset, header.padded_bytes());
+        segment.end_offset += len as u64;
+        self.counters.padding_bytes += (len - FRAME_HEADER_BYTES - body_bytes) as u64;
+        self.sealed.0 += u64::from(record_count);
+        self.push_write(file, offset, block, len, Some((home, kind)));
+    }
+
+    fn push_write(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        block: P::Block,
+        len: usize,
+        frame: Option<(FrameHome, FrameKind)>,
+    ) {
+        self.counters.device_bytes += len as u64;
+        self.waiting += 1;
+        self.writes.push_back(Write {
+            progress: Progress::Waiting,
+            file,
+            offset,
+            len: u32::try_from(len).expect("a frame is bounded by the record limits"),
+            block: Some(block),
+            last_lsn: self.sealed,
+            frame,
+            told: Lsn(0),
+            emitted_us: 0,
+            releases: Vec::new(),
+            tells_owed: false,
+        });
+    }
+
+    /// Tells in the open segment which ones are before it.
+    fn push_contents(&mut self, mut block: P::Block) {
+        let body = &mut block.bytes_mut()[FRAME_HEADER_BYTES..];
+        let body_bytes = self.history.encode(body);
+        self.push_frame(FrameKind::Contents, block, body_bytes, 0);
+        let releases = std::mem::take(&mut self.releasing);
+        let write = self.writes.back_mut().expect("just pushed");
+        write.releases = releases;
+        write.tells_owed = std::mem::take(&mut self.owes_contents);
+    }
+
+    /// Whether the open segment has room to tell which ones are before it.
+    pub(super) fn fits_contents(&self) -> bool {
+        let open = self.open.as_ref();
+        let open_bytes = open.map_or(0, |open| padded_bytes(open.body_bytes)) as u64;
+        let contents_bytes = padded_bytes(self.history.body_bytes()) as u64;
+        self.segment.as_ref().is_some_and(|segment| {
+            let taken = segment.end_offset + open_bytes + contents_bytes;
+            taken + SEGMENT_TAIL_BYTES <= segment.header.segment_bytes
+        })
+    }
+
+    /// Tells releases that are not to wait until the log needs another segment.
+    pub(super) fn release_within(&mut self) {
+        if !self.fits_contents() {
+            // A new segment begins with what is to be told, and gives back more than it takes.
+            self.seal_open();
+            if !self.spares.is_empty() {
+                self.rotate();
+            }
+            return;
+        }
+        let body_bytes = self.history.body_bytes();
+        if let Some(block) = self.blocks.take(padded_bytes(body_bytes)) {
+            // A frame that was opened and never used gives its place.
+            self.seal_open();
+            self.push_contents(block);
+        }
+    }
+
+    /// Nothing is under way and nothing waits: a mark after some idleness, or the end.
+    pub(super) fn rest(&mut self, now_us: u64, io: &mut Vec<Io<P::Block>>) {
+        let Some(segment) = &self.segment else {
+            if self.must_prove_start() && self.rotate() != Room::Yes {
+                self.active_us = now_us;
+            }
+            self.emit_waiting(now_us, io);
+            return;
+        };
+        let idle_long = now_us >= self.active_us + self.config.idle_mark_us;
+        let idle = idle_long && self.durable > self.recorded_durable;
+        if self.closing {
+            if !self.seal_segment() {
+                self.active_us = now_us;
+            }
+        } else if idle_long && (self.is_releasing() || self.owes_contents) {
+            self.release_within();
+            self.active_us = now_us;
+        } else if idle {
+            assert!(
+                segment.end_offset + SEGMENT_TAIL_BYTES <= segment.header.segment_bytes,
+                "a mark always has its place"
+            );
+            // A frame that was opened and never used gives its place to the mark.
+            self.open = None;
+            match self.blocks.take(BLOCK_BYTES) {
+                Some(block) => {
+                    self.counters.marks += 1;
+                    self.push_frame(FrameKind::Mark, block, 0, 0);
+                }
+                None => self.active_us = now_us,
+            }
+        }
+        self.emit_waiting(now_us, io);
+    }
+
+    /// Whether the next segment is wanted now, for the sake of what its first frames prove.
+    pub(super) fn must_prove_start(&self) -> bool {
+        let has_news = self.before.is_unproven || self.owes_contents;
+        has_news && !self.spares.is_empty() && !self.closing
+    }
+}
