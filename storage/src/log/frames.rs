@@ -12,7 +12,6 @@ use crate::log::open::OpenFrame;
 use crate::log::open::OpenSegment;
 use crate::log::room::Purpose;
 use crate::log::room::Room;
-use crate::log::supply::SPARES_TO_ROTATE;
 use crate::log::told::SealedFrame;
 use crate::log::writes::Progress;
 use crate::log::writes::Write;
@@ -21,21 +20,11 @@ use crate::types::io::{BLOCK_BYTES, Block, Blocks, Io};
 use crate::types::place::FileId;
 use crate::types::place::LogStart;
 use crate::types::place::Lsn;
-use std::collections::VecDeque;
 
 impl<P: Blocks> Log<P> {
     /// Has all spares from now on be long enough for the longest record, and gives those back that are not.
     fn leave_short_segments(&mut self) {
-        let Some(growth) = &mut self.growth else {
-            return;
-        };
-        growth.needs_whole();
-        let spares = std::mem::take(&mut self.spares).into_iter();
-        let (long, short): (VecDeque<_>, VecDeque<_>) =
-            spares.partition(|spare| growth.takes(spare.bytes));
-        self.spares = long;
-        self.removable
-            .extend(short.into_iter().map(|spare| spare.file));
+        self.releases.allow(self.supply.leave_short());
     }
 
     /// A clean stop: everything appended is written, then the summary of the segment. No record
@@ -80,12 +69,7 @@ impl<P: Blocks> Log<P> {
         }
         let block_bytes = padded_bytes(bytes).max(self.config.frame_bytes);
         let is_long = block_bytes > self.config.frame_bytes;
-        if is_long
-            && self
-                .growth
-                .as_ref()
-                .is_some_and(|growth| !growth.is_whole())
-        {
+        if is_long && self.supply.has_short() {
             // The last spares of a full disk, short as they are, are left to what makes room.
             if self.is_low() && purpose != Purpose::Clean {
                 return self.no_room(purpose);
@@ -93,7 +77,7 @@ impl<P: Blocks> Log<P> {
             self.leave_short_segments();
         }
         // With no other segment behind it, this one must take what tells a release.
-        let telling_bytes = match self.spares.is_empty() && self.keeps_reserve {
+        let telling_bytes = match self.supply.is_empty() && self.supply.keeps_reserve() {
             true => padded_bytes(self.history.body_bytes()) as u64,
             false => 0,
         };
@@ -112,18 +96,12 @@ impl<P: Blocks> Log<P> {
         };
         let mut frame_bytes = self.segment.as_ref().and_then(frame_within);
         if frame_bytes.is_none() {
-            let needed = match purpose {
-                Purpose::Clean | Purpose::Relieve => 1,
-                _ if self.segment.is_none() || !self.keeps_reserve => 1,
-                _ if is_planted(Bug::NoReserve) => 1,
-                Purpose::Keep | Purpose::Grow => SPARES_TO_ROTATE,
-            };
-            if self.spares.len() < needed {
+            if !self.supply.has_for(purpose, self.segment.is_some()) {
                 return self.no_room(purpose);
             }
             let is_kept_back = matches!(purpose, Purpose::Keep | Purpose::Grow);
-            if self.has_most_segments() && is_kept_back && self.keeps_reserve {
-                return match self.relief_comes || self.is_releasing() {
+            if self.has_most_segments() && is_kept_back && self.supply.keeps_reserve() {
+                return match self.supply.relief_comes() || self.is_releasing() {
                     true => Room::Wait,
                     false => Room::Full,
                 };
@@ -150,9 +128,9 @@ impl<P: Blocks> Log<P> {
 
     /// Seals the segment with its summary and takes the next spare into use.
     pub(super) fn rotate(&mut self) -> Room {
-        assert!(!self.spares.is_empty(), "a spare is asked for before");
+        assert!(!self.supply.is_empty(), "a spare is asked for before");
         if self.history.segments.len() >= self.segments_max() {
-            return match self.keeps_reserve {
+            return match self.supply.keeps_reserve() {
                 true => Room::Wait,
                 false => Room::Full,
             };
@@ -173,7 +151,7 @@ impl<P: Blocks> Log<P> {
         if self.segment.is_some() && !self.seal_segment() {
             return Room::Wait;
         }
-        let spare = self.spares.pop_front().expect("checked above");
+        let spare = self.supply.take().expect("checked above");
         let header = SegmentHeader {
             owner: self.config.owner,
             incarnation: self.config.incarnation,
@@ -203,10 +181,9 @@ impl<P: Blocks> Log<P> {
             summary: Summary::new(),
         });
         self.counters.segments += 1;
-        if let Some(growth) = &mut self.growth {
-            let sealed = self.history.segments.iter();
-            growth.begins(self.active_us, sealed.map(|it| it.file_bytes).sum());
-        }
+        let sealed = self.history.segments.iter();
+        self.supply
+            .begins(self.active_us, sealed.map(|it| it.file_bytes));
         if let Some(block) = contents {
             self.push_contents(block);
         }
@@ -327,7 +304,7 @@ impl<P: Blocks> Log<P> {
         let body = &mut block.bytes_mut()[FRAME_HEADER_BYTES..];
         let body_bytes = self.history.encode(body);
         self.push_frame(FrameKind::Contents, block, body_bytes, 0);
-        let releases = std::mem::take(&mut self.releasing);
+        let releases = self.releases.take_untold();
         let write = self.writes.back_mut().expect("just pushed");
         write.releases = releases;
         write.tells_owed = std::mem::take(&mut self.owes_contents);
@@ -349,7 +326,7 @@ impl<P: Blocks> Log<P> {
         if !self.fits_contents() {
             // A new segment begins with what is to be told, and gives back more than it takes.
             self.seal_open();
-            if !self.spares.is_empty() {
+            if !self.supply.is_empty() {
                 self.rotate();
             }
             return;
@@ -401,6 +378,6 @@ impl<P: Blocks> Log<P> {
     /// Whether the next segment is wanted now, for the sake of what its first frames prove.
     pub(super) fn must_prove_start(&self) -> bool {
         let has_news = self.before.is_unproven || self.owes_contents;
-        has_news && !self.spares.is_empty() && !self.closing
+        has_news && !self.supply.is_empty() && !self.closing
     }
 }

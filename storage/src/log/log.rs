@@ -23,10 +23,10 @@ use crate::format::system_key::is_local;
 use crate::histogram::Histogram;
 use crate::log::config::LogConfig;
 use crate::log::config::SEGMENT_TAIL_BYTES;
-use crate::log::growth::Growth;
 use crate::log::open::OpenFrame;
 use crate::log::open::OpenSegment;
-use crate::log::supply::Spare;
+use crate::log::release::Releases;
+use crate::log::supply::Supply;
 use crate::log::told::DurableEnd;
 use crate::log::told::DurableSegment;
 use crate::log::told::LogCounters;
@@ -49,33 +49,12 @@ use std::collections::VecDeque;
 pub struct Log<P: Blocks> {
     pub(super) config: LogConfig,
     pub(super) blocks: P,
-    pub(super) spares: VecDeque<Spare>,
-    pub(super) spare_refused: bool,
-    /// How long new segments are, if they begin short.
-    pub(super) growth: Option<Growth>,
-    /// The last spare is left to cleaning.
-    pub(super) keeps_reserve: bool,
-    /// Cleaning can still give segments back.
-    pub(super) relief_comes: bool,
-    /// Whether what grows the store is refused, and whether that was judged since a spare was refused.
-    pub(super) is_full: bool,
-    pub(super) is_judged: bool,
-    /// No more segments can be had beside those that are there, or soon: releases are told at once.
-    pub(super) is_tight: bool,
-    /// What grows the store found no room since that was judged, and nothing came.
-    pub(super) is_stuck: bool,
-    /// What takes no more room than before was refused since it was last asked.
-    pub(super) has_refused: bool,
-    /// A file was removed, and what became of its room is not told yet.
-    pub(super) room_returns: bool,
+    pub(super) supply: Supply,
+    pub(super) releases: Releases,
     /// Where the log ended before `segment`.
     pub(super) before: LogStart,
     /// What it held until there.
     pub(super) history: History,
-    /// Files of released segments that no contents frame has told yet.
-    pub(super) releasing: Vec<FileId>,
-    /// Files of released segments that may be removed.
-    pub(super) removable: Vec<FileId>,
     pub(super) segment: Option<OpenSegment>,
     pub(super) open: Option<OpenFrame<P::Block>>,
     /// Sealed writes in log order; the front is the oldest that is not durable.
@@ -130,7 +109,7 @@ impl<P: Blocks> Log<P> {
     /// A writer that goes on after `start`, always in a new segment, and never releases one.
     pub fn new(config: LogConfig, start: LogStart, blocks: P) -> Self {
         let mut log = Self::with_history(config, start, History::default(), blocks);
-        log.keeps_reserve = false;
+        log.supply = Supply::new(false);
         log
     }
 
@@ -148,21 +127,10 @@ impl<P: Blocks> Log<P> {
         Log {
             config,
             blocks,
-            spares: VecDeque::new(),
-            spare_refused: false,
-            growth: None,
-            keeps_reserve: true,
-            relief_comes: false,
-            is_full: false,
-            is_judged: false,
-            is_tight: false,
-            is_stuck: false,
-            has_refused: false,
-            room_returns: false,
+            supply: Supply::new(true),
+            releases: Releases::default(),
             before: start,
             history,
-            releasing: Vec::new(),
-            removable: Vec::new(),
             segment: None,
             open: None,
             writes: VecDeque::new(),
@@ -388,7 +356,7 @@ impl<P: Blocks> Log<P> {
         if self.poisoned.is_some() {
             return;
         }
-        if self.is_releasing() && (self.is_low() || self.is_tight) && !self.closing {
+        if self.is_releasing() && self.supply.hurries_release() && !self.closing {
             self.release_within();
         }
         self.emit_waiting(now_us, io);
@@ -542,22 +510,20 @@ impl<P: Blocks> Log<P> {
         self.history.forget(highest);
         self.counters.released += 1;
         match is_planted(Bug::RemoveBeforeTold) {
-            true => self.removable.push(segment.file),
-            false => self.releasing.push(segment.file),
+            true => self.releases.allow([segment.file]),
+            false => self.releases.begin(segment.file),
         }
     }
 
     /// Whether a release waits for a contents frame to tell it.
     #[must_use]
     pub fn is_releasing(&self) -> bool {
-        !self.releasing.is_empty()
+        self.releases.is_any_untold()
     }
 
     /// The next file that may be removed.
     pub fn take_removable(&mut self) -> Option<FileId> {
-        let file = self.removable.pop()?;
-        self.room_returns = true;
-        Some(file)
+        self.releases.take_removable()
     }
 
     /// What was done so far.

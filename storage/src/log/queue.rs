@@ -179,7 +179,7 @@ impl<P: Blocks> Log<P> {
                     has_released: self.tells_released,
                 });
             }
-            self.removable.extend_from_slice(&write.releases);
+            self.releases.allow(write.releases.iter().copied());
             self.writes.pop_front();
             self.front_token += 1;
         }

@@ -9,9 +9,7 @@ use crate::log::log::CONTENTS_ENTRY_BYTES;
 use crate::log::log::Log;
 use crate::log::room::Purpose;
 use crate::log::room::Room;
-use crate::log::supply::SPARES_READY;
 use crate::log::supply::Spare;
-use crate::planted::{Bug, is_planted};
 use crate::types::io::{BLOCK_BYTES, Blocks};
 use crate::types::packed_place::FILES_MAX;
 use crate::types::place::FileId;
@@ -21,7 +19,7 @@ impl<P: Blocks> Log<P> {
     /// or a segment if need be. The answer holds until anything else is asked of the log.
     #[inline]
     pub fn room(&mut self, purpose: Purpose, bytes: usize) -> Room {
-        if self.is_kept_back(purpose) {
+        if self.supply.is_kept_back(purpose, self.segment.is_some()) {
             return self.no_room(purpose);
         }
         match &self.open {
@@ -30,50 +28,23 @@ impl<P: Blocks> Log<P> {
         }
     }
 
-    /// Whether what is left of the log is kept back from a record of this purpose. The last spare
-    /// belongs to cleaning: it needs at most one segment before it gives one back, and room in it to
-    /// tell so. Without it the log would be stuck for good.
-    fn is_kept_back(&self, purpose: Purpose) -> bool {
-        let is_needed = self.spares.is_empty() && self.segment.is_some();
-        match purpose {
-            Purpose::Clean | Purpose::Relieve => false,
-            _ if is_planted(Bug::NoReserve) || !self.keeps_reserve => false,
-            Purpose::Keep => is_needed,
-            Purpose::Grow => is_needed || (self.is_low() && (self.is_full || !self.is_judged)),
-        }
-    }
-
-    /// What to say when there is none: wait while room may come. What would grow is refused at once
-    /// when the log is full; what makes room, or takes none, when cleaning cannot help either.
+    /// What to say to a record of this purpose when there is no room.
     pub(super) fn no_room(&mut self, purpose: Purpose) -> Room {
-        match purpose {
-            _ if !self.spare_refused => Room::Wait,
-            // Nobody cleans a log that keeps no reserve.
-            Purpose::Grow if self.is_full || !self.keeps_reserve => Room::Full,
-            Purpose::Grow => {
-                self.is_stuck |= self.is_judged && !self.is_room_coming();
-                Room::Wait
-            }
-            Purpose::Keep | Purpose::Relieve if self.is_room_coming() => Room::Wait,
-            Purpose::Keep | Purpose::Relieve => {
-                self.has_refused = true;
-                Room::Full
-            }
-            Purpose::Clean => Room::Wait,
-        }
+        let is_room_coming = self.is_room_coming();
+        self.supply.no_room(purpose, is_room_coming)
     }
 
     /// Whether a segment comes back by itself: cleaning gives one, or has given one that is on its way.
     pub(crate) fn is_room_coming(&self) -> bool {
         // A release is told in what is left of the segment, or in the next one.
-        let tells = self.is_releasing() && (self.fits_contents() || !self.spares.is_empty());
-        self.relief_comes || tells || self.is_segment_returning()
+        let tells = self.is_releasing() && (self.fits_contents() || !self.supply.is_empty());
+        self.supply.relief_comes() || tells || self.is_segment_returning()
     }
 
     /// Whether a segment was given back, and what became of its room is not told yet.
     pub(crate) fn is_segment_returning(&self) -> bool {
         let told = || self.writes.iter().any(|write| !write.releases.is_empty());
-        self.room_returns || !self.removable.is_empty() || told()
+        self.releases.is_room_returning() || told()
     }
 
     /// Begins with short segments that grow with the log up to `most_bytes`. Asked for before the first one is used.
@@ -86,7 +57,7 @@ impl<P: Blocks> Log<P> {
             .segment_bytes_min()
             .next_multiple_of(BLOCK_BYTES as u64);
         let first_bytes = self.config.segment_bytes_first();
-        self.growth = Some(Growth::new(
+        self.supply.grow(Growth::new(
             first_bytes,
             whole_bytes,
             most_bytes,
@@ -97,27 +68,20 @@ impl<P: Blocks> Log<P> {
     /// Bytes of the spares that are wanted: `usual_bytes`, if the log does not begin with short ones.
     #[must_use]
     pub fn spare_bytes_wanted(&self, usual_bytes: u64) -> u64 {
-        let growth = self.growth.as_ref();
-        growth.map_or(usual_bytes, |growth| growth.next_bytes().min(usual_bytes))
+        self.supply.bytes_wanted(usual_bytes)
     }
 
     /// Spare segments that somebody should prepare now.
     #[must_use]
     pub fn spares_wanted(&self) -> usize {
-        let is_new = self.growth.is_some() && self.history.segments.is_empty();
-        // The first one before the others: another log may have none yet.
-        match self.segment.is_none() && self.spares.is_empty() {
-            true => 1,
-            // Nothing can be cleaned yet.
-            false if is_new => (SPARES_READY - 1).saturating_sub(self.spares.len()),
-            false => SPARES_READY.saturating_sub(self.spares.len()),
-        }
+        let has_sealed = !self.history.segments.is_empty();
+        self.supply.wanted(self.segment.is_some(), has_sealed)
     }
 
     /// Whether a segment could be begun at once.
     #[must_use]
     pub fn has_spares(&self) -> bool {
-        !self.spares.is_empty()
+        !self.supply.is_empty()
     }
 
     /// A zero-written file is ready; its length `bytes` is [`LogConfig::segment_bytes_min`] to
@@ -141,41 +105,33 @@ impl<P: Blocks> Log<P> {
             file.0,
             FILES_MAX - 1
         );
-        let least_bytes = match self.growth {
-            Some(_) => self
+        let least_bytes = match self.supply.begins_short() {
+            true => self
                 .config
                 .segment_bytes_first()
                 .min(self.config.segment_bytes_min()),
-            None => self.config.segment_bytes_min(),
+            false => self.config.segment_bytes_min(),
         };
         assert!(
             (least_bytes..=SEGMENT_BYTES_MAX).contains(&bytes),
             "a segment of {bytes} bytes"
         );
-        if self
-            .growth
-            .as_ref()
-            .is_some_and(|growth| !growth.takes(bytes))
-        {
-            // It was asked for before a long record came.
-            self.removable.push(file);
-            return;
-        }
-        self.spares.push_back(Spare {
+        let spare = Spare {
             file,
             salt,
             bytes,
             is_reused,
-        });
-        self.room_returns = false;
-        self.spare_refused &= self.spares.len() < SPARES_READY;
+        };
+        match self.supply.add(spare) {
+            true => self.releases.room_returned(),
+            false => self.releases.allow([file]),
+        }
     }
 
     /// No spare can be had for lack of space.
     pub fn spare_refused(&mut self) {
-        self.is_judged &= self.is_low();
-        self.spare_refused = true;
-        self.room_returns = false;
+        self.supply.refuse();
+        self.releases.room_returned();
     }
 
     /// Bytes of copies that the log can surely take before a spare comes: in the open segment or, if
@@ -193,7 +149,7 @@ impl<P: Blocks> Log<P> {
     pub fn sure_bytes_of_spare(&self) -> u64 {
         let list = padded_bytes(self.history.body_bytes() + CONTENTS_ENTRY_BYTES) as u64;
         let taken = BLOCK_BYTES as u64 + SEGMENT_TAIL_BYTES + 2 * list;
-        let spare = self.spares.front().map_or(0, |spare| spare.bytes);
+        let spare = self.supply.next_bytes().unwrap_or(0);
         self.copies_within(spare.saturating_sub(taken))
     }
 
@@ -210,7 +166,7 @@ impl<P: Blocks> Log<P> {
     /// Seals the open segment before it is full, so that it can be cleaned, even if that takes the
     /// last spare. Whether that was done.
     pub fn seal_for_cleaning(&mut self) -> bool {
-        let may = !self.spares.is_empty()
+        let may = !self.supply.is_empty()
             && self.segment.is_some()
             && !self.closing
             && self.poisoned.is_none()
@@ -224,23 +180,24 @@ impl<P: Blocks> Log<P> {
     /// Whether fewer spares are there than should be.
     #[must_use]
     pub fn lacks_spares(&self) -> bool {
-        self.spares.len() < SPARES_READY
+        self.supply.lacks()
     }
 
     /// Whether a spare was asked for that has neither come nor been refused.
     #[must_use]
     pub fn awaits_spare(&self) -> bool {
-        self.lacks_spares() && !self.spare_refused
+        self.supply.awaits()
     }
 
     /// How many segments the log may have, so that a list of them fills at most a quarter of one.
     #[must_use]
     pub fn segments_max(&self) -> usize {
-        let Some(spare) = self.spares.front().filter(|_| self.history.has_released) else {
+        let next = self.supply.next_bytes();
+        let Some(spare_bytes) = next.filter(|_| self.history.has_released) else {
             return SEGMENTS_MAX;
         };
         let fixed = self.history.body_bytes() - self.history.segments.len() * CONTENTS_ENTRY_BYTES;
-        let list_bytes = usize::try_from(spare.bytes / 4).unwrap_or(usize::MAX);
+        let list_bytes = usize::try_from(spare_bytes / 4).unwrap_or(usize::MAX);
         (list_bytes.saturating_sub(FRAME_HEADER_BYTES + fixed) / CONTENTS_ENTRY_BYTES)
             .min(SEGMENTS_MAX)
     }
@@ -255,41 +212,40 @@ impl<P: Blocks> Log<P> {
 
     /// Whether cleaning has something to do or to release, so that room comes back by itself.
     pub fn expect_relief(&mut self, relief_comes: bool) {
-        self.relief_comes = relief_comes;
+        self.supply.expect_relief(relief_comes);
     }
 
     /// Whether no more segments can be had beside those that are there, or soon. A release is told at once then, so
     /// that the file is back before it is needed.
     pub(crate) fn set_tight(&mut self, is_tight: bool) {
-        self.is_tight = is_tight;
+        self.supply.set_tight(is_tight);
     }
 
     /// Whether a write waits for [`Log::set_full`]: it found no room, or nobody judged since a spare was refused.
     pub(crate) fn wants_judgement(&self) -> bool {
-        self.is_stuck || !self.is_judged
+        self.supply.wants_judgement()
     }
 
     /// Whether what grows the store found no room since this was asked last, and nothing came.
     pub(crate) fn take_stuck(&mut self) -> bool {
-        std::mem::take(&mut self.is_stuck)
+        self.supply.take_stuck()
     }
 
     /// Whether what grows the store is to be refused from now on while spares are lacking.
     pub(crate) fn set_full(&mut self, is_full: bool) {
-        self.is_full = is_full;
-        self.is_judged = true;
+        self.supply.set_full(is_full);
     }
 
     /// Whether what grows the store is refused: too much of the log counts for what it may take of the disk.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.is_full && self.keeps_reserve
+        self.supply.is_full()
     }
 
     /// Bytes that can be appended before another segment comes, the last spare left out.
     pub(crate) fn headroom_bytes(&self) -> u64 {
-        let spares = self.spares.iter().rev().skip(1);
-        self.open_segment_bytes_left() + spares.map(|spare| spare.bytes).sum::<u64>()
+        let spares = self.supply.bytes().rev().skip(1);
+        self.open_segment_bytes_left() + spares.sum::<u64>()
     }
 
     /// Bytes of the longest among the last sealed segment, the open one and the spares.
@@ -300,30 +256,30 @@ impl<P: Blocks> Log<P> {
             .next_back()
             .map(|it| it.file_bytes);
         let open = self.open_segment().map(|(_, bytes)| bytes);
-        let spares = self.spares.iter().map(|spare| spare.bytes);
+        let spares = self.supply.bytes();
         spares.chain(sealed).chain(open).max().unwrap_or(0)
     }
 
     /// Bytes of spares.
     pub(crate) fn spare_bytes(&self) -> u64 {
-        self.spares.iter().map(|spare| spare.bytes).sum()
+        self.supply.bytes().sum()
     }
 
     /// Whether a deletion or an edit was refused as FULL since the last call.
     pub(crate) fn take_refused(&mut self) -> bool {
-        std::mem::take(&mut self.has_refused)
+        self.supply.take_refused()
     }
 
     /// Whether no more spares can be had and the last ones are kept back.
     #[must_use]
     pub fn is_low(&self) -> bool {
-        self.spare_refused && self.spares.len() < SPARES_READY
+        self.supply.is_low()
     }
 
     /// Whether it has no spare at all and none of the usual length can be had: even a short one, of
     /// [`LogConfig::segment_bytes_min`], is welcome then, because it takes what tells a release.
     #[must_use]
     pub fn is_starved(&self) -> bool {
-        self.spare_refused && self.spares.is_empty()
+        self.supply.is_starved()
     }
 }

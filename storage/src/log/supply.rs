@@ -1,7 +1,16 @@
-//! The spare segments of a log.
+//! The supply of segments of one log: its spares, and what the log says when no more can be had.
+//!
+//! The last spare belongs to cleaning: it needs at most one segment before it gives one back, and room in it to
+//! tell so. Without that spare the log would be stuck for good.
 
+use std::collections::VecDeque;
+
+use crate::log::growth::Growth;
+use crate::log::room::{Purpose, Room};
+use crate::planted::{Bug, is_planted};
 use crate::types::place::FileId;
 
+/// A file that can become the next segment.
 pub(super) struct Spare {
     pub(super) file: FileId,
     pub(super) salt: u64,
@@ -11,6 +20,239 @@ pub(super) struct Spare {
 
 /// Spare segments that are to be ready: two ahead, and one that only cleaning takes.
 pub const SPARES_READY: usize = 3;
-
 /// With fewer spares nothing but cleaning goes on in a new segment.
-pub(super) const SPARES_TO_ROTATE: usize = 2;
+const SPARES_TO_ROTATE: usize = 2;
+
+/// Spare segments, and what is refused while they are lacking.
+pub(super) struct Supply {
+    spares: VecDeque<Spare>,
+    is_refused: bool,
+    /// How long new segments are, if they begin short.
+    growth: Option<Growth>,
+    /// The last spare is left to cleaning.
+    keeps_reserve: bool,
+    /// Cleaning can still give segments back.
+    relief_comes: bool,
+    /// Whether what grows the store is refused, and whether that was judged since a spare was refused.
+    is_full: bool,
+    is_judged: bool,
+    /// No more segments can be had beside those that are there, or soon: releases are told at once.
+    is_tight: bool,
+    /// What grows the store found no room since that was judged, and nothing came.
+    is_stuck: bool,
+    /// What takes no more room than before was refused since it was last asked.
+    has_refused: bool,
+}
+
+impl Supply {
+    /// No spare yet; the last one is left to cleaning, if anything cleans.
+    pub(super) fn new(keeps_reserve: bool) -> Self {
+        Supply {
+            spares: VecDeque::new(),
+            is_refused: false,
+            growth: None,
+            keeps_reserve,
+            relief_comes: false,
+            is_full: false,
+            is_judged: false,
+            is_tight: false,
+            is_stuck: false,
+            has_refused: false,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.spares.is_empty()
+    }
+
+    /// Whether the last spare is left to cleaning.
+    pub(super) fn keeps_reserve(&self) -> bool {
+        self.keeps_reserve
+    }
+
+    /// Whether cleaning can still give segments back.
+    pub(super) fn relief_comes(&self) -> bool {
+        self.relief_comes
+    }
+
+    /// Bytes of the next spare, if there is one.
+    pub(super) fn next_bytes(&self) -> Option<u64> {
+        self.spares.front().map(|spare| spare.bytes)
+    }
+
+    /// Bytes of each spare, the next one first.
+    pub(super) fn bytes(&self) -> impl DoubleEndedIterator<Item = u64> {
+        self.spares.iter().map(|spare| spare.bytes)
+    }
+
+    /// Whether what is left of the log is kept back from a record of this purpose.
+    pub(super) fn is_kept_back(&self, purpose: Purpose, has_segment: bool) -> bool {
+        let is_needed = self.spares.is_empty() && has_segment;
+        match purpose {
+            Purpose::Clean | Purpose::Relieve => false,
+            _ if is_planted(Bug::NoReserve) || !self.keeps_reserve => false,
+            Purpose::Keep => is_needed,
+            Purpose::Grow => is_needed || (self.is_low() && (self.is_full || !self.is_judged)),
+        }
+    }
+
+    /// Whether a record of this purpose may take the next spare into use.
+    pub(super) fn has_for(&self, purpose: Purpose, has_segment: bool) -> bool {
+        let needed = match purpose {
+            Purpose::Clean | Purpose::Relieve => 1,
+            _ if !has_segment || !self.keeps_reserve => 1,
+            _ if is_planted(Bug::NoReserve) => 1,
+            Purpose::Keep | Purpose::Grow => SPARES_TO_ROTATE,
+        };
+        self.spares.len() >= needed
+    }
+
+    /// What to say when there is no room: wait while room may come. What would grow is refused at once
+    /// when the log is full; what makes room, or takes none, when cleaning cannot help either.
+    pub(super) fn no_room(&mut self, purpose: Purpose, is_room_coming: bool) -> Room {
+        match purpose {
+            _ if !self.is_refused => Room::Wait,
+            // Nobody cleans a log that keeps no reserve.
+            Purpose::Grow if self.is_full || !self.keeps_reserve => Room::Full,
+            Purpose::Grow => {
+                self.is_stuck |= self.is_judged && !is_room_coming;
+                Room::Wait
+            }
+            Purpose::Keep | Purpose::Relieve if is_room_coming => Room::Wait,
+            Purpose::Keep | Purpose::Relieve => {
+                self.has_refused = true;
+                Room::Full
+            }
+            Purpose::Clean => Room::Wait,
+        }
+    }
+
+    /// New segments begin short.
+    pub(super) fn grow(&mut self, growth: Growth) {
+        self.growth = Some(growth);
+    }
+
+    /// Whether new segments begin short.
+    pub(super) fn begins_short(&self) -> bool {
+        self.growth.is_some()
+    }
+
+    /// Whether spares may be too short for the longest record.
+    pub(super) fn has_short(&self) -> bool {
+        self.growth.as_ref().is_some_and(|it| !it.is_whole())
+    }
+
+    /// Has all spares from now on be long enough for the longest record. Returns the files that are not.
+    pub(super) fn leave_short(&mut self) -> impl Iterator<Item = FileId> + use<> {
+        let mut short = VecDeque::new();
+        if let Some(growth) = &mut self.growth {
+            growth.needs_whole();
+            let spares = std::mem::take(&mut self.spares).into_iter();
+            (self.spares, short) = spares.partition(|spare| growth.takes(spare.bytes));
+        }
+        short.into_iter().map(|spare| spare.file)
+    }
+
+    /// Bytes of the spares that are wanted: `usual_bytes`, if the log does not begin with short ones.
+    pub(super) fn bytes_wanted(&self, usual_bytes: u64) -> u64 {
+        let growth = self.growth.as_ref();
+        growth.map_or(usual_bytes, |growth| growth.next_bytes().min(usual_bytes))
+    }
+
+    /// Spares that are wanted now by a log with or without an open segment and sealed ones.
+    pub(super) fn wanted(&self, has_segment: bool, has_sealed: bool) -> usize {
+        let is_new = self.growth.is_some() && !has_sealed;
+        // The first one before the others: another log may have none yet.
+        match !has_segment && self.spares.is_empty() {
+            true => 1,
+            // Nothing can be cleaned yet.
+            false if is_new => (SPARES_READY - 1).saturating_sub(self.spares.len()),
+            false => SPARES_READY.saturating_sub(self.spares.len()),
+        }
+    }
+
+    /// Takes a spare in. `false` if it is too short: it was asked for before a long record came.
+    pub(super) fn add(&mut self, spare: Spare) -> bool {
+        let growth = self.growth.as_ref();
+        if growth.is_some_and(|growth| !growth.takes(spare.bytes)) {
+            return false;
+        }
+        self.spares.push_back(spare);
+        self.is_refused &= self.spares.len() < SPARES_READY;
+        true
+    }
+
+    /// Gives the next spare out.
+    pub(super) fn take(&mut self) -> Option<Spare> {
+        self.spares.pop_front()
+    }
+
+    /// A segment was begun behind sealed ones of so many bytes.
+    pub(super) fn begins(&mut self, now_us: u64, held_bytes: impl Iterator<Item = u64>) {
+        if let Some(growth) = &mut self.growth {
+            growth.begins(now_us, held_bytes.sum());
+        }
+    }
+
+    /// No spare can be had for lack of space.
+    pub(super) fn refuse(&mut self) {
+        self.is_judged &= self.is_low();
+        self.is_refused = true;
+    }
+
+    /// Whether fewer spares are there than should be.
+    pub(super) fn lacks(&self) -> bool {
+        self.spares.len() < SPARES_READY
+    }
+
+    /// Whether a spare was asked for that has neither come nor been refused.
+    pub(super) fn awaits(&self) -> bool {
+        self.lacks() && !self.is_refused
+    }
+
+    /// Whether no more spares can be had and the last ones are kept back.
+    pub(super) fn is_low(&self) -> bool {
+        self.is_refused && self.spares.len() < SPARES_READY
+    }
+
+    /// Whether there is no spare at all and none can be had.
+    pub(super) fn is_starved(&self) -> bool {
+        self.is_refused && self.spares.is_empty()
+    }
+
+    /// Whether a release is told at once, so that the file is back before it is needed.
+    pub(super) fn hurries_release(&self) -> bool {
+        self.is_low() || self.is_tight
+    }
+
+    pub(super) fn expect_relief(&mut self, relief_comes: bool) {
+        self.relief_comes = relief_comes;
+    }
+
+    pub(super) fn set_tight(&mut self, is_tight: bool) {
+        self.is_tight = is_tight;
+    }
+
+    pub(super) fn set_full(&mut self, is_full: bool) {
+        self.is_full = is_full;
+        self.is_judged = true;
+    }
+
+    /// Whether what grows the store is refused.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full && self.keeps_reserve
+    }
+
+    /// Whether a write waits for [`Supply::set_full`].
+    pub(super) fn wants_judgement(&self) -> bool {
+        self.is_stuck || !self.is_judged
+    }
+
+    pub(super) fn take_stuck(&mut self) -> bool {
+        std::mem::take(&mut self.is_stuck)
+    }
+
+    pub(super) fn take_refused(&mut self) -> bool {
+        std::mem::take(&mut self.has_refused)
+    }
+}
