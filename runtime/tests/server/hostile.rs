@@ -453,14 +453,19 @@ fn a_connection_for_which_the_system_has_no_descriptor_is_closed() {
         println!("skipped: prlimit cannot lower the limit of a process here");
         return;
     }
-    // Numbers below the highest one are free, for a few.
-    let mut kept = Vec::new();
-    while let Some(greeted) = is_greeted(server.address) {
-        kept.push(greeted);
+    // Numbers below the highest one are free, for a few. Files that the server opens and closes
+    // behind its start free others, so one refusal is not the last word.
+    let (mut kept, mut refused) = (Vec::new(), 0);
+    while refused < 20 {
+        match is_greeted(server.address) {
+            Some(greeted) => {
+                kept.push(greeted);
+                refused = 0;
+            }
+            None => refused += 1,
+        }
         assert!(kept.len() < 1_000, "all found a descriptor");
     }
-    let later = (0..20).filter_map(|_| is_greeted(server.address));
-    assert_eq!(later.count(), 0);
     open.still_works();
 }
 
