@@ -32,15 +32,9 @@ fn serve(data: &Path, flags: &[&str]) -> Command {
     command
 }
 
-fn signal(server: &Server, name: &str) {
-    let pid = server.process.id().to_string();
-    let sent = Command::new("kill").args([name, &pid]).status().unwrap();
-    assert!(sent.success(), "kill {name}");
-}
-
 /// SIGTERM; the exit code.
 fn stop(server: &mut Server) -> Option<i32> {
-    signal(server, "-TERM");
+    server.signal("-TERM");
     let until = Instant::now() + Duration::from_secs(60);
     while Instant::now() < until {
         if let Some(status) = server.process.try_wait().unwrap() {

@@ -53,11 +53,16 @@ impl Server {
         Client::connect(self.address, options).unwrap()
     }
 
+    /// Sends a signal, as `-TERM`.
+    pub fn signal(&self, name: &str) {
+        let pid = self.process.id().to_string();
+        let sent = Command::new("kill").args([name, &pid]).status().unwrap();
+        assert!(sent.success(), "kill {name}");
+    }
+
     /// A clean stop, as a service manager asks for it.
     pub fn stop(mut self) {
-        let pid = self.process.id().to_string();
-        let sent = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
-        assert!(sent.success());
+        self.signal("-TERM");
         assert_eq!(self.process.wait().unwrap().code(), Some(0));
     }
 }

@@ -36,12 +36,6 @@ fn serve(folder: &Path, flags: &[&str]) -> Command {
     command
 }
 
-fn signal(server: &Server, name: &str) {
-    let pid = server.process.id().to_string();
-    let sent = Command::new("kill").args([name, &pid]).status().unwrap();
-    assert!(sent.success(), "kill {name}");
-}
-
 /// The exit code of a server that is to end by itself.
 fn end_of(server: &mut Server) -> Option<i32> {
     let mut code = None;
@@ -80,7 +74,7 @@ fn sighup_opens_the_log_file_anew_and_the_server_goes_on() {
         text_of(&log).contains(" INFO ready ")
     });
     fs::rename(&log, &old).unwrap();
-    signal(&server, "-HUP");
+    server.signal("-HUP");
     wait_for("the new file of the log", || {
         text_of(&log).contains("SIGHUP: the log file")
     });
@@ -92,12 +86,12 @@ fn sighup_opens_the_log_file_anew_and_the_server_goes_on() {
     // A directory that is gone: the log goes on in the file that is open.
     fs::rename(&log, folder.join("log.2")).unwrap();
     fs::create_dir(&log).unwrap();
-    signal(&server, "-HUP");
+    server.signal("-HUP");
     wait_for("a word about the file", || {
         text_of(&folder.join("log.2")).contains("cannot append to the log file")
     });
     ping(&server);
-    signal(&server, "-TERM");
+    server.signal("-TERM");
     assert_eq!(end_of(&mut server), Some(0));
     assert!(text_of(&folder.join("log.2")).contains(" INFO stopped"));
     fs::remove_dir_all(&folder).unwrap();
@@ -115,12 +109,12 @@ fn sighup_and_other_stray_signals_end_no_server_and_are_told() {
         ("-USR1", "signal 10 does nothing"),
         ("-USR2", "signal 12 does nothing"),
     ] {
-        signal(&server, name);
+        server.signal(name);
         wait_for(told, || text_of(&errors).contains(told));
     }
-    signal(&server, "-PIPE");
+    server.signal("-PIPE");
     ping(&server);
-    signal(&server, "-INT");
+    server.signal("-INT");
     assert_eq!(end_of(&mut server), Some(0));
     fs::remove_dir_all(&folder).unwrap();
 }
@@ -167,14 +161,14 @@ fn a_service_manager_hears_of_ready_reload_and_stop() {
     let mut server = Server::start(command.env("NOTIFY_SOCKET", folder.join("notify")));
     assert_eq!(manager.hears(), "READY=1\nSTATUS=serving\n");
     ping(&server);
-    signal(&server, "-HUP");
+    server.signal("-HUP");
     let reloading = manager.hears();
     assert!(
         reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="),
         "{reloading}"
     );
     assert_eq!(manager.hears(), "READY=1\nSTATUS=serving\n");
-    signal(&server, "-TERM");
+    server.signal("-TERM");
     assert!(manager.hears().starts_with("STOPPING=1\n"));
     assert_eq!(end_of(&mut server), Some(0));
     fs::remove_dir_all(&folder).unwrap();
@@ -194,7 +188,7 @@ fn a_log_file_that_cannot_be_opened_anew_is_told_to_the_service_manager_and_on_s
     assert_eq!(manager.hears(), "READY=1\nSTATUS=serving\n");
     fs::rename(&log, folder.join("log.1")).unwrap();
     fs::create_dir(&log).unwrap();
-    signal(&server, "-HUP");
+    server.signal("-HUP");
     assert!(manager.hears().starts_with("RELOADING=1\n"));
     let refused = "SIGHUP: cannot append to the log file";
     let words = manager.hears();
@@ -209,10 +203,10 @@ fn a_log_file_that_cannot_be_opened_anew_is_told_to_the_service_manager_and_on_s
 
     // The next reload that succeeds takes the notice back.
     fs::remove_dir(&log).unwrap();
-    signal(&server, "-HUP");
+    server.signal("-HUP");
     assert!(manager.hears().starts_with("RELOADING=1\n"));
     assert_eq!(manager.hears(), "READY=1\nSTATUS=serving\n");
-    signal(&server, "-TERM");
+    server.signal("-TERM");
     assert!(manager.hears().starts_with("STOPPING=1\n"));
     assert_eq!(end_of(&mut server), Some(0));
     fs::remove_dir_all(&folder).unwrap();
@@ -261,7 +255,7 @@ fn the_watchdog_is_fed_only_while_the_loop_of_every_shard_turns() {
     ptrace(libc::PTRACE_DETACH, thread);
     manager.hears_the_watchdog();
     ping(&server);
-    signal(&server, "-TERM");
+    server.signal("-TERM");
     assert_eq!(end_of(&mut server), Some(0));
     fs::remove_dir_all(&folder).unwrap();
 }
