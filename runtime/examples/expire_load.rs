@@ -53,7 +53,7 @@ struct Most {
 }
 
 impl Most {
-    /// Looks at records of `record_bytes`, of which at least `live` had not expired.
+    /// Takes a sample while at least `live` records of `record_bytes` each have not expired.
     fn see(&mut self, now: &Counters, live: u64, record_bytes: u64) {
         // After a pause the load catches up, and more are there for a while.
         let live_bytes = live.max(now.keys) * record_bytes;

@@ -23,7 +23,7 @@ pub struct Module {
     items: BTreeSet<String>,
     /// The names that it imports or re-exports, and from where.
     imports: BTreeMap<String, Name>,
-    /// Modules of which it imports everything.
+    /// Modules that it imports with `*`.
     globs: Vec<Name>,
     /// The paths that its text uses, as written from the root, with their lines.
     uses: Vec<(usize, Name)>,
@@ -225,7 +225,8 @@ impl Reader<'_> {
         let Some(target) = self.absolute(&path) else {
             return;
         };
-        // A re-export is no use: whoever imports by it is led to where the name is declared.
+        // A re-export does not count as a use. An import by a re-export counts for the module
+        // that declares the name.
         if is_private {
             self.module.uses.push((line, target.clone()));
         }
