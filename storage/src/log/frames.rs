@@ -13,8 +13,6 @@ use crate::log::open::OpenSegment;
 use crate::log::room::Purpose;
 use crate::log::room::Room;
 use crate::log::told::SealedFrame;
-use crate::log::writes::Progress;
-use crate::log::writes::Write;
 use crate::planted::{Bug, is_planted};
 use crate::types::io::{BLOCK_BYTES, Block, Blocks, Io};
 use crate::types::place::FileId;
@@ -49,7 +47,7 @@ impl<P: Blocks> Log<P> {
     /// Whether the open frame holds something and may be written now.
     pub(super) fn may_seal(&self) -> bool {
         let holds_records = self.open.as_ref().is_some_and(|open| open.record_count > 0);
-        holds_records && self.waiting == 0 && self.under_way < self.config.frames_in_flight_max
+        holds_records && self.writes.has_room(self.config.frames_in_flight_max)
     }
 
     #[cold]
@@ -252,7 +250,7 @@ impl<P: Blocks> Log<P> {
             kind,
             offset: segment.end_offset,
             first_lsn: Lsn(self.sealed.0 + 1),
-            durable_lsn: self.durable,
+            durable_lsn: self.writes.durable(),
             record_count,
             body_bytes: u32::try_from(body_bytes).expect("a frame is bounded by the record limits"),
             time_ms: self.time_ms,
@@ -283,20 +281,8 @@ impl<P: Blocks> Log<P> {
         frame: Option<(FrameHome, FrameKind)>,
     ) {
         self.counters.device_bytes += len as u64;
-        self.waiting += 1;
-        self.writes.push_back(Write {
-            progress: Progress::Waiting,
-            file,
-            offset,
-            len: u32::try_from(len).expect("a frame is bounded by the record limits"),
-            block: Some(block),
-            last_lsn: self.sealed,
-            frame,
-            told: Lsn(0),
-            emitted_us: 0,
-            releases: Vec::new(),
-            tells_owed: false,
-        });
+        self.writes
+            .push((file, offset), (block, len), self.sealed, frame);
     }
 
     /// Tells in the open segment which ones are before it.
@@ -305,9 +291,8 @@ impl<P: Blocks> Log<P> {
         let body_bytes = self.history.encode(body);
         self.push_frame(FrameKind::Contents, block, body_bytes, 0);
         let releases = self.releases.take_untold();
-        let write = self.writes.back_mut().expect("just pushed");
-        write.releases = releases;
-        write.tells_owed = std::mem::take(&mut self.owes_contents);
+        let tells_owed = std::mem::take(&mut self.owes_contents);
+        self.writes.note_contents(releases, tells_owed);
     }
 
     /// Whether the open segment has room to tell which ones are before it.
@@ -345,11 +330,11 @@ impl<P: Blocks> Log<P> {
             if self.must_prove_start() && self.rotate() != Room::Yes {
                 self.active_us = now_us;
             }
-            self.emit_waiting(now_us, io);
+            self.emit(now_us, io);
             return;
         };
         let idle_long = now_us >= self.active_us + self.config.idle_mark_us;
-        let idle = idle_long && self.durable > self.recorded_durable;
+        let idle = idle_long && self.writes.lacks_mark();
         if self.closing {
             if !self.seal_segment() {
                 self.active_us = now_us;
@@ -372,7 +357,7 @@ impl<P: Blocks> Log<P> {
                 None => self.active_us = now_us,
             }
         }
-        self.emit_waiting(now_us, io);
+        self.emit(now_us, io);
     }
 
     /// Whether the next segment is wanted now, for the sake of what its first frames prove.

@@ -33,9 +33,9 @@ use crate::log::told::LogCounters;
 use crate::log::told::Moved;
 use crate::log::told::Poisoned;
 use crate::log::told::SealedFrame;
-use crate::log::writes::Write;
+use crate::log::writes::Writes;
 use crate::planted::{Bug, is_planted};
-use crate::types::io::{BLOCK_BYTES, Block, Blocks, Io};
+use crate::types::io::{BLOCK_BYTES, Block, Blocks, Completion, Io};
 use crate::types::place::FileId;
 use crate::types::place::LogPosition;
 use crate::types::place::LogStart;
@@ -57,26 +57,9 @@ pub struct Log<P: Blocks> {
     pub(super) history: History,
     pub(super) segment: Option<OpenSegment>,
     pub(super) open: Option<OpenFrame<P::Block>>,
-    /// Sealed writes in log order; the front is the oldest that is not durable.
-    pub(super) writes: VecDeque<Write<P::Block>>,
-    /// Token number of the front of `writes`.
-    pub(super) front_token: u64,
-    /// Writes not emitted yet: the last ones of `writes`.
-    pub(super) waiting: usize,
-    /// Writes emitted and not durable.
-    pub(super) under_way: usize,
-    pub(super) sync_under_way: bool,
-
-    pub(super) durable: Lsn,
-    /// Segment and end of the last durable frame.
-    pub(super) durable_end: (u64, u64),
-    /// Where the last durable frame ends.
-    pub(super) position: Option<LogPosition>,
-    /// A durable frame tells a release.
-    pub(super) tells_released: bool,
+    pub(super) writes: Writes<P::Block>,
     /// What was taken over from other logs is told by no frame of this one yet.
     pub(super) owes_contents: bool,
-    pub(super) written: Lsn,
     pub(super) sealed: Lsn,
     pub(super) appended: Lsn,
     /// The highest record that somebody waits for.
@@ -84,8 +67,6 @@ pub struct Log<P: Blocks> {
     /// When the open frame is to be sealed although nobody waits; means something only while it
     /// holds a record.
     interval_end_us: u64,
-    /// The durable LSN that the newest frame on the disk tells.
-    pub(super) recorded_durable: Lsn,
     pub(super) active_us: u64,
     pub(super) time_ms: u64,
     pub(super) closing: bool,
@@ -95,8 +76,6 @@ pub struct Log<P: Blocks> {
     pub(super) counters: LogCounters,
     /// Records of each frame that holds a commit.
     pub(super) batches: Histogram,
-    /// Microseconds from the emission of each write until the device had it for good.
-    pub(super) flushes_us: Histogram,
 }
 
 /// A frame behind which nothing more fits may be shorter than the others, by so much at most.
@@ -123,7 +102,7 @@ impl<P: Blocks> Log<P> {
         history.reached.run_begins();
         assert!(config.frame_bytes.is_multiple_of(BLOCK_BYTES) && config.frame_bytes > 0);
         assert!(config.frames_in_flight_max > 0 && config.frames_sealed_max > 0);
-        let (position, tells_released) = (history.position, history.has_released);
+        let writes = Writes::new(start, &history);
         Log {
             config,
             blocks,
@@ -133,22 +112,12 @@ impl<P: Blocks> Log<P> {
             history,
             segment: None,
             open: None,
-            writes: VecDeque::new(),
-            front_token: 0,
-            waiting: 0,
-            under_way: 0,
-            sync_under_way: false,
-            durable: start.last_lsn,
-            durable_end: (start.last_sequence, start.end_offset),
-            position,
-            tells_released,
+            writes,
             owes_contents: false,
-            written: start.last_lsn,
             sealed: start.last_lsn,
             appended: start.last_lsn,
             wanted: Lsn(0),
             interval_end_us: 0,
-            recorded_durable: start.last_lsn,
             active_us: 0,
             time_ms: 0,
             closing: false,
@@ -156,7 +125,6 @@ impl<P: Blocks> Log<P> {
             tapped: None,
             counters: LogCounters::default(),
             batches: Histogram::default(),
-            flushes_us: Histogram::default(),
         }
     }
 
@@ -190,7 +158,7 @@ impl<P: Blocks> Log<P> {
     /// with the other logs.
     #[must_use]
     pub fn owes_contents(&self) -> bool {
-        self.owes_contents || self.writes.iter().any(|write| write.tells_owed)
+        self.owes_contents || self.writes.tells_owed()
     }
 
     /// Appends a record for which [`Log::room`] said yes, and tells where its parts stand. Its
@@ -317,16 +285,16 @@ impl<P: Blocks> Log<P> {
     #[inline]
     #[must_use]
     pub fn durable(&self) -> Lsn {
-        self.durable
+        self.writes.durable()
     }
 
     /// Where that ends on the disk: whoever copies the segments up to there has all that survives.
     #[must_use]
     pub fn durable_end(&self) -> DurableEnd {
-        let (segment_sequence, end_offset) = self.durable_end;
+        let (segment_sequence, end_offset) = self.writes.durable_end();
         DurableEnd {
             log_id: self.config.log_id,
-            lsn: self.durable,
+            lsn: self.writes.durable(),
             segment_sequence,
             end_offset,
         }
@@ -335,7 +303,7 @@ impl<P: Blocks> Log<P> {
     /// Where the frame of the last durable record ends, or a later one of its segment.
     #[must_use]
     pub fn position(&self) -> Option<LogPosition> {
-        self.position
+        self.writes.position()
     }
 
     /// What it holds before its open segment, and how far versions have gone.
@@ -359,17 +327,17 @@ impl<P: Blocks> Log<P> {
         if self.is_releasing() && self.supply.hurries_release() && !self.closing {
             self.release_within();
         }
-        self.emit_waiting(now_us, io);
+        self.emit(now_us, io);
         if self.may_seal() {
             let interval_over = now_us >= self.interval_end_us;
             if self.wanted > self.sealed || interval_over || self.closing {
                 self.seal_open();
-                self.emit_waiting(now_us, io);
+                self.emit(now_us, io);
             }
         } else if self.writes.is_empty() {
             self.rest(now_us, io);
         }
-        self.emit_sync(io);
+        self.writes.emit_sync(&self.config, &mut self.counters, io);
         self.invariants();
     }
 
@@ -386,7 +354,7 @@ impl<P: Blocks> Log<P> {
                 && match self.segment {
                     Some(_) => {
                         self.closing
-                            || self.durable > self.recorded_durable
+                            || self.writes.lacks_mark()
                             || self.is_releasing()
                             || self.owes_contents
                     }
@@ -417,10 +385,10 @@ impl<P: Blocks> Log<P> {
     /// holds none; `None` if there is none. Only segments behind the one of the sequence `after` count.
     #[must_use]
     pub fn durable_segment_behind(&self, behind: Lsn, after: u64) -> Option<DurableSegment> {
-        if behind >= self.durable {
+        if behind >= self.writes.durable() {
             return None;
         }
-        let (sequence, end_offset) = self.durable_end;
+        let (sequence, end_offset) = self.writes.durable_end();
         let segments = &self.history.segments;
         let is_passed = |segment: &SealedSegment| {
             segment.end.last_lsn <= behind || segment.end.sequence <= after
@@ -541,17 +509,51 @@ impl<P: Blocks> Log<P> {
     /// How long writes took until the device had them for good, in microseconds.
     #[must_use]
     pub fn flushes_us(&self) -> &Histogram {
-        &self.flushes_us
+        self.writes.flushes_us()
+    }
+
+    /// The end of one of the log's writes or syncs.
+    ///
+    /// # Errors
+    /// [`Poisoned`] if it failed, now or earlier: the owner must stop acknowledging and exit.
+    pub fn completed(
+        &mut self,
+        now_us: u64,
+        completion: Completion<P::Block>,
+    ) -> Result<(), Poisoned> {
+        if let Some(poisoned) = self.poisoned {
+            return Err(poisoned);
+        }
+        let (sync, releases) = (self.config.sync, &mut self.releases);
+        let done = self.writes.completed(now_us, sync, completion, releases);
+        if let Err(poisoned) = done {
+            self.poisoned = Some(poisoned);
+            return Err(poisoned);
+        }
+        self.active_us = now_us;
+        self.invariants();
+        Ok(())
+    }
+
+    /// Writes emitted and not durable, and the sync under way.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.writes.in_flight()
+    }
+
+    pub(super) fn emit(&mut self, now_us: u64, io: &mut Vec<Io<P::Block>>) {
+        self.writes
+            .emit(now_us, &self.config, &mut self.counters, io);
     }
 
     pub(super) fn invariants(&self) {
         assert!(
-            self.durable <= self.written
-                && self.written <= self.sealed
+            self.writes.durable() <= self.writes.written()
+                && self.writes.written() <= self.sealed
                 && self.sealed <= self.appended,
             "durable {:?} <= written {:?} <= sealed {:?} <= appended {:?}",
-            self.durable,
-            self.written,
+            self.writes.durable(),
+            self.writes.written(),
             self.sealed,
             self.appended
         );

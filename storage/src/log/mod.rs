@@ -11,7 +11,6 @@ pub(crate) mod growth;
 )]
 pub(crate) mod log;
 pub(crate) mod open;
-pub(crate) mod queue;
 pub(crate) mod release;
 pub(crate) mod room;
 pub(crate) mod spares;

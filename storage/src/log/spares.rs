@@ -43,8 +43,7 @@ impl<P: Blocks> Log<P> {
 
     /// Whether a segment was given back, and what became of its room is not told yet.
     pub(crate) fn is_segment_returning(&self) -> bool {
-        let told = || self.writes.iter().any(|write| !write.releases.is_empty());
-        self.releases.is_room_returning() || told()
+        self.releases.is_room_returning() || self.writes.tells_release()
     }
 
     /// Begins with short segments that grow with the log up to `most_bytes`. Asked for before the first one is used.

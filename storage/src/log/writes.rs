@@ -1,17 +1,26 @@
-//! The sealed writes of a log, in its order.
+//! The queue of sealed writes of a log, in its order, and how far it is on the disk.
+//!
+//! A write is durable only when it and all before it are. Segment headers and marks are under way alone.
 
-use crate::format::frame::{FrameHome, FrameKind};
+use std::collections::VecDeque;
+
+use crate::format::contents::History;
+use crate::format::frame::{FrameHeader, FrameHome, FrameKind};
+use crate::histogram::Histogram;
+use crate::log::config::{LogConfig, SyncMethod};
+use crate::log::release::Releases;
+use crate::log::told::{LogCounters, Poisoned};
 use crate::planted::{Bug, is_planted};
-use crate::types::place::FileId;
-use crate::types::place::Lsn;
+use crate::types::io::{Block, Completion, Io, IoToken};
+use crate::types::place::{FileId, LogPosition, LogStart, Lsn};
 
 /// Tokens of the log have this bit; those of reads do not.
 pub const LOG_TOKEN_BIT: u64 = 1 << 63;
 
-pub(super) const SYNC_TOKEN_BIT: u64 = 1 << 62;
+const SYNC_TOKEN_BIT: u64 = 1 << 62;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+enum Progress {
     Waiting,
     UnderWay,
     Written,
@@ -19,34 +28,353 @@ pub(super) enum Progress {
     Durable,
 }
 
-pub(super) struct Write<B> {
-    pub(super) progress: Progress,
-    pub(super) file: FileId,
-    pub(super) offset: u64,
-    pub(super) len: u32,
-    pub(super) block: Option<B>,
+struct Write<B> {
+    progress: Progress,
+    file: FileId,
+    offset: u64,
+    len: u32,
+    block: Option<B>,
     /// The last record that is durable once this write and all before it are.
-    pub(super) last_lsn: Lsn,
+    last_lsn: Lsn,
     /// The segment of a frame and its kind; a segment header has none.
-    pub(super) frame: Option<(FrameHome, FrameKind)>,
+    frame: Option<(FrameHome, FrameKind)>,
     /// What its frame tells durable; set when it goes to the disk.
-    pub(super) told: Lsn,
+    told: Lsn,
     /// When it went there.
-    pub(super) emitted_us: u64,
+    emitted_us: u64,
     /// Files that nothing counts in any more once this write is durable.
-    pub(super) releases: Vec<FileId>,
+    releases: Vec<FileId>,
     /// A contents frame that tells what was owed.
-    pub(super) tells_owed: bool,
+    tells_owed: bool,
 }
 
 impl<B> Write<B> {
     /// Whether nothing else may be under way with it.
-    pub(super) fn is_alone(&self) -> bool {
+    fn is_alone(&self) -> bool {
         match self.frame {
             None | Some((_, FrameKind::Mark)) => true,
             // What a release relies on must be durable before it.
             Some((_, FrameKind::Contents)) => !is_planted(Bug::ContentsTooEarly),
             Some(_) => false,
+        }
+    }
+}
+
+/// Sealed writes, and how far they are on the disk.
+pub(super) struct Writes<B> {
+    /// In log order; the front is the oldest that is not durable.
+    queue: VecDeque<Write<B>>,
+    /// Token number of the front of `queue`.
+    front_token: u64,
+    /// Writes not emitted yet: the last ones of `queue`.
+    waiting: usize,
+    /// Writes emitted and not durable.
+    under_way: usize,
+    sync_under_way: bool,
+    durable: Lsn,
+    /// Segment and end of the last durable frame.
+    durable_end: (u64, u64),
+    /// Where the last durable frame ends.
+    position: Option<LogPosition>,
+    /// A durable frame tells a release.
+    tells_released: bool,
+    written: Lsn,
+    /// The durable LSN that the newest frame on the disk tells.
+    recorded_durable: Lsn,
+    /// Microseconds from the emission of each write until the device had it for good.
+    flushes_us: Histogram,
+}
+
+impl<B: Block> Writes<B> {
+    /// No write yet, behind what an earlier run left.
+    pub(super) fn new(start: LogStart, history: &History) -> Self {
+        Writes {
+            queue: VecDeque::new(),
+            front_token: 0,
+            waiting: 0,
+            under_way: 0,
+            sync_under_way: false,
+            durable: start.last_lsn,
+            durable_end: (start.last_sequence, start.end_offset),
+            position: history.position,
+            tells_released: history.has_released,
+            written: start.last_lsn,
+            recorded_durable: start.last_lsn,
+            flushes_us: Histogram::default(),
+        }
+    }
+
+    /// Whether all is durable.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Writes that are not durable.
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether another write would be emitted at once, as far as `most` allow it.
+    pub(super) fn has_room(&self, most: usize) -> bool {
+        self.waiting == 0 && self.under_way < most
+    }
+
+    /// The last record that is durable.
+    #[inline]
+    pub(super) fn durable(&self) -> Lsn {
+        self.durable
+    }
+
+    /// The last record that the disk has, durable or not.
+    pub(super) fn written(&self) -> Lsn {
+        self.written
+    }
+
+    /// Segment and end of the last durable frame.
+    pub(super) fn durable_end(&self) -> (u64, u64) {
+        self.durable_end
+    }
+
+    /// Where the last durable frame ends.
+    pub(super) fn position(&self) -> Option<LogPosition> {
+        self.position
+    }
+
+    /// Whether no frame on the disk tells all that is durable.
+    pub(super) fn lacks_mark(&self) -> bool {
+        self.durable > self.recorded_durable
+    }
+
+    /// How long writes took until the device had them for good, in microseconds.
+    pub(super) fn flushes_us(&self) -> &Histogram {
+        &self.flushes_us
+    }
+
+    /// Writes emitted and not durable, and the sync under way.
+    pub(super) fn in_flight(&self) -> usize {
+        self.under_way + usize::from(self.sync_under_way)
+    }
+
+    /// Whether a contents frame that tells a release is not durable yet.
+    pub(super) fn tells_release(&self) -> bool {
+        self.queue.iter().any(|write| !write.releases.is_empty())
+    }
+
+    /// Whether a contents frame that tells what was owed is not durable yet.
+    pub(super) fn tells_owed(&self) -> bool {
+        self.queue.iter().any(|write| write.tells_owed)
+    }
+
+    /// Adds the first `len` bytes of a block, to be written to the file there. With it all up to `last_lsn` is durable.
+    pub(super) fn push(
+        &mut self,
+        (file, offset): (FileId, u64),
+        (block, len): (B, usize),
+        last_lsn: Lsn,
+        frame: Option<(FrameHome, FrameKind)>,
+    ) {
+        self.waiting += 1;
+        self.queue.push_back(Write {
+            progress: Progress::Waiting,
+            file,
+            offset,
+            len: u32::try_from(len).expect("a frame is bounded by the record limits"),
+            block: Some(block),
+            last_lsn,
+            frame,
+            told: Lsn(0),
+            emitted_us: 0,
+            releases: Vec::new(),
+            tells_owed: false,
+        });
+    }
+
+    /// The contents frame that was added last tells these releases, and what was owed.
+    pub(super) fn note_contents(&mut self, releases: Vec<FileId>, tells_owed: bool) {
+        let write = self.queue.back_mut().expect("just pushed");
+        write.releases = releases;
+        write.tells_owed = tells_owed;
+    }
+
+    /// The end of a write or sync. What is told durably released by it goes to `releases`.
+    ///
+    /// # Errors
+    /// [`Poisoned`] if it failed.
+    pub(super) fn completed(
+        &mut self,
+        now_us: u64,
+        sync: SyncMethod,
+        completion: Completion<B>,
+        releases: &mut Releases,
+    ) -> Result<(), Poisoned> {
+        let number = completion.token.0 & !(LOG_TOKEN_BIT | SYNC_TOKEN_BIT);
+        let index = usize::try_from(number - self.front_token).expect("a token of this log");
+        let write = &mut self.queue[index];
+        if let Err(failure) = completion.result
+            && !is_planted(Bug::IgnoreWriteError)
+        {
+            return Err(Poisoned {
+                failure,
+                file: write.file,
+                offset: write.offset,
+            });
+        }
+        if completion.token.0 & SYNC_TOKEN_BIT != 0 {
+            self.sync_under_way = false;
+            for write in self.queue.iter_mut().filter(|write| {
+                write.progress == Progress::Syncing
+                    || (write.progress == Progress::Written && is_planted(Bug::SyncCoversLater))
+            }) {
+                write.progress = Progress::Durable;
+                self.under_way -= 1;
+                self.flushes_us
+                    .add(now_us.saturating_sub(write.emitted_us), 1);
+            }
+        } else {
+            assert_eq!(write.progress, Progress::UnderWay, "a write completes once");
+            match sync {
+                SyncMethod::DurableWrite => {
+                    write.progress = Progress::Durable;
+                    self.under_way -= 1;
+                    self.flushes_us
+                        .add(now_us.saturating_sub(write.emitted_us), 1);
+                    if is_planted(Bug::DurablePastGap) {
+                        self.durable = self.durable.max(write.last_lsn);
+                    }
+                }
+                SyncMethod::WriteThenSync if is_planted(Bug::SkipFlush) => {
+                    write.progress = Progress::Durable;
+                    self.under_way -= 1;
+                }
+                SyncMethod::WriteThenSync => write.progress = Progress::Written,
+            }
+        }
+        self.advance(releases);
+        Ok(())
+    }
+
+    /// Emits what waits and may be under way with what is.
+    pub(super) fn emit(
+        &mut self,
+        now_us: u64,
+        config: &LogConfig,
+        counters: &mut LogCounters,
+        io: &mut Vec<Io<B>>,
+    ) {
+        let durable = config.sync == SyncMethod::DurableWrite && !is_planted(Bug::SkipFlush);
+        while self.waiting > 0 && self.under_way < config.frames_in_flight_max {
+            let index = self.queue.len() - self.waiting;
+            if index > 0
+                && !is_planted(Bug::HeaderTooEarly)
+                && (self.queue[index].is_alone() || self.queue[0].is_alone())
+            {
+                return;
+            }
+            let write = &mut self.queue[index];
+            let mut block = write.block.take().expect("a waiting write owns its block");
+            // It may have been sealed long ago. What goes to the disk after a record was durable
+            // proves it, should the record be found damaged.
+            if let Some((home, _)) = write.frame {
+                let told = match is_planted(Bug::TellWritten) {
+                    true => self.written,
+                    false => self.durable,
+                };
+                FrameHeader::tell_durable(home, block.bytes_mut(), told);
+                write.told = told;
+                self.recorded_durable = self.durable;
+            }
+            write.progress = Progress::UnderWay;
+            write.emitted_us = now_us;
+            self.waiting -= 1;
+            self.under_way += 1;
+            counters.flushes += u64::from(durable);
+            let token = IoToken(LOG_TOKEN_BIT | (self.front_token + index as u64));
+            io.push(Io::Write {
+                token,
+                file: write.file,
+                offset: write.offset,
+                block,
+                len: write.len,
+                durable,
+            });
+        }
+    }
+
+    /// One sync for all writes that are done and not covered by a sync yet. They stand in one file:
+    /// a segment header is under way alone.
+    pub(super) fn emit_sync(
+        &mut self,
+        config: &LogConfig,
+        counters: &mut LogCounters,
+        io: &mut Vec<Io<B>>,
+    ) {
+        if config.sync == SyncMethod::DurableWrite || self.sync_under_way {
+            return;
+        }
+        let Some(first) = self
+            .queue
+            .iter()
+            .position(|write| write.progress == Progress::Written)
+        else {
+            return;
+        };
+        let file = self.queue[first].file;
+        for write in self
+            .queue
+            .iter_mut()
+            .filter(|write| write.progress == Progress::Written)
+        {
+            assert!(write.file == file, "writes under way stand in one file");
+            write.progress = Progress::Syncing;
+        }
+        self.sync_under_way = true;
+        counters.flushes += 1;
+        io.push(Io::Sync {
+            token: IoToken(LOG_TOKEN_BIT | SYNC_TOKEN_BIT | (self.front_token + first as u64)),
+            file,
+        });
+    }
+
+    /// Moves `written` and `durable` over the entries that are done, oldest first.
+    fn advance(&mut self, releases: &mut Releases) {
+        while let Some(write) = self.queue.front() {
+            if write.progress != Progress::Durable {
+                break;
+            }
+            self.durable = write.last_lsn;
+            if let Some((home, _)) = write.frame {
+                let end_offset = write.offset + u64::from(write.len);
+                self.durable_end = (home.segment_sequence, end_offset);
+            }
+            if matches!(write.frame, Some((_, FrameKind::Contents))) {
+                self.tells_released = true;
+            }
+            if let Some((home, _)) = write.frame
+                && self.position.is_none_or(|position| {
+                    // A segment counts from its first record on: without one its file may go.
+                    position.sequence == home.segment_sequence || position.lsn < write.last_lsn
+                })
+            {
+                self.position = Some(LogPosition {
+                    sequence: home.segment_sequence,
+                    file: write.file,
+                    salt: home.salt,
+                    offset: write.offset + u64::from(write.len),
+                    lsn: write.last_lsn,
+                    is_unproven: write.told < write.last_lsn,
+                    has_released: self.tells_released,
+                });
+            }
+            releases.allow(write.releases.iter().copied());
+            self.queue.pop_front();
+            self.front_token += 1;
+        }
+        self.written = self.written.max(self.durable);
+        for write in &self.queue {
+            if matches!(write.progress, Progress::Waiting | Progress::UnderWay) {
+                break;
+            }
+            self.written = self.written.max(write.last_lsn);
         }
     }
 }
