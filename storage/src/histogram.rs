@@ -1,8 +1,8 @@
-//! How often a quantity had which size: fixed log-linear buckets that one writer fills and that add up
-//! over writers.
+//! How often a quantity had which size: fixed log-linear buckets that one writer fills and that add
+//! up over writers.
 //!
-//! Four buckets for each power of two: whatever is read from a bucket is wrong by a quarter at most.
-//! Adding a value is a few instructions and touches one bucket and the sum.
+//! Four buckets for each power of two: whatever is read from a bucket is wrong by a quarter at
+//! most. Adding a value is a few instructions and touches one bucket and the sum.
 
 /// Buckets of a histogram.
 pub const BUCKETS: usize = 4 * 25 + 1;
@@ -74,8 +74,8 @@ pub fn bound(bucket: usize) -> Option<u64> {
     }
 }
 
-/// A value that at least `share` (0 to 1) of all are not above; `None` without any. The bound of its
-/// bucket, so up to a quarter too large; for those above all bounds it is the last one.
+/// A value that at least `share` (0 to 1) of all are not above; `None` without any. The bound of
+/// its bucket, so up to a quarter too large; for those above all bounds it is the last one.
 #[must_use]
 pub fn quantile(counts: &[u64], share: f64) -> Option<u64> {
     let total: u64 = counts.iter().sum();

@@ -12,7 +12,7 @@
 //! # Layers
 //!
 //! A layer uses the layers above it in this table and no other. A test reads the imports and fails
-//! when one points the other way, or when files import each other in a circle.
+//! when one points the other way. `cargo tidy` fails when files import each other in a circle.
 //!
 //! | folder | holds | does not know |
 //! |---|---|---|

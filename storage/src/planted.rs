@@ -1,9 +1,9 @@
 //! Bugs that are planted on purpose, to test the tests.
 //!
-//! Each [`Bug`] is one wrong turn in production code, taken only where [`is_planted`] says so. Without
-//! the feature `planted` that is a constant `false` and nothing of it is compiled; with it, one
-//! thread at a time can switch one bug on, run the simulator and expect it to object. A bug that
-//! nothing catches shows what the tests do not see.
+//! Each [`Bug`] is one wrong turn in production code, taken only where [`is_planted`] says so.
+//! Without the feature `planted` that is a constant `false` and nothing of it is compiled; with it,
+//! one thread at a time can switch one bug on, run the simulator and expect it to object. A bug
+//! that nothing catches shows what the tests do not see.
 //!
 //! The server refuses to be built with the feature.
 
@@ -190,7 +190,8 @@ bugs! {
     SnapshotUntimed = "snapshot-untimed",
     /// Behind a snapshot nobody looks for versions in the log.
     SkipTailVersions = "skip-tail-versions",
-    /// What stood in the place of the first version that is kept, before the snapshot, is not looked for.
+    /// What stood in the place of the first version that is kept, before the snapshot, is not
+    /// looked for.
     SkipFirstVersion = "skip-first-version",
     /// Versions of a snapshot that point into released segments are kept.
     KeepReleasedVersions = "keep-released-versions",
@@ -276,7 +277,8 @@ bugs! {
     InheritedEndUnchecked = "inherited-end-unchecked",
     /// A shard has taken over although what replaces inherited parts is not durable.
     TakenOverUndurable = "taken-over-undurable",
-    /// A segment of an inherited log that was left in the middle is gone on with before its copies are durable.
+    /// A segment of an inherited log that was left in the middle is gone on with before its copies
+    /// are durable.
     CopyInheritedAgain = "copy-inherited-again",
     /// Nothing tells the time by which inherited values had expired.
     InheritedTimeUntold = "inherited-time-untold",

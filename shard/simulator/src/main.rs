@@ -55,8 +55,8 @@ struct Arguments {
     /// Run clusters of three nodes; without it a run is of one node
     #[arg(long)]
     cluster: bool,
-    /// Run the seeds that failed once, and nothing else; with --planted, try the seed that has caught each bug before
-    /// any other
+    /// Run the seeds that failed once, and nothing else; with --planted, try the seed that has
+    /// caught each bug before any other
     #[arg(long)]
     stored: bool,
     /// Plant each bug in turn, or the one that is named, and see whether it is caught within
@@ -66,11 +66,12 @@ struct Arguments {
     /// Print how often each kind was met
     #[arg(long)]
     coverage: bool,
-    /// Print `<seed> <trace hash>` of each seed, in the order of seeds, and nothing else. A refactoring leaves these
-    /// lines of --first and --seeds as they were
+    /// Print `<seed> <trace hash>` of each seed, in the order of seeds, and nothing else. A
+    /// refactoring leaves these lines of --first and --seeds as they were
     #[arg(long)]
     traces: bool,
-    /// Append a line about this run to the ledger; with --planted, store the seed that has caught each bug instead
+    /// Append a line about this run to the ledger; with --planted, store the seed that has caught
+    /// each bug instead
     #[arg(long)]
     ledger: bool,
 }
@@ -390,8 +391,8 @@ fn set_bug(bug: Option<Bug>) {
 #[cfg(not(feature = "planted"))]
 fn set_bug(_: Option<Bug>) {}
 
-/// The simulator that people run has no bugs compiled in, so this builds another one beside it, in a profile that
-/// builds soon: most bugs are caught by the one seed that is stored.
+/// The simulator that people run has no bugs compiled in, so this builds another one beside it, in
+/// a profile that builds soon: most bugs are caught by the one seed that is stored.
 fn build_with_bugs() -> ExitCode {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
@@ -466,8 +467,8 @@ fn plant(arguments: &Arguments, name: &str) -> ExitCode {
     exit_code(caught == all.len())
 }
 
-/// Which seed has caught each bug, by its name. As soon as runs draw otherwise it catches it no more, which costs
-/// nothing but the time of another search.
+/// Which seed has caught each bug, by its name. As soon as runs draw otherwise it catches it no
+/// more, which costs nothing but the time of another search.
 fn planted_seeds(arguments: &Arguments) -> BTreeMap<String, u64> {
     let text = match arguments.cluster {
         true => String::new(),
@@ -483,8 +484,9 @@ fn planted_seeds(arguments: &Arguments) -> BTreeMap<String, u64> {
 /// How a bug was caught, or why not.
 type Verdict = Result<String, String>;
 
-/// Tries bugs side by side, each in a process of its own with one thread: a bug may hang its process or eat the
-/// memory of it. Prints each verdict when it comes, and returns all of them in the order of the bugs.
+/// Tries bugs side by side, each in a process of its own with one thread: a bug may hang its
+/// process or eat the memory of it. Prints each verdict when it comes, and returns all of them in
+/// the order of the bugs.
 fn try_all(arguments: &Arguments, all: &[Bug], first: u64, minutes: f64) -> Vec<Verdict> {
     let next = AtomicUsize::new(0);
     let verdicts = Mutex::new(BTreeMap::new());
@@ -598,7 +600,8 @@ fn now_s() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-/// Year, month and day of a day since 1970 (Hinnant, "chrono-compatible low-level date algorithms").
+/// Year, month and day of a day since 1970 (Hinnant, "chrono-compatible low-level date
+/// algorithms").
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let era = days / 146_097;

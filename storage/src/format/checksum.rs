@@ -1,8 +1,8 @@
 //! CRC-32 (IEEE) of parts.
 //!
 //! Most parts are far shorter than the 128 bytes from which the carry-less multiplication of
-//! `crc32fast` pays; below that it goes byte by byte after the last full 64. Here sixteen bytes at a
-//! time are looked up (Kounavis and Berry, "A systematic approach to building high performance
+//! `crc32fast` pays; below that it goes byte by byte after the last full 64. Here sixteen bytes at
+//! a time are looked up (Kounavis and Berry, "A systematic approach to building high performance
 //! software-based CRC generators", 2005), which is what a decrement's 48 bytes want.
 
 const POLYNOMIAL: u32 = 0xEDB8_8320;

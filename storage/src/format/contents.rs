@@ -5,8 +5,8 @@
 //! segment writes one in between. The newest one counts: a segment before it that it does not list
 //! is released, one that it lists must be there, and what stands behind it is dense. It also
 //! repeats what would be forgotten with the last record that told it: how far the versions of the
-//! partitions have gone. That of a log with local records also tells up to where the records of each
-//! partition may be gone. Byte layout in `FORMAT.md`.
+//! partitions have gone. That of a log with local records also tells up to where the records of
+//! each partition may be gone. Byte layout in `FORMAT.md`.
 
 use crate::format::reached::Reached;
 use crate::format::record::{SEQUENCE_MAX, read_u32, read_u64};
@@ -55,14 +55,16 @@ pub struct History {
     pub segments: Vec<SealedSegment>,
     /// Whether a segment was ever released, so that the log is not dense from 1.
     pub has_released: bool,
-    /// Where its last record's frame ends, or a later one of the same segment. None if it has no record.
+    /// Where its last record's frame ends, or a later one of the same segment. None if it has no
+    /// record.
     pub position: Option<LogPosition>,
     /// The sequence of the highest version of each partition. Local records have no part in it.
     pub sequences: Box<Sequences>,
-    /// The epoch of that version if it was written since the log holds local records, otherwise 0: by then
-    /// sequences rise with epochs, and are enough.
+    /// The epoch of that version if it was written since the log holds local records, otherwise 0:
+    /// by then sequences rise with epochs, and are enough.
     pub epochs: Box<Epochs>,
-    /// All records of a partition whose sequences are above this are there, but for what a repair gave up.
+    /// All records of a partition whose sequences are above this are there, but for what a repair
+    /// gave up.
     pub forgotten: Box<Sequences>,
     /// It holds local records, so contents frames tell epochs and what is forgotten.
     pub is_linked: bool,

@@ -1,9 +1,10 @@
-//! Which logs a data directory consists of: one for each shard, and those of earlier generations that
-//! are not rewritten yet.
+//! Which logs a data directory consists of: one for each shard, and those of earlier generations
+//! that are not rewritten yet.
 //!
-//! A change of the number of shards begins a *generation* of logs: the shards get new ones, numbered
-//! behind all that ever were, and inherit the old ones. An inherited log is never written again, and
-//! where it ends is told here. A log of an earlier generation that is not inherited is void.
+//! A change of the number of shards begins a *generation* of logs: the shards get new ones,
+//! numbered behind all that ever were, and inherit the old ones. An inherited log is never written
+//! again, and where it ends is told here. A log of an earlier generation that is not inherited is
+//! void.
 
 use crate::format::contents::SegmentEnd;
 

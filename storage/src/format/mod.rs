@@ -1,5 +1,5 @@
-//! What stands on the disk: `FORMAT.md` describes every byte. Encoders and readers over bytes; they use the
-//! small types and nothing else.
+//! What stands on the disk: `FORMAT.md` describes every byte. Encoders and readers over bytes; they
+//! use the small types and nothing else.
 
 pub(crate) mod checksum;
 pub mod contents;

@@ -1,9 +1,10 @@
-//! How far each partition had come along its log: who lacks only the newest records of some need not read
-//! all of it.
+//! How far each partition had come along its log: who lacks only the newest records of some need
+//! not read all of it.
 //!
-//! The highest sequence of each partition is remembered at ends of segments: of the newest ones at most of
-//! them, of old ones at few. What this tells of where to begin is a matter of speed alone: what is read too early is
-//! skipped. What it tells of one segment is not: a release forgets up to there.
+//! The highest sequence of each partition is remembered at ends of segments: of the newest ones at
+//! most of them, of old ones at few. What this tells of where to begin is a matter of speed alone:
+//! what is read too early is skipped. What it tells of one segment is not: a release forgets up to
+//! there.
 
 use crate::types::place::Lsn;
 use crate::types::version::{PARTITIONS, Sequences};
@@ -42,15 +43,15 @@ impl Default for Reached {
 }
 
 impl Reached {
-    /// A record of a partition, no copy, has this sequence, whatever its epoch: a tail that has diverged may be
-    /// followed by lower epochs with higher sequences.
+    /// A record of a partition, no copy, has this sequence, whatever its epoch: a tail that has
+    /// diverged may be followed by lower epochs with higher sequences.
     #[inline]
     pub(crate) fn note(&mut self, partition: usize, sequence: u64) {
         self.of_open[partition] = self.of_open[partition].max(sequence);
     }
 
-    /// From here on a run writes: what was noted before came from a log that it found, perhaps not from the begin
-    /// of its segments.
+    /// From here on a run writes: what was noted before came from a log that it found, perhaps not
+    /// from the begin of its segments.
     pub(crate) fn run_begins(&mut self) {
         self.close();
         for mark in &mut self.marks {
@@ -111,8 +112,8 @@ impl Reached {
         Some(mark.highest[partition])
     }
 
-    /// The highest sequence of each partition in the segment with this end, 0 if it has no record of one; known of
-    /// segments that this run wrote and that are remembered.
+    /// The highest sequence of each partition in the segment with this end, 0 if it has no record
+    /// of one; known of segments that this run wrote and that are remembered.
     pub(crate) fn of_segment(&self, end: Lsn) -> Option<&Sequences> {
         let mark = self.marks.iter().find(|mark| mark.end == end)?;
         mark.of_segment.as_deref()

@@ -339,8 +339,8 @@ impl<'a> PartView<'a> {
         Ok(part)
     }
 
-    /// Slot and key of the part at the start of `bytes`, if it is one, without checking that: good for loading early what it
-    /// will need and nothing else.
+    /// Slot and key of the part at the start of `bytes`, if it is one, without checking that: good
+    /// for loading early what it will need and nothing else.
     #[must_use]
     pub fn guess(bytes: &[u8]) -> Option<(u16, &[u8])> {
         let header = bytes.first_chunk::<PART_HEADER_BYTES>()?;
@@ -350,8 +350,8 @@ impl<'a> PartView<'a> {
         (slot < crate::types::version::SLOTS).then_some((slot, key))
     }
 
-    /// The part at the start of bytes that [`PartView::read`] has checked and that stand in memory since, or
-    /// that were just encoded.
+    /// The part at the start of bytes that [`PartView::read`] has checked and that stand in memory
+    /// since, or that were just encoded.
     ///
     /// # Panics
     /// If they end before the part does.
@@ -383,9 +383,10 @@ impl<'a> PartView<'a> {
         self.kind
     }
 
-    /// Encodes a copy of the part as a record of its own, with the same version and time, to the start
-    /// of `into`, and returns its size. As a tombstone it has neither value nor expiry. `is_crowded`
-    /// as for [`PartSpec`], but for a tombstone also if the key itself is in the index.
+    /// Encodes a copy of the part as a record of its own, with the same version and time, to the
+    /// start of `into`, and returns its size. As a tombstone it has neither value nor expiry.
+    /// `is_crowded` as for [`PartSpec`], but for a tombstone also if the key itself is in the
+    /// index.
     ///
     /// # Panics
     /// If `into` is too short.
@@ -422,8 +423,8 @@ impl<'a> PartView<'a> {
         len
     }
 
-    /// Encodes a copy of a deletion that is kept and the newest of its key, as a record of its own, to
-    /// the start of `into`, and returns its size.
+    /// Encodes a copy of a deletion that is kept and the newest of its key, as a record of its own,
+    /// to the start of `into`, and returns its size.
     ///
     /// # Panics
     /// If `into` is too short.
@@ -434,8 +435,9 @@ impl<'a> PartView<'a> {
         into.len()
     }
 
-    /// Encodes a copy of a version that is kept and that `successor` superseded, as a record of its own, to the start of
-    /// `into`, and returns its size: at most [`SUCCESSOR_BYTES`] more than the part has.
+    /// Encodes a copy of a version that is kept and that `successor` superseded, as a record of its
+    /// own, to the start of `into`, and returns its size: at most [`SUCCESSOR_BYTES`] more than the
+    /// part has.
     ///
     /// # Panics
     /// If `into` is too short.
@@ -488,8 +490,9 @@ impl<'a> PartView<'a> {
         self.bytes[9] & FLAG_CROWDED != 0
     }
 
-    /// Of a value: a newer version had taken its place when it was copied, so it is never the newest,
-    /// whatever is there. Of a deletion: nobody may say from it what was there before or behind it.
+    /// Of a value: a newer version had taken its place when it was copied, so it is never the
+    /// newest, whatever is there. Of a deletion: nobody may say from it what was there before or
+    /// behind it.
     #[must_use]
     pub fn is_superseded(&self) -> bool {
         self.bytes[9] & FLAG_SUPERSEDED != 0

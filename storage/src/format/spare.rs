@@ -12,8 +12,8 @@ pub const SPARE_MAGIC: [u8; 8] = *b"PSTKSPR1";
 
 /// The first block of a spare that served before, and its last block.
 ///
-/// The segment header takes the place of the first one. If a crash tears it, the last block still tells
-/// that nothing in the file counts, unless a frame checks under the salt.
+/// The segment header takes the place of the first one. If a crash tears it, the last block still
+/// tells that nothing in the file counts, unless a frame checks under the salt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpareHeader {
     /// Whose it is.

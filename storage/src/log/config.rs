@@ -48,7 +48,8 @@ impl LogConfig {
         segment_bytes_min(self.frame_bytes, self.record_bytes_max)
     }
 
-    /// The smallest segment for records that fit in a frame of the usual length, a multiple of [`BLOCK_BYTES`].
+    /// The smallest segment for records that fit in a frame of the usual length, a multiple of
+    /// [`BLOCK_BYTES`].
     #[must_use]
     pub fn segment_bytes_first(&self) -> u64 {
         let bytes = segment_bytes_min(self.frame_bytes, 0);

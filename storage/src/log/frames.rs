@@ -20,7 +20,8 @@ use crate::types::place::LogStart;
 use crate::types::place::Lsn;
 
 impl<P: Blocks> Log<P> {
-    /// Has all spares from now on be long enough for the longest record, and gives those back that are not.
+    /// Has all spares from now on be long enough for the longest record, and gives those back that
+    /// are not.
     fn leave_short_segments(&mut self) {
         self.releases.allow(self.supply.leave_short());
     }

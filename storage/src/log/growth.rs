@@ -1,10 +1,12 @@
 //! How long the next segments of a log are that starts small.
 //!
-//! A store with one key is to take little of the disk, and a busy one is to begin a segment as seldom as ever. So the
-//! first segments are short, and the next ones grow with the log, or as fast as segments are filled.
+//! A store with one key is to take little of the disk, and a busy one is to begin a segment as
+//! seldom as ever. So the first segments are short, and the next ones grow with the log, or as fast
+//! as segments are filled.
 //!
-//! A short segment holds four frames of the usual length, as every segment holds four of its longest. A record that is
-//! longer than such a frame needs a longer segment: from the first one on all are as long as
+//! A short segment holds four frames of the usual length, as every segment holds four of its
+//! longest. A record that is longer than such a frame needs a longer segment: from the first one on
+//! all are as long as
 //! [`LogConfig::segment_bytes_min`](crate::log::config::LogConfig::segment_bytes_min) says.
 
 /// A segment that is filled in less is too short, in microseconds.
@@ -25,8 +27,9 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// From `first_bytes` up to `most_bytes`; the longest record needs `whole_bytes`. No shorter than the `longest_bytes`
-    /// that are there: what counts in a segment is to have room in the next one.
+    /// From `first_bytes` up to `most_bytes`; the longest record needs `whole_bytes`. No shorter
+    /// than the `longest_bytes` that are there: what counts in a segment is to have room in the
+    /// next one.
     pub(crate) fn new(
         first_bytes: u64,
         whole_bytes: u64,

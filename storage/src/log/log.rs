@@ -5,10 +5,10 @@
 //! records; what arrives meanwhile joins the next frame. Every write of a log (segment headers,
 //! frames, summaries, marks) is an entry of one queue, and a record is durable only when its entry
 //! and all before it are. Segment headers and marks are under way alone: they go when everything
-//! before them is durable, and what stands behind them waits until they are. So a header proves that
-//! the segment before ended where the header says, and a frame proves that its segment's header was
-//! durable, and the mark in front of it; recovery builds on all three. It costs one flush more in
-//! each segment and each idle moment.
+//! before them is durable, and what stands behind them waits until they are. So a header proves
+//! that the segment before ended where the header says, and a frame proves that its segment's
+//! header was durable, and the mark in front of it; recovery builds on all three. It costs one
+//! flush more in each segment and each idle moment.
 //!
 //! After a failed or short write or sync the log is poisoned: it emits nothing more and nothing
 //! more becomes durable, because a later sync that succeeds proves nothing about the writes that
@@ -128,8 +128,8 @@ impl<P: Blocks> Log<P> {
         }
     }
 
-    /// Goes on behind another log too, which vanishes some day: how far its versions and its time have
-    /// gone is told by a contents frame then, and every segment begins with one from now on.
+    /// Goes on behind another log too, which vanishes some day: how far its versions and its time
+    /// have gone is told by a contents frame then, and every segment begins with one from now on.
     pub fn inherit(&mut self, other: &History, time_ms: u64) {
         assert!(self.segment.is_none(), "before anything is appended");
         let own = &mut self.history;
@@ -148,14 +148,15 @@ impl<P: Blocks> Log<P> {
         self.owes_contents |= !is_told;
     }
 
-    /// A value of another log was left out, because it had expired by the time that the log carries: a
-    /// contents frame is to tell this time, or a start without that log might be before it.
+    /// A value of another log was left out, because it had expired by the time that the log
+    /// carries: a contents frame is to tell this time, or a start without that log might be before
+    /// it.
     pub fn owe_contents(&mut self) {
         self.owes_contents = true;
     }
 
-    /// Whether what was taken over by [`Log::inherit`], or the time of what was left out, would be forgotten
-    /// with the other logs.
+    /// Whether what was taken over by [`Log::inherit`], or the time of what was left out, would be
+    /// forgotten with the other logs.
     #[must_use]
     pub fn owes_contents(&self) -> bool {
         self.owes_contents || self.writes.tells_owed()
@@ -223,8 +224,9 @@ impl<P: Blocks> Log<P> {
     }
 
     /// Appends a copy of a part that stands in a sealed segment, as a record of its own with the
-    /// version it has. [`Log::room`] must have said yes to its length for [`Purpose::Clean`]. `moved`
-    /// may make a tombstone of a put that has expired; `is_crowded` as for [`PartView::encode_moved`].
+    /// version it has. [`Log::room`] must have said yes to its length for [`Purpose::Clean`].
+    /// `moved` may make a tombstone of a put that has expired; `is_crowded` as for
+    /// [`PartView::encode_moved`].
     pub fn append_moved(
         &mut self,
         now_us: u64,
@@ -370,8 +372,9 @@ impl<P: Blocks> Log<P> {
         &self.history.segments
     }
 
-    /// Keeps a copy of each frame of records that is sealed from now on, until [`Log::take_sealed`]. Whoever
-    /// asks for that must take them in every turn: nothing else bounds them.
+    /// Keeps a copy of each frame of records that is sealed from now on, until
+    /// [`Log::take_sealed`]. Whoever asks for that must take them in every turn: nothing else
+    /// bounds them.
     pub fn tap(&mut self) {
         self.tapped.get_or_insert_default();
     }
@@ -381,8 +384,9 @@ impl<P: Blocks> Log<P> {
         self.tapped.as_mut()?.pop_front()
     }
 
-    /// The segment with the first durable record behind `behind` that is still there, or one before it that
-    /// holds none; `None` if there is none. Only segments behind the one of the sequence `after` count.
+    /// The segment with the first durable record behind `behind` that is still there, or one before
+    /// it that holds none; `None` if there is none. Only segments behind the one of the sequence
+    /// `after` count.
     #[must_use]
     pub fn durable_segment_behind(&self, behind: Lsn, after: u64) -> Option<DurableSegment> {
         if behind >= self.writes.durable() {

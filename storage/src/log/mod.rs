@@ -1,5 +1,5 @@
-//! The writer of one log: records in, writes and syncs out. The layer uses small types and formats, and does not
-//! know what the records mean.
+//! The writer of one log: records in, writes and syncs out. The layer uses small types and formats,
+//! and does not know what the records mean.
 
 // ---- pages
 pub(crate) mod config;

@@ -1,4 +1,5 @@
-//! Segments that are given back: a release is told in a contents frame, and only then the file may go.
+//! Segments that are given back: a release is told in a contents frame, and only then the file may
+//! go.
 
 use crate::types::place::FileId;
 

@@ -18,10 +18,11 @@ pub enum Room {
 pub enum Purpose {
     /// The store holds more after it: refused as soon as no more spares can be had.
     Grow,
-    /// The store holds no more after it: a deletion, an edit, a value no longer than the one before.
+    /// The store holds no more after it: a deletion, an edit, a value no longer than the one
+    /// before.
     Keep,
-    /// The store keeps less after it, which gives cleaning something to do where all else counts: few
-    /// bytes, and as deep as cleaning itself.
+    /// The store keeps less after it, which gives cleaning something to do where all else counts:
+    /// few bytes, and as deep as cleaning itself.
     Relieve,
     /// Cleaning moves what it found: every move leaves a segment nearer to its release.
     Clean,

@@ -34,7 +34,8 @@ impl<P: Blocks> Log<P> {
         self.supply.no_room(purpose, is_room_coming)
     }
 
-    /// Whether a segment comes back by itself: cleaning gives one, or has given one that is on its way.
+    /// Whether a segment comes back by itself: cleaning gives one, or has given one that is on its
+    /// way.
     pub(crate) fn is_room_coming(&self) -> bool {
         // A release is told in what is left of the segment, or in the next one.
         let tells = self.is_releasing() && (self.fits_contents() || !self.supply.is_empty());
@@ -46,7 +47,8 @@ impl<P: Blocks> Log<P> {
         self.releases.is_room_returning() || self.writes.tells_release()
     }
 
-    /// Begins with short segments that grow with the log up to `most_bytes`. Asked for before the first one is used.
+    /// Begins with short segments that grow with the log up to `most_bytes`. Asked for before the
+    /// first one is used.
     pub fn grow_segments(&mut self, most_bytes: u64) {
         assert!(self.segment.is_none(), "before anything is appended");
         let segments = self.history.segments.iter();
@@ -64,7 +66,8 @@ impl<P: Blocks> Log<P> {
         ));
     }
 
-    /// Bytes of the spares that are wanted: `usual_bytes`, if the log does not begin with short ones.
+    /// Bytes of the spares that are wanted: `usual_bytes`, if the log does not begin with short
+    /// ones.
     #[must_use]
     pub fn spare_bytes_wanted(&self, usual_bytes: u64) -> u64 {
         self.supply.bytes_wanted(usual_bytes)
@@ -89,8 +92,8 @@ impl<P: Blocks> Log<P> {
         self.add(file, salt, bytes, false);
     }
 
-    /// Likewise, but a file that served before, with a [`SpareHeader`] of this `salt` in its first and its
-    /// last block.
+    /// Likewise, but a file that served before, with a [`SpareHeader`] of this `salt` in its first
+    /// and its last block.
     ///
     /// [`SpareHeader`]: crate::format::spare::SpareHeader
     pub fn add_reused_spare(&mut self, file: FileId, salt: u64, bytes: u64) {
@@ -133,9 +136,9 @@ impl<P: Blocks> Log<P> {
         self.releases.room_returned();
     }
 
-    /// Bytes of copies that the log can surely take before a spare comes: in the open segment or, if
-    /// that is more, in the last spare. Frames that are filled up, and what tells the release, are
-    /// left out.
+    /// Bytes of copies that the log can surely take before a spare comes: in the open segment or,
+    /// if that is more, in the last spare. Frames that are filled up, and what tells the release,
+    /// are left out.
     #[must_use]
     pub fn sure_bytes(&self) -> u64 {
         let list = padded_bytes(self.history.body_bytes() + CONTENTS_ENTRY_BYTES) as u64;
@@ -152,8 +155,8 @@ impl<P: Blocks> Log<P> {
         self.copies_within(spare.saturating_sub(taken))
     }
 
-    /// Bytes of copies that so much room takes: a part that does not fit any more leaves the rest of its
-    /// frame empty.
+    /// Bytes of copies that so much room takes: a part that does not fit any more leaves the rest
+    /// of its frame empty.
     fn copies_within(&self, bytes: u64) -> u64 {
         if self.config.frame_bytes >= 64 << 10 {
             bytes / 8 * 7
@@ -201,8 +204,8 @@ impl<P: Blocks> Log<P> {
             .min(SEGMENTS_MAX)
     }
 
-    /// Whether the log has as many segments as it may have but for those that cleaning needs to make
-    /// fewer of them.
+    /// Whether the log has as many segments as it may have but for those that cleaning needs to
+    /// make fewer of them.
     #[must_use]
     pub fn has_most_segments(&self) -> bool {
         let most = self.segments_max();
@@ -214,13 +217,14 @@ impl<P: Blocks> Log<P> {
         self.supply.expect_relief(relief_comes);
     }
 
-    /// Whether no more segments can be had beside those that are there, or soon. A release is told at once then, so
-    /// that the file is back before it is needed.
+    /// Whether no more segments can be had beside those that are there, or soon. A release is told
+    /// at once then, so that the file is back before it is needed.
     pub(crate) fn set_tight(&mut self, is_tight: bool) {
         self.supply.set_tight(is_tight);
     }
 
-    /// Whether a write waits for [`Log::set_full`]: it found no room, or nobody judged since a spare was refused.
+    /// Whether a write waits for [`Log::set_full`]: it found no room, or nobody judged since a
+    /// spare was refused.
     pub(crate) fn wants_judgement(&self) -> bool {
         self.supply.wants_judgement()
     }
@@ -235,7 +239,8 @@ impl<P: Blocks> Log<P> {
         self.supply.set_full(is_full);
     }
 
-    /// Whether what grows the store is refused: too much of the log counts for what it may take of the disk.
+    /// Whether what grows the store is refused: too much of the log counts for what it may take of
+    /// the disk.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.supply.is_full()

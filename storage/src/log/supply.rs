@@ -1,7 +1,7 @@
 //! The supply of segments of one log: its spares, and what the log says when no more can be had.
 //!
-//! The last spare belongs to cleaning: it needs at most one segment before it gives one back, and room in it to
-//! tell so. Without that spare the log would be stuck for good.
+//! The last spare belongs to cleaning: it needs at most one segment before it gives one back, and
+//! room in it to tell so. Without that spare the log would be stuck for good.
 
 use std::collections::VecDeque;
 
@@ -33,7 +33,8 @@ pub(super) struct Supply {
     keeps_reserve: bool,
     /// Cleaning can still give segments back.
     relief_comes: bool,
-    /// Whether what grows the store is refused, and whether that was judged since a spare was refused.
+    /// Whether what grows the store is refused, and whether that was judged since a spare was
+    /// refused.
     is_full: bool,
     is_judged: bool,
     /// No more segments can be had beside those that are there, or soon: releases are told at once.
@@ -107,8 +108,8 @@ impl Supply {
         self.spares.len() >= needed
     }
 
-    /// What to say when there is no room: wait while room may come. What would grow is refused at once
-    /// when the log is full; what makes room, or takes none, when cleaning cannot help either.
+    /// What to say when there is no room: wait while room may come. What would grow is refused at
+    /// once when the log is full; what makes room, or takes none, when cleaning cannot help either.
     pub(super) fn no_room(&mut self, purpose: Purpose, is_room_coming: bool) -> Room {
         match purpose {
             _ if !self.is_refused => Room::Wait,
@@ -142,7 +143,8 @@ impl Supply {
         self.growth.as_ref().is_some_and(|it| !it.is_whole())
     }
 
-    /// Has all spares from now on be long enough for the longest record. Returns the files that are not.
+    /// Has all spares from now on be long enough for the longest record. Returns the files that are
+    /// not.
     pub(super) fn leave_short(&mut self) -> impl Iterator<Item = FileId> + use<> {
         let mut short = VecDeque::new();
         if let Some(growth) = &mut self.growth {
@@ -153,7 +155,8 @@ impl Supply {
         short.into_iter().map(|spare| spare.file)
     }
 
-    /// Bytes of the spares that are wanted: `usual_bytes`, if the log does not begin with short ones.
+    /// Bytes of the spares that are wanted: `usual_bytes`, if the log does not begin with short
+    /// ones.
     pub(super) fn bytes_wanted(&self, usual_bytes: u64) -> u64 {
         let growth = self.growth.as_ref();
         growth.map_or(usual_bytes, |growth| growth.next_bytes().min(usual_bytes))

@@ -1,6 +1,7 @@
 //! The queue of sealed writes of a log, in its order, and how far it is on the disk.
 //!
-//! A write is durable only when it and all before it are. Segment headers and marks are under way alone.
+//! A write is durable only when it and all before it are. Segment headers and marks are under way
+//! alone.
 
 use std::collections::VecDeque;
 
@@ -165,7 +166,8 @@ impl<B: Block> Writes<B> {
         self.queue.iter().any(|write| write.tells_owed)
     }
 
-    /// Adds the first `len` bytes of a block, to be written to the file there. With it all up to `last_lsn` is durable.
+    /// Adds the first `len` bytes of a block, to be written to the file there. With it all up to
+    /// `last_lsn` is durable.
     pub(super) fn push(
         &mut self,
         (file, offset): (FileId, u64),

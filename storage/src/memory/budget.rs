@@ -13,8 +13,9 @@ pub struct Budget {
     pub cache_bytes_max: usize,
     /// Most that index and values may take together beside `cells_bytes_min`, in bytes.
     pub memory_bytes_max: usize,
-    /// What cells may take in any case, in bytes: [`Budget::cells_bytes_min`]. Who bounds the memory
-    /// counts it apart, because an index that has outgrown what is left to it takes nothing of it.
+    /// What cells may take in any case, in bytes: [`Budget::cells_bytes_min`]. Who bounds the
+    /// memory counts it apart, because an index that has outgrown what is left to it takes nothing
+    /// of it.
     pub cells_bytes_min: usize,
 }
 
@@ -33,8 +34,8 @@ impl Budget {
     }
 
     /// What operations need to go on when the index has taken all the rest. Half of it may be full
-    /// between two turns: of the two keys of an operation, one waits for the other. The other half is
-    /// for the values that come in a turn, of which the first finds room whatever its length.
+    /// between two turns: of the two keys of an operation, one waits for the other. The other half
+    /// is for the values that come in a turn, of which the first finds room whatever its length.
     #[must_use]
     pub fn cells_bytes_min(value_bytes_max: usize) -> usize {
         4 * cell_bytes(KEY_BYTES_MAX, value_bytes_max, true) + RESERVE_BYTES
@@ -117,7 +118,8 @@ mod tests {
             assert!(cells <= before && cells >= 2 * MIB);
             assert!(bounds.cells_in_a_turn >= cells + 2 * MIB);
             assert!(bounds.held > cells && bounds.held < bounds.held_in_a_turn);
-            // An index that others have left too little to takes nothing from what cells may take in any case.
+            // An index that others have left too little to takes nothing from what cells may take
+            // in any case.
             let most = bounds.cells_in_a_turn.max(bounds.held_in_a_turn);
             assert!(most + index_bytes.min(60 * MIB) <= 64 * MIB);
             before = cells;

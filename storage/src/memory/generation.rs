@@ -18,8 +18,8 @@ const WINDOW_MAX: usize = 16;
 /// The generations of the changes that may not be durable.
 #[derive(Debug)]
 pub(crate) struct Generations {
-    /// The last log position of each, oldest first; the last one is still open, and zero if it has no
-    /// change yet.
+    /// The last log position of each, oldest first; the last one is still open, and zero if it has
+    /// no change yet.
     ends: VecDeque<Lsn>,
     oldest: u8,
 }

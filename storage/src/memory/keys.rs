@@ -20,8 +20,8 @@ pub enum Found {
     Cached(CellId),
     /// Not in the store.
     Absent,
-    /// An entry with the same hash is on disk only: the caller reads this place, admits what stands there and
-    /// looks the key up again.
+    /// An entry with the same hash is on disk only: the caller reads this place, admits what stands
+    /// there and looks the key up again.
     Cold(Place),
 }
 
@@ -81,8 +81,9 @@ impl Keys {
         cold.map_or(Found::Absent, Found::Cold)
     }
 
-    /// Loads what look-ups of these slots and hashes will need, all of them at the same time: each stage's
-    /// loads do not depend on one another, so the processor overlaps their cache misses. Changes nothing.
+    /// Loads what look-ups of these slots and hashes will need, all of them at the same time: each
+    /// stage's loads do not depend on one another, so the processor overlaps their cache misses.
+    /// Changes nothing.
     #[inline]
     pub(crate) fn load_likely(&self, keys: &[(u16, u32)]) {
         let mut cells = [None; LOOK_AHEAD];
@@ -92,8 +93,8 @@ impl Keys {
         self.load_cells(&cells);
     }
 
-    /// As [`Keys::load_likely`], for keys that are seldom in the processor's cache: so it pays to look for the
-    /// entries that are not at their home.
+    /// As [`Keys::load_likely`], for keys that are seldom in the processor's cache: so it pays to
+    /// look for the entries that are not at their home.
     #[inline]
     pub(crate) fn load_first(&self, keys: &[(u16, u32)]) {
         let homes = keys.iter().map(|&(slot, hash)| self.index.load(slot, hash));
@@ -116,9 +117,9 @@ impl Keys {
         std::hint::black_box(cells().map(|id| self.cache.load_bytes(id)).sum::<usize>());
     }
 
-    /// Visits where the newest parts of keys stand, from `from` on in the order of slots and hashes, at
-    /// least `entries` of them unless they end before. Returns where to go on, or `None` at the end. A
-    /// deletion is no entry: it is durable and about to leave, or a replay finds it.
+    /// Visits where the newest parts of keys stand, from `from` on in the order of slots and
+    /// hashes, at least `entries` of them unless they end before. Returns where to go on, or `None`
+    /// at the end. A deletion is no entry: it is durable and about to leave, or a replay finds it.
     pub(crate) fn newest_parts(
         &self,
         from: Cursor,
@@ -216,8 +217,8 @@ impl Keys {
         self.cache.value_mut(id)
     }
 
-    /// Gives a cached key of this slot and hash another value and expiry. It may have another cell then, which
-    /// is the answer.
+    /// Gives a cached key of this slot and hash another value and expiry. It may have another cell
+    /// then, which is the answer.
     #[inline]
     pub(crate) fn set_value(
         &mut self,
@@ -248,7 +249,8 @@ impl Keys {
         now
     }
 
-    /// Gives a cached key that exists another expiry. It may have another cell then, which is the answer.
+    /// Gives a cached key that exists another expiry. It may have another cell then, which is the
+    /// answer.
     pub(crate) fn set_expiry(
         &mut self,
         home: (u16, u32),
@@ -267,8 +269,8 @@ impl Keys {
         self.cache.mark_deleted(id);
     }
 
-    /// A cached key has this version now, whose part stands at `packed`, and is durable with `lsn` if one is
-    /// given. Returns what it was before.
+    /// A cached key has this version now, whose part stands at `packed`, and is durable with `lsn`
+    /// if one is given. Returns what it was before.
     #[inline]
     pub(crate) fn set_change(
         &mut self,
@@ -313,8 +315,8 @@ impl Keys {
         self.cache.set_budget(budget_bytes);
     }
 
-    /// Lets cells leave, but for the one of a key that is kept, until the cache is within its budget,
-    /// within one round of its hand.
+    /// Lets cells leave, but for the one of a key that is kept, until the cache is within its
+    /// budget, within one round of its hand.
     pub(crate) fn evict(
         &mut self,
         (durable, time_ms): (Lsn, u64),

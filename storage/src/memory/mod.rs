@@ -1,5 +1,5 @@
-//! The keys of a shard in memory: the index of all of them, cells with the values of some, and what both may
-//! take. The layer uses small types and formats, and does not know how a log is written.
+//! The keys of a shard in memory: the index of all of them, cells with the values of some, and what
+//! both may take. The layer uses small types and formats, and does not know how a log is written.
 
 pub mod budget;
 pub mod cache;

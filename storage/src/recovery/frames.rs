@@ -153,9 +153,9 @@ impl<S: SegmentSource> Replay<'_, S> {
         Ok(())
     }
 
-    /// Whether the last segment really reaches the position that the replay began at. A good frame behind the
-    /// position stands where only a log that reached it could write one; without any, what stands before is read: a
-    /// lost tail may begin anywhere.
+    /// Whether the last segment really reaches the position that the replay began at. A good frame
+    /// behind the position stands where only a log that reached it could write one; without any,
+    /// what stands before is read: a lost tail may begin anywhere.
     fn has_position(&mut self, segment: &Segment) -> Result<bool, RecoveryError> {
         let Some(position) = self.position.filter(|position| {
             position.sequence == segment.header.sequence
@@ -523,8 +523,8 @@ impl<S: SegmentSource> Replay<'_, S> {
 
 /// What stands behind the good frames of a segment.
 struct Rest {
-    /// The end of the last block that is not zero or, in a file that served before, that begins with a
-    /// header of a frame.
+    /// The end of the last block that is not zero or, in a file that served before, that begins
+    /// with a header of a frame.
     pub(super) end_offset: u64,
     /// The highest LSN that a frame header there knows to have been durable.
     durable_lsn: Lsn,

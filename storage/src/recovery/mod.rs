@@ -1,5 +1,5 @@
-//! What a start does: it reads a directory, judges each file by the rows of `FORMAT.md`, and replays the logs into
-//! memory. The layer uses the store, which does not know it.
+//! What a start does: it reads a directory, judges each file by the rows of `FORMAT.md`, and
+//! replays the logs into memory. The layer uses the store, which does not know it.
 
 // ---- pages
 pub(crate) mod frames;

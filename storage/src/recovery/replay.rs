@@ -76,9 +76,9 @@ pub fn replay_ended(
     replay_behind(source, segments, (None, Some(end)), visit)
 }
 
-/// Replays one log behind the position of a snapshot that fits it, as [`replay`] does all of it. What
-/// stands before is not read: of those segments only headers and lengths are compared. None if the
-/// log ends before the last record that the snapshot may have seen.
+/// Replays one log behind the position of a snapshot that fits it, as [`replay`] does all of it.
+/// What stands before is not read: of those segments only headers and lengths are compared. None if
+/// the log ends before the last record that the snapshot may have seen.
 ///
 /// # Errors
 /// As for [`recover`].
@@ -91,8 +91,9 @@ pub fn recover_behind(
     let mut is_left_out = false;
     let snapshot = Some((header, footer));
     let to = footer.to;
-    // A later start has taken the log for shorter and given its LSNs out anew: an earlier version of the server
-    // did that when the tail was lost. The records that the walk saw may not be those.
+    // A later start has taken the log for shorter and given its LSNs out anew: an earlier version
+    // of the server did that when the tail was lost. The records that the walk saw may not be
+    // those.
     let is_passed_over = |segment: &Segment| {
         segment.header.incarnation > header.incarnation && segment.header.first_lsn <= to
     };

@@ -42,7 +42,8 @@ pub struct Memory {
     snapshot: Option<Coverage>,
     /// What the snapshot tells of partitions of a node of a cluster.
     told: History,
-    /// Behind the snapshot there are settings that keep versions of before them, which were not known.
+    /// Behind the snapshot there are settings that keep versions of before them, which were not
+    /// known.
     has_late_settings: bool,
     /// A key of the store's own with a record that is not understood.
     strange: Option<Box<[u8]>>,
@@ -74,8 +75,8 @@ impl Memory {
         }
     }
 
-    /// Takes in the newest time that the log carries: what was left out of it because of the time is
-    /// not to be missed in a time before.
+    /// Takes in the newest time that the log carries: what was left out of it because of the time
+    /// is not to be missed in a time before.
     pub fn carry_time(&mut self, time_ms: u64) {
         self.time_ms = self.time_ms.max(time_ms);
     }
@@ -165,15 +166,17 @@ impl Memory {
         self.keyspaces.places().all(|place| has_file(place.file))
     }
 
-    /// Whether the log behind the snapshot has settings that keep versions of before them: a copy of settings whose
-    /// original is gone, or settings that go on with the history of settings that are gone. They were not known when
-    /// the replay met these versions. The log is to be replayed anew, after a replay of settings alone.
+    /// Whether the log behind the snapshot has settings that keep versions of before them: a copy
+    /// of settings whose original is gone, or settings that go on with the history of settings that
+    /// are gone. They were not known when the replay met these versions. The log is to be replayed
+    /// anew, after a replay of settings alone.
     #[must_use]
     pub fn has_late_settings(&self) -> bool {
         self.has_late_settings && self.keyspaces.keeps_versions()
     }
 
-    /// Takes the newest parts of keys of a slot in that a snapshot tells, in its order, with their hashes.
+    /// Takes the newest parts of keys of a slot in that a snapshot tells, in its order, with their
+    /// hashes.
     pub fn take_in(&mut self, slot: u16, entries: &[(u32, PackedPlace)]) {
         self.keys.insert_sorted(slot, entries);
         for (_, part) in entries {
@@ -214,8 +217,8 @@ impl Memory {
         &self.keyspaces
     }
 
-    /// As [`Store::look_ahead`], for keys that are seldom in the processor's cache: so it pays to look for
-    /// the entries that are not at their home.
+    /// As [`Store::look_ahead`], for keys that are seldom in the processor's cache: so it pays to
+    /// look for the entries that are not at their home.
     #[inline]
     pub fn look_ahead(&self, keys: &[(u16, u32)]) {
         self.keys.load_first(keys);
@@ -227,9 +230,9 @@ impl Memory {
     /// only when an entry with the same hash is cold.
     ///
     /// Behind a snapshot even such a read is rare. A part that is not crowded was appended when no
-    /// other key of its slot and hash was in the index. So a cold entry of that hash, which came from
-    /// the snapshot or from an earlier part, is of the same key and not newer, or of a key that had
-    /// been deleted by then, and may go either way.
+    /// other key of its slot and hash was in the index. So a cold entry of that hash, which came
+    /// from the snapshot or from an earlier part, is of the same key and not newer, or of a key
+    /// that had been deleted by then, and may go either way.
     ///
     /// # Errors
     /// Whatever `key_at` fails with.
@@ -350,8 +353,8 @@ impl Memory {
         false
     }
 
-    /// Joins a part behind a snapshot to the versions of its key that the snapshot tells of; `home` is where
-    /// the key was found.
+    /// Joins a part behind a snapshot to the versions of its key that the snapshot tells of; `home`
+    /// is where the key was found.
     fn join_past<E>(
         &mut self,
         hash: u32,
@@ -374,8 +377,8 @@ impl Memory {
         let is_first = self.collected.begins(id);
         match home {
             None => {
-                // If none of them is as young as the history of the keyspace, the key was deleted meanwhile,
-                // which nobody noted, and this part follows none of them.
+                // If none of them is as young as the history of the keyspace, the key was deleted
+                // meanwhile, which nobody noted, and this part follows none of them.
                 if is_first && !part.is_copy() && !is_planted(Bug::BridgeGap) {
                     self.collected.forget_before(id, since);
                 }
@@ -388,7 +391,8 @@ impl Memory {
                     && !self.collected.is_newest_at(id, cold)
                     && !is_planted(Bug::SkipFirstVersion)
                 {
-                    // It was written before versions were kept, so the snapshot does not tell more of it.
+                    // It was written before versions were kept, so the snapshot does not tell more
+                    // of it.
                     let collected = &mut self.collected;
                     key_at(cold, &mut |old| {
                         let was = Version {
@@ -461,15 +465,15 @@ impl Memory {
         Ok(None)
     }
 
-    /// A key of the store's own whose record this version does not understand, if there is one: cleaning
-    /// would drop it.
+    /// A key of the store's own whose record this version does not understand, if there is one:
+    /// cleaning would drop it.
     #[must_use]
     pub fn strange_key(&self) -> Option<&[u8]> {
         self.strange.as_deref()
     }
 
-    /// Whether the log is to be replayed once more, into [`Memory::collect`]: what versions are kept
-    /// is known only at its end.
+    /// Whether the log is to be replayed once more, into [`Memory::collect`]: what versions are
+    /// kept is known only at its end.
     #[must_use]
     pub fn keeps_versions(&self) -> bool {
         self.keyspaces.keeps_versions() && !is_planted(Bug::ForgetVersions)
@@ -490,8 +494,9 @@ impl Memory {
             return;
         };
         let (slot, hash) = home_of(part.key());
-        // The newest version of a key that was there before versions were kept needs no entry, and had
-        // none: nothing before it is kept. Keys that nobody changes since may be all that there are.
+        // The newest version of a key that was there before versions were kept needs no entry, and
+        // had none: nothing before it is kept. Keys that nobody changes since may be all that there
+        // are.
         if part.version() <= rule.since.version && self.keys.stands_at((slot, hash), place) {
             return;
         }

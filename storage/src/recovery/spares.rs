@@ -1,8 +1,8 @@
 //! What a file of the folder is by its blocks: a segment, a spare, or a spare that has rotted.
 //!
-//! A file without a header is a spare only if it proves nothing. Whatever an acknowledged record needed of a
-//! lost segment, the first block of its frame was durable, and [`is_trace`] knows that block again with any one
-//! of its bits flipped.
+//! A file without a header is a spare only if it proves nothing. Whatever an acknowledged record
+//! needed of a lost segment, the first block of its frame was durable, and [`is_trace`] knows that
+//! block again with any one of its bits flipped.
 
 use crate::format::corruption::Corruption;
 use crate::format::frame::{FRAME_MAGIC, FRAME_VERSION};
@@ -69,8 +69,8 @@ pub(crate) enum Look {
 pub const HEAD_BYTES: usize = 64 << 10;
 /// Bytes that are looked at together: all of a file is, before it is taken for empty.
 const LOOK_BYTES: usize = 1 << 20;
-/// Blocks of a rotten spare that are not zero, at most: a file with more is no spare that a device has changed here
-/// and there.
+/// Blocks of a rotten spare that are not zero, at most: a file with more is no spare that a device
+/// has changed here and there.
 const ROTTEN_BLOCKS_MAX: u64 = 16;
 
 /// Reads a file that [`survey_heads`](super::survey_heads) took for a spare whole.
@@ -123,7 +123,8 @@ pub(crate) fn told_salt(
     Ok(header.map(|header| header.salt))
 }
 
-/// Whether `is_counted` is true of any block of a file between `from` and `end`; `from` begins a block.
+/// Whether `is_counted` is true of any block of a file between `from` and `end`; `from` begins a
+/// block.
 fn has_block(
     source: &mut impl SegmentSource,
     file: FileId,
@@ -154,8 +155,9 @@ fn has_block(
     Ok(false)
 }
 
-/// Whether a block may once have been the first of a frame at its place: it has the magic, or what else every
-/// frame has there. Of a frame no flipped bit hides both, and no two flipped bits make either of zeros.
+/// Whether a block may once have been the first of a frame at its place: it has the magic, or what
+/// else every frame has there. Of a frame no flipped bit hides both, and no two flipped bits make
+/// either of zeros.
 fn is_trace(offset: u64, block: &[u8]) -> bool {
     let Some(head) = block.first_chunk::<24>() else {
         return false;
@@ -174,9 +176,10 @@ fn is_trace_of_header(block: &[u8; BLOCK_BYTES]) -> bool {
     block.starts_with(&SEGMENT_MAGIC) || block.starts_with(&SPARE_MAGIC)
 }
 
-/// Whether a first block that does not check is a segment's header that a crash tore while it was written over
-/// zeros. Then it has no byte where a header has none, and its magic is whole unless the write ended within the
-/// magic or only the last sector, with the CRC, got to the disk. The CRC has more than one byte that is not zero.
+/// Whether a first block that does not check is a segment's header that a crash tore while it was
+/// written over zeros. Then it has no byte where a header has none, and its magic is whole unless
+/// the write ended within the magic or only the last sector, with the CRC, got to the disk. The CRC
+/// has more than one byte that is not zero.
 fn is_torn_header(block: &[u8; BLOCK_BYTES]) -> bool {
     let (fields, rest) = block.split_at(HEADER_FIELDS_BYTES);
     let (gap, crc) = rest.split_at(rest.len() - HEADER_CRC_BYTES);
@@ -193,8 +196,8 @@ fn is_torn_header(block: &[u8; BLOCK_BYTES]) -> bool {
     has_only_crc || (written > 0 && is_zero(&block[written..]))
 }
 
-/// A file that is not zero where a spare is, and has no header: told rotten if nothing in it can have been of
-/// a segment, and nearly all of it is as a spare should be.
+/// A file that is not zero where a spare is, and has no header: told rotten if nothing in it can
+/// have been of a segment, and nearly all of it is as a spare should be.
 fn judge_rest(
     source: &mut impl SegmentSource,
     (file, file_bytes): (FileId, u64),
@@ -227,9 +230,9 @@ fn judge_rest(
     Ok((!has_trace && are_few).then_some(rotten))
 }
 
-/// Reads the head of a file. Frames are written only after the header of their segment is durable, so
-/// behind a header that was never finished no frame checks under its salt, and in a file that never served
-/// before there is nothing but zeros.
+/// Reads the head of a file. Frames are written only after the header of their segment is durable,
+/// so behind a header that was never finished no frame checks under its salt, and in a file that
+/// never served before there is nothing but zeros.
 pub(crate) fn classify(
     source: &mut impl SegmentSource,
     file: FileId,

@@ -1,4 +1,5 @@
-//! What the files of a data directory are, by their first blocks, and where each log's segments end.
+//! What the files of a data directory are, by their first blocks, and where each log's segments
+//! end.
 
 use crate::format::contents::{Contents, SegmentEnd};
 use crate::format::corruption::Corruption;
@@ -23,18 +24,19 @@ use std::collections::BTreeMap;
 pub struct Survey {
     /// The segments of each log, in order.
     pub logs: BTreeMap<u64, Vec<Segment>>,
-    /// Files of segments that their log has released: nothing in them counts any more. They are to be
-    /// removed, but not before the file that tells so is synced: what was read of it may only have
-    /// been in memory.
+    /// Files of segments that their log has released: nothing in them counts any more. They are to
+    /// be removed, but not before the file that tells so is synced: what was read of it may only
+    /// have been in memory.
     pub released: BTreeMap<u64, Vec<FileId>>,
     /// Files of logs that are void; they are to be deleted.
     pub void: Vec<FileId>,
     /// Files that hold nothing and may be taken into use, with their lengths.
     pub spares: Vec<(FileId, u64)>,
-    /// Files that served before and were to serve again, with their lengths; they hold nothing that counts.
-    /// They are to be deleted, or to serve under another salt.
+    /// Files that served before and were to serve again, with their lengths; they hold nothing that
+    /// counts. They are to be deleted, or to serve under another salt.
     pub reused: Vec<(FileId, u64)>,
-    /// Spares that hold what nobody wrote and that proves nothing; they are to be set aside and told.
+    /// Spares that hold what nobody wrote and that proves nothing; they are to be set aside and
+    /// told.
     pub rotten: Vec<RottenSpare>,
     /// Files that were torn when they were about to be taken into use; they hold nothing that was
     /// ever durable and are to be deleted before the log is written.
@@ -43,7 +45,8 @@ pub struct Survey {
     pub rows: Rows,
 }
 
-/// Reads the first block of every file and sorts the files into logs and spares. Spares are read whole.
+/// Reads the first block of every file and sorts the files into logs and spares. Spares are read
+/// whole.
 ///
 /// # Errors
 /// [`RecoveryError`] for a file that cannot be read, is not of `owner`, has another version, or is
@@ -64,8 +67,8 @@ pub fn survey_laid_out(
     survey_with(source, owner, layout, Look::Whole)
 }
 
-/// As [`survey_laid_out`], but of spares only [`HEAD_BYTES`] are read: before [`prove_spare`] has read the
-/// rest of one, it may be neither written nor removed.
+/// As [`survey_laid_out`], but of spares only [`HEAD_BYTES`] are read: before [`prove_spare`] has
+/// read the rest of one, it may be neither written nor removed.
 ///
 /// # Errors
 /// As for [`survey`].
@@ -198,8 +201,9 @@ pub(crate) fn settle_contents(
 
 /// The newest contents frame of a log and the sequence of the segment that holds it. A contents
 /// frame is under way alone, so one that checks proves that all before it was durable. A log that
-/// has released anything begins each segment with one, so only segments that hold no frame at all can stand behind
-/// it, and those that begin with a repair frame: a repair tells nothing of releases.
+/// has released anything begins each segment with one, so only segments that hold no frame at all
+/// can stand behind it, and those that begin with a repair frame: a repair tells nothing of
+/// releases.
 pub(crate) fn newest_contents(
     source: &mut impl SegmentSource,
     segments: &[Segment],
@@ -215,8 +219,8 @@ pub(crate) fn newest_contents(
     Ok(None)
 }
 
-/// Whether a segment begins with a frame that is no repair, and its last contents frame, going from frame to frame
-/// by their headers.
+/// Whether a segment begins with a frame that is no repair, and its last contents frame, going from
+/// frame to frame by their headers.
 fn last_contents(
     source: &mut impl SegmentSource,
     segment: &Segment,

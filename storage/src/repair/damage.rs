@@ -50,8 +50,8 @@ pub struct Damage {
 /// What a repair gives up. Its text is what the operator repeats to agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Records of this stretch of a log, at least one of them; without an end all from there on that
-    /// the log may have held.
+    /// Records of this stretch of a log, at least one of them; without an end all from there on
+    /// that the log may have held.
     Records {
         /// The log.
         log_id: u64,

@@ -38,8 +38,8 @@ pub struct Report {
     pub logs: BTreeMap<u64, LogReport>,
     /// What prefixes are set to by the newest record of any log, those that were dropped included.
     pub keyspaces: BTreeMap<Vec<u8>, Settings>,
-    /// The first key of the store's own under which is nothing that this version writes: a start is refused
-    /// for it.
+    /// The first key of the store's own under which is nothing that this version writes: a start is
+    /// refused for it.
     pub strange_key: Option<Box<[u8]>>,
     /// What is wrong. A start would be refused if there is anything.
     pub damage: Vec<RecoveryError>,
@@ -82,7 +82,8 @@ pub struct LogReport {
     pub proven_durable: Lsn,
     /// What the last crash left half written; a start leaves it out.
     pub torn: Option<TornTail>,
-    /// As [`crate::format::contents::History::forgotten`]; none if the log could not be read to its end.
+    /// As [`crate::format::contents::History::forgotten`]; none if the log could not be read to its
+    /// end.
     pub forgotten: Option<Box<Sequences>>,
 }
 
@@ -97,8 +98,8 @@ pub fn inspect(
     inspect_laid_out(source, owner, &layout, &ProvenEnds::new(), show)
 }
 
-/// As [`inspect`]: inherited logs must end where `layout` tells, and of void ones nothing is read. No other log
-/// may end before what is `proven` of it.
+/// As [`inspect`]: inherited logs must end where `layout` tells, and of void ones nothing is read.
+/// No other log may end before what is `proven` of it.
 pub fn inspect_laid_out(
     source: &mut impl SegmentSource,
     owner: Option<Owner>,
@@ -148,7 +149,8 @@ pub fn inspect_laid_out(
             ..LogReport::default()
         };
         let mut is_settled = true;
-        // What stands behind a gap is not shown, but the last segment still tells where the log ends.
+        // What stands behind a gap is not shown, but the last segment still tells where the log
+        // ends.
         let mut last_behind_gap = None;
         // With a gap in the log what stands before it can still be read.
         match settle_contents(source, &mut segments) {

@@ -1,4 +1,5 @@
-//! What people start on a directory that a server refuses: a report of what stands there, and a repair.
+//! What people start on a directory that a server refuses: a report of what stands there, and a
+//! repair.
 
 // ---- pages
 pub(crate) mod damage;

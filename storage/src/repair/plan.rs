@@ -1,12 +1,12 @@
 //! Making a data directory that recovery refuses one that it serves again, by giving up what cannot
 //! be read and nothing else.
 //!
-//! [`plan`] reads everything and changes nothing. It keeps every frame that checks whole, before and
-//! behind the damage: what was acknowledged last stays the last, because versions decide and not the
-//! position in the log. In the place of a damaged stretch goes a repair frame, which counts the LSNs
-//! of the records that stood there, so that no other byte of the log has to change, and holds those
-//! of its records whose parts all check. A plan is tried on the directory as it would be then, before
-//! anybody acts on it.
+//! [`plan`] reads everything and changes nothing. It keeps every frame that checks whole, before
+//! and behind the damage: what was acknowledged last stays the last, because versions decide and
+//! not the position in the log. In the place of a damaged stretch goes a repair frame, which counts
+//! the LSNs of the records that stood there, so that no other byte of the log has to change, and
+//! holds those of its records whose parts all check. A plan is tried on the directory as it would
+//! be then, before anybody acts on it.
 //!
 //! Acting on it is not done here: [`Rebuild::read`] gives the bytes of each file that changes.
 
@@ -55,8 +55,8 @@ pub fn plan(source: &mut impl SegmentSource, owner: Owner) -> io::Result<Plan> {
     plan_laid_out(source, owner, &Layout::new(u16::MAX), &ProvenEnds::new())
 }
 
-/// As [`plan`]: inherited logs must end where `layout` tells, and void ones need no repair. No other log may
-/// end before what is `proven` of it.
+/// As [`plan`]: inherited logs must end where `layout` tells, and void ones need no repair. No
+/// other log may end before what is `proven` of it.
 ///
 /// # Errors
 /// As for [`plan`].
@@ -238,7 +238,8 @@ impl<S: SegmentSource> Planner<'_, S> {
     fn home_by_frames(&mut self, file: FileId, file_bytes: u64) -> Option<FrameHome> {
         let mut votes: HashMap<(u64, u64, u64), u32> = HashMap::new();
         let mut block = [0; BLOCK_BYTES];
-        // What is left of an earlier use of the file may be more than what stands there of this one.
+        // What is left of an earlier use of the file may be more than what stands there of this
+        // one.
         let told = told_salt(&mut self.source, file, file_bytes).ok().flatten();
         let mut at = BLOCK;
         while at + BLOCK <= file_bytes {
@@ -481,8 +482,8 @@ impl<S: SegmentSource> Planner<'_, S> {
         }));
     }
 
-    /// Puts an empty segment behind the end of a log that ends before what is proven of it, so that no LSN
-    /// that was acknowledged is given out again.
+    /// Puts an empty segment behind the end of a log that ends before what is proven of it, so that
+    /// no LSN that was acknowledged is given out again.
     fn lost_tail(&mut self, log_id: u64, walk: &mut Walk) -> Option<()> {
         let Some(end) = self
             .proven
@@ -709,8 +710,8 @@ impl<S: SegmentSource> Planner<'_, S> {
         Some(())
     }
 
-    /// Puts a repair in the place of a stretch that held the records behind `lsns.0` up to `lsns.1`,
-    /// and returns the last of them. At the end of the last segment there may be more.
+    /// Puts a repair in the place of a stretch that held the records behind `lsns.0` up to
+    /// `lsns.1`, and returns the last of them. At the end of the last segment there may be more.
     fn mend(
         &mut self,
         claim: &Claim,

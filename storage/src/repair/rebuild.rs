@@ -87,8 +87,8 @@ impl Rebuild {
         self.blanks.push(stretch);
     }
 
-    /// Fills a stretch with repair frames: the first counts `count` records behind `before` and holds
-    /// `kept`, the others hold nothing.
+    /// Fills a stretch with repair frames: the first counts `count` records behind `before` and
+    /// holds `kept`, the others hold nothing.
     pub(super) fn put_repair(
         &mut self,
         home: FrameHome,

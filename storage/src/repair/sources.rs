@@ -1,4 +1,5 @@
-//! Sources over the files of a directory: one that goes on behind bad reads, one as if the repair were done.
+//! Sources over the files of a directory: one that goes on behind bad reads, one as if the repair
+//! were done.
 
 use crate::repair::damage::Plan;
 use crate::repair::rebuild::{BLOCK, within};

@@ -1,13 +1,14 @@
-//! The key table of a sealed segment: what a scan asks of its parts, in the order of slots and hashes.
+//! The key table of a sealed segment: what a scan asks of its parts, in the order of slots and
+//! hashes.
 //!
-//! A scan goes through keys in an order that says nothing about places, so without a table each cold key
-//! costs a read. A table is a file beside the segment, cut into blocks that each check by themselves, and
-//! a scan that goes through all keys reads each block about once.
+//! A scan goes through keys in an order that says nothing about places, so without a table each
+//! cold key costs a read. A table is a file beside the segment, cut into blocks that each check by
+//! themselves, and a scan that goes through all keys reads each block about once.
 //!
-//! A table is derived and never needed. Whatever is wrong with it, the part itself is read. It decides
-//! nothing either: an entry counts only for the place that the index tells, so it says what the part
-//! there says. What it is bound to is the salt of its segment, which no other use of a file ever has.
-//! Byte layout in `FORMAT.md`.
+//! A table is derived and never needed. Whatever is wrong with it, the part itself is read. It
+//! decides nothing either: an entry counts only for the place that the index tells, so it says what
+//! the part there says. What it is bound to is the salt of its segment, which no other use of a
+//! file ever has. Byte layout in `FORMAT.md`.
 
 use std::fmt;
 use std::io;
@@ -178,8 +179,8 @@ impl KeyTable {
         file_bytes(self.blocks())
     }
 
-    /// The block that tells of a key, if the table does. Of keys of one hash in two blocks it may be told of
-    /// some only.
+    /// The block that tells of a key, if the table does. Of keys of one hash in two blocks it may
+    /// be told of some only.
     #[must_use]
     pub fn block_of(&self, at: Cursor) -> Option<u32> {
         let first = first_of(at);
@@ -200,8 +201,8 @@ impl KeyTable {
         TableBlock::read(&self.home, block, bytes)
     }
 
-    /// Reads what stays in memory of the table of `home` from its file of `file_bytes`. `read` fills what
-    /// it is given from an offset and returns how many bytes there were.
+    /// Reads what stays in memory of the table of `home` from its file of `file_bytes`. `read`
+    /// fills what it is given from an offset and returns how many bytes there were.
     ///
     /// # Errors
     /// [`TableError`]: nothing is to be read from this file.
@@ -281,10 +282,10 @@ impl KeyTable {
         }
     }
 
-    /// Makes the table of a sealed segment: reads it whole, once or several times, and hands the bytes of the
-    /// file to `write` with their offsets. The header is the last of it, so what was not written to its end is
-    /// no table. Of several parts of a key only the newest is told. Sorting takes at most
-    /// `sort_bytes_max`, and a frame is in memory at a time.
+    /// Makes the table of a sealed segment: reads it whole, once or several times, and hands the
+    /// bytes of the file to `write` with their offsets. The header is the last of it, so what was
+    /// not written to its end is no table. Of several parts of a key only the newest is told.
+    /// Sorting takes at most `sort_bytes_max`, and a frame is in memory at a time.
     ///
     /// # Errors
     /// [`TableError`]; what was written is to be removed.
@@ -581,8 +582,8 @@ impl Writer<'_> {
     }
 }
 
-/// The entries of one pass over the segment: the first ones behind those of the passes before, as many as
-/// find room.
+/// The entries of one pass over the segment: the first ones behind those of the passes before, as
+/// many as find room.
 struct Pass {
     from: u64,
     /// Where the next pass begins.
@@ -630,7 +631,8 @@ impl Pass {
         self.encoded.len() + self.places.len() * PLACE_BYTES
     }
 
-    /// Makes room: what a newer part of the same key supersedes goes first, then the end of the order.
+    /// Makes room: what a newer part of the same key supersedes goes first, then the end of the
+    /// order.
     fn cut(&mut self) -> Result<(), TableError> {
         self.sort();
         let mut left = self.bytes_max / 2;

@@ -39,8 +39,8 @@ impl<P: Blocks> Store<P> {
         self.keys.remove_cached((slot, hash), id);
     }
 
-    /// Gives a cached key of this slot and hash another value and expiry before a commit. It may have
-    /// another cell then, which is the answer.
+    /// Gives a cached key of this slot and hash another value and expiry before a commit. It may
+    /// have another cell then, which is the answer.
     #[inline]
     pub fn set_value(
         &mut self,
@@ -52,8 +52,8 @@ impl<P: Blocks> Store<P> {
         self.keys.set_value(home, id, value, expiry_ms)
     }
 
-    /// Gives a cached key that exists another expiry before a commit. It may have another cell then,
-    /// which is the answer.
+    /// Gives a cached key that exists another expiry before a commit. It may have another cell
+    /// then, which is the answer.
     pub fn set_expiry(&mut self, home: (u16, u32), id: CellId, expiry_ms: Option<u64>) -> CellId {
         self.keys.set_expiry(home, id, expiry_ms)
     }
@@ -63,8 +63,8 @@ impl<P: Blocks> Store<P> {
         self.keys.mark_deleted(id);
     }
 
-    /// Logs the present contents of `cells`, keys of one `slot` with their hashes, as one record: all
-    /// of them or none survive a crash. [`Store::room_for`] must have said yes.
+    /// Logs the present contents of `cells`, keys of one `slot` with their hashes, as one record:
+    /// all of them or none survive a crash. [`Store::room_for`] must have said yes.
     #[inline]
     pub fn commit(&mut self, now_us: u64, slot: u16, cells: &[(u32, CellId)]) -> (Lsn, Version) {
         let version = self.next_version(slot);

@@ -1,14 +1,14 @@
 //! The time of a store: what records are stamped with and expiries are compared with.
 //!
-//! It begins at the later of the wall clock and the newest time in the log, so it never runs backwards
-//! past what was logged. From then on it follows the monotonic clock, and drifts towards the wall
-//! clock by at most 1/[`SLEW`] of the time that passes: a wall clock that steps, forwards or back, makes no
-//! key expire at once and keeps none alive; a lifetime is wrong by at most that share. A restart
-//! takes the wall clock as it is.
+//! It begins at the later of the wall clock and the newest time in the log, so it never runs
+//! backwards past what was logged. From then on it follows the monotonic clock, and drifts towards
+//! the wall clock by at most 1/[`SLEW`] of the time that passes: a wall clock that steps, forwards
+//! or back, makes no key expire at once and keeps none alive; a lifetime is wrong by at most that
+//! share. A restart takes the wall clock as it is.
 //!
 //! What is written because a key had expired carries a time at or after that expiry, so no restart
-//! undoes it. A mere read leaves no trace: if the wall clock was set back while the server was down, a
-//! key that expired since the last record shows again until that time has passed once more.
+//! undoes it. A mere read leaves no trace: if the wall clock was set back while the server was
+//! down, a key that expired since the last record shows again until that time has passed once more.
 
 use crate::planted::{Bug, is_planted};
 

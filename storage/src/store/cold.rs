@@ -31,8 +31,8 @@ impl<P: Blocks> Store<P> {
         })
     }
 
-    /// The read of one block of `place`'s aligned span, `start` bytes behind its beginning; `None` if
-    /// no block is free now.
+    /// The read of one block of `place`'s aligned span, `start` bytes behind its beginning; `None`
+    /// if no block is free now.
     ///
     /// # Panics
     /// If no block of the span begins there.
@@ -102,8 +102,8 @@ impl<P: Blocks> Store<P> {
     }
 }
 
-/// The part that a cold entry for `slot` and `hash` points to, in what [`Store::read`] asked for, or
-/// less at the end of the file.
+/// The part that a cold entry for `slot` and `hash` points to, in what [`Store::read`] asked for,
+/// or less at the end of the file.
 ///
 /// # Errors
 /// [`AdmitError::Corrupt`] if it is not there.

@@ -4,8 +4,8 @@ use crate::format::record::{PartView, part_bytes};
 use crate::store::cleaning::expiring::Expires;
 use crate::store::keyspace::keyspaces::Keyspaces;
 
-/// When a part with this expiry, which was written at `time_ms`, stops to count by itself. `None` if that may be
-/// never: versions of its key are kept, and the newest of them has no end.
+/// When a part with this expiry, which was written at `time_ms`, stops to count by itself. `None`
+/// if that may be never: versions of its key are kept, and the newest of them has no end.
 pub(crate) fn expires(
     keyspaces: &Keyspaces,
     slot: u16,

@@ -75,9 +75,9 @@ impl<P: Blocks> Store<P> {
                 .is_some_and(|newest| newest.version <= since)
                 && !is_planted(Bug::BridgeGap)
             {
-                // What was there when versions began to be kept has been deleted without a trace here: to older
-                // ones, which may not be swept away yet, this one would seem to have followed. Each was
-                // written once, so this is no more work than that was.
+                // What was there when versions began to be kept has been deleted without a trace
+                // here: to older ones, which may not be swept away yet, this one would seem to have
+                // followed. Each was written once, so this is no more work than that was.
                 let mut left = usize::MAX;
                 let live = &mut self.live;
                 self.versions
@@ -157,8 +157,8 @@ impl<P: Blocks> Store<P> {
         }
     }
 
-    /// The versions of a key that are kept and whose sequence is below `before` (0: all), the newest
-    /// first. `None` if its keyspace keeps none.
+    /// The versions of a key that are kept and whose sequence is below `before` (0: all), the
+    /// newest first. `None` if its keyspace keeps none.
     #[must_use]
     pub fn history(
         &self,
@@ -225,7 +225,8 @@ impl<P: Blocks> Store<P> {
         Some(Past::Entries(id, oldest))
     }
 
-    /// Takes note that more of the log is durable, for those who wait for a version to be in a file.
+    /// Takes note that more of the log is durable, for those who wait for a version to be in a
+    /// file.
     pub fn settle_young(&mut self) {
         self.versions.settle(self.log.durable());
     }
@@ -243,8 +244,8 @@ impl<P: Blocks> Store<P> {
         );
     }
 
-    /// Visits the versions that are known in keyspaces that keep them, also some that are not kept any
-    /// more: by slot and hash, those of a key from the oldest to the newest.
+    /// Visits the versions that are known in keyspaces that keep them, also some that are not kept
+    /// any more: by slot and hash, those of a key from the oldest to the newest.
     pub fn versions(&self, visit: &mut impl FnMut(VersionEntry)) {
         self.versions.walk(0, usize::MAX, visit);
     }

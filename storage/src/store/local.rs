@@ -1,8 +1,9 @@
 //! Local records: what a node notes about a partition for itself.
 //!
-//! They stand in the log, are synced, replayed and cleaned with it, and are no part of what the partition
-//! holds: not of its sequence, nor of the index, and never shipped to another node. There is one
-//! for each partition, the newest, which stays in memory. Its version is epoch 0 and a count.
+//! They stand in the log, are synced, replayed and cleaned with it, and are no part of what the
+//! partition holds: not of its sequence, nor of the index, and never shipped to another node. There
+//! is one for each partition, the newest, which stays in memory. Its version is epoch 0 and a
+//! count.
 
 use std::collections::BTreeMap;
 
@@ -54,8 +55,8 @@ impl LocalRecords {
         self.get(slot).is_some_and(|newest| newest.place == place)
     }
 
-    /// Takes in a record that was logged or replayed. Where the one stood that counts no more: itself, if a
-    /// newer one is known.
+    /// Takes in a record that was logged or replayed. Where the one stood that counts no more:
+    /// itself, if a newer one is known.
     pub(crate) fn take(&mut self, part: &PartView<'_>, place: Place) -> Option<Place> {
         assert!(
             part.kind() == PartKind::Put,
@@ -126,8 +127,8 @@ impl LocalRecords {
         }
     }
 
-    /// Takes in what a snapshot tells, but for a local record that does not stand where it tells: the log behind
-    /// the snapshot has that one, or a newer one.
+    /// Takes in what a snapshot tells, but for a local record that does not stand where it tells:
+    /// the log behind the snapshot has that one, or a newer one.
     pub(crate) fn restore(&mut self, entry: &PartitionEntry<'_>, is_covered: bool) {
         let partition = usize::from(entry.partition);
         if let Some((count, place, value)) = entry.local.filter(|_| is_covered) {

@@ -38,8 +38,8 @@ impl<P: Blocks> Store<P> {
         self.epoch_of(partition)
     }
 
-    /// The places that must be read, and [`Store::admit`]ted for these slots and hashes all at once, before
-    /// a record with these keys of one slot can be applied.
+    /// The places that must be read, and [`Store::admit`]ted for these slots and hashes all at
+    /// once, before a record with these keys of one slot can be applied.
     pub fn cold_of<'k>(
         &self,
         slot: u16,
@@ -65,9 +65,9 @@ impl<P: Blocks> Store<P> {
         cold
     }
 
-    /// Whether a part that stands in a segment which is durable up to there is still needed by who knows
-    /// nothing of the past: the newest of its key, or a deletion that may have something to hide. To be asked after [`Store::settle`] and
-    /// [`Store::settle_copies`] alone.
+    /// Whether a part that stands in a segment which is durable up to there is still needed by who
+    /// knows nothing of the past: the newest of its key, or a deletion that may have something to
+    /// hide. To be asked after [`Store::settle`] and [`Store::settle_copies`] alone.
     #[must_use]
     pub fn counts(
         &self,
@@ -96,11 +96,11 @@ impl<P: Blocks> Store<P> {
         self.locals.epochs_found(slot)
     }
 
-    /// Logs a record that was written elsewhere under its own version and time, and takes in what it
-    /// says of keys that have no newer version. `parts` are all of its parts, checked; nothing of it
-    /// may be cold ([`Store::cold_of`]) and [`Store::room_for`] must have said yes to
-    /// as many bytes as they have. Without `is_dense` a record of which nothing is newer than what is there
-    /// is left out: `None`.
+    /// Logs a record that was written elsewhere under its own version and time, and takes in what
+    /// it says of keys that have no newer version. `parts` are all of its parts, checked; nothing
+    /// of it may be cold ([`Store::cold_of`]) and [`Store::room_for`] must have said yes to
+    /// as many bytes as they have. Without `is_dense` a record of which nothing is newer than what
+    /// is there is left out: `None`.
     ///
     /// # Panics
     /// If the parts are not one record, or a local one.
@@ -221,9 +221,10 @@ impl<P: Blocks> Store<P> {
         Some(lsn)
     }
 
-    /// Takes a cached key out that is deleted elsewhere, by a deletion that nobody has any more. The log
-    /// says so with the version that the key has, as of a value that has expired, and it is no news for
-    /// others. [`Store::room`] must have said yes for a value of no bytes. `None` while cleaning moves it.
+    /// Takes a cached key out that is deleted elsewhere, by a deletion that nobody has any more.
+    /// The log says so with the version that the key has, as of a value that has expired, and it is
+    /// no news for others. [`Store::room`] must have said yes for a value of no bytes. `None` while
+    /// cleaning moves it.
     ///
     /// # Panics
     /// If the key was never logged.
@@ -261,8 +262,8 @@ impl<P: Blocks> Store<P> {
         Some(lsn)
     }
 
-    /// Visits the keys that have the next slots and hashes from `from` on up to slot `last`, about `entries`
-    /// of them. Where to go on, or `None` behind the last slot.
+    /// Visits the keys that have the next slots and hashes from `from` on up to slot `last`, about
+    /// `entries` of them. Where to go on, or `None` behind the last slot.
     pub fn homes_from(
         &self,
         from: Cursor,
@@ -287,8 +288,8 @@ impl<P: Blocks> Store<P> {
         self.log_mut().room(Purpose::Keep, bytes)
     }
 
-    /// Logs the local record of the partition of `slot`, to which `key` leads; it takes the place of
-    /// the one before. [`Store::room_for_local`] must have said yes.
+    /// Logs the local record of the partition of `slot`, to which `key` leads; it takes the place
+    /// of the one before. [`Store::room_for_local`] must have said yes.
     ///
     /// # Panics
     /// If the key is none of a local record, or the value longer than [`LOCAL_BYTES_MAX`].
@@ -342,8 +343,9 @@ impl<P: Blocks> Store<P> {
         self.log().history().last(partition)
     }
 
-    /// Whether from the next segment on no deletion is dropped because nothing older is in the log any more: somebody who reads
-    /// the log from its begin to its end may have read that before it was released.
+    /// Whether from the next segment on no deletion is dropped because nothing older is in the log
+    /// any more: somebody who reads the log from its begin to its end may have read that before it
+    /// was released.
     pub fn keep_deletions(&mut self, keeps: bool) {
         if self.cleaner.keeps_deletions != keeps {
             self.cleaner.keeps_deletions = keeps;
@@ -351,8 +353,8 @@ impl<P: Blocks> Store<P> {
         }
     }
 
-    /// Whether deletions are being dropped out of the oldest segment. Who begins to read now may read what
-    /// they hide, and never get to them.
+    /// Whether deletions are being dropped out of the oldest segment. Who begins to read now may
+    /// read what they hide, and never get to them.
     #[must_use]
     pub fn is_dropping_deletions(&self) -> bool {
         self.cleaner.is_dropping_deletions()

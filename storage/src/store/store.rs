@@ -65,7 +65,8 @@ pub struct Store<P: Blocks> {
     clock: Clock,
     /// The newest time that the log carried when it was opened.
     found_ms: u64,
-    /// Deletions in log order, by slot, hash and version, that leave the index once they are durable.
+    /// Deletions in log order, by slot, hash and version, that leave the index once they are
+    /// durable.
     pub(super) deletions: VecDeque<(Lsn, u16, u32, Version)>,
     pub(super) places: [Place; PARTS_MAX],
     /// The slot and hash of a key that does not leave the cache.
@@ -127,8 +128,8 @@ impl<P: Blocks> Store<P> {
         self.clock.wall_ms()
     }
 
-    /// Whether a key with this expiry is gone. It stays in index and log until something removes it:
-    /// an older part of the key without an expiry may stand in the log and must not come back.
+    /// Whether a key with this expiry is gone. It stays in index and log until something removes
+    /// it: an older part of the key without an expiry may stand in the log and must not come back.
     #[inline]
     #[must_use]
     pub fn is_expired(&self, expiry_ms: Option<u64>) -> bool {
@@ -189,9 +190,9 @@ impl<P: Blocks> Store<P> {
         self.keyspaces.hear(prefix, settings)
     }
 
-    /// Logs the newest settings of `prefix` for the partition of `slot`, under a key of that slot made
-    /// by [`keyspace::keyspace_key`]. They are in force there at once. [`Store::room`] for the key and
-    /// [`SETTINGS_BYTES`] must have said yes.
+    /// Logs the newest settings of `prefix` for the partition of `slot`, under a key of that slot
+    /// made by [`keyspace::keyspace_key`]. They are in force there at once. [`Store::room`] for the
+    /// key and [`SETTINGS_BYTES`] must have said yes.
     pub fn commit_settings(&mut self, now_us: u64, slot: u16, key: &[u8], prefix: &[u8]) -> Lsn {
         let version = self.next_version(slot);
         let time_ms = self.time_ms();
@@ -252,9 +253,9 @@ impl<P: Blocks> Store<P> {
         self.keys.find(slot, hash, key)
     }
 
-    /// Loads what look-ups of these slots and hashes will need, all of them at the same time: each stage's
-    /// loads do not depend on one another, so the processor overlaps their cache misses. Changes
-    /// nothing.
+    /// Loads what look-ups of these slots and hashes will need, all of them at the same time: each
+    /// stage's loads do not depend on one another, so the processor overlaps their cache misses.
+    /// Changes nothing.
     #[inline]
     pub fn look_ahead(&self, keys: &[(u16, u32)]) {
         self.keys.load_likely(keys);
@@ -279,8 +280,8 @@ impl<P: Blocks> Store<P> {
         self.keys.touch(id);
     }
 
-    /// Takes back that the keys of this slot and hash were used, if they have come lately: the operation
-    /// that a key is read for is no sign that there will be another.
+    /// Takes back that the keys of this slot and hash were used, if they have come lately: the
+    /// operation that a key is read for is no sign that there will be another.
     pub fn forget_use(&mut self, (slot, hash): (u16, u32)) {
         self.keys.forget_use((slot, hash));
     }
@@ -348,8 +349,9 @@ impl<P: Blocks> Store<P> {
         while let Some(&(lsn, slot, hash, version)) = self.deletions.front()
             && is_over(lsn)
         {
-            // A key that was set again since lives on; a later deletion has its own entry here. None
-            // that is durable may stay: cleaning would take it for something newer than itself.
+            // A key that was set again since lives on; a later deletion has its own entry here.
+            // None that is durable may stay: cleaning would take it for something newer than
+            // itself.
             let deleted = self
                 .keys
                 .entries()
@@ -387,9 +389,9 @@ impl<P: Blocks> Store<P> {
         }
     }
 
-    /// Visits where the newest parts of keys stand, from `from` on in the order of slots and hashes, at
-    /// least `entries` of them unless they end before. Returns where to go on, or `None` at the end. A
-    /// deletion is no entry: it is durable and about to leave, or a replay finds it.
+    /// Visits where the newest parts of keys stand, from `from` on in the order of slots and
+    /// hashes, at least `entries` of them unless they end before. Returns where to go on, or `None`
+    /// at the end. A deletion is no entry: it is durable and about to leave, or a replay finds it.
     pub fn newest_parts(
         &self,
         from: Cursor,
@@ -399,9 +401,9 @@ impl<P: Blocks> Store<P> {
         self.keys.newest_parts(from, entries, visit)
     }
 
-    /// Visits the keys that have the first slot and hash from `from` on, in the order of both, without
-    /// touching them. Returns where the next ones stand, or `None` at the end. A key that is there from
-    /// the first step to the last is visited.
+    /// Visits the keys that have the first slot and hash from `from` on, in the order of both,
+    /// without touching them. Returns where the next ones stand, or `None` at the end. A key that
+    /// is there from the first step to the last is visited.
     pub fn keys_from(&self, from: Cursor, visit: &mut impl FnMut(Cursor, Home)) -> Option<Cursor> {
         self.keys
             .entries()

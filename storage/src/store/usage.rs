@@ -41,7 +41,8 @@ impl<P: Blocks> Store<P> {
         self.budget
     }
 
-    /// Bytes of memory that cells give way to: of the index, of kept versions, and of the times of segments.
+    /// Bytes of memory that cells give way to: of the index, of kept versions, and of the times of
+    /// segments.
     #[inline]
     fn fixed_bytes(&self) -> usize {
         self.keys.entries().memory_bytes() + self.versions.memory_bytes() + self.live.memory_bytes()
@@ -67,8 +68,8 @@ impl<P: Blocks> Store<P> {
         self.has_room_for_keys() || self.keys.entries().has_free_entry(slot, hash)
     }
 
-    /// Whether a change of this key keeps one version more than it lets go: more memory, and more of the
-    /// log that counts, whatever its length is.
+    /// Whether a change of this key keeps one version more than it lets go: more memory, and more
+    /// of the log that counts, whatever its length is.
     #[inline]
     #[must_use]
     pub fn adds_version(&self, slot: u16, hash: u32, key: &[u8]) -> bool {
@@ -92,9 +93,9 @@ impl<P: Blocks> Store<P> {
             || self.keys.cells().held_bytes() > self.bounds.held_in_a_turn
     }
 
-    /// Keeps the value of one key in memory until told otherwise. Two cold keys of one operation could
-    /// push each other out for ever; of all operations that wait for their second key, one that has its
-    /// first one for certain is enough for all to come to an end.
+    /// Keeps the value of one key in memory until told otherwise. Two cold keys of one operation
+    /// could push each other out for ever; of all operations that wait for their second key, one
+    /// that has its first one for certain is enough for all to come to an end.
     pub fn keep(&mut self, home: Option<(u16, u32)>) {
         self.kept = home;
     }
@@ -111,13 +112,14 @@ impl<P: Blocks> Store<P> {
         self.keys.cells().may_shrink()
     }
 
-    /// Whether values of so many bytes may come from the disk, all those that are under way counted: what
-    /// a turn brings stays within the budget. The first one may, whatever its length, once cells that
-    /// are too many have left.
+    /// Whether values of so many bytes may come from the disk, all those that are under way
+    /// counted: what a turn brings stays within the budget. The first one may, whatever its length,
+    /// once cells that are too many have left.
     #[inline]
     #[must_use]
     pub fn has_room_to_read(&self, bytes: usize) -> bool {
-        // Room that is free in pages does not keep it back: it may be held by what waits for this read.
+        // Room that is free in pages does not keep it back: it may be held by what waits for this
+        // read.
         self.keys.cells().used_bytes().saturating_add(bytes) <= self.bounds.cells_in_a_turn
     }
 
@@ -144,8 +146,8 @@ impl<P: Blocks> Store<P> {
 /// How much a store holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Keys in the index; expired ones and deletions that are not durable yet included. [`Store::visible_keys`]
-    /// leaves out the former.
+    /// Keys in the index; expired ones and deletions that are not durable yet included.
+    /// [`Store::visible_keys`] leaves out the former.
     pub keys: usize,
     /// Keys whose value is in loaded.
     pub cells: usize,

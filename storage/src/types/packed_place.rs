@@ -13,7 +13,8 @@ const FILE_SHIFT: u32 = OFFSET_SHIFT + OFFSET_BITS;
 const _: () = assert!(FILE_SHIFT + FILE_BITS == u64::BITS);
 
 /// Where the newest part of a key stands, and the low bits of its sequence, by which a block that
-/// holds an older part is told. Zero if nothing was logged for the key yet: file numbers start at 1.
+/// holds an older part is told. Zero if nothing was logged for the key yet: file numbers start at
+/// 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PackedPlace(u64);
 

@@ -1,16 +1,16 @@
 //! Where each key of a shard lives: in a cell of the value cache, or at a place in the log.
 //!
-//! Keys are not kept here. An entry matches a key if slot and hash agree *and* the key that stands in
-//! the cache cell, or in the part on disk, is the same; the caller does that second comparison,
+//! Keys are not kept here. An entry matches a key if slot and hash agree *and* the key that stands
+//! in the cache cell, or in the part on disk, is the same; the caller does that second comparison,
 //! because for a cold entry it needs a read.
 //!
 //! An entry takes 12 bytes, and the entries of a slot stand in the order of their hashes, so that a
 //! walk over all keys can stop anywhere and go on there. A slot has one group of entries; beyond
 //! `GROUP_ENTRIES` it is split, one group at a time, by linear hashing over the first bits of the
 //! hash. Within a group the probing is linear and without wrap: the home of a hash grows with the
-//! hash, entries are sorted, and a probe ends at the first empty or greater one. A group that is full
-//! to nine tenths is laid out anew an eighth larger, so no insertion moves more than the entries of
-//! two groups, however many keys there are.
+//! hash, entries are sorted, and a probe ends at the first empty or greater one. A group that is
+//! full to nine tenths is laid out anew an eighth larger, so no insertion moves more than the
+//! entries of two groups, however many keys there are.
 
 use crate::memory::index::entry::Candidate;
 use crate::memory::index::entry::CellId;
@@ -128,9 +128,9 @@ impl Index {
         self.insert_entry(slot, Entry::new(hash, place.bits()));
     }
 
-    /// Adds entries of one slot for keys that have no entry and are on disk only, given in the order of
-    /// their hashes. An empty slot is laid out at once, which takes a tenth of the time of as many
-    /// insertions.
+    /// Adds entries of one slot for keys that have no entry and are on disk only, given in the
+    /// order of their hashes. An empty slot is laid out at once, which takes a tenth of the time of
+    /// as many insertions.
     ///
     /// # Panics
     /// If the entries are not in order.
@@ -190,9 +190,9 @@ impl Index {
         self.used -= 1;
     }
 
-    /// Visits the entries from `from` on in the order of slots and hashes, at least `entries` of them
-    /// unless they end before, and all that have the same slot and hash as the last of those. Returns
-    /// where to go on, or `None` at the end.
+    /// Visits the entries from `from` on in the order of slots and hashes, at least `entries` of
+    /// them unless they end before, and all that have the same slot and hash as the last of those.
+    /// Returns where to go on, or `None` at the end.
     ///
     /// Insertions and removals between two calls move nothing in this order. So an entry that is
     /// there from the begin to the end of a walk is visited exactly once.
@@ -415,8 +415,8 @@ mod tests {
         }
     }
 
-    /// However many keys a slot has, and however alike their hashes are, an index that was given them in
-    /// order is the one that insertions make, and goes on as that one does.
+    /// However many keys a slot has, and however alike their hashes are, an index that was given
+    /// them in order is the one that insertions make, and goes on as that one does.
     #[test]
     fn sorted_entries_make_the_index_that_insertions_make() {
         for (count, mask) in [0, 1, 3, 500, 2_048, 2_049, 5_000, 70_000]
@@ -476,8 +476,8 @@ mod tests {
         }
     }
 
-    /// A walk in steps, between which keys come and go and groups grow, split and shrink, visits the
-    /// keys that stay exactly once and in order.
+    /// A walk in steps, between which keys come and go and groups grow, split and shrink, visits
+    /// the keys that stay exactly once and in order.
     #[test]
     fn a_walk_visits_each_key_that_stays_once_and_in_order() {
         for seed in 1..=10u64 {

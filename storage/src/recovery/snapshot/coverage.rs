@@ -115,8 +115,8 @@ impl Coverage {
         }
     }
 
-    /// Whether an entry of the index or a version that stands at `place` may be used: not if its segment
-    /// was released.
+    /// Whether an entry of the index or a version that stands at `place` may be used: not if its
+    /// segment was released.
     ///
     /// # Errors
     /// What is wrong with it, if it points where nothing can be.

@@ -1,22 +1,24 @@
 //! Snapshots of the index: where the newest part of each key stands, the kept versions of keys, the
-//! settings of keyspaces, and how much of each segment expires by when, so that a start reads them and the end of the log instead of all of it.
+//! settings of keyspaces, and how much of each segment expires by when, so that a start reads them
+//! and the end of the log instead of all of it.
 //!
-//! A snapshot is taken beside the traffic. It *begins* at a position up to which the log is durable;
-//! then the index is walked in small steps, and an entry that points behind that position is left
-//! out, because the log from there on is replayed anyway. So an entry of a snapshot belongs to a key
-//! that was not changed between the begin and the moment when the walk came to it. A key whose
-//! change the walk has seen is not in the snapshot, so the change itself must not get lost: a
+//! A snapshot is taken beside the traffic. It *begins* at a position up to which the log is
+//! durable; then the index is walked in small steps, and an entry that points behind that position
+//! is left out, because the log from there on is replayed anyway. So an entry of a snapshot belongs
+//! to a key that was not changed between the begin and the moment when the walk came to it. A key
+//! whose change the walk has seen is not in the snapshot, so the change itself must not get lost: a
 //! snapshot is *finished* only when everything that was appended by the end of the walk is durable.
 //!
-//! The kept versions are walked like the index, then the settings, then what a node of a cluster notes of
-//! partitions. A version that is not there any more
-//! when the walk comes to it is not kept by then, nor ever again: the footer tells a time that is not before
-//! that, and what was superseded or set meanwhile is in the log behind the begin. The last two are told as the
-//! walk finds them, also if their record stands behind the begin: later ones are as good, and a start needs
-//! to know of each superseded part there whether it is kept.
+//! The kept versions are walked like the index, then the settings, then what a node of a cluster
+//! notes of partitions. A version that is not there any more
+//! when the walk comes to it is not kept by then, nor ever again: the footer tells a time that is
+//! not before that, and what was superseded or set meanwhile is in the log behind the begin. The
+//! last two are told as the walk finds them, also if their record stands behind the begin: later
+//! ones are as good, and a start needs to know of each superseded part there whether it is kept.
 //!
-//! The times of segments come last, so that they tell of every part that an entry points to. What is told and
-//! replayed as well counts twice among what was added, which makes nothing count as expired ([`crate::store::cleaning::live`]).
+//! The times of segments come last, so that they tell of every part that an entry points to. What
+//! is told and replayed as well counts twice among what was added, which makes nothing count as
+//! expired ([`crate::store::cleaning::live`]).
 //!
 //! A snapshot is only ever an accelerator. One that is not whole, of another node, log or key hash,
 //! or that does not fit the segments that are there, is not used; the log alone gives the same.
@@ -55,8 +57,8 @@ pub const CHUNK_ENTRIES_MAX: usize = 1 << 14;
 /// Segments that a snapshot may point into, at most.
 pub const COVERED_SEGMENTS_MAX: usize = 1 << 16;
 
-/// Entries of one slot that a start takes into the index at once; those of a slot with more follow one
-/// by one, so that they take no memory twice.
+/// Entries of one slot that a start takes into the index at once; those of a slot with more follow
+/// one by one, so that they take no memory twice.
 pub(super) const SLOT_ENTRIES_MAX: usize = 1 << 16;
 
 pub(super) const CHUNK_MAGIC: [u8; 4] = *b"PKSC";
@@ -232,8 +234,8 @@ pub struct SnapshotFooter {
     /// The last record that the walk may have seen. All up to it were durable before the footer was
     /// written.
     pub to: Lsn,
-    /// The newest time that the log carried then, in unix milliseconds: what had expired by this time
-    /// may have been left out.
+    /// The newest time that the log carried then, in unix milliseconds: what had expired by this
+    /// time may have been left out.
     pub time_ms: u64,
     /// CRC over the CRCs of the chunks.
     pub chunks_crc: u32,

@@ -13,8 +13,8 @@ use crate::store::keyspace::settings::KEYSPACES_MAX;
 use crate::types::packed_place::PackedPlace;
 use std::io;
 
-/// Fills a memory from a snapshot that fits the log: what it covers, then the log behind it is to be
-/// replayed into it.
+/// Fills a memory from a snapshot that fits the log: what it covers, then the log behind it is to
+/// be replayed into it.
 ///
 /// # Errors
 /// [`SnapshotError`]. What was filled is of no use then.

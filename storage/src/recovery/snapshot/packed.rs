@@ -1,8 +1,10 @@
-//! The newest parts in a chunk of a snapshot, side by side in as few bits as the widest of each column takes.
+//! The newest parts in a chunk of a snapshot, side by side in as few bits as the widest of each
+//! column takes.
 //!
-//! Entries ascend, and those of a chunk are near each other: the step from one key to the next takes half of
-//! the bits of a key, and file, offset and length of a part take what the segments of the log differ by. Eight
-//! bytes an entry instead of fourteen make a start read less, and a snapshot may be taken more often.
+//! Entries ascend, and those of a chunk are near each other: the step from one key to the next
+//! takes half of the bits of a key, and file, offset and length of a part take what the segments of
+//! the log differ by. Eight bytes an entry instead of fourteen make a start read less, and a
+//! snapshot may be taken more often.
 
 use crate::format::record::{read_u32, read_u64};
 use crate::types::packed_place::{Cursor, FILES_MAX, PackedPlace};
@@ -161,7 +163,8 @@ impl Rows {
         let length_at = place_at + (file_bits + offset_bits) as usize;
         let mut key = self.first;
         for row in (0..used_bits).step_by(width) {
-            // A file and an offset fit in a word, and a length with the sequence; all three might not.
+            // A file and an offset fit in a word, and a length with the sequence; all three might
+            // not.
             let place = word_at(rows, row + place_at);
             let rest = word_at(rows, row + length_at);
             // No column is wide enough, nor a chunk long enough, to make a sum overflow.
@@ -262,7 +265,8 @@ mod tests {
         assert!(bytes.len() < 8 * rising.len(), "{} bytes", bytes.len());
     }
 
-    /// The CRC is checked before, so no more is asked than that nothing is taken for what it cannot be.
+    /// The CRC is checked before, so no more is asked than that nothing is taken for what it cannot
+    /// be.
     #[test]
     fn flipped_bits_give_entries_that_can_be_or_none() {
         let entries: Vec<_> = (0..9u32)

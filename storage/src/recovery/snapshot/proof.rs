@@ -1,9 +1,10 @@
 //! What a finished snapshot proves of its log, whether a start can use its entries or not.
 //!
-//! A snapshot is finished only when `to` is durable ([`Taking`](super::Taking)), and a durable record never
-//! leaves its log: cleaning appends copies under new LSNs, a node that rewinds appends new versions, and a
-//! repair counts what it gives up. So a log that ends before `to` has lost records that were durable. Header
-//! and footer prove that; the entries between them may be damaged, of another key hash, or gone.
+//! A snapshot is finished only when `to` is durable ([`Taking`](super::Taking)), and a durable
+//! record never leaves its log: cleaning appends copies under new LSNs, a node that rewinds appends
+//! new versions, and a repair counts what it gives up. So a log that ends before `to` has lost
+//! records that were durable. Header and footer prove that; the entries between them may be
+//! damaged, of another key hash, or gone.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -34,8 +35,8 @@ pub struct ProvenEnd {
 /// The proven ends of logs, by log.
 pub type ProvenEnds = BTreeMap<u64, ProvenEnd>;
 
-/// A finished snapshot of `file_bytes` without its entries: header and footer, which prove what they proved, and
-/// which no start can use.
+/// A finished snapshot of `file_bytes` without its entries: header and footer, which prove what
+/// they proved, and which no start can use.
 ///
 /// # Errors
 /// As for [`SnapshotReader::open`].
@@ -59,7 +60,8 @@ pub fn stub(
 }
 
 impl ProvenEnd {
-    /// What the snapshot `name` proves; nothing if it is of another node, or was given another name.
+    /// What the snapshot `name` proves; nothing if it is of another node, or was given another
+    /// name.
     pub fn told_by<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
         owner: Owner,
         name: SnapshotName,

@@ -28,8 +28,8 @@ pub struct Taking {
     pub(super) time_ms: u64,
 }
 
-/// Where the walk goes on. The versions come before the settings, so that the settings tell of every keyspace
-/// that a version names.
+/// Where the walk goes on. The versions come before the settings, so that the settings tell of
+/// every keyspace that a version names.
 #[derive(Clone, Copy, Debug)]
 enum Walk {
     Newest(Cursor),
@@ -73,9 +73,9 @@ impl Taking {
 }
 
 impl<P: Blocks> Store<P> {
-    /// Begins a snapshot of the index, with the first bytes of its file; `hash_check` is what the key
-    /// hash makes of a constant. To be called between two changes, behind [`Store::settle`]. None if nothing was logged yet, or
-    /// while a copy that is durable is not known to the index.
+    /// Begins a snapshot of the index, with the first bytes of its file; `hash_check` is what the
+    /// key hash makes of a constant. To be called between two changes, behind [`Store::settle`].
+    /// None if nothing was logged yet, or while a copy that is durable is not known to the index.
     pub fn begin_snapshot(&mut self, number: u64, hash_check: u64) -> Option<(Taking, Vec<u8>)> {
         self.apply_moves();
         let position = self.log().position()?;
@@ -141,8 +141,8 @@ impl<P: Blocks> Store<P> {
         Some((taking, bytes))
     }
 
-    /// Goes on with a snapshot, over about so many more entries of the index. To be called between two
-    /// changes, and again only when the bytes of the last step are on their way.
+    /// Goes on with a snapshot, over about so many more entries of the index. To be called between
+    /// two changes, and again only when the bytes of the last step are on their way.
     pub fn step_snapshot(&self, taking: &mut Taking, entries: usize) -> Taken {
         let Taking {
             writer,

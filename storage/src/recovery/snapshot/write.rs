@@ -118,13 +118,15 @@ impl SnapshotWriter {
         self.takes(Section::Settings);
     }
 
-    /// Takes the notes of a partition, wherever its local record stands, when no settings wait for a chunk.
+    /// Takes the notes of a partition, wherever its local record stands, when no settings wait for
+    /// a chunk.
     pub fn take_partition(&mut self, entry: &PartitionEntry<'_>) {
         encode_partition(entry, &mut self.pending);
         self.takes(Section::Partitions);
     }
 
-    /// Takes the times of a file, if some of it is covered, when no notes of a partition wait for a chunk.
+    /// Takes the times of a file, if some of it is covered, when no notes of a partition wait for a
+    /// chunk.
     pub fn take_times(&mut self, entry: &FileTimes) {
         let first = Place {
             file: entry.file,

@@ -146,8 +146,8 @@ impl<P: Blocks> Store<P> {
             self.look(now_us);
             self.cleaner.inherited_look_us = now_us + INHERITED_LOOK_US;
         }
-        // What was read is judged at once: the memory that it takes may be all that a cold read or the scrub
-        // would find. The next read waits until the budget is back.
+        // What was read is judged at once: the memory that it takes may be all that a cold read or
+        // the scrub would find. The next read waits until the budget is back.
         if (self.cleaner.budget_bytes >= 0 || self.cleaner.holds_block())
             && let Some(mut victim) = self.cleaner.victim.take()
         {
@@ -176,11 +176,13 @@ impl<P: Blocks> Store<P> {
         goes_on || (held_block && !self.cleaner.holds_block())
     }
 
-    /// Judges whether what grows is refused, and how fast writes may go. Whether writes that waited may go on.
+    /// Judges whether what grows is refused, and how fast writes may go. Whether writes that waited
+    /// may go on.
     fn pace_writes(&mut self, now_us: u64) -> bool {
         let is_low = self.log().is_low();
         let was_full = self.cleaner.fullness.is_full();
-        // A log that was stuck and is low no more is judged once more, or its deadline would stay for ever.
+        // A log that was stuck and is low no more is judged once more, or its deadline would stay
+        // for ever.
         let concerns = is_low || was_full || self.cleaner.fullness.deadline_us().is_some();
         let segments = self.log().sealed_segments().len();
         if concerns

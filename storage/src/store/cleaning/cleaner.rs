@@ -95,8 +95,8 @@ pub(crate) struct Cleaner<B> {
     /// Bytes in a second, by how far the target is missed.
     pub(super) rate: Rate,
     pub(super) next_look_us: u64,
-    /// Bytes of segments that may still be cleaned. Commits earn them: without commits cleaning comes
-    /// to an end, however much the frames of its copies are padded.
+    /// Bytes of segments that may still be cleaned. Commits earn them: without commits cleaning
+    /// comes to an end, however much the frames of its copies are padded.
     pub(super) credit_bytes: u64,
     /// Commit bytes for which credit was given.
     pub(super) credited_bytes: u64,
@@ -133,10 +133,11 @@ pub(crate) struct Victim<B> {
     pub(super) home: FrameHome,
     /// It is one of a log that this one continues, and leaves with it.
     pub(super) is_inherited: bool,
-    /// No segment stood before it when it was picked, and none comes; nor may somebody have got what stood there once
-    /// who still waits for what came behind it.
+    /// No segment stood before it when it was picked, and none comes; nor may somebody have got
+    /// what stood there once who still waits for what came behind it.
     pub(super) is_oldest: bool,
-    /// Bytes of parts in it that count when it was picked, at most, and how many of them are copied.
+    /// Bytes of parts in it that count when it was picked, at most, and how many of them are
+    /// copied.
     pub(super) counting_bytes: u64,
     pub(super) copied_bytes: u64,
     /// The frame that is judged next, and how far its body is judged.

@@ -1,12 +1,14 @@
-//! What has expired as a reason to clean: for its bytes, for its entries in the index, and without any commit.
+//! What has expired as a reason to clean: for its bytes, for its entries in the index, and without
+//! any commit.
 //!
-//! Time passes without commits. So a look tells when more expires, and the next one is due then. What has
-//! expired earns the right to clean as commits do, each byte once: so an idle store comes to rest. A segment
-//! that is half given back is cleaned though the log is short enough; one with many expired keys is cleaned for
-//! these, and the open segment is sealed for either when it would not fill up by itself before long.
+//! Time passes without commits. So a look tells when more expires, and the next one is due then.
+//! What has expired earns the right to clean as commits do, each byte once: so an idle store comes
+//! to rest. A segment that is half given back is cleaned though the log is short enough; one with
+//! many expired keys is cleaned for these, and the open segment is sealed for either when it would
+//! not fill up by itself before long.
 //!
-//! While the index has no room and some of its entries have expired, new keys wait instead of being refused,
-//! and cleaning goes as fast as it can.
+//! While the index has no room and some of its entries have expired, new keys wait instead of being
+//! refused, and cleaning goes as fast as it can.
 
 /// What the last look found, and when the next one is due.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,7 +16,8 @@ pub(super) struct Expired {
     /// Bytes and keys that are pointed to and have expired, at least, the open segment included.
     pub(super) bytes: u64,
     pub(super) keys: u64,
-    /// At most so many of all keys are in the index; with more expired ones, these are worth cleaning.
+    /// At most so many of all keys are in the index; with more expired ones, these are worth
+    /// cleaning.
     pub(super) are_many: bool,
     /// When more is known to have expired.
     pub(super) due_us: Option<u64>,
@@ -60,8 +63,8 @@ impl Expired {
         self.due_us.is_some_and(|due_us| due_us <= now_us)
     }
 
-    /// A look is over: whether it has picked a segment or sealed one, and whether another one now would find the
-    /// same. What was sealed is picked when it is durable.
+    /// A look is over: whether it has picked a segment or sealed one, and whether another one now
+    /// would find the same. What was sealed is picked when it is durable.
     pub(super) fn looked(&mut self, now_us: u64, (picks, seals): (bool, bool), is_final: bool) {
         self.is_hopeless = !picks && !seals && is_final;
         if !picks && (seals || !is_final) && self.keys > 0 {

@@ -16,8 +16,9 @@ impl<P: Blocks> Store<P> {
         self.live.counts(file, self.time_ms())
     }
 
-    /// Keys that readers find, at most: those of the index without the ones that are known to have expired. It is
-    /// never less than that, and exact as soon as cleaning has gone through the segments of the others.
+    /// Keys that readers find, at most: those of the index without the ones that are known to have
+    /// expired. It is never less than that, and exact as soon as cleaning has gone through the
+    /// segments of the others.
     #[must_use]
     pub fn visible_keys(&self) -> usize {
         let expired = self.live.expired_count(self.time_ms());
@@ -25,8 +26,8 @@ impl<P: Blocks> Store<P> {
         self.keys.entries().len().saturating_sub(expired)
     }
 
-    /// Whether a new key for which the index has no room now is to wait, because cleaning takes out keys that have
-    /// expired.
+    /// Whether a new key for which the index has no room now is to wait, because cleaning takes out
+    /// keys that have expired.
     #[must_use]
     pub fn waits_for_keys(&self) -> bool {
         let expired = &self.cleaner.expired;
@@ -63,7 +64,8 @@ impl<P: Blocks> Store<P> {
         bytes.saturating_sub(before)
     }
 
-    /// Whether so many of the keys that stand in a file have expired that it is worth cleaning for these.
+    /// Whether so many of the keys that stand in a file have expired that it is worth cleaning for
+    /// these.
     pub(super) fn hoards_expired_keys(&self, file: FileId) -> bool {
         let expired = &self.cleaner.expired;
         let counts = self.counts_in(file);
@@ -75,8 +77,8 @@ impl<P: Blocks> Store<P> {
         counts.expired_count > 0 && counts.expired_count * share >= counts.count
     }
 
-    /// Whether cleaning a segment gives back half of it or more, much of that because of what has expired, and
-    /// waiting would not soon make it more.
+    /// Whether cleaning a segment gives back half of it or more, much of that because of what has
+    /// expired, and waiting would not soon make it more.
     pub(super) fn is_spent(&self, segment: &SealedSegment, gain: u64) -> bool {
         let counts = self.counts_in(segment.file);
         let soon_ms = self.time_ms() + SETTLES_MS;
@@ -85,8 +87,8 @@ impl<P: Blocks> Store<P> {
             && counts.next_ms.is_none_or(|next_ms| next_ms > soon_ms)
     }
 
-    /// Seals the open segment for what has expired in it, if it would not be full before long by itself.
-    /// Whether that was done.
+    /// Seals the open segment for what has expired in it, if it would not be full before long by
+    /// itself. Whether that was done.
     pub(super) fn seal_expired(&mut self, now_us: u64) -> bool {
         let Some((file, bytes)) = self.log().open_segment() else {
             return false;

@@ -1,14 +1,16 @@
-//! How much of a segment expires by when: a few buckets of time for each segment, so that what has expired
-//! counts as room that cleaning gives back.
+//! How much of a segment expires by when: a few buckets of time for each segment, so that what has
+//! expired counts as room that cleaning gives back.
 //!
-//! Parts are only ever added. Whoever takes the place of a part does not know its expiry: a cold entry of the
-//! index has none, and the cell of a key tells the newest one alone. So a table does not say what counts in a
-//! segment. It says what does *not* count any more: of all parts that were ever added, those whose time has
-//! passed. The caller holds that against the bytes that are still pointed to ([`crate::store::cleaning::live`]).
+//! Parts are only ever added. Whoever takes the place of a part does not know its expiry: a cold
+//! entry of the index has none, and the cell of a key tells the newest one alone. So a table does
+//! not say what counts in a segment. It says what does *not* count any more: of all parts that were
+//! ever added, those whose time has passed. The caller holds that against the bytes that are still
+//! pointed to ([`crate::store::cleaning::live`]).
 //!
-//! What must hold: at any time, [`Expiring::left`] is at least what was added and has not expired. So times are
-//! rounded up, a bucket counts until all of it has expired, and two buckets become one that ends with the
-//! later of them. A part that is added twice, as a replay behind a snapshot does, errs on the same side.
+//! What must hold: at any time, [`Expiring::left`] is at least what was added and has not expired.
+//! So times are rounded up, a bucket counts until all of it has expired, and two buckets become one
+//! that ends with the later of them. A part that is added twice, as a replay behind a snapshot
+//! does, errs on the same side.
 
 /// Buckets of a table.
 pub const BUCKETS: usize = 12;

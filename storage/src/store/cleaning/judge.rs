@@ -55,8 +55,8 @@ impl<P: Blocks> Store<P> {
         }
     }
 
-    /// When the disk is full or the log has most of the segments that it may have, own segments give room
-    /// back and inherited ones only take it.
+    /// When the disk is full or the log has most of the segments that it may have, own segments
+    /// give room back and inherited ones only take it.
     pub(super) fn give_way(&mut self) {
         let is_idle = |victim: &mut Victim<P::Block>| {
             victim.is_inherited && !matches!(victim.chunk, Chunk::Reading(_))
@@ -211,8 +211,8 @@ impl<P: Blocks> Store<P> {
             let is_gone = fate == Fate::Expired || fate == Fate::Copied(PartKind::Tombstone);
             let expires =
                 is_gone && part.kind() == PartKind::Put && !is_planted(Bug::ExpireWithoutTime);
-            // A start in an earlier time would take the version before it for what the one behind it
-            // superseded.
+            // A start in an earlier time would take the version before it for what the one behind
+            // it superseded.
             let ends = (is_gone || fate == Fate::Dead)
                 && self
                     .keyspaces

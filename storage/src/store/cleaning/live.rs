@@ -1,14 +1,15 @@
 //! What counts in each file of the log: the one account that cleaning decides by.
 //!
-//! Whatever [`Store::fate`](crate::store::store::Store::fate) would keep stands here: a segment without any is released
-//! unread. What has expired is still pointed to and leaves only when its segment is read; [`Counts`] tells how
-//! much of a file that is.
+//! Whatever [`Store::fate`](crate::store::store::Store::fate) would keep stands here: a segment
+//! without any is released unread. What has expired is still pointed to and leaves only when its
+//! segment is read; [`Counts`] tells how much of a file that is.
 //!
-//! Two bounds tell it, and neither needs the expiry of what was superseded. A part counts if it is pointed to,
-//! and if it has not expired. So what counts in a file is at most what is pointed to, and at most what was ever
-//! pointed to there and has not expired: the lesser of the two. If U bytes of W that were written count, that
-//! is at most (W + U) / 2: at least half of what cleaning would give back is seen, and all of it if nothing in the
-//! file was superseded, or everything in it expires.
+//! Two bounds tell it, and neither needs the expiry of what was superseded. A part counts if it is
+//! pointed to, and if it has not expired. So what counts in a file is at most what is pointed to,
+//! and at most what was ever pointed to there and has not expired: the lesser of the two. If U
+//! bytes of W that were written count, that is at most (W + U) / 2: at least half of what cleaning
+//! would give back is seen, and all of it if nothing in the file was superseded, or everything in
+//! it expires.
 //!
 //! What must hold: what is pointed to was added, with its time or as what lasts, and is not lost.
 
@@ -31,8 +32,8 @@ pub(crate) struct Live {
 
 #[derive(Clone, Debug, Default)]
 struct FileBytes {
-    /// Bytes of all parts that were pointed to at some time and do not expire, or not for certain, and how many
-    /// they are.
+    /// Bytes of all parts that were pointed to at some time and do not expire, or not for certain,
+    /// and how many they are.
     lasting: u64,
     lasting_count: u64,
     /// Those of them, and of those that expire, that are not pointed to any more.
@@ -179,8 +180,8 @@ impl Live {
         file.lost_count += 1;
     }
 
-    /// What a snapshot tells of a file to which so far only entries of it point. What they point to and the snapshot
-    /// does not count lasts; what it counts and they do not point to is lost.
+    /// What a snapshot tells of a file to which so far only entries of it point. What they point to
+    /// and the snapshot does not count lasts; what it counts and they do not point to is lost.
     pub(crate) fn told(&mut self, times: &FileTimes) {
         let file = self.file(times.file);
         let pointed = file.pointed();
@@ -195,7 +196,8 @@ impl Live {
         self.tables += usize::from(has_table);
     }
 
-    /// Visits what is known of the next `count` files from number `from` on. Where to go on, or `None` at the end.
+    /// Visits what is known of the next `count` files from number `from` on. Where to go on, or
+    /// `None` at the end.
     pub(crate) fn walk_times(
         &self,
         from: u32,

@@ -28,7 +28,8 @@ pub enum Fate {
 
 impl<P: Blocks> Store<P> {
     /// What becomes of a part that stands at `place` of a sealed and durable segment: the one
-    /// function that says what counts. `is_oldest` if no segment stands before it, and [`Store::keep_deletions`] was not wanted.
+    /// function that says what counts. `is_oldest` if no segment stands before it, and
+    /// [`Store::keep_deletions`] was not wanted.
     #[must_use]
     pub fn fate(
         &self,
@@ -134,8 +135,8 @@ impl<P: Blocks> Store<P> {
         Some(newer.version)
     }
 
-    /// Whether the deletion at this place is the newest version of its key and something before it is
-    /// kept.
+    /// Whether the deletion at this place is the newest version of its key and something before it
+    /// is kept.
     fn is_kept_deletion(&self, part: &PartView<'_>, place: Place, hash: u32) -> bool {
         let id = KeyId::new(part.slot(), hash, part.key());
         let rule = self.keyspaces.rule(part.slot(), part.key());

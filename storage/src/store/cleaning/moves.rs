@@ -14,8 +14,8 @@ use crate::types::place::FileId;
 use crate::types::place::{Lsn, Place};
 
 impl<P: Blocks> Store<P> {
-    /// Takes out what goes with a part of this fate: its own entry, and those of older versions, of which
-    /// none is kept either. At most `left`, which falls; whether all of it is out.
+    /// Takes out what goes with a part of this fate: its own entry, and those of older versions, of
+    /// which none is kept either. At most `left`, which falls; whether all of it is out.
     pub(super) fn let_go(
         &mut self,
         part: &PartView<'_>,
@@ -74,8 +74,9 @@ impl<P: Blocks> Store<P> {
         self.keys.remove(candidate.position, candidate.home);
     }
 
-    /// Whether a part that is copied shares its hash with another key in the index. What the index does
-    /// not point to is a deletion: for all that its hash tells, any entry may be another key's.
+    /// Whether a part that is copied shares its hash with another key in the index. What the index
+    /// does not point to is a deletion: for all that its hash tells, any entry may be another
+    /// key's.
     pub(super) fn is_crowded(&self, slot: u16, hash: u32, place: Place) -> bool {
         match self.keys.pointer_to(slot, hash, place) {
             Some(_) => self.keys.entries().is_crowded(slot, hash),
@@ -147,8 +148,8 @@ impl<P: Blocks> Store<P> {
         self.cleaner.moves.iter().any(|moved| moved.from == from)
     }
 
-    /// Logs a key's part that stands at `from` again, as a deletion of the same version, and lets the index
-    /// forget the key when that is durable. The log must have room.
+    /// Logs a key's part that stands at `from` again, as a deletion of the same version, and lets
+    /// the index forget the key when that is durable. The log must have room.
     pub(crate) fn move_as_deletion(
         &mut self,
         now_us: u64,

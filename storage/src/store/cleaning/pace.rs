@@ -1,10 +1,11 @@
 //! How fast writes may go while cleaning makes room for them, and when they are refused.
 //!
-//! A log that gets no more segments lives on those that cleaning gives back. Until the next one comes, two claims
-//! share what is left of the open segment and the spares: copies of what counts in the segment that is cleaned, and
-//! writes. Copies come first, because only they bring more. Writes get the rest, slower the less it is: a write waits
-//! a little each time rather than long at the end ([`Pace`]). Where cleaning cannot keep up for good, because too much
-//! of the log counts, writes that grow the store are refused until much less counts ([`Fullness`]).
+//! A log that gets no more segments lives on those that cleaning gives back. Until the next one
+//! comes, two claims share what is left of the open segment and the spares: copies of what counts
+//! in the segment that is cleaned, and writes. Copies come first, because only they bring more.
+//! Writes get the rest, slower the less it is: a write waits a little each time rather than long at
+//! the end ([`Pace`]). Where cleaning cannot keep up for good, because too much of the log counts,
+//! writes that grow the store are refused until much less counts ([`Fullness`]).
 
 use crate::store::cleaning::sizing::percent_of;
 
@@ -14,11 +15,11 @@ const DRAIN_US: u64 = 20_000;
 pub const PACE_US_MAX: u64 = 100_000;
 /// A full log that has had all its spares for so long is full no more, in microseconds.
 const QUIET_US: u64 = 10_000_000;
-/// A log that has no room at all and gets none for so long is full, in microseconds: what was given back may be on its
-/// way for a while.
+/// A log that has no room at all and gets none for so long is full, in microseconds: what was given
+/// back may be on its way for a while.
 const STUCK_US: u64 = 100_000;
-/// A judgement looks at each segment, so the time between two of them grows with their number: so many microseconds
-/// for each.
+/// A judgement looks at each segment, so the time between two of them grows with their number: so
+/// many microseconds for each.
 const JUDGE_US_PER_SEGMENT: u64 = 4;
 /// Segments that hold nothing that counts: the open one and the spares.
 const SEGMENTS_WORKING: u64 = 4;
@@ -78,8 +79,8 @@ impl Pace {
         }
     }
 
-    /// Once in each turn: `headroom` is that of a log that gets no more segments and is being cleaned. Whether writes
-    /// that waited may go on.
+    /// Once in each turn: `headroom` is that of a log that gets no more segments and is being
+    /// cleaned. Whether writes that waited may go on.
     pub(crate) fn turn(&mut self, now_us: u64, headroom: Option<Headroom>) -> bool {
         if std::mem::take(&mut self.has_asked) && self.waits_since_us.is_none() {
             self.waits_since_us = Some(now_us);
@@ -135,7 +136,8 @@ pub(crate) struct Occupancy {
     pub(crate) held_bytes: u64,
     /// Bytes of the largest segment.
     pub(crate) segment_bytes: u64,
-    /// As [`DiskShare::space_percent_max`](crate::store::cleaning::sizing::DiskShare::space_percent_max).
+    /// As
+    /// [`DiskShare::space_percent_max`](crate::store::cleaning::sizing::DiskShare::space_percent_max).
     pub(crate) space_percent_max: u32,
     /// Fewer spares are there than should be, and no more can be had.
     pub(crate) is_low: bool,
@@ -146,17 +148,18 @@ pub(crate) struct Occupancy {
 }
 
 impl Occupancy {
-    /// Whether what counts, times `percent` over 400, has room in so many bytes of segments beside those that hold
-    /// none of it. Where these are more than half of all bytes, the limit is smaller than the sizing rule wants: half is
-    /// for data then, and a log that gets stuck is full ([`Fullness::judge`]).
+    /// Whether what counts, times `percent` over 400, has room in so many bytes of segments beside
+    /// those that hold none of it. Where these are more than half of all bytes, the limit is
+    /// smaller than the sizing rule wants: half is for data then, and a log that gets stuck is full
+    /// ([`Fullness::judge`]).
     fn fits(&self, held_bytes: u64, percent: u64) -> bool {
         let working = (SEGMENTS_WORKING * self.segment_bytes).min(held_bytes / 2);
         percent_of(self.counting_bytes, percent, 400).saturating_add(working) <= held_bytes
     }
 }
 
-/// Whether writes that grow the store are refused. What makes it full and what ends that are apart, so that it does not
-/// come and go with each segment that cleaning gives back.
+/// Whether writes that grow the store are refused. What makes it full and what ends that are apart,
+/// so that it does not come and go with each segment that cleaning gives back.
 #[derive(Debug, Default)]
 pub(crate) struct Fullness {
     is_full: bool,
@@ -191,8 +194,9 @@ impl Fullness {
         since_us.map(|since_us| since_us + STUCK_US)
     }
 
-    /// Judges anew. Half of what `space_percent_max` gives cleaning to work with makes a low log full when it is used
-    /// up; a log with three quarters of that left, or with more segments than it ever had, is full no more.
+    /// Judges anew. Half of what `space_percent_max` gives cleaning to work with makes a low log
+    /// full when it is used up; a log with three quarters of that left, or with more segments than
+    /// it ever had, is full no more.
     pub(crate) fn judge(&mut self, now_us: u64, it: &Occupancy) {
         let since = |since_us: Option<u64>, still: bool| still.then(|| since_us.unwrap_or(now_us));
         let lasts = |since_us: Option<u64>, least_us| {

@@ -11,8 +11,8 @@ use crate::store::store::Store;
 use crate::types::io::Blocks;
 
 impl<P: Blocks> Store<P> {
-    /// Releases a segment in which nothing counts: what was in it need not be known, but for how far its
-    /// records went. Whether that was done.
+    /// Releases a segment in which nothing counts: what was in it need not be known, but for how
+    /// far its records went. Whether that was done.
     fn release_unread(&mut self, segment: &SealedSegment) -> bool {
         let (parts, tombstones) = (
             self.live.parts(segment.file),
@@ -105,14 +105,15 @@ impl<P: Blocks> Store<P> {
         }
     }
 
-    /// Goes on with the inherited segments, if there are any. Commits need not earn that: each is gone
-    /// through once. They vanish all at once, so an older part of a deleted key never stays behind.
+    /// Goes on with the inherited segments, if there are any. Commits need not earn that: each is
+    /// gone through once. They vanish all at once, so an older part of a deleted key never stays
+    /// behind.
     fn take_inherited(&mut self) -> bool {
         let Some((inherited, offset)) = self.inheritance.next() else {
             return false;
         };
-        // Of a segment that was left in the middle: what was copied before that would be copied again while
-        // the index does not point to the copies.
+        // Of a segment that was left in the middle: what was copied before that would be copied
+        // again while the index does not point to the copies.
         let file = inherited.segment.file;
         let copied = |moved: &&Move| moved.from.file == file;
         if let Some(last) = self.cleaner.moves.iter().rfind(copied)
@@ -130,16 +131,17 @@ impl<P: Blocks> Store<P> {
         true
     }
 
-    /// When the disk is full and nothing sealed can be cleaned, what could be may be the open segment
-    /// itself: full of a counter that was changed again and again. Whether it was sealed for that.
+    /// When the disk is full and nothing sealed can be cleaned, what could be may be the open
+    /// segment itself: full of a counter that was changed again and again. Whether it was sealed
+    /// for that.
     fn seal_wasted(&mut self) -> bool {
         let Some((file, bytes)) = self.log().open_segment().filter(|_| self.log().is_low()) else {
             return false;
         };
         let is_used_up = self.log().open_segment_bytes_left() < bytes / 8;
         let gain = bytes.saturating_sub(self.counts_in(file).parts);
-        // It becomes a sealed segment that the next one, perhaps a short one, must take the rest of;
-        // otherwise the last spare would be gone for nothing.
+        // It becomes a sealed segment that the next one, perhaps a short one, must take the rest
+        // of; otherwise the last spare would be gone for nothing.
         let is_oldest = self.log().sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
         let kept = self.copies_bytes(file, is_oldest);
         let fits = kept <= self.log().sure_bytes_of_spare();
@@ -163,7 +165,8 @@ impl<P: Blocks> Store<P> {
             let live = self.counts_in(segment.file);
             total_bytes += segment.file_bytes;
             counting_bytes += live.parts + live.tombstones;
-            // Where something older stands before it, a deletion takes the place of what has expired.
+            // Where something older stands before it, a deletion takes the place of what has
+            // expired.
             tombstone_bytes += live.deletions;
             // Deletions that are kept stay wherever they stand.
             let kept_bytes = self.versions.copies(segment.file).deletion_bytes;
@@ -242,8 +245,8 @@ impl<P: Blocks> Store<P> {
         (rate, picked)
     }
 
-    /// Bytes of sealed segments with which no more file can be made beside the open segment and the spares: only whole
-    /// ones are, and a short one for each shard is left out.
+    /// Bytes of sealed segments with which no more file can be made beside the open segment and the
+    /// spares: only whole ones are, and a short one for each shard is left out.
     fn sealed_bytes_max(&self, segment_bytes: u64) -> u64 {
         let short_bytes = self.log().config().segment_bytes_min();
         match self.cleaner.config.log_bytes_max {

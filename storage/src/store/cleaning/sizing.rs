@@ -1,8 +1,9 @@
 //! How much data a limit of the disk carries: the rule that operators size a disk by.
 //!
-//! Of what a shard may take, [`SEGMENTS_BESIDE`] segments are no place for data: the open one, the spares, one that is
-//! on its way back, and what rounding to whole segments costs. The rest holds what counts at
-//! [`DiskShare::space_percent_max`], so that cleaning always finds a segment that pays.
+//! Of what a shard may take, [`SEGMENTS_BESIDE`] segments are no place for data: the open one, the
+//! spares, one that is on its way back, and what rounding to whole segments costs. The rest holds
+//! what counts at [`DiskShare::space_percent_max`], so that cleaning always finds a segment that
+//! pays.
 
 /// Segments of each shard that a limit must have room for beside the data.
 pub const SEGMENTS_BESIDE: u64 = 6;
@@ -34,8 +35,8 @@ pub struct DiskShare {
 }
 
 impl DiskShare {
-    /// Bytes of records that may count at a time without an answer of FULL, if all are overwritten alike: key, value
-    /// and 56 bytes for each, rounded up to 8. 0 if there is room for none.
+    /// Bytes of records that may count at a time without an answer of FULL, if all are overwritten
+    /// alike: key, value and 56 bytes for each, rounded up to 8. 0 if there is room for none.
     #[must_use]
     pub fn live_bytes_max(&self) -> u64 {
         let beside = SEGMENTS_BESIDE * self.segment_bytes;

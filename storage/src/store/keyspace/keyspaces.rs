@@ -1,14 +1,14 @@
 //! Keyspaces: prefixes of keys with settings of their own, and the log records that keep them.
 //!
-//! The settings of a keyspace stand in the log once for each partition that the shard owns, as a put
-//! under a key that no client can use, so that they move and are copied with their partition. What is
-//! in force for a key is what the newest such record of its partition says; of several prefixes
-//! the longest counts. These records are in no index: their places are kept here.
+//! The settings of a keyspace stand in the log once for each partition that the shard owns, as a
+//! put under a key that no client can use, so that they move and are copied with their partition.
+//! What is in force for a key is what the newest such record of its partition says; of several
+//! prefixes the longest counts. These records are in no index: their places are kept here.
 //!
-//! What must hold: a record that says that more versions are kept than the one before it begins their
-//! history anew, with its own version ([`Since`]): of older versions nobody knows which are gone. A
-//! keyspace that was dropped stays as a record, because it tells since when the shorter prefix is in
-//! force for its keys.
+//! What must hold: a record that says that more versions are kept than the one before it begins
+//! their history anew, with its own version ([`Since`]): of older versions nobody knows which are
+//! gone. A keyspace that was dropped stays as a record, because it tells since when the shorter
+//! prefix is in force for its keys.
 
 use crate::format::record::PartView;
 use crate::format::system_key::is_system;
@@ -42,8 +42,8 @@ struct Keyspace {
     parent: Option<usize>,
     /// The settings with the highest revision that was heard of.
     newest: Settings,
-    /// What is in force in each partition; nothing where another shard's keys are, or where the first
-    /// record was not written yet.
+    /// What is in force in each partition; nothing where another shard's keys are, or where the
+    /// first record was not written yet.
     partitions: Box<[Option<Box<InForce>>]>,
 }
 
@@ -76,8 +76,8 @@ impl Keyspace {
 pub(crate) struct Replaced {
     pub(crate) gained: Option<Place>,
     pub(crate) lost: Option<Place>,
-    /// Other settings are in force now, and some keep versions: what has expired may be kept for longer than it
-    /// was to be.
+    /// Other settings are in force now, and some keep versions: what has expired may be kept for
+    /// longer than it was to be.
     pub(crate) keeps_others: bool,
 }
 
@@ -171,8 +171,8 @@ impl Keyspaces {
         None
     }
 
-    /// Where the longest prefix of a key stands, or one that begins with it: what is no prefix of the
-    /// key but stands between the longest one and the key in order begins with the longest one.
+    /// Where the longest prefix of a key stands, or one that begins with it: what is no prefix of
+    /// the key but stands between the longest one and the key in order begins with the longest one.
     #[inline]
     fn longest(&self, key: &[u8]) -> Option<usize> {
         self.keyspaces
@@ -229,15 +229,16 @@ impl Keyspaces {
         Ok(is_newer)
     }
 
-    /// The first of these partitions in which the record of a prefix says something else than the newest
-    /// settings.
+    /// The first of these partitions in which the record of a prefix says something else than the
+    /// newest settings.
     #[must_use]
     pub fn first_behind(&self, prefix: &[u8], partitions: &[usize]) -> Option<usize> {
         let keyspace = &self.keyspaces[self.position(prefix).ok()?];
         keyspace.first_behind(partitions)
     }
 
-    /// Whether the newest settings of a prefix give back what is kept by those in force in a partition.
+    /// Whether the newest settings of a prefix give back what is kept by those in force in a
+    /// partition.
     #[must_use]
     pub fn gives_back(&self, prefix: &[u8], partition: usize) -> bool {
         let Ok(at) = self.position(prefix) else {
@@ -248,8 +249,8 @@ impl Keyspaces {
         in_force.is_some_and(|in_force| keyspace.newest.gives_back(&in_force.settings))
     }
 
-    /// Every prefix with the settings that are in force in all of these partitions; while some of them
-    /// are behind, those from before in one that is.
+    /// Every prefix with the settings that are in force in all of these partitions; while some of
+    /// them are behind, those from before in one that is.
     pub fn logged(&self, partitions: &[usize]) -> impl Iterator<Item = (&[u8], &Settings)> {
         self.keyspaces.iter().filter_map(move |keyspace| {
             let settings = match keyspace.first_behind(partitions) {
@@ -278,8 +279,8 @@ impl Keyspaces {
         settings.encode(since)
     }
 
-    /// Takes in a record of settings that was appended or replayed; the newest version counts. A value
-    /// that is not of this version's form is left aside.
+    /// Takes in a record of settings that was appended or replayed; the newest version counts. A
+    /// value that is not of this version's form is left aside.
     pub(crate) fn take(&mut self, part: &PartView<'_>, place: Place) -> Replaced {
         let record = Record {
             slot: part.slot(),
@@ -348,8 +349,9 @@ impl Keyspaces {
         in_force.is_none_or(|it| it.version < part.version())
     }
 
-    /// Whether a record of settings keeps versions that were written before it under settings that are not known
-    /// here: the original of a copy is gone, or the settings are gone whose history the record goes on with.
+    /// Whether a record of settings keeps versions that were written before it under settings that
+    /// are not known here: the original of a copy is gone, or the settings are gone whose history
+    /// the record goes on with.
     pub(crate) fn is_late(&self, part: &PartView<'_>) -> bool {
         let since = Settings::read(part.value()).and_then(|(_, since)| since);
         let in_force = self.in_force(part);
@@ -447,8 +449,8 @@ impl Keyspaces {
         }
     }
 
-    /// Visits the records in force of so many partitions: by the numbers of keyspaces, then by partition, from
-    /// `from` on. Where to go on, or `None` at the end.
+    /// Visits the records in force of so many partitions: by the numbers of keyspaces, then by
+    /// partition, from `from` on. Where to go on, or `None` at the end.
     pub fn walk(
         &self,
         from: usize,

@@ -13,14 +13,15 @@ pub struct Rule {
     pub retention_ms: u64,
     /// Those that were superseded behind this.
     pub since: Since,
-    /// The number of the longest prefix that the key begins with and that has a record, dropped or not.
+    /// The number of the longest prefix that the key begins with and that has a record, dropped or
+    /// not.
     pub(crate) number: u16,
 }
 
 impl Rule {
-    /// Whether a version whose place `newer` took at `end_ms` is kept: the first before the newest has
-    /// rank 1. If one is not kept, no older one is. An expiry does not count: a start that does not find
-    /// what expired could not tell when the one before it ended.
+    /// Whether a version whose place `newer` took at `end_ms` is kept: the first before the newest
+    /// has rank 1. If one is not kept, no older one is. An expiry does not count: a start that does
+    /// not find what expired could not tell when the one before it ended.
     #[inline]
     #[must_use]
     pub fn keeps(&self, rank: u32, newer: Version, end_ms: u64, now_ms: u64) -> bool {

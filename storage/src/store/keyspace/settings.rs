@@ -27,13 +27,15 @@ pub struct Settings {
     pub is_dropped: bool,
     /// The least ack level, 0 to 3.
     pub level_min: u8,
-    /// Superseded versions that are kept of a key, at most; 0 is any number if there is a retention.
+    /// Superseded versions that are kept of a key, at most; 0 is any number if there is a
+    /// retention.
     pub versions: u8,
     /// The layout of values, for those who read them.
     pub layout: u16,
     /// Bytes of a value, at most; 0 is what the server accepts.
     pub value_bytes_max: u32,
-    /// How long a superseded version is kept, in milliseconds; 0 is for ever if versions are counted.
+    /// How long a superseded version is kept, in milliseconds; 0 is for ever if versions are
+    /// counted.
     pub retention_ms: u64,
     /// The lifetime of what is put without an expiry, in milliseconds; 0 is none.
     pub ttl_ms: u64,
@@ -86,8 +88,8 @@ impl Settings {
         bytes
     }
 
-    /// The settings in a value of the log, and since when versions are kept if it is not the record's
-    /// own version. `None` if the value is not of this form.
+    /// The settings in a value of the log, and since when versions are kept if it is not the
+    /// record's own version. `None` if the value is not of this form.
     #[must_use]
     pub fn read(value: &[u8]) -> Option<(Settings, Option<Since>)> {
         let bytes: &[u8; SETTINGS_BYTES] = value.try_into().ok()?;

@@ -73,8 +73,8 @@ impl Collected {
         self.versions.put(number, &version);
     }
 
-    /// What a snapshot tells of a key is interrupted or ends here. What took the place of the version is found
-    /// behind the position, or the version is not kept.
+    /// What a snapshot tells of a key is interrupted or ends here. What took the place of the
+    /// version is found behind the position, or the version is not kept.
     fn end_key(&mut self, number: u128, successor: Option<Version>) {
         if let Some(successor) = successor {
             self.copies.insert(number, Copied::SupersededBy(successor));
@@ -115,8 +115,8 @@ impl Collected {
         self.versions.put(number, &version_of(part, place));
     }
 
-    /// Takes in a part of a key of the keyspace with this number. Of copies the last counts: what it was
-    /// made from is about to be released.
+    /// Takes in a part of a key of the keyspace with this number. Of copies the last counts: what
+    /// it was made from is about to be released.
     pub(crate) fn take(
         &mut self,
         keyspaces: &Keyspaces,
@@ -168,7 +168,8 @@ impl Collected {
         self.versions
     }
 
-    /// Takes out what is not kept, as far as it is clear: all of it, if it is known what is current.
+    /// Takes out what is not kept, as far as it is clear: all of it, if it is known what is
+    /// current.
     fn judge(
         &mut self,
         keyspaces: &Keyspaces,
@@ -200,7 +201,8 @@ impl Collected {
                 let older = group.iter().take(kept).skip(1);
                 let of_two = older.clone().position(|(_, it)| is_current(id, it.place));
                 kept = of_two.map_or(kept, |at| at + 1);
-                // One of before the history of its keyspace needs no entry, and nothing before it is kept.
+                // One of before the history of its keyspace needs no entry, and nothing before it
+                // is kept.
                 let since = rule.map_or(Version::default(), |rule| rule.since.version);
                 let is_there = |(_, newest): &(u128, KeptVersion)| match newest.is_deletion {
                     true => kept > 1,
@@ -252,8 +254,8 @@ fn version_of(part: &PartView<'_>, place: Place) -> KeptVersion {
 /// Versions that are collected beyond twice those that stay, at most.
 const COLLECTED_MAX: usize = 65_536;
 
-/// How many of the versions of a key, the newest first, are kept. What a copy tells of its successor
-/// says nothing before all versions are there.
+/// How many of the versions of a key, the newest first, are kept. What a copy tells of its
+/// successor says nothing before all versions are there.
 fn kept_of(
     copies: &HashMap<u128, Copied>,
     group: &[(u128, KeptVersion)],

@@ -143,7 +143,8 @@ pub struct KeptVersion {
     pub version: Version,
     /// It is a deletion.
     pub is_deletion: bool,
-    /// When it was written, in unix milliseconds; 0 if that is not known, for it was before versions were kept.
+    /// When it was written, in unix milliseconds; 0 if that is not known, for it was before
+    /// versions were kept.
     pub time_ms: u64,
     /// From when on it was gone by itself; 0 is never, or not known.
     pub expiry_ms: u64,

@@ -1,15 +1,16 @@
 //! The versions of keys in keyspaces that keep them: where each stands in the log, and since when.
 //!
-//! Every version that was written under such a keyspace has an entry here, the newest as well, and so
-//! has the one that stood there when the keyspace began to keep versions, once it is superseded. Of the
-//! newest the index owns the part; the parts of superseded ones are owned here and counted as
-//! live. What is beyond the limits of its keyspace ([`Rule`]) is never shown, whether or not its entry is
-//! still there; entries leave from the oldest on, a few with each change, a few in each turn, and when
-//! cleaning meets their parts.
+//! Every version that was written under such a keyspace has an entry here, the newest as well, and
+//! so has the one that stood there when the keyspace began to keep versions, once it is superseded.
+//! Of the newest the index owns the part; the parts of superseded ones are owned here and counted
+//! as live. What is beyond the limits of its keyspace ([`Rule`]) is never shown, whether or not its
+//! entry is still there; entries leave from the oldest on, a few with each change, a few in each
+//! turn, and when cleaning meets their parts.
 //!
-//! What must hold: if a version is not kept, no older one of its key is, so the entries of a key are the
-//! newest ones without a gap. Keys whose slot and 56 bits of hash are the same share their entries: then some are
-//! dropped early, and a read that meets the part of the other key says that nothing is kept there.
+//! What must hold: if a version is not kept, no older one of its key is, so the entries of a key
+//! are the newest ones without a gap. Keys whose slot and 56 bits of hash are the same share their
+//! entries: then some are dropped early, and a read that meets the part of the other key says that
+//! nothing is kept there.
 
 use crate::format::record::SEQUENCE_MAX;
 use crate::planted::{Bug, is_planted};
@@ -36,8 +37,8 @@ pub(crate) struct Versions {
     young: VecDeque<(Lsn, u128)>,
     /// Where the next look for what is not kept any more begins.
     pub(super) next: u128,
-    /// By file, what copies of the parts of these entries take beside the bytes of those parts that are
-    /// counted as live.
+    /// By file, what copies of the parts of these entries take beside the bytes of those parts that
+    /// are counted as live.
     pub(super) copies: Vec<Copies>,
 }
 
@@ -145,9 +146,9 @@ impl Versions {
     }
 
     /// The newest version of a key, at `place`, is superseded; its part is owned here from now on,
-    /// unless it is a deletion. Whether it is a deletion; `was_deletion` says so of one that has no entry:
-    /// it was written before versions were kept, or was let go with all before it. `lsn` is that of the
-    /// version that supersedes.
+    /// unless it is a deletion. Whether it is a deletion; `was_deletion` says so of one that has no
+    /// entry: it was written before versions were kept, or was let go with all before it. `lsn` is
+    /// that of the version that supersedes.
     pub(crate) fn supersede(
         &mut self,
         id: KeyId,
@@ -166,8 +167,8 @@ impl Versions {
                 }
                 superseded
             }
-            // Nothing before it is kept, so neither is it: its time is not known here, and it must not be
-            // told of times when something was there that was let go.
+            // Nothing before it is kept, so neither is it: its time is not known here, and it must
+            // not be told of times when something was there that was let go.
             None if was_deletion() => return true,
             None => {
                 // Written before versions were kept, but perhaps only just.
@@ -242,8 +243,8 @@ impl Versions {
         oldest
     }
 
-    /// The newest entry of a key for which `is_then` holds, which holds for all older ones from `oldest`
-    /// on as well.
+    /// The newest entry of a key for which `is_then` holds, which holds for all older ones from
+    /// `oldest` on as well.
     pub(crate) fn newest_where(
         &self,
         id: KeyId,
@@ -266,7 +267,8 @@ impl Versions {
         found
     }
 
-    /// The entries of a key from `oldest` on whose sequences are below `before` (0: all), the newest first.
+    /// The entries of a key from `oldest` on whose sequences are below `before` (0: all), the
+    /// newest first.
     pub(crate) fn newer(
         &self,
         id: KeyId,
@@ -327,8 +329,9 @@ impl Versions {
         u32::try_from(count).expect("at most 256")
     }
 
-    /// Takes the entries of a key out up to a sequence, the oldest first, so that there is never a gap, and
-    /// tells those whose bytes were counted. At most `left`, which falls with each; whether all are out.
+    /// Takes the entries of a key out up to a sequence, the oldest first, so that there is never a
+    /// gap, and tells those whose bytes were counted. At most `left`, which falls with each;
+    /// whether all are out.
     pub(crate) fn remove_through(
         &mut self,
         id: KeyId,
@@ -375,10 +378,10 @@ impl Versions {
         }
     }
 
-    /// Looks at the next few entries; `is_current` says whether the newest part of a key stands there.
-    /// A key is not known here, only the keyspace under which it was entered: what a longer prefix took over
-    /// stays as long as the shorter one says, though nothing of it is shown, until its key changes,
-    /// cleaning meets it, or a start.
+    /// Looks at the next few entries; `is_current` says whether the newest part of a key stands
+    /// there. A key is not known here, only the keyspace under which it was entered: what a longer
+    /// prefix took over stays as long as the shorter one says, though nothing of it is shown, until
+    /// its key changes, cleaning meets it, or a start.
     pub(crate) fn sweep(
         &mut self,
         keyspaces: &Keyspaces,
@@ -418,8 +421,8 @@ impl Versions {
         }
     }
 
-    /// The part of a version stands at `to` now; `Some` if it stood at `from`, with whether its bytes
-    /// are counted on behalf of its entry. `is_marked` if the copy names its successor.
+    /// The part of a version stands at `to` now; `Some` if it stood at `from`, with whether its
+    /// bytes are counted on behalf of its entry. `is_marked` if the copy names its successor.
     pub(crate) fn moved(
         &mut self,
         id: KeyId,
