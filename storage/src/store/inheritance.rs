@@ -1,19 +1,16 @@
-//! What a store takes over from logs of an earlier generation, laid out for another number of shards.
+//! What a store takes over from logs of an earlier generation, laid out for another number of
+//! shards.
 //!
-//! Every shard of the new generation replays all inherited logs and keeps the parts of its own slots.
-//! Then cleaning goes through their segments once, in their order, and appends what its index points
-//! to again in the shard's own log. When nothing of this shard points there any more and all that
-//! took its place is durable, the shard has taken over. Inherited logs vanish all at once, when all
-//! shards have: so no older part stands behind a deletion that is left out, and in the own log no
-//! segment is the oldest before that.
+//! Every shard of the new generation replays all inherited logs and keeps the parts of its own
+//! slots. Then cleaning goes through their segments once, in their order, and appends what its
+//! index points to again in the shard's own log. When nothing of this shard points there any more
+//! and all that took its place is durable, the shard has taken over. Inherited logs vanish all at
+//! once, when all shards have: so no older part stands behind a deletion that is left out, and in
+//! the own log no segment is the oldest before that.
 
 use crate::format::contents::{History, SealedSegment};
 use crate::format::frame::FrameHome;
-use crate::planted::{Bug, is_planted};
 use crate::store::cleaning::cleaner::Victim;
-use crate::store::store::Store;
-use crate::types::io::Blocks;
-use crate::types::place::FileId;
 use crate::types::place::Lsn;
 
 /// Times that a segment is tried that cannot be read or does not check.
@@ -33,14 +30,15 @@ pub struct InheritedLog {
 /// How far a store has come with what it inherited.
 #[derive(Debug, Default)]
 pub(crate) struct Inheritance {
-    segments: Vec<Inherited>,
+    pub(super) segments: Vec<Inherited>,
     /// The segment that is judged next.
-    next: usize,
+    pub(super) next: usize,
     /// Where in it.
     offset: u64,
     failures: u32,
-    /// The last record when all was judged: what took the place of inherited parts is not behind it.
-    judged_at: Option<Lsn>,
+    /// The last record when all was judged: what took the place of inherited parts is not behind
+    /// it.
+    pub(super) judged_at: Option<Lsn>,
 }
 
 /// A segment of an inherited log.
@@ -51,7 +49,7 @@ pub(crate) struct Inherited {
 }
 
 impl Inheritance {
-    fn of(logs: &[InheritedLog]) -> Self {
+    pub(super) fn of(logs: &[InheritedLog]) -> Self {
         let segments = logs.iter().flat_map(|log| {
             log.history.segments.iter().map(|&segment| Inherited {
                 segment,
@@ -79,14 +77,15 @@ impl Inheritance {
         (self.failures < TRIES).then_some((*next, self.offset))
     }
 
-    /// Goes on with this frame another time. A segment that was judged to its end and still counts is
-    /// judged anew.
+    /// Goes on with this frame another time. A segment that was judged to its end and still counts
+    /// is judged anew.
     pub(crate) fn put_back<B>(&mut self, victim: &Victim<B>) {
         let is_over = victim.offset >= victim.end_offset();
         self.offset = if is_over { 0 } else { victim.offset };
     }
 
-    /// Its segment cannot be read, or what was read does not check. Whether that was tried often enough.
+    /// Its segment cannot be read, or what was read does not check. Whether that was tried often
+    /// enough.
     pub(crate) fn failed(&mut self) -> bool {
         self.failures += 1;
         self.failures >= TRIES
@@ -98,95 +97,7 @@ impl Inheritance {
         self.failures = 0;
     }
 
-    fn is_judged(&self) -> bool {
+    pub(super) fn is_judged(&self) -> bool {
         self.next == self.segments.len()
-    }
-}
-
-impl<P: Blocks> Store<P> {
-    /// Takes `logs` over, oldest first, whose parts were replayed before those of the own log.
-    pub fn inherit(&mut self, logs: &[InheritedLog]) {
-        for InheritedLog {
-            history, time_ms, ..
-        } in logs
-        {
-            if is_planted(Bug::SequencesNotTakenOver) {
-                continue;
-            }
-            self.raise_sequences(&history.sequences);
-            self.log_mut().inherit(history, *time_ms);
-        }
-        self.inheritance = Inheritance::of(logs);
-    }
-
-    /// Bytes of inherited segments that are still to be gone through.
-    #[must_use]
-    pub fn inherited_bytes(&self) -> u64 {
-        let inheritance = &self.inheritance;
-        let left = inheritance.segments.get(inheritance.next..);
-        left.into_iter()
-            .flatten()
-            .map(|inherited| inherited.segment.file_bytes)
-            .sum()
-    }
-
-    /// Whether inherited logs are there.
-    #[inline]
-    #[must_use]
-    pub fn is_inheriting(&self) -> bool {
-        self.inheritance.is_there()
-    }
-
-    /// The segments of inherited logs, each with the number of its log.
-    pub fn inherited_segments(&self) -> impl Iterator<Item = (u64, &SealedSegment)> {
-        let segments = self.inheritance.segments.iter();
-        segments.map(|inherited| (inherited.home.log_id, &inherited.segment))
-    }
-
-    /// The files of inherited logs.
-    pub fn inherited_files(&self) -> impl Iterator<Item = FileId> {
-        self.inherited_segments().map(|(_, segment)| segment.file)
-    }
-
-    /// Whether the inherited logs could vanish for all that this store needs of them. Between two
-    /// changes.
-    ///
-    /// # Panics
-    /// If the index points into one of them although all was judged.
-    pub fn has_taken_over(&mut self) -> bool {
-        if !self.inheritance.is_there() || !self.inheritance.is_judged() {
-            return false;
-        }
-        let appended = self.log().appended();
-        let judged_at = *self.inheritance.judged_at.get_or_insert(appended);
-        if is_planted(Bug::TakenOverUndurable) {
-            return true;
-        }
-        self.log_mut().want_durable(judged_at);
-        if self.log().durable() < judged_at || self.log().owes_contents() {
-            return false;
-        }
-        self.apply_moves();
-        for inherited in &self.inheritance.segments {
-            let file = inherited.segment.file;
-            let parts_bytes = self.live.parts(file);
-            assert!(
-                parts_bytes == 0 || is_planted(Bug::ForgetOneMove),
-                "the index points to {parts_bytes} bytes of {:08}.seg, all of which was judged",
-                file.0
-            );
-        }
-        true
-    }
-
-    /// The inherited logs have vanished. Returns their files, to which nothing refers any more.
-    pub fn forget_inherited(&mut self) -> Vec<FileId> {
-        let files: Vec<FileId> = self.inherited_files().collect();
-        for &file in &files {
-            self.live.forget(file);
-        }
-        self.inheritance = Inheritance::default();
-        self.cleaner.must_look = true;
-        files
     }
 }

@@ -1,5 +1,5 @@
-//! The store of one shard: keys in memory, the log behind them, and the jobs that keep both in shape. The layer
-//! uses memory and log. It does not know how a directory is read at a start.
+//! The store of one shard: keys in memory, the log behind them, and the jobs that keep both in
+//! shape. The layer uses memory and log. It does not know how a directory is read at a start.
 
 // ---- pages
 pub(crate) mod change;
@@ -9,11 +9,13 @@ pub(crate) mod cold;
 pub(crate) mod expiry;
 pub(crate) mod history;
 pub mod inheritance;
+pub(crate) mod inheriting;
 pub mod keyspace;
 pub(crate) mod loaded;
 pub mod local;
 pub mod replica;
 pub mod scrub;
+pub(crate) mod scrubbing;
 #[expect(
     clippy::module_inception,
     reason = "the type gives its name to the layer"

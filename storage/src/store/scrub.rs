@@ -6,8 +6,6 @@
 //! segment; of a frame that is longer than one read only the checksums are. A start begins at
 //! another segment than the one before, so that a node that is often started looks everywhere too.
 
-use crc32fast::Hasher;
-
 use crate::format::contents::SealedSegment;
 use crate::format::corruption::Corruption;
 use crate::format::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome};
@@ -15,20 +13,21 @@ use crate::format::frame_body::is_sound;
 use crate::format::row::Row;
 use crate::format::segment::{FirstBlock, SegmentHeader};
 use crate::log::told::DurableEnd;
-use crate::store::store::Store;
-use crate::types::io::{BLOCK_BYTES, Block, Blocks, Completion, Io, IoToken};
-use crate::types::place::FileId;
+use crate::types::io::BLOCK_BYTES;
 use crate::types::place::Lsn;
+use crc32fast::Hasher;
 
 /// Tokens of reads for this have this bit, and not that of the log.
 pub const SCRUB_TOKEN_BIT: u64 = 1 << 60;
 
 /// Bytes of one read: little beside what cold reads may cost.
-const CHUNK_BYTES: usize = 64 << 10;
+pub(super) const CHUNK_BYTES: usize = 64 << 10;
+
 /// Reads of a place before it is told damaged: what passes the second time is not on the disk.
 const TRIES: u32 = 2;
+
 /// Between two tries, and when no block is free, in microseconds.
-const AGAIN_US: u64 = 100_000;
+pub(super) const AGAIN_US: u64 = 100_000;
 
 /// What was looked through since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,30 +44,30 @@ pub struct ScrubCounters {
 #[derive(Debug, Default)]
 pub(crate) struct Scrub {
     /// 0 is never.
-    period_us: u64,
+    pub(super) period_us: u64,
     /// Decides where the first pass begins.
-    seed: u64,
+    pub(super) seed: u64,
     /// The next read is due then; if one is under way, when it was begun.
-    next_us: u64,
+    pub(super) next_us: u64,
     /// Bytes of all sealed segments when the last was taken up: they fill the period.
-    total_bytes: u64,
+    pub(super) total_bytes: u64,
     /// Segments up to this sequence have been looked at in this pass.
     seen: u64,
-    segment: Option<Looked>,
+    pub(super) segment: Option<Looked>,
     /// Bytes that are being read; 0 if none are.
-    reading_bytes: usize,
-    tokens: u64,
-    found: Vec<Corruption>,
-    counters: ScrubCounters,
+    pub(super) reading_bytes: usize,
+    pub(super) tokens: u64,
+    pub(super) found: Vec<Corruption>,
+    pub(super) counters: ScrubCounters,
 }
 
 /// The segment that is looked at.
 #[derive(Debug)]
-struct Looked {
-    sealed: SealedSegment,
+pub(super) struct Looked {
+    pub(super) sealed: SealedSegment,
     home: FrameHome,
     /// Where the next frame begins; 0 for the header of the segment.
-    offset: u64,
+    pub(super) offset: u64,
     /// The first record that can stand there.
     lsn: Lsn,
     /// The frame there, if it is longer than a read.
@@ -84,134 +83,20 @@ struct Long {
     crc: u32,
     hasher: Hasher,
     /// What is read next.
-    at: u64,
+    pub(super) at: u64,
 }
 
 /// What is not what was written, at the place where the frame begins.
-struct Wrong {
+pub(super) struct Wrong {
     row: Row,
     cause: &'static str,
     /// The last record concerned, if the frame itself tells.
     last: Option<Lsn>,
 }
 
-impl<P: Blocks> Store<P> {
-    /// Looks through all sealed segments once within each `period_us`; never if that is 0. `seed`
-    /// is another one at each start.
-    pub fn set_scrub(&mut self, period_us: u64, seed: u64) {
-        self.scrub.period_us = period_us;
-        self.scrub.seed = seed;
-    }
-
-    /// What was looked through.
-    #[must_use]
-    pub fn scrub_counters(&self) -> ScrubCounters {
-        self.scrub.counters
-    }
-
-    /// The next damage that was found and not told yet.
-    pub fn take_rotten(&mut self) -> Option<Corruption> {
-        self.scrub.found.pop()
-    }
-
-    /// Whether a read of this file is under way.
-    #[must_use]
-    pub fn scrub_reads(&self, file: FileId) -> bool {
-        let segment = &self.scrub.segment;
-        self.scrub.reading_bytes > 0 && segment.as_ref().is_some_and(|it| it.sealed.file == file)
-    }
-
-    /// When [`Store::scrub`] is to be called at the latest, if nothing else happens.
-    #[must_use]
-    pub fn scrub_deadline_us(&self) -> Option<u64> {
-        let is_due = self.scrub.period_us > 0 && self.scrub.reading_bytes == 0;
-        (is_due && !self.log().sealed_segments().is_empty()).then_some(self.scrub.next_us)
-    }
-
-    /// Asks for the next piece if it is due.
-    #[inline]
-    pub fn scrub(&mut self, now_us: u64, io: &mut Vec<Io<P::Block>>) {
-        let scrub = &self.scrub;
-        if scrub.period_us > 0 && now_us >= scrub.next_us && scrub.reading_bytes == 0 {
-            self.scrub_on(now_us, io);
-        }
-    }
-
-    #[cold]
-    fn scrub_on(&mut self, now_us: u64, io: &mut Vec<Io<P::Block>>) {
-        let mut scrub = std::mem::take(&mut self.scrub);
-        scrub.next_us = now_us + AGAIN_US;
-        scrub.forget_released(self.log().sealed_segments());
-        if scrub.segment.is_none() {
-            scrub.pick(self.log().sealed_segments(), self.log().durable_end());
-        }
-        if let Some(segment) = &scrub.segment {
-            let (offset, end) = (segment.at(), segment.sealed.end.end_offset);
-            // Where memory is short, a smaller piece does.
-            let most =
-                usize::try_from(end - offset).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
-            let sizes = [most, most.min(CHUNK_BYTES / 4), BLOCK_BYTES];
-            let taken = sizes
-                .iter()
-                .find_map(|&bytes| Some((bytes, self.take_block(bytes)?)));
-            if let Some((bytes, block)) = taken {
-                scrub.next_us = now_us;
-                scrub.tokens += 1;
-                scrub.reading_bytes = bytes;
-                io.push(Io::Read {
-                    token: IoToken(SCRUB_TOKEN_BIT | scrub.tokens),
-                    file: segment.sealed.file,
-                    offset,
-                    block,
-                    len: u32::try_from(bytes).expect("a chunk is small"),
-                });
-            }
-        }
-        self.scrub = scrub;
-    }
-
-    /// The end of a read.
-    pub fn scrub_read(&mut self, now_us: u64, completion: Completion<P::Block>) {
-        let mut scrub = std::mem::take(&mut self.scrub);
-        let bytes = std::mem::take(&mut scrub.reading_bytes);
-        scrub.forget_released(self.log().sealed_segments());
-        if let Some(segment) = &mut scrub.segment {
-            let (at, end) = (segment.at(), segment.sealed.end.end_offset);
-            let checked = match (completion.result, &completion.block) {
-                (Ok(()), Some(block)) => {
-                    scrub.counters.bytes += bytes as u64;
-                    segment.check(&block.bytes()[..bytes])
-                }
-                _ => Err(segment.wrong("it cannot be read", None)),
-            };
-            let came_to = match checked {
-                Ok(()) if segment.offset < end => segment.at(),
-                Ok(()) => {
-                    scrub.leave();
-                    end
-                }
-                Err(wrong) if segment.is_tried_enough() => {
-                    scrub.tell(&wrong);
-                    end
-                }
-                Err(_) => {
-                    scrub.next_us = now_us + AGAIN_US;
-                    at
-                }
-            };
-            // What was passed takes its share of the period.
-            let share = u128::from(scrub.period_us) * u128::from(came_to.saturating_sub(at))
-                / u128::from(scrub.total_bytes.max(1));
-            scrub.next_us +=
-                u64::try_from(share).map_or(scrub.period_us, |us| us.min(scrub.period_us));
-        }
-        self.scrub = scrub;
-    }
-}
-
 impl Scrub {
     /// Takes the next segment of the pass up, of those that are sealed and durable.
-    fn pick(&mut self, sealed: &[SealedSegment], durable: DurableEnd) {
+    pub(super) fn pick(&mut self, sealed: &[SealedSegment], durable: DurableEnd) {
         let known = (durable.segment_sequence, durable.end_offset);
         let count = sealed.partition_point(|it| (it.end.sequence, it.end.end_offset) <= known);
         let sealed = &sealed[..count];
@@ -247,7 +132,7 @@ impl Scrub {
     }
 
     /// What was released meanwhile is nobody's loss.
-    fn forget_released(&mut self, sealed: &[SealedSegment]) {
+    pub(super) fn forget_released(&mut self, sealed: &[SealedSegment]) {
         if let Some(segment) = &self.segment {
             let sequence = segment.sealed.end.sequence;
             let is_there = sealed
@@ -260,13 +145,13 @@ impl Scrub {
     }
 
     /// Goes on behind this segment.
-    fn leave(&mut self) {
+    pub(super) fn leave(&mut self) {
         if let Some(segment) = self.segment.take() {
             self.seen = segment.sealed.end.sequence;
         }
     }
 
-    fn tell(&mut self, wrong: &Wrong) {
+    pub(super) fn tell(&mut self, wrong: &Wrong) {
         if let Some(segment) = &self.segment {
             self.counters.damaged += 1;
             self.found.push(Corruption {
@@ -285,11 +170,11 @@ impl Scrub {
 
 impl Looked {
     /// Where the next read begins.
-    fn at(&self) -> u64 {
+    pub(super) fn at(&self) -> u64 {
         self.long.as_ref().map_or(self.offset, |long| long.at)
     }
 
-    fn wrong(&self, cause: &'static str, frame: Option<&FrameHeader>) -> Wrong {
+    pub(super) fn wrong(&self, cause: &'static str, frame: Option<&FrameHeader>) -> Wrong {
         Wrong {
             row: match self.offset {
                 0 => Row::HeaderDamaged,
@@ -303,7 +188,7 @@ impl Looked {
     }
 
     /// Counts a try that failed, and begins the frame anew.
-    fn is_tried_enough(&mut self) -> bool {
+    pub(super) fn is_tried_enough(&mut self) -> bool {
         self.long = None;
         self.tries += 1;
         self.tries >= TRIES
@@ -315,9 +200,9 @@ impl Looked {
         self.tries = 0;
     }
 
-    /// Checks what was read from [`Looked::at`] on. A frame that does not end there is read again from
-    /// its start, or in pieces if it began there.
-    fn check(&mut self, mut rest: &[u8]) -> Result<(), Wrong> {
+    /// Checks what was read from [`Looked::at`] on. A frame that does not end there is read again
+    /// from its start, or in pieces if it began there.
+    pub(super) fn check(&mut self, mut rest: &[u8]) -> Result<(), Wrong> {
         let all = rest.len();
         let end = self.sealed.end.end_offset;
         if self.offset == 0 {

@@ -1,28 +1,29 @@
 //! The values in memory: cells that hold a key, its value, its version and the place of its last
 //! change, within a budget of bytes.
 //!
-//! A cell is edited in place; whoever answers a request copies the bytes out first, or shares them. It is a run of
-//! bytes: a head of [`HEAD_BYTES`], the key, the value, and the expiry of a key that has one. Runs of
-//! about the same length stand side by side in pages, so a counter of 8 bytes under a key of 16 takes
-//! 42 bytes and no heap block; only what is longer than [`SMALL_BYTES_MAX`] has one of its own. A head
-//! holds nothing that can be had otherwise: slot and hash follow from the key, the low bits of the
-//! sequence stand in the place, epochs are numbers of a short table.
+//! A cell is edited in place; whoever answers a request copies the bytes out first, or shares them.
+//! It is a run of bytes: a head of [`HEAD_BYTES`], the key, the value, and the expiry of a key that
+//! has one. Runs of about the same length stand side by side in pages, so a counter of 8 bytes
+//! under a key of 16 takes 42 bytes and no heap block; only what is longer than [`SMALL_BYTES_MAX`]
+//! has one of its own. A head holds nothing that can be had otherwise: slot and hash follow from
+//! the key, the low bits of the sequence stand in the place, epochs are numbers of a short table.
 //!
-//! Such a block can be shared: whoever answers holds it. Whatever changes the cell meanwhile gives it another
-//! block first, so what is held stays as it was. Only the block that the cell has counts as memory of the cache; what
-//! else is held is for its holders to count.
+//! Such a block can be shared: whoever answers holds it. Whatever changes the cell meanwhile gives
+//! it another block first, so what is held stays as it was. Only the block that the cell has counts
+//! as memory of the cache; what else is held is for its holders to count.
 //!
-//! A cell is young until it has been used again after it came. Two hands go round over all cells, each
-//! with a second chance for what was used since: one lets young cells leave while they are half of
-//! all or more, the other one the rest. So what is asked for once leaves soon, as with S3-FIFO, but
-//! neither hand needs an order of the cells: two bits are all. An entry whose last change is
-//! not durable yet never leaves, so a read from disk always finds what it looks for. Pages that have
-//! become thin are emptied, a few cells at a time, and given back.
+//! A cell is young until it has been used again after it came. Two hands go round over all cells,
+//! each with a second chance for what was used since: one lets young cells leave while they are
+//! half of all or more, the other one the rest. So what is asked for once leaves soon, as with
+//! S3-FIFO, but neither hand needs an order of the cells: two bits are all. An entry whose last
+//! change is not durable yet never leaves, so a read from disk always finds what it looks for.
+//! Pages that have become thin are emptied, a few cells at a time, and given back.
 //!
-//! `examples/policies.rs` compares in the same memory, hits in per cent of CLOCK (one hand, one bit), SIEVE
-//! and S3-FIFO (8 bytes more for each cell) and this: zipf 0.99 over ten times as many keys as cells
-//! 72.9, 76.3, 76.7, 76.3; zipf 0.8 46.3, 52.3, 53.0, 52.5; uniform 10.0, 8.4, 8.4, 10.0; zipf 0.99 with
-//! scans 59.2, 63.6, 64.0, 63.4; zipf 0.99 over keys that change 71.8, 63.8, 70.4, 71.8.
+//! `examples/policies.rs` compares in the same memory, hits in per cent of CLOCK (one hand, one
+//! bit), SIEVE and S3-FIFO (8 bytes more for each cell) and this: zipf 0.99 over ten times as many
+//! keys as cells 72.9, 76.3, 76.7, 76.3; zipf 0.8 46.3, 52.3, 53.0, 52.5; uniform 10.0, 8.4, 8.4,
+//! 10.0; zipf 0.99 with scans 59.2, 63.6, 64.0, 63.4; zipf 0.99 over keys that change 71.8, 63.8,
+//! 70.4, 71.8.
 
 use crate::format::record::KEY_BYTES_MAX;
 use crate::memory::cache::cell::Cell;
@@ -54,7 +55,6 @@ use crate::memory::cache::cell::set_flags;
 use crate::memory::cache::cell::set_lengths;
 use crate::memory::cache::cell::set_small_value_len;
 use crate::memory::cache::cell::small_value_len;
-use crate::memory::cache::hand::Hand;
 use crate::memory::cache::large::BESIDE_SHARE_MAX;
 use crate::memory::cache::large::HEAP_BLOCK_BYTES;
 use crate::memory::cache::large::Large;
@@ -72,8 +72,6 @@ use crate::memory::cache::page::large_id;
 use crate::memory::cache::page::large_number;
 use crate::memory::cache::page::page_and_slot;
 use crate::memory::cache::page::small_id;
-use crate::memory::cache::thin::LOOK_TURNS;
-use crate::memory::cache::thin::VAIN_ROUNDS_MAX;
 use crate::memory::generation::{DURABLE, Generations};
 use crate::memory::index::entry::CellId;
 use crate::types::packed_place::PackedPlace;
@@ -136,6 +134,20 @@ pub struct Cache {
     /// Up to where the log was durable in the last turn.
     pub(super) durable: Lsn,
 }
+
+/// The cell that is looked at next.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Hand {
+    /// A page or, beyond all pages, a large cell.
+    pub(super) at: usize,
+    pub(super) slot: u16,
+}
+
+/// One of the hand over young cells, two of the other: what was used leaves in the second.
+const VAIN_ROUNDS_MAX: usize = 4;
+
+/// Turns between two looks for a thin page, and pages of a class that are compared.
+pub(super) const LOOK_TURNS: u32 = 64;
 
 /// Bytes of free cells beside a sixteenth of all, above which pages are emptied.
 pub(super) const SPARE_BYTES: usize = 4 * PAGE_BYTES;
@@ -221,8 +233,8 @@ impl Cache {
         &mut bytes[key_len(head)..][..small_value_len(head)]
     }
 
-    /// The value as a part of its block, which whoever answers may hold instead of a copy; `None` if it
-    /// stands in a page, or with too much beside it.
+    /// The value as a part of its block, which whoever answers may hold instead of a copy; `None`
+    /// if it stands in a page, or with too much beside it.
     #[must_use]
     pub fn shared_value(&self, id: CellId) -> Option<(&Arc<[u8]>, Range<usize>)> {
         let large = &self.large[large_number(id)?];
@@ -282,7 +294,8 @@ impl Cache {
         self.generations.end(self.cell(id).head[GENERATION_AT])
     }
 
-    /// The cell, its version and its position in the log, as [`Cache::version`] and [`Cache::lsn`] tell them.
+    /// The cell, its version and its position in the log, as [`Cache::version`] and [`Cache::lsn`]
+    /// tell them.
     #[inline(always)]
     pub(crate) fn look(&self, id: CellId) -> (Cell<'_>, Version, Lsn) {
         let cell = self.cell(id);
@@ -296,7 +309,8 @@ impl Cache {
         set_flags(self.head_mut(id), REFERENCED);
     }
 
-    /// Records the last change: its version, where it stands, and its log position if it is not durable.
+    /// Records the last change: its version, where it stands, and its log position if it is not
+    /// durable.
     #[inline]
     pub(crate) fn set_change(
         &mut self,
@@ -436,8 +450,8 @@ impl Cache {
         moved
     }
 
-    /// Gives the cell of a live key another expiry and leaves its value. The cell may have to become
-    /// another one, as with [`Cache::set_value`].
+    /// Gives the cell of a live key another expiry and leaves its value. The cell may have to
+    /// become another one, as with [`Cache::set_value`].
     pub fn set_expiry(&mut self, id: CellId, expiry_ms: Option<u64>) -> CellId {
         let cell = self.cell(id);
         assert!(!cell.is_deleted(), "only a live key can expire");

@@ -8,23 +8,15 @@ use crate::memory::cache::cell::YOUNG;
 use crate::memory::cache::cell::YOUNG_AT;
 use crate::memory::cache::cell::lengths;
 use crate::memory::cache::cell::set_lengths;
-use crate::memory::cache::cells::Cache;
+use crate::memory::cache::cells::{Cache, Hand};
 use crate::memory::cache::page::large_id;
 use crate::memory::cache::page::small_id;
 use crate::memory::generation::DURABLE;
 use crate::memory::index::entry::CellId;
 use crate::types::place::Lsn;
 
-/// The cell that is looked at next.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Hand {
-    /// A page or, beyond all pages, a large cell.
-    at: usize,
-    slot: u16,
-}
-
-/// Young cells are one in so many, or more. Fewer keep more of what was used for long, and give way to
-/// other keys later.
+/// Young cells are one in so many, or more. Fewer keep more of what was used for long, and give way
+/// to other keys later.
 const YOUNG_SHARE: usize = 2;
 
 impl Cache {
@@ -34,9 +26,9 @@ impl Cache {
         self.fresh_cells + self.pages.len() + self.large.len() + 1
     }
 
-    /// Moves a hand to a cell that may leave: live, durable up to `durable`, not used since it came or a
-    /// hand last passed; or one that has expired by `now_ms`, however young and used it is. Every cell that is
-    /// passed is one of `steps`; `None` when they are used up.
+    /// Moves a hand to a cell that may leave: live, durable up to `durable`, not used since it came
+    /// or a hand last passed; or one that has expired by `now_ms`, however young and used it is.
+    /// Every cell that is passed is one of `steps`; `None` when they are used up.
     pub fn victim(&mut self, durable: Lsn, now_ms: u64, steps: &mut usize) -> Option<CellId> {
         while *steps > 0 && self.len > 0 {
             *steps -= 1;

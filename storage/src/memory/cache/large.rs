@@ -3,10 +3,12 @@
 use crate::memory::cache::cell::Head;
 use std::sync::Arc;
 
-/// A heap block takes about so many bytes more than a cell has in it, with the count of those who share it.
+/// A heap block takes about so many bytes more than a cell has in it, with the count of those who
+/// share it.
 pub(super) const HEAP_BLOCK_BYTES: usize = 32;
 
-/// A block that is shared for its value has no more than this share beside it, which nobody would count.
+/// A block that is shared for its value has no more than this share beside it, which nobody would
+/// count.
 pub(super) const BESIDE_SHARE_MAX: usize = 16;
 
 /// A cell with a heap block.

@@ -4,8 +4,9 @@ use crate::memory::cache::cell::Head;
 use crate::memory::cache::cell::SMALL_BYTES_MAX;
 use crate::memory::index::entry::CellId;
 
-/// Bytes of a page of cells, the first ones of their lengths apart. A page and what an allocator keeps before it fill
-/// whole pages of the system; an allocator may know the pages by this length, which hardly anything else has.
+/// Bytes of a page of cells, the first ones of their lengths apart. A page and what an allocator
+/// keeps before it fill whole pages of the system; an allocator may know the pages by this length,
+/// which hardly anything else has.
 pub const PAGE_BYTES: usize = (1 << 18) - 64;
 
 /// The first page of a class is smaller: many stores have few cells of most lengths.

@@ -5,7 +5,7 @@ use crate::memory::cache::cell::SEQUENCE_AT;
 use crate::memory::cache::cell::is_free;
 use crate::memory::cache::cell::lengths;
 use crate::memory::cache::cells::Cache;
-use crate::memory::cache::cells::SPARE_BYTES;
+use crate::memory::cache::cells::{LOOK_TURNS, SPARE_BYTES};
 use crate::memory::cache::page::class_bytes;
 use crate::memory::cache::page::page_and_slot;
 use crate::memory::cache::page::small_id;
@@ -19,12 +19,6 @@ const MOVES_MAX: u32 = 64;
 
 /// So many times as much when pages hold more than they may.
 const TIGHT_TIMES: u32 = 16;
-
-/// One of the hand over young cells, two of the other: what was used leaves in the second.
-pub(super) const VAIN_ROUNDS_MAX: usize = 4;
-
-/// Turns between two looks for a thin page, and pages of a class that are compared.
-pub(super) const LOOK_TURNS: u32 = 64;
 
 const COMPARED_MAX: usize = 32;
 
@@ -40,8 +34,9 @@ impl Cache {
     /// cells out of a thin one. `leaves` is told of each, old number and new, so that the index can
     /// follow.
     ///
-    /// While more than `held_bytes_max` are held, many are moved, and those that no other page has room
-    /// for leave the cache, if they may: they get no new number, and `leaves` tells whether they may.
+    /// While more than `held_bytes_max` are held, many are moved, and those that no other page has
+    /// room for leave the cache, if they may: they get no new number, and `leaves` tells whether
+    /// they may.
     pub fn settle(
         &mut self,
         durable: Lsn,
@@ -98,8 +93,8 @@ impl Cache {
         }
     }
 
-    /// A page to be emptied, and its cells that were not looked at yet. `of_all` are those too whose
-    /// cells find no room elsewhere.
+    /// A page to be emptied, and its cells that were not looked at yet. `of_all` are those too
+    /// whose cells find no room elsewhere.
     fn begin_thin(&mut self, of_all: bool) -> Option<(u32, u16)> {
         let number = self.thinnest(of_all)?;
         self.stuck = None;
@@ -149,8 +144,8 @@ impl Cache {
         to
     }
 
-    /// The page with the smallest share in use, of those whose cells other pages have room for, or of
-    /// all but the one that could not be emptied.
+    /// The page with the smallest share in use, of those whose cells other pages have room for, or
+    /// of all but the one that could not be emptied.
     fn thinnest(&self, of_all: bool) -> Option<u32> {
         let pages = self.roomy.iter().flat_map(|roomy| {
             let compared = &roomy[..roomy.len().min(COMPARED_MAX)];
