@@ -227,6 +227,8 @@ impl<P: Blocks> Log<P> {
     /// version it has. [`Log::room`] must have said yes to its length for [`Purpose::Clean`].
     /// `moved` may make a tombstone of a put that has expired; `is_crowded` as for
     /// [`PartView::encode_moved`].
+    ///
+    /// [`Purpose::Clean`]: crate::log::Purpose::Clean
     pub fn append_moved(
         &mut self,
         now_us: u64,

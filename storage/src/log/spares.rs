@@ -88,6 +88,8 @@ impl<P: Blocks> Log<P> {
 
     /// A zero-written file is ready; its length `bytes` is [`LogConfig::segment_bytes_min`] to
     /// [`SEGMENT_BYTES_MAX`], its `salt` was never used before.
+    ///
+    /// [`LogConfig::segment_bytes_min`]: crate::log::LogConfig::segment_bytes_min
     pub fn add_spare(&mut self, file: FileId, salt: u64, bytes: u64) {
         self.add(file, salt, bytes, false);
     }
@@ -282,6 +284,8 @@ impl<P: Blocks> Log<P> {
 
     /// Whether it has no spare at all and none of the usual length can be had: even a short one, of
     /// [`LogConfig::segment_bytes_min`], is welcome then, because it takes what tells a release.
+    ///
+    /// [`LogConfig::segment_bytes_min`]: crate::log::LogConfig::segment_bytes_min
     #[must_use]
     pub fn is_starved(&self) -> bool {
         self.supply.is_starved()

@@ -25,7 +25,7 @@ pub enum Found {
     Cold(Place),
 }
 
-/// Keys that [`Keys::load_likely`] takes at a time: about what a processor keeps in flight.
+/// Keys whose cells are loaded ahead at a time: about what a processor keeps in flight.
 pub const LOOK_AHEAD: usize = 16;
 
 /// How far the hands of the cache move in one turn, at most.

@@ -197,6 +197,8 @@ impl Memory {
     }
 
     /// As [`Store::newest_parts`].
+    ///
+    /// [`Store::newest_parts`]: crate::store::Store::newest_parts
     pub fn newest_parts(
         &self,
         from: Cursor,
@@ -207,6 +209,8 @@ impl Memory {
     }
 
     /// As [`Store::versions`].
+    ///
+    /// [`Store::versions`]: crate::store::Store::versions
     pub fn versions(&self, visit: &mut impl FnMut(VersionEntry)) {
         self.versions.walk(0, usize::MAX, visit);
     }
@@ -219,6 +223,8 @@ impl Memory {
 
     /// As [`Store::look_ahead`], for keys that are seldom in the processor's cache: so it pays to
     /// look for the entries that are not at their home.
+    ///
+    /// [`Store::look_ahead`]: crate::store::Store::look_ahead
     #[inline]
     pub fn look_ahead(&self, keys: &[(u16, u32)]) {
         self.keys.load_first(keys);

@@ -72,6 +72,9 @@ pub fn survey_laid_out(
 ///
 /// # Errors
 /// As for [`survey`].
+///
+/// [`HEAD_BYTES`]: crate::recovery::HEAD_BYTES
+/// [`prove_spare`]: crate::recovery::prove_spare
 pub fn survey_heads(
     source: &mut impl SegmentSource,
     owner: Owner,
