@@ -5,7 +5,7 @@ use crate::batch::{padded, push_padded, read_u16, read_u32, read_u64};
 use crate::level::AckLevel;
 use crate::limits::{EXPIRY_MS_MAX, KEYSPACE_BYTES_MAX, KEYSPACE_TTL_MS_MAX, VALUE_BYTES_HARD_MAX};
 use crate::refusal::Refusal;
-use crate::request::Version;
+use crate::version::Version;
 
 /// Bytes of settings.
 pub const SETTINGS_BYTES: usize = 32;

@@ -29,6 +29,7 @@ pub mod scan;
 pub mod slot;
 pub mod status;
 pub mod stranger;
+pub mod version;
 
 #[cfg(test)]
 #[path = "../tests/fuzz/target.rs"]

@@ -12,8 +12,8 @@ use crate::frame::{
 use crate::level::AckLevel;
 use crate::pieces::{End, Pieces, PiecesReader};
 use crate::refusal::Refusal;
-use crate::request::Version;
 use crate::status::Status;
+use crate::version::Version;
 
 /// Bytes of a reply item before its value.
 pub const REPLY_ITEM_BYTES: usize = 24;

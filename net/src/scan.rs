@@ -4,7 +4,7 @@
 use crate::batch::{padded, push_padded, read_u16, read_u32, read_u64};
 use crate::limits::{KEY_BYTES_MAX, SCAN_BYTES_MAX, SCAN_BYTES_MIN, SCAN_ENTRIES_MAX};
 use crate::refusal::Refusal;
-use crate::request::Version;
+use crate::version::Version;
 
 /// The number of the operation in an item.
 pub const SCAN: u8 = 5;

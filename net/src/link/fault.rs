@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::link::frame::LINK_VERSION;
+use crate::link::limits::LINK_VERSION;
 
 /// One cause per variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,14 +4,12 @@ use crate::batch::{read_u32, read_u64};
 use crate::link::fault::LinkFault;
 use crate::link::message::LinkMessage;
 
+pub use crate::link::limits::{LINK_FRAME_BYTES_BEFORE_PROOF_MAX, LINK_VERSION};
+
 /// Bytes of a frame before its body.
 pub const LINK_HEADER_BYTES: usize = 48;
 /// Byte 4 of every frame; no client's frame has it there.
 pub const LINK_MAGIC: u8 = 0xD7;
-/// The version of the link.
-pub const LINK_VERSION: u8 = 2;
-/// Bytes of a frame before both sides have proven themselves, at most.
-pub const LINK_FRAME_BYTES_BEFORE_PROOF_MAX: u32 = 1024;
 
 /// How far the sender is, in numbers of the source's frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 //! gives. The secret does not come here: the owner computes and compares.
 
 use crate::batch::{read_u16, read_u32};
+use crate::link::body::zero;
 use crate::link::fault::LinkFault;
-use crate::link::message::zero;
 
 /// Bytes of a nonce.
 pub const NONCE_BYTES: usize = 32;

@@ -6,15 +6,24 @@
 //!
 //! It does not know: what a record is, secrets, sockets, time. Every byte is described in `LINK.md`.
 
+mod body;
+mod course;
 pub mod fault;
 pub mod frame;
 pub mod handshake;
+mod history;
+mod limits;
 pub mod message;
+mod records;
+mod refused;
+mod rewind;
 
+pub use course::{Answer, Begin, Close, Handover, Join, Membership, Mode, Open, State, UnderWay};
 pub use fault::LinkFault;
 pub use frame::{LINK_HEADER_BYTES, LinkFrame, LinkHeader, LinkReceived, Marks};
 pub use handshake::{Hello, NONCE_BYTES, NodeStart, Nonce, PROOF_BYTES, Proof, ProofRole, Welcome};
-pub use message::{
-    Answer, Begin, Close, EpochEntry, Epochs, Handover, Join, LinkMessage, Membership, Mode, Open,
-    Position, Records, RefusalCode, Refused, Rewind, Rewound, State, UnderWay,
-};
+pub use history::{EpochEntry, Epochs, Position};
+pub use message::LinkMessage;
+pub use records::Records;
+pub use refused::{RefusalCode, Refused};
+pub use rewind::{Rewind, Rewound};

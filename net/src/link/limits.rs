@@ -1,0 +1,14 @@
+//! The numbers that both ends of a link agree on before the first byte.
+
+/// The version of the link.
+pub const LINK_VERSION: u8 = 2;
+/// Bytes of a frame before both sides have proven themselves, at most.
+pub const LINK_FRAME_BYTES_BEFORE_PROOF_MAX: u32 = 1024;
+/// Partitions of a cluster.
+pub const LINK_PARTITIONS: u16 = 256;
+/// Epochs of a history, at most.
+pub const LINK_EPOCHS_MAX: usize = 64;
+/// Keys of one REWIND, at most.
+pub const REWIND_KEYS_MAX: usize = 256;
+/// Bytes of the text of a refusal, at most.
+pub const REFUSED_TEXT_BYTES_MAX: usize = 512;
