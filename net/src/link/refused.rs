@@ -103,7 +103,7 @@ impl<'a> Refused<'a> {
         let code = RefusalCode::from_code(code).ok_or(LinkFault::Field {
             name: "the code of a refusal",
             found: code.into(),
-            max: 13,
+            max: RefusalCode::ALL.len() as u64,
         })?;
         let name = "the length of a refusal's text";
         at_most(name, text_bytes.into(), REFUSED_TEXT_BYTES_MAX as u64)?;
