@@ -114,7 +114,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// How many instructions there are, at most [`INSTRUCTIONS_MAX`](crate::limits::INSTRUCTIONS_MAX).
+    /// How many instructions there are.
     #[inline]
     #[must_use]
     pub fn instruction_count(&self) -> usize {
