@@ -15,7 +15,7 @@ pub(crate) fn expires(
 ) -> Option<Expires> {
     let by_ms = match (expiry_ms?, keyspaces.rule(slot, key)) {
         (expiry_ms, None) => expiry_ms,
-        (expiry_ms, Some(rule)) => rule.let_go_ms(expiry_ms.max(time_ms))?,
+        (expiry_ms, Some(rule)) => rule.release_ms(expiry_ms.max(time_ms))?,
     };
     let deletion_bytes = part_bytes(key.len(), 0, false, 0);
     Some(Expires {

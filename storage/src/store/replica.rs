@@ -10,7 +10,7 @@ use crate::log::room::{Purpose, Room};
 use crate::memory::index::entry::{CellId, Home};
 use crate::memory::keys::Found;
 use crate::store::cleaning::cleaner::Backlog;
-use crate::store::cleaning::liveness::Fate;
+use crate::store::cleaning::liveness::Liveness;
 use crate::store::keyspace::settings::is_understood;
 use crate::store::store::Store;
 use crate::types::io::Blocks;
@@ -75,8 +75,8 @@ impl<P: Blocks> Store<P> {
         place: Place,
         hash_of: &impl Fn(&[u8]) -> u32,
     ) -> bool {
-        let fate = self.fate(part, place, false, hash_of);
-        !matches!(fate, Fate::Dead | Fate::Kept(_))
+        let liveness = self.liveness(part, place, false, hash_of);
+        !matches!(liveness, Liveness::Dead | Liveness::Kept(_))
     }
 
     /// Lets the index point to the copies that are durable by now.

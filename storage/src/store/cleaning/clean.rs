@@ -3,12 +3,12 @@
 //!
 //! The life of a segment that is cleaned: it is picked by what it gives back for what it costs
 //! (Rosenblum and Ousterhout, "The design and implementation of a log-structured file system",
-//! 1991); read in chunks, past the cache; each part is judged by [`Store::fate`] and, if it still
-//! counts, copied into the open frame beside the commits, with the version that it has. When a copy
-//! is durable the index points to it. When all of the segment has been judged it is released: the
-//! log tells so in a contents frame, which is durable only when everything before it is, copies and
-//! newer values alike. Then nothing can bring the file back, and it is removed. A segment in which
-//! nothing counts, as a hot key leaves them behind, is released without being read.
+//! 1991). It is read in chunks, past the cache. [`Store::liveness`] judges each part. A part that
+//! still counts is copied into the open frame beside the commits, with the version that it has.
+//! When a copy is durable the index points to it. When all parts have been judged the segment is
+//! released: a contents frame of the log says so, and becomes durable only after everything before
+//! it, copies and newer values alike. Then nothing can bring the file back, and it is removed. A
+//! segment in which nothing counts, as a hot key leaves them behind, is released without a read.
 //!
 //! What must hold:
 //! - for each key, the order of the parts in the log is the order of their versions, but for copies

@@ -7,7 +7,7 @@ use crate::store::cleaning::expired::Expired;
 use crate::store::cleaning::expiring::Expires;
 use crate::store::cleaning::pace::{Fullness, Pace};
 use crate::store::versions::entry::KeyId;
-use crate::types::io::BLOCK_BYTES;
+use crate::types::io::{BLOCK_BYTES, Block};
 use crate::types::place::FileId;
 use crate::types::place::{Lsn, Place};
 use crate::types::version::{PARTITIONS, Sequences};
@@ -170,6 +170,16 @@ pub(super) enum Chunk<B> {
     },
 }
 
+impl<B: Block> Chunk<B> {
+    /// The bytes that were read; none while they are missing.
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Chunk::Read { bytes, block, .. } => &block.bytes()[..*bytes],
+            Chunk::Missing(_) | Chunk::Reading(_) => &[],
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Move {
     pub(super) lsn: Lsn,
@@ -235,6 +245,19 @@ impl<B> Victim<B> {
 
     pub(crate) fn end_offset(&self) -> u64 {
         self.segment.end.end_offset
+    }
+
+    /// The log has no room for a copy. After a while the chunk is given back and read again later,
+    /// not more than the frame of `frame_bytes` at a time: its block may be the very one that the
+    /// log needs.
+    pub(super) fn wait_for_room(&mut self, now_us: u64, frame_bytes: usize) {
+        let since_us = *self.blocked_since_us.get_or_insert(now_us);
+        if now_us >= since_us + BLOCKED_US_MAX {
+            self.is_memory_short = true;
+            self.blocked_since_us = None;
+            self.resume_us = now_us + BLOCKED_US_MAX;
+            self.chunk = Chunk::Missing(frame_bytes);
+        }
     }
 }
 

@@ -6,7 +6,6 @@ use crate::format::system_key::is_local;
 use crate::log::room::{Purpose, Room};
 use crate::log::told::Moved;
 use crate::planted::{Bug, is_planted};
-use crate::store::cleaning::cleaner::BLOCKED_US_MAX;
 use crate::store::cleaning::cleaner::CHUNK_BYTES;
 use crate::store::cleaning::cleaner::CLEAN_TOKEN_BIT;
 use crate::store::cleaning::cleaner::Chunk;
@@ -15,7 +14,7 @@ use crate::store::cleaning::cleaner::Move;
 use crate::store::cleaning::cleaner::STEP_BYTES;
 use crate::store::cleaning::cleaner::STEP_PARTS;
 use crate::store::cleaning::cleaner::Victim;
-use crate::store::cleaning::liveness::Fate;
+use crate::store::cleaning::liveness::Liveness;
 use crate::store::expiry::part_expires;
 use crate::store::store::Store;
 use crate::store::versions::entry::KeyId;
@@ -83,34 +82,10 @@ impl<P: Blocks> Store<P> {
         };
         loop {
             if victim.offset >= victim.segment.end.end_offset {
-                let segment = victim.segment;
-                // Before the point of no return: whatever counts was copied.
-                if self.live.parts(segment.file) != self.moving_bytes(segment.file) {
-                    self.tell_damaged(victim);
-                    return false;
-                }
-                // A keyspace that keeps versions may keep what was to go.
-                assert!(
-                    victim.copied_bytes <= victim.counting_bytes
-                        || self.keyspaces.keeps_versions()
-                        || self.live.has_forgotten_times(),
-                    "{} bytes of {:08}.seg were copied, of which {} counted: the others were taken for expired",
-                    victim.copied_bytes,
-                    segment.file.0,
-                    victim.counting_bytes
-                );
-                match victim.is_inherited {
-                    true => self.inheritance.passed(),
-                    false => {
-                        let sequence = segment.end.sequence;
-                        let highest = *self.cleaner.highest;
-                        self.log_mut().release(sequence, &highest);
-                    }
-                }
-                self.cleaner.counters.segments += 1;
+                self.end_of_segment(victim);
                 return false;
             }
-            let (start, bytes, block) = match &victim.chunk {
+            match &victim.chunk {
                 Chunk::Reading(_) => return true,
                 Chunk::Missing(_) if now_us < victim.resume_us || self.cleaner.budget_bytes < 0 => {
                     return true;
@@ -119,42 +94,24 @@ impl<P: Blocks> Store<P> {
                     self.read_chunk(victim, frame_bytes, io);
                     return true;
                 }
-                Chunk::Read {
-                    start,
-                    bytes,
-                    block,
-                } => (*start, *bytes, block),
-            };
-            let skip = in_memory(victim.offset - start);
-            let chunk = &block.bytes()[..bytes];
-            let Some(rest) = chunk.get(skip..).filter(|rest| rest.len() >= BLOCK_BYTES) else {
-                victim.chunk = Chunk::Missing(0);
-                continue;
-            };
-            let Ok(frame) = FrameHeader::read(victim.home, victim.offset, rest) else {
-                self.tell_damaged(victim);
-                return false;
-            };
-            let padded = frame.padded_bytes();
-            let end = victim.offset + padded as u64;
-            if end > victim.segment.end.end_offset {
-                self.tell_damaged(victim);
-                return false;
+                Chunk::Read { .. } => {}
             }
-            let Some(bytes) = rest.get(..padded) else {
-                victim.chunk = Chunk::Missing(padded);
-                continue;
-            };
-            // After each read anew: another read may bring other bytes.
-            if victim.intact_offset != Some(victim.offset) {
-                if !FrameHeader::body_is_intact(victim.home, bytes) {
+            let (frame, at) = match next_frame(victim) {
+                NextFrame::Whole(frame, at) => (frame, at),
+                NextFrame::Missing(frame_bytes) => {
+                    victim.chunk = Chunk::Missing(frame_bytes);
+                    continue;
+                }
+                NextFrame::Damaged => {
                     self.tell_damaged(victim);
                     return false;
                 }
-                victim.intact_offset = Some(victim.offset);
-            }
+            };
+            let padded = frame.padded_bytes();
+            victim.intact_offset = Some(victim.offset);
             if matches!(frame.kind, FrameKind::Commit | FrameKind::Repair) {
-                let body = &bytes[FRAME_HEADER_BYTES..][..frame.body_bytes as usize];
+                let body_start = at + FRAME_HEADER_BYTES;
+                let body = &victim.chunk.bytes()[body_start..][..frame.body_bytes as usize];
                 let (judged_bytes, end) = self.judge(now_us, victim, body, &mut step, hash_of);
                 victim.judged_bytes = judged_bytes;
                 victim.copied_bytes += std::mem::take(&mut step.copied_bytes);
@@ -165,21 +122,45 @@ impl<P: Blocks> Store<P> {
                         return true;
                     }
                     JudgeEnd::NoRoom => {
-                        // The block that is held may be the very one that the log needs.
-                        let since_us = *victim.blocked_since_us.get_or_insert(now_us);
-                        if now_us >= since_us + BLOCKED_US_MAX {
-                            victim.is_memory_short = true;
-                            victim.blocked_since_us = None;
-                            victim.resume_us = now_us + BLOCKED_US_MAX;
-                            victim.chunk = Chunk::Missing(padded);
-                        }
+                        victim.wait_for_room(now_us, padded);
                         return true;
                     }
                 }
             }
-            victim.offset = end;
+            victim.offset += padded as u64;
             victim.judged_bytes = 0;
         }
+    }
+
+    /// Releases a segment whose parts are all judged, or gives it up if a part that counts was not
+    /// copied.
+    fn end_of_segment(&mut self, victim: &Victim<P::Block>) {
+        let segment = victim.segment;
+        // Before the point of no return: each part that counts was copied.
+        if self.live.parts(segment.file) != self.moving_bytes(segment.file) {
+            self.tell_damaged(victim);
+            return;
+        }
+        // A keyspace that keeps versions may keep a part that was to go.
+        assert!(
+            victim.copied_bytes <= victim.counting_bytes
+                || self.keyspaces.keeps_versions()
+                || self.live.has_forgotten_times(),
+            "{} bytes of {:08}.seg were copied, of which {} counted: the others were taken for \
+             expired",
+            victim.copied_bytes,
+            segment.file.0,
+            victim.counting_bytes
+        );
+        match victim.is_inherited {
+            true => self.inheritance.passed(),
+            false => {
+                let sequence = segment.end.sequence;
+                let highest = *self.cleaner.highest;
+                self.log_mut().release(sequence, &highest);
+            }
+        }
+        self.cleaner.counters.segments += 1;
     }
 
     /// Judges the parts of one frame and copies those that count. How far it came, and whether that
@@ -206,92 +187,30 @@ impl<P: Blocks> Store<P> {
                 let highest = &mut self.cleaner.highest[partition_of(part.slot())];
                 *highest = (*highest).max(part.sequence());
             }
-            let fate = self.fate(&part, place, victim.is_oldest, hash_of);
-            let hash = hash_of(part.key());
-            let is_gone = fate == Fate::Expired || fate == Fate::Copied(PartKind::Tombstone);
-            let expires =
-                is_gone && part.kind() == PartKind::Put && !is_planted(Bug::ExpireWithoutTime);
-            // A start in an earlier time would take the version before it for what the one behind
-            // it superseded.
-            let ends = (is_gone || fate == Fate::Dead)
-                && self
-                    .keyspaces
-                    .rule(part.slot(), part.key())
-                    .is_some_and(|rule| rule.retention_ms > 0)
-                && !is_planted(Bug::EndWithoutTime);
-            if expires || ends {
-                let time_ms = self.time_ms();
-                self.log_mut().carry_time(time_ms);
-                if victim.is_inherited && !is_planted(Bug::InheritedTimeUntold) {
-                    self.log_mut().owe_contents();
-                }
-            }
-            if !self.let_go(&part, place, hash, fate, &mut step.parts) {
+            let judged = Judged {
+                liveness: self.liveness(&part, place, victim.is_oldest, hash_of),
+                hash: hash_of(part.key()),
+                part,
+                place,
+            };
+            self.carry_time_of_drop(victim, &judged);
+            if !self.drop_versions(&judged, &mut step.parts) {
                 return (at, JudgeEnd::StepDone);
             }
-            match fate {
-                Fate::Dead => {
+            match judged.liveness {
+                Liveness::Dead => {
                     self.cleaner.counters.tombstones_dropped +=
                         u64::from(part.kind() == PartKind::Tombstone);
                 }
-                Fate::Expired => {
-                    self.forget(part.slot(), hash, place);
+                Liveness::Expired => {
+                    self.forget(part.slot(), judged.hash, place);
                     self.cleaner.counters.expired_dropped += 1;
                 }
-                Fate::Copied(_) if is_planted(Bug::ForgetOneMove) && bytes % 7 == 5 => {}
-                Fate::Copied(_) | Fate::Kept(_) | Fate::KeptDeletion => {
-                    let (kind, copy_bytes, copy) = match fate {
-                        Fate::KeptDeletion => (part.kind(), bytes, Moved::Deletion),
-                        Fate::Kept(successor) => (
-                            part.kind(),
-                            bytes
-                                + if part.successor().is_none() {
-                                    SUCCESSOR_BYTES
-                                } else {
-                                    0
-                                },
-                            Moved::Superseded(successor),
-                        ),
-                        Fate::Copied(PartKind::Tombstone) => (
-                            PartKind::Tombstone,
-                            bytes.max(part_bytes(part.key().len(), 0, false, 0)),
-                            Moved::As(PartKind::Tombstone),
-                        ),
-                        _ => (PartKind::Put, bytes, Moved::As(PartKind::Put)),
-                    };
-                    if step.bytes < copy_bytes && step.bytes < STEP_BYTES {
-                        return (at, JudgeEnd::StepDone);
+                Liveness::Copied(_) if is_planted(Bug::ForgetOneMove) && bytes % 7 == 5 => {}
+                Liveness::Copied(_) | Liveness::Kept(_) | Liveness::KeptDeletion => {
+                    if let Some(end) = self.copy(now_us, victim.is_inherited, &judged, step) {
+                        return (at, end);
                     }
-                    // What leaves no segment nearer to its release has no claim to the last spares.
-                    let purpose = match victim.is_inherited {
-                        true => Purpose::Grow,
-                        false => Purpose::Clean,
-                    };
-                    let is_kept_back = purpose == Purpose::Grow && self.log().is_low();
-                    if is_kept_back || self.log_mut().room(purpose, copy_bytes) != Room::Yes {
-                        return (at, JudgeEnd::NoRoom);
-                    }
-                    let is_crowded = self.is_crowded(part.slot(), hash, place);
-                    let (lsn, to) = self.log_mut().append_moved(now_us, &part, copy, is_crowded);
-                    step.bytes = step.bytes.saturating_sub(copy_bytes);
-                    if kind == PartKind::Put {
-                        step.copied_bytes += u64::from(place.bytes);
-                    }
-                    self.cleaner.budget_bytes -= i64::from(to.bytes);
-                    self.cleaner.moves.push_back(Move {
-                        lsn,
-                        slot: part.slot(),
-                        hash,
-                        sequence: part.sequence(),
-                        // Versions may be kept before the copy is durable, if none are now.
-                        id: KeyId::new(part.slot(), hash, part.key()),
-                        was: part.kind(),
-                        kind,
-                        is_marked: matches!(copy, Moved::Superseded(_)),
-                        expires: part_expires(&self.keyspaces, &part),
-                        from: place,
-                        to,
-                    });
                 }
             }
             at += bytes;
@@ -300,6 +219,88 @@ impl<P: Blocks> Store<P> {
             }
         }
         (at, JudgeEnd::AllDone)
+    }
+
+    /// Raises the log's clock to the store's time before a part is dropped because of the time. The
+    /// frame that reports the drop carries this time, so a restart cannot begin at a time at which
+    /// the part had not expired, or at which the version was still kept.
+    fn carry_time_of_drop(&mut self, victim: &Victim<P::Block>, judged: &Judged<'_>) {
+        let (part, liveness) = (&judged.part, judged.liveness);
+        let is_gone = matches!(
+            liveness,
+            Liveness::Expired | Liveness::Copied(PartKind::Tombstone)
+        );
+        let expires =
+            is_gone && part.kind() == PartKind::Put && !is_planted(Bug::ExpireWithoutTime);
+        // At an earlier time, a start would take the version before this one for the version
+        // that its successor superseded.
+        let ends = (is_gone || liveness == Liveness::Dead)
+            && self
+                .keyspaces
+                .rule(part.slot(), part.key())
+                .is_some_and(|rule| rule.retention_ms > 0)
+            && !is_planted(Bug::EndWithoutTime);
+        if expires || ends {
+            let time_ms = self.time_ms();
+            self.log_mut().carry_time(time_ms);
+            if victim.is_inherited && !is_planted(Bug::InheritedTimeUntold) {
+                self.log_mut().owe_contents();
+            }
+        }
+    }
+
+    /// Appends the copy of a part, and notes what the copy changes when it is durable. Returns why
+    /// there is none now.
+    fn copy(
+        &mut self,
+        now_us: u64,
+        is_inherited: bool,
+        judged: &Judged<'_>,
+        step: &mut Step,
+    ) -> Option<JudgeEnd> {
+        let &Judged {
+            ref part,
+            place,
+            hash,
+            ..
+        } = judged;
+        let copy = judged.copy();
+        if step.bytes < copy.bytes && step.bytes < STEP_BYTES {
+            return Some(JudgeEnd::StepDone);
+        }
+        // An inherited segment is no nearer to its release, and so has no claim to the last spares.
+        let purpose = match is_inherited {
+            true => Purpose::Grow,
+            false => Purpose::Clean,
+        };
+        let is_kept_back = purpose == Purpose::Grow && self.log().is_low();
+        if is_kept_back || self.log_mut().room(purpose, copy.bytes) != Room::Yes {
+            return Some(JudgeEnd::NoRoom);
+        }
+        let is_crowded = self.is_crowded(part.slot(), hash, place);
+        let (lsn, to) = self
+            .log_mut()
+            .append_moved(now_us, part, copy.moved, is_crowded);
+        step.bytes = step.bytes.saturating_sub(copy.bytes);
+        if copy.kind == PartKind::Put {
+            step.copied_bytes += u64::from(place.bytes);
+        }
+        self.cleaner.budget_bytes -= i64::from(to.bytes);
+        self.cleaner.moves.push_back(Move {
+            lsn,
+            slot: part.slot(),
+            hash,
+            sequence: part.sequence(),
+            // Versions may be kept before the copy is durable, if none are now.
+            id: KeyId::new(part.slot(), hash, part.key()),
+            was: part.kind(),
+            kind: copy.kind,
+            is_marked: matches!(copy.moved, Moved::Superseded(_)),
+            expires: part_expires(&self.keyspaces, part),
+            from: place,
+            to,
+        });
+        None
     }
 
     /// Reads on from the frame that is judged next; tried again later if no block is free.
@@ -365,6 +366,89 @@ impl<P: Blocks> Store<P> {
             file: victim.segment.file,
             offset: victim.offset,
         });
+    }
+}
+
+/// A part, and what becomes of it.
+pub(super) struct Judged<'a> {
+    pub(super) part: PartView<'a>,
+    pub(super) place: Place,
+    pub(super) hash: u32,
+    pub(super) liveness: Liveness,
+}
+
+/// The copy that cleaning makes of a part.
+struct CopyOf {
+    kind: PartKind,
+    /// Bytes in the log, at most.
+    bytes: usize,
+    moved: Moved,
+}
+
+impl Judged<'_> {
+    fn copy(&self) -> CopyOf {
+        let (part, bytes) = (&self.part, self.part.bytes().len());
+        let (kind, bytes, moved) = match self.liveness {
+            Liveness::KeptDeletion => (part.kind(), bytes, Moved::Deletion),
+            Liveness::Kept(successor) => {
+                let mark_bytes = match part.successor() {
+                    None => SUCCESSOR_BYTES,
+                    Some(_) => 0,
+                };
+                (
+                    part.kind(),
+                    bytes + mark_bytes,
+                    Moved::Superseded(successor),
+                )
+            }
+            Liveness::Copied(PartKind::Tombstone) => (
+                PartKind::Tombstone,
+                bytes.max(part_bytes(part.key().len(), 0, false, 0)),
+                Moved::As(PartKind::Tombstone),
+            ),
+            _ => (PartKind::Put, bytes, Moved::As(PartKind::Put)),
+        };
+        CopyOf { kind, bytes, moved }
+    }
+}
+
+/// What stands at the offset of the segment that is cleaned.
+enum NextFrame {
+    /// A frame that checks, and where it stands in the chunk.
+    Whole(FrameHeader, usize),
+    /// The chunk ends before the frame does; a frame of so many bytes is to be read, 0 if its
+    /// length is not known.
+    Missing(usize),
+    /// No frame of the segment, or one that does not check.
+    Damaged,
+}
+
+/// The frame that is judged next, from the chunk that was read.
+fn next_frame<B: Block>(victim: &Victim<B>) -> NextFrame {
+    let Chunk::Read { start, .. } = &victim.chunk else {
+        return NextFrame::Missing(0);
+    };
+    let at = in_memory(victim.offset - start);
+    let rest = victim.chunk.bytes().get(at..);
+    let Some(rest) = rest.filter(|rest| rest.len() >= BLOCK_BYTES) else {
+        return NextFrame::Missing(0);
+    };
+    let Ok(frame) = FrameHeader::read(victim.home, victim.offset, rest) else {
+        return NextFrame::Damaged;
+    };
+    let padded = frame.padded_bytes();
+    if victim.offset + padded as u64 > victim.segment.end.end_offset {
+        return NextFrame::Damaged;
+    }
+    let Some(bytes) = rest.get(..padded) else {
+        return NextFrame::Missing(padded);
+    };
+    // After each read anew: another read may bring other bytes.
+    let is_intact = victim.intact_offset == Some(victim.offset)
+        || FrameHeader::body_is_intact(victim.home, bytes);
+    match is_intact {
+        true => NextFrame::Whole(frame, at),
+        false => NextFrame::Damaged,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::types::version::Version;
 
 /// What becomes of a part when its segment is cleaned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Liveness {
     /// Nothing needs it.
     Dead,
     /// It has expired and nothing older is there: the index is to forget it.
@@ -31,25 +31,25 @@ impl<P: Blocks> Store<P> {
     /// function that says what counts. `is_oldest` if no segment stands before it, and
     /// [`Store::keep_deletions`] was not wanted.
     #[must_use]
-    pub fn fate(
+    pub fn liveness(
         &self,
         part: &PartView<'_>,
         place: Place,
         is_oldest: bool,
         hash_of: &impl Fn(&[u8]) -> u32,
-    ) -> Fate {
+    ) -> Liveness {
         if is_local(part.key()) {
             return match self.locals.stands_at(part.slot(), place) {
-                true => Fate::Copied(PartKind::Put),
-                false => Fate::Dead,
+                true => Liveness::Copied(PartKind::Put),
+                false => Liveness::Dead,
             };
         }
         let hash = hash_of(part.key());
         // The index points to what an earlier version took from a client.
         if is_system(part.key()) && self.keys.pointer_to(part.slot(), hash, place).is_none() {
             return match self.keyspaces.is_at(part, place) {
-                true => Fate::Copied(PartKind::Put),
-                false => Fate::Dead,
+                true => Liveness::Copied(PartKind::Put),
+                false => Liveness::Dead,
             };
         }
         match part.kind() {
@@ -58,26 +58,26 @@ impl<P: Blocks> Store<P> {
                     None => {
                         return match self.successor_of(part, place, hash) {
                             Some(version) if !is_planted(Bug::DropKeptVersion) => {
-                                Fate::Kept(version)
+                                Liveness::Kept(version)
                             }
-                            _ => Fate::Dead,
+                            _ => Liveness::Dead,
                         };
                     }
                     // It is swept: the deletion is in the log and not durable yet.
                     Some(Candidate {
                         home: Home::Memory(id),
                         ..
-                    }) if self.keys.cell(id).is_deleted() => return Fate::Dead,
+                    }) if self.keys.cell(id).is_deleted() => return Liveness::Dead,
                     Some(_) => {}
                 }
                 if !self.is_expired(part.expiry_ms()) || self.keeps_expired(part) {
-                    return Fate::Copied(PartKind::Put);
+                    return Liveness::Copied(PartKind::Put);
                 }
                 // An older value of the key, perhaps without an expiry, must not come back.
                 if is_oldest || is_planted(Bug::DropExpired) {
-                    Fate::Expired
+                    Liveness::Expired
                 } else {
-                    Fate::Copied(PartKind::Tombstone)
+                    Liveness::Copied(PartKind::Tombstone)
                 }
             }
             PartKind::Tombstone => {
@@ -97,23 +97,23 @@ impl<P: Blocks> Store<P> {
                     _ => false,
                 });
                 if let Some(successor) = self.successor_of(part, place, hash) {
-                    return Fate::Kept(successor);
+                    return Liveness::Kept(successor);
                 }
                 if self.is_kept_deletion(part, place, hash) {
-                    return Fate::KeptDeletion;
+                    return Liveness::KeptDeletion;
                 }
                 let id = KeyId::new(part.slot(), hash, part.key());
                 let known = self.versions.get(id, part.sequence());
                 if known.is_some_and(|(_, version)| version.place != place) {
                     // An earlier run copied it already, and the copy is what is kept.
-                    return Fate::Dead;
+                    return Liveness::Dead;
                 }
                 // What is older must not seem to be what the next version superseded.
                 let is_over = is_over && self.keyspaces.rule(part.slot(), part.key()).is_none();
                 if is_oldest || is_over || is_planted(Bug::DropTombstone) {
-                    Fate::Dead
+                    Liveness::Dead
                 } else {
-                    Fate::Copied(PartKind::Tombstone)
+                    Liveness::Copied(PartKind::Tombstone)
                 }
             }
         }

@@ -15,4 +15,4 @@ pub(crate) mod pick;
 pub mod sizing;
 
 pub use cleaner::{Backlog, CLEAN_TOKEN_BIT, CleaningConfig, CleaningCounters, Damaged};
-pub use liveness::Fate;
+pub use liveness::Liveness;

@@ -5,7 +5,8 @@ use crate::log::told::Moved;
 use crate::memory::index::entry::Candidate;
 use crate::planted::{Bug, is_planted};
 use crate::store::cleaning::cleaner::Move;
-use crate::store::cleaning::liveness::Fate;
+use crate::store::cleaning::judge::Judged;
+use crate::store::cleaning::liveness::Liveness;
 use crate::store::store::Store;
 use crate::store::versions::entry::KeyId;
 use crate::types::io::Blocks;
@@ -14,22 +15,22 @@ use crate::types::place::FileId;
 use crate::types::place::{Lsn, Place};
 
 impl<P: Blocks> Store<P> {
-    /// Takes out what goes with a part of this fate: its own entry, and those of older versions, of
-    /// which none is kept either. At most `left`, which falls; whether all of it is out.
-    pub(super) fn let_go(
-        &mut self,
-        part: &PartView<'_>,
-        place: Place,
-        hash: u32,
-        fate: Fate,
-        left: &mut usize,
-    ) -> bool {
+    /// Takes the entries of versions out that go with a part: its own entry, and the entries of
+    /// older versions when none of these is kept. Takes out at most `left` entries, which falls.
+    /// Returns whether all of them are out.
+    pub(super) fn drop_versions(&mut self, judged: &Judged<'_>, left: &mut usize) -> bool {
+        let &Judged {
+            ref part,
+            place,
+            hash,
+            liveness,
+        } = judged;
         if self.versions.is_empty() {
             return true;
         }
         let id = KeyId::new(part.slot(), hash, part.key());
-        let through = match fate {
-            Fate::Dead | Fate::Expired => {
+        let through = match liveness {
+            Liveness::Dead | Liveness::Expired => {
                 let known = self.versions.get(id, part.sequence());
                 if known.is_none_or(|(_, version)| version.place != place) {
                     return true;
@@ -37,7 +38,7 @@ impl<P: Blocks> Store<P> {
                 part.sequence()
             }
             // Its own entry goes when the deletion that takes its place is durable.
-            Fate::Copied(PartKind::Tombstone) if part.kind() == PartKind::Put => {
+            Liveness::Copied(PartKind::Tombstone) if part.kind() == PartKind::Put => {
                 part.sequence() - 1
             }
             _ => return true,

@@ -41,7 +41,7 @@ impl Rule {
 
     /// From when on what ended then is not kept any more, if there is such a time.
     #[must_use]
-    pub fn let_go_ms(&self, end_ms: u64) -> Option<u64> {
+    pub fn release_ms(&self, end_ms: u64) -> Option<u64> {
         (self.retention_ms > 0).then(|| end_ms.saturating_add(self.retention_ms))
     }
 
