@@ -25,7 +25,7 @@ use penstock_storage::io::{Block, Completion, Io};
 use penstock_storage::log::{Log, LogConfig, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::LogStart;
-use penstock_storage::recovery::Memory;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::segment::Owner;
 use penstock_storage::store::Store;
 use penstock_storage::version::PARTITIONS;
@@ -166,7 +166,13 @@ impl Server {
             idle_mark_us: 1_000_000,
         };
         let log = Log::with_history(config, LogStart::default(), Default::default(), Heap);
-        let store = Store::new(log, Heap, 1 << 8 | 1, [0; PARTITIONS], Memory::new(1 << 30));
+        let store = Store::new(
+            log,
+            Heap,
+            1 << 8 | 1,
+            [0; PARTITIONS],
+            Replayed::new(1 << 30),
+        );
         let now = Now { us: 1, unix_ms: 1 };
         let mut shard = Shard::new(shard_config(), store);
         let session = shard.open_session(now);

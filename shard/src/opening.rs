@@ -20,7 +20,7 @@ use penstock_storage::place::FileId;
 use penstock_storage::place::Place;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::PartView;
-use penstock_storage::recovery::Memory;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{
     Event, Proof, Recovered, RecoveryError, RottenSpare, Segment, Survey, prove_spare, recover,
     recover_behind, replay, replay_ended, survey_heads,
@@ -520,7 +520,7 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
     let epoch = epoch_of(log.incarnation)?;
     let Inventory { survey, layout, .. } = inventory;
     let segments = survey.logs.get(&log.log_id).map_or(&[][..], Vec::as_slice);
-    let Replayed {
+    let AllReplayed {
         mut memory,
         recovered,
         snapshot,
@@ -587,8 +587,9 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
     })
 }
 
-struct Replayed {
-    memory: Memory,
+/// What the logs and the snapshot of a shard gave.
+struct AllReplayed {
+    memory: Replayed,
     recovered: Recovered,
     snapshot: Option<(SnapshotName, u64)>,
     snapshots_refused: Vec<(SnapshotName, SnapshotError)>,
@@ -606,8 +607,8 @@ fn replay_inheritance(
     segments: &[Segment],
     shard: &ShardConfig,
     budget: Budget,
-) -> Result<Replayed, OpeningError> {
-    let mut memory = Memory::within(budget);
+) -> Result<AllReplayed, OpeningError> {
+    let mut memory = Replayed::within(budget);
     let mut inherited = Vec::new();
     let all_segments = inventory.survey.logs.values().flatten();
     files.expect_bytes(all_segments.map(|segment| segment.file_bytes).sum());
@@ -647,7 +648,7 @@ fn replay_inheritance(
         drop(collect);
         memory.finish_versions();
     }
-    Ok(Replayed {
+    Ok(AllReplayed {
         memory,
         recovered,
         snapshot: None,
@@ -665,7 +666,7 @@ fn replay_log(
     shard: &ShardConfig,
     log: &LogConfig,
     budget: Budget,
-) -> Result<Replayed, OpeningError> {
+) -> Result<AllReplayed, OpeningError> {
     // A list that cannot be read is none: the log alone gives the same.
     let mut names = files.snapshots().unwrap_or_default();
     names.retain(|(name, _)| name.log_id == log.log_id);
@@ -683,7 +684,7 @@ fn replay_log(
                     records: recovered.records,
                 };
                 start.snapshot_bytes = bytes;
-                return Ok(Replayed {
+                return Ok(AllReplayed {
                     memory,
                     recovered,
                     snapshot: Some((name, entries)),
@@ -703,7 +704,7 @@ fn replay_log(
         bytes: ends.map(|end| end.end_offset).sum(),
         records: recovered.records,
     };
-    Ok(Replayed {
+    Ok(AllReplayed {
         memory,
         recovered,
         snapshot: None,
@@ -722,8 +723,8 @@ pub fn replay_all(
     segments: &[Segment],
     hash_seed: u64,
     budget: Budget,
-) -> Result<(Memory, Recovered), RecoveryError> {
-    let mut memory = Memory::within(budget);
+) -> Result<(Replayed, Recovered), RecoveryError> {
+    let mut memory = Replayed::within(budget);
     let mut take = replay_into(files, hash_seed, &mut memory);
     let recovered = replay(&mut files.reader(), segments, &mut take)?;
     drop(take);
@@ -746,7 +747,7 @@ fn replay_behind(
     log: &LogConfig,
     budget: Budget,
     snapshot: (SnapshotName, u64),
-) -> Result<(Memory, Recovered, u64, u64), SnapshotError> {
+) -> Result<(Replayed, Recovered, u64, u64), SnapshotError> {
     let mut is_again = false;
     loop {
         let mut reader = files.reader();
@@ -815,7 +816,7 @@ fn load_snapshot<F: SegmentFiles>(
     log: &LogConfig,
     budget: Budget,
     (name, bytes): (SnapshotName, u64),
-) -> Result<(Memory, SnapshotHeader, SnapshotFooter), SnapshotError> {
+) -> Result<(Replayed, SnapshotHeader, SnapshotFooter), SnapshotError> {
     let hash_check = hash_check(shard.hash_seed);
     let read_at = |offset: u64, into: &mut [u8]| files.read_snapshot(name, offset, into);
     let reader = SnapshotReader::open(read_at, bytes)?;
@@ -835,7 +836,7 @@ fn load_snapshot<F: SegmentFiles>(
 /// Takes the parts of a second replay into `memory`, but for those of other shards.
 fn collect_into(
     hash_seed: u64,
-    memory: &mut Memory,
+    memory: &mut Replayed,
     is_own: impl Fn(&PartView<'_>) -> bool,
 ) -> impl FnMut(Event<'_>) -> io::Result<()> {
     let hash = KeyHash::new(hash_seed);
@@ -853,7 +854,7 @@ fn collect_into(
 fn replay_into(
     files: &impl SegmentFiles,
     hash_seed: u64,
-    memory: &mut Memory,
+    memory: &mut Replayed,
 ) -> impl FnMut(Event<'_>) -> io::Result<()> {
     let hash = KeyHash::new(hash_seed);
     let mut random_access = files.reader();

@@ -12,7 +12,7 @@ use penstock_storage::io::{Completion, Io};
 use penstock_storage::log::{Log, LogConfig, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::LogStart;
-use penstock_storage::recovery::Memory;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::segment::Owner;
 use penstock_storage::store::Store;
 
@@ -52,7 +52,7 @@ impl World {
             idle_mark_us: 5_000,
         };
         let log = Log::new(config, LogStart::default(), arena.clone());
-        let store = Store::new(log, arena, 256, [0; 256], Memory::new(64 << 20));
+        let store = Store::new(log, arena, 256, [0; 256], Replayed::new(64 << 20));
         let topology = Topology::new(1);
         let hello = ServerHello {
             protocol: 1,

@@ -9,7 +9,7 @@ use penstock_storage::keyspace::Keyspaces;
 use penstock_storage::packed_place::NewestPart;
 use penstock_storage::packed_place::{Cursor, PackedPlace};
 use penstock_storage::record::PartView;
-use penstock_storage::recovery::Memory;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{Recovered, RecoveryError};
 use penstock_storage::store::Store;
 use penstock_storage::version::{PARTITIONS, SLOTS};
@@ -19,7 +19,7 @@ use crate::disk::Pool;
 
 /// Whether a start with a snapshot came to the same as one without, but for what had expired.
 pub fn compare_starts(
-    alone: Result<(Memory, Recovered), RecoveryError>,
+    alone: Result<(Replayed, Recovered), RecoveryError>,
     shard: &Shard<Pool>,
     recovered: &Recovered,
     files: &mut impl SegmentSource,
@@ -86,7 +86,7 @@ pub fn compare_starts(
 /// Whether a start with a snapshot knows the same of the partitions of a node of a cluster.
 fn compare_notes(
     store: &Store<Pool>,
-    memory: &Memory,
+    memory: &Replayed,
     (with, without): (&History, &History),
 ) -> Result<(), String> {
     for slot in (0..SLOTS).step_by(usize::from(SLOTS) / PARTITIONS) {
@@ -126,7 +126,7 @@ fn compare_notes(
 /// knows, as far as they are kept at the time of the former.
 fn compare_pasts(
     store: &Store<Pool>,
-    memory: &Memory,
+    memory: &Replayed,
     files: &mut impl SegmentSource,
 ) -> Result<(), String> {
     let settings = |keyspaces: &Keyspaces| {

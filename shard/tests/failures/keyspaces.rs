@@ -11,7 +11,7 @@ use penstock_net::status::Status;
 use penstock_shard::{Event, Mail, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
 use penstock_storage::log::{Log, SyncMethod};
 use penstock_storage::place::LogStart;
-use penstock_storage::recovery::Memory;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::store::Store;
 use penstock_storage::version::PARTITIONS;
 
@@ -52,7 +52,7 @@ impl Pair {
         let member = |number: u16| {
             let config = log_config(SyncMethod::DurableWrite, 1);
             let log = Log::new(config, LogStart::default(), Heap);
-            let store = Store::new(log, Heap, 1 << 8, [0; PARTITIONS], Memory::new(1 << 16));
+            let store = Store::new(log, Heap, 1 << 8, [0; PARTITIONS], Replayed::new(1 << 16));
             Member {
                 shard: Shard::new(
                     ShardConfig {

@@ -15,7 +15,7 @@ use penstock_storage::keyspace::{SETTINGS_BYTES, keyspace_key};
 use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
 use penstock_storage::place::LogStart;
 use penstock_storage::record::{PartSpec, PartView, RecordSpec};
-use penstock_storage::recovery::Memory;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::store::Store;
 use penstock_storage::version::PARTITIONS;
 
@@ -875,7 +875,7 @@ fn a_log_with_keys_of_the_server_that_it_does_not_know_is_refused_by_name() {
         let mut device = Device::holding(Image::default());
         let config = log_config(SyncMethod::DurableWrite, 1);
         let log = Log::new(config, LogStart::default(), Heap);
-        let mut store = Store::new(log, Heap, 1 << 8, [0; PARTITIONS], Memory::new(1 << 16));
+        let mut store = Store::new(log, Heap, 1 << 8, [0; PARTITIONS], Replayed::new(1 << 16));
         for salt in 1..=2 {
             let file = device.image.create(SEGMENT_BYTES);
             let log = store.log_mut();

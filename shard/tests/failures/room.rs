@@ -14,7 +14,7 @@ use penstock_shard::{
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::{Log, LogConfig, SyncMethod};
 use penstock_storage::place::LogStart;
-use penstock_storage::recovery::Memory;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::store::Store;
 use penstock_storage::version::PARTITIONS;
 
@@ -75,7 +75,7 @@ impl Node {
                 ..log_config(SyncMethod::DurableWrite, 1)
             };
             let log = Log::new(config, LogStart::default(), Heap);
-            let store = Store::new(log, Heap, 1 << 8, [0; PARTITIONS], Memory::new(4 << 20));
+            let store = Store::new(log, Heap, 1 << 8, [0; PARTITIONS], Replayed::new(4 << 20));
             let mut config = ShardConfig {
                 replies_bytes_max: REPLIES_BYTES_MAX,
                 output_bytes_max: 1 << 20,

@@ -11,7 +11,7 @@ use penstock_storage::io::{BLOCK_BYTES, IoFailure, SegmentSource};
 use penstock_storage::log::{LOG_TOKEN_BIT, Log, LogConfig, SyncMethod};
 use penstock_storage::place::LogStart;
 use penstock_storage::record::PartView;
-use penstock_storage::recovery::Memory;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::Owner;
 use penstock_storage::store::Store;
@@ -118,7 +118,7 @@ impl Node {
             for file in &survey.torn_activations {
                 device.files.remove(file);
             }
-            let mut memory = Memory::new(self.cache_bytes);
+            let mut memory = Replayed::new(self.cache_bytes);
             let (mut start, mut sequences) = (LogStart::default(), [0; PARTITIONS]);
             if let Some(segments) = survey.logs.get(&log_id) {
                 let mut cold = Disk::default();

@@ -22,7 +22,7 @@ use penstock_storage::log::{LOG_TOKEN_BIT, Log, LogConfig, Purpose, Room, SyncMe
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Lsn, Place};
 use penstock_storage::record::{PartView, part_bytes};
-use penstock_storage::recovery::Memory;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::Owner;
 use penstock_storage::store::{Found, Store};
@@ -434,7 +434,7 @@ impl World {
             disk.files.remove(file);
         }
         let mut cold = Disk::from(disk.files.clone());
-        let mut memory = Memory::new(CACHE_BYTES);
+        let mut memory = Replayed::new(CACHE_BYTES);
         let home_of = |key: &[u8]| (slot_of(key), hash(salt, key));
         let mut replay = |log_id: u64| {
             let segments = survey.logs.get(&log_id).map_or(&[][..], Vec::as_slice);

@@ -227,35 +227,17 @@ impl<S: SegmentSource> Replay<'_, S> {
         Ok(())
     }
 
-    /// Replays the frames of a segment up to `limit` or the first that is not good, and tells what
-    /// is wrong with that one.
+    /// Replays the frames of a segment up to `limit` or the first that is not good. Returns what is
+    /// wrong with that one.
     fn frames(
         &mut self,
         segment: &Segment,
         limit: u64,
     ) -> Result<Option<&'static str>, RecoveryError> {
-        let home = segment.header.home();
-        let header = &segment.header;
         self.follow(segment)?;
         self.visit(segment, Event::Segment(segment))?;
-        let mut offset = BLOCK_BYTES as u64;
-        self.found.start = LogStart {
-            last_sequence: header.sequence,
-            end_offset: offset,
-            is_unproven: false,
-            ..self.found.start
-        };
-        // A repair leaves the summary as it was, so there is nothing to compare it with any more.
-        let mut summary = Some(Summary::new());
-        if let Some(position) = self.position
-            && position.sequence == header.sequence
-        {
-            offset = position.offset;
-            self.found.start.end_offset = offset;
-            self.found.start.last_lsn = position.lsn;
-            self.found.start.is_unproven = position.is_unproven;
-            summary = None;
-        }
+        let mut summary = self.begin_segment(segment);
+        let mut offset = self.found.start.end_offset;
         self.source.will_read(segment.file, offset);
         let mut window = Window {
             file: segment.file,
@@ -265,66 +247,16 @@ impl<S: SegmentSource> Replay<'_, S> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut bad = None;
         while offset < limit {
-            let Some(block) = window.bytes(self.source, &mut buffer, offset, BLOCK_BYTES)? else {
-                bad = Some("the file ends there");
-                break;
-            };
-            let frame = match FrameHeader::read(home, offset, block) {
-                Ok(frame) => frame,
-                Err(FrameError::Absent) => {
-                    bad = Some("no frame of this segment stands there");
+            let next = self.next_frame(segment, (offset, limit), &mut window, &mut buffer)?;
+            let (frame, body) = match next {
+                Ok(found) => found,
+                Err(cause) => {
+                    bad = Some(cause);
                     break;
                 }
-                Err(FrameError::Unsupported {
-                    version,
-                    kind,
-                    flags,
-                }) => {
-                    let found =
-                        format!("a frame of version {version}, kind {kind}, flags {flags:#x}");
-                    return Err(RecoveryError::Version {
-                        file: segment.file,
-                        found,
-                    });
-                }
             };
-            // The header checks, so these were written so: no crash explains them.
-            let padded = frame.padded_bytes();
-            if frame.first_lsn.0 != self.found.start.last_lsn.0 + 1
-                || frame.durable_lsn > self.found.start.last_lsn
-            {
-                return Err(corrupt(
-                    Row::FrameContradicts,
-                    segment,
-                    &self.found,
-                    None,
-                    "the frame does not follow the one before it",
-                ));
-            }
-            if padded as u64 > limit - offset {
-                return Err(corrupt(
-                    Row::FrameContradicts,
-                    segment,
-                    &self.found,
-                    None,
-                    "the frame is longer than its segment",
-                ));
-            }
-            let Some(bytes) = window.bytes(self.source, &mut buffer, offset, padded)? else {
-                bad = Some("the file ends within the frame");
-                break;
-            };
-            if !FrameHeader::body_is_intact(home, bytes) {
-                bad = Some("the body of the frame does not check");
-                break;
-            }
-            self.frame(
-                segment,
-                &frame,
-                &bytes[FRAME_HEADER_BYTES..][..frame.body_bytes as usize],
-                &mut summary,
-            )?;
-            offset += padded as u64;
+            self.frame(segment, &frame, body, &mut summary)?;
+            offset += frame.padded_bytes() as u64;
             self.found.start.end_offset = offset;
             self.found.start.last_lsn = Lsn(frame.end_lsn().0 - 1);
             self.found.start.is_unproven = frame.durable_lsn < self.found.start.last_lsn;
@@ -335,27 +267,99 @@ impl<S: SegmentSource> Replay<'_, S> {
             }
         }
         self.buffer = buffer;
-        let LogStart {
-            end_offset,
-            last_lsn,
-            is_unproven,
-            ..
-        } = self.found.start;
-        if last_lsn >= header.first_lsn {
+        self.note_position(segment);
+        Ok(bad)
+    }
+
+    /// Sets where the frames of a segment begin: behind its header, or at the position of the
+    /// snapshot. Returns an empty summary to compare with the segment's own, unless frames before
+    /// the position are not read.
+    fn begin_segment(&mut self, segment: &Segment) -> Option<Summary> {
+        let start = &mut self.found.start;
+        *start = LogStart {
+            last_sequence: segment.header.sequence,
+            end_offset: BLOCK_BYTES as u64,
+            is_unproven: false,
+            ..*start
+        };
+        let is_within = |position: &LogPosition| position.sequence == segment.header.sequence;
+        let Some(position) = self.position.filter(is_within) else {
+            return Some(Summary::new());
+        };
+        start.end_offset = position.offset;
+        start.last_lsn = position.lsn;
+        start.is_unproven = position.is_unproven;
+        None
+    }
+
+    /// The frame at an offset below the limit, and its body. `Ok(Err(_))` says why no good frame
+    /// stands there.
+    fn next_frame<'b>(
+        &mut self,
+        segment: &Segment,
+        (offset, limit): (u64, u64),
+        window: &mut Window,
+        buffer: &'b mut Vec<u8>,
+    ) -> Result<Result<(FrameHeader, &'b [u8]), &'static str>, RecoveryError> {
+        let home = segment.header.home();
+        let Some(block) = window.bytes(self.source, buffer, offset, BLOCK_BYTES)? else {
+            return Ok(Err("the file ends there"));
+        };
+        let frame = match FrameHeader::read(home, offset, block) {
+            Ok(frame) => frame,
+            Err(FrameError::Absent) => return Ok(Err("no frame of this segment stands there")),
+            Err(FrameError::Unsupported {
+                version,
+                kind,
+                flags,
+            }) => {
+                return Err(RecoveryError::Version {
+                    file: segment.file,
+                    found: format!("a frame of version {version}, kind {kind}, flags {flags:#x}"),
+                });
+            }
+        };
+        // The header checks, so these fields were written so: no crash explains them.
+        let padded = frame.padded_bytes();
+        let contradiction = if frame.first_lsn.0 != self.found.start.last_lsn.0 + 1
+            || frame.durable_lsn > self.found.start.last_lsn
+        {
+            Some("the frame does not follow the one before it")
+        } else {
+            (padded as u64 > limit - offset).then_some("the frame is longer than its segment")
+        };
+        if let Some(cause) = contradiction {
+            let row = Row::FrameContradicts;
+            return Err(corrupt(row, segment, &self.found, None, cause));
+        }
+        let Some(bytes) = window.bytes(self.source, buffer, offset, padded)? else {
+            return Ok(Err("the file ends within the frame"));
+        };
+        if !FrameHeader::body_is_intact(home, bytes) {
+            return Ok(Err("the body of the frame does not check"));
+        }
+        let body = &bytes[FRAME_HEADER_BYTES..][..frame.body_bytes as usize];
+        Ok(Ok((frame, body)))
+    }
+
+    /// Notes the end of what was replayed as the position of the log, if the segment has a record.
+    fn note_position(&mut self, segment: &Segment) {
+        let (start, header) = (self.found.start, &segment.header);
+        if start.last_lsn >= header.first_lsn {
             self.found.history.position = Some(LogPosition {
                 sequence: header.sequence,
                 file: segment.file,
                 salt: header.salt,
-                offset: end_offset,
-                lsn: last_lsn,
-                is_unproven,
+                offset: start.end_offset,
+                lsn: start.last_lsn,
+                is_unproven: start.is_unproven,
                 has_released: self.found.history.has_released,
             });
         }
-        Ok(bad)
     }
 
-    /// Checks and visits what is in a good frame.
+    /// Checks and visits what is in a good frame. All parts are checked before the first is
+    /// visited: a frame replays whole or not at all.
     pub(super) fn frame(
         &mut self,
         segment: &Segment,
@@ -375,7 +379,6 @@ impl<S: SegmentSource> Replay<'_, S> {
         let Some(body) = body else {
             return wrong(&self.found, "a repair holds neither parts nor zeros");
         };
-        // All parts are checked before the first is visited: a frame replays whole or not at all.
         let mut parts = Vec::new();
         match frame.kind {
             FrameKind::Commit | FrameKind::Repair => {
@@ -397,21 +400,14 @@ impl<S: SegmentSource> Replay<'_, S> {
                         });
                     }
                 };
-                let given_up = if frame.kind == FrameKind::Repair {
+                if frame.kind == FrameKind::Repair {
+                    // A repair leaves the summary as it was: nothing is left to compare it with.
                     *summary = None;
-                    frame.record_count.checked_sub(records)
-                } else {
-                    (records == frame.record_count && records > 0).then_some(0)
-                };
-                let Some(given_up) = given_up else {
-                    return wrong(
-                        &self.found,
-                        "the frame does not hold the records that it counts",
-                    );
-                };
-                self.found.frames += u64::from(records > 0);
-                self.found.records += u64::from(records);
-                self.found.given_up += u64::from(given_up);
+                }
+                if !self.count_records(frame, records) {
+                    let cause = "the frame does not hold the records that it counts";
+                    return wrong(&self.found, cause);
+                }
             }
             FrameKind::Mark if body.is_empty() && frame.record_count == 0 => {}
             FrameKind::Summary if frame.record_count == 0 => {
@@ -434,29 +430,43 @@ impl<S: SegmentSource> Replay<'_, S> {
         }
         self.found.time_ms = self.found.time_ms.max(frame.time_ms);
         self.visit(segment, Event::Frame(segment.file, frame))?;
+        self.parts(segment, frame, &parts, summary)
+    }
+
+    /// Counts the records of a frame. A repair holds fewer records than its header counts, and the
+    /// rest was given up; any other frame holds as many, and at least one. Whether it is so.
+    fn count_records(&mut self, frame: &FrameHeader, records: u32) -> bool {
+        let given_up = match frame.kind {
+            FrameKind::Repair => frame.record_count.checked_sub(records),
+            _ => (records == frame.record_count && records > 0).then_some(0),
+        };
+        let Some(given_up) = given_up else {
+            return false;
+        };
+        self.found.frames += u64::from(records > 0);
+        self.found.records += u64::from(records);
+        self.found.given_up += u64::from(given_up);
+        true
+    }
+
+    /// Notes and visits the parts of a frame.
+    fn parts(
+        &mut self,
+        segment: &Segment,
+        frame: &FrameHeader,
+        parts: &[PartView<'_>],
+        summary: &mut Option<Summary>,
+    ) -> Result<(), RecoveryError> {
         let mut offset = frame.offset + FRAME_HEADER_BYTES as u64;
         for parts in parts.chunks(LOOK_AHEAD) {
             self.visit(segment, Event::Ahead(parts))?;
             for &part in parts {
                 let bytes = part.bytes().len();
                 let place = Place::new(segment.file, offset, bytes);
-                let history = &mut self.found.history;
-                let is_local = is_local(part.key());
-                if !is_local && !part.is_copy() {
-                    let partition = partition_of(part.slot());
-                    history.reached.note(partition, part.sequence());
-                }
-                match is_local {
-                    true => history.is_linked = true,
-                    // Behind local records a copy may be of a version from before them.
-                    false if history.is_linked && part.is_copy() => {
-                        history.epoch_max = history.epoch_max.max(part.epoch());
-                    }
-                    false => history.note(partition_of(part.slot()), part.version()),
-                }
-                let is_tombstone = part.kind() == PartKind::Tombstone;
-                if let Some(summary) = summary.as_mut().filter(|_| !is_local) {
+                self.note_version(&part);
+                if let Some(summary) = summary.as_mut().filter(|_| !is_local(part.key())) {
                     let (epoch, sequence) = (part.epoch(), part.sequence());
+                    let is_tombstone = part.kind() == PartKind::Tombstone;
                     summary.note(part.slot(), epoch, sequence, place.offset, is_tombstone);
                 }
                 if part.ordinal() == 0 || !is_planted(Bug::ReplayFirstPart) {
@@ -466,6 +476,24 @@ impl<S: SegmentSource> Replay<'_, S> {
             }
         }
         Ok(())
+    }
+
+    /// Notes the version of a part in the history of its partition.
+    fn note_version(&mut self, part: &PartView<'_>) {
+        let history = &mut self.found.history;
+        let partition = partition_of(part.slot());
+        if is_local(part.key()) {
+            history.is_linked = true;
+            return;
+        }
+        if !part.is_copy() {
+            history.reached.note(partition, part.sequence());
+        }
+        // Behind local records a copy may be of a version from before them.
+        match history.is_linked && part.is_copy() {
+            true => history.epoch_max = history.epoch_max.max(part.epoch()),
+            false => history.note(partition, part.version()),
+        }
     }
 
     fn visit(&mut self, segment: &Segment, event: Event<'_>) -> Result<(), RecoveryError> {

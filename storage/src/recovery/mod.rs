@@ -19,7 +19,7 @@ pub use frames::Event;
 pub use recovered::{Recovered, TornTail};
 pub use refusal::RecoveryError;
 pub use replay::{recover, recover_behind, replay, replay_ended};
-pub use replayed::Memory;
+pub use replayed::Replayed;
 pub use segment::Segment;
 pub use spares::{HEAD_BYTES, Proof, RottenSpare, prove_spare};
 pub use survey::{Survey, survey, survey_heads, survey_laid_out};

@@ -29,7 +29,7 @@ use crate::store::expiry::part_expires;
 
 /// Index and cache while a log is replayed into them.
 #[derive(Debug)]
-pub struct Memory {
+pub struct Replayed {
     keys: Keys,
     budget: Budget,
     live: Live,
@@ -49,17 +49,17 @@ pub struct Memory {
     strange: Option<Box<[u8]>>,
 }
 
-impl Memory {
+impl Replayed {
     /// Nothing, with a cache of about `cache_bytes`.
     #[must_use]
     pub fn new(cache_bytes: usize) -> Self {
-        Memory::within(Budget::of_cache(cache_bytes))
+        Replayed::within(Budget::of_cache(cache_bytes))
     }
 
     /// Nothing, to be kept within a budget.
     #[must_use]
     pub fn within(budget: Budget) -> Self {
-        Memory {
+        Replayed {
             keys: Keys::new(budget.cache_bytes_max),
             budget,
             live: Live::default(),
@@ -95,11 +95,11 @@ impl Memory {
         for segment in header.segments.iter().filter(there) {
             live.gains_tombstones(segment.file, u64::from(segment.tombstone_bytes));
         }
-        Memory {
+        Replayed {
             live,
             time_ms: footer.time_ms,
             snapshot: Some(coverage.clone()),
-            ..Memory::within(budget)
+            ..Replayed::within(budget)
         }
     }
 
@@ -478,7 +478,7 @@ impl Memory {
         self.strange.as_deref()
     }
 
-    /// Whether the log is to be replayed once more, into [`Memory::collect`]: what versions are
+    /// Whether the log is to be replayed once more, into [`Replayed::collect`]: what versions are
     /// kept is known only at its end.
     #[must_use]
     pub fn keeps_versions(&self) -> bool {
@@ -556,8 +556,8 @@ impl Memory {
     }
 }
 
-impl From<Memory> for Loaded {
-    fn from(memory: Memory) -> Self {
+impl From<Replayed> for Loaded {
+    fn from(memory: Replayed) -> Self {
         Loaded {
             keys: memory.keys,
             budget: memory.budget,

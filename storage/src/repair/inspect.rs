@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::format::contents::SegmentEnd;
 use crate::format::frame::FrameKind;
 use crate::format::layout::Layout;
-use crate::format::record::PartKind;
+use crate::format::record::{PartKind, PartView};
 use crate::format::segment::Owner;
 use crate::format::system_key::is_system;
 use crate::recovery::frames::Event;
@@ -14,7 +15,7 @@ use crate::recovery::refusal::RecoveryError;
 use crate::recovery::replay;
 use crate::recovery::replay::replay_ended;
 use crate::recovery::segment::Segment;
-use crate::recovery::snapshot::proof::ProvenEnds;
+use crate::recovery::snapshot::proof::{ProvenEnd, ProvenEnds};
 use crate::recovery::spares::{FileKind, Look, RottenSpare, classify};
 use crate::recovery::survey::settle_contents;
 use crate::store::keyspace::settings::{Settings, is_understood, told_by};
@@ -108,93 +109,87 @@ pub fn inspect_laid_out(
     show: &mut dyn FnMut(&Event<'_>),
 ) -> Report {
     let mut report = Report::default();
-    let mut files = match source.files() {
+    let files = match source.files() {
         Ok(files) => files,
         Err(error) => {
-            report
-                .damage
-                .push(RecoveryError::Read { file: None, error });
+            let unread = RecoveryError::Read { file: None, error };
+            report.damage.push(unread);
             return report;
         }
     };
-    files.sort_unstable();
-    let mut logs: BTreeMap<u64, Vec<Segment>> = BTreeMap::new();
-    for (file, file_bytes) in files {
-        match classify(source, file, file_bytes, owner, Look::Whole) {
-            Ok(FileKind::Spare | FileKind::ReusedSpare) => report.spares.push((file, file_bytes)),
-            Ok(FileKind::RottenSpare(rotten)) => report.rotten.push(rotten),
-            Ok(FileKind::TornActivation) => report.torn_activations.push(file),
-            Ok(FileKind::Segment(segment)) if layout.is_void(segment.header.log_id) => {
-                report.released.push(file);
-            }
-            Ok(FileKind::Segment(segment)) => {
-                logs.entry(segment.header.log_id).or_default().push(segment);
-            }
-            Err(error) => report.damage.push(error),
-        }
-    }
-    for inherited in &layout.inherited {
-        logs.entry(inherited.log_id).or_default();
-    }
-    for &log_id in proven
-        .keys()
-        .filter(|&log_id| layout.own().contains(log_id))
-    {
+    let mut logs = report.sort(source, files, owner, layout);
+    let own_proven = proven.keys().filter(|&log| layout.own().contains(log));
+    let inherited = layout.inherited.iter().map(|log| &log.log_id);
+    for &log_id in inherited.chain(own_proven) {
         logs.entry(log_id).or_default();
     }
-    for (log_id, mut segments) in logs {
+    for (log_id, segments) in logs {
+        let ends = (layout.end_of(log_id), proven.get(&log_id));
+        report.inspect_log(source, log_id, segments, ends, show);
+    }
+    report
+}
+
+impl Report {
+    /// Notes what each file is. Returns the segments of each log.
+    fn sort(
+        &mut self,
+        source: &mut impl SegmentSource,
+        mut files: Vec<(FileId, u64)>,
+        owner: Option<Owner>,
+        layout: &Layout,
+    ) -> BTreeMap<u64, Vec<Segment>> {
+        files.sort_unstable();
+        let mut logs: BTreeMap<u64, Vec<Segment>> = BTreeMap::new();
+        for (file, file_bytes) in files {
+            match classify(source, file, file_bytes, owner, Look::Whole) {
+                Ok(FileKind::Spare | FileKind::ReusedSpare) => self.spares.push((file, file_bytes)),
+                Ok(FileKind::RottenSpare(rotten)) => self.rotten.push(rotten),
+                Ok(FileKind::TornActivation) => self.torn_activations.push(file),
+                Ok(FileKind::Segment(segment)) if layout.is_void(segment.header.log_id) => {
+                    self.released.push(file);
+                }
+                Ok(FileKind::Segment(segment)) => {
+                    logs.entry(segment.header.log_id).or_default().push(segment);
+                }
+                Err(error) => self.damage.push(error),
+            }
+        }
+        logs
+    }
+
+    /// Replays one log and notes what is wrong with it. `ends` are the end that the layout names
+    /// and the end that a snapshot proves.
+    fn inspect_log(
+        &mut self,
+        source: &mut impl SegmentSource,
+        log_id: u64,
+        mut segments: Vec<Segment>,
+        ends: (Option<SegmentEnd>, Option<&ProvenEnd>),
+        show: &mut dyn FnMut(&Event<'_>),
+    ) {
         let mut log = LogReport {
             segments: segments.len() as u64,
             file_bytes: segments.iter().map(|segment| segment.file_bytes).sum(),
             ..LogReport::default()
         };
-        let mut is_settled = true;
-        // What stands behind a gap is not shown, but the last segment still tells where the log
-        // ends.
-        let mut last_behind_gap = None;
-        // With a gap in the log what stands before it can still be read.
-        match settle_contents(source, &mut segments) {
-            Ok(released) => report.released.extend(released),
-            Err(error) => {
-                is_settled = false;
-                if let RecoveryError::SegmentMissing { .. } = error {
-                    last_behind_gap = segments.last().copied();
-                }
-                report.damage.push(error);
-                let dense = (1..).zip(&segments);
-                let good = dense
-                    .take_while(|(n, segment)| segment.header.sequence == *n)
-                    .count();
-                segments.truncate(good);
-            }
-        }
-        let (keyspaces, strange_key) = (&mut report.keyspaces, &mut report.strange_key);
+        let (layout_end, proven_end) = ends;
+        let gap = self.settle(source, &mut segments);
         let mut see = |event: Event<'_>| {
             log.count(&event);
             if let Event::Part(part, _) = &event
                 && is_system(part.key())
             {
-                match told_by(part) {
-                    Some((prefix, settings)) => {
-                        let known = keyspaces.entry(prefix.to_vec()).or_insert(settings);
-                        if known.revision < settings.revision {
-                            *known = settings;
-                        }
-                    }
-                    None if is_understood(part) => {}
-                    None => {
-                        strange_key.get_or_insert_with(|| part.key().into());
-                    }
-                }
+                self.note_settings(part);
             }
             show(&event);
             Ok(())
         };
-        let is_proven = |found: Recovered| match proven.get(&log_id) {
-            Some(end) if is_settled => end.check(&found).map(|()| found),
+        let is_proven = |found: Recovered| match (proven_end, &gap) {
+            (Some(end), Gap::None) => end.check(&found).map(|()| found),
             _ => Ok(found),
         };
-        let found = match layout.end_of(log_id) {
+        let found = match layout_end {
             Some(end) => replay_ended(source, &segments, log_id, end, &mut see),
             None => replay(source, &segments, &mut see).and_then(is_proven),
         };
@@ -203,16 +198,62 @@ pub fn inspect_laid_out(
                 log.torn = found.torn;
                 log.forgotten = Some(found.history.forgotten);
             }
-            Err(error) => report.damage.push(error),
+            Err(error) => self.damage.push(error),
         }
-        if let (Some(end), Some(last)) = (proven.get(&log_id), last_behind_gap) {
+        if let (Some(end), Gap::Before(last)) = (proven_end, gap) {
             let found = replay(source, &[last], &mut |_| Ok(()));
             let checked = found.and_then(|found| end.check(&found));
-            report.damage.extend(checked.err());
+            self.damage.extend(checked.err());
         }
-        report.logs.insert(log_id, log);
+        self.logs.insert(log_id, log);
     }
-    report
+
+    /// Orders the segments of a log by its contents. Where one is missing, keeps those before the
+    /// gap, which can still be read.
+    fn settle(&mut self, source: &mut impl SegmentSource, segments: &mut Vec<Segment>) -> Gap {
+        let error = match settle_contents(source, segments) {
+            Ok(released) => {
+                self.released.extend(released);
+                return Gap::None;
+            }
+            Err(error) => error,
+        };
+        let gap = match (&error, segments.last()) {
+            (RecoveryError::SegmentMissing { .. }, Some(&last)) => Gap::Before(last),
+            _ => Gap::Somewhere,
+        };
+        self.damage.push(error);
+        let dense = (1..).zip(&*segments);
+        let good = dense.take_while(|(n, segment)| segment.header.sequence == *n);
+        let good = good.count();
+        segments.truncate(good);
+        gap
+    }
+
+    /// Notes the settings of a keyspace, or a key of the server that this version does not know.
+    fn note_settings(&mut self, part: &PartView<'_>) {
+        match told_by(part) {
+            Some((prefix, settings)) => {
+                let known = self.keyspaces.entry(prefix.to_vec()).or_insert(settings);
+                if known.revision < settings.revision {
+                    *known = settings;
+                }
+            }
+            None if is_understood(part) => {}
+            None => {
+                self.strange_key.get_or_insert_with(|| part.key().into());
+            }
+        }
+    }
+}
+
+/// Whether segments of a log are missing.
+enum Gap {
+    None,
+    /// The last segment stands behind a gap. Its records are not shown, but it tells the end of the
+    /// log.
+    Before(Segment),
+    Somewhere,
 }
 
 impl LogReport {

@@ -177,6 +177,28 @@ enum Told {
     Last,
 }
 
+impl Told {
+    /// Whether a frame may belong to the segment.
+    fn covers(self, frame: &Found) -> bool {
+        match self {
+            Told::Exactly { offset, lsn } => frame.end_offset <= offset && frame.last_lsn <= lsn,
+            Told::Before(next) => next.is_none_or(|next| frame.last_lsn < next),
+            Told::Last => true,
+        }
+    }
+
+    /// The stretch behind the last whole frame, which ends at `at` with record `lsn`, and the last
+    /// record that is known to have been there.
+    fn tail(self, content: &Content, at: u64, lsn: Lsn) -> Option<(Range<u64>, Lsn)> {
+        let behind = at..content.used_bytes.max(at + BLOCK);
+        match self {
+            Told::Exactly { offset, lsn } => Some((at..offset, lsn)),
+            Told::Before(next) => next.map(|next| (behind, Lsn(next.0 - 1))),
+            Told::Last => Some((behind, content.durable_lsn.max(lsn))),
+        }
+    }
+}
+
 struct Planner<'a, S> {
     pub(super) source: Patient<'a, S>,
     owner: Owner,
@@ -529,9 +551,75 @@ impl<S: SegmentSource> Planner<'_, S> {
     /// Mends one segment; `None` if it cannot be fitted to those beside it.
     fn segment(&mut self, claim: &Claim, sequence: u64, told: Told, walk: &mut Walk) -> Option<()> {
         let mut rebuild = Rebuild::of(claim.file, claim.file_bytes, true);
+        let header = self.header(claim, &mut rebuild, walk)?;
+        walk.incarnation = header.incarnation;
+        walk.time_ms = walk.time_ms.max(header.created_ms);
+        let row = |stretch: &Range<u64>| match told {
+            Told::Last => Row::LastDamaged,
+            _ if stretch.end > claim.file_bytes => Row::EarlierCutShort,
+            _ => Row::EarlierDamaged,
+        };
+        let proven = self.proven.get(&header.log_id);
+        let proven_lsn = proven.map_or(Lsn(0), |end| end.lsn);
+        let durable_lsn = claim.content.durable_lsn.max(proven_lsn);
+        let (mut at, mut lsn) = (BLOCK, walk.end.last_lsn);
+        for frame in &claim.content.frames {
+            let is_next = frame.offset == at && frame.first_lsn.0 == lsn.0 + 1;
+            // Behind a gap in which no record was durable the log is torn, and a start cuts it.
+            let is_record_gone = frame.first_lsn.0 > lsn.0 + 1;
+            let is_torn = told == Told::Last && durable_lsn <= lsn && is_record_gone;
+            if !told.covers(frame) || frame.first_lsn <= lsn || (!is_next && is_torn) {
+                break;
+            }
+            if !is_next {
+                let stretch = at..frame.offset;
+                let lsns = (lsn, Lsn(frame.first_lsn.0 - 1));
+                self.mend(claim, &mut rebuild, row(&stretch), stretch, lsns, walk)?;
+            }
+            (at, lsn) = (frame.end_offset, frame.last_lsn);
+            walk.time_ms = walk.time_ms.max(frame.time_ms);
+        }
+        if let Some((stretch, told_lsn)) = told.tail(&claim.content, at, lsn) {
+            if told_lsn < lsn {
+                return None;
+            }
+            let is_whole = told_lsn == lsn
+                && match told {
+                    Told::Exactly { offset, .. } => at == offset,
+                    _ => true,
+                };
+            if !is_whole {
+                at = stretch.end;
+                let lsns = (lsn, told_lsn);
+                lsn = self.mend(claim, &mut rebuild, row(&stretch), stretch, lsns, walk)?;
+            }
+        }
+        if told == Told::Last && claim.file_bytes < header.segment_bytes {
+            self.lengthen(claim, &header, lsn, &mut rebuild);
+        }
+        walk.end = LogStart {
+            last_sequence: sequence,
+            end_offset: at,
+            last_lsn: lsn,
+            is_unproven: false,
+        };
+        if !rebuild.blanks.is_empty() {
+            self.plan.rebuilds.push(rebuild);
+        }
+        Some(())
+    }
+
+    /// The header of a segment that follows what was walked: its own, or one made anew. `None` if
+    /// the segment does not follow.
+    fn header(
+        &mut self,
+        claim: &Claim,
+        rebuild: &mut Rebuild,
+        walk: &Walk,
+    ) -> Option<SegmentHeader> {
         let header = match claim.header {
             Ok(header) => header,
-            // How long it was is told by what stood in it, if that is cut short.
+            // The frames tell the length of a segment that is cut short.
             Err(_) => {
                 let blocks_bytes = claim.file_bytes.next_multiple_of(BLOCK);
                 let bytes = blocks_bytes.max(claim.content.reach_bytes);
@@ -562,94 +650,28 @@ impl<S: SegmentSource> Planner<'_, S> {
                 remedy: "its header is made anew from its frames",
             });
         }
-        walk.incarnation = header.incarnation;
-        walk.time_ms = walk.time_ms.max(header.created_ms);
+        Some(header)
+    }
 
-        let content = &claim.content;
-        let proven_lsn = self
-            .proven
-            .get(&header.log_id)
-            .map_or(Lsn(0), |end| end.lsn);
-        let (mut at, mut lsn) = (BLOCK, end.last_lsn);
-        let row = |stretch: &Range<u64>| match told {
-            Told::Last => Row::LastDamaged,
-            _ if stretch.end > claim.file_bytes => Row::EarlierCutShort,
-            _ => Row::EarlierDamaged,
-        };
-        for frame in &content.frames {
-            let is_within = match told {
-                Told::Exactly { offset, lsn } => {
-                    frame.end_offset <= offset && frame.last_lsn <= lsn
-                }
-                Told::Before(next) => next.is_none_or(|next| frame.last_lsn < next),
-                Told::Last => true,
-            };
-            let is_next = frame.offset == at && frame.first_lsn.0 == lsn.0 + 1;
-            // Behind a gap of which nothing was durable the tail is torn, and a start cuts it.
-            let is_record_gone = frame.first_lsn.0 > lsn.0 + 1;
-            let durable_lsn = content.durable_lsn.max(proven_lsn);
-            let is_torn = told == Told::Last && durable_lsn <= lsn && is_record_gone;
-            if !is_within || frame.first_lsn <= lsn || (!is_next && is_torn) {
-                break;
-            }
-            if !is_next {
-                let stretch = at..frame.offset;
-                let lsns = (lsn, Lsn(frame.first_lsn.0 - 1));
-                self.mend(claim, &mut rebuild, row(&stretch), stretch, lsns, walk)?;
-            }
-            (at, lsn) = (frame.end_offset, frame.last_lsn);
-            walk.time_ms = walk.time_ms.max(frame.time_ms);
-        }
-        // What stands behind the last whole frame, if a record is known to have been there.
-        let behind = at..content.used_bytes.max(at + BLOCK);
-        let tail = match told {
-            Told::Exactly { offset, lsn: told } => Some((at..offset, told)),
-            Told::Before(next) => next.map(|next| (behind, Lsn(next.0 - 1))),
-            Told::Last => Some((behind, content.durable_lsn.max(lsn))),
-        };
-        if let Some((stretch, told_lsn)) = tail {
-            let is_whole = told_lsn == lsn
-                && match told {
-                    Told::Exactly { offset, .. } => at == offset,
-                    _ => true,
-                };
-            if told_lsn < lsn {
-                return None;
-            }
-            if !is_whole {
-                at = stretch.end;
-                let lsns = (lsn, told_lsn);
-                lsn = self.mend(claim, &mut rebuild, row(&stretch), stretch, lsns, walk)?;
-            }
-        }
-        if told == Told::Last && claim.file_bytes < header.segment_bytes {
-            self.plan.damages.push(Damage {
-                row: Row::LastCutShort,
-                file: claim.file,
-                stretch: claim.file_bytes..header.segment_bytes,
-                loss: Some(Loss::Records {
-                    log_id: header.log_id,
-                    from: Lsn(lsn.0 + 1),
-                    to: None,
-                }),
-                kept_records: 0,
-                lost_records: None,
-                lost_parts: Vec::new(),
-                remedy: "zeros take the place of what was cut off",
-            });
-            rebuild.bytes = header.segment_bytes;
-            rebuild.blank(claim.file_bytes..header.segment_bytes);
-        }
-        walk.end = LogStart {
-            last_sequence: sequence,
-            end_offset: at,
-            last_lsn: lsn,
-            is_unproven: false,
-        };
-        if !rebuild.blanks.is_empty() {
-            self.plan.rebuilds.push(rebuild);
-        }
-        Some(())
+    /// Plans zeros for the end of a last segment that was cut off. Any record behind `lsn` may be
+    /// lost with it.
+    fn lengthen(&mut self, claim: &Claim, header: &SegmentHeader, lsn: Lsn, rebuild: &mut Rebuild) {
+        self.plan.damages.push(Damage {
+            row: Row::LastCutShort,
+            file: claim.file,
+            stretch: claim.file_bytes..header.segment_bytes,
+            loss: Some(Loss::Records {
+                log_id: header.log_id,
+                from: Lsn(lsn.0 + 1),
+                to: None,
+            }),
+            kept_records: 0,
+            lost_records: None,
+            lost_parts: Vec::new(),
+            remedy: "zeros take the place of what was cut off",
+        });
+        rebuild.bytes = header.segment_bytes;
+        rebuild.blank(claim.file_bytes..header.segment_bytes);
     }
 
     /// Puts an empty segment in the place of one that is gone.

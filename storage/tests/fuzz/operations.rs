@@ -13,7 +13,7 @@ use penstock_storage::io::{Block, Io, IoFailure, IoToken, SegmentSource};
 use penstock_storage::log::{LOG_TOKEN_BIT, Log, Room, SyncMethod};
 use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::{PartView, part_bytes};
-use penstock_storage::recovery::Memory;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::store::{Found, Store};
 use penstock_storage::version::{PARTITIONS, Version};
@@ -90,7 +90,13 @@ impl World {
         World {
             sync,
             device: Disk::default(),
-            store: Store::new(log, Heap, EPOCH, [0; PARTITIONS], Memory::new(CACHE_BYTES)),
+            store: Store::new(
+                log,
+                Heap,
+                EPOCH,
+                [0; PARTITIONS],
+                Replayed::new(CACHE_BYTES),
+            ),
             requests: Vec::new(),
             now_us: 0,
             incarnation: 1,
@@ -317,7 +323,7 @@ impl World {
         for file in &survey.torn_activations {
             self.device.files.remove(file);
         }
-        let mut memory = Memory::new(CACHE_BYTES);
+        let mut memory = Replayed::new(CACHE_BYTES);
         let (mut start, mut sequences, mut records) = (LogStart::default(), [0; PARTITIONS], 0);
         if let Some(segments) = survey.logs.get(&LOG_ID) {
             let mut cold = Disk::default();

@@ -7,7 +7,7 @@ use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, keyspace_key};
 use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
 use penstock_storage::place::LogStart;
 use penstock_storage::record::PartView;
-use penstock_storage::recovery::Memory;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::store::{At, Found, Store, WasAt};
 
@@ -42,7 +42,7 @@ impl Yard {
     pub(crate) fn empty(log: Log<Heap>) -> Yard {
         Yard {
             disk: Disk::default(),
-            store: Store::new(log, Heap, 256, [0; 256], Memory::new(1 << 22)),
+            store: Store::new(log, Heap, 256, [0; 256], Replayed::new(1 << 22)),
             requests: Vec::new(),
             now_us: 0,
             salts: Random::new(1),
@@ -165,7 +165,7 @@ impl Yard {
         let survey = survey(&mut self.disk, OWNER).expect("nothing is damaged");
         let segments = survey.logs.values().next().expect("there is a log");
         let home_of = |key: &[u8]| (64, hash(key));
-        let mut memory = Memory::new(1 << 22);
+        let mut memory = Replayed::new(1 << 22);
         let mut replay = |part: &PartView<'_>, place| {
             memory.replay(&home_of, part, place, |_, _| panic!("all are in memory"))
         };

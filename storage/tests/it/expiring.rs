@@ -7,7 +7,7 @@ use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::log::{Log, LogConfig, Purpose, SyncMethod};
 use penstock_storage::place::LogStart;
 use penstock_storage::record::PartView;
-use penstock_storage::recovery::Memory;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{Event, recover, recover_behind, survey};
 use penstock_storage::snapshot::{Coverage, SnapshotName, Taken, load};
 use penstock_storage::store::{Found, Store, aligned_span};
@@ -187,7 +187,7 @@ fn started(yard: Yard, snapshot: Option<(SnapshotName, Vec<u8>)>) -> Yard {
     let survey = survey(&mut disk, OWNER).expect("nothing is damaged");
     let segments = survey.logs.values().next().expect("there is a log");
     let home_of = |key: &[u8]| (64, hash(key));
-    let mut memory = Memory::new(1 << 22);
+    let mut memory = Replayed::new(1 << 22);
     let mut behind = None;
     if let Some((name, bytes)) = &snapshot {
         let reader = open(bytes).expect("it was finished");

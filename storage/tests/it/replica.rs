@@ -12,7 +12,7 @@ use penstock_storage::log::SyncMethod;
 use penstock_storage::log::{LOG_TOKEN_BIT, Log, LogConfig, Purpose, Room};
 use penstock_storage::place::{LogStart, Lsn, Place};
 use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec, part_bytes};
-use penstock_storage::recovery::Memory;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::store::{Found, Store};
 use penstock_storage::system_key::{LOCAL_KEY, is_local};
@@ -148,7 +148,7 @@ impl Member {
         let log = Log::new(log_config(1), LogStart::default(), Heap);
         let mut member = Member {
             disk: Disk::default(),
-            store: Store::new(log, Heap, 256, [0; 256], Memory::new(CACHE_BYTES)),
+            store: Store::new(log, Heap, 256, [0; 256], Replayed::new(CACHE_BYTES)),
             requests: Vec::new(),
             now_us: 0,
             random: Random::new(seed ^ 0xBEEF),
@@ -503,7 +503,7 @@ impl Member {
         }
         let segments = survey.logs.values().next().map_or(&[][..], Vec::as_slice);
         let mut cold = Disk::from(self.disk.files.clone());
-        let mut memory = Memory::new(CACHE_BYTES);
+        let mut memory = Replayed::new(CACHE_BYTES);
         let mut found = BTreeSet::new();
         let recovered = recover(&mut self.disk, segments, &mut |part, place| {
             if !part.is_copy() && !is_local(part.key()) {

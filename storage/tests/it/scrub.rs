@@ -8,7 +8,7 @@ use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Lsn};
 use penstock_storage::recovery::Corruption;
-use penstock_storage::recovery::Memory;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::store::Store;
 
 use crate::disk::Disk;
@@ -41,7 +41,7 @@ impl Shelf {
         let log = Log::new(config, LogStart::default(), Heap);
         let mut shelf = Shelf {
             disk: Disk::default(),
-            store: Store::new(log, Heap, 256, [0; 256], Memory::new(1 << 20)),
+            store: Store::new(log, Heap, 256, [0; 256], Replayed::new(1 << 20)),
             segment_bytes,
             requests: Vec::new(),
             now_us: 0,

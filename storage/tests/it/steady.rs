@@ -8,7 +8,7 @@ use penstock_storage::io::Io;
 use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
 use penstock_storage::place::LogStart;
 use penstock_storage::record::part_bytes;
-use penstock_storage::recovery::Memory;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::sizing::DiskShare;
 use penstock_storage::store::{Found, Store};
 
@@ -71,7 +71,7 @@ impl Plant {
             ..config(SyncMethod::DurableWrite)
         };
         let log = Log::with_history(config, LogStart::default(), History::default(), Heap);
-        let mut store = Store::new(log, Heap, 256, [0; 256], Memory::new(1 << 26));
+        let mut store = Store::new(log, Heap, 256, [0; 256], Replayed::new(1 << 26));
         store.set_cleaning(CleaningConfig {
             space_percent_max: SHARE.space_percent_max,
             bytes_per_s: 32 << 20,

@@ -10,7 +10,7 @@ use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec, part_bytes};
-use penstock_storage::recovery::Memory;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{Event, Recovered, Segment, recover, recover_behind, survey};
 use penstock_storage::snapshot::{Coverage, SnapshotName, Taken, Taking, load};
 use penstock_storage::store::{Found, Store};
@@ -88,7 +88,7 @@ fn log_config(incarnation: u64) -> LogConfig {
 impl Shop {
     fn new(seed: u64) -> Self {
         let log = Log::new(log_config(1), LogStart::default(), Heap);
-        let store = Store::new(log, Heap, 256, [0; 256], Memory::new(CACHE_BYTES));
+        let store = Store::new(log, Heap, 256, [0; 256], Replayed::new(CACHE_BYTES));
         let (disk, random) = (Disk::default(), Random::new(seed ^ 0xC0FFEE));
         Shop {
             disk,
@@ -324,7 +324,7 @@ impl Shop {
         snapshot: Option<usize>,
     ) -> (Store<Heap>, Recovered) {
         let mut cold_reads = Disk::from(self.disk.files.clone());
-        let mut memory = Memory::new(CACHE_BYTES);
+        let mut memory = Replayed::new(CACHE_BYTES);
         let mut header = None;
         if let Some((name, bytes)) = snapshot.map(|number| &self.snapshots[number]) {
             let reader = snapshot::open(bytes).expect("it was finished");
@@ -595,7 +595,7 @@ fn replay_keeps_the_newer_version_wherever_it_stands() {
         [2, 0, 1],
         [2, 1, 0],
     ] {
-        let mut memory = Memory::new(CACHE_BYTES);
+        let mut memory = Replayed::new(CACHE_BYTES);
         for n in order {
             let part = PartView::read(&versions[n]).expect("just encoded");
             let place = Place {

@@ -16,8 +16,8 @@ use penstock_storage::log::{Log, Poisoned, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::part_bytes;
-use penstock_storage::recovery::Memory;
 use penstock_storage::recovery::RecoveryError;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::store::{Found, Store};
 
 use crate::device::Device;
@@ -197,7 +197,7 @@ impl Shop {
         Shop {
             shape,
             device: Device::default(),
-            store: Store::new(log, Heap, EPOCH, [0; 256], Memory::new(CACHE_BYTES)),
+            store: Store::new(log, Heap, EPOCH, [0; 256], Replayed::new(CACHE_BYTES)),
             requests: Vec::new(),
             now_us: 0,
             appended: Vec::new(),

@@ -18,7 +18,7 @@ use penstock_storage::log::LogConfig;
 use penstock_storage::place::FileId;
 use penstock_storage::place::Lsn;
 use penstock_storage::record::part_bytes;
-use penstock_storage::recovery::Memory;
+use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{Recovered, RecoveryError, Survey};
 use penstock_storage::snapshot::SnapshotName;
 use penstock_storage::summary::SUMMARY_BYTES_MAX;
@@ -397,7 +397,7 @@ impl World {
         &mut self,
         survey: &Survey,
         shard: u16,
-    ) -> Option<Result<(Memory, Recovered), RecoveryError>> {
+    ) -> Option<Result<(Replayed, Recovered), RecoveryError>> {
         let log_id = self.layout.log_of(shard);
         let mut disk = self.disk.borrow_mut();
         if disk.snapshots.keys().all(|name| name.log_id != log_id) {

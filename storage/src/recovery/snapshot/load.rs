@@ -2,7 +2,7 @@
 
 use crate::memory::budget::Budget;
 use crate::planted::{Bug, is_planted};
-use crate::recovery::replayed::Memory;
+use crate::recovery::replayed::Replayed;
 use crate::recovery::snapshot::coverage::Coverage;
 use crate::recovery::snapshot::format::SLOT_ENTRIES_MAX;
 use crate::recovery::snapshot::format::SnapshotError;
@@ -22,8 +22,8 @@ pub fn load<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
     reader: SnapshotReader<R>,
     coverage: &Coverage,
     budget: Budget,
-) -> Result<Memory, SnapshotError> {
-    let mut memory = Memory::behind_snapshot(budget, reader.header(), reader.footer(), coverage);
+) -> Result<Replayed, SnapshotError> {
+    let mut memory = Replayed::behind_snapshot(budget, reader.header(), reader.footer(), coverage);
     let mut slot = 0;
     let mut of_slot: Vec<(u32, PackedPlace)> = Vec::new();
     let mut named = vec![false; KEYSPACES_MAX];

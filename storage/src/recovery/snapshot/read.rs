@@ -149,90 +149,18 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> SnapshotReader<R> {
         let mut order = Order::default();
         let mut offset = self.header_bytes;
         while offset < end {
-            let damaged = |cause| Err(SnapshotError::Damaged { offset, cause });
+            let damaged = |cause| SnapshotError::Damaged { offset, cause };
             let left = usize::try_from(end - offset).unwrap_or(usize::MAX);
             let wanted = left.min(buffer.len());
             if !fill(&mut self.read_at, offset, &mut buffer[..wanted])? {
-                return damaged("it ends within a chunk");
+                return Err(damaged("it ends within a chunk"));
             }
-            let read = &buffer[..wanted];
-            if wanted < CHUNK_HEAD_BYTES
-                || read[0..4] != CHUNK_MAGIC
-                || read_u32(&read[4..8]) != chunks
-            {
-                return damaged("no chunk stands there");
-            }
-            let Some(section) = Section::read(read_u32(&read[8..12])) else {
-                return damaged("a chunk is of no section");
-            };
-            let count = read_u32(&read[12..16]) as usize;
-            if !(1..=section.chunk_entries_max()).contains(&count) {
-                return damaged("a chunk has an impossible length");
-            }
-            let body = &read[CHUNK_HEAD_BYTES..];
-            let rows = body.first_chunk().and_then(|head| Rows::read(count, head));
-            let bytes = match (section.entry_bytes(), &rows) {
-                (Some(bytes), _) => count * bytes,
-                (None, Some(rows)) => packed::HEAD_BYTES + rows.bytes(),
-                (None, None) => return damaged("its entries cannot be those of an index"),
-            };
-            let bytes = CHUNK_HEAD_BYTES + bytes;
-            let Some(chunk) = read.get(..bytes) else {
-                return damaged("it ends within a chunk");
-            };
-            let crc = read_u32(&chunk[16..20]);
-            if crc != chunk_crc(self.header_crc, chunk) {
-                return damaged("a chunk does not check");
-            }
-            chunk_crcs.update(&crc.to_le_bytes());
-            let encoded = &chunk[CHUNK_HEAD_BYTES..];
-            let visited = match section {
-                Section::Newest => {
-                    let rows = rows.expect("read above");
-                    rows.decode(&encoded[packed::HEAD_BYTES..], |entry| {
-                        order.newest(entry)?;
-                        visit(&SnapshotItem::Newest(*entry))
-                    })
-                }
-                Section::Versions => {
-                    let (encoded, _) = encoded.as_chunks();
-                    encoded.iter().try_for_each(|encoded| {
-                        let entry = decode_version(encoded)?;
-                        order.version(&entry)?;
-                        visit(&SnapshotItem::Version(entry))
-                    })
-                }
-                Section::Settings => {
-                    let (encoded, _) = encoded.as_chunks();
-                    encoded.iter().try_for_each(|encoded| {
-                        let entry = decode_settings(encoded)?;
-                        order.settings(&entry)?;
-                        visit(&SnapshotItem::Settings(entry))
-                    })
-                }
-                Section::Partitions => {
-                    let (encoded, _) = encoded.as_chunks();
-                    encoded.iter().try_for_each(|encoded| {
-                        let entry = decode_partition(encoded)?;
-                        order.partition(&entry)?;
-                        visit(&SnapshotItem::Partition(entry))
-                    })
-                }
-                Section::Times => {
-                    let (encoded, _) = encoded.as_chunks();
-                    encoded.iter().try_for_each(|encoded| {
-                        let entry = decode_times(encoded)?;
-                        order.times(&entry)?;
-                        visit(&SnapshotItem::Times(entry))
-                    })
-                }
-            };
-            if let Err(cause) = visited {
-                return damaged(cause);
-            }
+            let chunk = Chunk::read(&buffer[..wanted], chunks, self.header_crc).map_err(damaged)?;
+            chunk_crcs.update(&chunk.crc.to_le_bytes());
+            chunk.visit(&mut order, &mut visit).map_err(damaged)?;
             chunks += 1;
-            entries += count as u64;
-            offset += bytes as u64;
+            entries += chunk.count as u64;
+            offset += chunk.bytes.len() as u64;
         }
         let found = (chunks, entries, chunk_crcs.finalize());
         let told = self.footer;
@@ -243,6 +171,92 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> SnapshotReader<R> {
             });
         }
         Ok(told)
+    }
+}
+
+/// One chunk whose head and checksum were checked.
+struct Chunk<'a> {
+    section: Section,
+    count: usize,
+    /// How the entries of an index are packed.
+    rows: Option<Rows>,
+    crc: u32,
+    /// Head and entries.
+    bytes: &'a [u8],
+}
+
+impl<'a> Chunk<'a> {
+    /// Reads chunk `number` from the begin of `read`. Otherwise says what is wrong with the chunk.
+    fn read(read: &'a [u8], number: u32, header_crc: u32) -> Result<Self, &'static str> {
+        if read.len() < CHUNK_HEAD_BYTES
+            || read[0..4] != CHUNK_MAGIC
+            || read_u32(&read[4..8]) != number
+        {
+            return Err("no chunk stands there");
+        }
+        let section = Section::read(read_u32(&read[8..12])).ok_or("a chunk is of no section")?;
+        let count = read_u32(&read[12..16]) as usize;
+        if !(1..=section.chunk_entries_max()).contains(&count) {
+            return Err("a chunk has an impossible length");
+        }
+        let body = &read[CHUNK_HEAD_BYTES..];
+        let rows = body.first_chunk().and_then(|head| Rows::read(count, head));
+        let entries_bytes = match (section.entry_bytes(), &rows) {
+            (Some(bytes), _) => count * bytes,
+            (None, Some(rows)) => packed::HEAD_BYTES + rows.bytes(),
+            (None, None) => return Err("its entries cannot be those of an index"),
+        };
+        let bytes = read.get(..CHUNK_HEAD_BYTES + entries_bytes);
+        let bytes = bytes.ok_or("it ends within a chunk")?;
+        let crc = read_u32(&bytes[16..20]);
+        if crc != chunk_crc(header_crc, bytes) {
+            return Err("a chunk does not check");
+        }
+        Ok(Chunk {
+            section,
+            count,
+            rows,
+            crc,
+            bytes,
+        })
+    }
+
+    /// Visits the entries, each of which must follow the one before it.
+    fn visit(
+        &self,
+        order: &mut Order,
+        visit: &mut impl FnMut(&SnapshotItem<'_>) -> Result<(), &'static str>,
+    ) -> Result<(), &'static str> {
+        let encoded = &self.bytes[CHUNK_HEAD_BYTES..];
+        match self.section {
+            Section::Newest => {
+                let rows = self.rows.as_ref().expect("read with the head");
+                rows.decode(&encoded[packed::HEAD_BYTES..], |entry| {
+                    order.newest(entry)?;
+                    visit(&SnapshotItem::Newest(*entry))
+                })
+            }
+            Section::Versions => encoded.as_chunks().0.iter().try_for_each(|encoded| {
+                let entry = decode_version(encoded)?;
+                order.version(&entry)?;
+                visit(&SnapshotItem::Version(entry))
+            }),
+            Section::Settings => encoded.as_chunks().0.iter().try_for_each(|encoded| {
+                let entry = decode_settings(encoded)?;
+                order.settings(&entry)?;
+                visit(&SnapshotItem::Settings(entry))
+            }),
+            Section::Partitions => encoded.as_chunks().0.iter().try_for_each(|encoded| {
+                let entry = decode_partition(encoded)?;
+                order.partition(&entry)?;
+                visit(&SnapshotItem::Partition(entry))
+            }),
+            Section::Times => encoded.as_chunks().0.iter().try_for_each(|encoded| {
+                let entry = decode_times(encoded)?;
+                order.times(&entry)?;
+                visit(&SnapshotItem::Times(entry))
+            }),
+        }
     }
 }
 
