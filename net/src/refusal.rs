@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use thiserror::Error;
+
 use crate::limits::{
     BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, EXPIRY_MS_MAX, HISTORY_VERSIONS_MAX, INSTRUCTIONS_MAX,
     KEY_BYTES_MAX, KEYSPACE_BYTES_MAX,
@@ -34,69 +36,72 @@ impl fmt::Debug for KeyspaceName {
 }
 
 /// One cause per variant; the text of `Display` goes to the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(
-    missing_docs,
-    reason = "each variant's text stands in Display, where clients read it"
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "each variant has the text that clients read")]
 pub enum Refusal {
+    #[error("byte 4 of a frame is 0xe7, not {0:#04x}: this is not the Penstock protocol")]
     Magic(u8),
+    #[error("protocol version is 1, not {0}")]
     Version(u8),
-    HeaderCrc {
-        found: u32,
-        computed: u32,
-    },
+    #[error("header CRC is {computed:#010x}, not {found:#010x}")]
+    HeaderCrc { found: u32, computed: u32 },
+    #[error("frame length is a multiple of 8 and at least 32, not {0}")]
     FrameLength(u32),
-    FrameTooLarge {
-        len: u32,
-        max: u32,
-    },
-    InputBytes {
-        held: usize,
-        max: usize,
-    },
-    BodyCrc {
-        found: u32,
-        computed: u32,
-    },
+    #[error("frame of {len} bytes; at most {max} are accepted")]
+    FrameTooLarge { len: u32, max: u32 },
+    #[error(
+        "{held} bytes of frames wait to be whole or to be run, of {max} that may: send it \
+         again later, or in smaller frames"
+    )]
+    InputBytes { held: usize, max: usize },
+    #[error("body CRC is {computed:#010x}, not {found:#010x}")]
+    BodyCrc { found: u32, computed: u32 },
+    #[error("opcode {0:#04x} is not known")]
     Opcode(u8),
+    #[error("request flags are 0, not {0:#04x}")]
     HeaderFlags(u8),
+    #[error("slot hint is a slot below {slots} or 0xffff for none, not {0:#06x}", slots = SLOTS)]
     SlotHint(u16),
+    #[error("ack level is 0 to 3, not {0}")]
     Level(u8),
-    Reserved {
-        name: &'static str,
-        found: u64,
-    },
-    Padding {
-        behind: &'static str,
-    },
-    HelloExpected {
-        opcode: u8,
-    },
+    #[error("{name} is reserved and 0, not {found:#x}")]
+    Reserved { name: &'static str, found: u64 },
+    #[error("padding behind {behind} is zero")]
+    Padding { behind: &'static str },
+    #[error("the first frame is HELLO (0x01), not {opcode:#04x}")]
+    HelloExpected { opcode: u8 },
+    #[error("HELLO was said already")]
     HelloRepeated,
+    #[error(
+        "request id {0} is under way on this connection; it is free when all its items are \
+         answered"
+    )]
     RequestUnderWay(u64),
-    HelloLength {
-        len: usize,
-        needed: usize,
-    },
-    InfoBody {
-        len: usize,
-    },
-    ProtocolRange {
-        min: u16,
-        max: u16,
-    },
-    ClientName {
-        len: u16,
-    },
-    Placement {
-        what: &'static str,
-    },
-    BatchBody {
-        len: usize,
-        needed: usize,
-    },
+    #[error("HELLO body of {len} bytes; its fields need {needed}")]
+    HelloLength { len: usize, needed: usize },
+    #[error("INFO has no body, {len} bytes were given")]
+    InfoBody { len: usize },
+    #[error("protocol versions {min} to {max} are offered; this server speaks 1")]
+    ProtocolRange { min: u16, max: u16 },
+    #[error(
+        "client name of {len} bytes; at most {client_name_bytes_max} bytes of UTF-8 are \
+         accepted",
+        client_name_bytes_max = CLIENT_NAME_BYTES_MAX
+    )]
+    ClientName { len: u16 },
+    #[error("the placement in HELLO: {what}")]
+    Placement { what: &'static str },
+    #[error("batch body of {len} bytes; its count and index need {needed}")]
+    BatchBody { len: usize, needed: usize },
+    #[error(
+        "a batch has 1 to {batch_items_max} items, not {0}",
+        batch_items_max = BATCH_ITEMS_MAX
+    )]
     BatchCount(u32),
+    #[error(
+        "item {item} of the batch starts at {expected} and has a multiple of 8 from 8 to \
+         {left} bytes, not {len} at {offset}"
+    )]
     BatchIndex {
         item: usize,
         offset: u32,
@@ -104,117 +109,124 @@ pub enum Refusal {
         expected: usize,
         left: usize,
     },
-    ItemLength {
-        len: usize,
-        needed: u64,
-    },
+    #[error("item of {len} bytes; its fields need {needed}")]
+    ItemLength { len: usize, needed: u64 },
+    #[error("operation {0} is not known")]
     Operation(u8),
-    OperationFlags {
-        operation: u8,
-        flags: u8,
-    },
-    BlockLength {
-        found: u16,
-        expected: usize,
-    },
-    KeyCount {
-        operation: u8,
-        count: u8,
-    },
-    InstructionCount {
-        operation: u8,
-        count: u8,
-    },
+    #[error("flags {flags:#04x} are not allowed for operation {operation}")]
+    OperationFlags { operation: u8, flags: u8 },
+    #[error("block length is {expected} for these fields, not {found}")]
+    BlockLength { found: u16, expected: usize },
+    #[error("operation {operation} does not take {count} keys")]
+    KeyCount { operation: u8, count: u8 },
+    #[error(
+        "operation {operation} does not take {count} instructions; at most \
+         {instructions_max} are accepted by UPDATE_IF",
+        instructions_max = INSTRUCTIONS_MAX
+    )]
+    InstructionCount { operation: u8, count: u8 },
+    #[error("extension tag {0} is not supported")]
     ExtensionTag(u16),
-    ExtensionOperation {
-        tag: u16,
-        operation: u8,
-    },
+    #[error("operation {operation} does not take extension tag {tag}; GET does")]
+    ExtensionOperation { tag: u16, operation: u8 },
+    #[error("extension area of {0} bytes is not of the documented form")]
     ExtensionLength(u16),
-    KeyLength {
-        key: u8,
-        len: u16,
-    },
-    KeyReserved {
-        key: u8,
-    },
-    KeyspaceLength {
-        len: u16,
-    },
-    KeyspaceList {
-        len: usize,
-    },
-    KeyspaceSettings {
-        len: u32,
-        needed: usize,
-    },
+    #[error(
+        "key {key} has {len} bytes; 1 to {key_bytes_max} are accepted",
+        key_bytes_max = KEY_BYTES_MAX
+    )]
+    KeyLength { key: u8, len: u16 },
+    #[error("key {key} begins with \\0\\0penstock/, which is reserved for the server's own keys")]
+    KeyReserved { key: u8 },
+    #[error(
+        "the prefix of a keyspace has {len} bytes; 0 to {keyspace_bytes_max} are accepted",
+        keyspace_bytes_max = KEYSPACE_BYTES_MAX
+    )]
+    KeyspaceLength { len: u16 },
+    #[error("all keyspaces are told, with an empty prefix; this one has {len} bytes")]
+    KeyspaceList { len: usize },
+    #[error("settings of {len} bytes; this action takes {needed}")]
+    KeyspaceSettings { len: u32, needed: usize },
+    #[error("{name} of a keyspace is 0 to {max} milliseconds, not {ms}")]
     Retention {
         name: &'static str,
         ms: u64,
         max: u64,
     },
+    #[error(
+        "a history tells 1 to {history_versions_max} versions at a time, not {0}",
+        history_versions_max = HISTORY_VERSIONS_MAX
+    )]
     HistoryLimit(u32),
-    AtUnsaid {
-        flags: u8,
-    },
+    #[error(
+        "a time (flag 0x20) or a version (flag 0x04) must be given, one of them; the flags \
+         are {flags:#04x}"
+    )]
+    AtUnsaid { flags: u8 },
+    #[error("value of {len} bytes; keyspace {keyspace:?} accepts at most {max}")]
     KeyspaceValueLength {
         len: usize,
         max: u32,
         keyspace: KeyspaceName,
     },
-    ValueLength {
-        len: u32,
-        max: u32,
-    },
-    ValueUnexpected {
-        operation: u8,
-        len: u32,
-    },
+    #[error("value of {len} bytes; at most {max} are accepted")]
+    ValueLength { len: u32, max: u32 },
+    #[error("operation {operation} takes no value here, {len} bytes were given")]
+    ValueUnexpected { operation: u8, len: u32 },
+    #[error(
+        "an expiry is 1 to {expiry_ms_max} milliseconds, not {0}",
+        expiry_ms_max = EXPIRY_MS_MAX
+    )]
     Expiry(u64),
-    Lifetime {
-        ms: u64,
-        now_ms: u64,
-    },
-    InstructionOperation {
-        instruction: usize,
-        found: u8,
-    },
-    InstructionType {
-        instruction: usize,
-        found: u8,
-    },
-    InstructionKey {
-        instruction: usize,
-        key: u8,
-    },
-    InstructionField {
-        instruction: usize,
-    },
+    #[error(
+        "{ms} milliseconds after {now_ms} is too far: an expiry is at most {expiry_ms_max}",
+        expiry_ms_max = EXPIRY_MS_MAX
+    )]
+    Lifetime { ms: u64, now_ms: u64 },
+    #[error("instruction {instruction} has the unknown operation {found}")]
+    InstructionOperation { instruction: usize, found: u8 },
+    #[error("instruction {instruction} has the unknown field type {found:#04x}")]
+    InstructionType { instruction: usize, found: u8 },
+    #[error("instruction {instruction} names key {key}, which the operation does not have")]
+    InstructionKey { instruction: usize, key: u8 },
+    #[error("instruction {instruction} is about a whole key: its type, offset and number are 0")]
+    InstructionField { instruction: usize },
+    #[error("instruction {instruction}: {immediate:#x} is outside the range of {field_type}")]
     Immediate {
         instruction: usize,
         field_type: &'static str,
         immediate: u64,
     },
-    CrossSlot {
-        first: u16,
-        second: u16,
-    },
+    #[error(
+        "the keys route to slots {first} and {second}; one operation stays in one slot (use \
+         a {{tag}})"
+    )]
+    CrossSlot { first: u16, second: u16 },
+    #[error(
+        "instruction {instruction}: a field of {width} bytes at offset {offset} lies \
+         outside the value of {value_len} bytes"
+    )]
     Field {
         instruction: usize,
         offset: u32,
         width: usize,
         value_len: usize,
     },
+    #[error("{name} of a scan are {min} to {max}, not {found}")]
     ScanLimit {
         name: &'static str,
         found: u32,
         min: u32,
         max: u32,
     },
-    ScanPage {
-        entry: u32,
-    },
+    #[error("entry {entry} of a page does not fit the page")]
+    ScanPage { entry: u32 },
+    #[error(
+        "ack level replica is for operations on the nodes of a cluster, neither on a node \
+         alone nor for settings"
+    )]
     Replica,
+    #[error("status {0:#06x} is not known")]
     Status(u16),
 }
 
@@ -244,218 +256,3 @@ impl Refusal {
         }
     }
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Refusal::Magic(found) => write!(
-                f,
-                "byte 4 of a frame is 0xe7, not {found:#04x}: this is not the Penstock protocol"
-            ),
-            Refusal::Version(found) => write!(f, "protocol version is 1, not {found}"),
-            Refusal::HeaderCrc { found, computed } => {
-                write!(f, "header CRC is {computed:#010x}, not {found:#010x}")
-            }
-            Refusal::FrameLength(len) => write!(
-                f,
-                "frame length is a multiple of 8 and at least 32, not {len}"
-            ),
-            Refusal::FrameTooLarge { len, max } => {
-                write!(f, "frame of {len} bytes; at most {max} are accepted")
-            }
-            Refusal::InputBytes { held, max } => write!(
-                f,
-                "{held} bytes of frames wait to be whole or to be run, of {max} that may: send it again later, or in smaller frames"
-            ),
-            Refusal::BodyCrc { found, computed } => {
-                write!(f, "body CRC is {computed:#010x}, not {found:#010x}")
-            }
-            Refusal::Opcode(found) => write!(f, "opcode {found:#04x} is not known"),
-            Refusal::HeaderFlags(found) => write!(f, "request flags are 0, not {found:#04x}"),
-            Refusal::SlotHint(found) => write!(
-                f,
-                "slot hint is a slot below {SLOTS} or 0xffff for none, not {found:#06x}"
-            ),
-            Refusal::Level(found) => write!(f, "ack level is 0 to 3, not {found}"),
-            Refusal::Reserved { name, found } => {
-                write!(f, "{name} is reserved and 0, not {found:#x}")
-            }
-            Refusal::Padding { behind } => write!(f, "padding behind {behind} is zero"),
-            Refusal::HelloExpected { opcode } => {
-                write!(f, "the first frame is HELLO (0x01), not {opcode:#04x}")
-            }
-            Refusal::HelloRepeated => write!(f, "HELLO was said already"),
-            Refusal::RequestUnderWay(id) => write!(
-                f,
-                "request id {id} is under way on this connection; it is free when all its items are answered"
-            ),
-            Refusal::HelloLength { len, needed } => {
-                write!(f, "HELLO body of {len} bytes; its fields need {needed}")
-            }
-            Refusal::InfoBody { len } => {
-                write!(f, "INFO has no body, {len} bytes were given")
-            }
-            Refusal::ProtocolRange { min, max } => write!(
-                f,
-                "protocol versions {min} to {max} are offered; this server speaks 1"
-            ),
-            Refusal::ClientName { len } => write!(
-                f,
-                "client name of {len} bytes; at most {CLIENT_NAME_BYTES_MAX} bytes of UTF-8 are accepted"
-            ),
-            Refusal::Placement { what } => write!(f, "the placement in HELLO: {what}"),
-            Refusal::BatchBody { len, needed } => {
-                write!(
-                    f,
-                    "batch body of {len} bytes; its count and index need {needed}"
-                )
-            }
-            Refusal::BatchCount(found) => {
-                write!(f, "a batch has 1 to {BATCH_ITEMS_MAX} items, not {found}")
-            }
-            Refusal::BatchIndex {
-                item,
-                offset,
-                len,
-                expected,
-                left,
-            } => write!(
-                f,
-                "item {item} of the batch starts at {expected} and has a multiple of 8 from 8 to {left} bytes, not {len} at {offset}"
-            ),
-            Refusal::ItemLength { len, needed } => {
-                write!(f, "item of {len} bytes; its fields need {needed}")
-            }
-            Refusal::Operation(found) => write!(f, "operation {found} is not known"),
-            Refusal::OperationFlags { operation, flags } => write!(
-                f,
-                "flags {flags:#04x} are not allowed for operation {operation}"
-            ),
-            Refusal::BlockLength { found, expected } => write!(
-                f,
-                "block length is {expected} for these fields, not {found}"
-            ),
-            Refusal::KeyCount { operation, count } => {
-                write!(f, "operation {operation} does not take {count} keys")
-            }
-            Refusal::InstructionCount { operation, count } => write!(
-                f,
-                "operation {operation} does not take {count} instructions; at most {INSTRUCTIONS_MAX} are accepted by UPDATE_IF"
-            ),
-            Refusal::ExtensionTag(tag) => write!(f, "extension tag {tag} is not supported"),
-            Refusal::ExtensionOperation { tag, operation } => write!(
-                f,
-                "operation {operation} does not take extension tag {tag}; GET does"
-            ),
-            Refusal::ExtensionLength(len) => write!(
-                f,
-                "extension area of {len} bytes is not of the documented form"
-            ),
-            Refusal::KeyLength { key, len } => write!(
-                f,
-                "key {key} has {len} bytes; 1 to {KEY_BYTES_MAX} are accepted"
-            ),
-            Refusal::KeyReserved { key } => write!(
-                f,
-                "key {key} begins with \\0\\0penstock/, which is reserved for the server's own keys"
-            ),
-            Refusal::KeyspaceLength { len } => write!(
-                f,
-                "the prefix of a keyspace has {len} bytes; 0 to {KEYSPACE_BYTES_MAX} are accepted"
-            ),
-            Refusal::KeyspaceList { len } => write!(
-                f,
-                "all keyspaces are told, with an empty prefix; this one has {len} bytes"
-            ),
-            Refusal::KeyspaceSettings { len, needed } => {
-                write!(f, "settings of {len} bytes; this action takes {needed}")
-            }
-            Refusal::Retention { name, ms, max } => {
-                write!(
-                    f,
-                    "{name} of a keyspace is 0 to {max} milliseconds, not {ms}"
-                )
-            }
-            Refusal::HistoryLimit(found) => write!(
-                f,
-                "a history tells 1 to {HISTORY_VERSIONS_MAX} versions at a time, not {found}"
-            ),
-            Refusal::AtUnsaid { flags } => write!(
-                f,
-                "a time (flag 0x20) or a version (flag 0x04) must be given, one of them; the flags are {flags:#04x}"
-            ),
-            Refusal::KeyspaceValueLength { len, max, keyspace } => write!(
-                f,
-                "value of {len} bytes; keyspace {keyspace:?} accepts at most {max}"
-            ),
-            Refusal::ValueLength { len, max } => {
-                write!(f, "value of {len} bytes; at most {max} are accepted")
-            }
-            Refusal::ValueUnexpected { operation, len } => write!(
-                f,
-                "operation {operation} takes no value here, {len} bytes were given"
-            ),
-            Refusal::Expiry(ms) => write!(
-                f,
-                "an expiry is 1 to {EXPIRY_MS_MAX} milliseconds, not {ms}"
-            ),
-            Refusal::Lifetime { ms, now_ms } => write!(
-                f,
-                "{ms} milliseconds after {now_ms} is too far: an expiry is at most {EXPIRY_MS_MAX}"
-            ),
-            Refusal::InstructionOperation { instruction, found } => write!(
-                f,
-                "instruction {instruction} has the unknown operation {found}"
-            ),
-            Refusal::InstructionType { instruction, found } => write!(
-                f,
-                "instruction {instruction} has the unknown field type {found:#04x}"
-            ),
-            Refusal::InstructionKey { instruction, key } => write!(
-                f,
-                "instruction {instruction} names key {key}, which the operation does not have"
-            ),
-            Refusal::InstructionField { instruction } => write!(
-                f,
-                "instruction {instruction} is about a whole key: its type, offset and number are 0"
-            ),
-            Refusal::Immediate {
-                instruction,
-                field_type,
-                immediate,
-            } => write!(
-                f,
-                "instruction {instruction}: {immediate:#x} is outside the range of {field_type}"
-            ),
-            Refusal::CrossSlot { first, second } => write!(
-                f,
-                "the keys route to slots {first} and {second}; one operation stays in one slot (use a {{tag}})"
-            ),
-            Refusal::Field {
-                instruction,
-                offset,
-                width,
-                value_len,
-            } => write!(
-                f,
-                "instruction {instruction}: a field of {width} bytes at offset {offset} lies outside the value of {value_len} bytes"
-            ),
-            Refusal::ScanLimit {
-                name,
-                found,
-                min,
-                max,
-            } => write!(f, "{name} of a scan are {min} to {max}, not {found}"),
-            Refusal::ScanPage { entry } => {
-                write!(f, "entry {entry} of a page does not fit the page")
-            }
-            Refusal::Replica => write!(
-                f,
-                "ack level replica is for operations on the nodes of a cluster, neither on a node alone nor for settings"
-            ),
-            Refusal::Status(found) => write!(f, "status {found:#06x} is not known"),
-        }
-    }
-}
-
-impl std::error::Error for Refusal {}
