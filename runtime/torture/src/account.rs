@@ -14,9 +14,9 @@ use penstock_net::level::AckLevel;
 use penstock_net::request::{BatchRequest, Condition};
 use penstock_net::status::Status;
 
+use crate::load::Load;
 use crate::random::Random;
 use crate::wire::{Reply, Wire, WireError};
-use crate::world::Load;
 
 /// The counter that all writers decrement, and what it holds at first.
 pub const STOCK: &[u8] = b"stock:shared";

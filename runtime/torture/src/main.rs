@@ -11,6 +11,7 @@ mod eio;
 mod forwarder;
 mod full;
 mod kill;
+mod load;
 mod network;
 mod options;
 mod process;
@@ -135,7 +136,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     println!(
         "torture {name}: {} rounds, {} writers, seed {}, folder {}",
         options.rounds,
-        options.kind.writers(),
+        writers(options.kind),
         options.seed,
         options.folder.display()
     );
@@ -169,6 +170,14 @@ fn run(options: &Options) -> Result<(), Failure> {
         options.seed
     );
     Ok(())
+}
+
+/// Writers of a kind's rounds.
+fn writers(kind: KindName) -> usize {
+    match kind {
+        KindName::Cluster => cluster::WRITERS,
+        _ => world::WRITERS,
+    }
 }
 
 /// The kind that is asked for, if the machine can.

@@ -90,14 +90,6 @@ impl KindName {
         }
     }
 
-    /// Who writes meanwhile.
-    pub fn writers(self) -> usize {
-        match self {
-            KindName::Cluster => crate::cluster::WRITERS,
-            _ => crate::world::WRITERS,
-        }
-    }
-
     /// Whether it mounts file systems of its own.
     pub fn needs_mounts(self) -> bool {
         matches!(self, KindName::Shutdown | KindName::Full | KindName::Eio)

@@ -3,14 +3,13 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use penstock_net::level::AckLevel;
 use penstock_net::request::{BatchRequest, Condition};
 use penstock_net::status::Status;
 
 use crate::account::{Account, STOCK, STOCK_INITIAL, Style, number};
+use crate::load::Load;
 use crate::options::Setting;
 use crate::process;
 use crate::random::Random;
@@ -18,64 +17,6 @@ use crate::server::Server;
 use crate::wire::{ANSWER_MAX, Wire};
 
 pub const WRITERS: usize = 50;
-
-/// A number that many threads raise.
-#[derive(Default)]
-pub struct Tally(AtomicU64);
-
-impl Tally {
-    pub fn add(&self, more: u64) {
-        self.0.fetch_add(more, Ordering::Relaxed);
-    }
-
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// The writers at work, as the one sees it who is about to do something to the server.
-#[derive(Default)]
-pub struct Load {
-    is_over: AtomicBool,
-    is_struck: AtomicBool,
-    /// Writers with a connection.
-    pub connected: Tally,
-    /// Answered operations that were not refused: changes, reads, failed guards.
-    pub writes: Tally,
-    pub looks: Tally,
-    pub guards: Tally,
-    /// Answers that the disk is full.
-    pub full: Tally,
-    /// Writers whose connection ended, and writers that did not wait for an answer any more.
-    pub cut_off: Tally,
-    pub gave_up: Tally,
-}
-
-impl Load {
-    /// Whether writers begin nothing any more.
-    pub fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
-    }
-
-    /// Whether something is being done to the server.
-    pub fn is_struck(&self) -> bool {
-        self.is_struck.load(Ordering::SeqCst)
-    }
-
-    /// Lets the writers work for so long, and until so many of their changes are acknowledged.
-    pub fn work(&self, time: Duration, writes: u64) -> Result<(), String> {
-        process::pass(time)?;
-        process::wait(ANSWER_MAX, || self.writes.get() >= writes)?
-            .then_some(())
-            .ok_or(format!("{writes} changes took more than {ANSWER_MAX:?}"))
-    }
-
-    /// To be called right before something is done to the server: from now on connections may end
-    /// and outcomes may be unknown.
-    pub fn strike(&self) {
-        self.is_struck.store(true, Ordering::SeqCst);
-    }
-}
 
 /// One data directory and what its writers know of it.
 pub struct World {
@@ -148,7 +89,7 @@ impl World {
                 load.strike();
                 let _ = server.kill();
             }
-            load.is_over.store(true, Ordering::Relaxed);
+            load.end();
             let mut outcome = blown;
             for writer in writers {
                 // What a writer saw is the cause of what came of it.
