@@ -35,8 +35,8 @@ use penstock_storage::version::partition_of;
 
 use crate::coverage::Coverage;
 use crate::random::Random;
+use crate::report::Report;
 use crate::trace::Trace;
-use crate::world::Report;
 
 use client::Client;
 use harms::{Harms, Stage, Strike};
@@ -49,47 +49,6 @@ const SNAPSHOTS_FROM: u64 = 1 << 20;
 const HARMS_FROM: u64 = 60_000_000;
 /// And full disks that stay full until writers are refused from here on.
 const REFUSALS_FROM: u64 = 62_002_000;
-
-/// What a long run must meet; one with harms also [`harms::MUST_MEET`].
-pub const MUST_MEET: &[&str] = &[
-    "acked at disk",
-    "acked at replica",
-    "cut",
-    "cut one way",
-    "deposed",
-    "diverged records kept",
-    "forced promotion",
-    "gone back",
-    "told to have gone back",
-    "an epoch was written twice",
-    "incomplete accepted",
-    "kill",
-    "learner",
-    "link ended by a node",
-    "link lost",
-    "lost at disk and kept",
-    "lost with a disk",
-    "MOVED",
-    "NOREPLICAS",
-    "NOT_PRIMARY",
-    "NOT_FOUND",
-    "other numbers of shards",
-    "pause",
-    "plan came late",
-    "power cut",
-    "promotion",
-    "start with a snapshot",
-    "replicas compared",
-    "read at a member",
-    "read at a member with a version",
-    "segments released",
-    "STALE",
-    "switch",
-    "switched",
-    "unknown at a client",
-    "VERSION_MISMATCH",
-    "wiped",
-];
 
 /// Nodes have the numbers from 1 on.
 const NODES: usize = 3;

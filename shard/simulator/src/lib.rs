@@ -20,6 +20,7 @@ pub mod linear;
 pub mod oracle;
 pub mod plan;
 pub mod random;
+pub mod report;
 pub mod scan;
 mod starts;
 pub mod trace;

@@ -14,7 +14,8 @@ use clap::Parser;
 use penstock_shard::replication::planted as cluster_bugs;
 use penstock_simulator::cluster;
 use penstock_simulator::coverage::Coverage;
-use penstock_simulator::world::{self, Report};
+use penstock_simulator::report::Report;
+use penstock_simulator::world;
 use penstock_storage::planted as node_bugs;
 
 /// Seeds that failed once: `<seed> <what it found>`. They are run for ever.

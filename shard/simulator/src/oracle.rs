@@ -1304,9 +1304,6 @@ impl Oracle {
     }
 }
 
-/// Units that a missing counter is made with are at least this many, and no others are.
-pub const MADE_FROM: u64 = 1 << 40;
-
 /// The value of an operation: its number, then bytes that follow from it.
 fn blob(number: usize, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 8);

@@ -8,8 +8,10 @@ use penstock_storage::log::SyncMethod;
 
 use crate::coverage::Operation;
 use crate::disk::DiskFaults;
-use crate::oracle::MADE_FROM;
 use crate::random::Random;
+
+/// Units that a missing counter is made with are at least this many, and no others are.
+const MADE_FROM: u64 = 1 << 40;
 
 /// What must be survived, and what may only be refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,6 @@ use penstock_storage::key_table::TableHome;
 use penstock_storage::layout::Layout;
 use penstock_storage::place::FileId;
 use penstock_storage::place::Lsn;
-use penstock_storage::segment::Owner;
 use penstock_storage::version::{PARTITIONS, Sequences};
 
 use crate::coverage::{Coverage, Fault};
@@ -28,29 +27,9 @@ use crate::disk::{Disk, Pool, PoolBlock, STALL_US_MAX};
 use crate::oracle::{self, Oracle};
 use crate::plan::{Blow, Budget, Plan};
 use crate::random::Random;
+use crate::report::Report;
 use crate::scan::Scan;
 use crate::trace::Trace;
-
-/// What one seed showed.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// The fingerprint of everything that happened.
-    pub hash: u128,
-    /// Virtual time, in microseconds.
-    pub simulated_us: u64,
-    /// Operations sent.
-    pub operations: u64,
-    /// Operations answered.
-    pub answered: u64,
-    /// Starts that found a log.
-    pub recoveries: u64,
-    /// Keys whose history the second judge accepted.
-    pub judged_keys: u64,
-    /// What was met.
-    pub coverage: Coverage,
-    /// What was wrong, if something was.
-    pub failure: Option<String>,
-}
 
 enum Event {
     Start,
@@ -315,12 +294,6 @@ pub struct World {
 }
 
 type Step = Result<(), String>;
-
-/// The node of every world.
-pub(crate) const OWNER: Owner = Owner {
-    cluster_id: [0xC1; 16],
-    node_id: [0x0D; 16],
-};
 
 /// Runs a seed to its end.
 #[must_use]

@@ -26,11 +26,11 @@ use penstock_storage::version::{SLOTS, partition_of};
 
 use crate::coverage::Fault;
 use crate::damage::{self, Expected};
-use crate::disk::{Files, Pool};
+use crate::disk::{Files, OWNER, Pool};
 use crate::plan::Budget;
 use crate::starts::compare_starts;
 
-use super::{Core, Event, FLUSH_TURNS_US_MAX, FLUSH_WRITES_MAX, Node, OWNER, Phase, Step, World};
+use super::{Core, Event, FLUSH_TURNS_US_MAX, FLUSH_WRITES_MAX, Node, Phase, Step, World};
 
 impl World {
     pub(super) fn start(&mut self) -> Step {
