@@ -281,7 +281,7 @@ bugs! {
     /// are durable.
     CopyInheritedAgain = "copy-inherited-again",
     /// Nothing tells the time by which inherited values had expired.
-    InheritedTimeUntold = "inherited-time-untold",
+    InheritedTimeUntold = "inherited-time-unannounced",
     /// A shard has taken over although inherited files are still read.
     TakenOverUnderRead = "taken-over-under-read",
     // Planted with kept versions.

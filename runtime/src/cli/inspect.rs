@@ -440,7 +440,7 @@ fn read_key_table(
         sequence: header.sequence,
         salt: header.salt,
         // Its successor knows where it ends; the table was made by what the log knew.
-        end_offset: KeyTable::told_end(read)?,
+        end_offset: KeyTable::stored_end(read)?,
         hash_check: hash_check(directory.identity().hash_seed),
     };
     KeyTable::verify(&home, bytes, read)

@@ -128,7 +128,7 @@ impl History {
     }
 
     /// Takes in what a list tells that stands in its log.
-    pub(crate) fn take_told(&mut self, contents: &Contents) {
+    pub(crate) fn take_in(&mut self, contents: &Contents) {
         self.has_released = true;
         self.is_linked |= contents.is_linked;
         for partition in 0..PARTITIONS {

@@ -55,7 +55,7 @@ impl FrameHome {
     }
 
     /// The home that a frame header names, under a salt that is known from elsewhere.
-    pub(crate) fn told_by(bytes: &[u8], salt: u64) -> Self {
+    pub(crate) fn named_by(bytes: &[u8], salt: u64) -> Self {
         let head = bytes.first_chunk().unwrap_or(&[0; FRAME_HEADER_BYTES]);
         FrameHome {
             log_id: read_u64(&head[8..16]),

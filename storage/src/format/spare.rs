@@ -50,7 +50,7 @@ impl SpareHeader {
 /// `salt`, of whatever log and segment.
 #[must_use]
 pub fn holds_frame_of(salt: u64, offset: u64, block: &[u8]) -> bool {
-    let home = FrameHome::told_by(block, salt);
+    let home = FrameHome::named_by(block, salt);
     !matches!(
         FrameHeader::read(home, offset, block),
         Err(FrameError::Absent)

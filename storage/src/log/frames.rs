@@ -291,9 +291,9 @@ impl<P: Blocks> Log<P> {
         let body = &mut block.bytes_mut()[FRAME_HEADER_BYTES..];
         let body_bytes = self.history.encode(body);
         self.push_frame(FrameKind::Contents, block, body_bytes, 0);
-        let releases = self.releases.take_untold();
-        let tells_owed = std::mem::take(&mut self.owes_contents);
-        self.writes.note_contents(releases, tells_owed);
+        let releases = self.releases.take_unannounced();
+        let has_owed = std::mem::take(&mut self.owes_contents);
+        self.writes.note_contents(releases, has_owed);
     }
 
     /// Whether the open segment has room to tell which ones are before it.
@@ -325,8 +325,9 @@ impl<P: Blocks> Log<P> {
         }
     }
 
-    /// Nothing is under way and nothing waits: a mark after some idleness, or the end.
-    pub(super) fn rest(&mut self, now_us: u64, io: &mut Vec<Io<P::Block>>) {
+    /// Nothing is under way and nothing waits: writes the write-idle mark after some idleness, or
+    /// seals the log that ends.
+    pub(super) fn mark_idle(&mut self, now_us: u64, io: &mut Vec<Io<P::Block>>) {
         let Some(segment) = &self.segment else {
             if self.must_prove_start() && self.rotate() != Room::Yes {
                 self.active_us = now_us;

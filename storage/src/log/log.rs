@@ -159,7 +159,7 @@ impl<P: Blocks> Log<P> {
     /// forgotten with the other logs.
     #[must_use]
     pub fn owes_contents(&self) -> bool {
-        self.owes_contents || self.writes.tells_owed()
+        self.owes_contents || self.writes.has_owed()
     }
 
     /// Appends a record for which [`Log::room`] said yes, and tells where its parts stand. Its
@@ -339,7 +339,7 @@ impl<P: Blocks> Log<P> {
                 self.emit(now_us, io);
             }
         } else if self.writes.is_empty() {
-            self.rest(now_us, io);
+            self.mark_idle(now_us, io);
         }
         self.writes.emit_sync(&self.config, &mut self.counters, io);
         self.invariants();
@@ -492,7 +492,7 @@ impl<P: Blocks> Log<P> {
     /// Whether a release waits for a contents frame to tell it.
     #[must_use]
     pub fn is_releasing(&self) -> bool {
-        self.releases.is_any_untold()
+        self.releases.is_any_unannounced()
     }
 
     /// The next file that may be removed.

@@ -7,7 +7,7 @@ use crate::types::place::FileId;
 #[derive(Default)]
 pub(super) struct Releases {
     /// No contents frame has told these yet.
-    untold: Vec<FileId>,
+    unannounced: Vec<FileId>,
     /// These may be removed.
     removable: Vec<FileId>,
     /// A file was removed, and what became of its room is not told yet.
@@ -17,17 +17,17 @@ pub(super) struct Releases {
 impl Releases {
     /// Nothing in this file counts any more.
     pub(super) fn begin(&mut self, file: FileId) {
-        self.untold.push(file);
+        self.unannounced.push(file);
     }
 
     /// Whether a release waits for a contents frame to tell it.
-    pub(super) fn is_any_untold(&self) -> bool {
-        !self.untold.is_empty()
+    pub(super) fn is_any_unannounced(&self) -> bool {
+        !self.unannounced.is_empty()
     }
 
     /// A contents frame tells these.
-    pub(super) fn take_untold(&mut self) -> Vec<FileId> {
-        std::mem::take(&mut self.untold)
+    pub(super) fn take_unannounced(&mut self) -> Vec<FileId> {
+        std::mem::take(&mut self.unannounced)
     }
 
     /// These files may be removed: nothing needs them, which is durable.

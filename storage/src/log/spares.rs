@@ -44,7 +44,7 @@ impl<P: Blocks> Log<P> {
 
     /// Whether a segment was given back, and what became of its room is not told yet.
     pub(crate) fn is_segment_returning(&self) -> bool {
-        self.releases.is_room_returning() || self.writes.tells_release()
+        self.releases.is_room_returning() || self.writes.has_release()
     }
 
     /// Begins with short segments that grow with the log up to `most_bytes`. Asked for before the

@@ -46,7 +46,7 @@ struct Write<B> {
     /// Files that nothing counts in any more once this write is durable.
     releases: Vec<FileId>,
     /// A contents frame that tells what was owed.
-    tells_owed: bool,
+    has_owed: bool,
 }
 
 impl<B> Write<B> {
@@ -157,13 +157,13 @@ impl<B: Block> Writes<B> {
     }
 
     /// Whether a contents frame that tells a release is not durable yet.
-    pub(super) fn tells_release(&self) -> bool {
+    pub(super) fn has_release(&self) -> bool {
         self.queue.iter().any(|write| !write.releases.is_empty())
     }
 
     /// Whether a contents frame that tells what was owed is not durable yet.
-    pub(super) fn tells_owed(&self) -> bool {
-        self.queue.iter().any(|write| write.tells_owed)
+    pub(super) fn has_owed(&self) -> bool {
+        self.queue.iter().any(|write| write.has_owed)
     }
 
     /// Adds the first `len` bytes of a block, to be written to the file there. With it all up to
@@ -187,15 +187,15 @@ impl<B: Block> Writes<B> {
             told: Lsn(0),
             emitted_us: 0,
             releases: Vec::new(),
-            tells_owed: false,
+            has_owed: false,
         });
     }
 
     /// The contents frame that was added last tells these releases, and what was owed.
-    pub(super) fn note_contents(&mut self, releases: Vec<FileId>, tells_owed: bool) {
+    pub(super) fn note_contents(&mut self, releases: Vec<FileId>, has_owed: bool) {
         let write = self.queue.back_mut().expect("just pushed");
         write.releases = releases;
-        write.tells_owed = tells_owed;
+        write.has_owed = has_owed;
     }
 
     /// The end of a write or sync. What is told durably released by it goes to `releases`.

@@ -105,7 +105,7 @@ impl<S: SegmentSource> Replay<'_, S> {
             let cause = "the frames before the position of the snapshot are not there";
             return Err(corrupt(Row::LastDamaged, segment, &self.found, None, cause));
         }
-        let rest = self.rest(segment)?;
+        let rest = self.behind_end(segment)?;
         let cause = bad.unwrap_or("something stands behind the end");
         let last_lsn = self.found.start.last_lsn;
         let lsn_to = (rest.durable_lsn > last_lsn).then_some(rest.durable_lsn);
@@ -421,7 +421,7 @@ impl<S: SegmentSource> Replay<'_, S> {
                     return wrong(&self.found, "the list of segments cannot be read");
                 };
                 self.has_contents = true;
-                self.found.history.take_told(&contents);
+                self.found.history.take_in(&contents);
                 self.visit(segment, Event::Contents(&contents))?;
             }
             FrameKind::Mark | FrameKind::Summary | FrameKind::Contents => {
@@ -503,12 +503,12 @@ impl<S: SegmentSource> Replay<'_, S> {
         })
     }
 
-    /// Looks through what stands behind the good frames of the last segment.
-    fn rest(&mut self, segment: &Segment) -> Result<Rest, RecoveryError> {
+    /// Reads the blocks behind the good frames of the last segment.
+    fn behind_end(&mut self, segment: &Segment) -> Result<BehindEnd, RecoveryError> {
         let home: FrameHome = segment.header.home();
         let mut at = self.found.start.end_offset;
         let end = self.found.start;
-        let mut rest = Rest {
+        let mut rest = BehindEnd {
             end_offset: at,
             durable_lsn: Lsn(0),
             goes_on: false,
@@ -550,7 +550,7 @@ impl<S: SegmentSource> Replay<'_, S> {
 }
 
 /// What stands behind the good frames of a segment.
-struct Rest {
+struct BehindEnd {
     /// The end of the last block that is not zero or, in a file that served before, that begins
     /// with a header of a frame.
     pub(super) end_offset: u64,

@@ -166,7 +166,7 @@ fn replay_behind(
         replay.has_contents = false;
         match segments.get(index + 1) {
             Some(next) => {
-                let told = segment.told_end.unwrap_or(SegmentEnd {
+                let told = segment.stored_end.unwrap_or(SegmentEnd {
                     sequence: segment.header.sequence,
                     end_offset: next.header.previous_end_offset,
                     last_lsn: next.header.previous_end_lsn,

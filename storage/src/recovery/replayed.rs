@@ -187,7 +187,7 @@ impl Replayed {
 
     /// Takes in what a snapshot tells of the times of a file, when all else of it is taken in.
     pub(crate) fn take_in_times(&mut self, times: &FileTimes) {
-        self.live.told(times);
+        self.live.take_in(times);
     }
 
     /// The newest time that it was told.

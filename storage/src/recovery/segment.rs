@@ -14,5 +14,5 @@ pub struct Segment {
     /// Its first block.
     pub header: SegmentHeader,
     /// Where it ends, if a contents frame tells.
-    pub told_end: Option<SegmentEnd>,
+    pub stored_end: Option<SegmentEnd>,
 }

@@ -111,7 +111,7 @@ fn damaged(row: Row, file: FileId, cause: &'static str) -> RecoveryError {
 
 /// The salt that the last block of a file tells, if the file served before and its end was not
 /// written since.
-pub(crate) fn told_salt(
+pub(crate) fn stored_salt(
     source: &mut impl SegmentSource,
     file: FileId,
     file_bytes: u64,
@@ -271,7 +271,7 @@ pub(crate) fn classify(
             {
                 return Ok(FileKind::Spare);
             }
-            if let Some(salt) = told_salt(source, file, file_bytes)? {
+            if let Some(salt) = stored_salt(source, file, file_bytes)? {
                 let is_frame = |offset, block: &[u8]| holds_frame_of(salt, offset, block);
                 return match has_block(source, file, behind(file_bytes), is_frame)? {
                     true => Err(header_gone(file)),
@@ -284,7 +284,7 @@ pub(crate) fn classify(
             }
         }
         FirstBlock::Damaged => {
-            let salt = told_salt(source, file, file_bytes)?;
+            let salt = stored_salt(source, file, file_bytes)?;
             let is_trusted = salt.is_some() && is_planted(Bug::TrustTornReuse);
             let is_used = |offset, block: &[u8]| match salt {
                 None => !is_zero(block),
@@ -327,7 +327,7 @@ pub(crate) fn classify(
             file,
             file_bytes,
             header,
-            told_end: None,
+            stored_end: None,
         })),
     }
 }

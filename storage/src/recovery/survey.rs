@@ -170,11 +170,11 @@ pub(crate) fn settle_contents(
                 if sequence >= from {
                     return true;
                 }
-                segment.told_end = listed(sequence).map(|at| contents.segments[at]);
-                if segment.told_end.is_none() && !is_planted(Bug::ReplayReleased) {
+                segment.stored_end = listed(sequence).map(|at| contents.segments[at]);
+                if segment.stored_end.is_none() && !is_planted(Bug::ReplayReleased) {
                     released.push(segment.file);
                 }
-                segment.told_end.is_some()
+                segment.stored_end.is_some()
             });
             (from, contents.segments, released)
         }

@@ -23,7 +23,7 @@ use crate::recovery::refusal::RecoveryError;
 use crate::recovery::replay::{recover, replay_ended};
 use crate::recovery::segment::Segment;
 use crate::recovery::snapshot::proof::ProvenEnds;
-use crate::recovery::spares::{FileKind, Look, classify, told_salt};
+use crate::recovery::spares::{FileKind, Look, classify, stored_salt};
 use crate::recovery::survey::survey_laid_out;
 use crate::repair::damage::Damage;
 use crate::repair::damage::Loss;
@@ -262,7 +262,9 @@ impl<S: SegmentSource> Planner<'_, S> {
         let mut block = [0; BLOCK_BYTES];
         // What is left of an earlier use of the file may be more than what stands there of this
         // one.
-        let told = told_salt(&mut self.source, file, file_bytes).ok().flatten();
+        let told = stored_salt(&mut self.source, file, file_bytes)
+            .ok()
+            .flatten();
         let mut at = BLOCK;
         while at + BLOCK <= file_bytes {
             let offset = at;
@@ -274,7 +276,7 @@ impl<S: SegmentSource> Planner<'_, S> {
             }
             let home = match told {
                 Some(salt) if holds_frame_of(salt, offset, &block) => {
-                    FrameHome::told_by(&block, salt)
+                    FrameHome::named_by(&block, salt)
                 }
                 _ => FrameHome::by_frame(&block),
             };

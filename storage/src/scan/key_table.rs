@@ -245,7 +245,7 @@ impl KeyTable {
     ///
     /// # Errors
     /// [`TableError`].
-    pub fn told_end(
+    pub fn stored_end(
         read: &mut dyn FnMut(u64, &mut [u8]) -> io::Result<usize>,
     ) -> Result<u64, TableError> {
         Ok(Header::read(&read_block(0, read)?)?.home.end_offset)

@@ -97,7 +97,7 @@ impl<P: Blocks> Store<P> {
                     .append(now_us, &record(&parts[..cells.len()]), &mut self.places)
             }
         };
-        self.cleaner.must_look = true;
+        self.cleaner.must_pick = true;
         if self.cleaner.pace.is_bounded() {
             let places = self.places[..cells.len()].iter();
             let bytes = places.map(|place| u64::from(place.bytes)).sum();
@@ -115,7 +115,7 @@ impl<P: Blocks> Store<P> {
 
     /// Logs a record. Where its parts stand is known until the next one.
     pub(crate) fn log_record(&mut self, now_us: u64, record: &RecordSpec<'_>) -> Lsn {
-        self.cleaner.must_look = true;
+        self.cleaner.must_pick = true;
         self.log.append(now_us, record, &mut self.places)
     }
 

@@ -91,7 +91,7 @@ impl<P: Blocks> Store<P> {
             self.live.forget(file);
         }
         self.inheritance = Inheritance::default();
-        self.cleaner.must_look = true;
+        self.cleaner.must_pick = true;
         files
     }
 }

@@ -349,7 +349,7 @@ impl<P: Blocks> Store<P> {
     pub fn keep_deletions(&mut self, keeps: bool) {
         if self.cleaner.keeps_deletions != keeps {
             self.cleaner.keeps_deletions = keeps;
-            self.cleaner.must_look = true;
+            self.cleaner.must_pick = true;
         }
     }
 
@@ -364,7 +364,7 @@ impl<P: Blocks> Store<P> {
     pub fn hold_back(&mut self, backlog: Option<Backlog>) {
         if self.cleaner.backlog != backlog {
             self.cleaner.backlog = backlog;
-            self.cleaner.must_look = true;
+            self.cleaner.must_pick = true;
         }
     }
 }

@@ -159,7 +159,7 @@ impl<P: Blocks> Store<P> {
     #[inline(always)]
     #[must_use]
     pub fn standing(&self, id: CellId) -> (bool, Option<u64>, Version, Lsn) {
-        let (cell, version, lsn) = self.keys.cells().look(id);
+        let (cell, version, lsn) = self.keys.cells().with_version(id);
         let expiry_ms = cell.expiry_ms();
         let exists = !cell.is_deleted() && !self.is_expired(expiry_ms);
         (exists, expiry_ms, version, lsn)
@@ -214,7 +214,7 @@ impl<P: Blocks> Store<P> {
             extension: &[],
         };
         let lsn = self.log.append(now_us, &record, &mut self.places);
-        self.cleaner.must_look = true;
+        self.cleaner.must_pick = true;
         let record = Record {
             slot,
             key,

@@ -62,7 +62,7 @@ pub fn judge(input: &[u8]) {
     let mut loaded = None;
     let used = allocation_counter::measure(|| {
         loaded = KeyTable::load(&sealed.home, bytes, &mut reader(&file)).ok();
-        drop(KeyTable::told_end(&mut reader(&file)));
+        drop(KeyTable::stored_end(&mut reader(&file)));
     });
     // The directory as it stands, and as it stays.
     assert!(used.bytes_max <= 2 * bytes, "{used:?} for {bytes} bytes");

@@ -587,7 +587,7 @@ fn a_chunk_or_footer_of_another_snapshot_is_told() {
 /// What a survey finds.
 fn segment(sequence: u64, file: u32, salt: u64, file_bytes: u64) -> Segment {
     Segment {
-        told_end: None,
+        stored_end: None,
         file: FileId(file),
         file_bytes,
         header: SegmentHeader {
@@ -646,12 +646,12 @@ fn a_snapshot_that_does_not_fit_the_log_is_a_stranger() {
     let other_salt = [full[0], segment(2, 2, 1, 9000), full[2]];
     let other_file = [full[0], segment(2, 9, SALT, 9000), full[2]];
     let shorter = [full[0], segment(2, 2, SALT, 8999), full[2]];
-    let untold = [full[0], full[1], segment(3, 3, SALT, 9000), full[2]];
+    let unannounced = [full[0], full[1], segment(3, 3, SALT, 9000), full[2]];
     for segments in [
         &other_salt[..],
         &other_file,
         &shorter,
-        &untold,
+        &unannounced,
         &full[..2],
         &[],
     ] {

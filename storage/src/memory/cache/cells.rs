@@ -297,7 +297,7 @@ impl Cache {
     /// The cell, its version and its position in the log, as [`Cache::version`] and [`Cache::lsn`]
     /// tell them.
     #[inline(always)]
-    pub(crate) fn look(&self, id: CellId) -> (Cell<'_>, Version, Lsn) {
+    pub(crate) fn with_version(&self, id: CellId) -> (Cell<'_>, Version, Lsn) {
         let cell = self.cell(id);
         let lsn = self.generations.end(cell.head[GENERATION_AT]);
         (cell, self.version_in(id, cell.head), lsn)

@@ -24,8 +24,8 @@ use crate::store::cleaning::cleaner::Chunk;
 use crate::store::cleaning::cleaner::CleaningConfig;
 use crate::store::cleaning::cleaner::CleaningCounters;
 use crate::store::cleaning::cleaner::Damaged;
-use crate::store::cleaning::cleaner::INHERITED_LOOK_US;
-use crate::store::cleaning::cleaner::LOOK_US;
+use crate::store::cleaning::cleaner::INHERITED_PICK_US;
+use crate::store::cleaning::cleaner::PICK_US;
 use crate::store::cleaning::cleaner::Rate;
 use crate::store::cleaning::pace::{Headroom, Occupancy, PaceCounters};
 use crate::store::cleaning::sizing::DiskShare;
@@ -77,12 +77,12 @@ impl<P: Blocks> Store<P> {
             },
             Some(_) => None,
             None => {
-                let look_us = cleaner.must_look.then_some(cleaner.next_look_us);
-                let inherited_us = self.inheritance.next().map(|_| cleaner.inherited_look_us);
+                let pick_us = cleaner.must_pick.then_some(cleaner.next_pick_us);
+                let inherited_us = self.inheritance.next().map(|_| cleaner.inherited_pick_us);
                 let due_us = cleaner.expired.due_us();
-                let expired_us = due_us.map(|us| us.max(cleaner.next_look_us));
-                let looks_us = [look_us, inherited_us, expired_us];
-                looks_us.into_iter().flatten().min()
+                let expired_us = due_us.map(|us| us.max(cleaner.next_pick_us));
+                let picks_us = [pick_us, inherited_us, expired_us];
+                picks_us.into_iter().flatten().min()
             }
         };
         let paced_us = cleaner.pace.deadline_us();
@@ -90,9 +90,9 @@ impl<P: Blocks> Store<P> {
         [next_us, paced_us, judged_us].into_iter().flatten().min()
     }
 
-    /// Whether it is time to look once more if there is room to rewrite what is inherited.
+    /// Whether it is time to ask once more if there is room to rewrite what is inherited.
     fn is_inherited_due(&self, now_us: u64) -> bool {
-        self.inheritance.next().is_some() && now_us >= self.cleaner.inherited_look_us
+        self.inheritance.next().is_some() && now_us >= self.cleaner.inherited_pick_us
     }
 
     /// The next file that may be removed, because the log tells durably that it is released.
@@ -136,15 +136,15 @@ impl<P: Blocks> Store<P> {
             self.cleaner.rate = Rate::Unbounded;
         }
         if self.cleaner.victim.is_none()
-            && (self.cleaner.must_look
+            && (self.cleaner.must_pick
                 || is_low
                 || self.is_inherited_due(now_us)
                 || self.cleaner.expired.is_due(now_us))
-            && now_us >= self.cleaner.next_look_us
+            && now_us >= self.cleaner.next_pick_us
         {
-            self.cleaner.next_look_us = now_us + if is_low { LOOK_US / 10 } else { LOOK_US };
-            self.look(now_us);
-            self.cleaner.inherited_look_us = now_us + INHERITED_LOOK_US;
+            self.cleaner.next_pick_us = now_us + if is_low { PICK_US / 10 } else { PICK_US };
+            self.pick_next(now_us);
+            self.cleaner.inherited_pick_us = now_us + INHERITED_PICK_US;
         }
         // What was read is judged at once: the memory that it takes may be all that a cold read or
         // the scrub would find. The next read waits until the budget is back.
@@ -154,9 +154,9 @@ impl<P: Blocks> Store<P> {
             if self.step(now_us, &mut victim, hash_of, io) {
                 self.cleaner.victim = Some(victim);
             } else {
-                self.cleaner.next_look_us = now_us;
-                self.cleaner.must_look = true;
-                // What the last look found is long ago.
+                self.cleaner.next_pick_us = now_us;
+                self.cleaner.must_pick = true;
+                // What the last choice found is long ago.
                 self.cleaner.is_hopeless = false;
             }
         }

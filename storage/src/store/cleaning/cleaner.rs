@@ -94,7 +94,7 @@ pub(crate) struct Cleaner<B> {
     pub(super) budget_us: u64,
     /// Bytes in a second, by how far the target is missed.
     pub(super) rate: Rate,
-    pub(super) next_look_us: u64,
+    pub(super) next_pick_us: u64,
     /// Bytes of segments that may still be cleaned. Commits earn them: without commits cleaning
     /// comes to an end, however much the frames of its copies are padded.
     pub(super) credit_bytes: u64,
@@ -104,15 +104,15 @@ pub(crate) struct Cleaner<B> {
     pub(crate) backlog: Option<Backlog>,
     /// [`Store::keep_deletions`].
     pub(crate) keeps_deletions: bool,
-    pub(super) has_looked: bool,
-    /// The last look found nothing that could be cleaned.
+    pub(super) has_picked: bool,
+    /// The last choice found nothing that could be cleaned.
     pub(super) is_hopeless: bool,
     /// The last victim was an inherited segment: an own one goes first.
     pub(super) was_inherited: bool,
-    pub(super) inherited_look_us: u64,
-    /// Something changed since the last look.
-    pub(crate) must_look: bool,
-    /// What the last look found that has expired.
+    pub(super) inherited_pick_us: u64,
+    /// Something changed since the last choice.
+    pub(crate) must_pick: bool,
+    /// What had expired at the last choice.
     pub(super) expired: Expired,
     pub(super) tokens: u64,
     pub(super) counters: CleaningCounters,
@@ -209,11 +209,11 @@ pub(super) const STEP_PARTS: usize = 2048;
 /// How long a chunk in memory waits for room in the log, and then the next read, in microseconds.
 pub(super) const BLOCKED_US_MAX: u64 = 10_000;
 
-/// Between two looks at all segments, in microseconds.
-pub(super) const LOOK_US: u64 = 10_000;
+/// Between two choices among all segments, in microseconds.
+pub(super) const PICK_US: u64 = 10_000;
 
-/// As long between two looks whether there is room to rewrite what is inherited, in microseconds.
-pub(super) const INHERITED_LOOK_US: u64 = 100_000;
+/// As long between two tries to rewrite inherited segments, in microseconds.
+pub(super) const INHERITED_PICK_US: u64 = 100_000;
 
 /// Bytes of segments that one byte of commits lets cleaning go through, at most. A segment that is
 /// nine tenths full of what counts takes ten of its kind to give back one.
@@ -284,16 +284,16 @@ impl<B> Cleaner<B> {
             budget_bytes: 0,
             budget_us: 0,
             rate: Rate::Bytes(0),
-            next_look_us: 0,
+            next_pick_us: 0,
             credit_bytes: 0,
             credited_bytes: 0,
             backlog: None,
             keeps_deletions: false,
-            has_looked: false,
+            has_picked: false,
             is_hopeless: false,
             was_inherited: false,
-            inherited_look_us: 0,
-            must_look: true,
+            inherited_pick_us: 0,
+            must_pick: true,
             expired: Expired::default(),
             tokens: 0,
             counters: CleaningCounters::default(),

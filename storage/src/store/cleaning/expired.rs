@@ -1,7 +1,7 @@
 //! What has expired as a reason to clean: for its bytes, for its entries in the index, and without
 //! any commit.
 //!
-//! Time passes without commits. So a look tells when more expires, and the next one is due then.
+//! Time passes without commits. So each choice notes when more expires, and the next is due then.
 //! What has expired earns the right to clean as commits do, each byte once: so an idle store comes
 //! to rest. A segment that is half given back is cleaned though the log is short enough; one with
 //! many expired keys is cleaned for these, and the open segment is sealed for either when it would
@@ -10,7 +10,7 @@
 //! While the index has no room and some of its entries have expired, new keys wait instead of being
 //! refused, and cleaning goes as fast as it can.
 
-/// What the last look found, and when the next one is due.
+/// What the last choice found, and when the next one is due.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Expired {
     /// Bytes and keys that are pointed to and have expired, at least, the open segment included.
@@ -21,7 +21,7 @@ pub(super) struct Expired {
     pub(super) are_many: bool,
     /// When more is known to have expired.
     pub(super) due_us: Option<u64>,
-    /// The last look found nothing that it could do.
+    /// The last choice found nothing that it could do.
     pub(super) is_hopeless: bool,
     /// Copies find no room.
     pub(super) is_blocked: bool,
@@ -36,8 +36,8 @@ pub(super) struct Sample {
     pub(super) bytes_per_s: u64,
 }
 
-/// Between two looks that only time calls for, in microseconds.
-pub(super) const LOOK_US: u64 = 1_000_000;
+/// Between two choices that only time calls for, in microseconds.
+pub(super) const PICK_US: u64 = 1_000_000;
 
 /// Fewer expired keys than this are no reason to clean while the index has room.
 pub(super) const KEYS_MIN: u64 = 1_024;
@@ -54,7 +54,7 @@ impl Expired {
         self.keys == 0
     }
 
-    /// When time alone calls for the next look.
+    /// When time alone calls for the next choice.
     pub(super) fn due_us(&self) -> Option<u64> {
         self.due_us
     }
@@ -63,22 +63,22 @@ impl Expired {
         self.due_us.is_some_and(|due_us| due_us <= now_us)
     }
 
-    /// A look is over: whether it has picked a segment or sealed one, and whether another one now
-    /// would find the same. What was sealed is picked when it is durable.
-    pub(super) fn looked(&mut self, now_us: u64, (picks, seals): (bool, bool), is_final: bool) {
+    /// Notes the end of a choice: whether it picked a segment or sealed one, and whether another
+    /// choice now would end in the same way. A sealed segment is picked when it is durable.
+    pub(super) fn picked(&mut self, now_us: u64, (picks, seals): (bool, bool), is_final: bool) {
         self.is_hopeless = !picks && !seals && is_final;
         if !picks && (seals || !is_final) && self.keys > 0 {
-            self.look_by(now_us + LOOK_US);
+            self.pick_by(now_us + PICK_US);
         }
     }
 
-    pub(super) fn look_by(&mut self, us: u64) {
+    pub(super) fn pick_by(&mut self, us: u64) {
         self.due_us = Some(self.due_us.map_or(us, |due_us| due_us.min(us)));
     }
 
     pub(super) fn observe(&mut self, now_us: u64, commit_bytes: u64) {
         let passed_us = now_us.saturating_sub(self.sample.at_us);
-        if passed_us >= LOOK_US {
+        if passed_us >= PICK_US {
             let grown = u128::from(commit_bytes - self.sample.commit_bytes);
             let bytes_per_s = grown * 1_000_000 / u128::from(passed_us);
             self.sample = Sample {

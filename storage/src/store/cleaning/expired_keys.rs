@@ -3,7 +3,7 @@
 use crate::format::contents::SealedSegment;
 use crate::store::cleaning::expired::FILLS_S;
 use crate::store::cleaning::expired::KEYS_MIN;
-use crate::store::cleaning::expired::LOOK_US;
+use crate::store::cleaning::expired::PICK_US;
 use crate::store::cleaning::expired::SETTLES_MS;
 use crate::store::cleaning::live::Counts;
 use crate::store::store::Store;
@@ -37,8 +37,8 @@ impl<P: Blocks> Store<P> {
             && (self.cleaner.victim.is_some() || !expired.is_hopeless)
     }
 
-    /// Looks at what has expired; bytes of it that had not when this was called before.
-    pub(super) fn look_for_expired(&mut self, now_us: u64) -> u64 {
+    /// Counts what has expired. Returns the bytes that have expired since the last call.
+    pub(super) fn count_expired(&mut self, now_us: u64) -> u64 {
         let now_ms = self.time_ms();
         let commit_bytes = self.log().counters().commit_bytes;
         let before = self.cleaner.expired.bytes;
@@ -59,7 +59,7 @@ impl<P: Blocks> Store<P> {
         expired.due_us = next_ms.map(|next_ms| {
             let us = (next_ms - now_ms).saturating_mul(1_000);
             // The time of the store may be slower than the clock.
-            now_us.saturating_add((us + us / 32).max(LOOK_US))
+            now_us.saturating_add((us + us / 32).max(PICK_US))
         });
         bytes.saturating_sub(before)
     }
@@ -113,7 +113,7 @@ impl<P: Blocks> Store<P> {
             .saturating_mul(FILLS_S)
             >= left;
         if fills && !must_be {
-            self.cleaner.expired.look_by(now_us + LOOK_US);
+            self.cleaner.expired.pick_by(now_us + PICK_US);
             return false;
         }
         let is_oldest = self.log().sealed_segments().is_empty() && !self.cleaner.keeps_deletions;

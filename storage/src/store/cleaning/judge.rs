@@ -62,7 +62,7 @@ impl<P: Blocks> Store<P> {
         };
         if let Some(victim) = self.cleaner.victim.take_if(is_idle) {
             self.inheritance.put_back(&victim);
-            self.cleaner.must_look = true;
+            self.cleaner.must_pick = true;
             self.cleaner.is_hopeless = false;
         }
     }
@@ -103,7 +103,7 @@ impl<P: Blocks> Store<P> {
                     continue;
                 }
                 NextFrame::Damaged => {
-                    self.tell_damaged(victim);
+                    self.report_damaged(victim);
                     return false;
                 }
             };
@@ -138,7 +138,7 @@ impl<P: Blocks> Store<P> {
         let segment = victim.segment;
         // Before the point of no return: each part that counts was copied.
         if self.live.parts(segment.file) != self.moving_bytes(segment.file) {
-            self.tell_damaged(victim);
+            self.report_damaged(victim);
             return;
         }
         // A keyspace that keeps versions may keep a part that was to go.
@@ -347,14 +347,14 @@ impl<P: Blocks> Store<P> {
     /// A read failed: the segment stays as it is.
     fn give_up(&mut self) {
         if let Some(victim) = self.cleaner.victim.take() {
-            self.tell_damaged(&victim);
+            self.report_damaged(&victim);
         }
     }
 
-    fn tell_damaged(&mut self, victim: &Victim<P::Block>) {
+    fn report_damaged(&mut self, victim: &Victim<P::Block>) {
         if victim.is_inherited {
             self.inheritance.put_back(victim);
-            self.cleaner.must_look = true;
+            self.cleaner.must_pick = true;
             if !self.inheritance.failed() {
                 return;
             }

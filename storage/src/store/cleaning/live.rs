@@ -180,9 +180,10 @@ impl Live {
         file.lost_count += 1;
     }
 
-    /// What a snapshot tells of a file to which so far only entries of it point. What they point to
-    /// and the snapshot does not count lasts; what it counts and they do not point to is lost.
-    pub(crate) fn told(&mut self, times: &FileTimes) {
+    /// Takes in the counts that a snapshot has of a file, to which so far only entries of the
+    /// snapshot point. A part that they point to and the snapshot does not count lasts. A part that
+    /// the snapshot counts and they do not point to is lost.
+    pub(crate) fn take_in(&mut self, times: &FileTimes) {
         let file = self.file(times.file);
         let pointed = file.pointed();
         (file.lasting, file.lasting_count) = (times.lasting.bytes, times.lasting.parts);

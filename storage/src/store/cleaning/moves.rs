@@ -162,7 +162,7 @@ impl<P: Blocks> Store<P> {
         let (lsn, to) = self
             .log_mut()
             .append_moved(now_us, part, Moved::As(kind), true);
-        self.cleaner.must_look = true;
+        self.cleaner.must_pick = true;
         self.cleaner.moves.push_back(Move {
             lsn,
             slot: part.slot(),

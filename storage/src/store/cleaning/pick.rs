@@ -34,8 +34,8 @@ impl<P: Blocks> Store<P> {
         true
     }
 
-    /// Looks at all segments: is there too much that does not count, and where is most of it?
-    pub(super) fn look(&mut self, now_us: u64) {
+    /// Picks the segment to clean next, if too much of the log does not count any more.
+    pub(super) fn pick_next(&mut self, now_us: u64) {
         let commit_bytes = self.log().counters().commit_bytes;
         let sealed_bytes: u64 = self
             .log()
@@ -48,13 +48,13 @@ impl<P: Blocks> Store<P> {
         let has_refused = self.log_mut().take_refused();
         let cleaner = &mut self.cleaner;
         let mut earned_bytes = (commit_bytes - cleaner.credited_bytes) * CREDIT_FACTOR;
-        if !std::mem::replace(&mut cleaner.has_looked, true) {
+        if !std::mem::replace(&mut cleaner.has_picked, true) {
             // What an earlier run left is worth going through once.
             earned_bytes += 2 * sealed_bytes;
         }
         cleaner.credited_bytes = commit_bytes;
         // Likewise what has expired, each byte once.
-        earned_bytes += self.look_for_expired(now_us) * CREDIT_FACTOR;
+        earned_bytes += self.count_expired(now_us) * CREDIT_FACTOR;
         let cleaner = &mut self.cleaner;
         if has_refused {
             // What was refused can earn nothing: a segment is gone through on its behalf.
@@ -63,7 +63,7 @@ impl<P: Blocks> Store<P> {
         cleaner.credit_bytes =
             (cleaner.credit_bytes + earned_bytes).min(CREDIT_FACTOR * sealed_bytes);
         let (rate, picked) = self.pick();
-        self.cleaner.must_look = false;
+        self.cleaner.must_pick = false;
         self.cleaner.rate = rate;
         self.log_mut().set_tight(rate == Rate::Unbounded);
         let durable_end = self.log().durable_end();
@@ -79,7 +79,7 @@ impl<P: Blocks> Store<P> {
         self.cleaner.is_hopeless = picked.is_none() && is_final && !is_sealed;
         self.cleaner
             .expired
-            .looked(now_us, (picked.is_some(), is_sealed), is_final);
+            .picked(now_us, (picked.is_some(), is_sealed), is_final);
         let must_make_room = self.log().is_low() || self.log().has_most_segments();
         let goes_before = picked.is_none() || !self.cleaner.was_inherited;
         if !must_make_room && goes_before && self.take_inherited() {
@@ -93,8 +93,8 @@ impl<P: Blocks> Store<P> {
             let cleaner = &mut self.cleaner;
             cleaner.credit_bytes = cleaner.credit_bytes.saturating_sub(segment.file_bytes);
             if self.release_unread(&segment) {
-                self.cleaner.next_look_us = now_us;
-                self.cleaner.must_look = true;
+                self.cleaner.next_pick_us = now_us;
+                self.cleaner.must_pick = true;
                 return;
             }
             let home = self.log().home_of(&segment);
