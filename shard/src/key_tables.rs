@@ -17,7 +17,7 @@ use penstock_storage::place::FileId;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::Store;
 
-use crate::shard::Now;
+use crate::now::Now;
 
 /// What is to be done with the file of a key table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,7 +19,6 @@ mod told;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::Arc;
 
 use penstock_net::frame::Medium;
 use penstock_net::hello::ServerHello;
@@ -31,47 +30,37 @@ use penstock_net::request::Version;
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::budget::Budget;
-use penstock_storage::cleaning::{CleaningConfig, Damaged};
-use penstock_storage::io::{Blocks, Completion, Io, IoToken};
-use penstock_storage::key_table::{KeyTable, TableHome};
-use penstock_storage::log::Poisoned;
+use penstock_storage::cleaning::CleaningConfig;
+use penstock_storage::io::{Blocks, IoToken};
+use penstock_storage::key_table::TableHome;
 use penstock_storage::place::FileId;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{Bug, is_planted};
-use penstock_storage::recovery::Corruption;
-use penstock_storage::snapshot::SnapshotName;
 use penstock_storage::store::Store;
 use penstock_storage::system_key::is_system;
 use penstock_storage::version::{PARTITIONS, SLOTS};
 
-use crate::answers::{Answers, Asked, Statuses};
-use crate::bad_places::{BadPlace, BadPlaces};
+use crate::answers::Asked;
+use crate::bad_places::BadPlaces;
+use crate::counters::{Counters, ReplicationCounters};
+use crate::event::{Event, Fatal, Outbox};
 use crate::execute::{KeyHash, Undo, look};
-use crate::key_tables::{KeyTableCounters, KeyTableOrder, KeyTables};
+use crate::key_tables::{KeyTableCounters, KeyTables};
 use crate::keyspaces::{Done, Keyspaces};
-use crate::linked::{ClusterConfig, LinkOutbox, Linked, Plan};
+use crate::linked::{ClusterConfig, Linked};
 use crate::mail::{Mail, MailedReply, MailedRequest, ReplyAddress, SessionId};
+use crate::now::Now;
 use crate::parking::{Origin, Parked, Parking};
-use crate::replication::handshake::Peer as LinkPeer;
-use crate::replication::links::{Links, LinksCounters, LinksMemory};
+use crate::replication::links::Links;
 use crate::replication::{LinkId, PartitionId, ReplicaGates};
 use crate::scanning::{Order, Scanning, Unread, Wanted};
 use crate::session::Session;
-use crate::snapshots::{SnapshotPolicy, SnapshotStart, SnapshotWrite, Snapshots};
+use crate::snapshots::{SnapshotPolicy, SnapshotStart, Snapshots};
 use crate::spare_failure::SpareFailure;
 use crate::stages::Stages;
 use crate::topology::Topology;
 
 use self::requests::least_level;
-
-/// The time of one step. It has no default: the first step decides where the shard's own time begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Now {
-    /// Microseconds of a clock that all shards of the node share and that never steps back.
-    pub us: u64,
-    /// Wall clock; it may step, the time of the store does not follow.
-    pub unix_ms: u64,
-}
 
 /// The fixed properties of a shard.
 #[derive(Clone, Debug)]
@@ -123,290 +112,6 @@ pub struct ShardConfig {
 #[must_use]
 pub fn hash_check(seed: u64) -> u64 {
     KeyHash::new(seed).check()
-}
-
-/// Everything that can happen to a shard.
-#[derive(Debug)]
-pub enum Event<'a, B> {
-    /// The peer of a connection sent bytes. `bytes` are all that were not consumed yet.
-    Received {
-        /// The connection.
-        session: SessionId,
-        /// From the first byte that was not consumed.
-        bytes: &'a [u8],
-    },
-    /// The connection is gone.
-    Closed {
-        /// The connection.
-        session: SessionId,
-    },
-    /// What [`Outbox::looks`] asked for: so many bytes of replies that the network has taken are
-    /// not acknowledged by the peer of a connection; 0 from an owner that cannot tell.
-    Unacknowledged {
-        /// The connection.
-        session: SessionId,
-        /// Bytes that the network holds.
-        bytes: u64,
-    },
-    /// A read, write or sync ended.
-    Completed(Completion<B>),
-    /// Another shard sent a batch.
-    Mail(Mail),
-    /// A segment file is ready: full of zeros, or one that served before.
-    Spare {
-        /// The file.
-        file: FileId,
-        /// Never used before; a file that served before has it in its spare headers.
-        salt: u64,
-        /// Its length.
-        bytes: u64,
-        /// It served before.
-        is_reused: bool,
-    },
-    /// The disk is full.
-    SpareRefused,
-    /// No segment file can be made ready though the disk may have room.
-    SpareFailed(SpareFailure),
-    /// All shards have taken over what they inherited, and it is durable that the inherited logs are void.
-    InheritedGone,
-    /// The text that an [`Outbox::info`] asked for.
-    Info {
-        /// The connection.
-        session: SessionId,
-        /// The client's request.
-        request_id: u64,
-        /// UTF-8 JSON.
-        text: &'a str,
-    },
-    /// A piece of a snapshot's file was written, or it cannot be; then nothing of the snapshot is to
-    /// be used.
-    SnapshotWritten {
-        /// Which snapshot.
-        name: SnapshotName,
-        /// Whether it was written.
-        is_good: bool,
-    },
-    /// The key table of a segment was loaded or made, or it cannot be.
-    KeyTable {
-        /// The segment that [`KeyTableOrder::Load`] or [`KeyTableOrder::Make`] named.
-        file: FileId,
-        /// Its table, whose file can be read from now on.
-        table: Option<KeyTable>,
-    },
-    /// There is no room for key tables.
-    GiveUpKeyTables,
-    /// Who writes and who holds what has changed in the cluster.
-    Plan(Arc<Plan>),
-    /// A link to another node has proven itself.
-    LinkUp {
-        /// Never one that was used before.
-        link: LinkId,
-        /// Who is at the other end.
-        peer: LinkPeer,
-        /// This node ships by it; otherwise it is shipped to.
-        is_outgoing: bool,
-    },
-    /// Bytes have come by a link.
-    LinkReceived {
-        /// The link.
-        link: LinkId,
-        /// The next ones.
-        bytes: &'a [u8],
-    },
-    /// A link is gone.
-    LinkDown {
-        /// The link.
-        link: LinkId,
-    },
-    /// What [`LinkOutbox::kept`] told of a partition is durable.
-    TailKept {
-        /// The partition.
-        partition: PartitionId,
-        /// The link for which it was asked, if for one.
-        link: Option<LinkId>,
-    },
-    /// All that was ready has been handed over: emit what is to be done.
-    TurnEnds,
-    /// Make all that was executed durable without waiting for the interval.
-    Sync,
-    /// Take no more requests, make everything durable, seal the log.
-    Stop,
-}
-
-/// What a shard wants done. Emptied by the owner after each turn.
-#[derive(Debug)]
-pub struct Outbox<B> {
-    /// Disk requests, in order.
-    pub io: Vec<Io<B>>,
-    /// Connections with bytes to send: [`Shard::take_output`].
-    pub sendable: Vec<SessionId>,
-    /// Connections whose unconsumed bytes are to be handed over again.
-    pub resume: Vec<SessionId>,
-    /// Connections for which the owner is to tell what their peers have not acknowledged:
-    /// [`Event::Unacknowledged`], before [`Outbox::close`] is looked at.
-    pub looks: Vec<SessionId>,
-    /// Connections to be closed, and why. Their replies have been taken or are void.
-    pub close: Vec<(SessionId, &'static str)>,
-    /// Batches for other shards.
-    pub mail: Vec<(u16, Mail)>,
-    /// Connections and requests that want the server's state as text.
-    pub info: Vec<(SessionId, u64)>,
-    /// Spare segments to be made.
-    pub spares: usize,
-    /// Files of released segments, to be removed: nothing refers to them any more.
-    pub removals: Vec<FileId>,
-    /// This shard needs the inherited logs no more. Told once: the answer is [`Event::InheritedGone`].
-    pub has_taken_over: bool,
-    /// Files of inherited logs, of which the disk is to forget this shard's descriptors.
-    pub forgotten: Vec<FileId>,
-    /// Segments that cleaning found damaged, to be told to people.
-    pub damaged: Vec<Damaged>,
-    /// What looking through sealed segments found damaged, to be told to people.
-    pub rotten: Vec<Corruption>,
-    /// Places that requests were answered CORRUPT or IO for, each once, to be told to people.
-    pub bad_places: Vec<BadPlace>,
-    /// What is to be done about links.
-    pub links: LinkOutbox,
-    /// The next bytes of a snapshot's file. They come one at a time: [`Event::SnapshotWritten`].
-    pub snapshots: Vec<SnapshotWrite>,
-    /// What is to be done with files of key tables, in order: [`Event::KeyTable`].
-    pub key_tables: Vec<KeyTableOrder>,
-    /// The clean stop is complete.
-    pub is_stopped: bool,
-    /// Nothing may be acknowledged any more: the process is to end, loudly.
-    pub fatal: Option<Fatal>,
-}
-
-impl<B> Default for Outbox<B> {
-    fn default() -> Self {
-        Outbox {
-            io: Vec::new(),
-            sendable: Vec::new(),
-            resume: Vec::new(),
-            looks: Vec::new(),
-            close: Vec::new(),
-            mail: Vec::new(),
-            info: Vec::new(),
-            spares: 0,
-            removals: Vec::new(),
-            has_taken_over: false,
-            forgotten: Vec::new(),
-            damaged: Vec::new(),
-            rotten: Vec::new(),
-            bad_places: Vec::new(),
-            links: LinkOutbox::default(),
-            snapshots: Vec::new(),
-            key_tables: Vec::new(),
-            is_stopped: false,
-            fatal: None,
-        }
-    }
-}
-
-/// Why a shard executes nothing any more, and its process is to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fatal {
-    /// A write or sync of its log failed.
-    Log {
-        /// The shard.
-        shard: u16,
-        /// What failed.
-        poisoned: Poisoned,
-        /// The last record that is durable.
-        durable: Lsn,
-    },
-    /// Another node has seen a later start of this one, or has applied what this one had told durable and lacks. What the cluster
-    /// acknowledged is there, and what this node would write would have the same versions.
-    GoneBack,
-}
-
-impl fmt::Display for Fatal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fatal::Log {
-                shard,
-                poisoned:
-                    Poisoned {
-                        failure,
-                        file,
-                        offset,
-                    },
-                durable,
-            } => write!(
-                f,
-                "shard {shard}: a write or sync of {:08}.seg at offset {offset} failed ({failure:?}); nothing after record {} was acknowledged as durable, \
-                 and nothing will be: restart to recover from the disk",
-                file.0, durable.0
-            ),
-            Fatal::GoneBack => f.write_str(
-                "another node has seen more of this one than is here: this directory is an older copy, or its disk has lost some. \
-                 Nothing more is written here. Let the other node write (penstock cluster promote --force), then start this one on an empty directory; \
-                 to go back on purpose, empty all others and promote this one",
-            ),
-        }
-    }
-}
-
-/// What a shard did since it started as one of several nodes, and what that takes now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReplicationCounters {
-    /// What its links have done.
-    pub links: LinksCounters,
-    /// What they take of the memory.
-    pub memory: LinksMemory,
-    /// Replies at level `replica` that were kept until members have what they tell.
-    pub waits: u64,
-    /// The same of any lower level: none, or it is a bug.
-    pub waits_below: u64,
-    /// Replies that were answered NOREPLICAS instead.
-    pub missed: u64,
-    /// Reads of partitions that other nodes write that were answered here.
-    pub member_reads: u64,
-    /// The same that were refused, because what is here is too old or lacks the version.
-    pub member_stale: u64,
-    /// Replies that wait now.
-    pub waiting: u64,
-    /// How long one of them has waited, at most, in microseconds.
-    pub waiting_us: u64,
-}
-
-/// What a shard did since it started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Items answered here, by kind and status.
-    pub answers: Answers,
-    /// Error frames, by status: what was no request, or none that this server takes.
-    pub frames_refused: Statuses,
-    /// Items of batches and mail that were answered at once: no read was needed.
-    pub at_once: u64,
-    /// Changes of keyspaces that this shard decided.
-    pub keyspace_changes: u64,
-    /// PING frames.
-    pub pings: u64,
-    /// Frames and items that were refused.
-    pub refused: u64,
-    /// Items sent to another shard.
-    pub forwarded: u64,
-    /// Items executed for another shard.
-    pub executed_for_others: u64,
-    /// Items that waited for a read.
-    pub parked: u64,
-    /// Reads emitted.
-    pub reads: u64,
-    /// Bytes of those reads.
-    pub read_bytes: u64,
-    /// Reads that failed, or brought what was not written, and were done again block by block.
-    pub reads_retried: u64,
-    /// Keys that were looked for in a read that another key had begun.
-    pub reads_coalesced: u64,
-    /// Places of the log that requests were answered CORRUPT or IO for, each once.
-    pub bad_places: u64,
-    /// Connections opened.
-    pub sessions_opened: u64,
-    /// Connections open now.
-    pub sessions: u64,
-    /// Times that reading from a connection was paused.
-    pub pauses: u64,
 }
 
 /// The mail to and from one other shard.

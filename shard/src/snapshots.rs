@@ -10,7 +10,7 @@ use penstock_storage::log::LogCounters;
 use penstock_storage::snapshot::{SnapshotName, Taken, Taking};
 use penstock_storage::store::Store;
 
-use crate::shard::Now;
+use crate::now::Now;
 
 /// When a shard takes snapshots of its index. None by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
