@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, Completion, Io, IoFailure, IoToken};
+use penstock_storage::io::{Asker, BLOCK_BYTES, Block, Blocks, Completion, Io, IoFailure, IoToken};
 use penstock_storage::log::SyncMethod;
 use penstock_storage::place::FileId;
 
@@ -202,7 +202,7 @@ impl Trial<'_> {
     fn write(&mut self, at_block: u32, durable: bool) -> io::Result<()> {
         let block = self.block.take().expect("one operation at a time");
         self.run(Io::Write {
-            token: IoToken(0),
+            token: IoToken::new(Asker::LogWrite, 0),
             file: SCRATCH,
             offset: offset(at_block),
             block,
@@ -214,7 +214,7 @@ impl Trial<'_> {
     fn read(&mut self, at_block: u32) -> io::Result<()> {
         let block = self.block.take().expect("one operation at a time");
         self.run(Io::Read {
-            token: IoToken(0),
+            token: IoToken::new(Asker::LogWrite, 0),
             file: SCRATCH,
             offset: offset(at_block),
             block,
@@ -224,7 +224,7 @@ impl Trial<'_> {
 
     fn sync(&mut self) -> io::Result<()> {
         self.run(Io::Sync {
-            token: IoToken(0),
+            token: IoToken::new(Asker::LogWrite, 0),
             file: SCRATCH,
         })
     }

@@ -10,7 +10,7 @@ use penstock_runtime::disk::{Disk, DiskOptions, IoMode, kernel_workers};
 use penstock_runtime::disk_room::DiskRoom;
 use penstock_runtime::spare::{SpareOutcome, Spares};
 use penstock_shard::opening::Leftovers;
-use penstock_storage::io::{Block, Blocks, Io, IoToken};
+use penstock_storage::io::{Asker, Block, Blocks, Io, IoToken};
 use penstock_storage::place::FileId;
 use penstock_storage::segment::Owner;
 
@@ -63,7 +63,7 @@ fn durable_writes_into_a_spare_segment_need_no_helper_thread_of_the_kernel() {
             let mut block = arena.take(4096).expect("room");
             block.bytes_mut().fill(0xaa);
             disk.submit(Io::Write {
-                token: IoToken(round),
+                token: IoToken::new(Asker::LogWrite, round),
                 file: FileId(1),
                 offset: (round * 2 + lane) * 4096,
                 block,

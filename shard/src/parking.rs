@@ -1,15 +1,15 @@
-//! Operations that wait for a read: one queue per run of blocks in the log, so that a burst on one cold
-//! key, or on keys that stand together, costs one read, and later operations of the same connection on
-//! the same slot stay behind. Their keys are read meanwhile.
+//! Operations that wait for a read: one queue per run of blocks in the log, so that a burst on one
+//! cold key, or on keys that stand together, costs one read, and later operations of the same
+//! connection on the same slot stay behind. Their keys are read meanwhile.
 //!
 //! A read that fails, or brings something else than what was written, is done once more block by
-//! block: what a device cannot deliver in one piece, or delivered wrong once, it may deliver so. One
-//! block at a time, so that a failing disk gets no more requests than a good one.
+//! block: what a device cannot deliver in one piece, or delivered wrong once, it may deliver so.
+//! One block at a time, so that a failing disk gets no more requests than a good one.
 
 use std::collections::{HashMap, VecDeque};
 
 use penstock_net::level::AckLevel;
-use penstock_storage::io::{BLOCK_BYTES, IoFailure, IoToken};
+use penstock_storage::io::{Asker, BLOCK_BYTES, IoFailure, IoToken};
 use penstock_storage::place::FileId;
 use penstock_storage::place::Place;
 use penstock_storage::planted::{Bug, is_planted};
@@ -61,7 +61,8 @@ struct Read {
 /// An operation that waits for a read.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    /// The number of the key that it waits for, or that the operation waits for behind which it queues.
+    /// The number of the key that it waits for, or that the operation waits for behind which it
+    /// queues.
     pub(crate) number: usize,
     /// It only keeps the order of its connection: what the read brings is nothing to it.
     pub(crate) is_behind: bool,
@@ -84,8 +85,8 @@ pub(crate) struct Parking {
     waiting: HashMap<IoToken, Read>,
     /// Reads that were not emitted yet for lack of a block.
     unissued: VecDeque<IoToken>,
-    /// The read behind which the operations of a connection on a slot queue, the number of the key in
-    /// it, and how many do.
+    /// The read behind which the operations of a connection on a slot queue, the number of the key
+    /// in it, and how many do.
     order: HashMap<Lane, (IoToken, usize, usize)>,
     next_token: u64,
     parked: usize,
@@ -159,8 +160,8 @@ impl Parking {
         Some(*token)
     }
 
-    /// Begins the read that brings a key, unless one that does is waiting or under way: several keys
-    /// that stand in the same blocks share one.
+    /// Begins the read that brings a key, unless one that does is waiting or under way: several
+    /// keys that stand in the same blocks share one.
     pub(crate) fn fetch(&mut self, cold: Cold) -> (IoToken, usize) {
         let (start, len) = aligned_span(cold.place);
         if let Some(&token) = self.reads.get(&(cold.place.file, start)) {
@@ -179,7 +180,7 @@ impl Parking {
             }
         }
         self.next_token += 1;
-        let token = IoToken(self.next_token);
+        let token = IoToken::new(Asker::Operation, self.next_token);
         self.unissued.push_back(token);
         self.reads.insert((cold.place.file, start), token);
         self.waiting.insert(
@@ -221,8 +222,8 @@ impl Parking {
         self.parked += 1;
     }
 
-    /// The next read to emit, which counts as under way, and from where on if it is a second attempt; given back with
-    /// [`Parking::not_issued`] if it cannot be now.
+    /// The next read to emit, which counts as under way, and from where on if it is a second
+    /// attempt; given back with [`Parking::not_issued`] if it cannot be now.
     pub(crate) fn next_read(&mut self) -> Option<(IoToken, Place, Option<usize>)> {
         let token = self.unissued.pop_front()?;
         let read = self.waiting.get_mut(&token).expect("it waits");
@@ -269,8 +270,8 @@ impl Parking {
         self.unissued.push_back(token);
     }
 
-    /// Takes in the next block of a second attempt, less at the end of the file, or why it could not be
-    /// read, and tells whether it was the last: otherwise the next one is to be read.
+    /// Takes in the next block of a second attempt, less at the end of the file, or why it could
+    /// not be read, and tells whether it was the last: otherwise the next one is to be read.
     pub(crate) fn add_block(&mut self, token: IoToken, block: Result<&[u8], IoFailure>) -> bool {
         let read = self.waiting.get_mut(&token).expect("a read under way");
         let (_, len) = aligned_span(read.widest);
@@ -301,7 +302,8 @@ impl Parking {
         (again.bytes, again.bad)
     }
 
-    /// The keys that a read was for, and the operations that waited for it, which are parked no more.
+    /// The keys that a read was for, and the operations that waited for it, which are parked no
+    /// more.
     pub(crate) fn finished(&mut self, token: IoToken) -> (Vec<Cold>, VecDeque<Waiter>) {
         self.close(token);
         let read = self.waiting.remove(&token).expect("a read completes once");
@@ -312,13 +314,13 @@ impl Parking {
         (read.colds, read.waiters)
     }
 
-    /// Takes out the operations that `is_it` says, which are parked no more; their reads go on. In the order in which
-    /// their reads were begun.
+    /// Takes out the operations that `is_it` says, which are parked no more; their reads go on. In
+    /// the order in which their reads were begun.
     pub(crate) fn take_out(&mut self, is_it: impl Fn(&Parked) -> bool) -> Vec<Parked> {
         let has_any = |read: &Read| read.waiters.iter().any(|waiter| is_it(&waiter.parked));
         let with_any = self.waiting.iter().filter(|(_, read)| has_any(read));
         let mut tokens: Vec<IoToken> = with_any.map(|(token, _)| *token).collect();
-        tokens.sort_unstable_by_key(|token| token.0);
+        tokens.sort_unstable();
         let mut taken = Vec::new();
         for token in tokens {
             let read = self.waiting.get_mut(&token).expect("it waits");

@@ -1,9 +1,9 @@
 //! Scans under way: steps that wait for their turn, and steps that wait for the reads of cold keys.
 //!
-//! A step looks at the index twice. The first look finds which cold keys need a read, of their part or of
-//! the block of a key table that tells of them; once all of it is read, the second one answers, at one
-//! instant, from what the index says then: what was read counts only if it is of the newest part of its
-//! key. Nothing that a scan reads goes to the cache.
+//! A step looks at the index twice. The first look finds which cold keys need a read, of their part
+//! or of the block of a key table that tells of them; once all of it is read, the second one
+//! answers, at one instant, from what the index says then: what was read counts only if it is of
+//! the newest part of its key. Nothing that a scan reads goes to the cache.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use penstock_net::request::Version;
 use penstock_net::scan::ScanRequest;
 use penstock_net::status::Status;
-use penstock_storage::io::{BLOCK_BYTES, IoToken};
+use penstock_storage::io::{Asker, BLOCK_BYTES, IoToken};
 use penstock_storage::key_table::{KeyTable, TableBlock};
 use penstock_storage::packed_place::{Cursor, PackedPlace};
 use penstock_storage::place::FileId;
@@ -24,8 +24,6 @@ use penstock_storage::version::SLOTS;
 
 use crate::parking::Parked;
 
-/// Tokens of reads for scans have this bit.
-pub(crate) const SCAN_TOKEN_BIT: u64 = 1 << 59;
 /// Steps that wait at a time, at most; each may hold two pages of what it read.
 pub(crate) const SCANS_MAX: usize = 16;
 /// Steps that are run in one turn, at most.
@@ -279,7 +277,7 @@ impl Scanning {
         scan.missing = wanted.len();
         for &wanted in wanted {
             self.last_number += 1;
-            let token = IoToken(SCAN_TOKEN_BIT | self.last_number);
+            let token = IoToken::new(Asker::Scan, self.last_number);
             let read = match wanted {
                 Wanted::Part(at, packed) => {
                     scan.parts.push(Known {
@@ -305,8 +303,8 @@ impl Scanning {
         self.waiting.insert(number, scan);
     }
 
-    /// The next read to emit, and the bytes that a second attempt has; told by [`Scanning::issued`] if it
-    /// was.
+    /// The next read to emit, and the bytes that a second attempt has; told by [`Scanning::issued`]
+    /// if it was.
     pub(crate) fn next_read(&self) -> Option<(IoToken, Place, Option<usize>)> {
         if self.under_way.len() >= READS_UNDER_WAY_MAX {
             return None;
@@ -386,7 +384,8 @@ impl Scanning {
     }
 }
 
-/// The slot that a step from this cursor begins in, whichever order it is of: the step belongs to the shard of the slot.
+/// The slot that a step from this cursor begins in, whichever order it is of: the step belongs to
+/// the shard of the slot.
 #[must_use]
 pub fn slot_of_cursor(cursor: u64) -> u16 {
     let [_, _, _, _, low, high, _, _] = cursor.to_le_bytes();

@@ -8,6 +8,7 @@
 //! An item for another shard leaves in that shard's mail; an item on a cold key parks. Both are
 //! answered in later frames of the same request.
 
+mod completions;
 mod detached;
 mod members;
 mod memory;
@@ -33,8 +34,7 @@ use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::{Blocks, IoToken};
 use penstock_storage::key_table::TableHome;
-use penstock_storage::place::FileId;
-use penstock_storage::place::{Lsn, Place};
+use penstock_storage::place::{FileId, Lsn, Place};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::Store;
 use penstock_storage::system_key::is_system;

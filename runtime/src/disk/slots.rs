@@ -95,11 +95,13 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
+    use penstock_storage::io::Asker;
+
     use super::*;
 
     fn sync(token: u64) -> Operation {
         Operation {
-            token: IoToken(token),
+            token: IoToken::new(Asker::Operation, token),
             file: 0,
             kind: Kind::Sync,
             offset: 0,
@@ -113,15 +115,24 @@ mod tests {
         let mut slots = Slots::new(3);
         let keys: Vec<u64> = (0..3).map(|token| slots.insert(sync(token))).collect();
         assert_eq!(slots.len(), 3);
-        assert_eq!(slots.remove(keys[1]).token, IoToken(1));
+        assert_eq!(
+            slots.remove(keys[1]).token,
+            IoToken::new(Asker::Operation, 1)
+        );
         let again = slots.insert(sync(9));
         assert_ne!(
             again, keys[1],
             "the slot is the same, the generation is not"
         );
-        assert_eq!(slots.remove(keys[2]).token, IoToken(2));
-        assert_eq!(slots.remove(again).token, IoToken(9));
-        assert_eq!(slots.remove(keys[0]).token, IoToken(0));
+        assert_eq!(
+            slots.remove(keys[2]).token,
+            IoToken::new(Asker::Operation, 2)
+        );
+        assert_eq!(slots.remove(again).token, IoToken::new(Asker::Operation, 9));
+        assert_eq!(
+            slots.remove(keys[0]).token,
+            IoToken::new(Asker::Operation, 0)
+        );
         assert_eq!(slots.len(), 0);
     }
 

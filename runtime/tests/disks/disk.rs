@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use penstock_runtime::block::{Arena, ArenaBlock, ArenaLayout};
 use penstock_runtime::disk::{Disk, DiskOptions, DiskRefused, IoMode};
-use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, Completion, Io, IoFailure, IoToken};
+use penstock_storage::io::{Asker, BLOCK_BYTES, Block, Blocks, Completion, Io, IoFailure, IoToken};
 use penstock_storage::place::FileId;
 
 use crate::{Folder, Seeded};
@@ -79,7 +79,7 @@ fn block(arena: &mut Arena, bytes: usize, fill: u8) -> ArenaBlock {
 fn read(token: u64, offset: u64, block: ArenaBlock) -> Io<ArenaBlock> {
     let len = u32::try_from(block.bytes().len()).expect("short");
     Io::Read {
-        token: IoToken(token),
+        token: IoToken::new(Asker::Operation, token),
         file: FILE,
         offset,
         block,
@@ -90,7 +90,7 @@ fn read(token: u64, offset: u64, block: ArenaBlock) -> Io<ArenaBlock> {
 fn write(token: u64, offset: u64, block: ArenaBlock, durable: bool) -> Io<ArenaBlock> {
     let len = u32::try_from(block.bytes().len()).expect("short");
     Io::Write {
-        token: IoToken(token),
+        token: IoToken::new(Asker::Operation, token),
         file: FILE,
         offset,
         block,
@@ -145,11 +145,14 @@ fn what_was_written_is_read_back_whatever_its_length_and_place() {
             assert!(ended.iter().all(|end| end.result == Ok(())), "{ended:?}");
         }
         disk.submit(Io::Sync {
-            token: IoToken(9999),
+            token: IoToken::new(Asker::Operation, 9999),
             file: FILE,
         });
         let ended = drained(&mut disk);
-        assert_eq!((ended[0].token, ended[0].result), (IoToken(9999), Ok(())));
+        assert_eq!(
+            (ended[0].token, ended[0].result),
+            (IoToken::new(Asker::Operation, 9999), Ok(()))
+        );
         assert!(ended[0].block.is_none());
 
         for at in (0..BLOCKS).step_by(64) {
@@ -160,7 +163,7 @@ fn what_was_written_is_read_back_whatever_its_length_and_place() {
             ));
         }
         for end in drained(&mut disk) {
-            let begin = usize::try_from(end.token.0).expect("small") * BLOCK_BYTES;
+            let begin = usize::try_from(end.token.number).expect("small") * BLOCK_BYTES;
             let block = end.block.expect("a read brings its block back");
             assert_eq!(end.result, Ok(()));
             assert!(
@@ -202,13 +205,13 @@ fn every_request_comes_back_once_however_many_wait_for_room() {
         for end in drained(&mut disk) {
             assert_eq!(end.result, Ok(()));
             let block = end.block.expect("its block");
-            let expected = u8::try_from(end.token.0 % 64).expect("a byte");
+            let expected = u8::try_from(end.token.number % 64).expect("a byte");
             assert!(
                 block.bytes().iter().all(|&byte| byte == expected),
                 "{:?}",
                 end.token
             );
-            *seen.entry(end.token.0).or_insert(0) += 1;
+            *seen.entry(end.token.number).or_insert(0) += 1;
         }
         assert_eq!(seen.len(), 300);
         assert!(seen.values().all(|&count| count == 1));
@@ -240,7 +243,10 @@ fn writes_begin_before_reads_that_were_asked_for_earlier() {
     for token in 4..6 {
         disk.submit(write(token, 4096, block(&mut arena, BLOCK_BYTES, 1), true));
     }
-    let order: Vec<u64> = drained(&mut disk).iter().map(|end| end.token.0).collect();
+    let order: Vec<u64> = drained(&mut disk)
+        .iter()
+        .map(|end| end.token.number)
+        .collect();
     assert_eq!(order, [4, 5, 0, 1, 2, 3]);
 }
 
@@ -348,7 +354,7 @@ fn a_read_past_the_end_tells_how_much_there_was() {
         disk.submit(read(1, 4096, block(&mut arena, 4 * BLOCK_BYTES, 0xee)));
         disk.submit(read(2, 1 << 20, block(&mut arena, BLOCK_BYTES, 0xee)));
         let mut ended = drained(&mut disk);
-        ended.sort_by_key(|end| end.token.0);
+        ended.sort_by_key(|end| end.token.number);
         assert_eq!(ended[0].result, Err(IoFailure::Short { moved: 8192 }));
         assert_eq!(ended[1].result, Err(IoFailure::Short { moved: 0 }));
         assert!(ended.iter().all(|end| end.block.is_some()));
@@ -364,7 +370,7 @@ fn a_refused_write_brings_back_its_errno_and_its_block() {
         disk.attach(FILE, File::open(path).expect("open to read").into());
         disk.submit(write(5, 0, block(&mut arena, BLOCK_BYTES, 1), false));
         let ended = drained(&mut disk);
-        assert_eq!(ended[0].token, IoToken(5));
+        assert_eq!(ended[0].token, IoToken::new(Asker::Operation, 5));
         assert_eq!(ended[0].result, Err(IoFailure::Device(libc::EBADF)));
         assert!(ended[0].block.is_some());
     });
@@ -390,7 +396,7 @@ fn a_detached_file_is_closed_when_its_last_operation_ended() {
         disk.attach(FILE, open_file(&other));
         disk.submit(read(3, 0, block(&mut arena, BLOCK_BYTES, 0)));
         let mut ended = drained(&mut disk);
-        ended.sort_by_key(|end| end.token.0);
+        ended.sort_by_key(|end| end.token.number);
         let firsts: Vec<u8> = ended
             .iter()
             .map(|end| end.block.as_ref().expect("its block").bytes()[0])
@@ -427,7 +433,11 @@ fn more_files_than_the_ring_has_places_for_work_all_the_same() {
         }
         for number in 0..5u32 {
             let block = block(&mut arena, BLOCK_BYTES, 0xee);
-            let (token, file, offset) = (IoToken(u64::from(number)), FileId(number), 0);
+            let (token, file, offset) = (
+                IoToken::new(Asker::Operation, u64::from(number)),
+                FileId(number),
+                0,
+            );
             disk.submit(Io::Read {
                 token,
                 file,
@@ -440,7 +450,7 @@ fn more_files_than_the_ring_has_places_for_work_all_the_same() {
         assert_eq!(ended.len(), 5);
         for end in ended {
             let first = end.block.expect("its block").bytes()[0];
-            assert_eq!(u64::from(first), end.token.0);
+            assert_eq!(u64::from(first), end.token.number);
         }
     });
 }
@@ -528,7 +538,7 @@ fn a_length_beyond_the_block_stops_the_process() {
     disk.attach(FILE, fd);
     let block = block(&mut arena, BLOCK_BYTES, 0);
     disk.submit(Io::Read {
-        token: IoToken(1),
+        token: IoToken::new(Asker::Operation, 1),
         file: FILE,
         offset: 0,
         block,

@@ -14,7 +14,7 @@ use penstock_simulator::linear;
 use penstock_simulator::oracle::{Oracle, Plan};
 use penstock_simulator::random::Random;
 use penstock_simulator::world;
-use penstock_storage::io::{Io, IoToken};
+use penstock_storage::io::{Asker, Io, IoToken};
 use penstock_storage::place::FileId;
 
 #[test]
@@ -43,7 +43,7 @@ fn no_stall_outlasts_what_is_waited_for_the_disk() {
     disk.write_us = 1_500;
     let mut longest_us = 0;
     for number in 0..20_000 {
-        let (token, file) = (IoToken(number), FileId(1));
+        let (token, file) = (IoToken::new(Asker::Operation, number), FileId(1));
         let (_, ends_us) = disk.submit(0, Io::Sync { token, file });
         longest_us = longest_us.max(ends_us);
     }

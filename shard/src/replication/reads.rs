@@ -2,13 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use penstock_storage::io::{Blocks, Io, IoToken};
+use penstock_storage::io::{Asker, Blocks, Io, IoToken};
 use penstock_storage::place::FileId;
 use penstock_storage::place::Place;
 use penstock_storage::store::Store;
-
-/// Tokens of reads for links have this bit; those of other reads and of the log do not.
-pub const LINK_TOKEN_BIT: u64 = 1 << 58;
 
 /// Reads under way, also those that nobody waits for any more: a file stays while it is read.
 #[derive(Debug)]
@@ -20,7 +17,7 @@ pub struct LinkReads {
 impl Default for LinkReads {
     fn default() -> Self {
         LinkReads {
-            next_token: LINK_TOKEN_BIT | 1,
+            next_token: 1,
             files: BTreeMap::new(),
         }
     }
@@ -36,7 +33,7 @@ impl LinkReads {
         io: &mut Vec<Io<P::Block>>,
     ) -> Option<(u64, u32)> {
         let token = self.next_token;
-        let request = store.read(IoToken(token), place)?;
+        let request = store.read(IoToken::new(Asker::Link, token), place)?;
         let Io::Read { len, .. } = request else {
             unreachable!("a store reads");
         };

@@ -3,73 +3,32 @@
 use penstock_net::reply::ReplyHead;
 use penstock_net::request::Version;
 use penstock_net::status::Status;
-use penstock_storage::cleaning::CLEAN_TOKEN_BIT;
 use penstock_storage::io::{Block, Blocks, Completion, Io, IoFailure, IoToken};
-use penstock_storage::log::LOG_TOKEN_BIT;
 use penstock_storage::place::FileId;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::PartView;
-use penstock_storage::scrub::SCRUB_TOKEN_BIT;
 use penstock_storage::store::{AdmitError, aligned_span};
 
 use crate::execute::Cold;
 use crate::execute::past::in_block;
 use crate::mail::SessionId;
-use crate::parking::Waiter;
-use crate::replication::reads::LINK_TOKEN_BIT;
-use crate::scanning::SCAN_TOKEN_BIT;
+use crate::parking::{Parked, Waiter};
 
-use super::{Admitted, Fatal, Now, Outbox, Shard};
+use super::{Admitted, Now, Outbox, Shard};
 
 impl<P: Blocks> Shard<P> {
-    pub(super) fn completed(
+    /// A read for parked operations ended. Their keys come into the cache, and the operations run.
+    /// A read that brought something wrong is done once more, block by block.
+    pub(super) fn key_read(
         &mut self,
         now: Now,
-        completion: Completion<P::Block>,
+        completion: &Completion<P::Block>,
         outbox: &mut Outbox<P::Block>,
     ) {
-        self.has_progress = true;
-        if completion.token.0 & LOG_TOKEN_BIT != 0 {
-            let before = self.store.log().durable();
-            if let Err(poisoned) = self.store.log_mut().completed(now.us, completion) {
-                let fatal = Fatal::Log {
-                    shard: self.config.shard,
-                    poisoned,
-                    durable: before,
-                };
-                self.fatal = Some(fatal);
-                outbox.fatal = Some(fatal);
-                return;
-            }
-            if self.store.log().durable() > before {
-                // Who waits for a version to be in a file runs before the turn ends.
-                self.store.settle_young();
-                self.release(outbox);
-            }
-            return;
-        }
-        if completion.token.0 & CLEAN_TOKEN_BIT != 0 {
-            self.store.clean_read(completion);
-            return;
-        }
-        if completion.token.0 & SCRUB_TOKEN_BIT != 0 {
-            self.store.scrub_read(now.us, completion);
-            return;
-        }
-        if completion.token.0 & SCAN_TOKEN_BIT != 0 {
-            self.scan_read(&completion, outbox);
-            return;
-        }
-        if completion.token.0 & LINK_TOKEN_BIT != 0 {
-            if let Some(links) = self.links() {
-                links.read(completion);
-            }
-            return;
-        }
         let token = completion.token;
         let brought = self.parking.again(token);
-        let read = bytes_read(&completion, brought);
+        let read = bytes_read(completion, brought);
         let (again, bad);
         let (bytes, bad) = if brought.is_none() {
             let bad = read.err().map(|failure| (0, failure));
@@ -80,13 +39,25 @@ impl<P: Blocks> Shard<P> {
         } else {
             return;
         };
-        let mut admitted = self.admit_read(token, bytes, &bad);
+        let admitted = self.admit_read(token, bytes, &bad);
         let has_failed = admitted.iter().any(Result::is_err);
         if has_failed && brought.is_none() && !is_planted(Bug::ReadOnce) {
             self.counters.reads_retried += 1;
             self.parking.read_again(token);
             return;
         }
+        self.run_waiters(now, token, bytes, admitted, outbox);
+    }
+
+    /// Runs the operations that waited for a read, or tells them why their key cannot be read.
+    fn run_waiters(
+        &mut self,
+        now: Now,
+        token: IoToken,
+        bytes: &[u8],
+        mut admitted: Vec<Result<Admitted, (Status, String)>>,
+        outbox: &mut Outbox<P::Block>,
+    ) {
         let (colds, waiters) = self.parking.finished(token);
         for (cold, admitted) in colds.iter().zip(&admitted) {
             if let Err((status, _)) = admitted {
@@ -95,35 +66,22 @@ impl<P: Blocks> Shard<P> {
             }
         }
         if self.kept_for == Some(token) {
-            // Whoever it was kept for runs before anything leaves.
+            // The operation that the key is kept for runs before anything leaves.
             self.kept_for = None;
             self.store.keep(None);
         }
-        // They are older than what was postponed: parked before it, or taken from its front. So
-        // those that find no room go to its front, in their order.
+        // The waiters are older than what was postponed: parked before it, or taken from its front.
+        // So those that find no room go to its front, in their order.
         let mut kept = 0;
         for waiter in waiters {
             let Waiter {
                 number,
                 is_behind,
-                mut parked,
+                parked,
             } = waiter;
             match &mut admitted[number] {
                 Err((status, message)) if !is_behind => {
-                    let asked = self.asked_by(&parked.item);
-                    self.counters.answers.add(asked, *status);
-                    self.stages.queued(now.us, parked.came_us, 1);
-                    let mut out = Vec::new();
-                    ReplyHead::new(
-                        *status,
-                        parked.address.item,
-                        parked.level,
-                        Version::default(),
-                    )
-                    .write_message(&mut out, message);
-                    self.unreserve(&mut parked);
-                    let out = out.into();
-                    self.answer_detached(parked.origin, parked.address, Lsn(0), &out, outbox);
+                    self.answer_unread(now, parked, *status, message, outbox);
                 }
                 admitted if kept == 0 => {
                     let brought = admitted.as_ref().ok().map(|it| (it.place, bytes));
@@ -148,8 +106,28 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// Takes the keys of a read into the cache, where nobody has used them yet, or tells, of each, why it
-    /// cannot be answered. `bad` are the blocks that could not be read, by where they begin.
+    /// Answers an operation whose key cannot be read.
+    fn answer_unread(
+        &mut self,
+        now: Now,
+        mut parked: Parked,
+        status: Status,
+        message: &str,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        let asked = self.asked_by(&parked.item);
+        self.counters.answers.add(asked, status);
+        self.stages.queued(now.us, parked.came_us, 1);
+        let mut out = Vec::new();
+        let item = parked.address.item;
+        ReplyHead::new(status, item, parked.level, Version::default())
+            .write_message(&mut out, &message);
+        self.unreserve(&mut parked);
+        self.answer_detached(parked.origin, parked.address, Lsn(0), &out.into(), outbox);
+    }
+
+    /// Takes the keys of a read into the cache, where nobody has used them yet, or tells, of each,
+    /// why it cannot be answered. `bad` are the blocks that could not be read, by where they begin.
     fn admit_read(
         &mut self,
         token: IoToken,
@@ -188,8 +166,8 @@ impl<P: Blocks> Shard<P> {
         self.parking.colds(token).iter().map(admit).collect()
     }
 
-    /// Emits a read, or the next piece of a second attempt that has brought so many bytes; `false` if
-    /// there is no block for it now.
+    /// Emits a read, or the next piece of a second attempt that has brought so many bytes; `false`
+    /// if there is no block for it now.
     pub(super) fn read(
         &mut self,
         token: IoToken,
@@ -260,7 +238,8 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// Closes connections that broke a deadline, and answers operations that wait and have passed theirs.
+    /// Closes connections that broke a deadline, and answers operations that wait and have passed
+    /// theirs.
     pub(super) fn sweep(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
         self.expire(now, outbox);
         self.resume_expired(now, outbox);
@@ -296,8 +275,8 @@ impl<P: Blocks> Shard<P> {
     }
 }
 
-/// What a read gave: all, or less where the file ends, for more was asked for than the part needs. A
-/// second attempt has `brought` so many bytes before it.
+/// What a read gave: all, or less where the file ends, for more was asked for than the part needs.
+/// A second attempt has `brought` so many bytes before it.
 pub(super) fn bytes_read<B: Block>(
     completion: &Completion<B>,
     brought: Option<usize>,

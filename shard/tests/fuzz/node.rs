@@ -7,8 +7,8 @@ use penstock_net::hello::{AUTH_NONE, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_shard::{Event, Mail, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
-use penstock_storage::io::{BLOCK_BYTES, IoFailure, SegmentSource};
-use penstock_storage::log::{LOG_TOKEN_BIT, Log, LogConfig, SyncMethod};
+use penstock_storage::io::{Asker, BLOCK_BYTES, IoFailure, SegmentSource};
+use penstock_storage::log::{Log, LogConfig, SyncMethod};
 use penstock_storage::place::LogStart;
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::Replayed;
@@ -336,7 +336,8 @@ impl Node {
             let completion = member
                 .device
                 .fail(choices.below(under_way), IoFailure::Device(5));
-            member.is_poisoned |= completion.token.0 & LOG_TOKEN_BIT != 0;
+            let asker = completion.token.asker;
+            member.is_poisoned |= matches!(asker, Asker::LogWrite | Asker::LogSync);
             let completed = Event::Completed(completion);
             member.shard.step(self.now, completed, &mut member.outbox);
         }

@@ -9,18 +9,16 @@ use penstock_net::slot::slot_of;
 use penstock_shard::replication::gate::Outcome;
 use penstock_shard::replication::handshake::{Introduction, Peer};
 use penstock_shard::replication::links::{LinkAction, LinkTime, Links, LinksConfig};
-use penstock_shard::replication::reads::LINK_TOKEN_BIT;
 use penstock_shard::replication::{
     CannotBegin, Epoch, LinkId, PENDING_BYTES_MAX, Partition, PartitionId, ReplicaGates, Role,
     Waiting, records,
 };
-use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig};
+use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::index::CellId;
 use penstock_storage::inheritance::InheritedLog;
-use penstock_storage::io::{Block, Io, IoFailure, IoToken, SegmentSource};
-use penstock_storage::log::{LOG_TOKEN_BIT, Log, LogConfig, Purpose, Room, SyncMethod};
-use penstock_storage::place::FileId;
-use penstock_storage::place::{LogStart, Lsn, Place};
+use penstock_storage::io::{Asker, Block, Io, IoFailure, IoToken, SegmentSource};
+use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
+use penstock_storage::place::{FileId, LogStart, Lsn, Place};
 use penstock_storage::record::{PartView, part_bytes};
 use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{recover, survey};
@@ -280,7 +278,8 @@ impl Node {
 
     fn read_cold(&mut self, home: (u16, u32), place: Place) {
         let salt = self.salt;
-        let request = self.store.read(IoToken(1), place).expect("heap");
+        let token = IoToken::new(Asker::Operation, 1);
+        let request = self.store.read(token, place).expect("heap");
         self.disk.submit(&mut vec![request]);
         let completion = self.disk.complete(self.disk.under_way().len() - 1);
         let block = completion.block.expect("a read has a block");
@@ -803,7 +802,7 @@ impl World {
             time_ms: node.store.time_ms(),
         };
         node.links.give_out(time, &mut node.store, &home_of, io);
-        let reads = |request: &Io<HeapBlock>| matches!(request, Io::Read { token, .. } if token.0 & LINK_TOKEN_BIT != 0);
+        let reads = |request: &Io<HeapBlock>| matches!(request, Io::Read { token, .. } if token.asker == Asker::Link);
         let count = node.requests.iter().filter(|it| reads(it)).count() as u64;
         self.met.more("read from the log", count);
         while let Some(file) = node.store.take_removable() {
@@ -816,7 +815,7 @@ impl World {
                 // Reads for links are told by the links.
                 Io::Read {
                     file: read, token, ..
-                } => read == file && token.0 & LINK_TOKEN_BIT == 0,
+                } => read == file && token.asker != Asker::Link,
                 _ => false,
             };
             requests.any(reads) || node.links.is_reading(file)
@@ -1028,7 +1027,7 @@ impl World {
         }
         let index = self.random.below(node.disk.under_way().len());
         let is_ours = matches!(&node.disk.under_way()[index],
-            Io::Read { token, .. } if token.0 & LINK_TOKEN_BIT != 0);
+            Io::Read { token, .. } if token.asker == Asker::Link);
         let fails = is_ours && !self.is_settling && self.random.once_in(20);
         let completion = match fails {
             true => {
@@ -1037,13 +1036,13 @@ impl World {
             }
             false => node.disk.complete(index),
         };
-        match completion.token.0 {
-            token if token & LOG_TOKEN_BIT != 0 => {
+        match completion.token.asker {
+            Asker::LogWrite | Asker::LogSync => {
                 let log = node.store.log_mut();
                 log.completed(node.now_us, completion).expect("sound");
             }
-            token if token & CLEAN_TOKEN_BIT != 0 => node.store.clean_read(completion),
-            token if token & LINK_TOKEN_BIT != 0 => node.links.read(completion),
+            Asker::Cleaning => node.store.clean_read(completion),
+            Asker::Link => node.links.read(completion),
             _ => panic!("a read of nobody"),
         }
         self.release(at);

@@ -23,4 +23,3 @@ pub use log::Log;
 pub use room::{Purpose, Room};
 pub use supply::SPARES_READY;
 pub use told::{DurableEnd, DurableSegment, LogCounters, Moved, Poisoned, SealedFrame};
-pub use writes::LOG_TOKEN_BIT;

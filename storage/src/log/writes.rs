@@ -12,13 +12,8 @@ use crate::log::config::{LogConfig, SyncMethod};
 use crate::log::release::Releases;
 use crate::log::told::{LogCounters, Poisoned};
 use crate::planted::{Bug, is_planted};
-use crate::types::io::{Block, Completion, Io, IoToken};
+use crate::types::io::{Asker, Block, Completion, Io, IoToken};
 use crate::types::place::{FileId, LogPosition, LogStart, Lsn};
-
-/// Tokens of the log have this bit; those of reads do not.
-pub const LOG_TOKEN_BIT: u64 = 1 << 63;
-
-const SYNC_TOKEN_BIT: u64 = 1 << 62;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
@@ -209,7 +204,7 @@ impl<B: Block> Writes<B> {
         completion: Completion<B>,
         releases: &mut Releases,
     ) -> Result<(), Poisoned> {
-        let number = completion.token.0 & !(LOG_TOKEN_BIT | SYNC_TOKEN_BIT);
+        let number = completion.token.number;
         let index = usize::try_from(number - self.front_token).expect("a token of this log");
         let write = &mut self.queue[index];
         if let Err(failure) = completion.result
@@ -221,7 +216,7 @@ impl<B: Block> Writes<B> {
                 offset: write.offset,
             });
         }
-        if completion.token.0 & SYNC_TOKEN_BIT != 0 {
+        if completion.token.asker == Asker::LogSync {
             self.sync_under_way = false;
             for write in self.queue.iter_mut().filter(|write| {
                 write.progress == Progress::Syncing
@@ -290,7 +285,7 @@ impl<B: Block> Writes<B> {
             self.waiting -= 1;
             self.under_way += 1;
             counters.flushes += u64::from(durable);
-            let token = IoToken(LOG_TOKEN_BIT | (self.front_token + index as u64));
+            let token = IoToken::new(Asker::LogWrite, self.front_token + index as u64);
             io.push(Io::Write {
                 token,
                 file: write.file,
@@ -332,7 +327,7 @@ impl<B: Block> Writes<B> {
         self.sync_under_way = true;
         counters.flushes += 1;
         io.push(Io::Sync {
-            token: IoToken(LOG_TOKEN_BIT | SYNC_TOKEN_BIT | (self.front_token + first as u64)),
+            token: IoToken::new(Asker::LogSync, self.front_token + first as u64),
             file,
         });
     }

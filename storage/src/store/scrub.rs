@@ -17,9 +17,6 @@ use crate::types::io::BLOCK_BYTES;
 use crate::types::place::Lsn;
 use crc32fast::Hasher;
 
-/// Tokens of reads for this have this bit, and not that of the log.
-pub const SCRUB_TOKEN_BIT: u64 = 1 << 60;
-
 /// Bytes of one read: little beside what cold reads may cost.
 pub(super) const CHUNK_BYTES: usize = 64 << 10;
 

@@ -3,10 +3,9 @@
 use crate::format::corruption::Corruption;
 use crate::store::scrub::AGAIN_US;
 use crate::store::scrub::CHUNK_BYTES;
-use crate::store::scrub::SCRUB_TOKEN_BIT;
 use crate::store::scrub::ScrubCounters;
 use crate::store::store::Store;
-use crate::types::io::{BLOCK_BYTES, Block, Blocks, Completion, Io, IoToken};
+use crate::types::io::{Asker, BLOCK_BYTES, Block, Blocks, Completion, Io, IoToken};
 use crate::types::place::FileId;
 
 impl<P: Blocks> Store<P> {
@@ -73,7 +72,7 @@ impl<P: Blocks> Store<P> {
                 scrub.tokens += 1;
                 scrub.reading_bytes = bytes;
                 io.push(Io::Read {
-                    token: IoToken(SCRUB_TOKEN_BIT | scrub.tokens),
+                    token: IoToken::new(Asker::Scrub, scrub.tokens),
                     file: segment.sealed.file,
                     offset,
                     block,

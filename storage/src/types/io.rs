@@ -31,9 +31,42 @@ pub trait Blocks {
     fn take(&mut self, len: usize) -> Option<Self::Block>;
 }
 
+/// Who asks for an [`Io`]: the part of a shard that takes its [`Completion`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Asker {
+    /// The log, for a write.
+    LogWrite,
+    /// The log, for a sync.
+    LogSync,
+    /// Cleaning, for a piece of a sealed segment.
+    Cleaning,
+    /// The scrub, for a piece of a sealed segment.
+    Scrub,
+    /// Operations that wait for a cold key or for an older version.
+    Operation,
+    /// A scan, for a cold key or for a block of a key table.
+    Scan,
+    /// A link to another node, for records that it ships or applies.
+    Link,
+}
+
 /// Chosen by the emitter of an [`Io`], returned unchanged in its [`Completion`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct IoToken(pub u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IoToken {
+    /// Who asks.
+    pub asker: Asker,
+    /// Which of the requests of the asker.
+    pub number: u64,
+}
+
+impl IoToken {
+    /// A request of `asker` with its `number`.
+    #[inline]
+    #[must_use]
+    pub const fn new(asker: Asker, number: u64) -> Self {
+        IoToken { asker, number }
+    }
+}
 
 /// One request to the disk.
 #[derive(Debug)]

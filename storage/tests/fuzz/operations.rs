@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 
 use penstock_storage::index::CellId;
-use penstock_storage::io::{Block, Io, IoFailure, IoToken, SegmentSource};
-use penstock_storage::log::{LOG_TOKEN_BIT, Log, Room, SyncMethod};
+use penstock_storage::io::{Asker, Block, Io, IoFailure, IoToken, SegmentSource};
+use penstock_storage::log::{Log, Room, SyncMethod};
 use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::{PartView, part_bytes};
 use penstock_storage::recovery::Replayed;
@@ -163,14 +163,14 @@ impl World {
 
     fn complete(&mut self, index: usize) {
         let completion = self.device.complete(index);
-        if completion.token.0 & LOG_TOKEN_BIT != 0 {
+        if matches!(completion.token.asker, Asker::LogWrite | Asker::LogSync) {
             let log = self.store.log_mut();
             log.completed(self.now_us, completion)
                 .expect("the disk is good");
             assert!(log.durable() <= log.appended());
             return;
         }
-        let read = self.reads.remove(&completion.token.0);
+        let read = self.reads.remove(&completion.token.number);
         let (number, place) = read.expect("it was asked");
         let block = completion.block.expect("a read has a block");
         self.store
@@ -185,7 +185,7 @@ impl World {
         }
         let chosen = choices.below(self.device.under_way().len());
         let completion = self.device.fail(chosen, IoFailure::Device(5));
-        if self.reads.remove(&completion.token.0).is_some() {
+        if self.reads.remove(&completion.token.number).is_some() {
             return;
         }
         let log = self.store.log_mut();
@@ -193,7 +193,7 @@ impl World {
         assert!(log.completed(self.now_us, completion).is_err(), "poisoned");
         while !self.device.under_way().is_empty() {
             let completion = self.device.complete(0);
-            if self.reads.remove(&completion.token.0).is_none() {
+            if self.reads.remove(&completion.token.number).is_none() {
                 let log = self.store.log_mut();
                 assert!(log.completed(self.now_us, completion).is_err(), "poisoned");
             }
@@ -285,7 +285,7 @@ impl World {
                 if !is_asked {
                     self.next_read += 1;
                     self.reads.insert(self.next_read, (number, place));
-                    let token = IoToken(self.next_read);
+                    let token = IoToken::new(Asker::Operation, self.next_read);
                     let read = self.store.read(token, place).expect("the heap has blocks");
                     self.device.submit(&mut vec![read]);
                 }

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_storage::cleaning::Backlog;
-use penstock_storage::cleaning::{CLEAN_TOKEN_BIT, CleaningConfig};
+use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::index::CellId;
-use penstock_storage::io::{Block, Io, IoToken, SegmentSource};
+use penstock_storage::io::{Asker, Block, Io, IoToken, SegmentSource};
 use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, keyspace_key};
 use penstock_storage::log::SyncMethod;
-use penstock_storage::log::{LOG_TOKEN_BIT, Log, LogConfig, Purpose, Room};
+use penstock_storage::log::{Log, LogConfig, Purpose, Room};
 use penstock_storage::place::{LogStart, Lsn, Place};
 use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec, part_bytes};
 use penstock_storage::recovery::Replayed;
@@ -218,7 +218,10 @@ impl Member {
     }
 
     fn read(&mut self, home: (u16, u32), place: Place) {
-        let request = self.store.read(IoToken(1), place).expect("heap");
+        let request = self
+            .store
+            .read(IoToken::new(Asker::Operation, 1), place)
+            .expect("heap");
         self.disk.submit(&mut vec![request]);
         let completion = self.disk.complete(self.disk.under_way().len() - 1);
         let block = completion.block.expect("a read has a block");
@@ -387,12 +390,12 @@ impl Member {
         }
         let index = self.random.below(self.disk.under_way().len());
         let completion = self.disk.complete(index);
-        match completion.token.0 {
-            token if token & LOG_TOKEN_BIT != 0 => {
+        match completion.token.asker {
+            Asker::LogWrite | Asker::LogSync => {
                 let log = self.store.log_mut();
                 log.completed(self.now_us, completion).expect("it is sound");
             }
-            token if token & CLEAN_TOKEN_BIT != 0 => self.store.clean_read(completion),
+            Asker::Cleaning => self.store.clean_read(completion),
             _ => panic!("a read of nobody"),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use penstock_storage::budget::Budget;
 use penstock_storage::index::CellId;
-use penstock_storage::io::{Block, Io, IoToken, SegmentSource};
+use penstock_storage::io::{Asker, Block, Io, IoToken, SegmentSource};
 use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
@@ -166,7 +166,7 @@ impl Shop {
     fn read(&mut self, wanted: (u16, u32), place: Place) {
         let request = self
             .store
-            .read(IoToken(1), place)
+            .read(IoToken::new(Asker::Operation, 1), place)
             .expect("the heap has blocks");
         self.disk.submit(&mut vec![request]);
         let completion = self.disk.complete(self.disk.under_way().len() - 1);
@@ -484,7 +484,7 @@ fn a_misdirected_read_is_refused_and_not_cached() {
         .copy_from_slice(&bytes);
     let request = shop
         .store
-        .read(IoToken(1), *first)
+        .read(IoToken::new(Asker::Operation, 1), *first)
         .expect("the heap has blocks");
     shop.disk.submit(&mut vec![request]);
     let block = shop.disk.complete(0).block.expect("a read has a block");
@@ -529,7 +529,7 @@ fn an_older_part_of_the_same_key_at_the_place_is_refused() {
         .copy_from_slice(&bytes);
     let request = shop
         .store
-        .read(IoToken(1), new)
+        .read(IoToken::new(Asker::Operation, 1), new)
         .expect("the heap has blocks");
     shop.disk.submit(&mut vec![request]);
     let block = shop.disk.complete(0).block.expect("a read has a block");

@@ -353,7 +353,7 @@ fn step_of(life: &Life, sectors: &[Sector]) -> u64 {
     }
     for request in life.device.under_way() {
         let (Io::Write { token, .. } | Io::Sync { token, .. } | Io::Read { token, .. }) = request;
-        step = mix(step ^ token.0, 1);
+        step = mix(step ^ token.number, 1 + token.asker as usize);
     }
     step
 }

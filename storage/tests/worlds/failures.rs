@@ -11,7 +11,7 @@ use std::io;
 use std::time::Instant;
 
 use penstock_storage::index::CellId;
-use penstock_storage::io::{Block, Completion, Io, IoFailure, IoToken, SegmentSource};
+use penstock_storage::io::{Asker, Block, Completion, Io, IoFailure, IoToken, SegmentSource};
 use penstock_storage::log::{Log, Poisoned, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
@@ -311,7 +311,7 @@ impl Shop {
                 Found::Absent => return Ok(None),
                 Found::Cold(place) => place,
             };
-            let read = self.store.read(IoToken(1), place);
+            let read = self.store.read(IoToken::new(Asker::Operation, 1), place);
             self.requests.push(read.expect("the heap has blocks"));
             self.submit();
             let completion = self.end(self.device.under_way().len() - 1, Some(place));

@@ -143,14 +143,14 @@ impl<B: Block> Warmer<'_, B> {
 impl<B: Block> Links<B> {
     /// The end of a read of this part of the shard.
     pub fn read(&mut self, completion: Completion<B>) {
-        self.reads.ended(completion.token.0);
+        self.reads.ended(completion.token.number);
         let cursors = self.outgoing.values_mut().map(|link| &mut link.cursor);
         let mut cursors = cursors.chain([&mut self.tail_cursor]);
-        if let Some(cursor) = cursors.find(|cursor| cursor.awaits(completion.token.0)) {
+        if let Some(cursor) = cursors.find(|cursor| cursor.awaits(completion.token.number)) {
             cursor.read(completion);
             return;
         }
-        let token = Some(completion.token.0);
+        let token = Some(completion.token.number);
         for warming in self.warming.values_mut() {
             let Some(at) = warming.reads.iter().position(|read| read.token == token) else {
                 continue;

@@ -7,14 +7,11 @@ use crate::store::cleaning::expired::Expired;
 use crate::store::cleaning::expiring::Expires;
 use crate::store::cleaning::pace::{Fullness, Pace};
 use crate::store::versions::entry::KeyId;
-use crate::types::io::{BLOCK_BYTES, Block};
+use crate::types::io::{BLOCK_BYTES, Block, IoToken};
 use crate::types::place::FileId;
 use crate::types::place::{Lsn, Place};
 use crate::types::version::{PARTITIONS, Sequences};
 use std::collections::VecDeque;
-
-/// Tokens of reads for cleaning have this bit; those of other reads and of the log do not.
-pub const CLEAN_TOKEN_BIT: u64 = 1 << 61;
 
 /// When and how fast a shard cleans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +159,7 @@ pub(crate) struct Victim<B> {
 pub(super) enum Chunk<B> {
     /// Must be read; the next frame is so long.
     Missing(usize),
-    Reading(u64),
+    Reading(IoToken),
     Read {
         start: u64,
         bytes: usize,

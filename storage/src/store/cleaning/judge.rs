@@ -7,7 +7,6 @@ use crate::log::room::{Purpose, Room};
 use crate::log::told::Moved;
 use crate::planted::{Bug, is_planted};
 use crate::store::cleaning::cleaner::CHUNK_BYTES;
-use crate::store::cleaning::cleaner::CLEAN_TOKEN_BIT;
 use crate::store::cleaning::cleaner::Chunk;
 use crate::store::cleaning::cleaner::Damaged;
 use crate::store::cleaning::cleaner::Move;
@@ -18,7 +17,7 @@ use crate::store::cleaning::liveness::Liveness;
 use crate::store::expiry::part_expires;
 use crate::store::store::Store;
 use crate::store::versions::entry::KeyId;
-use crate::types::io::{BLOCK_BYTES, Block, Blocks, Completion, Io, IoToken};
+use crate::types::io::{Asker, BLOCK_BYTES, Block, Blocks, Completion, Io, IoToken};
 use crate::types::place::Place;
 use crate::types::version::partition_of;
 
@@ -31,7 +30,7 @@ impl<P: Blocks> Store<P> {
         let Chunk::Reading(token) = victim.chunk else {
             return;
         };
-        assert_eq!(completion.token.0, token, "one read is under way");
+        assert_eq!(completion.token, token, "one read is under way");
         match (completion.result, completion.block) {
             (Ok(()), Some(block)) => {
                 let start = victim.offset;
@@ -329,14 +328,14 @@ impl<P: Blocks> Store<P> {
             bytes = (bytes / 4).next_multiple_of(BLOCK_BYTES).max(least);
         };
         self.cleaner.tokens += 1;
-        let token = CLEAN_TOKEN_BIT | self.cleaner.tokens;
+        let token = IoToken::new(Asker::Cleaning, self.cleaner.tokens);
         victim.chunk = Chunk::Reading(token);
         victim.chunk_bytes = bytes;
         self.cleaner.counters.reads += 1;
         self.cleaner.counters.read_bytes += bytes as u64;
         self.cleaner.budget_bytes -= i64::try_from(bytes).expect("a chunk is bounded");
         io.push(Io::Read {
-            token: IoToken(token),
+            token,
             file: victim.segment.file,
             offset: victim.offset,
             block,

@@ -1,0 +1,54 @@
+//! The ends of disk requests: each goes to the part of the shard that asked.
+
+use penstock_storage::io::{Asker, Blocks, Completion};
+
+use super::{Fatal, Now, Outbox, Shard};
+
+impl<P: Blocks> Shard<P> {
+    /// Hands the end of a read, write or sync to whoever asked for it.
+    pub(super) fn completed(
+        &mut self,
+        now: Now,
+        completion: Completion<P::Block>,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        self.has_progress = true;
+        match completion.token.asker {
+            Asker::LogWrite | Asker::LogSync => self.log_written(now, completion, outbox),
+            Asker::Cleaning => self.store.clean_read(completion),
+            Asker::Scrub => self.store.scrub_read(now.us, completion),
+            Asker::Operation => self.key_read(now, &completion, outbox),
+            Asker::Scan => self.scan_read(&completion, outbox),
+            Asker::Link => {
+                if let Some(links) = self.links() {
+                    links.read(completion);
+                }
+            }
+        }
+    }
+
+    /// The log is durable up to a later record, or the shard must end.
+    fn log_written(
+        &mut self,
+        now: Now,
+        completion: Completion<P::Block>,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        let before = self.store.log().durable();
+        if let Err(poisoned) = self.store.log_mut().completed(now.us, completion) {
+            let fatal = Fatal::Log {
+                shard: self.config.shard,
+                poisoned,
+                durable: before,
+            };
+            self.fatal = Some(fatal);
+            outbox.fatal = Some(fatal);
+            return;
+        }
+        if self.store.log().durable() > before {
+            // Operations that wait for a version to be in a file run before the turn ends.
+            self.store.settle_young();
+            self.release(outbox);
+        }
+    }
+}
