@@ -28,12 +28,11 @@ pub mod opening;
 mod parking;
 pub mod replication;
 mod scanning;
-mod session;
+mod sessions;
 pub mod shard;
 pub mod snapshots;
 mod spare_failure;
 pub mod stages;
-mod taking;
 pub mod topology;
 
 pub use bad_places::BadPlace;

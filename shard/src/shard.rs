@@ -24,9 +24,9 @@ use std::fmt;
 use penstock_net::frame::Medium;
 use penstock_net::hello::ServerHello;
 use penstock_net::level::AckLevel;
-use penstock_net::limits::{FRAME_BYTES_BEFORE_HELLO_MAX, KEY_BYTES_MAX, Limits};
+use penstock_net::limits::{KEY_BYTES_MAX, Limits};
 use penstock_net::pieces::Pieces;
-use penstock_net::reply::write_info_reply;
+use penstock_net::reply::{REPLY_HEAD_BYTES_MAX, write_info_reply};
 use penstock_net::request::Version;
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
@@ -54,7 +54,7 @@ use crate::parking::{Origin, Parked, Parking};
 use crate::replication::links::Links;
 use crate::replication::{LinkId, PartitionId, ReplicaGates};
 use crate::scanning::{Order, Scanning, Unread, Wanted};
-use crate::session::Session;
+use crate::sessions::{ClientBounds, Patience, Sessions};
 use crate::snapshots::{SnapshotPolicy, SnapshotStart, Snapshots};
 use crate::spare_failure::SpareFailure;
 use crate::stages::Stages;
@@ -75,8 +75,8 @@ pub struct ShardConfig {
     pub level_min: AckLevel,
     /// Bytes of replies that a connection may have waiting before no more is read from it.
     pub output_bytes_max: usize,
-    /// A GET of a value of so many bytes or more holds the block that the value stands in, if it has one, instead
-    /// of copying it. `usize::MAX` for those who take replies as one run of bytes.
+    /// A GET of a value of so many bytes or more holds the block that the value stands in, if it
+    /// has one, instead of copying it. `usize::MAX` for those who take replies as one run of bytes.
     pub shared_bytes_min: usize,
     /// A frame must be whole after this long.
     pub partial_frame_us_max: u64,
@@ -88,8 +88,8 @@ pub struct ShardConfig {
     /// under way, before no more is read from any. What is on its way to and from other shards is
     /// bounded by a share of it.
     pub replies_bytes_max: usize,
-    /// Bytes that all connections have sent and that are not run, because their frames are not whole or have to wait, at
-    /// most, but for a little of each. Twice the largest frame at least.
+    /// Bytes that all connections have sent and that are not run, because their frames are not
+    /// whole or have to wait, at most, but for a little of each. Twice the largest frame at least.
     pub input_bytes_max: usize,
     /// Bytes of the operations that wait for cold keys, at most, but for one alone.
     pub parked_bytes_max: usize,
@@ -123,11 +123,11 @@ struct Peer {
     outstanding: usize,
     /// Their bytes.
     outstanding_bytes: usize,
-    /// Answers that it sent, for which no room was kept, and that were handed on, in bytes that it was
-    /// not told of yet.
+    /// Answers that it sent, for which no room was kept, and that were handed on, in bytes that it
+    /// was not told of yet.
     taken_bytes: usize,
-    /// Bytes of answers to it for which it keeps no room and that it has not told to have taken, and of
-    /// those that wait for reads.
+    /// Bytes of answers to it for which it keeps no room and that it has not told to have taken,
+    /// and of those that wait for reads.
     replying_bytes: usize,
     /// Items of it that wait until it has taken answers, in order.
     held: VecDeque<Parked>,
@@ -169,12 +169,7 @@ pub struct Shard<P: Blocks> {
     limits: Limits,
     hash: KeyHash,
     store: Store<P>,
-    sessions: Vec<Session>,
-    free_sessions: Vec<u32>,
-    /// Connections with replies that wait for the disk.
-    gated: Vec<SessionId>,
-    /// Connections whose bytes are not read until there is room again.
-    paused: Vec<SessionId>,
+    sessions: Sessions,
     /// Something ended since the last turn, so that a paused connection may go on.
     has_progress: bool,
     /// After the last turn values were not to grow.
@@ -198,13 +193,6 @@ pub struct Shard<P: Blocks> {
     replication: ReplicationCounters,
     /// The partitions of its slots.
     partitions: Vec<usize>,
-    /// Bytes of replies that connections hold, those being sent, those that reads will bring and those
-    /// that are kept for answers of other shards.
-    replies_bytes: usize,
-    /// Bytes that connections have sent and that are not run.
-    input_bytes: usize,
-    /// Bytes that connections keep free for answers of other shards.
-    awaited_bytes: usize,
     /// Bytes of answers to one other shard that it has not taken, at which no more are made, and of
     /// items on their way to it.
     mailed_bytes_max: usize,
@@ -227,11 +215,6 @@ pub struct Shard<P: Blocks> {
     scratch: Pieces,
     undo: Vec<Undo>,
 }
-
-/// What a connection may have sent that is not run without being counted: its buffer has as much in any case.
-const INPUT_BYTES_FREE: usize = 4 << 10;
-/// What is answered although replies have taken all the room that they may take.
-const SMALL_ANSWER_BYTES: usize = 4 << 10;
 
 /// Between two looks at the deadlines of connections, in microseconds.
 const SWEEP_US: u64 = 100_000;
@@ -270,14 +253,22 @@ impl<P: Blocks> Shard<P> {
         let item_bytes_max = store.log().config().record_bytes_max / 2;
         let frame_bytes_max = config.hello.limits.frame_bytes_max as usize;
         let frame_full_bytes = frame_bytes_max.saturating_sub(item_bytes_max);
+        let bounds = ClientBounds {
+            replies: config.replies_bytes_max,
+            replies_of_one: config.output_bytes_max,
+            input: config.input_bytes_max,
+            longest_answer: config.hello.limits.value_bytes_max as usize + REPLY_HEAD_BYTES_MAX,
+        };
+        let patience = Patience {
+            partial_frame_us_max: config.partial_frame_us_max,
+            idle_us_max: config.idle_us_max,
+            write_stall_us_max: config.write_stall_us_max,
+        };
         Ok(Shard {
             limits: config.hello.limits,
             hash: KeyHash::new(config.hash_seed),
             store,
-            sessions: Vec::new(),
-            free_sessions: Vec::new(),
-            gated: Vec::new(),
-            paused: Vec::new(),
+            sessions: Sessions::new(bounds, patience),
             has_progress: false,
             waits_for_memory: false,
             parking: Parking::default(),
@@ -297,9 +288,6 @@ impl<P: Blocks> Shard<P> {
                 .filter(|&(_, slot)| config.topology.owner(slot) == config.shard)
                 .map(|(partition, _)| partition)
                 .collect(),
-            replies_bytes: 0,
-            input_bytes: 0,
-            awaited_bytes: 0,
             mailed_bytes_max,
             frame_full_bytes,
             spares_requested: 0,
@@ -327,30 +315,13 @@ impl<P: Blocks> Shard<P> {
 
     /// A connection was accepted.
     pub fn open_session(&mut self, now: Now) -> SessionId {
-        let index = self.free_sessions.pop().unwrap_or_else(|| {
-            self.sessions
-                .push(Session::new(FRAME_BYTES_BEFORE_HELLO_MAX));
-            u32::try_from(self.sessions.len() - 1).expect("connections are bounded")
-        });
-        let session = &mut self.sessions[index as usize];
-        session.is_open = true;
-        session.last_heard_us = now.us;
-        self.counters.sessions_opened += 1;
-        self.counters.sessions += 1;
-        SessionId {
-            index,
-            generation: session.generation,
-        }
+        self.sessions.open(now.us, Medium::Wire)
     }
 
     /// A caller of this process has come, whose frames stay in its memory: nobody looks at their
     /// checksums, and its batches are answered without.
     pub fn open_session_in_memory(&mut self, now: Now) -> SessionId {
-        let id = self.open_session(now);
-        let session = &mut self.sessions[id.index()];
-        session.medium = Medium::Memory;
-        session.receiver.set_medium(Medium::Memory);
-        id
+        self.sessions.open(now.us, Medium::Memory)
     }
 
     /// Takes one event in. For [`Event::Received`] the result is how many bytes were consumed.
@@ -369,7 +340,7 @@ impl<P: Blocks> Shard<P> {
         match event {
             Event::Received { session, bytes } => {
                 let consumed = self.received(now, session, bytes, outbox);
-                self.note_input(session, bytes.len() - consumed);
+                self.sessions.note_input(session, bytes.len() - consumed);
                 return consumed;
             }
             Event::Closed { session } => self.closed(session),
@@ -431,7 +402,7 @@ impl<P: Blocks> Shard<P> {
                 text,
             } => {
                 let shard = self.config.shard;
-                if let Some(open) = self.open(session) {
+                if let Some(open) = self.sessions.get_open(session) {
                     write_info_reply(open.output.pieces.written(), request_id, shard, text);
                     self.note(session, Lsn(0), 0, outbox);
                 }
@@ -490,10 +461,10 @@ impl<P: Blocks> Shard<P> {
         0
     }
 
-    /// What a GET of `key` at `level` shows at once, without a frame: the value and its version, or that there
-    /// is none. `None` if it must be asked for like anything else: the key is not in memory or not of this
-    /// shard, what it shows is not as durable as `level` demands, something that came before waits, or the
-    /// answer is a refusal.
+    /// What a GET of `key` at `level` shows at once, without a frame: the value and its version, or
+    /// that there is none. `None` if it must be asked for like anything else: the key is not in
+    /// memory or not of this shard, what it shows is not as durable as `level` demands, something
+    /// that came before waits, or the answer is a refusal.
     #[inline]
     pub fn look(
         &mut self,
@@ -531,7 +502,8 @@ impl<P: Blocks> Shard<P> {
         Some(Some((self.store.cell(id).value(), version)))
     }
 
-    /// Moves what may be sent to `into`, which is empty, as one run of bytes, as [`Shard::take_pieces`] would in pieces.
+    /// Moves what may be sent to `into`, which is empty, as one run of bytes, as
+    /// [`Shard::take_pieces`] would in pieces.
     pub fn take_output(&mut self, now: Now, id: SessionId, into: &mut Vec<u8>) {
         let mut pieces = Pieces::from(std::mem::take(into));
         self.take_pieces(now, id, &mut pieces);
@@ -540,67 +512,43 @@ impl<P: Blocks> Shard<P> {
 
     /// Moves what may be sent to `into`, which is empty. More may be announced only after that.
     pub fn take_pieces(&mut self, now: Now, id: SessionId, into: &mut Pieces) {
-        if let Some(session) = self.open(id) {
-            session.is_announced = false;
-            let operations = session.output.take(into);
-            session.leaving_bytes += into.len();
-            let ready_us = session.ready_us.take();
-            if !into.is_empty() {
-                session.took_us = now.us;
-                session.took_bytes = 0;
-                session.leaving = ready_us.map(|ready_us| (ready_us, operations));
-            }
-        }
+        self.sessions.take_pieces(now.us, id, into);
     }
 
     /// The network took so many bytes more of what was taken.
     pub fn progressed(&mut self, now: Now, id: SessionId, bytes: usize) {
-        if let Some(session) = self.open(id) {
-            session.took_us = now.us;
-            session.took_bytes += bytes;
-            session.taking.gave(bytes);
-        }
+        self.sessions.progressed(now.us, id, bytes);
     }
 
     /// Everything that was taken has been handed to the network.
     pub fn sent(&mut self, id: SessionId) {
-        let Some(session) = self.open(id) else {
+        let Some(sent) = self.sessions.sent(id) else {
             return;
         };
-        let (sent_bytes, took_us) = (session.leaving_bytes, session.took_us);
-        session.leaving_bytes = 0;
-        let took_bytes = std::mem::take(&mut session.took_bytes);
-        session.taking.gave(sent_bytes - took_bytes);
-        // The network took the last of it when it last took some.
-        if let Some((ready_us, operations)) = session.leaving.take() {
+        if let Some((took_us, ready_us, operations)) = sent.left {
             self.stages.left(took_us, ready_us, operations);
         }
-        self.replies_bytes -= sent_bytes;
-        self.has_progress |= !self.paused.is_empty() || self.owes_credit();
+        self.has_progress |= self.sessions.has_paused() || self.owes_credit();
     }
 
     /// Whether a connection has said its last word and may be closed.
     #[must_use]
     pub fn is_finished(&self, id: SessionId) -> bool {
-        let session = &self.sessions[id.index()];
-        session.generation != id.generation
-            || !session.is_open
-            || (session.is_ending && session.is_settled())
+        self.sessions.is_finished(id)
     }
 
     /// Whether the bytes of a connection that were not consumed are to be kept until it is named in
     /// [`Outbox::resume`].
     #[must_use]
     pub fn is_paused(&self, id: SessionId) -> bool {
-        let session = &self.sessions[id.index()];
-        session.generation == id.generation && session.is_paused
+        self.sessions.is_paused(id)
     }
 
     /// When [`Event::TurnEnds`] is to be given at the latest, if nothing else happens.
     #[must_use]
     pub fn deadline_us(&self, now: Now) -> Option<u64> {
         let log = self.store.log().deadline_us();
-        let has_deadlines = self.counters.sessions > 0
+        let has_deadlines = self.sessions.is_any_open()
             || !self.parking.is_empty()
             || !self.postponed.is_empty()
             || self.peers.iter().any(|peer| !peer.held.is_empty());
@@ -611,7 +559,7 @@ impl<P: Blocks> Shard<P> {
             .filter(|_| !self.is_stopping);
         let scrub = self.store.scrub_deadline_us().filter(|_| !self.is_stopping);
         let waits = !self.postponed.is_empty()
-            || !self.paused.is_empty()
+            || self.sessions.has_paused()
             || self.peers.iter().any(|peer| !peer.held.is_empty())
             || self.owes_credit()
             || self.parking.has_unissued()
@@ -655,8 +603,8 @@ impl<P: Blocks> Shard<P> {
         self.key_tables.homes(&self.store)
     }
 
-    /// An earlier run left key tables of these segments, of this shard and of others, with the bytes of their
-    /// files. Told once, before the first event.
+    /// An earlier run left key tables of these segments, of this shard and of others, with the
+    /// bytes of their files. Told once, before the first event.
     pub fn expect_key_tables(&mut self, found: &HashMap<FileId, u64>) {
         self.key_tables.expect(found, &self.store);
     }
@@ -673,7 +621,8 @@ impl<P: Blocks> Shard<P> {
         self.key_tables.counters()
     }
 
-    /// Moves what is to be sent by a link to `into`, which is empty; nothing of a link that is gone.
+    /// Moves what is to be sent by a link to `into`, which is empty; nothing of a link that is
+    /// gone.
     pub fn take_link_output(&mut self, link: LinkId, into: &mut Vec<u8>) {
         if let Some(output) = self.links().and_then(|links| links.output(link)) {
             std::mem::swap(output, into);
@@ -692,7 +641,8 @@ impl<P: Blocks> Shard<P> {
         self.linked.as_mut().map(|linked| linked.links())
     }
 
-    /// Why no segment file could be made ready when one was last wanted, if that was not for want of space.
+    /// Why no segment file could be made ready when one was last wanted, if that was not for want
+    /// of space.
     #[must_use]
     pub fn spare_failure(&self) -> Option<SpareFailure> {
         self.spare_failure
@@ -702,31 +652,6 @@ impl<P: Blocks> Shard<P> {
         self.spare_failure = failure;
         self.store.log_mut().spare_refused();
         self.has_progress = true;
-    }
-
-    fn open(&mut self, id: SessionId) -> Option<&mut Session> {
-        self.sessions
-            .get_mut(id.index())
-            .filter(|session| session.is_open && session.generation == id.generation)
-    }
-
-    /// Lets every reply leave that waited for no more than what is durable now.
-    fn release(&mut self, outbox: &mut Outbox<P::Block>) {
-        let durable = self.store.log().durable();
-        let sessions = &mut self.sessions;
-        self.gated.retain(|&id| {
-            let session = &mut sessions[id.index()];
-            if session.generation != id.generation {
-                return false;
-            }
-            session.output.release(durable);
-            if session.output.has_sendable() && !session.is_announced {
-                session.is_announced = true;
-                outbox.sendable.push(id);
-            }
-            session.is_in_gated = session.output.is_gated();
-            session.is_in_gated
-        });
     }
 
     // ---- the turn ----
@@ -747,7 +672,7 @@ impl<P: Blocks> Shard<P> {
                 }
             }
             self.run_held(now, outbox);
-            self.resume(outbox);
+            self.sessions.resume(&mut outbox.resume);
         }
         let hash = &self.hash;
         self.store.settle(&|key| hash.home_of(key));
@@ -872,33 +797,11 @@ impl<P: Blocks> Shard<P> {
         outbox.is_stopped = self.is_stopping && self.store.log().is_closed();
         self.stages.turn_ends(now.us, ran);
         self.stages.durable(now.us, self.store.log().durable());
-        for id in &outbox.sendable {
-            let session = &mut self.sessions[id.index()];
-            session.ready_us = session.ready_us.or(Some(now.us));
-        }
+        self.sessions.mark_ready(now.us, &outbox.sendable);
     }
 
     fn closed(&mut self, id: SessionId) {
-        if let Some(session) = self.open(id) {
-            let generation = match is_planted(Bug::SameGeneration) {
-                true => session.generation,
-                false => session.generation.wrapping_add(1),
-            };
-            let (held, awaited_bytes) = (session.held_bytes(), session.awaited_bytes);
-            let input_bytes = session.input_bytes;
-            *session = Session::new(FRAME_BYTES_BEFORE_HELLO_MAX);
-            session.generation = generation;
-            self.replies_bytes -= held;
-            self.input_bytes -= input_bytes;
-            self.awaited_bytes -= awaited_bytes;
-            self.has_progress = true;
-            self.free_sessions.push(id.index);
-            self.counters.sessions -= 1;
-            assert!(
-                self.counters.sessions > 0 || (self.replies_bytes, self.awaited_bytes) == (0, 0),
-                "nobody is left who holds replies"
-            );
-        }
+        self.has_progress |= self.sessions.close(id);
     }
 }
 

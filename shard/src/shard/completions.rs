@@ -48,7 +48,8 @@ impl<P: Blocks> Shard<P> {
         if self.store.log().durable() > before {
             // Operations that wait for a version to be in a file run before the turn ends.
             self.store.settle_young();
-            self.release(outbox);
+            let durable = self.store.log().durable();
+            self.sessions.release(durable, &mut outbox.sendable);
         }
     }
 }

@@ -111,17 +111,15 @@ impl<P: Blocks> Shard<P> {
         }
         let bytes_max = self.mailed_bytes_max;
         let peer = &mut self.peers[usize::from(owner)];
-        // One item may go beyond: it would wait for ever while smaller ones of others fill what is left.
+        // One item may go beyond: it would wait for ever while smaller ones of others fill what is
+        // left.
         if peer.outstanding > 0 && peer.outstanding_bytes >= bytes_max {
             return Step::Postponed;
         }
         self.counters.forwarded += 1;
         peer.outstanding += 1;
         peer.outstanding_bytes += item.len();
-        let kept = self.kept_for_answer(address.session, is_read);
-        self.sessions[address.session.index()].awaited_bytes += kept;
-        self.awaited_bytes += kept;
-        self.replies_bytes += kept;
+        let kept = self.sessions.reserve_awaited(address.session, is_read);
         address.answer_bytes = u32::try_from(kept).expect("a frame bounds it");
         let peer = &mut self.peers[usize::from(owner)];
         peer.request_bytes.extend_from_slice(item);
@@ -184,7 +182,8 @@ impl<P: Blocks> Shard<P> {
         self.scratch = out;
     }
 
-    /// Answers what waits for a read, for room in the log or for room for answers and has passed its deadline.
+    /// Answers what waits for a read, for room in the log or for room for answers and has passed
+    /// its deadline.
     pub(super) fn expire(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
         if is_planted(Bug::ForgetParkedDeadline) {
             return;
@@ -337,20 +336,20 @@ impl<P: Blocks> Shard<P> {
             let shard = mail.from;
             let group_start = start;
             start = group[count - 1].end as usize;
-            let Some(session) = self.open(address.session) else {
+            if self.sessions.get_open(address.session).is_none() {
                 if !is_planted(Bug::ShiftAfterClosed) {
                     items.skip(start - group_start);
                 }
                 continue;
-            };
-            let mut kept = 0;
-            let mut item_start = group_start;
-            for reply in group {
-                let (end, of_item) = (reply.end as usize, reply.address.answer_bytes as usize);
-                session.answered(end - item_start, of_item);
-                kept += of_item;
-                item_start = end;
             }
+            let mut item_start = group_start;
+            let answers = group.iter().map(|reply| {
+                let bytes = reply.end as usize - item_start;
+                item_start = reply.end as usize;
+                (bytes, reply.address.answer_bytes as usize)
+            });
+            self.sessions.unreserve_awaited(address.session, answers);
+            let session = self.sessions.at_mut(address.session);
             let more = session.settle(address.request_id, count);
             let out = &mut session.output.pieces;
             let mut reply = BatchReply::begin(out, address.request_id, count).over(session.medium);
@@ -361,8 +360,6 @@ impl<P: Blocks> Shard<P> {
                 item_start = end;
             }
             reply.finish(out, shard, more, true);
-            self.awaited_bytes -= kept;
-            self.replies_bytes -= kept;
             self.note(address.session, Lsn(0), count, outbox);
         }
         self.has_progress = true;
@@ -394,7 +391,7 @@ impl<P: Blocks> Shard<P> {
         outbox.mail.append(&mut self.keyspaces.take_mail());
         let durable = self.store.log().durable();
         let from = self.config.shard;
-        let may_tell_taken = self.may_tell_taken();
+        let may_tell_taken = self.sessions.may_tell_taken();
         for (to, peer) in (0u16..).zip(&mut self.peers) {
             if !peer.requests.is_empty() {
                 let items = std::mem::take(&mut peer.requests);

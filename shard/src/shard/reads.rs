@@ -12,7 +12,6 @@ use penstock_storage::store::{AdmitError, aligned_span};
 
 use crate::execute::Cold;
 use crate::execute::past::in_block;
-use crate::mail::SessionId;
 use crate::parking::{Parked, Waiter};
 
 use super::{Admitted, Now, Outbox, Shard};
@@ -242,36 +241,11 @@ impl<P: Blocks> Shard<P> {
     /// theirs.
     pub(super) fn sweep(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
         self.expire(now, outbox);
-        self.resume_expired(now, outbox);
-        self.look_at_peers(now, outbox);
-        for (index, session) in (0u32..).zip(&mut self.sessions) {
-            if !session.is_open {
-                continue;
-            }
-            let is_over =
-                |since: Option<u64>, limit: u64| since.is_some_and(|since| now.us > since + limit);
-            let waits_for_us = session.is_paused || session.output.is_gated();
-            let reason = if is_over(
-                session.frame_began_us.filter(|_| !session.is_paused),
-                self.config.partial_frame_us_max,
-            ) {
-                "a frame was not whole within partial_frame_timeout_ms"
-            } else if self.config.idle_us_max > 0
-                && !waits_for_us
-                && now.us > session.last_heard_us + self.config.idle_us_max
-            {
-                "nothing was heard within idle_timeout_s"
-            } else {
-                continue;
-            };
-            outbox.close.push((
-                SessionId {
-                    index,
-                    generation: session.generation,
-                },
-                reason,
-            ));
-        }
+        self.sessions.resume_expired(now.us, &mut outbox.resume);
+        let is_short = self.is_short_of_room();
+        self.sessions
+            .look_at_peers(now.us, is_short, &mut outbox.looks);
+        outbox.close.extend(self.sessions.overdue(now.us));
     }
 }
 

@@ -28,11 +28,12 @@ use crate::linked::Elsewhere;
 use crate::mail::{ReplyAddress, SessionId};
 use crate::member_read::{Stale, look_at_member};
 use crate::parking::Origin;
+use crate::sessions::SMALL_ANSWER_BYTES;
 
 use super::memory::{answer_bytes, may_show_value};
 use super::{
-    Known, Now, Operation, Outbox, Outgrown, Progress, REPLICA_REPLIES_MAX, ReplicaReply,
-    SMALL_ANSWER_BYTES, Shard, Step,
+    Known, Now, Operation, Outbox, Outgrown, Progress, REPLICA_REPLIES_MAX, ReplicaReply, Shard,
+    Step,
 };
 
 impl<P: Blocks> Shard<P> {
@@ -43,13 +44,13 @@ impl<P: Blocks> Shard<P> {
         bytes: &[u8],
         outbox: &mut Outbox<P::Block>,
     ) -> usize {
-        let Some(session) = self.open(id) else {
+        let Some(session) = self.sessions.get_open(id) else {
             return bytes.len();
         };
         if session.is_ending {
             return bytes.len();
         }
-        if session.is_paused {
+        if session.is_paused() {
             return 0;
         }
         session.last_heard_us = now.us;
@@ -67,25 +68,25 @@ impl<P: Blocks> Shard<P> {
                 Opening::Undecided | Opening::Frame => {}
             }
         }
-        let session = &mut self.sessions[id.index()];
+        let session = self.sessions.at_mut(id);
         let came_us = session.waits_since_us.take().unwrap_or(now.us);
         let mut consumed = 0;
         loop {
             let rest = &bytes[consumed..];
-            if !self.has_room_for_replies(id) || !self.postponed.is_empty() {
+            if !self.sessions.has_room_for_replies(id) || !self.postponed.is_empty() {
                 let expires_us = self.front_deadline_us(id, rest, came_us);
-                if !self.may_expire(now, id, expires_us) {
+                if !self.sessions.may_expire(now.us, id, expires_us) {
                     // What is left came with what was taken; what comes next does not.
                     let since_us = if rest.is_empty() { now.us } else { came_us };
-                    self.pause(id, since_us, expires_us);
+                    self.sessions.pause(id, since_us, expires_us);
                     break;
                 }
             }
-            let session = &mut self.sessions[id.index()];
+            let session = self.sessions.at_mut(id);
             match session.receiver.next(rest) {
                 Received::Incomplete { .. } => {
-                    if let Some(refusal) = self.refusal_of_input(id, rest.len()) {
-                        let session = &mut self.sessions[id.index()];
+                    if let Some(refusal) = self.sessions.refusal_of_input(id, rest.len()) {
+                        let session = self.sessions.at_mut(id);
                         if let Some((header, given_up)) = session.receiver.give_up(rest) {
                             session.frame_began_us = session.frame_began_us.or(Some(now.us));
                             consumed += given_up;
@@ -94,7 +95,7 @@ impl<P: Blocks> Shard<P> {
                             continue;
                         }
                     }
-                    let session = &mut self.sessions[id.index()];
+                    let session = self.sessions.at_mut(id);
                     let is_begun = !rest.is_empty() || session.receiver.is_skipping();
                     session.frame_began_us = match is_begun {
                         true => session.frame_began_us.or(Some(now.us)),
@@ -130,11 +131,11 @@ impl<P: Blocks> Shard<P> {
                     session.frame_began_us = None;
                     if !self.frame(now, came_us, id, &header, body, outbox) {
                         let expires_us = deadline_us_of(&header, came_us);
-                        self.pause(id, came_us, expires_us);
+                        self.sessions.pause(id, came_us, expires_us);
                         break;
                     }
                     consumed += frame;
-                    if self.sessions[id.index()].is_ending {
+                    if self.sessions.at(id).is_ending {
                         return bytes.len();
                     }
                 }
@@ -155,7 +156,7 @@ impl<P: Blocks> Shard<P> {
         self.counters.refused += 1;
         self.counters.frames_refused.add(refusal.status());
         let shard = self.config.shard;
-        let session = &mut self.sessions[id.index()];
+        let session = self.sessions.at_mut(id);
         write_error(
             session.output.pieces.written(),
             header,
@@ -178,7 +179,7 @@ impl<P: Blocks> Shard<P> {
     ) {
         self.counters.refused += 1;
         self.counters.frames_refused.add(Status::Malformed);
-        let session = &mut self.sessions[id.index()];
+        let session = self.sessions.at_mut(id);
         let answer = stranger.answer().as_bytes();
         session.output.pieces.written().extend_from_slice(answer);
         session.is_ending = true;
@@ -197,13 +198,13 @@ impl<P: Blocks> Shard<P> {
     ) -> bool {
         let refusal = match self.judge(id, header) {
             Ok((Opcode::Batch, level)) => match Batch::read(body) {
-                Ok(_) if self.sessions[id.index()].is_under_way(header.request_id) => {
+                Ok(_) if self.sessions.at(id).is_under_way(header.request_id) => {
                     Refusal::RequestUnderWay(header.request_id)
                 }
                 Ok(batch) if level != AckLevel::Replica || self.linked.is_some() => loop {
                     match self.batch(now, came_us, id, header, batch, level, outbox) {
                         Progress::Whole => return true,
-                        Progress::FrameFull if self.has_room_for_replies(id) => {}
+                        Progress::FrameFull if self.sessions.has_room_for_replies(id) => {}
                         Progress::FrameFull | Progress::NoRoom => return false,
                     }
                 },
@@ -211,16 +212,16 @@ impl<P: Blocks> Shard<P> {
                 Err(refusal) => refusal,
             },
             Ok((Opcode::Ping, _))
-                if body.len() > SMALL_ANSWER_BYTES && self.room_for_replies() == 0 =>
+                if body.len() > SMALL_ANSWER_BYTES && self.sessions.room_for_replies() == 0 =>
             {
-                self.sessions[id.index()].asks_for_much = true;
+                self.sessions.at_mut(id).asks_for_much = true;
                 return false;
             }
             Ok((Opcode::Ping, _)) => {
                 self.counters.pings += 1;
                 let shard = self.config.shard;
                 write_ping_reply(
-                    self.sessions[id.index()].output.pieces.written(),
+                    self.sessions.at_mut(id).output.pieces.written(),
                     header,
                     body,
                     shard,
@@ -235,7 +236,7 @@ impl<P: Blocks> Shard<P> {
             }
             Ok((Opcode::Hello, _)) => match ClientHello::read(body) {
                 Ok(_) => {
-                    let session = &mut self.sessions[id.index()];
+                    let session = self.sessions.at_mut(id);
                     session.has_said_hello = true;
                     session
                         .receiver
@@ -250,7 +251,7 @@ impl<P: Blocks> Shard<P> {
             },
             Err(refusal) => refusal,
         };
-        let is_last = !self.sessions[id.index()].has_said_hello;
+        let is_last = !self.sessions.at(id).has_said_hello;
         self.refuse(id, Some(header), refusal, is_last, outbox);
         true
     }
@@ -259,7 +260,7 @@ impl<P: Blocks> Shard<P> {
     #[inline]
     fn judge(&self, id: SessionId, header: &Header) -> Result<(Opcode, AckLevel), Refusal> {
         let is_hello = header.opcode == Opcode::Hello as u8;
-        match (self.sessions[id.index()].has_said_hello, is_hello) {
+        match (self.sessions.at(id).has_said_hello, is_hello) {
             (false, false) => Err(Refusal::HelloExpected {
                 opcode: header.opcode,
             }),
@@ -287,7 +288,7 @@ impl<P: Blocks> Shard<P> {
         let deadline_us = deadline_us_of(header, came_us);
         // Then all that is left is answered so, in few bytes.
         let is_expired = self.comes_too_late(now, deadline_us).is_some();
-        let session = &mut self.sessions[id.index()];
+        let session = self.sessions.at_mut(id);
         let first = session.interrupted.take().map_or(0, |(_, items)| items);
         let mut out = std::mem::take(&mut session.output.pieces);
         let mut reply = BatchReply::begin(&mut out, header.request_id, batch.len() - first)
@@ -296,7 +297,7 @@ impl<P: Blocks> Shard<P> {
         let mut owed = 0;
         let mut next = first;
         let mut progress = Progress::Whole;
-        let room = self.room_for_replies();
+        let room = self.sessions.room_for_replies();
         let frame_full_bytes = match is_expired {
             true => self.frame_full_bytes,
             false => self.frame_full_bytes.min(room.max(SMALL_ANSWER_BYTES)),
@@ -309,7 +310,7 @@ impl<P: Blocks> Shard<P> {
             }
             let item = batch.item(next);
             if room == 0 && !is_expired && self.asks_for_much(item, SMALL_ANSWER_BYTES) {
-                let session = &mut self.sessions[id.index()];
+                let session = self.sessions.at_mut(id);
                 session.interrupted = Some((header.request_id, next));
                 session.asks_for_much = true;
                 progress = Progress::NoRoom;
@@ -351,13 +352,13 @@ impl<P: Blocks> Shard<P> {
                 }
                 Step::Later => {
                     owed += 1;
-                    if !self.has_room_for_replies(id) {
+                    if !self.sessions.has_room_for_replies(id) {
                         progress = Progress::NoRoom;
                     }
                 }
                 Step::Postponed => {
                     if !is_planted(Bug::RepeatInterruptedBatch) {
-                        self.sessions[id.index()].interrupted = Some((header.request_id, next));
+                        self.sessions.at_mut(id).interrupted = Some((header.request_id, next));
                     }
                     progress = Progress::NoRoom;
                     break;
@@ -368,7 +369,7 @@ impl<P: Blocks> Shard<P> {
                 if next == batch.len() {
                     progress = Progress::Whole;
                 } else {
-                    self.sessions[id.index()].interrupted = Some((header.request_id, next));
+                    self.sessions.at_mut(id).interrupted = Some((header.request_id, next));
                 }
                 break;
             }
@@ -377,13 +378,13 @@ impl<P: Blocks> Shard<P> {
         let answered = reply.len();
         self.counters.at_once += answered as u64;
         self.stages.queued(now.us, came_us, answered as u64);
-        let session = &mut self.sessions[id.index()];
+        let session = self.sessions.at_mut(id);
         if owed > 0 {
             session.owe(header.request_id, owed);
         }
         let more = !is_whole || owed > 0 || session.owes(header.request_id);
         let has_reply = reply.finish(&mut out, self.config.shard, more && answered > 0, false);
-        self.sessions[id.index()].output.pieces = out;
+        self.sessions.at_mut(id).output.pieces = out;
         if has_reply {
             self.note(id, gate, answered, outbox);
         }
@@ -428,8 +429,8 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// Whether an item writes here and is to wait while cleaning makes room for what is written. Nothing else waits
-    /// for that: neither reads nor deletions.
+    /// Whether an item writes here and is to wait while cleaning makes room for what is written.
+    /// Nothing else waits for that: neither reads nor deletions.
     #[inline]
     pub(super) fn is_held_back(&mut self, now: Now, deadline_us: u64, item: &[u8]) -> bool {
         self.store.holds_writes() && self.is_write_in_time(now, deadline_us, item)
@@ -712,7 +713,7 @@ impl<P: Blocks> Shard<P> {
         outbox: &mut Outbox<P::Block>,
     ) {
         let is_forwarded = shard != self.config.shard;
-        let Some(session) = self.open(address.session) else {
+        let Some(session) = self.sessions.get_open(address.session) else {
             return;
         };
         let more = session.settle(address.request_id, 1);
@@ -723,8 +724,8 @@ impl<P: Blocks> Shard<P> {
         self.note(address.session, gate, 1, outbox);
     }
 
-    /// The answers of so many operations, or something else, were appended to a connection's output;
-    /// they depend on `gate`.
+    /// The answers of so many operations, or something else, were appended to a connection's
+    /// output; they depend on `gate`.
     #[inline]
     pub(super) fn note(
         &mut self,
@@ -733,17 +734,9 @@ impl<P: Blocks> Shard<P> {
         operations: usize,
         outbox: &mut Outbox<P::Block>,
     ) {
-        let durable = self.store.log().durable();
-        let session = &mut self.sessions[id.index()];
-        self.replies_bytes += session.output.note(gate, durable, operations as u64);
-        if session.output.is_gated() && !session.is_in_gated {
-            session.is_in_gated = true;
-            self.gated.push(id);
-        }
-        if session.output.has_sendable() && !session.is_announced {
-            session.is_announced = true;
-            outbox.sendable.push(id);
-        }
+        let gates = (gate, self.store.log().durable());
+        self.sessions
+            .note_output(id, gates, operations, &mut outbox.sendable);
     }
 }
 

@@ -101,7 +101,7 @@ impl<P: Blocks> Shard<P> {
                 came_us,
                 ..
             } = scan.parked;
-            if origin == Origin::Here && self.open(address.session).is_none() {
+            if origin == Origin::Here && self.sessions.get_open(address.session).is_none() {
                 continue;
             }
             let mut pieces = std::mem::take(&mut self.scratch);
@@ -140,7 +140,8 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// Writes a page behind the place of its head; what it shows depends on the record that is returned.
+    /// Writes a page behind the place of its head; what it shows depends on the record that is
+    /// returned.
     fn scan_step(&self, scan: &Scan, out: &mut Vec<u8>) -> Result<Lsn, Halt> {
         let request = ScanRequest::read(&scan.parked.item).expect("checked when it came");
         // A page is a part of a frame.
@@ -254,8 +255,8 @@ impl<P: Blocks> Shard<P> {
         })
     }
 
-    /// What the key table of its segment tells of a cold key that was not read, or what is to be read
-    /// before that is known: a block of the table, or the part.
+    /// What the key table of its segment tells of a cold key that was not read, or what is to be
+    /// read before that is known: a block of the table, or the part.
     fn asked_of_table<'a>(
         &'a self,
         scan: &'a Scan,
@@ -341,7 +342,8 @@ impl<P: Blocks> Shard<P> {
                     }),
             },
         };
-        // The server's own keys, of which a node of a cluster has some, are none that a client may name.
+        // The server's own keys, of which a node of a cluster has some, are none that a client may
+        // name.
         let is_told =
             |entry: &ScanEntry| entry.key.starts_with(request.prefix) && !is_system(entry.key);
         Ok(entry.filter(is_told))

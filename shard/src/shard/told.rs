@@ -15,8 +15,12 @@ impl<P: Blocks> Shard<P> {
     /// What was done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
+        let sessions = self.sessions.counts();
         Counters {
             reads_coalesced: self.parking.coalesced(),
+            sessions_opened: sessions.opened,
+            sessions: sessions.open,
+            pauses: sessions.pauses,
             ..self.counters
         }
     }
@@ -75,7 +79,8 @@ impl<P: Blocks> Shard<P> {
             .flat_map(move |linked| linked.peers(now.us))
     }
 
-    /// Replaces what was known of its partitions and of the other nodes of its cluster, if it has one.
+    /// Replaces what was known of its partitions and of the other nodes of its cluster, if it has
+    /// one.
     pub fn look_around(&mut self, now: Now, status: &mut ReplicationStatus) {
         if let Some(linked) = &mut self.linked {
             linked.look_around(now.us, &self.store, status);
@@ -109,8 +114,8 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// How long it took, in microseconds, until members told to have received, and to have on their disks, what was
-    /// shipped to them live; nothing of a node alone.
+    /// How long it took, in microseconds, until members told to have received, and to have on their
+    /// disks, what was shipped to them live; nothing of a node alone.
     #[must_use]
     pub fn replication_delays(&self) -> Option<(&Histogram, &Histogram)> {
         let linked = self.linked.as_ref()?;

@@ -9,13 +9,16 @@ use penstock_net::receive::Receiver;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 
-use crate::taking::Taking;
+use super::Patience;
+use super::memory::AWAITED_BYTES;
+use super::taking::Taking;
 
 /// The replies of a connection in the order of execution. A reply that depends on a record that is
 /// not durable yet holds back itself and what stands behind it.
 ///
-/// What must hold: `sendable <= pieces.len()`; the marks ascend in both fields. All counts and offsets are of
-/// bytes wherever they stand, so a value that a cell still has counts like a copy of it.
+/// What must hold: `sendable <= pieces.len()`; the marks ascend in both fields. All counts and
+/// offsets are of bytes wherever they stand, so a value that a cell still has counts like a copy of
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) pieces: Pieces,
@@ -107,16 +110,14 @@ impl Output {
     }
 }
 
-/// What is kept free for the answer of another shard, at least. Answers that fit what is kept need no other leave.
-pub(crate) const AWAITED_BYTES: usize = 512;
 /// What is kept beyond the answers of before, for keys and headers of other lengths.
 const AWAITED_SPARE_BYTES: usize = 256;
 
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) generation: u32,
-    pub(crate) is_open: bool,
+    pub(super) generation: u32,
+    pub(super) is_open: bool,
     pub(crate) receiver: Receiver,
     /// What its frames pass through.
     pub(crate) medium: Medium,
@@ -124,43 +125,44 @@ pub(crate) struct Session {
     /// No frame is read any more; the connection ends when its replies have left.
     pub(crate) is_ending: bool,
     pub(crate) output: Output,
-    /// The request of the frame at the front of the receive buffer and how many of its items ran already,
-    /// when the log had no room for the next.
+    /// The request of the frame at the front of the receive buffer and how many of its items ran
+    /// already, when the log had no room for the next.
     pub(crate) interrupted: Option<(u64, usize)>,
     /// Since when its bytes wait to be read; the deadlines of their requests count from there.
     pub(crate) waits_since_us: Option<u64>,
-    /// In `Shard::paused`.
-    pub(crate) is_paused: bool,
-    /// In `Shard::gated`.
-    pub(crate) is_in_gated: bool,
+    /// It waits for room: in `Sessions::paused`.
+    pub(super) is_paused: bool,
+    /// Its replies wait for the disk: in `Sessions::gated`.
+    pub(super) is_in_gated: bool,
     /// In `Outbox::sendable` and not taken yet.
-    pub(crate) is_announced: bool,
+    pub(super) is_announced: bool,
     /// When the frame that is not whole yet began to arrive.
     pub(crate) frame_began_us: Option<u64>,
     /// When the network last took some of its replies.
-    pub(crate) took_us: u64,
+    pub(super) took_us: u64,
     /// Bytes that the network took of what is being sent.
-    pub(crate) took_bytes: usize,
+    pub(super) took_bytes: usize,
     /// How fast its peer acknowledges them.
-    pub(crate) taking: Taking,
+    pub(super) taking: Taking,
     /// When the turn ended in which replies came to be sendable that were not taken yet.
-    pub(crate) ready_us: Option<u64>,
+    pub(super) ready_us: Option<u64>,
     /// The same of what was taken and is being sent, and how many operations it answers.
-    pub(crate) leaving: Option<(u64, u64)>,
+    pub(super) leaving: Option<(u64, u64)>,
     /// Bytes that were taken and are being sent.
-    pub(crate) leaving_bytes: usize,
+    pub(super) leaving_bytes: usize,
     /// Bytes that are kept free for answers which wait for reads.
-    pub(crate) reserved_bytes: usize,
+    pub(super) reserved_bytes: usize,
     /// Bytes that are kept free for answers of other shards.
-    pub(crate) awaited_bytes: usize,
+    pub(super) awaited_bytes: usize,
     /// How long answers of other shards to its reads are taken to be; unknown before the first.
-    pub(crate) read_answer_bytes: Option<usize>,
-    /// While it is paused, the time from which on the frame at the front of its bytes is answered DEADLINE; 0 for none.
-    pub(crate) expires_us: u64,
+    pub(super) read_answer_bytes: Option<usize>,
+    /// While it is paused, the time from which on the frame at the front of its bytes is answered
+    /// DEADLINE; 0 for none.
+    pub(super) expires_us: u64,
     /// It is paused because the answer to its next item is long.
     pub(crate) asks_for_much: bool,
     /// Bytes that it has sent and that are not run, if they are many.
-    pub(crate) input_bytes: usize,
+    pub(super) input_bytes: usize,
     pub(crate) last_heard_us: u64,
     /// By request, how many of its items were parked or sent to another shard and are not answered.
     owed: HashMap<u64, usize>,
@@ -199,6 +201,47 @@ impl Session {
         }
     }
 
+    /// A connection comes to this place.
+    pub(super) fn begin(&mut self, now_us: u64, medium: Medium) {
+        self.is_open = true;
+        self.last_heard_us = now_us;
+        self.medium = medium;
+        self.receiver.set_medium(medium);
+    }
+
+    /// Moves what may be sent to `into`, which is empty.
+    pub(super) fn take_pieces(&mut self, now_us: u64, into: &mut Pieces) {
+        self.is_announced = false;
+        let operations = self.output.take(into);
+        self.leaving_bytes += into.len();
+        let ready_us = self.ready_us.take();
+        if !into.is_empty() {
+            self.took_us = now_us;
+            self.took_bytes = 0;
+            self.leaving = ready_us.map(|ready_us| (ready_us, operations));
+        }
+    }
+
+    /// Whether nothing is read of it until there is room.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    /// Which deadline it broke, if one.
+    pub(super) fn overdue(&self, now_us: u64, patience: &Patience) -> Option<&'static str> {
+        let frame_us = self.frame_began_us.filter(|_| !self.is_paused);
+        let is_partial = frame_us.is_some_and(|us| now_us > us + patience.partial_frame_us_max);
+        let waits_for_us = self.is_paused || self.output.is_gated();
+        let idle_us_max = patience.idle_us_max;
+        if is_partial {
+            Some("a frame was not whole within partial_frame_timeout_ms")
+        } else if idle_us_max > 0 && !waits_for_us && now_us > self.last_heard_us + idle_us_max {
+            Some("nothing was heard within idle_timeout_s")
+        } else {
+            None
+        }
+    }
+
     /// Notes that `items` more of a request are answered later.
     pub(crate) fn owe(&mut self, request_id: u64, items: usize) {
         if items > 0 {
@@ -227,7 +270,8 @@ impl Session {
         self.is_interrupted(request_id) || self.owed.contains_key(&request_id)
     }
 
-    /// Whether a request that is not the one to be gone on with has this id and is not answered whole.
+    /// Whether a request that is not the one to be gone on with has this id and is not answered
+    /// whole.
     pub(crate) fn is_under_way(&self, request_id: u64) -> bool {
         self.interrupted.is_none() && self.owes(request_id)
     }

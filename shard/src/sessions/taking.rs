@@ -1,11 +1,11 @@
 //! How fast the peer of a connection takes its replies.
 //!
-//! The kernel takes replies ahead of the peer: what it took says nothing of what has arrived. So progress is what the
-//! peer's kernel has acknowledged, which the owner of the connection is asked for ([`crate::Outbox::looks`]) while
-//! replies or requests wait.
+//! The kernel takes replies ahead of the peer: what it took says nothing of what has arrived. So
+//! progress is what the peer's kernel has acknowledged, which the owner of the connection is asked
+//! for ([`crate::Outbox::looks`]) while replies or requests wait.
 
-/// What a peer acknowledges of its replies within the time that it has for that, at least, unless there is less. It is
-/// well below what must be read, because kernels acknowledge in steps.
+/// What a peer acknowledges of its replies within the time that it has for that, at least, unless
+/// there is less. It is well below what must be read, because kernels acknowledge in steps.
 pub(crate) const TAKEN_BYTES_MIN: u64 = 32 << 10;
 /// Which part of the time a peer has to acknowledge anything while others wait for room.
 const EARLY_DIVISOR: u64 = 20;
@@ -25,10 +25,12 @@ pub(crate) struct Taking {
 struct Waiting {
     /// When it was last looked, ...
     looked_us: u64,
-    /// ... when a look last found more acknowledged than the one before, and how much it was in all, ...
+    /// ... when a look last found more acknowledged than the one before, and how much it was in
+    /// all, ...
     moved_us: u64,
     acknowledged: u64,
-    /// ... and the same of the last look that found [`TAKEN_BYTES_MIN`] more, or nothing left to acknowledge.
+    /// ... and the same of the last look that found [`TAKEN_BYTES_MIN`] more, or nothing left to
+    /// acknowledge.
     since_us: u64,
     acknowledged_then: u64,
 }
@@ -71,7 +73,8 @@ impl Taking {
             .is_none_or(|it| now_us >= it.looked_us + stall_us_max / LOOKS)
     }
 
-    /// So many bytes of what the network took are not acknowledged; `is_taken` says that it took all there is.
+    /// So many bytes of what the network took are not acknowledged; `is_taken` says that it took
+    /// all there is.
     pub(crate) fn look(&mut self, now_us: u64, unacknowledged: u64, is_taken: bool) -> Pace {
         let acknowledged = self.given.saturating_sub(unacknowledged);
         let first = Waiting {
@@ -104,7 +107,8 @@ mod tests {
 
     const STALL_US: u64 = 5_000_000;
 
-    /// Reads at `rate` bytes a second while the network holds up to `kernel` bytes ahead; whether it is ended.
+    /// Reads at `rate` bytes a second while the network holds up to `kernel` bytes ahead; whether
+    /// it is ended.
     fn is_ended(rate: u64, kernel: u64, step: u64) -> bool {
         let mut taking = Taking::default();
         let mut given = 0;

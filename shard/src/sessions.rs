@@ -1,0 +1,455 @@
+//! The connections of a shard, and the memory that they share.
+//!
+//! A connection's share of [`ClientMemory`] and the total change by one function here, so the total
+//! is always the sum over the open connections.
+
+mod memory;
+mod session;
+mod taking;
+
+use penstock_net::frame::Medium;
+use penstock_net::limits::FRAME_BYTES_BEFORE_HELLO_MAX;
+use penstock_net::pieces::Pieces;
+use penstock_net::refusal::Refusal;
+use penstock_storage::place::Lsn;
+use penstock_storage::planted::{Bug, is_planted};
+
+use crate::mail::SessionId;
+
+use memory::ClientMemory;
+
+pub(crate) use memory::{AWAITED_BYTES, ClientBounds, SMALL_ANSWER_BYTES};
+pub(crate) use session::Session;
+
+/// What became of connections.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SessionCounts {
+    pub(crate) opened: u64,
+    pub(crate) open: u64,
+    pub(crate) pauses: u64,
+}
+
+/// What the network has when it has taken all that was given to it.
+pub(crate) struct Sent {
+    /// When it took the last of it, since when that was ready, and how many operations it answers.
+    pub(crate) left: Option<(u64, u64, u64)>,
+}
+
+/// How long connections may take, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// A frame must be whole after this long.
+    pub(crate) partial_frame_us_max: u64,
+    /// A connection that says nothing for so long is closed; 0 is never.
+    pub(crate) idle_us_max: u64,
+    /// A peer must take some of its replies within this.
+    pub(crate) write_stall_us_max: u64,
+}
+
+/// All connections of a shard.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    all: Vec<Session>,
+    free: Vec<u32>,
+    /// Connections with replies that wait for the disk.
+    gated: Vec<SessionId>,
+    /// Connections whose bytes are not read until there is room again.
+    paused: Vec<SessionId>,
+    memory: ClientMemory,
+    patience: Patience,
+    counts: SessionCounts,
+}
+
+impl Sessions {
+    pub(crate) fn new(bounds: ClientBounds, patience: Patience) -> Self {
+        Sessions {
+            all: Vec::new(),
+            free: Vec::new(),
+            gated: Vec::new(),
+            paused: Vec::new(),
+            memory: ClientMemory::new(bounds),
+            patience,
+            counts: SessionCounts::default(),
+        }
+    }
+
+    pub(crate) fn counts(&self) -> SessionCounts {
+        self.counts
+    }
+
+    /// Whether a connection is open.
+    pub(crate) fn is_any_open(&self) -> bool {
+        self.counts.open > 0
+    }
+
+    // ---- one connection ----
+
+    /// A connection was accepted.
+    pub(crate) fn open(&mut self, now_us: u64, medium: Medium) -> SessionId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.all.push(Session::new(FRAME_BYTES_BEFORE_HELLO_MAX));
+            u32::try_from(self.all.len() - 1).expect("connections are bounded")
+        });
+        let session = &mut self.all[index as usize];
+        session.begin(now_us, medium);
+        self.counts.opened += 1;
+        self.counts.open += 1;
+        SessionId {
+            index,
+            generation: session.generation,
+        }
+    }
+
+    /// A connection is gone, and what it held with it. `false` if it had gone before.
+    pub(crate) fn close(&mut self, id: SessionId) -> bool {
+        let Some(session) = self.get_open(id) else {
+            return false;
+        };
+        let generation = match is_planted(Bug::SameGeneration) {
+            true => session.generation,
+            false => session.generation.wrapping_add(1),
+        };
+        let (held, awaited_bytes) = (session.held_bytes(), session.awaited_bytes);
+        let input_bytes = session.input_bytes;
+        *session = Session::new(FRAME_BYTES_BEFORE_HELLO_MAX);
+        session.generation = generation;
+        self.memory.gives_awaited(awaited_bytes);
+        self.memory.gives_reply(held - awaited_bytes);
+        self.memory.changes_input(input_bytes, 0);
+        self.free.push(id.index);
+        self.counts.open -= 1;
+        assert!(
+            self.counts.open > 0 || self.memory.is_empty(),
+            "nobody is left who holds replies"
+        );
+        true
+    }
+
+    /// The place of a connection, which may have gone since.
+    #[inline]
+    pub(crate) fn at(&self, id: SessionId) -> &Session {
+        &self.all[id.index()]
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub(crate) fn at_mut(&mut self, id: SessionId) -> &mut Session {
+        &mut self.all[id.index()]
+    }
+
+    /// A connection, if it is open.
+    #[inline]
+    pub(crate) fn get_open(&mut self, id: SessionId) -> Option<&mut Session> {
+        let session = self.all.get_mut(id.index());
+        session.filter(|session| session.is_open && session.generation == id.generation)
+    }
+
+    /// Whether a connection has said its last word and may be closed.
+    pub(crate) fn is_finished(&self, id: SessionId) -> bool {
+        let session = self.at(id);
+        session.generation != id.generation
+            || !session.is_open
+            || (session.is_ending && session.is_settled())
+    }
+
+    /// Whether the bytes of a connection that were not consumed are to be kept.
+    pub(crate) fn is_paused(&self, id: SessionId) -> bool {
+        let session = self.at(id);
+        session.generation == id.generation && session.is_paused
+    }
+
+    // ---- its replies ----
+
+    /// The answers of so many operations, or something else, were appended to a connection's
+    /// output; they depend on `gate`. A connection with something to send is announced in
+    /// `sendable`.
+    #[inline]
+    pub(crate) fn note_output(
+        &mut self,
+        id: SessionId,
+        (gate, durable): (Lsn, Lsn),
+        operations: usize,
+        sendable: &mut Vec<SessionId>,
+    ) {
+        let session = &mut self.all[id.index()];
+        let bytes = session.output.note(gate, durable, operations as u64);
+        self.memory.takes_reply(bytes);
+        if session.output.is_gated() && !session.is_in_gated {
+            session.is_in_gated = true;
+            self.gated.push(id);
+        }
+        if session.output.has_sendable() && !session.is_announced {
+            session.is_announced = true;
+            sendable.push(id);
+        }
+    }
+
+    /// Lets every reply leave that waited for no more than what is durable now.
+    pub(crate) fn release(&mut self, durable: Lsn, sendable: &mut Vec<SessionId>) {
+        let all = &mut self.all;
+        self.gated.retain(|&id| {
+            let session = &mut all[id.index()];
+            if session.generation != id.generation {
+                return false;
+            }
+            session.output.release(durable);
+            if session.output.has_sendable() && !session.is_announced {
+                session.is_announced = true;
+                sendable.push(id);
+            }
+            session.is_in_gated = session.output.is_gated();
+            session.is_in_gated
+        });
+    }
+
+    /// The turn has ended in which these came to be sendable.
+    pub(crate) fn mark_ready(&mut self, now_us: u64, sendable: &[SessionId]) {
+        for id in sendable {
+            let session = &mut self.all[id.index()];
+            session.ready_us = session.ready_us.or(Some(now_us));
+        }
+    }
+
+    /// Moves what may be sent to `into`, which is empty. More may be announced only after that.
+    pub(crate) fn take_pieces(&mut self, now_us: u64, id: SessionId, into: &mut Pieces) {
+        if let Some(session) = self.get_open(id) {
+            session.take_pieces(now_us, into);
+        }
+    }
+
+    /// The network took so many bytes more of what was taken.
+    pub(crate) fn progressed(&mut self, now_us: u64, id: SessionId, bytes: usize) {
+        if let Some(session) = self.get_open(id) {
+            session.took_us = now_us;
+            session.took_bytes += bytes;
+            session.taking.gave(bytes);
+        }
+    }
+
+    /// All that was taken has been handed to the network. `None` if the connection is gone.
+    pub(crate) fn sent(&mut self, id: SessionId) -> Option<Sent> {
+        let session = self.get_open(id)?;
+        let (sent_bytes, took_us) = (session.leaving_bytes, session.took_us);
+        session.leaving_bytes = 0;
+        let took_bytes = std::mem::take(&mut session.took_bytes);
+        session.taking.gave(sent_bytes - took_bytes);
+        // The network took the last of it when it last took some.
+        let left = session.leaving.take();
+        self.memory.gives_reply(sent_bytes);
+        Some(Sent {
+            left: left.map(|(ready_us, operations)| (took_us, ready_us, operations)),
+        })
+    }
+
+    // ---- memory ----
+
+    /// Bytes that are left for replies.
+    #[inline]
+    pub(crate) fn room_for_replies(&self) -> usize {
+        self.memory.room_for_replies()
+    }
+
+    /// Whether a connection may ask for more.
+    #[inline]
+    pub(crate) fn has_room_for_replies(&self, id: SessionId) -> bool {
+        self.memory.has_room_for_more(self.at(id).held_bytes())
+    }
+
+    /// Whether connections have room for what other shards are told that they may answer.
+    pub(crate) fn may_tell_taken(&self) -> bool {
+        self.memory.may_tell_taken()
+    }
+
+    /// Keeps room for an answer that will come. Closed connections have none.
+    pub(crate) fn reserve(&mut self, id: SessionId, bytes: usize) {
+        if let Some(session) = self.get_open(id) {
+            session.reserved_bytes += bytes;
+            self.memory.takes_reply(bytes);
+        }
+    }
+
+    /// Ends that, before it is answered.
+    pub(crate) fn unreserve(&mut self, id: SessionId, bytes: usize) {
+        if let Some(session) = self.get_open(id) {
+            session.reserved_bytes -= bytes;
+            self.memory.gives_reply(bytes);
+        }
+    }
+
+    /// Keeps room for an answer of another shard, and tells how much.
+    pub(crate) fn reserve_awaited(&mut self, id: SessionId, is_read: bool) -> usize {
+        let session = &mut self.all[id.index()];
+        let kept = self
+            .memory
+            .kept_for_answer(session.read_answer_bytes, is_read);
+        session.awaited_bytes += kept;
+        self.memory.takes_awaited(kept);
+        kept
+    }
+
+    /// Another shard has answered an open connection: of each answer its bytes and those that were
+    /// kept for it.
+    pub(crate) fn unreserve_awaited(
+        &mut self,
+        id: SessionId,
+        answers: impl Iterator<Item = (usize, usize)>,
+    ) {
+        let session = &mut self.all[id.index()];
+        for (bytes, kept) in answers {
+            session.answered(bytes, kept);
+            self.memory.gives_awaited(kept);
+        }
+    }
+
+    /// Notes how many bytes of a connection are left that are not run.
+    #[inline]
+    pub(crate) fn note_input(&mut self, id: SessionId, bytes: usize) {
+        if let Some(session) = self.get_open(id) {
+            let now = ClientMemory::counted_input(bytes);
+            let before = std::mem::replace(&mut session.input_bytes, now);
+            self.memory.changes_input(before, now);
+        }
+    }
+
+    /// Why no more of a connection's frame is taken in, if so: it has sent `bytes` that are not
+    /// run.
+    #[inline]
+    pub(crate) fn refusal_of_input(&self, id: SessionId, bytes: usize) -> Option<Refusal> {
+        self.memory.refusal_of_input(self.at(id).input_bytes, bytes)
+    }
+
+    // ---- pauses ----
+
+    /// Whether a connection waits for room.
+    pub(crate) fn has_paused(&self) -> bool {
+        !self.paused.is_empty()
+    }
+
+    /// Reads no more from a connection for now; its bytes wait since `since_us`, and what stands
+    /// first among them expires at `expires_us`, unless that is 0.
+    pub(crate) fn pause(&mut self, id: SessionId, since_us: u64, expires_us: u64) {
+        let session = &mut self.all[id.index()];
+        session.expires_us = expires_us;
+        if !session.is_paused {
+            session.is_paused = true;
+            session.waits_since_us = Some(since_us);
+            self.counts.pauses += 1;
+            self.paused.push(id);
+        }
+    }
+
+    /// Whether what stands first in a connection is to be answered DEADLINE without room: its peer
+    /// takes what it is answered, so that such answers never add up.
+    pub(crate) fn may_expire(&self, now_us: u64, id: SessionId, expires_us: u64) -> bool {
+        expires_us != 0 && now_us > expires_us && self.at(id).has_taken_all()
+    }
+
+    /// Lets connections go on for whose replies there is room, so that the others' frames are not
+    /// looked at again and again.
+    pub(crate) fn resume(&mut self, into: &mut Vec<SessionId>) {
+        let has_room = self.room_for_replies() > 0;
+        self.resume_those(into, |sessions, id| {
+            let asks_for_much = sessions.at(id).asks_for_much;
+            sessions.has_room_for_replies(id) && (!asks_for_much || has_room)
+        });
+    }
+
+    /// Lets connections go on whose next request has expired while it waited for room.
+    pub(crate) fn resume_expired(&mut self, now_us: u64, into: &mut Vec<SessionId>) {
+        self.resume_those(into, |sessions, id| {
+            sessions.may_expire(now_us, id, sessions.at(id).expires_us)
+        });
+    }
+
+    fn resume_those(
+        &mut self,
+        into: &mut Vec<SessionId>,
+        may_go_on: impl Fn(&Sessions, SessionId) -> bool,
+    ) {
+        let mut paused = std::mem::take(&mut self.paused);
+        paused.retain(|&id| {
+            if self.at(id).generation != id.generation {
+                return false;
+            }
+            let goes_on = may_go_on(self, id);
+            if goes_on {
+                let session = self.at_mut(id);
+                session.is_paused = false;
+                session.asks_for_much = false;
+                into.push(id);
+            }
+            !goes_on
+        });
+        self.paused = paused;
+    }
+
+    // ---- deadlines ----
+
+    /// Whether replies have taken all room while a connection, or another shard, waits for it.
+    pub(crate) fn is_short_of_room(&self, has_untold: bool) -> bool {
+        let waits = |id: &SessionId| self.at(*id).asks_for_much;
+        self.room_for_replies() == 0 && (self.paused.iter().any(waits) || has_untold)
+    }
+
+    /// Asks how the peers of connections take their replies for which replies or requests wait.
+    pub(crate) fn look_at_peers(
+        &mut self,
+        now_us: u64,
+        is_short: bool,
+        looks: &mut Vec<SessionId>,
+    ) {
+        let stall_us_max = self.patience.write_stall_us_max;
+        for (index, session) in (0u32..).zip(&mut self.all) {
+            if !session.is_open || session.medium == Medium::Memory {
+                continue;
+            }
+            if !session.waits_for_peer() && !session.is_paused {
+                session.taking.rests();
+            } else if is_short || session.taking.wants_look(now_us, stall_us_max) {
+                looks.push(SessionId {
+                    index,
+                    generation: session.generation,
+                });
+            }
+        }
+    }
+
+    /// Why a connection is to be ended whose peer takes its replies too slowly, if so; the network
+    /// holds so many bytes of them.
+    pub(crate) fn judge_peer(
+        &mut self,
+        now_us: u64,
+        id: SessionId,
+        bytes: u64,
+        is_short: bool,
+    ) -> Option<&'static str> {
+        let stall_us_max = self.patience.write_stall_us_max;
+        let session = self.get_open(id)?;
+        let is_taken = !session.waits_for_peer();
+        let pace = session.taking.look(now_us, bytes, is_taken);
+        if pace.is_too_slow(stall_us_max) {
+            Some("the peer took too little of its replies within write_stall_timeout_ms")
+        } else if is_short
+            && session.unsent_bytes() > SMALL_ANSWER_BYTES
+            && pace.is_too_slow_for_others(stall_us_max)
+        {
+            Some(
+                "the peer took nothing of its replies for a twentieth of write_stall_timeout_ms \
+                 while others waited for their room",
+            )
+        } else {
+            None
+        }
+    }
+
+    /// Connections that broke a deadline, and which.
+    pub(crate) fn overdue(&self, now_us: u64) -> impl Iterator<Item = (SessionId, &'static str)> {
+        let all = (0u32..).zip(&self.all);
+        all.filter(|(_, session)| session.is_open)
+            .filter_map(move |(index, session)| {
+                let generation = session.generation;
+                let reason = session.overdue(now_us, &self.patience)?;
+                Some((SessionId { index, generation }, reason))
+            })
+    }
+}
