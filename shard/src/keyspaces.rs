@@ -23,7 +23,7 @@ use penstock_storage::system_key::SYSTEM_KEY;
 use penstock_storage::version::{PARTITIONS, partition_of};
 
 use crate::mail::{KeyspaceMail, Mail, ReplyAddress};
-use crate::parking::Origin;
+use crate::requests::parking::Origin;
 
 // What the wire refuses is what the store keeps for itself, and what it accepts has room there.
 const _: () = {

@@ -22,7 +22,7 @@ use penstock_storage::record::PartView;
 use penstock_storage::store::aligned_span;
 use penstock_storage::version::SLOTS;
 
-use crate::parking::Parked;
+use crate::requests::parking::Parked;
 
 /// Steps that wait at a time, at most; each may hold two pages of what it read.
 pub(crate) const SCANS_MAX: usize = 16;

@@ -18,7 +18,7 @@ mod scans;
 mod settings;
 mod told;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 
 use penstock_net::frame::Medium;
@@ -32,7 +32,7 @@ use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
-use penstock_storage::io::{Blocks, IoToken};
+use penstock_storage::io::Blocks;
 use penstock_storage::key_table::TableHome;
 use penstock_storage::place::{FileId, Lsn, Place};
 use penstock_storage::planted::{Bug, is_planted};
@@ -48,11 +48,13 @@ use crate::execute::{KeyHash, Undo, look};
 use crate::key_tables::{KeyTableCounters, KeyTables};
 use crate::keyspaces::{Done, Keyspaces};
 use crate::linked::{ClusterConfig, Linked};
-use crate::mail::{Mail, MailedReply, MailedRequest, ReplyAddress, SessionId};
+use crate::mail::{Mail, ReplyAddress, SessionId};
 use crate::now::Now;
-use crate::parking::{Origin, Parked, Parking};
 use crate::replication::links::Links;
 use crate::replication::{LinkId, PartitionId, ReplicaGates};
+use crate::requests::Requests;
+use crate::requests::mailboxes::Mailboxes;
+use crate::requests::parking::{Origin, Parked};
 use crate::scanning::{Order, Scanning, Unread, Wanted};
 use crate::sessions::{ClientBounds, Patience, Sessions};
 use crate::snapshots::{SnapshotPolicy, SnapshotStart, Snapshots};
@@ -114,42 +116,6 @@ pub fn hash_check(seed: u64) -> u64 {
     KeyHash::new(seed).check()
 }
 
-/// The mail to and from one other shard.
-#[derive(Default)]
-struct Peer {
-    requests: Vec<MailedRequest>,
-    request_bytes: Vec<u8>,
-    /// Items sent and not answered yet.
-    outstanding: usize,
-    /// Their bytes.
-    outstanding_bytes: usize,
-    /// Answers that it sent, for which no room was kept, and that were handed on, in bytes that it
-    /// was not told of yet.
-    taken_bytes: usize,
-    /// Bytes of answers to it for which it keeps no room and that it has not told to have taken,
-    /// and of those that wait for reads.
-    replying_bytes: usize,
-    /// Items of it that wait until it has taken answers, in order.
-    held: VecDeque<Parked>,
-    /// How many of them are of which connection.
-    held_of: HashMap<SessionId, usize>,
-    replies: VecDeque<(Lsn, MailedReply)>,
-    reply_bytes: Pieces,
-    /// `end` of the replies counts from here.
-    reply_bytes_sent: u64,
-}
-
-impl Peer {
-    /// An item of a connection that was held is not any more.
-    fn is_held_no_more(&mut self, session: SessionId) {
-        let count = self.held_of.get_mut(&session).expect("counted when held");
-        *count -= 1;
-        if *count == 0 {
-            self.held_of.remove(&session);
-        }
-    }
-}
-
 /// A reply that waits for the members of a partition.
 #[derive(Debug)]
 struct ReplicaReply {
@@ -174,17 +140,11 @@ pub struct Shard<P: Blocks> {
     has_progress: bool,
     /// After the last turn values were not to grow.
     waits_for_memory: bool,
-    parking: Parking,
-    /// The read of a second key, for which the first one is kept in memory.
-    kept_for: Option<IoToken>,
+    requests: Requests,
     bad_places: BadPlaces,
     scanning: Scanning,
     key_tables: KeyTables,
     order: Order,
-    /// Operations out of their frame that found no room in the log, in order; while there are any,
-    /// nothing else that writes may pass them.
-    postponed: VecDeque<Parked>,
-    peers: Vec<Peer>,
     keyspaces: Keyspaces,
     linked: Option<Box<Linked<P::Block>>>,
     /// Replies at level `replica`.
@@ -193,9 +153,6 @@ pub struct Shard<P: Blocks> {
     replication: ReplicationCounters,
     /// The partitions of its slots.
     partitions: Vec<usize>,
-    /// Bytes of answers to one other shard that it has not taken, at which no more are made, and of
-    /// items on their way to it.
-    mailed_bytes_max: usize,
     /// A frame of replies that has come to so many bytes is ended, so that no frame is too long.
     frame_full_bytes: usize,
     spares_requested: usize,
@@ -212,7 +169,6 @@ pub struct Shard<P: Blocks> {
     fatal: Option<Fatal>,
     counters: Counters,
     stages: Stages,
-    scratch: Pieces,
     undo: Vec<Undo>,
 }
 
@@ -247,8 +203,8 @@ impl<P: Blocks> Shard<P> {
             None => None,
         };
         let shards = config.topology.shards();
-        let peers = (0..shards).map(|_| Peer::default()).collect();
         let mailed_bytes_max = config.replies_bytes_max / 4 / usize::from(shards.max(2) - 1);
+        let mail = Mailboxes::new(shards, config.mailed_items_max, mailed_bytes_max);
         // A record has room for two values, so half of it for the longest item.
         let item_bytes_max = store.log().config().record_bytes_max / 2;
         let frame_bytes_max = config.hello.limits.frame_bytes_max as usize;
@@ -271,14 +227,11 @@ impl<P: Blocks> Shard<P> {
             sessions: Sessions::new(bounds, patience),
             has_progress: false,
             waits_for_memory: false,
-            parking: Parking::default(),
-            kept_for: None,
+            requests: Requests::new(mail),
             bad_places: BadPlaces::default(),
             scanning: Scanning::default(),
             key_tables: KeyTables::new(hash_check(config.hash_seed)),
             order: Order::new(config.hash_seed),
-            postponed: VecDeque::new(),
-            peers,
             keyspaces: Keyspaces::default(),
             linked,
             replica_gates: ReplicaGates::new(REPLICA_REPLIES_MAX),
@@ -288,7 +241,6 @@ impl<P: Blocks> Shard<P> {
                 .filter(|&(_, slot)| config.topology.owner(slot) == config.shard)
                 .map(|(partition, _)| partition)
                 .collect(),
-            mailed_bytes_max,
             frame_full_bytes,
             spares_requested: 0,
             spare_failure: None,
@@ -301,7 +253,6 @@ impl<P: Blocks> Shard<P> {
             fatal: None,
             counters: Counters::default(),
             stages: Stages::default(),
-            scratch: Pieces::default(),
             undo: Vec::new(),
             config,
         })
@@ -357,7 +308,7 @@ impl<P: Blocks> Shard<P> {
                 self.keyspace_done(Done { revision, is_full }, outbox);
             }
             Event::Mail(Mail::Taken(mail)) => {
-                self.peers[usize::from(mail.from)].replying_bytes -= mail.bytes;
+                self.requests.mail.taken(&mail);
                 self.has_progress = true;
             }
             Event::Spare {
@@ -472,8 +423,7 @@ impl<P: Blocks> Shard<P> {
         level: AckLevel,
         key: &[u8],
     ) -> Option<Option<(&[u8], Version)>> {
-        let is_idle = self.parking.is_empty() && self.postponed.is_empty();
-        if !is_idle || self.is_stopping || self.fatal.is_some() {
+        if !self.requests.is_idle() || self.is_stopping || self.fatal.is_some() {
             return None;
         }
         self.store.observe(now.us, now.unix_ms);
@@ -548,21 +498,16 @@ impl<P: Blocks> Shard<P> {
     #[must_use]
     pub fn deadline_us(&self, now: Now) -> Option<u64> {
         let log = self.store.log().deadline_us();
-        let has_deadlines = self.sessions.is_any_open()
-            || !self.parking.is_empty()
-            || !self.postponed.is_empty()
-            || self.peers.iter().any(|peer| !peer.held.is_empty());
+        let has_deadlines = self.sessions.is_any_open() || !self.requests.is_empty();
         let sweep = has_deadlines.then_some(self.next_sweep_us.max(now.us + 1));
         let cleaning = self
             .store
             .cleaning_deadline_us()
             .filter(|_| !self.is_stopping);
         let scrub = self.store.scrub_deadline_us().filter(|_| !self.is_stopping);
-        let waits = !self.postponed.is_empty()
+        let waits = self.requests.waits_for_room()
             || self.sessions.has_paused()
-            || self.peers.iter().any(|peer| !peer.held.is_empty())
             || self.owes_credit()
-            || self.parking.has_unissued()
             || self.scanning.has_unissued()
             || self.keyspaces.has_work();
         let retry = ((self.has_progress && waits) || self.scanning.has_ready()).then_some(now.us);
@@ -659,18 +604,7 @@ impl<P: Blocks> Shard<P> {
     fn turn_ends(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
         if self.has_progress {
             self.has_progress = false;
-            for _ in 0..self.postponed.len() {
-                let Some(parked) = self.postponed.pop_front() else {
-                    break;
-                };
-                let before = self.postponed.len();
-                self.run_detached(now, parked, None, outbox);
-                if self.postponed.len() > before {
-                    // Still no room: what was postponed first goes first the next time.
-                    self.postponed.rotate_right(1);
-                    break;
-                }
-            }
+            self.run_postponed(now, outbox);
             self.run_held(now, outbox);
             self.sessions.resume(&mut outbox.resume);
         }
@@ -678,18 +612,20 @@ impl<P: Blocks> Shard<P> {
         self.store.settle(&|key| hash.home_of(key));
         self.scan(now, outbox);
         let mut waits_for_memory = self.store.is_memory_short();
-        while let Some((token, place, start)) = self.parking.next_read() {
+        while let Some((token, place, start)) = self.requests.parking.next_read() {
             // A second attempt is counted since the first.
-            let has_room =
-                start.is_some() || self.store.has_room_to_read(self.parking.bytes_under_way());
+            let has_room = start.is_some()
+                || self
+                    .store
+                    .has_room_to_read(self.requests.parking.bytes_under_way());
             if !has_room || !self.read(token, place, start, outbox) {
-                self.parking.not_issued(token);
+                self.requests.parking.not_issued(token);
                 waits_for_memory |= !has_room;
                 break;
             }
         }
         // Who knows the key that he wants goes first.
-        while !self.parking.has_unissued()
+        while !self.requests.parking.has_unissued()
             && !waits_for_memory
             && let Some((token, place, brought)) = self.scanning.next_read()
             && self.read(token, place, brought, outbox)
@@ -754,9 +690,7 @@ impl<P: Blocks> Shard<P> {
         self.snapshots
             .step(now, &mut self.store, is_idle, &mut outbox.snapshots);
         if self.is_stopping
-            && self.parking.is_empty()
-            && self.postponed.is_empty()
-            && self.peers.iter().all(|peer| peer.held.is_empty())
+            && self.requests.is_empty()
             && self.scanning.is_empty()
             && self.snapshots.may_stop(now, &mut self.store)
         {
@@ -817,6 +751,20 @@ struct Operation<'a> {
     brought: Option<(Place, &'a [u8])>,
     /// What is known of its first key, if that is this one.
     known: Option<Known<'a>>,
+}
+
+impl Operation<'_> {
+    /// An operation that waited.
+    fn of(parked: &Parked) -> Self {
+        Operation {
+            address: parked.address,
+            level: parked.level,
+            deadline_us: parked.deadline_us,
+            came_us: parked.came_us,
+            brought: None,
+            known: None,
+        }
+    }
 }
 
 /// Where a key is looked up.

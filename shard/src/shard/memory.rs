@@ -7,12 +7,11 @@ use penstock_net::reply::REPLY_HEAD_BYTES_MAX;
 use penstock_net::request::{Extra, Request, Verb};
 use penstock_net::scan::ScanRequest;
 use penstock_storage::io::Blocks;
-use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::Found;
 
 use crate::answers::Asked;
 use crate::mail::{ReplyAddress, SessionId};
-use crate::parking::{Origin, Parked};
+use crate::requests::parking::{Origin, Parked};
 use crate::sessions::AWAITED_BYTES;
 
 use super::requests::{deadline_us_of, slot_of_request};
@@ -58,7 +57,7 @@ impl<P: Blocks> Shard<P> {
             // Operations of closed connections are still executed.
             Origin::Here => self.sessions.reserve(address.session, bytes),
             Origin::Shard(from) => {
-                self.peers[usize::from(from)].replying_bytes += bytes_beyond_kept(bytes, address);
+                self.requests.mail.reserve(from, address, bytes);
             }
         }
     }
@@ -72,9 +71,8 @@ impl<P: Blocks> Shard<P> {
     pub(super) fn unreserve_bytes(&mut self, origin: Origin, address: &ReplyAddress, bytes: usize) {
         match origin {
             Origin::Here => self.sessions.unreserve(address.session, bytes),
-            Origin::Shard(_) if is_planted(Bug::KeepReserved) => {}
             Origin::Shard(from) => {
-                self.peers[usize::from(from)].replying_bytes -= bytes_beyond_kept(bytes, address);
+                self.requests.mail.unreserve(from, address, bytes);
             }
         }
     }
@@ -102,7 +100,7 @@ impl<P: Blocks> Shard<P> {
 
     /// Whether replies have taken all room, and somebody waits for it.
     pub(super) fn is_short_of_room(&self) -> bool {
-        let has_untold = self.peers.iter().any(|it| it.taken_bytes > 0);
+        let has_untold = self.requests.mail.has_untold();
         self.sessions.is_short_of_room(has_untold)
     }
 
@@ -119,7 +117,11 @@ impl<P: Blocks> Shard<P> {
         // What is before it in its slot may shorten the value, and it keeps room anew while it
         // waits for that.
         if self.has_room_for_more(*origin, address.session)
-            || self.parking.behind(*origin, address, *slot).is_some()
+            || self
+                .requests
+                .parking
+                .behind(*origin, address, *slot)
+                .is_some()
         {
             return None;
         }
@@ -140,20 +142,14 @@ impl<P: Blocks> Shard<P> {
     pub(super) fn has_room_for_more(&self, origin: Origin, session: SessionId) -> bool {
         match origin {
             Origin::Here => self.sessions.has_room_for_replies(session),
-            Origin::Shard(from) => {
-                self.peers[usize::from(from)].replying_bytes <= self.mailed_bytes_max
-            }
+            Origin::Shard(from) => self.requests.mail.has_room_for_more(from),
         }
     }
 
     /// Whether another shard waits to be told that its answers were taken, and connections have
     /// room again.
     pub(super) fn owes_credit(&self) -> bool {
-        self.sessions.may_tell_taken()
-            && self
-                .peers
-                .iter()
-                .any(|peer| peer.taken_bytes > self.mailed_bytes_max / 4)
+        self.sessions.may_tell_taken() && self.requests.mail.owes_credit()
     }
 
     /// Who waits for memory goes on when cells have left. Nothing else can be done for it than to
@@ -189,13 +185,4 @@ pub(super) fn answer_bytes(request: &Request<'_>, value_bytes: usize) -> usize {
 /// Whether the answer may show the value that the key has now.
 pub(super) fn may_show_value(request: &Request<'_>) -> bool {
     request.verb == Verb::Get || request.extra == Extra::Show
-}
-
-/// What an answer of so many bytes takes beyond the room that the asking shard keeps for it.
-#[inline]
-pub(super) fn bytes_beyond_kept(bytes: usize, address: &ReplyAddress) -> usize {
-    match bytes <= address.answer_bytes as usize {
-        true => 0,
-        false => bytes,
-    }
 }

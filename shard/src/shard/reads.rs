@@ -12,7 +12,7 @@ use penstock_storage::store::{AdmitError, aligned_span};
 
 use crate::execute::Cold;
 use crate::execute::past::in_block;
-use crate::parking::{Parked, Waiter};
+use crate::requests::parking::{Parked, Waiter};
 
 use super::{Admitted, Now, Outbox, Shard};
 
@@ -26,14 +26,14 @@ impl<P: Blocks> Shard<P> {
         outbox: &mut Outbox<P::Block>,
     ) {
         let token = completion.token;
-        let brought = self.parking.again(token);
+        let brought = self.requests.parking.again(token);
         let read = bytes_read(completion, brought);
         let (again, bad);
         let (bytes, bad) = if brought.is_none() {
             let bad = read.err().map(|failure| (0, failure));
             (read.unwrap_or_default(), Vec::from_iter(bad))
-        } else if self.parking.add_block(token, read) {
-            (again, bad) = self.parking.take_again(token);
+        } else if self.requests.parking.add_block(token, read) {
+            (again, bad) = self.requests.parking.take_again(token);
             (&again[..], bad)
         } else {
             return;
@@ -42,7 +42,7 @@ impl<P: Blocks> Shard<P> {
         let has_failed = admitted.iter().any(Result::is_err);
         if has_failed && brought.is_none() && !is_planted(Bug::ReadOnce) {
             self.counters.reads_retried += 1;
-            self.parking.read_again(token);
+            self.requests.parking.read_again(token);
             return;
         }
         self.run_waiters(now, token, bytes, admitted, outbox);
@@ -57,16 +57,15 @@ impl<P: Blocks> Shard<P> {
         mut admitted: Vec<Result<Admitted, (Status, String)>>,
         outbox: &mut Outbox<P::Block>,
     ) {
-        let (colds, waiters) = self.parking.finished(token);
+        let (colds, waiters) = self.requests.parking.finished(token);
         for (cold, admitted) in colds.iter().zip(&admitted) {
             if let Err((status, _)) = admitted {
                 let home = (cold.slot, cold.hash);
                 self.bad_places.note(home, cold.place, *status);
             }
         }
-        if self.kept_for == Some(token) {
+        if self.requests.parking.ends_keeping(token) {
             // The operation that the key is kept for runs before anything leaves.
-            self.kept_for = None;
             self.store.keep(None);
         }
         // The waiters are older than what was postponed: parked before it, or taken from its front.
@@ -84,10 +83,8 @@ impl<P: Blocks> Shard<P> {
                 }
                 admitted if kept == 0 => {
                     let brought = admitted.as_ref().ok().map(|it| (it.place, bytes));
-                    let before = self.postponed.len();
-                    self.run_detached(now, parked, brought, outbox);
-                    if self.postponed.len() > before {
-                        self.postponed.rotate_right(1);
+                    if let Some(parked) = self.run_detached(now, parked, brought, outbox) {
+                        self.requests.postponed.insert(0, parked);
                         kept = 1;
                     }
                     if let Ok(admitted) = admitted
@@ -98,7 +95,7 @@ impl<P: Blocks> Shard<P> {
                     }
                 }
                 _ => {
-                    self.postponed.insert(kept, parked);
+                    self.requests.postponed.insert(kept, parked);
                     kept += 1;
                 }
             }
@@ -162,7 +159,12 @@ impl<P: Blocks> Shard<P> {
                 .map(|()| Admitted { place, is_new })
                 .map_err(|AdmitError::Corrupt| (Status::Corrupt, not_written(place)))
         };
-        self.parking.colds(token).iter().map(admit).collect()
+        self.requests
+            .parking
+            .colds(token)
+            .iter()
+            .map(admit)
+            .collect()
     }
 
     /// Emits a read, or the next piece of a second attempt that has brought so many bytes; `false`
@@ -219,7 +221,7 @@ impl<P: Blocks> Shard<P> {
 
     /// Whether a read of this file is under way or waits.
     fn reads_file(&self, file: FileId) -> bool {
-        self.parking.reads_file(file)
+        self.requests.parking.reads_file(file)
             || self.scanning.reads_file(file)
             || self.store.scrub_reads(file)
             || self.linked.as_ref().is_some_and(|it| it.is_reading(file))

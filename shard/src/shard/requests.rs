@@ -27,7 +27,7 @@ use crate::execute::{Cold, Context, Ran, run};
 use crate::linked::Elsewhere;
 use crate::mail::{ReplyAddress, SessionId};
 use crate::member_read::{Stale, look_at_member};
-use crate::parking::Origin;
+use crate::requests::parking::Origin;
 use crate::sessions::SMALL_ANSWER_BYTES;
 
 use super::memory::{answer_bytes, may_show_value};
@@ -73,7 +73,7 @@ impl<P: Blocks> Shard<P> {
         let mut consumed = 0;
         loop {
             let rest = &bytes[consumed..];
-            if !self.sessions.has_room_for_replies(id) || !self.postponed.is_empty() {
+            if !self.sessions.has_room_for_replies(id) || !self.requests.postponed.is_empty() {
                 let expires_us = self.front_deadline_us(id, rest, came_us);
                 if !self.sessions.may_expire(now.us, id, expires_us) {
                     // What is left came with what was taken; what comes next does not.
@@ -496,16 +496,16 @@ impl<P: Blocks> Shard<P> {
             let is_read = asked.is_read() || may_show_value(&request);
             return self.mail_request(origin, owner, operation, slot, is_read, item, out);
         }
-        if !self.parking.is_empty()
-            && let Some(cold) = self.parking.behind(origin, &address, slot)
+        if !self.requests.parking.is_empty()
+            && let Some(cold) = self.requests.parking.behind(origin, &address, slot)
         {
             // It runs later, and its key is read meanwhile.
             let hash = known.map_or_else(|| self.hash.of(request.key), |known| known.hash);
             let found = self.store.find(slot, hash, request.key);
             if let Found::Cold(place) = found
-                && !self.parking.is_full()
+                && !self.requests.parking.is_full()
             {
-                self.parking.fetch(Cold {
+                self.requests.parking.fetch(Cold {
                     slot,
                     hash,
                     place,
@@ -620,8 +620,8 @@ impl<P: Blocks> Shard<P> {
             Ran::SecondCold(cold) => {
                 let reserved = answer_bytes(&request, cold.place.bytes as usize);
                 let step = self.park(cold, origin, operation, slot, item, reserved, out);
-                if self.kept_for.is_none() && matches!(step, Step::Later) {
-                    self.kept_for = self.parking.read_of(origin, &address, slot);
+                let parking = &mut self.requests.parking;
+                if matches!(step, Step::Later) && parking.keeps_first_key(origin, &address, slot) {
                     self.store.keep(Some((slot, self.hash.of(request.key))));
                 }
                 step
@@ -709,10 +709,9 @@ impl<P: Blocks> Shard<P> {
         address: ReplyAddress,
         gate: Lsn,
         item: &Pieces,
-        shard: u16,
         outbox: &mut Outbox<P::Block>,
     ) {
-        let is_forwarded = shard != self.config.shard;
+        let shard = self.config.shard;
         let Some(session) = self.sessions.get_open(address.session) else {
             return;
         };
@@ -720,7 +719,7 @@ impl<P: Blocks> Shard<P> {
         let out = &mut session.output.pieces;
         let mut reply = BatchReply::begin(out, address.request_id, 1).over(session.medium);
         reply.raw(out, &mut item.reader(), item.len());
-        reply.finish(out, shard, more, is_forwarded);
+        reply.finish(out, shard, more, false);
         self.note(address.session, gate, 1, outbox);
     }
 

@@ -17,7 +17,7 @@ use penstock_storage::system_key::is_system;
 use penstock_storage::version::SLOTS;
 
 use crate::answers::Asked;
-use crate::parking::{Origin, Parked};
+use crate::requests::parking::{Origin, Parked};
 use crate::scanning::{
     BLOCKS_A_STEP_MAX, ColdKey, ENTRIES_A_STEP_MAX, READ_BYTES_A_STEP_MAX, READS_A_STEP_MAX,
     ROUNDS_MAX, Reading, STEPS_A_TURN_MAX, Scan, ScanRead, Unread, Wanted, slot_of_cursor,
@@ -104,7 +104,7 @@ impl<P: Blocks> Shard<P> {
             if origin == Origin::Here && self.sessions.get_open(address.session).is_none() {
                 continue;
             }
-            let mut pieces = std::mem::take(&mut self.scratch);
+            let mut pieces = self.requests.take_scratch();
             let out = pieces.written();
             let head = |status| ReplyHead::new(status, address.item, level, Version::default());
             let gate = if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
@@ -135,8 +135,7 @@ impl<P: Blocks> Shard<P> {
                 self.stages.queued(now.us, came_us, 1);
                 self.answer_detached(origin, address, gate, &pieces, outbox);
             }
-            pieces.clear();
-            self.scratch = pieces;
+            self.requests.give_scratch(pieces);
         }
     }
 

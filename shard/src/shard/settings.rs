@@ -15,7 +15,7 @@ use penstock_storage::place::Lsn;
 
 use crate::answers::Asked;
 use crate::keyspaces::{Change, Done, Keyspaces, from_wire, purpose_of, to_wire};
-use crate::parking::Origin;
+use crate::requests::parking::Origin;
 
 use super::{Counters, Operation, Outbox, Shard, Step};
 

@@ -17,7 +17,7 @@ impl<P: Blocks> Shard<P> {
     pub fn counters(&self) -> Counters {
         let sessions = self.sessions.counts();
         Counters {
-            reads_coalesced: self.parking.coalesced(),
+            reads_coalesced: self.requests.parking.coalesced(),
             sessions_opened: sessions.opened,
             sessions: sessions.open,
             pauses: sessions.pauses,

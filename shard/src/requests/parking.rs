@@ -88,6 +88,8 @@ pub(crate) struct Parking {
     /// The read behind which the operations of a connection on a slot queue, the number of the key
     /// in it, and how many do.
     order: HashMap<Lane, (IoToken, usize, usize)>,
+    /// The read of a second key, for which the first one is kept in memory.
+    kept_for: Option<IoToken>,
     next_token: u64,
     parked: usize,
     /// Bytes of their items.
@@ -149,13 +151,30 @@ impl Parking {
         Some(self.waiting[token].colds[*number])
     }
 
-    /// The read that the operations of this connection on this slot wait for.
-    pub(crate) fn read_of(
-        &self,
+    /// Whether the first key of an operation that waits for its second one is to be kept in memory.
+    /// It is if no other operation has its first key kept.
+    pub(crate) fn keeps_first_key(
+        &mut self,
         origin: Origin,
         address: &ReplyAddress,
         slot: u16,
-    ) -> Option<IoToken> {
+    ) -> bool {
+        let keeps = self.kept_for.is_none();
+        if keeps {
+            self.kept_for = self.read_of(origin, address, slot);
+        }
+        keeps
+    }
+
+    /// Whether a key was kept for the operations that waited for this read. It is not any more.
+    pub(crate) fn ends_keeping(&mut self, token: IoToken) -> bool {
+        self.kept_for
+            .take_if(|kept_for| *kept_for == token)
+            .is_some()
+    }
+
+    /// The read that the operations of this connection on this slot wait for.
+    fn read_of(&self, origin: Origin, address: &ReplyAddress, slot: u16) -> Option<IoToken> {
         let (token, _, _) = self.order.get(&order_key(origin, address, slot))?;
         Some(*token)
     }

@@ -1,0 +1,318 @@
+//! What goes to and comes from the other shards of a node: items, answers, and the credit of both.
+//!
+//! An asking shard bounds the items that it has sent and not seen answered. An answering shard
+//! bounds the bytes of answers that the asking one has not said to have taken; items that find no
+//! room for their answer are held, in order.
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::Bytes;
+use penstock_net::pieces::Pieces;
+use penstock_storage::place::Lsn;
+use penstock_storage::planted::{Bug, is_planted};
+
+use crate::mail::{
+    Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId, TakenMail,
+};
+
+use super::parking::Parked;
+use super::postponed::take_out;
+
+/// The mail to and from one other shard.
+#[derive(Debug, Default)]
+struct Mailbox {
+    requests: Vec<MailedRequest>,
+    request_bytes: Vec<u8>,
+    /// Items sent and not answered yet.
+    outstanding: usize,
+    /// Their bytes.
+    outstanding_bytes: usize,
+    /// Bytes of its answers that were handed on and for which no room was kept, and of which it was
+    /// not told yet.
+    taken_bytes: usize,
+    /// Bytes of answers to it for which it keeps no room and that it has not said to have taken,
+    /// and of those that wait for reads.
+    replying_bytes: usize,
+    /// Items of it that wait until it has taken answers, in order.
+    held: VecDeque<Parked>,
+    /// How many of them are of which connection.
+    held_of: HashMap<SessionId, usize>,
+    replies: VecDeque<(Lsn, MailedReply)>,
+    reply_bytes: Pieces,
+    /// `end` of the replies counts from here.
+    reply_bytes_sent: u64,
+}
+
+impl Mailbox {
+    /// An item of a connection is held.
+    fn hold(&mut self, parked: Parked) {
+        *self.held_of.entry(parked.address.session).or_default() += 1;
+        self.held.push_back(parked);
+    }
+
+    /// An item of a connection that was held is not any more.
+    fn is_held_no_more(&mut self, session: SessionId) {
+        let count = self.held_of.get_mut(&session).expect("counted when held");
+        *count -= 1;
+        if *count == 0 {
+            self.held_of.remove(&session);
+        }
+    }
+
+    /// The answers that depend on nothing behind `durable`.
+    fn take_replies(&mut self, durable: Lsn) -> Option<(Vec<MailedReply>, Pieces)> {
+        let is_ready = |gate: Lsn| gate <= durable || is_planted(Bug::MailUndurable);
+        let ready = self.replies.iter().take_while(|(gate, _)| is_ready(*gate));
+        let count = ready.count();
+        if count == 0 {
+            return None;
+        }
+        let [a, b, c, d, ..] = self.reply_bytes_sent.to_le_bytes();
+        let sent = u32::from_le_bytes([a, b, c, d]);
+        let relative = |(_, reply): (Lsn, MailedReply)| MailedReply {
+            end: reply.end.wrapping_sub(sent),
+            ..reply
+        };
+        let items: Vec<MailedReply> = self.replies.drain(..count).map(relative).collect();
+        let end = items[count - 1].end as usize;
+        let mut bytes = Pieces::default();
+        self.reply_bytes.move_to(end, &mut bytes);
+        self.reply_bytes_sent += end as u64;
+        Some((items, bytes))
+    }
+}
+
+/// Whether an item may be sent to another shard now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MailRoom {
+    /// It may.
+    Yes,
+    /// So many items are on their way, which is the limit: the answer is BUSY.
+    Full(usize),
+    /// Their bytes are too many: it waits until some are answered.
+    Wait,
+}
+
+/// The mail to and from all other shards.
+#[derive(Debug)]
+pub(crate) struct Mailboxes {
+    /// By shard; the one of the shard itself stays empty.
+    all: Vec<Mailbox>,
+    items_max: usize,
+    /// Bytes of answers to one other shard that it has not taken, at which no more are made, and of
+    /// items on their way to it.
+    bytes_max: usize,
+}
+
+impl Mailboxes {
+    /// No mail, for a node of so many shards.
+    pub(crate) fn new(shards: u16, items_max: usize, bytes_max: usize) -> Self {
+        Mailboxes {
+            all: (0..shards).map(|_| Mailbox::default()).collect(),
+            items_max,
+            bytes_max,
+        }
+    }
+
+    fn of(&mut self, shard: u16) -> &mut Mailbox {
+        &mut self.all[usize::from(shard)]
+    }
+
+    // ---- this shard asks ----
+
+    /// Whether an item may be sent to a shard now.
+    pub(crate) fn room(&self, to: u16) -> MailRoom {
+        let mailbox = &self.all[usize::from(to)];
+        // One item may go beyond: it would wait for ever while smaller ones of others fill what is
+        // left.
+        if mailbox.outstanding >= self.items_max {
+            MailRoom::Full(mailbox.outstanding)
+        } else if mailbox.outstanding > 0 && mailbox.outstanding_bytes >= self.bytes_max {
+            MailRoom::Wait
+        } else {
+            MailRoom::Yes
+        }
+    }
+
+    /// Sends an item with the next mail; the end of its bytes is set here.
+    pub(crate) fn ask(&mut self, to: u16, request: MailedRequest, item: &[u8]) {
+        let mailbox = self.of(to);
+        mailbox.outstanding += 1;
+        mailbox.outstanding_bytes += item.len();
+        mailbox.request_bytes.extend_from_slice(item);
+        let end = mailbox.request_bytes.len();
+        mailbox.requests.push(MailedRequest {
+            end: u32::try_from(end).expect("credits and frame limits bound a mail"),
+            ..request
+        });
+    }
+
+    /// Takes in that another shard has answered.
+    pub(crate) fn answered(&mut self, mail: &ReplyMail) {
+        let mailbox = self.of(mail.from);
+        mailbox.outstanding -= match is_planted(Bug::CreditForMail) {
+            true => 1,
+            false => mail.items.len(),
+        };
+        let mut start = 0;
+        for reply in &mail.items {
+            mailbox.outstanding_bytes -= reply.address.item_bytes as usize;
+            let end = reply.end as usize;
+            mailbox.taken_bytes += bytes_beyond_kept(end - start, &reply.address);
+            start = end;
+        }
+    }
+
+    /// Whether another shard waits to be told that its answers were taken.
+    pub(crate) fn has_untold(&self) -> bool {
+        self.all.iter().any(|mailbox| mailbox.taken_bytes > 0)
+    }
+
+    /// Whether so many answers were taken that another shard is to be told.
+    pub(crate) fn owes_credit(&self) -> bool {
+        let least = self.bytes_max / 4;
+        self.all.iter().any(|mailbox| mailbox.taken_bytes > least)
+    }
+
+    // ---- this shard answers ----
+
+    /// Whether an item of a shard may run: none is held before it, and there is room for its
+    /// answer.
+    pub(crate) fn may_run(&self, from: u16, is_stopping: bool) -> bool {
+        let mailbox = &self.all[usize::from(from)];
+        mailbox.held.is_empty() && (is_stopping || self.has_room_for_more(from))
+    }
+
+    /// Whether an answer to a shard may be longer than what it keeps free for it.
+    pub(crate) fn has_room_for_more(&self, from: u16) -> bool {
+        self.all[usize::from(from)].replying_bytes <= self.bytes_max
+    }
+
+    /// Whether an item of this connection is held.
+    pub(crate) fn holds_of(&self, from: u16, session: &SessionId) -> bool {
+        self.all[usize::from(from)].held_of.contains_key(session)
+    }
+
+    /// Whether any item is held.
+    pub(crate) fn holds_any(&self) -> bool {
+        self.all.iter().any(|mailbox| !mailbox.held.is_empty())
+    }
+
+    /// Holds an item until the asking shard has taken answers.
+    pub(crate) fn hold(&mut self, from: u16, parked: Parked) {
+        self.of(from).hold(parked);
+    }
+
+    /// Holds an item again that was held before all others.
+    pub(crate) fn hold_first(&mut self, from: u16, parked: Parked) {
+        let mailbox = self.of(from);
+        *mailbox.held_of.entry(parked.address.session).or_default() += 1;
+        mailbox.held.push_front(parked);
+    }
+
+    /// The next item that was held and has room for its answer now.
+    pub(crate) fn next_held(&mut self, from: u16, is_stopping: bool) -> Option<Parked> {
+        if !is_stopping && !self.has_room_for_more(from) {
+            return None;
+        }
+        let mailbox = self.of(from);
+        let held = mailbox.held.pop_front()?;
+        mailbox.is_held_no_more(held.address.session);
+        Some(held)
+    }
+
+    /// The shards, by number.
+    pub(crate) fn shards(&self) -> u16 {
+        u16::try_from(self.all.len()).expect("made of so many")
+    }
+
+    /// Takes out the held items that `is_it` says, in order.
+    pub(super) fn take_out_held(
+        &mut self,
+        is_it: impl Fn(&Parked) -> bool,
+        into: &mut Vec<Parked>,
+    ) {
+        for mailbox in &mut self.all {
+            let held = take_out(&mut mailbox.held, &is_it);
+            for parked in &held {
+                mailbox.is_held_no_more(parked.address.session);
+            }
+            into.extend(held);
+        }
+    }
+
+    /// An answer to a shard will take so many bytes.
+    pub(crate) fn reserve(&mut self, from: u16, address: &ReplyAddress, bytes: usize) {
+        self.of(from).replying_bytes += bytes_beyond_kept(bytes, address);
+    }
+
+    /// Ends that, before it is answered.
+    pub(crate) fn unreserve(&mut self, from: u16, address: &ReplyAddress, bytes: usize) {
+        if !is_planted(Bug::KeepReserved) {
+            self.of(from).replying_bytes -= bytes_beyond_kept(bytes, address);
+        }
+    }
+
+    /// Answers an item of a shard; the answer depends on `gate`.
+    pub(crate) fn answer(&mut self, from: u16, address: ReplyAddress, gate: Lsn, item: &Pieces) {
+        let mailbox = self.of(from);
+        // Answers leave in order of execution, so one gate covers those before it.
+        let last = mailbox.replies.back();
+        let gate = last.map_or(gate, |(last, _)| gate.max(*last));
+        mailbox.replying_bytes += bytes_beyond_kept(item.len(), &address);
+        item.reader().take(item.len(), &mut mailbox.reply_bytes);
+        let end = mailbox.reply_bytes_sent + mailbox.reply_bytes.len() as u64;
+        // The end is made relative when the mail leaves; until then its low bits are enough.
+        let [a, b, c, d, ..] = end.to_le_bytes();
+        let end = u32::from_le_bytes([a, b, c, d]);
+        mailbox
+            .replies
+            .push_back((gate, MailedReply { address, end }));
+    }
+
+    /// The asking shard has taken so many bytes of answers.
+    pub(crate) fn taken(&mut self, mail: &TakenMail) {
+        self.of(mail.from).replying_bytes -= mail.bytes;
+    }
+
+    // ---- the end of a turn ----
+
+    /// Sends what may leave: items, answers that are durable, and what was taken if that may be
+    /// told.
+    pub(crate) fn send(
+        &mut self,
+        now_us: u64,
+        from: u16,
+        durable: Lsn,
+        may_tell_taken: bool,
+        into: &mut Vec<(u16, Mail)>,
+    ) {
+        for (to, mailbox) in (0u16..).zip(&mut self.all) {
+            if !mailbox.requests.is_empty() {
+                let items = std::mem::take(&mut mailbox.requests);
+                let bytes = Bytes::from(std::mem::take(&mut mailbox.request_bytes));
+                if is_planted(Bug::LoseMail) && now_us.is_multiple_of(9) {
+                    continue;
+                }
+                into.push((to, Mail::Requests(RequestMail { from, items, bytes })));
+            }
+            if let Some((items, bytes)) = mailbox.take_replies(durable) {
+                into.push((to, Mail::Replies(ReplyMail { from, items, bytes })));
+            }
+            let is_told = may_tell_taken && !is_planted(Bug::ForgetTaken);
+            if is_told && mailbox.taken_bytes > self.bytes_max / 4 {
+                let bytes = std::mem::take(&mut mailbox.taken_bytes);
+                into.push((to, Mail::Taken(TakenMail { from, bytes })));
+            }
+        }
+    }
+}
+
+/// What an answer of so many bytes takes beyond the room that the asking shard keeps for it.
+#[inline]
+fn bytes_beyond_kept(bytes: usize, address: &ReplyAddress) -> usize {
+    match bytes <= address.answer_bytes as usize {
+        true => 0,
+        false => bytes,
+    }
+}
