@@ -14,6 +14,7 @@
 
 pub mod answers;
 pub mod bad_places;
+mod chores;
 mod counted;
 pub mod counters;
 pub mod event;
@@ -25,14 +26,20 @@ pub mod mail;
 mod member_read;
 mod now;
 pub mod opening;
+mod phase;
+mod replica_waits;
 pub mod replication;
 mod requests;
 mod scanning;
+mod scans;
+mod segment_files;
 mod sessions;
+mod setup;
 pub mod shard;
 pub mod snapshots;
 mod spare_failure;
 pub mod stages;
+mod stats;
 pub mod topology;
 
 pub use bad_places::BadPlace;
@@ -43,7 +50,8 @@ pub use keyspaces::to_wire as settings_to_wire;
 pub use mail::{Mail, SessionId};
 pub use now::Now;
 pub use scanning::slot_of_cursor;
-pub use shard::{Shard, ShardConfig};
+pub use setup::{ShardConfig, hash_check};
+pub use shard::Shard;
 pub use snapshots::{SnapshotCounters, SnapshotPolicy, SnapshotWrite, WriteStep};
 pub use spare_failure::SpareFailure;
 pub use topology::Topology;

@@ -35,7 +35,8 @@ use penstock_storage::system_key::{SYSTEM_KEY, is_system};
 
 use crate::counted::CountedBytes;
 use crate::execute::KeyHash;
-use crate::shard::{Shard, ShardConfig, hash_check};
+use crate::setup::{ShardConfig, hash_check};
+use crate::shard::Shard;
 use crate::snapshots::{Behind, SnapshotStart};
 
 /// The segment files of a data directory. Each change is durable when it returns.
@@ -96,9 +97,11 @@ pub enum OpeningError {
         /// The epoch of this start.
         epoch: u32,
     },
-    /// The directory is one of a cluster's node, and the start names no cluster. Nothing was changed.
+    /// The directory is one of a cluster's node, and the start names no cluster. Nothing was
+    /// changed.
     OfCluster,
-    /// The start names a cluster, and the directory holds what a node alone wrote. Nothing was changed.
+    /// The start names a cluster, and the directory holds what a node alone wrote. Nothing was
+    /// changed.
     WrittenAlone,
     /// What a node of a cluster noted of a partition is not of this version.
     StrangeNote {
@@ -201,8 +204,8 @@ pub struct Inventory {
     pub layout: Layout,
 }
 
-/// Files that an earlier run left as spares, with their lengths, by ascending number. Of each only the
-/// begin was read: [`prove_spare`] is to come before it is written or removed.
+/// Files that an earlier run left as spares, with their lengths, by ascending number. Of each only
+/// the begin was read: [`prove_spare`] is to come before it is written or removed.
 #[derive(Clone, Debug, Default)]
 pub struct Leftovers {
     /// Of the right size and never used, to be given to the shards.
@@ -219,9 +222,10 @@ impl Leftovers {
     }
 }
 
-/// Looks at every file of a node whose logs are those of `layout`. Removes files of logs that are void
-/// and files that a crash left half taken into use, and sets spares aside that have rotted. Superfluous are
-/// spares that served before, of another size than `segment_bytes`, or beyond [`SPARES_READY`] for each shard.
+/// Looks at every file of a node whose logs are those of `layout`. Removes files of logs that are
+/// void and files that a crash left half taken into use, and sets spares aside that have rotted.
+/// Superfluous are spares that served before, of another size than `segment_bytes`, or beyond
+/// [`SPARES_READY`] for each shard.
 ///
 /// # Errors
 /// [`OpeningError`].
@@ -275,8 +279,8 @@ pub fn take_inventory(
     })
 }
 
-/// Reads the rest of all spares that [`take_inventory`] left. Those that have rotted are returned: they prove
-/// nothing and are to be set aside, not used.
+/// Reads the rest of all spares that [`take_inventory`] left. Those that have rotted are returned:
+/// they prove nothing and are to be set aside, not used.
 ///
 /// # Errors
 /// [`RecoveryError`] for one that cannot be read or is none.
@@ -299,12 +303,13 @@ pub fn prove_spares(
 pub struct ChangedShards {
     /// Must be durable before any shard is opened, with an inventory taken anew.
     pub layout: Layout,
-    /// About so many bytes of what is inherited count, and are written again before any of it leaves.
+    /// About so many bytes of what is inherited count, and are written again before any of it
+    /// leaves.
     pub counted_bytes: u64,
 }
 
-/// Begins a generation of logs for another number of shards: reads the logs of the last one to their
-/// ends and acts on the verdicts.
+/// Begins a generation of logs for another number of shards: reads the logs of the last one to
+/// their ends and acts on the verdicts.
 ///
 /// # Errors
 /// [`OpeningError`]; the old layout still holds then.
@@ -388,8 +393,8 @@ fn replay_inherited(
     replay_ended(source, segments, log.log_id, log.end, visit).map_err(OpeningError::Recovery)
 }
 
-/// Holds the log, as it was recovered, against the newest snapshot of it that is finished. One that cannot be
-/// read proves nothing.
+/// Holds the log, as it was recovered, against the newest snapshot of it that is finished. One that
+/// cannot be read proves nothing.
 fn check_end(
     files: &mut impl SegmentFiles,
     owner: Owner,
@@ -464,8 +469,8 @@ impl Written {
         self.is_linked |= log.is_linked;
     }
 
-    /// Whether a start may go on with them. Only epochs of a node alone tell of its starts: those of a cluster
-    /// are given out by its file.
+    /// Whether a start may go on with them. Only epochs of a node alone tell of its starts: those
+    /// of a cluster are given out by its file.
     fn check(&self, is_of_cluster: bool, epoch: u32) -> Result<(), OpeningError> {
         let (found, is_linked) = (self.epoch_max, self.is_linked);
         match is_of_cluster {
@@ -598,9 +603,9 @@ struct AllReplayed {
     inherited: Vec<(InheritedLog, u64)>,
 }
 
-/// Fills a memory from all inherited logs, of which only the shard's own slots concern it, and then from
-/// all of the shard's log; a second time in the same order if versions are kept. No snapshot tells of what
-/// is inherited.
+/// Fills a memory from all inherited logs, of which only the shard's own slots concern it, and then
+/// from all of the shard's log; a second time in the same order if versions are kept. No snapshot
+/// tells of what is inherited.
 fn replay_inheritance(
     files: &mut impl SegmentFiles,
     inventory: &Inventory,
@@ -807,7 +812,8 @@ fn replay_behind(
     }
 }
 
-/// Fills a memory from one snapshot, if it fits the log. What is to be read `behind` it is announced before.
+/// Fills a memory from one snapshot, if it fits the log. What is to be read `behind` it is
+/// announced before.
 fn load_snapshot<F: SegmentFiles>(
     files: &mut F,
     behind: &mut F::Reader,

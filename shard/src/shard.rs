@@ -17,163 +17,71 @@ mod requests;
 mod scans;
 mod settings;
 mod told;
+mod turn;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use penstock_net::frame::Medium;
-use penstock_net::hello::ServerHello;
 use penstock_net::level::AckLevel;
-use penstock_net::limits::{KEY_BYTES_MAX, Limits};
+use penstock_net::limits::KEY_BYTES_MAX;
 use penstock_net::pieces::Pieces;
-use penstock_net::reply::{REPLY_HEAD_BYTES_MAX, write_info_reply};
+use penstock_net::reply::write_info_reply;
 use penstock_net::request::Version;
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::budget::Budget;
-use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::Blocks;
 use penstock_storage::key_table::TableHome;
 use penstock_storage::place::{FileId, Lsn, Place};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::Store;
 use penstock_storage::system_key::is_system;
-use penstock_storage::version::{PARTITIONS, SLOTS};
 
 use crate::answers::Asked;
-use crate::bad_places::BadPlaces;
-use crate::counters::{Counters, ReplicationCounters};
+use crate::chores::Chores;
 use crate::event::{Event, Fatal, Outbox};
-use crate::execute::{KeyHash, Undo, look};
-use crate::key_tables::{KeyTableCounters, KeyTables};
+use crate::execute::{KeyHash, look};
+use crate::key_tables::KeyTableCounters;
 use crate::keyspaces::{Done, Keyspaces};
-use crate::linked::{ClusterConfig, Linked};
+use crate::linked::{Linked, Plan};
 use crate::mail::{Mail, ReplyAddress, SessionId};
 use crate::now::Now;
+use crate::phase::Phase;
+use crate::replica_waits::{REPLICA_REPLIES_MAX, ReplicaReply, ReplicaWaits};
 use crate::replication::links::Links;
-use crate::replication::{LinkId, PartitionId, ReplicaGates};
+use crate::replication::{LinkId, PartitionId};
 use crate::requests::Requests;
 use crate::requests::mailboxes::Mailboxes;
-use crate::requests::parking::{Origin, Parked};
-use crate::scanning::{Order, Scanning, Unread, Wanted};
-use crate::sessions::{ClientBounds, Patience, Sessions};
-use crate::snapshots::{SnapshotPolicy, SnapshotStart, Snapshots};
+use crate::requests::parking::Parked;
+use crate::scanning::{Unread, Wanted};
+use crate::scans::Scans;
+use crate::segment_files::SegmentFiles;
+use crate::sessions::Sessions;
+use crate::setup::{Setup, ShardConfig, hash_check};
+use crate::snapshots::{SnapshotStart, Snapshots};
 use crate::spare_failure::SpareFailure;
-use crate::stages::Stages;
-use crate::topology::Topology;
+use crate::stats::Stats;
 
 use self::requests::least_level;
 
-/// The fixed properties of a shard.
-#[derive(Clone, Debug)]
-pub struct ShardConfig {
-    /// Its number.
-    pub shard: u16,
-    /// Who owns which slot.
-    pub topology: Topology,
-    /// What HELLO tells; `shard` and `limits` are used from here too.
-    pub hello: ServerHello,
-    /// The least ack level; requests for less are raised to it.
-    pub level_min: AckLevel,
-    /// Bytes of replies that a connection may have waiting before no more is read from it.
-    pub output_bytes_max: usize,
-    /// A GET of a value of so many bytes or more holds the block that the value stands in, if it
-    /// has one, instead of copying it. `usize::MAX` for those who take replies as one run of bytes.
-    pub shared_bytes_min: usize,
-    /// A frame must be whole after this long.
-    pub partial_frame_us_max: u64,
-    /// A peer must take some of its replies within this.
-    pub write_stall_us_max: u64,
-    /// A connection that says nothing for so long is closed; 0 is never.
-    pub idle_us_max: u64,
-    /// Bytes of replies that all connections may have waiting, those included for which a read is
-    /// under way, before no more is read from any. What is on its way to and from other shards is
-    /// bounded by a share of it.
-    pub replies_bytes_max: usize,
-    /// Bytes that all connections have sent and that are not run, because their frames are not
-    /// whole or have to wait, at most, but for a little of each. Twice the largest frame at least.
-    pub input_bytes_max: usize,
-    /// Bytes of the operations that wait for cold keys, at most, but for one alone.
-    pub parked_bytes_max: usize,
-    /// Items on their way to one other shard, at most.
-    pub mailed_items_max: usize,
-    /// The bound on the memory of the process in bytes, which what is refused for lack of memory
-    /// names; 0 for none. What it leaves to this shard: [`Shard::set_memory_bytes_max`].
-    pub memory_max: u64,
-    /// Secret of the key hash.
-    pub hash_seed: u64,
-    /// When and how fast to clean the log.
-    pub cleaning: CleaningConfig,
-    /// When to take snapshots of the index.
-    pub snapshots: SnapshotPolicy,
-    /// Its part in a cluster; none of a node alone.
-    pub cluster: Option<ClusterConfig>,
-}
-
-/// What the key hash of a seed makes of constants: a snapshot of the index tells it.
-#[must_use]
-pub fn hash_check(seed: u64) -> u64 {
-    KeyHash::new(seed).check()
-}
-
-/// A reply that waits for the members of a partition.
-#[derive(Debug)]
-struct ReplicaReply {
-    origin: Origin,
-    address: ReplyAddress,
-    /// The operation has changed something here.
-    is_change: bool,
-    item: Pieces,
-}
-
-/// Replies at level `replica` that wait, at most: beyond that the answer is BUSY.
-const REPLICA_REPLIES_MAX: usize = 65_536;
-
-/// One core's state machine.
+/// One core's state machine. Each member owns its state; the methods here and in the modules below
+/// take an event or a step of the turn through several of them.
 pub struct Shard<P: Blocks> {
-    config: ShardConfig,
-    limits: Limits,
-    hash: KeyHash,
+    setup: Setup,
+    phase: Phase,
     store: Store<P>,
     sessions: Sessions,
-    /// Something ended since the last turn, so that a paused connection may go on.
-    has_progress: bool,
-    /// After the last turn values were not to grow.
-    waits_for_memory: bool,
     requests: Requests,
-    bad_places: BadPlaces,
-    scanning: Scanning,
-    key_tables: KeyTables,
-    order: Order,
+    scans: Scans,
     keyspaces: Keyspaces,
     linked: Option<Box<Linked<P::Block>>>,
-    /// Replies at level `replica`.
-    replica_gates: ReplicaGates<ReplicaReply>,
-    /// Of the replies that waited for members.
-    replication: ReplicationCounters,
-    /// The partitions of its slots.
-    partitions: Vec<usize>,
-    /// A frame of replies that has come to so many bytes is ended, so that no frame is too long.
-    frame_full_bytes: usize,
-    spares_requested: usize,
-    /// The last one that was asked for was not refused for want of room: it failed.
-    spare_failure: Option<SpareFailure>,
-    /// Files of released segments that reads under way still refer to.
-    leaving: Vec<FileId>,
-    has_told_taken_over: bool,
-    snapshots: Snapshots,
-    /// Items run until the last turn.
-    items_before: u64,
-    next_sweep_us: u64,
-    is_stopping: bool,
-    fatal: Option<Fatal>,
-    counters: Counters,
-    stages: Stages,
-    undo: Vec<Undo>,
+    replica_waits: ReplicaWaits,
+    files: SegmentFiles,
+    chores: Chores,
+    stats: Stats,
 }
-
-/// Between two looks at the deadlines of connections, in microseconds.
-const SWEEP_US: u64 = 100_000;
 
 impl<P: Blocks> Shard<P> {
     /// A shard over a recovered store.
@@ -203,58 +111,22 @@ impl<P: Blocks> Shard<P> {
             None => None,
         };
         let shards = config.topology.shards();
-        let mailed_bytes_max = config.replies_bytes_max / 4 / usize::from(shards.max(2) - 1);
+        let mailed_bytes_max = config.mailed_bytes_max();
         let mail = Mailboxes::new(shards, config.mailed_items_max, mailed_bytes_max);
-        // A record has room for two values, so half of it for the longest item.
-        let item_bytes_max = store.log().config().record_bytes_max / 2;
-        let frame_bytes_max = config.hello.limits.frame_bytes_max as usize;
-        let frame_full_bytes = frame_bytes_max.saturating_sub(item_bytes_max);
-        let bounds = ClientBounds {
-            replies: config.replies_bytes_max,
-            replies_of_one: config.output_bytes_max,
-            input: config.input_bytes_max,
-            longest_answer: config.hello.limits.value_bytes_max as usize + REPLY_HEAD_BYTES_MAX,
-        };
-        let patience = Patience {
-            partial_frame_us_max: config.partial_frame_us_max,
-            idle_us_max: config.idle_us_max,
-            write_stall_us_max: config.write_stall_us_max,
-        };
+        let check = hash_check(config.hash_seed);
         Ok(Shard {
-            limits: config.hello.limits,
-            hash: KeyHash::new(config.hash_seed),
-            store,
-            sessions: Sessions::new(bounds, patience),
-            has_progress: false,
-            waits_for_memory: false,
+            sessions: Sessions::new(config.client_bounds(), config.patience()),
             requests: Requests::new(mail),
-            bad_places: BadPlaces::default(),
-            scanning: Scanning::default(),
-            key_tables: KeyTables::new(hash_check(config.hash_seed)),
-            order: Order::new(config.hash_seed),
+            scans: Scans::new(config.hash_seed, check),
             keyspaces: Keyspaces::default(),
             linked,
-            replica_gates: ReplicaGates::new(REPLICA_REPLIES_MAX),
-            replication: ReplicationCounters::default(),
-            partitions: (0..PARTITIONS)
-                .zip((0..SLOTS).step_by(usize::from(SLOTS) / PARTITIONS))
-                .filter(|&(_, slot)| config.topology.owner(slot) == config.shard)
-                .map(|(partition, _)| partition)
-                .collect(),
-            frame_full_bytes,
-            spares_requested: 0,
-            spare_failure: None,
-            leaving: Vec::new(),
-            has_told_taken_over: false,
-            snapshots: Snapshots::new(config.snapshots, hash_check(config.hash_seed), snapshots),
-            items_before: 0,
-            next_sweep_us: 0,
-            is_stopping: false,
-            fatal: None,
-            counters: Counters::default(),
-            stages: Stages::default(),
-            undo: Vec::new(),
-            config,
+            replica_waits: ReplicaWaits::default(),
+            files: SegmentFiles::default(),
+            chores: Chores::new(Snapshots::new(config.snapshots, check, snapshots)),
+            stats: Stats::default(),
+            phase: Phase::default(),
+            setup: Setup::new(config, store.log().config().record_bytes_max),
+            store,
         })
     }
 
@@ -282,134 +154,156 @@ impl<P: Blocks> Shard<P> {
         event: Event<'_, P::Block>,
         outbox: &mut Outbox<P::Block>,
     ) -> usize {
-        if self.fatal.is_some() {
-            outbox.fatal = self.fatal;
+        if let Some(fatal) = self.phase.fatal() {
+            outbox.fatal = Some(fatal);
             return 0;
         }
         self.store.observe(now.us, now.unix_ms);
-        self.stages.event(now.us);
+        self.stats.event(now.us);
         match event {
             Event::Received { session, bytes } => {
                 let consumed = self.received(now, session, bytes, outbox);
                 self.sessions.note_input(session, bytes.len() - consumed);
                 return consumed;
             }
-            Event::Closed { session } => self.closed(session),
+            Event::Closed { session } => {
+                let has_closed = self.sessions.close(session);
+                self.phase.note_progress(has_closed);
+            }
             Event::Unacknowledged { session, bytes } => {
                 self.look_at_peer(now, session, bytes, outbox);
             }
             Event::Completed(completion) => self.completed(now, completion, outbox),
-            Event::Mail(Mail::Requests(mail)) => self.execute_mail(now, &mail),
-            Event::Mail(Mail::Replies(mail)) => self.deliver_mail(&mail, outbox),
-            Event::Mail(Mail::Keyspaces(mail)) => {
-                self.keyspaces.hear(&mut self.store, &mail);
-            }
-            Event::Mail(Mail::KeyspaceDone { revision, is_full }) => {
-                self.keyspace_done(Done { revision, is_full }, outbox);
-            }
-            Event::Mail(Mail::Taken(mail)) => {
-                self.requests.mail.taken(&mail);
-                self.has_progress = true;
-            }
+            Event::Mail(mail) => self.mail_came(now, mail, outbox),
             Event::Spare {
                 file,
                 salt,
                 bytes,
                 is_reused,
-            } => {
-                self.spares_requested = self.spares_requested.saturating_sub(1);
-                let log = self.store.log_mut();
-                match is_reused {
-                    true => log.add_reused_spare(file, salt, bytes),
-                    false => log.add_spare(file, salt, bytes),
-                }
-                // Until then what grows may still be refused for the same cause.
-                if !log.is_low() {
-                    self.spare_failure = None;
-                }
-                self.has_progress |= !is_planted(Bug::SpareWakesNobody);
-            }
+            } => self.spare_came(file, salt, bytes, is_reused),
             Event::SpareRefused => self.spare_refused(None),
             Event::SpareFailed(failure) => self.spare_refused(Some(failure)),
-            Event::InheritedGone => {
-                for file in self.store.forget_inherited() {
-                    self.forget_table(file, outbox);
-                    outbox.forgotten.push(file);
-                }
-            }
+            Event::InheritedGone => self.forget_inherited(outbox),
             Event::KeyTable { file, table } => {
                 let orders = &mut outbox.key_tables;
-                self.key_tables.arrived(file, table, &self.store, orders);
+                let tables = &mut self.scans.tables;
+                tables.arrived(file, table, &self.store, orders);
             }
-            Event::GiveUpKeyTables => {
-                self.key_tables.refuse_coming();
-                for file in self.key_tables.files() {
-                    self.forget_table(file, outbox);
-                }
-            }
+            Event::GiveUpKeyTables => self.scans.forget_all_tables(&mut outbox.key_tables),
             Event::Info {
                 session,
                 request_id,
                 text,
-            } => {
-                let shard = self.config.shard;
-                if let Some(open) = self.sessions.get_open(session) {
-                    write_info_reply(open.output.pieces.written(), request_id, shard, text);
-                    self.note(session, Lsn(0), 0, outbox);
-                }
-            }
+            } => self.tell_info(session, request_id, text, outbox),
             Event::SnapshotWritten { name, is_good } => {
                 let log = self.store.log().counters();
-                self.snapshots.written(name, is_good, log);
+                self.chores.snapshots.written(name, is_good, log);
             }
-            Event::Plan(plan) => {
-                if let Some(linked) = &mut self.linked {
-                    self.config.hello.placement = Some(plan.placement());
-                    linked.replan(plan);
-                }
-            }
-            Event::LinkUp {
-                link,
-                peer,
-                is_outgoing,
-            } => {
-                if let Some(links) = self.links() {
-                    match is_outgoing {
-                        true => links.connected(link, peer),
-                        false => links.accepted(link, peer),
-                    }
-                }
-            }
-            Event::LinkReceived { link, bytes } => {
-                if let Some(links) = self.links() {
-                    links.came(link, bytes);
-                }
-            }
-            Event::LinkDown { link } => {
-                if let Some(links) = self.links() {
-                    links.closed(link);
-                }
-            }
-            Event::TailKept { partition, link } => {
-                if let Some(links) = self.links() {
-                    links.tail_kept(partition, link);
-                }
-            }
+            Event::Plan(plan) => self.replan(plan),
+            Event::LinkUp { .. }
+            | Event::LinkReceived { .. }
+            | Event::LinkDown { .. }
+            | Event::TailKept { .. } => self.link_changed(event),
             Event::TurnEnds => self.turn_ends(now, outbox),
             Event::Sync => {
                 let log = self.store.log_mut();
                 log.want_durable(log.appended());
             }
-            Event::Stop => {
-                self.is_stopping = true;
-                if let Some(links) = self.links() {
-                    links.rest();
-                }
-                // What waits for room is told that there will be none.
-                self.has_progress = true;
-            }
+            Event::Stop => self.stop(),
         }
         0
+    }
+
+    /// Another shard sent a batch.
+    fn mail_came(&mut self, now: Now, mail: Mail, outbox: &mut Outbox<P::Block>) {
+        match mail {
+            Mail::Requests(mail) => self.execute_mail(now, &mail),
+            Mail::Replies(mail) => self.deliver_mail(&mail, outbox),
+            Mail::Keyspaces(mail) => self.keyspaces.hear(&mut self.store, &mail),
+            Mail::KeyspaceDone { revision, is_full } => {
+                self.keyspace_done(Done { revision, is_full }, outbox);
+            }
+            Mail::Taken(mail) => {
+                self.requests.mail.taken(&mail);
+                self.phase.note_progress(true);
+            }
+        }
+    }
+
+    /// A segment file is ready.
+    fn spare_came(&mut self, file: FileId, salt: u64, bytes: u64, is_reused: bool) {
+        let log = self.store.log_mut();
+        match is_reused {
+            true => log.add_reused_spare(file, salt, bytes),
+            false => log.add_spare(file, salt, bytes),
+        }
+        self.files.came(log.is_low());
+        self.phase.note_progress(!is_planted(Bug::SpareWakesNobody));
+    }
+
+    /// No segment file can be made ready now.
+    fn spare_refused(&mut self, failure: Option<SpareFailure>) {
+        self.files.refused(failure);
+        self.store.log_mut().spare_refused();
+        self.phase.note_progress(true);
+    }
+
+    /// The inherited logs are void.
+    fn forget_inherited(&mut self, outbox: &mut Outbox<P::Block>) {
+        for file in self.store.forget_inherited() {
+            self.scans.forget_table(file, &mut outbox.key_tables);
+            outbox.forgotten.push(file);
+        }
+    }
+
+    /// The text of an INFO is here.
+    fn tell_info(
+        &mut self,
+        session: SessionId,
+        request_id: u64,
+        text: &str,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        let shard = self.setup.shard();
+        if let Some(open) = self.sessions.get_open(session) {
+            write_info_reply(open.output.pieces.written(), request_id, shard, text);
+            self.note(session, Lsn(0), 0, outbox);
+        }
+    }
+
+    /// Who writes and who holds what has changed in the cluster.
+    fn replan(&mut self, plan: Arc<Plan>) {
+        if let Some(linked) = &mut self.linked {
+            self.setup.place(plan.placement());
+            linked.replan(plan);
+        }
+    }
+
+    /// A link has come or gone, or has brought something.
+    fn link_changed(&mut self, event: Event<'_, P::Block>) {
+        let Some(links) = self.links() else {
+            return;
+        };
+        match event {
+            Event::LinkUp {
+                link,
+                peer,
+                is_outgoing: true,
+            } => links.connected(link, peer),
+            Event::LinkUp { link, peer, .. } => links.accepted(link, peer),
+            Event::LinkReceived { link, bytes } => links.came(link, bytes),
+            Event::LinkDown { link } => links.closed(link),
+            Event::TailKept { partition, link } => links.tail_kept(partition, link),
+            _ => unreachable!("the caller hands over events of links"),
+        }
+    }
+
+    /// A clean stop is asked for.
+    fn stop(&mut self) {
+        self.phase.stop();
+        if let Some(links) = self.links() {
+            links.rest();
+        }
     }
 
     /// What a GET of `key` at `level` shows at once, without a frame: the value and its version, or
@@ -423,31 +317,28 @@ impl<P: Blocks> Shard<P> {
         level: AckLevel,
         key: &[u8],
     ) -> Option<Option<(&[u8], Version)>> {
-        if !self.requests.is_idle() || self.is_stopping || self.fatal.is_some() {
+        if !self.requests.is_idle() || self.phase.is_stopping() || self.phase.fatal().is_some() {
             return None;
         }
         self.store.observe(now.us, now.unix_ms);
-        self.stages.event(now.us);
-        let level = level.max(self.config.level_min);
+        self.stats.event(now.us);
+        let level = level.max(self.setup.config().level_min);
         let is_key = (1..=KEY_BYTES_MAX).contains(&key.len()) && !is_system(key);
         let slot = slot_of(key);
         let level = level.max(least_level(&self.store, slot, key));
-        if !is_key
-            || level == AckLevel::Replica
-            || self.config.topology.owner(slot) != self.config.shard
-        {
+        if !is_key || level == AckLevel::Replica || !self.setup.owns(slot) {
             return None;
         }
-        let (cell, version, lsn) = look(&self.store, self.hash.of(key), slot, key)?;
+        let (cell, version, lsn) = look(&self.store, self.setup.hash().of(key), slot, key)?;
         if level >= AckLevel::Disk && lsn > self.store.log().durable() {
             return None;
         }
-        self.counters.at_once += 1;
+        self.stats.answer_at_once(now.us, now.us, 1);
         let Some(id) = cell else {
-            self.counters.answers.add(Asked::Get, Status::NotFound);
+            self.stats.answer(Asked::Get, Status::NotFound);
             return Some(None);
         };
-        self.counters.answers.add(Asked::Get, Status::Ok);
+        self.stats.answer(Asked::Get, Status::Ok);
         self.store.touch(id);
         Some(Some((self.store.cell(id).value(), version)))
     }
@@ -476,9 +367,10 @@ impl<P: Blocks> Shard<P> {
             return;
         };
         if let Some((took_us, ready_us, operations)) = sent.left {
-            self.stages.left(took_us, ready_us, operations);
+            self.stats.leave(took_us, ready_us, operations);
         }
-        self.has_progress |= self.sessions.has_paused() || self.owes_credit();
+        self.phase
+            .note_progress(self.sessions.has_paused() || self.owes_credit());
     }
 
     /// Whether a connection has said its last word and may be closed.
@@ -492,36 +384,6 @@ impl<P: Blocks> Shard<P> {
     #[must_use]
     pub fn is_paused(&self, id: SessionId) -> bool {
         self.sessions.is_paused(id)
-    }
-
-    /// When [`Event::TurnEnds`] is to be given at the latest, if nothing else happens.
-    #[must_use]
-    pub fn deadline_us(&self, now: Now) -> Option<u64> {
-        let log = self.store.log().deadline_us();
-        let has_deadlines = self.sessions.is_any_open() || !self.requests.is_empty();
-        let sweep = has_deadlines.then_some(self.next_sweep_us.max(now.us + 1));
-        let cleaning = self
-            .store
-            .cleaning_deadline_us()
-            .filter(|_| !self.is_stopping);
-        let scrub = self.store.scrub_deadline_us().filter(|_| !self.is_stopping);
-        let waits = self.requests.waits_for_room()
-            || self.sessions.has_paused()
-            || self.owes_credit()
-            || self.scanning.has_unissued()
-            || self.keyspaces.has_work();
-        let retry = ((self.has_progress && waits) || self.scanning.has_ready()).then_some(now.us);
-        let snapshot = self.snapshots.deadline_us(now, &self.store);
-        let tables = self.key_tables.deadline_us(now);
-        let linked = self.linked.as_ref().filter(|_| !self.is_stopping);
-        let links = linked.and_then(|it| it.deadline_us(now.us));
-        let replicas = self.replica_gates.deadline_us();
-        [
-            log, sweep, cleaning, scrub, retry, snapshot, tables, links, replicas,
-        ]
-        .into_iter()
-        .flatten()
-        .min()
     }
 
     /// Keeps index and values within so many bytes from now on.
@@ -540,30 +402,31 @@ impl<P: Blocks> Shard<P> {
 
     /// Looks through all sealed segments once within each `period_us`; 0, as at first, is never.
     pub fn scrub_within(&mut self, period_us: u64) {
-        self.store.set_scrub(period_us, self.config.hash_seed);
+        self.store
+            .set_scrub(period_us, self.setup.config().hash_seed);
     }
 
     /// The segments of which there may be key tables.
     pub fn key_table_homes(&self) -> impl Iterator<Item = TableHome> {
-        self.key_tables.homes(&self.store)
+        self.scans.tables.homes(&self.store)
     }
 
     /// An earlier run left key tables of these segments, of this shard and of others, with the
     /// bytes of their files. Told once, before the first event.
     pub fn expect_key_tables(&mut self, found: &HashMap<FileId, u64>) {
-        self.key_tables.expect(found, &self.store);
+        self.scans.tables.expect(found, &self.store);
     }
 
     /// Whether a key table was asked for and has not come.
     #[must_use]
     pub fn awaits_key_table(&self) -> bool {
-        self.key_tables.awaits()
+        self.scans.tables.awaits()
     }
 
     /// What its key tables did.
     #[must_use]
     pub fn key_table_counters(&self) -> KeyTableCounters {
-        self.key_tables.counters()
+        self.scans.tables.counters()
     }
 
     /// Moves what is to be sent by a link to `into`, which is empty; nothing of a link that is
@@ -590,152 +453,7 @@ impl<P: Blocks> Shard<P> {
     /// of space.
     #[must_use]
     pub fn spare_failure(&self) -> Option<SpareFailure> {
-        self.spare_failure
-    }
-
-    fn spare_refused(&mut self, failure: Option<SpareFailure>) {
-        self.spare_failure = failure;
-        self.store.log_mut().spare_refused();
-        self.has_progress = true;
-    }
-
-    // ---- the turn ----
-
-    fn turn_ends(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
-        if self.has_progress {
-            self.has_progress = false;
-            self.run_postponed(now, outbox);
-            self.run_held(now, outbox);
-            self.sessions.resume(&mut outbox.resume);
-        }
-        let hash = &self.hash;
-        self.store.settle(&|key| hash.home_of(key));
-        self.scan(now, outbox);
-        let mut waits_for_memory = self.store.is_memory_short();
-        while let Some((token, place, start)) = self.requests.parking.next_read() {
-            // A second attempt is counted since the first.
-            let has_room = start.is_some()
-                || self
-                    .store
-                    .has_room_to_read(self.requests.parking.bytes_under_way());
-            if !has_room || !self.read(token, place, start, outbox) {
-                self.requests.parking.not_issued(token);
-                waits_for_memory |= !has_room;
-                break;
-            }
-        }
-        // Who knows the key that he wants goes first.
-        while !self.requests.parking.has_unissued()
-            && !waits_for_memory
-            && let Some((token, place, brought)) = self.scanning.next_read()
-            && self.read(token, place, brought, outbox)
-        {
-            self.scanning.issued();
-            match place.file.segment_of_table() {
-                None if brought.is_none() => self.key_tables.reads_part(place.file),
-                None => {}
-                Some(_) => self.key_tables.reads_block(),
-            }
-        }
-        if !self.is_stopping {
-            let orders = &mut outbox.key_tables;
-            self.key_tables.step(&self.store, orders);
-        }
-        self.mind_memory(waits_for_memory);
-        if let Some(linked) = &mut self.linked
-            && !self.is_stopping
-        {
-            let (io, links) = (&mut outbox.io, &mut outbox.links);
-            linked.take_in(now.us, &mut self.store, &self.hash, io, links);
-        }
-        if !self.is_stopping {
-            let shards = (self.config.shard, self.config.topology.shards());
-            let linked = self.linked.as_ref();
-            if linked.is_none_or(|linked| linked.are_all_served()) {
-                self.keyspaces
-                    .begin_once(&self.store, shards, &self.partitions);
-            }
-            let may_write = |partition| linked.is_none_or(|it| it.elsewhere(partition).is_none());
-            let partitions = &self.partitions;
-            let own = self.keyspaces.turn(
-                now.us,
-                self.config.shard,
-                partitions,
-                &mut self.store,
-                &may_write,
-            );
-            self.has_progress |= self.keyspaces.may_go_on();
-            if let Some(done) = own {
-                self.keyspace_done(done, outbox);
-            }
-        }
-        self.clean(now, outbox);
-        if self.store.is_inheriting() {
-            self.take_over(outbox);
-        }
-        if !self.is_stopping {
-            self.store.scrub(now.us, &mut outbox.io);
-        }
-        while let Some(rotten) = self.store.take_rotten() {
-            outbox.rotten.push(rotten);
-        }
-        outbox.bad_places.extend(self.bad_places.take());
-        self.counters.bad_places = self.bad_places.count();
-        let linked = self.linked.as_ref();
-        let applied = linked.map_or(0, |it| it.look_at_links().counters().applied);
-        // A member has work without a client.
-        let items = self.counters.answers.total() + applied;
-        let ran = items - std::mem::replace(&mut self.items_before, items);
-        let is_idle = ran == 0;
-        self.snapshots
-            .step(now, &mut self.store, is_idle, &mut outbox.snapshots);
-        if self.is_stopping
-            && self.requests.is_empty()
-            && self.scanning.is_empty()
-            && self.snapshots.may_stop(now, &mut self.store)
-        {
-            self.store.log_mut().close();
-        }
-        self.store.log_mut().pump(now.us, &mut outbox.io);
-        if let Some(linked) = &mut self.linked {
-            if !self.is_stopping {
-                let (io, links) = (&mut outbox.io, &mut outbox.links);
-                let gates = &self.replica_gates;
-                let is_waited_for = |partition| gates.is_waited_for(partition);
-                linked.give_out(
-                    now.us,
-                    &mut self.store,
-                    &self.hash,
-                    is_waited_for,
-                    io,
-                    links,
-                );
-                if linked.has_gone_back() {
-                    self.fatal = Some(Fatal::GoneBack);
-                    outbox.fatal = self.fatal;
-                    return;
-                }
-            }
-            self.release_replicas(now, outbox);
-        }
-        self.send_mail(now, outbox);
-        let wanted = self.store.log().spares_wanted();
-        if wanted > self.spares_requested && !self.is_stopping {
-            outbox.spares += wanted - self.spares_requested;
-            self.spares_requested = wanted;
-        }
-        if now.us >= self.next_sweep_us {
-            self.next_sweep_us = now.us + SWEEP_US;
-            self.sweep(now, outbox);
-        }
-        outbox.is_stopped = self.is_stopping && self.store.log().is_closed();
-        self.stages.turn_ends(now.us, ran);
-        self.stages.durable(now.us, self.store.log().durable());
-        self.sessions.mark_ready(now.us, &outbox.sendable);
-    }
-
-    fn closed(&mut self, id: SessionId) {
-        self.has_progress |= self.sessions.close(id);
+        self.files.failure()
     }
 }
 

@@ -12,7 +12,7 @@ impl<P: Blocks> Shard<P> {
         completion: Completion<P::Block>,
         outbox: &mut Outbox<P::Block>,
     ) {
-        self.has_progress = true;
+        self.phase.note_progress(true);
         match completion.token.asker {
             Asker::LogWrite | Asker::LogSync => self.log_written(now, completion, outbox),
             Asker::Cleaning => self.store.clean_read(completion),
@@ -37,11 +37,11 @@ impl<P: Blocks> Shard<P> {
         let before = self.store.log().durable();
         if let Err(poisoned) = self.store.log_mut().completed(now.us, completion) {
             let fatal = Fatal::Log {
-                shard: self.config.shard,
+                shard: self.setup.shard(),
                 poisoned,
                 durable: before,
             };
-            self.fatal = Some(fatal);
+            self.phase.end(fatal);
             outbox.fatal = Some(fatal);
             return;
         }

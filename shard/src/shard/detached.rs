@@ -36,7 +36,7 @@ impl<P: Blocks> Shard<P> {
             deadline_us,
             ..
         } = operation;
-        let bytes_max = self.config.parked_bytes_max;
+        let bytes_max = self.setup.config().parked_bytes_max;
         if !self.requests.parking.has_room(item.len(), bytes_max) {
             let message = format!(
                 "{} operations of {} bytes wait for reads: \
@@ -47,7 +47,7 @@ impl<P: Blocks> Shard<P> {
             let asked = self.asked_by(item);
             return self.refuse_item(asked, &operation, Status::Busy, &message, out);
         }
-        self.counters.parked += 1;
+        self.stats.park();
         self.reserve(origin, &address, reserved);
         self.requests.parking.park(
             cold,
@@ -68,7 +68,7 @@ impl<P: Blocks> Shard<P> {
     /// What an item asks for.
     #[cold]
     pub(super) fn asked_by(&self, item: &[u8]) -> Asked {
-        match Request::read(item, self.limits.value_bytes_max) {
+        match Request::read(item, self.setup.limits().value_bytes_max) {
             _ if ScanRequest::is_scan(item) => Asked::Scan,
             Ok(request) => Asked::of(request.verb),
             Err(_) => Asked::Unreadable,
@@ -107,7 +107,7 @@ impl<P: Blocks> Shard<P> {
                 return self.refuse_item(asked, &operation, Status::Busy, &message, out);
             }
         }
-        self.counters.forwarded += 1;
+        self.stats.forward();
         let kept = self.sessions.reserve_awaited(address.session, is_read);
         address.answer_bytes = u32::try_from(kept).expect("a frame bounds it");
         let request = MailedRequest {
@@ -166,7 +166,7 @@ impl<P: Blocks> Shard<P> {
         };
         let postponed = match step {
             Step::Answered(gate) => {
-                self.stages.queued(now.us, parked.came_us, 1);
+                self.stats.answer_later(now.us, parked.came_us);
                 self.answer_detached(parked.origin, parked.address, gate, &out, outbox);
                 None
             }
@@ -197,7 +197,7 @@ impl<P: Blocks> Shard<P> {
             let asked = self.asked_by(&parked.item);
             let mut out = Vec::new();
             self.refuse_item(asked, &operation, status, &message, &mut out);
-            self.stages.queued(now.us, parked.came_us, 1);
+            self.stats.answer_later(now.us, parked.came_us);
             let out = out.into();
             self.answer_detached(parked.origin, parked.address, Lsn(0), &out, outbox);
         }
@@ -215,7 +215,7 @@ impl<P: Blocks> Shard<P> {
         match origin {
             Origin::Here => self.answer_here(address, gate, item, outbox),
             Origin::Shard(from) => {
-                self.counters.executed_for_others += 1;
+                self.stats.execute_for_other();
                 self.requests.mail.answer(from, address, gate, item);
             }
         }
@@ -245,9 +245,8 @@ impl<P: Blocks> Shard<P> {
             let mut out = self.requests.take_scratch();
             match self.operation(now, origin, operation, item, &mut out) {
                 Step::Answered(gate) => {
-                    self.counters.at_once += 1;
-                    self.counters.executed_for_others += 1;
-                    self.stages.queued(now.us, request.came_us, 1);
+                    self.stats.answer_at_once(now.us, request.came_us, 1);
+                    self.stats.execute_for_other();
                     let mail_to = &mut self.requests.mail;
                     mail_to.answer(mail.from, request.address, gate, &out);
                 }
@@ -268,7 +267,7 @@ impl<P: Blocks> Shard<P> {
             return false;
         }
         let mail = &self.requests.mail;
-        if mail.may_run(from, self.is_stopping) {
+        if mail.may_run(from, self.phase.is_stopping()) {
             return true;
         }
         // The asking shard keeps room for an answer that fits.
@@ -291,7 +290,7 @@ impl<P: Blocks> Shard<P> {
                     && reply.address.request_id == address.request_id
             };
             // As many as one frame has room for.
-            let full = start + self.frame_full_bytes;
+            let full = start + self.setup.frame_full_bytes();
             let of_request = rest.iter().take_while(is_same);
             let before = of_request.take_while(|reply| reply.end as usize <= full);
             let (group, others) = rest.split_at(before.count().max(1));
@@ -304,7 +303,7 @@ impl<P: Blocks> Shard<P> {
             }
             start = end;
         }
-        self.has_progress = true;
+        self.phase.note_progress(true);
     }
 
     /// Hands answers to one request of an open connection over in one frame. Their bytes begin at
@@ -344,7 +343,7 @@ impl<P: Blocks> Shard<P> {
     pub(super) fn run_held(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
         for from in 0..self.requests.mail.shards() {
             while self.requests.postponed.is_empty()
-                && let Some(held) = self.requests.mail.next_held(from, self.is_stopping)
+                && let Some(held) = self.requests.mail.next_held(from, self.phase.is_stopping())
             {
                 if self.is_held_back(now, held.deadline_us, &held.item) {
                     self.requests.mail.hold_first(from, held);
@@ -362,7 +361,7 @@ impl<P: Blocks> Shard<P> {
         outbox.mail.append(&mut self.keyspaces.take_mail());
         let durable = self.store.log().durable();
         let may_tell_taken = self.sessions.may_tell_taken();
-        let (shard, mail) = (self.config.shard, &mut self.requests.mail);
+        let (shard, mail) = (self.setup.shard(), &mut self.requests.mail);
         mail.send(now.us, shard, durable, may_tell_taken, &mut outbox.mail);
     }
 }

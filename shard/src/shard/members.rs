@@ -24,7 +24,7 @@ impl<P: Blocks> Shard<P> {
                 return Lsn(0);
             }
             log.want_durable(lsn);
-            self.stages.waits(lsn);
+            self.stats.wait(lsn);
             return lsn;
         }
         // The log makes what nobody waits for durable within its interval by itself.
@@ -40,50 +40,37 @@ impl<P: Blocks> Shard<P> {
         level: AckLevel,
         whom: ReplicaReply,
     ) {
-        match level {
-            AckLevel::Replica => self.replication.waits += 1,
-            AckLevel::None | AckLevel::Interval | AckLevel::Disk => {
-                self.replication.waits_below += 1;
-            }
-        }
         self.reserve(whom.origin, &whom.address, whom.item.len());
         let log = self.store.log_mut();
         let lsn = log.appended();
         log.want_durable(lsn);
         let linked = self.linked.as_ref().expect("the level was refused without");
-        self.replica_gates.wait(Waiting {
+        let waiting = Waiting {
             partition: PartitionId::try_from(partition_of(slot)).expect("256"),
             lsn,
             deadline_us: now.us + linked.replica_timeout_us(),
             whom,
-        });
+        };
+        self.replica_waits.wait(level, waiting);
     }
 
     /// Answers what need not wait for members any longer.
     pub(super) fn release_replicas(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
         let Some(linked) = &self.linked else { return };
-        if self.replica_gates.is_empty() {
+        if self.replica_waits.is_empty() {
             return;
         }
         // Behind the stop nobody may come to have it.
-        let now_us = match self.is_stopping {
+        let now_us = match self.phase.is_stopping() {
             true => u64::MAX,
             false => now.us,
         };
-        let mut answers = Vec::new();
-        let deposed = linked.deposed();
         let durable = self.store.log().durable();
-        for &partition in deposed {
-            self.replica_gates
-                .depose(partition, |whom| answers.push((whom, Outcome::Unknown)));
-        }
-        self.replica_gates.release(
-            now_us,
-            durable,
-            |partition| linked.received(partition),
-            |whom, outcome| answers.push((whom, outcome)),
-        );
-        for (whom, outcome) in answers {
+        let received = |partition| linked.received(partition);
+        let ended = self
+            .replica_waits
+            .take_ended(now_us, durable, linked.deposed(), received);
+        for (whom, outcome) in ended {
             let ReplicaReply {
                 origin,
                 address,
@@ -96,7 +83,6 @@ impl<P: Blocks> Shard<P> {
                     self.answer_detached(origin, address, Lsn(0), &item, outbox);
                 }
                 Outcome::Unknown => {
-                    self.replication.missed += 1;
                     let mut out = Vec::new();
                     let version = Version::default();
                     let text = match is_change {

@@ -24,11 +24,11 @@ impl<P: Blocks> Shard<P> {
         if ScanRequest::is_scan(item) {
             return true;
         }
-        let Ok(request) = Request::read(item, self.limits.value_bytes_max) else {
+        let Ok(request) = Request::read(item, self.setup.limits().value_bytes_max) else {
             return false;
         };
         let slot = slot_of_request(&request);
-        if self.config.topology.owner(slot) != self.config.shard {
+        if !self.setup.owns(slot) {
             return false;
         }
         match request.verb {
@@ -37,7 +37,7 @@ impl<P: Blocks> Shard<P> {
             _ if !may_show_value(&request) => return false,
             _ => {}
         }
-        let hash = self.hash.of(request.key);
+        let hash = self.setup.hash().of(request.key);
         let bytes = self.value_bytes(self.store.find(slot, hash, request.key));
         bytes + REPLY_HEAD_BYTES_MAX > bytes_max
     }
@@ -125,11 +125,11 @@ impl<P: Blocks> Shard<P> {
         {
             return None;
         }
-        let request = Request::read(&parked.item, self.limits.value_bytes_max).ok()?;
+        let request = Request::read(&parked.item, self.setup.limits().value_bytes_max).ok()?;
         if !may_show_value(&request) {
             return None;
         }
-        let hash = self.hash.of(request.key);
+        let hash = self.setup.hash().of(request.key);
         let bytes = self.value_bytes(self.store.find(*slot, hash, request.key));
         // In the log the same value takes a little more than in memory: key, header, and what is
         // told of a place is rounded up by a sixteenth.
@@ -159,7 +159,7 @@ impl<P: Blocks> Shard<P> {
         let is_short = self.store.is_memory_short();
         if (waits || is_short) && self.store.is_over_budget() {
             if self.store.may_shrink() {
-                self.has_progress = true;
+                self.phase.note_progress(true);
             } else {
                 let log = self.store.log_mut();
                 log.want_durable(log.appended());
@@ -167,8 +167,7 @@ impl<P: Blocks> Shard<P> {
         }
         // A key that found no room in the index waits while cleaning takes out what has expired.
         let is_short = is_short || self.store.waits_for_keys();
-        self.has_progress |= self.waits_for_memory && !is_short;
-        self.waits_for_memory = is_short;
+        self.phase.note_memory(is_short);
     }
 }
 

@@ -41,7 +41,7 @@ impl<P: Blocks> Shard<P> {
         let admitted = self.admit_read(token, bytes, &bad);
         let has_failed = admitted.iter().any(Result::is_err);
         if has_failed && brought.is_none() && !is_planted(Bug::ReadOnce) {
-            self.counters.reads_retried += 1;
+            self.stats.read_again();
             self.requests.parking.read_again(token);
             return;
         }
@@ -61,7 +61,7 @@ impl<P: Blocks> Shard<P> {
         for (cold, admitted) in colds.iter().zip(&admitted) {
             if let Err((status, _)) = admitted {
                 let home = (cold.slot, cold.hash);
-                self.bad_places.note(home, cold.place, *status);
+                self.chores.note_bad_place(home, cold.place, *status);
             }
         }
         if self.requests.parking.ends_keeping(token) {
@@ -112,8 +112,8 @@ impl<P: Blocks> Shard<P> {
         outbox: &mut Outbox<P::Block>,
     ) {
         let asked = self.asked_by(&parked.item);
-        self.counters.answers.add(asked, status);
-        self.stages.queued(now.us, parked.came_us, 1);
+        self.stats.answer(asked, status);
+        self.stats.answer_later(now.us, parked.came_us);
         let mut out = Vec::new();
         let item = parked.address.item;
         ReplyHead::new(status, item, parked.level, Version::default())
@@ -130,7 +130,7 @@ impl<P: Blocks> Shard<P> {
         bytes: &[u8],
         bad: &[(usize, IoFailure)],
     ) -> Vec<Result<Admitted, (Status, String)>> {
-        let (store, key_hash) = (&mut self.store, &self.hash);
+        let (store, key_hash) = (&mut self.store, self.setup.hash());
         let admit = |&Cold {
                          slot,
                          hash,
@@ -183,71 +183,64 @@ impl<P: Blocks> Shard<P> {
         let Some(io) = io else {
             return false;
         };
-        self.counters.reads += 1;
-        if let Io::Read { len, .. } = &io {
-            self.counters.read_bytes += u64::from(*len);
-        }
+        let bytes = match &io {
+            Io::Read { len, .. } => u64::from(*len),
+            Io::Write { .. } | Io::Sync { .. } => 0,
+        };
+        self.stats.read(bytes);
         outbox.io.push(io);
         true
     }
 
     /// A step of cleaning, and what it is done with.
     pub(super) fn clean(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
-        let hash = &self.hash;
-        self.has_progress |= match self.is_stopping {
+        let hash = self.setup.hash();
+        let has_progress = match self.phase.is_stopping() {
             true => self.store.stop_cleaning(),
             false => self
                 .store
                 .clean(now.us, &|key| hash.of(key), &mut outbox.io),
         };
+        self.phase.note_progress(has_progress);
         while let Some(damaged) = self.store.take_damaged() {
             outbox.damaged.push(damaged);
         }
         while let Some(file) = self.store.take_removable() {
-            self.forget_table(file, outbox);
-            self.leaving.push(file);
+            self.scans.forget_table(file, &mut outbox.key_tables);
+            self.files.leave(file);
         }
-        let mut leaving = std::mem::take(&mut self.leaving);
-        leaving.retain(|&file| {
-            let stays = self.reads_file(file) && !is_planted(Bug::RemoveUnderRead);
-            if !stays {
-                self.bad_places.forget(file);
+        for file in self.files.take_leaving() {
+            if self.reads_file(file) && !is_planted(Bug::RemoveUnderRead) {
+                self.files.leave(file);
+            } else {
+                self.chores.forget_file(file);
                 outbox.removals.push(file);
             }
-            stays
-        });
-        self.leaving = leaving;
+        }
     }
 
     /// Whether a read of this file is under way or waits.
     fn reads_file(&self, file: FileId) -> bool {
         self.requests.parking.reads_file(file)
-            || self.scanning.reads_file(file)
+            || self.scans.steps.reads_file(file)
             || self.store.scrub_reads(file)
             || self.linked.as_ref().is_some_and(|it| it.is_reading(file))
     }
 
     /// Tells, once, that nothing refers to the inherited logs any more.
     pub(super) fn take_over(&mut self, outbox: &mut Outbox<P::Block>) {
-        if self.has_told_taken_over || self.is_stopping || !self.store.has_taken_over() {
+        if !self.store.is_inheriting()
+            || self.files.has_told_taken_over()
+            || self.phase.is_stopping()
+            || !self.store.has_taken_over()
+        {
             return;
         }
         let mut files = self.store.inherited_files();
         if !files.any(|file| self.reads_file(file)) || is_planted(Bug::TakenOverUnderRead) {
-            self.has_told_taken_over = true;
+            self.files.tell_taken_over();
             outbox.has_taken_over = true;
         }
-    }
-
-    /// Closes connections that broke a deadline, and answers operations that wait and have passed
-    /// theirs.
-    pub(super) fn sweep(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
-        self.expire(now, outbox);
-        self.sessions.resume_expired(now.us, &mut outbox.resume);
-        let is_short = self.is_short_of_room();
-        self.sessions
-            .look_at_peers(now.us, is_short, &mut outbox.looks);
-        outbox.close.extend(self.sessions.overdue(now.us));
     }
 }
 

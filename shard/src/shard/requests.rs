@@ -153,9 +153,8 @@ impl<P: Blocks> Shard<P> {
         is_last: bool,
         outbox: &mut Outbox<P::Block>,
     ) {
-        self.counters.refused += 1;
-        self.counters.frames_refused.add(refusal.status());
-        let shard = self.config.shard;
+        self.stats.refuse_frame(refusal.status());
+        let shard = self.setup.shard();
         let session = self.sessions.at_mut(id);
         write_error(
             session.output.pieces.written(),
@@ -177,8 +176,7 @@ impl<P: Blocks> Shard<P> {
         stranger: Stranger,
         outbox: &mut Outbox<P::Block>,
     ) {
-        self.counters.refused += 1;
-        self.counters.frames_refused.add(Status::Malformed);
+        self.stats.refuse_frame(Status::Malformed);
         let session = self.sessions.at_mut(id);
         let answer = stranger.answer().as_bytes();
         session.output.pieces.written().extend_from_slice(answer);
@@ -218,8 +216,8 @@ impl<P: Blocks> Shard<P> {
                 return false;
             }
             Ok((Opcode::Ping, _)) => {
-                self.counters.pings += 1;
-                let shard = self.config.shard;
+                self.stats.ping();
+                let shard = self.setup.shard();
                 write_ping_reply(
                     self.sessions.at_mut(id).output.pieces.written(),
                     header,
@@ -240,8 +238,9 @@ impl<P: Blocks> Shard<P> {
                     session.has_said_hello = true;
                     session
                         .receiver
-                        .set_frame_bytes_max(self.limits.frame_bytes_max);
-                    self.config
+                        .set_frame_bytes_max(self.setup.limits().frame_bytes_max);
+                    self.setup
+                        .config()
                         .hello
                         .write(session.output.pieces.written(), header.request_id);
                     self.note(id, Lsn(0), 0, outbox);
@@ -284,7 +283,7 @@ impl<P: Blocks> Shard<P> {
         level: AckLevel,
         outbox: &mut Outbox<P::Block>,
     ) -> Progress {
-        let level = level.max(self.config.level_min);
+        let level = level.max(self.setup.config().level_min);
         let deadline_us = deadline_us_of(header, came_us);
         // Then all that is left is answered so, in few bytes.
         let is_expired = self.comes_too_late(now, deadline_us).is_some();
@@ -299,8 +298,11 @@ impl<P: Blocks> Shard<P> {
         let mut progress = Progress::Whole;
         let room = self.sessions.room_for_replies();
         let frame_full_bytes = match is_expired {
-            true => self.frame_full_bytes,
-            false => self.frame_full_bytes.min(room.max(SMALL_ANSWER_BYTES)),
+            true => self.setup.frame_full_bytes(),
+            false => self
+                .setup
+                .frame_full_bytes()
+                .min(room.max(SMALL_ANSWER_BYTES)),
         };
         let mut known = [None; LOOK_AHEAD];
         while next < batch.len() {
@@ -376,14 +378,13 @@ impl<P: Blocks> Shard<P> {
         }
         let is_whole = progress == Progress::Whole;
         let answered = reply.len();
-        self.counters.at_once += answered as u64;
-        self.stages.queued(now.us, came_us, answered as u64);
+        self.stats.answer_at_once(now.us, came_us, answered as u64);
         let session = self.sessions.at_mut(id);
         if owed > 0 {
             session.owe(header.request_id, owed);
         }
         let more = !is_whole || owed > 0 || session.owes(header.request_id);
-        let has_reply = reply.finish(&mut out, self.config.shard, more && answered > 0, false);
+        let has_reply = reply.finish(&mut out, self.setup.shard(), more && answered > 0, false);
         self.sessions.at_mut(id).output.pieces = out;
         if has_reply {
             self.note(id, gate, answered, outbox);
@@ -415,7 +416,7 @@ impl<P: Blocks> Shard<P> {
                 Some(last) if last.key == key => Known { key, ..last },
                 _ => {
                     is_one_key &= last.is_none();
-                    let (slot, hash) = self.hash.home_of(key);
+                    let (slot, hash) = self.setup.hash().home_of(key);
                     Known { key, slot, hash }
                 }
             };
@@ -441,10 +442,11 @@ impl<P: Blocks> Shard<P> {
         if ScanRequest::is_scan(item) || self.comes_too_late(now, deadline_us).is_some() {
             return false;
         }
-        let is_held_back = Request::read(item, self.limits.value_bytes_max).is_ok_and(|request| {
-            let owner = || self.config.topology.owner(slot_of_request(&request));
-            matches!(request.verb, Verb::Set | Verb::UpdateIf) && owner() == self.config.shard
-        });
+        let is_held_back =
+            Request::read(item, self.setup.limits().value_bytes_max).is_ok_and(|request| {
+                matches!(request.verb, Verb::Set | Verb::UpdateIf)
+                    && self.setup.owns(slot_of_request(&request))
+            });
         if is_held_back {
             self.store.write_waits();
         }
@@ -471,7 +473,7 @@ impl<P: Blocks> Shard<P> {
         if ScanRequest::is_scan(item) {
             return self.begin_scan(now, origin, operation, item, out);
         }
-        let request = match Request::read(item, self.limits.value_bytes_max) {
+        let request = match Request::read(item, self.setup.limits().value_bytes_max) {
             Ok(request) => request,
             Err(refusal) => {
                 return self.refuse_item(
@@ -491,8 +493,8 @@ impl<P: Blocks> Shard<P> {
         if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
             return self.refuse_item(asked, &operation, status, &message, out);
         }
-        let owner = self.config.topology.owner(slot);
-        if owner != self.config.shard {
+        let owner = self.setup.owner(slot);
+        if owner != self.setup.shard() {
             let is_read = asked.is_read() || may_show_value(&request);
             return self.mail_request(origin, owner, operation, slot, is_read, item, out);
         }
@@ -500,7 +502,7 @@ impl<P: Blocks> Shard<P> {
             && let Some(cold) = self.requests.parking.behind(origin, &address, slot)
         {
             // It runs later, and its key is read meanwhile.
-            let hash = known.map_or_else(|| self.hash.of(request.key), |known| known.hash);
+            let hash = known.map_or_else(|| self.setup.hash().of(request.key), |known| known.hash);
             let found = self.store.find(slot, hash, request.key);
             if let Found::Cold(place) = found
                 && !self.requests.parking.is_full()
@@ -526,17 +528,17 @@ impl<P: Blocks> Shard<P> {
         }
         let mut context = Context {
             now_us: now.us,
-            hash: &self.hash,
+            hash: self.setup.hash(),
             slot,
-            key_hash: known.map_or_else(|| self.hash.of(request.key), |known| known.hash),
+            key_hash: known.map_or_else(|| self.setup.hash().of(request.key), |known| known.hash),
             item: address.item,
             level,
-            memory_max: self.config.memory_max,
-            spare_failure: self.spare_failure,
+            memory_max: self.setup.config().memory_max,
+            spare_failure: self.files.failure(),
             ttl_ms: 0,
             brought: operation.brought,
             standing: None,
-            shared_bytes_min: self.config.shared_bytes_min,
+            shared_bytes_min: self.setup.config().shared_bytes_min,
         };
         if !self.store.keyspaces().is_empty()
             && let Err(refusal) = obey(&self.store, &request, &mut context)
@@ -573,7 +575,7 @@ impl<P: Blocks> Shard<P> {
                 );
                 return self.refuse_item(asked, &operation, Status::NoReplicas, &message, out);
             }
-            if is_waited_for && !self.replica_gates.has_room() {
+            if is_waited_for && !self.replica_waits.has_room() {
                 let message = format!(
                     "{REPLICA_REPLIES_MAX} replies wait for other nodes, which is the limit"
                 );
@@ -581,11 +583,17 @@ impl<P: Blocks> Shard<P> {
             }
         }
         let from = pieces.len();
-        let ran = run(&mut self.store, &context, &request, &mut self.undo, pieces);
+        let ran = run(
+            &mut self.store,
+            &context,
+            &request,
+            &mut self.requests.undo,
+            pieces,
+        );
         let out = pieces.written();
         match ran {
             Ran::Answered { gate: _, status } if level == AckLevel::Replica => {
-                self.counters.answers.add(asked, status);
+                self.stats.answer(asked, status);
                 let whom = ReplicaReply {
                     origin,
                     address,
@@ -596,12 +604,12 @@ impl<P: Blocks> Shard<P> {
                 Step::Later
             }
             Ran::Answered { gate: _, status } if is_of_member => {
-                self.replication.member_reads += 1;
-                self.counters.answers.add(asked, status);
+                self.replica_waits.answer_member_read();
+                self.stats.answer(asked, status);
                 Step::Answered(Lsn(0))
             }
             Ran::Answered { gate, status } => {
-                self.counters.answers.add(asked, status);
+                self.stats.answer(asked, status);
                 Step::Answered(self.gate(level, gate))
             }
             Ran::Cold(cold) | Ran::SecondCold(cold)
@@ -622,7 +630,8 @@ impl<P: Blocks> Shard<P> {
                 let step = self.park(cold, origin, operation, slot, item, reserved, out);
                 let parking = &mut self.requests.parking;
                 if matches!(step, Step::Later) && parking.keeps_first_key(origin, &address, slot) {
-                    self.store.keep(Some((slot, self.hash.of(request.key))));
+                    self.store
+                        .keep(Some((slot, self.setup.hash().of(request.key))));
                 }
                 step
             }
@@ -640,8 +649,7 @@ impl<P: Blocks> Shard<P> {
         reason: &dyn fmt::Display,
         out: &mut Vec<u8>,
     ) -> Step {
-        self.counters.refused += 1;
-        self.counters.answers.add(asked, status);
+        self.stats.refuse(asked, status);
         let item = operation.address.item;
         ReplyHead::new(status, item, operation.level, Version::default())
             .write_message(out, reason);
@@ -657,9 +665,8 @@ impl<P: Blocks> Shard<P> {
         elsewhere: &Elsewhere,
         out: &mut Vec<u8>,
     ) -> Step {
-        self.counters.refused += 1;
         let status = elsewhere.status();
-        self.counters.answers.add(asked, status);
+        self.stats.refuse(asked, status);
         let item = operation.address.item;
         ReplyHead::new(status, item, operation.level, elsewhere.version())
             .write_message(out, elsewhere);
@@ -675,9 +682,8 @@ impl<P: Blocks> Shard<P> {
         stale: &Stale,
         out: &mut Vec<u8>,
     ) -> Step {
-        self.counters.refused += 1;
-        self.replication.member_stale += 1;
-        self.counters.answers.add(asked, Status::Stale);
+        self.replica_waits.refuse_member_read();
+        self.stats.refuse(asked, Status::Stale);
         let item = operation.address.item;
         ReplyHead::new(Status::Stale, item, operation.level, Version::default()).write_telling(
             out,
@@ -695,7 +701,7 @@ impl<P: Blocks> Shard<P> {
         now: Now,
         deadline_us: u64,
     ) -> Option<(Status, &'static str)> {
-        if self.is_stopping {
+        if self.phase.is_stopping() {
             Some((Status::Draining, "the server is stopping"))
         } else if deadline_us != 0 && now.us > deadline_us {
             Some((Status::Deadline, "the deadline passed before execution"))
@@ -711,7 +717,7 @@ impl<P: Blocks> Shard<P> {
         item: &Pieces,
         outbox: &mut Outbox<P::Block>,
     ) {
-        let shard = self.config.shard;
+        let shard = self.setup.shard();
         let Some(session) = self.sessions.get_open(address.session) else {
             return;
         };

@@ -54,8 +54,8 @@ impl<P: Blocks> Shard<P> {
             return self.refuse_item(Asked::Scan, &operation, status, &message, out);
         }
         let slot = slot_of_cursor(request.cursor);
-        let owner = self.config.topology.owner(slot);
-        if owner != self.config.shard {
+        let owner = self.setup.owner(slot);
+        if owner != self.setup.shard() {
             return self.mail_request(origin, owner, operation, slot, true, item, out);
         }
         if let Some(elsewhere) = self.linked.as_ref().and_then(|it| it.elsewhere_of_any()) {
@@ -66,14 +66,14 @@ impl<P: Blocks> Shard<P> {
             let status = Status::Unsupported;
             return self.refuse_item(Asked::Scan, &operation, status, &message, out);
         }
-        if self.scanning.is_full() {
+        if self.scans.steps.is_full() {
             let message = format!(
                 "{} scans are under way, which is the limit",
-                self.scanning.len()
+                self.scans.steps.len()
             );
             return self.refuse_item(Asked::Scan, &operation, Status::Busy, &message, out);
         }
-        self.scanning.begin(Parked {
+        self.scans.steps.begin(Parked {
             origin,
             address,
             level,
@@ -90,7 +90,7 @@ impl<P: Blocks> Shard<P> {
     /// Runs the steps whose turn it is.
     pub(super) fn scan(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
         for _ in 0..STEPS_A_TURN_MAX {
-            let Some(scan) = self.scanning.next_ready() else {
+            let Some(scan) = self.scans.steps.next_ready() else {
                 break;
             };
             let Parked {
@@ -108,31 +108,30 @@ impl<P: Blocks> Shard<P> {
             let out = pieces.written();
             let head = |status| ReplyHead::new(status, address.item, level, Version::default());
             let gate = if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
-                self.counters.refused += 1;
-                self.counters.answers.add(Asked::Scan, status);
+                self.stats.refuse(Asked::Scan, status);
                 head(status).write_message(out, &message);
                 Some(Lsn(0))
             } else {
                 match self.scan_step(&scan, out) {
                     Ok(gate) => {
-                        self.counters.answers.add(Asked::Scan, Status::Ok);
+                        self.stats.answer(Asked::Scan, Status::Ok);
                         head(Status::Ok).patch(out, 0);
                         Some(self.gate(level, gate))
                     }
                     Err(Halt::Unread(Unread { status, message })) => {
-                        self.counters.answers.add(Asked::Scan, status);
+                        self.stats.answer(Asked::Scan, status);
                         out.clear();
                         head(status).write_message(out, &message);
                         Some(Lsn(0))
                     }
                     Err(Halt::Reads(wanted)) => {
-                        self.scanning.wait(scan, &wanted);
+                        self.scans.steps.wait(scan, &wanted);
                         None
                     }
                 }
             };
             if let Some(gate) = gate {
-                self.stages.queued(now.us, came_us, 1);
+                self.stats.answer_later(now.us, came_us);
                 self.answer_detached(origin, address, gate, &pieces, outbox);
             }
             self.requests.give_scratch(pieces);
@@ -144,8 +143,10 @@ impl<P: Blocks> Shard<P> {
     fn scan_step(&self, scan: &Scan, out: &mut Vec<u8>) -> Result<Lsn, Halt> {
         let request = ScanRequest::read(&scan.parked.item).expect("checked when it came");
         // A page is a part of a frame.
-        let bytes_max = request.bytes_max.min(self.limits.frame_bytes_max / 2) as usize;
-        let last_slot = self.config.topology.last_slot(scan.parked.slot);
+        let bytes_max = request
+            .bytes_max
+            .min(self.setup.limits().frame_bytes_max / 2) as usize;
+        let last_slot = self.setup.config().topology.last_slot(scan.parked.slot);
         out.resize(REPLY_ITEM_BYTES, 0);
         let mut page = ScanPageWriter::begin(out);
         let mut gate = Lsn(0);
@@ -155,7 +156,7 @@ impl<P: Blocks> Shard<P> {
         // Where the first key stands that a read is needed for.
         let mut stands: Option<Cursor> = None;
         let mut group: Vec<(Cursor, Home)> = Vec::new();
-        let mut from = Some(self.order.decode(request.cursor));
+        let mut from = Some(self.scans.order.decode(request.cursor));
         let next = loop {
             group.clear();
             let behind = from.and_then(|from| {
@@ -209,7 +210,7 @@ impl<P: Blocks> Shard<P> {
                         Ok(entry) => entries.extend(entry),
                         // What stands before it is told first.
                         Err(_) if page.entries() > 0 => {
-                            page.finish(out, self.order.encode(at));
+                            page.finish(out, self.scans.order.encode(at));
                             return Ok(gate);
                         }
                         Err(unread) => return Err(Halt::Unread(unread)),
@@ -247,7 +248,7 @@ impl<P: Blocks> Shard<P> {
             let is_end = slot == SLOTS || is_planted(Bug::ScanEndsWithShard);
             (!is_end).then_some(Cursor { slot, hash: 0 })
         });
-        page.finish(out, next.map_or(0, |next| self.order.encode(next)));
+        page.finish(out, next.map_or(0, |next| self.scans.order.encode(next)));
         Ok(match is_planted(Bug::ScanUngated) {
             true => Lsn(0),
             false => gate,
@@ -268,8 +269,8 @@ impl<P: Blocks> Shard<P> {
             return Err(part);
         }
         let file = packed.place().map_or(FileId(0), |place| place.file);
-        let block = self.key_tables.block_of(file, at).ok_or(part)?;
-        let kept = self.key_tables.block(file, block);
+        let block = self.scans.tables.block_of(file, at).ok_or(part)?;
+        let kept = self.scans.tables.block(file, block);
         let found = kept.or_else(|| scan.block(file, block));
         let found = found.ok_or(Wanted::Block(file, block))?;
         let entry = found.find(at, packed).ok_or(part)?;
@@ -354,16 +355,16 @@ impl<P: Blocks> Shard<P> {
         completion: &Completion<P::Block>,
         outbox: &mut Outbox<P::Block>,
     ) {
-        let (read, scan) = self.scanning.finished(completion.token);
+        let (read, scan) = self.scans.steps.finished(completion.token);
         let mut read = match read {
             Reading::Part(read) => read,
             Reading::Block(read) => {
                 let bytes = bytes_read(completion, None).unwrap_or_default();
-                let block = self.key_tables.take_in(read.file, read.block, bytes);
+                let block = self.scans.tables.take_in(read.file, read.block, bytes);
                 if block.is_none() {
-                    self.give_up_table(read.file, outbox);
+                    self.scans.give_up_table(read.file, &mut outbox.key_tables);
                 }
-                self.scanning.learn_block(&read, block);
+                self.scans.steps.learn_block(&read, block);
                 return;
             }
         };
@@ -371,7 +372,7 @@ impl<P: Blocks> Shard<P> {
         let place = read.place();
         let judge = |read: &ScanRead, bytes: &[u8]| {
             let of = (read.at.slot, read.at.hash);
-            part_read(of, read.packed, bytes, |key| self.hash.home_of(key))
+            part_read(of, read.packed, bytes, |key| self.setup.hash().home_of(key))
                 .map(|part| ColdKey::of(&part, &request))
                 .map_err(|AdmitError::Corrupt| Unread {
                     status: Status::Corrupt,
@@ -383,7 +384,7 @@ impl<P: Blocks> Shard<P> {
             Ok(bytes) => match read.take_in(bytes) {
                 Some(all) => judge(&read, &all),
                 None => {
-                    self.scanning.read_on(completion.token, read);
+                    self.scans.steps.read_on(completion.token, read);
                     return;
                 }
             },
@@ -393,28 +394,14 @@ impl<P: Blocks> Shard<P> {
             }),
         };
         if key.is_err() && brought.is_none() && !is_planted(Bug::ReadOnce) {
-            self.counters.reads_retried += 1;
-            self.scanning.read_again(completion.token, read);
+            self.stats.read_again();
+            self.scans.steps.read_again(completion.token, read);
             return;
         }
         if let Err(unread) = &key {
             let home = (read.at.slot, read.at.hash);
-            self.bad_places.note(home, place, unread.status);
+            self.chores.note_bad_place(home, place, unread.status);
         }
-        self.scanning.learn(&read, key);
-    }
-
-    /// The key table of a segment does not hold what it should, or there is no room for it.
-    pub(super) fn give_up_table(&mut self, file: FileId, outbox: &mut Outbox<P::Block>) {
-        if self.key_tables.give_up(file, &mut outbox.key_tables) {
-            self.scanning.forget_table(file);
-        }
-    }
-
-    /// A segment is released, and its key table with it.
-    pub(super) fn forget_table(&mut self, file: FileId, outbox: &mut Outbox<P::Block>) {
-        if self.key_tables.forget(file, &mut outbox.key_tables) {
-            self.scanning.forget_table(file);
-        }
+        self.scans.steps.learn(&read, key);
     }
 }

@@ -1,7 +1,5 @@
 //! Requests about keyspaces: one shard decides, all of them log and follow.
 
-use std::fmt;
-
 use penstock_net::keyspace::{Action, begin_list, end_list, push_keyspace};
 use penstock_net::level::AckLevel;
 use penstock_net::refusal::KeyspaceName;
@@ -17,7 +15,7 @@ use crate::answers::Asked;
 use crate::keyspaces::{Change, Done, Keyspaces, from_wire, purpose_of, to_wire};
 use crate::requests::parking::Origin;
 
-use super::{Counters, Operation, Outbox, Shard, Step};
+use super::{Operation, Outbox, Shard, Step};
 
 impl<P: Blocks> Shard<P> {
     /// Takes a change of a keyspace in, or tells all of them. This shard decides.
@@ -31,51 +29,33 @@ impl<P: Blocks> Shard<P> {
         out: &mut Vec<u8>,
     ) -> Step {
         let Operation { address, level, .. } = operation;
-        let head = |status| ReplyHead::new(status, address.item, level, Version::default());
-        let no =
-            |counters: &mut Counters, out: &mut Vec<u8>, status, message: &dyn fmt::Display| {
-                counters.answers.add(Asked::Keyspace, status);
-                head(status).write_message(out, message);
-            };
         // All that is told here stands in records that were appended.
         let logged = self.store.log().appended();
         if action == Action::List {
-            let from = out.len();
-            out.resize(from + REPLY_ITEM_BYTES, 0);
-            let list = begin_list(out);
-            let mut count = 0;
-            let there = self.store.keyspaces().logged(&self.partitions);
-            for (prefix, settings) in there.filter(|(_, settings)| !settings.is_dropped) {
-                push_keyspace(out, prefix, settings.revision, &to_wire(settings));
-                count += 1;
-            }
-            end_list(out, list, count, false);
-            head(Status::Ok).patch(out, from);
-            self.counters.answers.add(Asked::Keyspace, Status::Ok);
+            self.list_keyspaces(&operation, out);
             return Step::Answered(self.gate(level, logged));
         }
         if self.keyspaces.is_changing() {
-            self.counters.refused += 1;
             let message = "another keyspace is being changed";
-            no(&mut self.counters, out, Status::Busy, &message);
-            return Step::Answered(Lsn(0));
+            return self.refuse_item(Asked::Keyspace, &operation, Status::Busy, &message, out);
         }
         let keyspaces = self.store.keyspaces();
         let known = keyspaces.newest(prefix).copied();
         let exists = known.filter(|settings| !settings.is_dropped);
         // A change that found a disk full may be nowhere in the log yet.
-        let is_logged = keyspaces.first_behind(prefix, &self.partitions).is_none();
+        let behind = keyspaces.first_behind(prefix, self.setup.partitions());
+        let is_logged = behind.is_none();
         let name = KeyspaceName::new(prefix);
         let revision = Keyspaces::next_revision(&self.store);
         let settings = match (action, exists) {
             (Action::Create(_), Some(_)) if is_logged => {
-                let message = format_args!("keyspace {name:?} exists");
-                no(&mut self.counters, out, Status::Exists, &message);
+                let message = format!("keyspace {name:?} exists");
+                self.answer_keyspace(&operation, Status::Exists, &message, out);
                 return Step::Answered(self.gate(level, logged));
             }
             (Action::Drop, None) if is_logged => {
-                let message = format_args!("keyspace {name:?} does not exist");
-                no(&mut self.counters, out, Status::NotFound, &message);
+                let message = format!("keyspace {name:?} does not exist");
+                self.answer_keyspace(&operation, Status::NotFound, &message, out);
                 return Step::Answered(self.gate(level, logged));
             }
             (Action::Create(settings) | Action::Set(settings), _) => from_wire(&settings, revision),
@@ -85,41 +65,77 @@ impl<P: Blocks> Shard<P> {
                 ..known.unwrap_or_default()
             },
         };
-        let key_bytes = keyspace_key(u32::MAX, prefix).len();
         let gives_back = known.is_some_and(|known| settings.gives_back(&known));
-        let purpose = purpose_of(gives_back);
-        let room = self.store.room(purpose, key_bytes, SETTINGS_BYTES, false);
-        if room == Room::Full {
-            self.counters.refused += 1;
-            let (status, message) = match self.spare_failure {
-                Some(failure) => (Status::Busy, failure.message()),
-                None => (
-                    Status::Full,
-                    "the disk is full: no segment can be made ready for new records",
-                ),
-            };
-            no(&mut self.counters, out, status, &message);
-            return Step::Answered(Lsn(0));
+        if let Some((status, message)) = self.lacks_room_for_settings(prefix, gives_back) {
+            return self.refuse_item(Asked::Keyspace, &operation, status, &message, out);
         }
         if self.store.hear(prefix, settings).is_err() {
-            self.counters.refused += 1;
-            let message = format_args!(
-                "{KEYSPACES_MAX} prefixes have settings or had some, which is the limit: keyspace {name:?} cannot be made"
+            let message = format!(
+                "{KEYSPACES_MAX} prefixes have settings or had some, which is the limit: \
+                 keyspace {name:?} cannot be made"
             );
-            no(&mut self.counters, out, Status::Full, &message);
-            return Step::Answered(Lsn(0));
+            return self.refuse_item(Asked::Keyspace, &operation, Status::Full, &message, out);
         }
-        self.counters.keyspace_changes += 1;
+        self.stats.change_keyspace();
         let change = Change {
             origin,
             address,
             level: level.max(AckLevel::Disk),
             prefix: prefix.into(),
             settings,
-            left: self.config.topology.shards(),
+            left: self.setup.config().topology.shards(),
         };
-        self.keyspaces.begin(self.config.shard, change);
+        self.keyspaces.begin(self.setup.shard(), change);
         Step::Later
+    }
+
+    /// Writes the settings of all keyspaces.
+    fn list_keyspaces(&mut self, operation: &Operation<'_>, out: &mut Vec<u8>) {
+        let from = out.len();
+        out.resize(from + REPLY_ITEM_BYTES, 0);
+        let list = begin_list(out);
+        let mut count = 0;
+        let there = self.store.keyspaces().logged(self.setup.partitions());
+        for (prefix, settings) in there.filter(|(_, settings)| !settings.is_dropped) {
+            push_keyspace(out, prefix, settings.revision, &to_wire(settings));
+            count += 1;
+        }
+        end_list(out, list, count, false);
+        let item = operation.address.item;
+        ReplyHead::new(Status::Ok, item, operation.level, Version::default()).patch(out, from);
+        self.stats.answer(Asked::Keyspace, Status::Ok);
+    }
+
+    /// Says what was found of a keyspace instead of changing it.
+    fn answer_keyspace(
+        &mut self,
+        operation: &Operation<'_>,
+        status: Status,
+        message: &str,
+        out: &mut Vec<u8>,
+    ) {
+        self.stats.answer(Asked::Keyspace, status);
+        let item = operation.address.item;
+        ReplyHead::new(status, item, operation.level, Version::default())
+            .write_message(out, &message);
+    }
+
+    /// Why settings cannot be logged now, if so.
+    fn lacks_room_for_settings(
+        &mut self,
+        prefix: &[u8],
+        gives_back: bool,
+    ) -> Option<(Status, &'static str)> {
+        let key_bytes = keyspace_key(u32::MAX, prefix).len();
+        let purpose = purpose_of(gives_back);
+        let room = self.store.room(purpose, key_bytes, SETTINGS_BYTES, false);
+        (room == Room::Full).then(|| match self.files.failure() {
+            Some(failure) => (Status::Busy, failure.message()),
+            None => (
+                Status::Full,
+                "the disk is full: no segment can be made ready for new records",
+            ),
+        })
     }
 
     /// A shard has logged a change; the last one, or one that cannot, lets it be answered.
@@ -130,10 +146,11 @@ impl<P: Blocks> Shard<P> {
         let Done { revision, is_full } = done;
         if is_full {
             let status = Status::Indeterminate;
-            self.counters.answers.add(Asked::Keyspace, status);
+            self.stats.answer(Asked::Keyspace, status);
             let name = KeyspaceName::new(&change.prefix);
             let message = format_args!(
-                "the disk is full: keyspace {name:?} is changed in a part of its partitions, and in the others as soon as there is room"
+                "the disk is full: keyspace {name:?} is changed in a part of its partitions, \
+                 and in the others as soon as there is room"
             );
             let mut out = Vec::new();
             let item = change.address.item;
@@ -142,7 +159,7 @@ impl<P: Blocks> Shard<P> {
             self.answer_detached(change.origin, change.address, Lsn(0), &out.into(), outbox);
             return;
         }
-        self.counters.answers.add(Asked::Keyspace, Status::Ok);
+        self.stats.answer(Asked::Keyspace, Status::Ok);
         let head = ReplyHead::new(
             Status::Ok,
             change.address.item,

@@ -9,7 +9,9 @@ use crate::replication::{PartitionId, PeerStatus};
 use crate::snapshots::SnapshotCounters;
 use crate::stages::Stages;
 
-use super::{Counters, Now, ReplicationCounters, Shard};
+use crate::counters::{Counters, ReplicationCounters};
+
+use super::{Now, Shard};
 
 impl<P: Blocks> Shard<P> {
     /// What was done so far.
@@ -21,14 +23,15 @@ impl<P: Blocks> Shard<P> {
             sessions_opened: sessions.opened,
             sessions: sessions.open,
             pauses: sessions.pauses,
-            ..self.counters
+            bad_places: self.chores.bad_places(),
+            ..self.stats.counters()
         }
     }
 
     /// Where the time of its operations went.
     #[must_use]
     pub fn stages(&self) -> &Stages {
-        &self.stages
+        self.stats.stages()
     }
 
     /// What is held.
@@ -40,13 +43,13 @@ impl<P: Blocks> Shard<P> {
     /// What its snapshots did.
     #[must_use]
     pub fn snapshot_counters(&self) -> SnapshotCounters {
-        self.snapshots.counters()
+        self.chores.snapshots.counters()
     }
 
     /// Whether a piece of a snapshot was given out and not answered.
     #[must_use]
     pub fn is_writing_snapshot(&self) -> bool {
-        self.snapshots.is_writing()
+        self.chores.snapshots.is_writing()
     }
 
     /// The store, for what the owner reports of it.
@@ -100,17 +103,12 @@ impl<P: Blocks> Shard<P> {
             return ReplicationCounters::default();
         };
         let links = linked.look_at_links();
-        let deadline_us = self.replica_gates.deadline_us();
-        let waits_us = deadline_us.map(|deadline_us| {
-            let began_us = deadline_us.saturating_sub(linked.replica_timeout_us());
-            now.us.saturating_sub(began_us)
-        });
         ReplicationCounters {
             links: links.counters(),
             memory: links.memory(),
-            waiting: self.replica_gates.len() as u64,
-            waiting_us: waits_us.unwrap_or(0),
-            ..self.replication
+            ..self
+                .replica_waits
+                .counters(now.us, linked.replica_timeout_us())
         }
     }
 

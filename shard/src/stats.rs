@@ -1,0 +1,127 @@
+//! What a shard counts of its own work, and where the time of its operations goes.
+
+use penstock_net::status::Status;
+use penstock_storage::place::Lsn;
+
+use crate::answers::Asked;
+use crate::counters::Counters;
+use crate::stages::Stages;
+
+/// The counts of a shard. Counts that another type owns are added by [`crate::Shard::counters`].
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    counters: Counters,
+    stages: Stages,
+}
+
+impl Stats {
+    pub(crate) fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    pub(crate) fn stages(&self) -> &Stages {
+        &self.stages
+    }
+
+    // ---- items ----
+
+    /// An item is answered.
+    #[inline]
+    pub(crate) fn answer(&mut self, asked: Asked, status: Status) {
+        self.counters.answers.add(asked, status);
+    }
+
+    /// An item is answered that was not executed.
+    pub(crate) fn refuse(&mut self, asked: Asked, status: Status) {
+        self.counters.refused += 1;
+        self.counters.answers.add(asked, status);
+    }
+
+    /// A frame is refused.
+    pub(crate) fn refuse_frame(&mut self, status: Status) {
+        self.counters.refused += 1;
+        self.counters.frames_refused.add(status);
+    }
+
+    /// All items that were answered.
+    #[inline]
+    pub(crate) fn items(&self) -> u64 {
+        self.counters.answers.total()
+    }
+
+    /// So many items that came at `came_us` were answered without a read.
+    #[inline]
+    pub(crate) fn answer_at_once(&mut self, now_us: u64, came_us: u64, items: u64) {
+        self.counters.at_once += items;
+        self.stages.queued(now_us, came_us, items);
+    }
+
+    /// An item that came at `came_us` was answered after it had waited.
+    pub(crate) fn answer_later(&mut self, now_us: u64, came_us: u64) {
+        self.stages.queued(now_us, came_us, 1);
+    }
+
+    /// A PING is answered.
+    pub(crate) fn ping(&mut self) {
+        self.counters.pings += 1;
+    }
+
+    /// An item waits for a read.
+    pub(crate) fn park(&mut self) {
+        self.counters.parked += 1;
+    }
+
+    /// An item is sent to another shard.
+    pub(crate) fn forward(&mut self) {
+        self.counters.forwarded += 1;
+    }
+
+    /// An item of another shard is answered.
+    pub(crate) fn execute_for_other(&mut self) {
+        self.counters.executed_for_others += 1;
+    }
+
+    /// A change of a keyspace is decided.
+    pub(crate) fn change_keyspace(&mut self) {
+        self.counters.keyspace_changes += 1;
+    }
+
+    // ---- reads ----
+
+    /// A read of so many bytes is emitted.
+    pub(crate) fn read(&mut self, bytes: u64) {
+        self.counters.reads += 1;
+        self.counters.read_bytes += bytes;
+    }
+
+    /// A read is done again, block by block.
+    pub(crate) fn read_again(&mut self) {
+        self.counters.reads_retried += 1;
+    }
+
+    // ---- stages ----
+
+    /// Something happened.
+    #[inline]
+    pub(crate) fn event(&mut self, now_us: u64) {
+        self.stages.event(now_us);
+    }
+
+    /// The reply of an operation waits for this record.
+    #[inline]
+    pub(crate) fn wait(&mut self, lsn: Lsn) {
+        self.stages.waits(lsn);
+    }
+
+    /// The network has the replies of so many operations, which might leave `since_us`.
+    pub(crate) fn leave(&mut self, now_us: u64, since_us: u64, operations: u64) {
+        self.stages.left(now_us, since_us, operations);
+    }
+
+    /// The turn is over: so many items were answered in it, and the log is durable up to a record.
+    #[inline]
+    pub(crate) fn end_turn(&mut self, now_us: u64, ran: u64, durable: Lsn) {
+        self.stages.turn_ends(now_us, ran);
+        self.stages.durable(now_us, durable);
+    }
+}
