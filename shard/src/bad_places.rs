@@ -1,5 +1,5 @@
-//! Places of the log that requests were answered CORRUPT or IO for. Each is told once, so that one rotten value that
-//! is asked for all day is one line in the server's log and not a million.
+//! Places of the log that requests were answered CORRUPT or IO for. Each is told once, so that one
+//! rotten value that is asked for all day is one line in the server's log and not a million.
 
 use std::collections::HashSet;
 
@@ -7,8 +7,8 @@ use penstock_net::status::Status;
 use penstock_storage::place::FileId;
 use penstock_storage::place::Place;
 
-/// Places that are remembered, at most. Those beyond are neither told nor counted until files of remembered ones
-/// leave the log.
+/// Places that are remembered, at most. Those beyond are neither told nor counted until files of
+/// remembered ones leave the log.
 const PLACES_MAX: usize = 1024;
 
 /// A place that does not hold what was written, or cannot be read.
@@ -20,7 +20,8 @@ pub struct BadPlace {
     pub offset: u64,
     /// The slot of the key that was asked for.
     pub slot: u16,
-    /// The hash of that key as the index keeps it. It depends on a secret, so it does not tell the key.
+    /// The hash of that key as the index keeps it. It depends on a secret, so it does not tell the
+    /// key.
     pub hash: u32,
     /// What the request was answered: CORRUPT or IO.
     pub status: Status,

@@ -1,8 +1,8 @@
-//! How much of what logs hold still counts, estimated from a sample of keys: a start that changes the number of
-//! shards must know before it begins whether all of that can be written again.
+//! How much of what logs hold still counts, estimated from a sample of keys: a start that changes
+//! the number of shards must know before it begins whether all of that can be written again.
 //!
-//! The sample is of the keys whose hash ends in so many zeros, one more each time that it has grown too large
-//! (Flajolet, "On adaptive sampling", 1990).
+//! The sample is of the keys whose hash ends in so many zeros, one more each time that it has grown
+//! too large (Flajolet, "On adaptive sampling", 1990).
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};

@@ -163,8 +163,8 @@ pub(crate) fn run<P: Blocks>(
     }
 }
 
-/// What a GET shows of a key that needs no read: its cell if it has a value, the version, and the last
-/// change that this shows. `None` if the key must be read from the disk.
+/// What a GET shows of a key that needs no read: its cell if it has a value, the version, and the
+/// last change that this shows. `None` if the key must be read from the disk.
 #[inline]
 pub(crate) fn look<P: Blocks>(
     store: &Store<P>,
@@ -314,8 +314,8 @@ fn condition_fails(condition: Condition, key: &Key<'_>) -> Option<Status> {
     }
 }
 
-/// The reply of a SET or DEL whose condition does not hold. It shows the value that is there to a client that asks
-/// for it, behind the gate of a GET.
+/// The reply of a SET or DEL whose condition does not hold. It shows the value that is there to a
+/// client that asks for it, behind the gate of a GET.
 #[cold]
 fn lost<P: Blocks>(
     store: &mut Store<P>,
@@ -385,8 +385,9 @@ fn full<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u8>) -
     }
 }
 
-/// Whether the value of a key may grow, the key come to be, or one more version of it be kept. Without
-/// room for it the answer is `Some`: postponed while others leave, refused when there is no memory for more.
+/// Whether the value of a key may grow, the key come to be, or one more version of it be kept.
+/// Without room for it the answer is `Some`: postponed while others leave, refused when there is no
+/// memory for more.
 #[inline]
 fn lacks_memory<P: Blocks>(
     store: &Store<P>,
@@ -688,7 +689,8 @@ fn update_if<'a, const KEYS: usize, P: Blocks>(
     let mut changed = [false; KEYS];
     changed[0] = (starts && !is_planted(Bug::StartNotLogged)) || changes_expiry;
     let mut stop = None;
-    // The value that was edited last, and whose it is: the next instruction is mostly about the same.
+    // The value that was edited last, and whose it is: the next instruction is mostly about the
+    // same.
     let mut held: Option<(CellId, &mut [u8])> = None;
     for number in 0..request.instruction_count() {
         // Decoded where it is used: through an iterator it would go through memory.

@@ -1,11 +1,11 @@
-//! The key tables of a shard's sealed segments: which there are, which are to be made, and the blocks
-//! of them that scans have read lately.
+//! The key tables of a shard's sealed segments: which there are, which are to be made, and the
+//! blocks of them that scans have read lately.
 //!
 //! A table is made when scans have read so many parts of a segment one by one that reading it whole
 //! would have cost as many reads: most stores are never scanned, and most segments of a hot log die
-//! before. One that does not hold what it should is given up, and the parts are read as if it had never
-//! been there. Those that an earlier run left are loaded when a scan first reads a part of which one of them
-//! may tell, so that a start does not wait for them.
+//! before. One that does not hold what it should is given up, and the parts are read as if it had
+//! never been there. Those that an earlier run left are loaded when a scan first reads a part of
+//! which one of them may tell, so that a start does not wait for them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -24,8 +24,8 @@ use crate::now::Now;
 pub enum KeyTableOrder {
     /// Load that of this segment, which an earlier run left. Answered once.
     Load(TableHome),
-    /// Make that of this segment, or load it: another shard may have asked for it. Answered once; a shard has
-    /// one under way.
+    /// Make that of this segment, or load it: another shard may have asked for it. Answered once; a
+    /// shard has one under way.
     Make(TableHome),
     /// This shard reads that of this segment no more: remove it. Who has it open may read on.
     Remove(FileId),
@@ -50,13 +50,13 @@ pub struct KeyTableCounters {
     pub file_bytes: u64,
 }
 
-/// Bytes of a segment for each part of it that scans read before a table is made: what reading it in
-/// order brings with one read.
+/// Bytes of a segment for each part of it that scans read before a table is made: what reading it
+/// in order brings with one read.
 const BYTES_A_READ: u64 = 64 << 10;
 /// Reads for which no table is made in any case.
 const READS_MIN: u64 = 4;
-/// Blocks that are kept, at least and at most; between, two for each table, because a scan is in one block
-/// of each at a time.
+/// Blocks that are kept, at least and at most; between, two for each table, because a scan is in
+/// one block of each at a time.
 const BLOCKS_MIN: usize = 256;
 const BLOCKS_MAX: usize = 4096;
 /// Tables at a time, at most: each is an open file.
@@ -118,8 +118,8 @@ impl KeyTables {
         }
     }
 
-    /// The segments of which there may be tables. Those of inherited logs are read by all shards, each for its
-    /// own slots.
+    /// The segments of which there may be tables. Those of inherited logs are read by all shards,
+    /// each for its own slots.
     pub(crate) fn homes<P: Blocks>(&self, store: &Store<P>) -> impl Iterator<Item = TableHome> {
         let (log, hash_check) = (store.log(), self.hash_check);
         let known = log.durable_end();
@@ -139,8 +139,8 @@ impl KeyTables {
             })
     }
 
-    /// An earlier run left tables of these segments, some of which may be none of this store, with the bytes
-    /// of their files.
+    /// An earlier run left tables of these segments, some of which may be none of this store, with
+    /// the bytes of their files.
     pub(crate) fn expect<P: Blocks>(&mut self, found: &HashMap<FileId, u64>, store: &Store<P>) {
         let homes = self.homes(store).map(|home| home.file);
         self.left = homes
@@ -204,8 +204,8 @@ impl KeyTables {
         Some(checked)
     }
 
-    /// Asks for the tables that were left, if a scan wants one, or for the next one to be made, and lets go of
-    /// blocks that are too many.
+    /// Asks for the tables that were left, if a scan wants one, or for the next one to be made, and
+    /// lets go of blocks that are too many.
     pub(crate) fn step<P: Blocks>(&mut self, store: &Store<P>, into: &mut Vec<KeyTableOrder>) {
         let blocks_max = (2 * self.standing.len()).min(share(store) / BLOCK_BYTES);
         while self.came.len() > blocks_max.clamp(BLOCKS_MIN, BLOCKS_MAX) {

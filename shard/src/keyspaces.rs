@@ -1,11 +1,11 @@
 //! Changing keyspaces: one shard decides, all log.
 //!
-//! The owner of slot 0 takes one change at a time, gives it a revision that no earlier one had, and tells
-//! it to all shards. Each logs it in all of its partitions, a few records in each turn as there is room,
-//! and says so when they are durable; when all have, the change is answered. A crash in between leaves
-//! some partitions behind: in its first turn each shard tells the others what it knows, and the highest
-//! revision of a prefix is logged wherever it is missing. A shard whose disk is full says so, which ends the
-//! change for who asked for it, and goes on when there is room.
+//! The owner of slot 0 takes one change at a time, gives it a revision that no earlier one had, and
+//! tells it to all shards. Each logs it in all of its partitions, a few records in each turn as
+//! there is room, and says so when they are durable; when all have, the change is answered. A crash
+//! in between leaves some partitions behind: in its first turn each shard tells the others what it
+//! knows, and the highest revision of a prefix is logged wherever it is missing. A shard whose disk
+//! is full says so, which ends the change for who asked for it, and goes on when there is room.
 
 use std::collections::VecDeque;
 
@@ -50,8 +50,8 @@ pub(crate) struct Keyspaces {
 
 #[derive(Debug)]
 enum Work {
-    /// Log the newest settings of this prefix in the partitions that are behind. There is at most one for
-    /// each prefix.
+    /// Log the newest settings of this prefix in the partitions that are behind. There is at most
+    /// one for each prefix.
     Log(Box<[u8]>),
     /// Say that all before is durable, when it is, or that the disk is full.
     Answer(Answer),
@@ -173,8 +173,8 @@ impl Keyspaces {
         self.work.push_back(Work::Log(prefix.into()));
     }
 
-    /// A revision of no earlier run and behind all that was heard of in this one, of whatever prefix: by it
-    /// alone a shard says what it has done.
+    /// A revision of no earlier run and behind all that was heard of in this one, of whatever
+    /// prefix: by it alone a shard says what it has done.
     pub(crate) fn next_revision<P: Blocks>(store: &Store<P>) -> u64 {
         let known = store.keyspaces().iter();
         let newest = known.map(|(_, settings)| settings.revision).max();
@@ -182,8 +182,8 @@ impl Keyspaces {
         newest.map_or(0, |newest| newest + 1).max(first)
     }
 
-    /// Logs as much as there is room for, and answers what is durable. Also how this shard's own part of
-    /// a change ends, if it does.
+    /// Logs as much as there is room for, and answers what is durable. Also how this shard's own
+    /// part of a change ends, if it does.
     pub(crate) fn turn<P: Blocks>(
         &mut self,
         now_us: u64,
@@ -260,8 +260,8 @@ impl Keyspaces {
         own
     }
 
-    /// Says to all who wait that the disk is full, which ends the change for them: nobody is told when the
-    /// rest is logged. What it means for this shard's own change.
+    /// Says to all who wait that the disk is full, which ends the change for them: nobody is told
+    /// when the rest is logged. What it means for this shard's own change.
     fn tell_full(&mut self, shard: u16) -> Option<Done> {
         let mut own = None;
         let mail = &mut self.mail;
@@ -305,8 +305,8 @@ fn later(one: Option<Done>, other: Option<Done>) -> Option<Done> {
         .max_by_key(|done| done.revision)
 }
 
-/// What a record of settings is logged for. One that gives back what was kept may take what belongs to
-/// cleaning: on a disk full of the past nothing else gives cleaning anything to do.
+/// What a record of settings is logged for. One that gives back what was kept may take what belongs
+/// to cleaning: on a disk full of the past nothing else gives cleaning anything to do.
 pub(crate) fn purpose_of(gives_back: bool) -> Purpose {
     match gives_back {
         true => Purpose::Relieve,

@@ -44,8 +44,8 @@ impl fmt::Display for Stale {
     }
 }
 
-/// How new what this node shows of a partition is, and whether it does so as a member; `None` if the read is not its to
-/// answer.
+/// How new what this node shows of a partition is, and whether it does so as a member; `None` if
+/// the read is not its to answer.
 pub(crate) fn look_at_member<P: Blocks>(
     linked: Option<&mut Linked<P::Block>>,
     store: &Store<P>,

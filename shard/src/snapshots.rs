@@ -1,9 +1,10 @@
 //! When a shard takes snapshots of its index, and how fast.
 //!
-//! One is taken after so much new log that replaying it would take too long, when requests have ceased
-//! for a while, and at a clean stop. A step of it is a short look at the index in each turn; its bytes
-//! go to a file one piece at a time, so that a slow disk slows the snapshot and nothing else. One that
-//! fails is told by whoever writes it and does no harm: the one before it still serves.
+//! One is taken after so much new log that replaying it would take too long, when requests have
+//! ceased for a while, and at a clean stop. A step of it is a short look at the index in each turn;
+//! its bytes go to a file one piece at a time, so that a slow disk slows the snapshot and nothing
+//! else. One that fails is told by whoever writes it and does no harm: the one before it still
+//! serves.
 
 use penstock_storage::io::Blocks;
 use penstock_storage::log::LogCounters;
@@ -15,7 +16,8 @@ use crate::now::Now;
 /// When a shard takes snapshots of its index. None by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotPolicy {
-    /// Bytes of new log after which one is taken, if its records are short; none ever if 0. See [`Behind`].
+    /// Bytes of new log after which one is taken, if its records are short; none ever if 0. See
+    /// [`Behind`].
     pub log_bytes: u64,
     /// How long a clean stop may wait for one.
     pub stop_us_max: u64,
@@ -32,7 +34,8 @@ pub struct SnapshotWrite {
     pub bytes: Vec<u8>,
 }
 
-/// What is to be done with the file of a snapshot. Each of these is answered, once, before the next.
+/// What is to be done with the file of a snapshot. Each of these is answered, once, before the
+/// next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteStep {
     /// Begin it. Another one of its log that was not finished is void.
@@ -87,14 +90,14 @@ impl Behind {
         }
     }
 
-    /// What a replay takes, in bytes of short records. To take in a record costs as much as to read four
-    /// hundred bytes more of it.
+    /// What a replay takes, in bytes of short records. To take in a record costs as much as to read
+    /// four hundred bytes more of it.
     fn cost_bytes(self) -> u64 {
         self.bytes / 4 + self.records * 100
     }
 
-    /// Whether a snapshot is due that would have `snapshot_bytes`: it would spare a start sixteen times what it
-    /// takes to read, or a start would read very much.
+    /// Whether a snapshot is due that would have `snapshot_bytes`: it would spare a start sixteen
+    /// times what it takes to read, or a start would read very much.
     fn is_long(self, log_bytes: u64, snapshot_bytes: u64) -> bool {
         let cost_bytes = self.cost_bytes();
         let pays = cost_bytes >= 16 * snapshot_bytes || self.bytes >= LEAST_BYTES_MAX;
@@ -102,8 +105,8 @@ impl Behind {
     }
 }
 
-/// Bytes of log from one snapshot to the next, at least. To write one takes a share of what the device can:
-/// a sixteenth, or as much more as keeps the rest of the log short, up to a quarter.
+/// Bytes of log from one snapshot to the next, at least. To write one takes a share of what the
+/// device can: a sixteenth, or as much more as keeps the rest of the log short, up to a quarter.
 fn least_bytes(snapshot_bytes: u64) -> u64 {
     (16 * snapshot_bytes)
         .min(LEAST_BYTES_MAX)
@@ -131,8 +134,8 @@ pub(crate) struct Snapshots {
     counters: SnapshotCounters,
 }
 
-/// Entries of the index that a turn looks at: when it has requests, at least and at most; when it has none;
-/// and at a stop.
+/// Entries of the index that a turn looks at: when it has requests, at least and at most; when it
+/// has none; and at a stop.
 const ENTRIES_BUSY_MIN: usize = 256;
 const ENTRIES_BUSY_MAX: usize = 16 << 10;
 const ENTRIES_IDLE: usize = 4 << 10;
@@ -238,8 +241,8 @@ impl Snapshots {
         }
     }
 
-    /// Whether a clean stop need not wait for a snapshot any more. Everything should be durable then,
-    /// so that little is left to be replayed.
+    /// Whether a clean stop need not wait for a snapshot any more. Everything should be durable
+    /// then, so that little is left to be replayed.
     pub(crate) fn may_stop<P: Blocks>(&mut self, now: Now, store: &mut Store<P>) -> bool {
         if self.policy.log_bytes == 0 || store.is_inheriting() {
             return true;

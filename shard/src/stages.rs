@@ -8,8 +8,8 @@
 //! - *reply*: from there until the network had taken the reply.
 //!
 //! Operations are counted, not frames, and measured by the times that the turns have anyway: nobody
-//! reads a clock for this, and the costs are per frame and per turn. What waits in a socket before the
-//! loop reads it is in none of the stages, nor is the way back of a reply from another shard.
+//! reads a clock for this, and the costs are per frame and per turn. What waits in a socket before
+//! the loop reads it is in none of the stages, nor is the way back of a reply from another shard.
 
 use std::collections::VecDeque;
 
@@ -74,7 +74,8 @@ impl Stages {
         self.turn_began_us.get_or_insert(now_us);
     }
 
-    /// So many operations were answered that came at `came_us`; without this they came in this turn.
+    /// So many operations were answered that came at `came_us`; without this they came in this
+    /// turn.
     #[inline]
     pub(crate) fn queued(&mut self, now_us: u64, came_us: u64, operations: u64) {
         if now_us > came_us && operations > 0 {
