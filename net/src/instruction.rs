@@ -511,6 +511,17 @@ impl Instruction {
         }
     }
 
+    /// The bytes of the field while it held `before`, as [`Instruction::run`] told it, from the
+    /// first one on; behind the field's width they mean nothing.
+    #[inline]
+    #[must_use]
+    pub fn field_bytes(&self, before: u64) -> [u8; 8] {
+        match self.field_type.0 & FieldType::BIG_ENDIAN != 0 {
+            true => (before << (64 - self.field_type.bits())).to_be_bytes(),
+            false => before.to_le_bytes(),
+        }
+    }
+
     /// Takes back what [`Instruction::run`] changed; `before` is what it told.
     pub fn undo(&self, before: u64, value: &mut [u8]) {
         self.field_type

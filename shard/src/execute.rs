@@ -1,30 +1,27 @@
 //! One operation on the store: find its keys, decide, change, log, write the reply item.
 //!
-//! Nothing is changed unless everything holds and the log has room: the edits of a failed or
-//! postponed operation are undone in the cells before anything else runs.
+//! Nothing is changed unless everything holds and the log has room: the
+//! [`penstock_storage::store::Change`] of a failed or postponed operation is dropped, which leaves
+//! every key as it was.
 
 pub(crate) mod past;
+mod update_if;
 
 use std::sync::Arc;
 
-use penstock_net::instruction::{Instruction, Operation, Outcome};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::EXPIRY_MS_MAX;
 use penstock_net::pieces::Pieces;
 use penstock_net::refusal::Refusal;
-use penstock_net::reply::{
-    ExpiryTold, ITEM_FLAG_OVERFLOW, ITEM_FLAG_SHOWN, REPLY_ITEM_BYTES, ReplyHead, Standing,
-};
+use penstock_net::reply::{ExpiryTold, ITEM_FLAG_SHOWN, ReplyHead, Standing};
 use penstock_net::request::{Condition, Expiry, Extra, Request, Verb, Version, Wanted};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
-use penstock_storage::log::{Purpose, Room};
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{Bug, is_planted};
-use penstock_storage::record::part_bytes;
-use penstock_storage::store::{Found, Store};
+use penstock_storage::store::{ChangeKey, Committed, Found, NoRoom, Store};
 use penstock_storage::version::Version as Stored;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
 
@@ -128,13 +125,12 @@ impl Context<'_> {
     }
 }
 
-/// Runs `request` and writes its reply item at the end of `out`. `undo` is scratch memory.
+/// Runs `request` and writes its reply item at the end of `out`.
 #[inline]
 pub(crate) fn run<P: Blocks>(
     store: &mut Store<P>,
     context: &Context<'_>,
     request: &Request<'_>,
-    undo: &mut Vec<Undo>,
     out: &mut Pieces,
 ) -> Ran {
     let hash = context.key_hash;
@@ -151,9 +147,9 @@ pub(crate) fn run<P: Blocks>(
     let key = Key::new(store, hash, request.key, found);
     match request.verb {
         Verb::UpdateIf if request.second_key.is_none() => {
-            update_if::<1, P>(store, context, request, [key], undo, out.written())
+            update_if::run::<1, P>(store, context, request, [key], out.written())
         }
-        Verb::UpdateIf => update_if_on_two(store, context, request, key, undo, out.written()),
+        Verb::UpdateIf => update_if::run_on_two(store, context, request, key, out.written()),
         Verb::Get => get(store, context, request, &key, out),
         Verb::Set => set(store, context, request, &key, out),
         Verb::Del => del(store, context, request, &key, out),
@@ -176,7 +172,7 @@ pub(crate) fn look<P: Blocks>(
         Found::Cold(_) => None,
         found => {
             let key = Key::new(store, hash, key, found);
-            Some((key.cell.filter(|_| key.exists), key.version, key.lsn))
+            Some((key.value_cell(), key.version, key.lsn))
         }
     }
 }
@@ -184,13 +180,8 @@ pub(crate) fn look<P: Blocks>(
 /// A key of the operation, as it was before it.
 #[derive(Clone, Copy)]
 struct Key<'a> {
-    bytes: &'a [u8],
-    hash: u32,
-    cell: Option<CellId>,
-    /// It has a value: its cell is neither a deletion nor expired.
-    exists: bool,
-    /// What its cell tells, also of one that has expired.
-    expiry_ms: Option<u64>,
+    /// What a change of it must know.
+    at: ChangeKey<'a>,
     /// The last change that a reply about the key shows.
     lsn: Lsn,
     version: Version,
@@ -198,37 +189,50 @@ struct Key<'a> {
 
 impl<'a> Key<'a> {
     #[inline]
-    fn new<P: Blocks>(store: &Store<P>, hash: u32, bytes: &'a [u8], found: Found) -> Self {
+    fn new<P: Blocks>(store: &Store<P>, hash: u32, key: &'a [u8], found: Found) -> Self {
         match found {
             Found::Cached(id) => {
                 let (exists, expiry_ms, version, lsn) = store.standing(id);
-                let version = match exists {
-                    true => Version {
-                        epoch: version.epoch,
-                        sequence: version.sequence,
-                    },
-                    false => Version::default(),
-                };
-                Key {
-                    bytes,
+                let at = ChangeKey {
+                    key,
                     hash,
                     cell: Some(id),
                     exists,
                     expiry_ms,
-                    lsn,
-                    version,
-                }
+                };
+                let version = match exists {
+                    true => wire(version),
+                    false => Version::default(),
+                };
+                Key { at, lsn, version }
             }
             Found::Absent | Found::Cold(_) => Key {
-                bytes,
-                hash,
-                cell: None,
-                exists: false,
-                expiry_ms: None,
+                at: ChangeKey {
+                    key,
+                    hash,
+                    cell: None,
+                    exists: false,
+                    expiry_ms: None,
+                },
                 lsn: Lsn(0),
                 version: Version::default(),
             },
         }
+    }
+
+    /// Its cell, if it has a value.
+    #[inline]
+    fn value_cell(&self) -> Option<CellId> {
+        self.at.cell.filter(|_| self.at.exists)
+    }
+}
+
+/// A version as the wire tells it.
+#[inline]
+fn wire(version: Stored) -> Version {
+    Version {
+        epoch: version.epoch,
+        sequence: version.sequence,
     }
 }
 
@@ -240,14 +244,13 @@ fn get<P: Blocks>(
     key: &Key<'_>,
     out: &mut Pieces,
 ) -> Ran {
-    let status = if key.exists {
-        Status::Ok
-    } else {
-        Status::NotFound
+    let status = match key.at.exists {
+        true => Status::Ok,
+        false => Status::NotFound,
     };
-    match key.cell {
-        Some(id) if key.exists => {
-            let head = context.head(status, key.version);
+    let head = context.head(status, key.version);
+    match key.value_cell() {
+        Some(id) => {
             let cell = store.cell(id);
             let is_used = cell.is_used();
             let is_plain = request.wanted == Wanted::Value && context.standing.is_none();
@@ -260,10 +263,7 @@ fn get<P: Blocks>(
                 store.touch(id);
             }
         }
-        _ => {
-            let head = context.head(status, key.version);
-            head.write_telling(out.written(), None, context.standing, &[]);
-        }
+        None => head.write_telling(out.written(), None, context.standing, &[]),
     }
     Ran::Answered {
         gate: match is_planted(Bug::AnswerUnflushed) {
@@ -305,11 +305,11 @@ fn condition_fails(condition: Condition, key: &Key<'_>) -> Option<Status> {
     match condition {
         Condition::Always => None,
         Condition::Absent if is_planted(Bug::AbsentIgnoresExpiry) => {
-            key.cell.map(|_| Status::Exists)
+            key.at.cell.map(|_| Status::Exists)
         }
-        Condition::Absent => key.exists.then_some(Status::Exists),
-        Condition::Present => (!key.exists).then_some(Status::NotFound),
-        Condition::Version(_) if !key.exists => Some(Status::NotFound),
+        Condition::Absent => key.at.exists.then_some(Status::Exists),
+        Condition::Present => (!key.at.exists).then_some(Status::NotFound),
+        Condition::Version(_) if !key.at.exists => Some(Status::NotFound),
         Condition::Version(version) => (version != key.version).then_some(Status::VersionMismatch),
     }
 }
@@ -325,8 +325,8 @@ fn lost<P: Blocks>(
     key: &Key<'_>,
     out: &mut Pieces,
 ) -> Ran {
-    match key.cell {
-        Some(id) if key.exists && request.extra == Extra::Show => {
+    match key.value_cell() {
+        Some(id) if request.extra == Extra::Show => {
             let mut head = context.head(status, key.version);
             head.flags = ITEM_FLAG_SHOWN;
             write_telling(store, context, Wanted::Value, id, head, out);
@@ -385,25 +385,19 @@ fn full<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u8>) -
     }
 }
 
-/// Whether the value of a key may grow, the key come to be, or one more version of it be kept.
-/// Without room for it the answer is `Some`: postponed while others leave, refused when there is no
-/// memory for more.
-#[inline]
-fn lacks_memory<P: Blocks>(
+/// The reply of a change for which there is no room; it has changed nothing.
+#[cold]
+fn no_room<P: Blocks>(
     store: &Store<P>,
     context: &Context<'_>,
-    key: &Key<'_>,
-    adds_version: bool,
+    no_room: NoRoom,
     out: &mut Vec<u8>,
-) -> Option<Ran> {
-    let is_new = key.cell.is_none() && !store.has_room_for_key((context.slot, key.hash));
-    if is_new || (adds_version && !store.has_room_for_keys()) {
-        return Some(match store.waits_for_keys() {
-            true => Ran::Postponed,
-            false => no_memory(store, context, out),
-        });
+) -> Ran {
+    match no_room {
+        NoRoom::Wait => Ran::Postponed,
+        NoRoom::Memory => no_memory(store, context, out),
+        NoRoom::Log => full(store, context, out),
     }
-    store.is_memory_short().then_some(Ran::Postponed)
 }
 
 #[cold]
@@ -437,23 +431,6 @@ fn no_memory<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u
     }
 }
 
-/// Logs the cells and writes the head of the reply over the placeholder at `from`.
-#[inline]
-fn commit<P: Blocks>(
-    store: &mut Store<P>,
-    context: &Context<'_>,
-    cells: &[(u32, CellId)],
-) -> (Lsn, Version) {
-    let (lsn, version) = store.commit(context.now_us, context.slot, cells);
-    (
-        lsn,
-        Version {
-            epoch: version.epoch,
-            sequence: version.sequence,
-        },
-    )
-}
-
 /// The expiry that the first key has after SET or UPDATE_IF.
 #[inline]
 fn expiry_after<P: Blocks>(
@@ -463,7 +440,7 @@ fn expiry_after<P: Blocks>(
 ) -> Result<Option<u64>, Refusal> {
     match expiry {
         Expiry::Never if !is_planted(Bug::SetKeepsExpiry) => Ok(None),
-        Expiry::Never | Expiry::Keep => Ok(key.expiry_ms.filter(|_| key.exists)),
+        Expiry::Never | Expiry::Keep => Ok(key.at.expiry_ms.filter(|_| key.at.exists)),
         Expiry::At(ms) => Ok(Some(ms)),
         Expiry::In(ms) => {
             let now_ms = match is_planted(Bug::LifetimeIsTime) {
@@ -503,44 +480,17 @@ fn set<P: Blocks>(
     let out = out.written();
     let expiry = match request.expiry {
         Expiry::Never => context.unsaid(Expiry::Never),
-        Expiry::Keep if !key.exists => context.unsaid(Expiry::Keep),
+        Expiry::Keep if !key.at.exists => context.unsaid(Expiry::Keep),
         expiry => expiry,
     };
     let expiry_ms = match expiry_after(store, expiry, key) {
         Ok(expiry_ms) => expiry_ms,
         Err(refusal) => return refused(context, refusal, out),
     };
-    let adds_version = store.adds_version(context.slot, key.hash, key.bytes);
-    if let Some(ran) = lacks_memory(store, context, key, adds_version, out) {
-        return ran;
-    }
-    let purpose = match key.cell.filter(|_| key.exists && !adds_version) {
-        Some(id) if request.value.len() <= store.cell(id).value().len().next_multiple_of(8) => {
-            Purpose::Keep
-        }
-        _ => Purpose::Grow,
-    };
-    match store.room(
-        purpose,
-        key.bytes.len(),
-        request.value.len(),
-        expiry_ms.is_some(),
-    ) {
-        Room::Yes => {}
-        Room::Wait => return Ran::Postponed,
-        Room::Full => return full(store, context, out),
-    }
-    let home = (context.slot, key.hash);
-    let id = match key.cell {
-        Some(id) => store.set_value(home, id, request.value, expiry_ms),
-        None => store.insert(home, key.bytes, request.value, expiry_ms),
-    };
-    let (gate, version) = commit(store, context, &[(key.hash, id)]);
-    context.head(Status::Ok, version).write(out, &[]);
-    Ran::Answered {
-        gate,
-        status: Status::Ok,
-    }
+    let mut change = store.change(context.slot, [key.at]);
+    change.put(0, request.value, expiry_ms);
+    let committed = change.commit(context.now_us);
+    end_change(store, context, committed, out)
 }
 
 fn del<P: Blocks>(
@@ -551,337 +501,32 @@ fn del<P: Blocks>(
     out: &mut Pieces,
 ) -> Ran {
     let fails =
-        condition_fails(request.condition, key).or((!key.exists).then_some(Status::NotFound));
+        condition_fails(request.condition, key).or((!key.at.exists).then_some(Status::NotFound));
     if let Some(status) = fails {
         return lost(store, context, request, status, key, out);
     }
-    let out = out.written();
-    // Where versions are kept, a deletion is one more.
-    if store.adds_version(context.slot, key.hash, key.bytes) && !store.has_room_for_keys() {
-        return no_memory(store, context, out);
-    }
-    match store.room(Purpose::Keep, key.bytes.len(), 0, false) {
-        Room::Yes => {}
-        Room::Wait => return Ran::Postponed,
-        Room::Full => return full(store, context, out),
-    }
-    let id = key
-        .cell
-        .expect("a key that exists and is not cold has a cell");
-    store.delete(id);
-    let (gate, version) = commit(store, context, &[(key.hash, id)]);
-    context.head(Status::Ok, version).write(out, &[]);
-    Ran::Answered {
-        gate,
-        status: Status::Ok,
-    }
+    let mut change = store.change(context.slot, [key.at]);
+    change.delete(0);
+    let committed = change.commit(context.now_us);
+    end_change(store, context, committed, out.written())
 }
 
-/// One edit to be taken back if a later instruction fails.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Undo {
-    /// The instruction that made it.
-    number: usize,
-    /// The field before it.
-    before: u64,
-}
-
-/// Why the program stopped.
-enum Stop {
-    Failed {
-        instruction: Instruction,
-        number: usize,
-        status: Status,
-        actual: u64,
-        overflow: bool,
-    },
-    Refused(Refusal),
-}
-
-fn update_if_on_two<'a, P: Blocks>(
-    store: &mut Store<P>,
-    context: &Context<'_>,
-    request: &Request<'a>,
-    first: Key<'a>,
-    undo: &mut Vec<Undo>,
-    out: &mut Vec<u8>,
-) -> Ran {
-    let second = request.second_key.expect("the caller looked");
-    let slot = slot_of(second);
-    if slot != context.slot {
-        let refusal = Refusal::CrossSlot {
-            first: context.slot,
-            second: slot,
-        };
-        return refused(context, refusal, out);
-    }
-    let hash = context.hash.of(second);
-    let found = store.find(slot, hash, second);
-    if let Found::Cold(place) = found {
-        let cold = Cold {
-            slot,
-            hash,
-            place,
-            version: None,
-        };
-        return match first.cell {
-            Some(_) => Ran::SecondCold(cold),
-            None => Ran::Cold(cold),
-        };
-    }
-    let second = Key::new(store, hash, second, found);
-    update_if::<2, P>(store, context, request, [first, second], undo, out)
-}
-
-/// Runs the instructions over `KEYS` keys, 1 or 2; compiled for each, because nearly all have one.
+/// The reply of a change of one key.
 #[inline]
-fn update_if<'a, const KEYS: usize, P: Blocks>(
-    store: &mut Store<P>,
+fn end_change<P: Blocks>(
+    store: &Store<P>,
     context: &Context<'_>,
-    request: &Request<'a>,
-    keys: [Key<'a>; KEYS],
-    undo: &mut Vec<Undo>,
+    committed: Result<Committed, NoRoom>,
     out: &mut Vec<u8>,
 ) -> Ran {
-    let first = keys[0];
-    let home = (context.slot, first.hash);
-    let seen = keys.iter().fold(Lsn(0), |seen, key| seen.max(key.lsn));
-    let starts = request.has_start && !first.exists;
-    if request.expiry != Expiry::Keep && !first.exists && !starts {
-        return no(context, Status::NotFound, &first, out);
-    }
-    // Of the first key as it is, or of an expired one whose cell is used again.
-    let held_ms = first.expiry_ms;
-    let expiry = match request.expiry {
-        Expiry::Keep if starts => context.unsaid(Expiry::Keep),
-        expiry => expiry,
-    };
-    let expiry_ms = match expiry_after(store, expiry, &first) {
-        Ok(expiry_ms) => expiry_ms,
-        Err(refusal) => return refused(context, refusal, out),
-    };
-    let changes_expiry = match expiry {
-        Expiry::Keep => false,
-        Expiry::Never => held_ms.is_some(),
-        Expiry::At(_) | Expiry::In(_) => true,
-    };
-    if starts && let Some(ran) = lacks_memory(store, context, &first, false, out) {
-        return ran;
-    }
-    let mut cells = keys.map(|key| key.cell);
-    let mut is_there = keys.map(|key| key.exists);
-    if starts {
-        let id = match first.cell {
-            Some(id) => store.set_value(home, id, request.value, None),
-            None => store.insert(home, first.bytes, request.value, None),
-        };
-        // The same key named twice is one key.
-        for which in 0..KEYS {
-            if keys[which].bytes == first.bytes {
-                (cells[which], is_there[which]) = (Some(id), true);
+    match committed {
+        Ok(Committed { lsn, version, .. }) => {
+            context.head(Status::Ok, wire(version)).write(out, &[]);
+            Ran::Answered {
+                gate: lsn,
+                status: Status::Ok,
             }
         }
-    }
-
-    let from = out.len();
-    out.extend_from_slice(&[0; REPLY_ITEM_BYTES]);
-    undo.clear();
-    let mut changed = [false; KEYS];
-    changed[0] = (starts && !is_planted(Bug::StartNotLogged)) || changes_expiry;
-    let mut stop = None;
-    // The value that was edited last, and whose it is: the next instruction is mostly about the
-    // same.
-    let mut held: Option<(CellId, &mut [u8])> = None;
-    for number in 0..request.instruction_count() {
-        // Decoded where it is used: through an iterator it would go through memory.
-        let instruction = request.instruction(number);
-        let which = usize::from(instruction.key);
-        let failed = |status, actual, overflow| {
-            Some(Stop::Failed {
-                instruction,
-                number,
-                status,
-                actual,
-                overflow,
-            })
-        };
-        match instruction.operation {
-            Operation::Exists if keys[which].exists => continue,
-            Operation::Absent if !keys[which].exists => continue,
-            Operation::Absent => {
-                stop = failed(Status::GuardFailed, 1, false);
-                break;
-            }
-            _ => {}
-        }
-        let Some(id) =
-            cells[which].filter(|_| is_there[which] && instruction.operation != Operation::Exists)
-        else {
-            stop = failed(Status::NotFound, 0, false);
-            break;
-        };
-        let value = match held {
-            Some((whose, value)) if whose == id => value,
-            _ => store.value_mut(id),
-        };
-        let outcome = instruction.run(value);
-        let value_len = value.len();
-        held = Some((id, value));
-        match outcome {
-            Outcome::Holds => {}
-            Outcome::Changed { before, after } => {
-                undo.push(Undo { number, before });
-                changed[which] = true;
-                out.extend_from_slice(&after.to_le_bytes());
-            }
-            Outcome::Failed { actual, overflow } => {
-                stop = failed(Status::GuardFailed, actual, overflow);
-                break;
-            }
-            Outcome::OutsideValue => {
-                stop = Some(Stop::Refused(Refusal::Field {
-                    instruction: number,
-                    offset: instruction.offset,
-                    width: instruction.field_type.width(),
-                    value_len,
-                }));
-                break;
-            }
-        }
-    }
-
-    if stop.is_none() && changed == [false; KEYS] {
-        context.head(Status::Ok, first.version).patch(out, from);
-        return Ran::Answered {
-            gate: seen,
-            status: Status::Ok,
-        };
-    }
-    let mut logged = [(0, CellId(0)); KEYS];
-    let mut count = 0;
-    let mut bytes = 0;
-    let mut adds_version = false;
-    for which in 0..KEYS {
-        let id = cells[which].filter(|_| changed[which]);
-        if let Some(id) = id
-            && !logged[..count].iter().any(|&(_, other)| other == id)
-        {
-            logged[count] = (keys[which].hash, id);
-            count += 1;
-            let key = keys[which];
-            adds_version |= store.adds_version(context.slot, key.hash, key.bytes);
-            if count == 1 || !is_planted(Bug::RoomForOnePart) {
-                let cell = store.cell(id);
-                let expires = match which {
-                    0 => expiry_ms.is_some(),
-                    _ => cell.expiry_ms().is_some(),
-                };
-                bytes += part_bytes(keys[which].bytes.len(), cell.value().len(), expires, 0);
-            }
-        }
-    }
-    let has_memory = !adds_version || store.has_room_for_keys();
-    let room = if stop.is_none() {
-        let purpose = match starts || adds_version {
-            true => Purpose::Grow,
-            false => Purpose::Keep,
-        };
-        match has_memory {
-            true => store.room_for(purpose, bytes),
-            false => Room::Full,
-        }
-    } else {
-        Room::Yes
-    };
-    if stop.is_none() && room == Room::Yes {
-        if changes_expiry || (is_planted(Bug::EditForgetsExpiry) && first.exists) {
-            let id = cells[0].expect("it exists or starts");
-            let expiry_ms = expiry_ms.filter(|_| changes_expiry);
-            let now = store.set_expiry(home, id, expiry_ms);
-            cells[0] = Some(now);
-            for (_, logged) in &mut logged[..count] {
-                if *logged == id {
-                    *logged = now;
-                }
-            }
-        }
-        let (gate, version) = commit(store, context, &logged[..count]);
-        // A change of the second key alone leaves the first one's version.
-        let is_logged = |id| logged[..count].iter().any(|&(_, logged)| logged == id);
-        let version = if cells[0].is_some_and(is_logged) || is_planted(Bug::VersionOfOtherKey) {
-            version
-        } else {
-            first.version
-        };
-        context.head(Status::Ok, version).patch(out, from);
-        return Ran::Answered {
-            gate,
-            status: Status::Ok,
-        };
-    }
-
-    let undone = match is_planted(Bug::UndoOnlyLast) {
-        true => 1,
-        false => undo.len(),
-    };
-    for Undo { number, before } in undo.iter().rev().take(undone) {
-        let instruction = request.instruction(*number);
-        let id = cells[usize::from(instruction.key)].expect("what was edited is there");
-        instruction.undo(*before, store.value_mut(id));
-    }
-    if starts && (first.cell.is_none() || !is_planted(Bug::ResurrectDeleted)) {
-        let id = cells[0].expect("made above");
-        match (first.cell, held_ms) {
-            // Nobody reads the value of an expired key again.
-            (Some(_), Some(_)) if is_planted(Bug::StartRevivesExpired) => {
-                store.set_value(home, id, &[], None);
-            }
-            (Some(_), Some(_)) => {
-                store.set_value(home, id, &[], held_ms);
-            }
-            (Some(_), None) => store.delete(id),
-            (None, _) => store.discard(home, id),
-        }
-    }
-    out.truncate(from);
-    let status = match stop {
-        None if room == Room::Wait => return Ran::Postponed,
-        None if has_memory => return full(store, context, out),
-        None => return no_memory(store, context, out),
-        Some(Stop::Refused(refusal)) => {
-            context
-                .head(refusal.status(), first.version)
-                .write_message(out, &refusal);
-            refusal.status()
-        }
-        Some(Stop::Failed {
-            instruction,
-            number,
-            status,
-            actual,
-            overflow,
-        }) => {
-            let mut head = context.head(status, first.version);
-            head.reason = instruction.reason;
-            head.instruction = u8::try_from(number).expect("at most 64 instructions");
-            head.flags = if overflow { ITEM_FLAG_OVERFLOW } else { 0 };
-            let value = actual.to_le_bytes();
-            head.write(
-                out,
-                if status == Status::GuardFailed {
-                    &value
-                } else {
-                    &[]
-                },
-            );
-            status
-        }
-    };
-    Ran::Answered {
-        gate: match is_planted(Bug::UngatedFailure) {
-            true => Lsn(0),
-            false => seen,
-        },
-        status,
+        Err(lack) => no_room(store, context, lack, out),
     }
 }

@@ -7,8 +7,6 @@ pub(crate) mod postponed;
 
 use penstock_net::pieces::Pieces;
 
-use crate::execute::Undo;
-
 use mailboxes::Mailboxes;
 use parking::{Parked, Parking};
 use postponed::Postponed;
@@ -24,8 +22,6 @@ pub(crate) struct Requests {
     pub(crate) mail: Mailboxes,
     /// Where the answer of an operation is written that runs outside its frame.
     scratch: Pieces,
-    /// The edits of the operation that runs.
-    pub(crate) undo: Vec<Undo>,
 }
 
 impl Requests {
@@ -35,7 +31,6 @@ impl Requests {
             postponed: Postponed::default(),
             mail,
             scratch: Pieces::default(),
-            undo: Vec::new(),
         }
     }
 

@@ -32,7 +32,7 @@ pub(super) fn get_at<P: Blocks>(
         wire::At::Version(Version { epoch, sequence }) => At::Version(Stored { epoch, sequence }),
     };
     let slot = context.slot;
-    let was = store.version_at((slot, key.hash), key.bytes, key.cell, at);
+    let was = store.version_at((slot, key.at.hash), key.at.key, key.at.cell, at);
     let kept = match was {
         WasAt::Version(kept) => kept,
         WasAt::Missing => return answer(context, key, Status::NotFound, out),
@@ -47,7 +47,7 @@ pub(super) fn get_at<P: Blocks>(
     }
     let version = to_wire(kept.version);
     // The cell of an expired key need not have its value any more.
-    let newest = key.cell.filter(|_| key.exists);
+    let newest = key.at.cell.filter(|_| key.at.exists);
     if let Some(id) = newest.filter(|&id| store.version(id) == kept.version) {
         store.touch(id);
         let told = ExpiryTold {
@@ -70,8 +70,8 @@ pub(super) fn get_at<P: Blocks>(
         log.want_durable(lsn);
         return Ran::Postponed;
     }
-    // Another operation's read of this place was checked for the newest version. One for this version that
-    // brought another one was answered CORRUPT when it ended.
+    // Another operation's read of this place was checked for the newest version. One for this
+    // version that brought another one was answered CORRUPT when it ended.
     let part = context
         .brought
         .filter(|&(place, _)| place == kept.place)
@@ -80,18 +80,18 @@ pub(super) fn get_at<P: Blocks>(
     let Some(part) = part else {
         let cold = Cold {
             slot,
-            hash: key.hash,
+            hash: key.at.hash,
             place: kept.place,
             version: Some(kept.version),
         };
         // What is kept of a key is looked for only while its newest version is in memory.
-        return match key.cell {
+        return match key.at.cell {
             Some(_) => Ran::SecondCold(cold),
             None => Ran::Cold(cold),
         };
     };
     let is_later = matches!(at, At::TimeMs(ms) if part.time_ms() > ms);
-    if part.key() != key.bytes || is_later {
+    if part.key() != key.at.key || is_later {
         // Another key has the same hash, or has left a gap here.
         return not_kept(context, key, None, out);
     }
@@ -124,8 +124,8 @@ pub(super) fn history<P: Blocks>(
     let Extra::History { before, limit } = request.extra else {
         unreachable!("the request was read as HISTORY");
     };
-    let at = (context.slot, key.hash);
-    let Some(mut versions) = store.history(at, key.bytes, key.cell, before) else {
+    let at = (context.slot, key.at.hash);
+    let Some(mut versions) = store.history(at, key.at.key, key.at.cell, before) else {
         return not_kept(context, key, None, out);
     };
     let from = out.len();

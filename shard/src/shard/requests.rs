@@ -583,13 +583,7 @@ impl<P: Blocks> Shard<P> {
             }
         }
         let from = pieces.len();
-        let ran = run(
-            &mut self.store,
-            &context,
-            &request,
-            &mut self.requests.undo,
-            pieces,
-        );
+        let ran = run(&mut self.store, &context, &request, pieces);
         let out = pieces.written();
         match ran {
             Ran::Answered { gate: _, status } if level == AckLevel::Replica => {

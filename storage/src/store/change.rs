@@ -1,17 +1,391 @@
-//! A change of keys: cells are edited in place, then logged as one record.
+//! A change of keys of one slot: opened on keys that were looked up, edited, then committed as one
+//! record. A change that is dropped before leaves every key as it was.
+//!
+//! A whole value, a deletion and an expiry take effect at the commit, when the record has its room:
+//! nothing about them is ever undone. Fields are edited in the cells at once, because the next
+//! instruction reads them, and so is a value that a key starts with; these are undone.
 
-use crate::format::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
+use crate::format::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec, part_bytes};
+use crate::log::room::{Purpose, Room};
 use crate::memory::cache::cell::Cell;
 use crate::memory::index::entry::CellId;
 use crate::planted::{Bug, is_planted};
 use crate::store::expiry::expires;
+use crate::store::fields::Fields;
 use crate::store::store::Store;
 use crate::types::io::Blocks;
 use crate::types::packed_place::PackedPlace;
 use crate::types::place::{Lsn, Place};
 use crate::types::version::Version;
 
+/// A key that a change may concern, as it was found just before the change is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct ChangeKey<'k> {
+    /// Its bytes.
+    pub key: &'k [u8],
+    /// Their hash with the shard's seed.
+    pub hash: u32,
+    /// Its cell: of a value, of a deletion that is not durable, or of a value that has expired.
+    pub cell: Option<CellId>,
+    /// It has a value for readers: its cell is neither a deletion nor expired.
+    pub exists: bool,
+    /// What its cell tells, also of a value that has expired.
+    pub expiry_ms: Option<u64>,
+}
+
+/// Why a change cannot be committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// Others leave, or the log is about to have room: try again later.
+    Wait,
+    /// There is no memory for another key or kept version.
+    Memory,
+    /// No segment can be had for the record: [`Room::Full`].
+    Log,
+}
+
+/// A change that is in the log.
+#[derive(Clone, Copy, Debug)]
+pub struct Committed {
+    /// It is durable when the log is durable up to here.
+    pub lsn: Lsn,
+    /// The version of every key that it concerns.
+    pub version: Version,
+    /// The first key of the change is one of them.
+    pub has_first: bool,
+}
+
+/// What a change does to a key, beside its expiry.
+#[derive(Clone, Copy, Debug)]
+enum Edit<'k> {
+    /// Nothing that waits for the commit.
+    None,
+    /// It is to have this value and expiry.
+    Put {
+        value: &'k [u8],
+        expiry_ms: Option<u64>,
+    },
+    /// It is to be deleted.
+    Delete,
+}
+
+/// A change of `KEYS` keys of one slot, at most as many as a record has parts. Compiled for each
+/// number, because nearly all have one.
+pub struct Change<'s, 'k, P: Blocks, const KEYS: usize> {
+    store: &'s mut Store<P>,
+    slot: u16,
+    keys: [ChangeKey<'k>; KEYS],
+    /// The cells as the edits left them.
+    cells: [Option<CellId>; KEYS],
+    edits: [Edit<'k>; KEYS],
+    /// Fields of these were edited.
+    are_edited: [bool; KEYS],
+    /// These got a value to start with.
+    are_started: [bool; KEYS],
+    /// The expiry that these are to have.
+    expiries: [Option<Option<u64>>; KEYS],
+}
+
+impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
+    /// Gives a key this value and expiry, whatever it has.
+    #[inline]
+    pub fn put(&mut self, which: usize, value: &'k [u8], expiry_ms: Option<u64>) {
+        self.edits[which] = Edit::Put { value, expiry_ms };
+    }
+
+    /// Deletes a key that exists.
+    #[inline]
+    pub fn delete(&mut self, which: usize) {
+        assert!(self.keys[which].exists, "only a key that exists is deleted");
+        self.edits[which] = Edit::Delete;
+    }
+
+    /// Gives a key that has a value, or has started with one, this expiry.
+    #[inline]
+    pub fn expire(&mut self, which: usize, expiry_ms: Option<u64>) {
+        self.expiries[which] = Some(expiry_ms);
+    }
+
+    /// Gives a key without a value this one, whose fields may be edited then. It is the value of
+    /// every key of the change with the same name.
+    ///
+    /// # Errors
+    /// [`NoRoom`]: there is no memory for it. The key has no value then.
+    pub fn start(&mut self, which: usize, value: &[u8]) -> Result<(), NoRoom> {
+        let key = self.keys[which];
+        self.store
+            .memory_for_value((self.slot, key.hash), key.cell, false)?;
+        let home = (self.slot, key.hash);
+        let id = match key.cell {
+            Some(id) => self.store.keys.set_value(home, id, value, None),
+            None => self.store.keys.insert(home, key.key, value, None),
+        };
+        self.are_started[which] = true;
+        self.has_cell(which, id);
+        Ok(())
+    }
+
+    /// The value of a key, to edit its fields; `None` if it has none.
+    #[inline]
+    pub fn fields(&mut self, which: usize) -> Option<Fields<'_>> {
+        let is_there = self.keys[which].exists || self.has_started(which);
+        let id = self.cells[which].filter(|_| is_there)?;
+        let value = self.store.keys.value_mut(id);
+        let edits = &mut self.store.field_edits;
+        Some(Fields::new(
+            which,
+            value,
+            edits,
+            &mut self.are_edited[which],
+        ))
+    }
+
+    /// Whether anything is to be logged.
+    #[inline]
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        (0..KEYS).any(|which| self.is_changed(which))
+    }
+
+    /// Logs the change as one record: all of it or nothing survives a crash.
+    ///
+    /// # Errors
+    /// [`NoRoom`]. Every key is as it was before the change.
+    ///
+    /// # Panics
+    /// If nothing has changed.
+    #[inline]
+    pub fn commit(mut self, now_us: u64) -> Result<Committed, NoRoom> {
+        self.make_room()?;
+        let mut logged = [(0, CellId(0)); KEYS];
+        let mut count = 0;
+        for which in 0..KEYS {
+            if self.is_counted(which) {
+                logged[count] = (self.keys[which].hash, self.apply(which));
+                count += 1;
+            }
+        }
+        let logged = &logged[..count];
+        let (lsn, version) = self.store.commit(now_us, self.slot, logged);
+        let is_logged = |id| logged.iter().any(|&(_, logged)| logged == id);
+        let has_first = self.cells[0].is_some_and(is_logged);
+        // Nothing is left to be undone.
+        std::mem::forget(self);
+        Ok(Committed {
+            lsn,
+            version,
+            has_first,
+        })
+    }
+
+    /// Whether the value of a key was started with in this change.
+    #[inline]
+    fn has_started(&self, which: usize) -> bool {
+        let is_it =
+            |other: usize| self.are_started[other] && self.keys[other].key == self.keys[which].key;
+        (0..KEYS).any(is_it)
+    }
+
+    #[inline]
+    fn is_changed(&self, which: usize) -> bool {
+        self.are_edited[which]
+            || !matches!(self.edits[which], Edit::None)
+            || self.expiries[which].is_some()
+            || (self.are_started[which] && !is_planted(Bug::StartNotLogged))
+    }
+
+    /// Whether a key is a part of the record: it is changed, and none before it has its name.
+    #[inline]
+    fn is_counted(&self, which: usize) -> bool {
+        let key = self.keys[which].key;
+        let is_same = |other: usize| self.is_changed(other) && self.keys[other].key == key;
+        self.is_changed(which) && !(0..which).any(is_same)
+    }
+
+    /// Finds room for the record and for what the change adds to memory.
+    #[inline]
+    fn make_room(&mut self) -> Result<(), NoRoom> {
+        let (mut bytes, mut grows) = (0, false);
+        for which in 0..KEYS {
+            if self.is_counted(which) {
+                let (part_bytes, part_grows) = self.room_of(which)?;
+                if bytes == 0 || !is_planted(Bug::RoomForOnePart) {
+                    bytes += part_bytes;
+                }
+                grows |= part_grows;
+            }
+        }
+        let purpose = match grows {
+            true => Purpose::Grow,
+            false => Purpose::Keep,
+        };
+        match self.store.room_for(purpose, bytes) {
+            Room::Yes => Ok(()),
+            Room::Wait => Err(NoRoom::Wait),
+            Room::Full => Err(NoRoom::Log),
+        }
+    }
+
+    /// The bytes that a key takes in the record, and whether the store holds more after it.
+    #[inline]
+    fn room_of(&self, which: usize) -> Result<(usize, bool), NoRoom> {
+        let store = &*self.store;
+        let key = self.keys[which];
+        let home = (self.slot, key.hash);
+        let adds_version = store.adds_version(self.slot, key.hash, key.key);
+        let (value_bytes, expires, grows) = match self.edits[which] {
+            Edit::Put { value, expiry_ms } => {
+                store.memory_for_value(home, key.cell, adds_version)?;
+                let held = key.cell.filter(|_| key.exists && !adds_version);
+                // A cell has its value in steps of eight bytes.
+                let held = held.map(|id| store.cell(id).value().len().next_multiple_of(8));
+                let expires = expiry_ms.is_some() && !is_planted(Bug::RoomWithoutExpiry);
+                let grows = held.is_none_or(|held| value.len() > held);
+                (value.len(), expires, grows)
+            }
+            // Where versions are kept, a deletion and an edit are one more.
+            _ if adds_version && !store.has_room_for_keys() => return Err(NoRoom::Memory),
+            Edit::Delete => (0, false, false),
+            Edit::None => {
+                let id = self.cells[which].expect("what is edited has a cell");
+                let cell = store.cell(id);
+                let expiry_ms = self.expiries[which].unwrap_or_else(|| cell.expiry_ms());
+                let grows = self.are_started[which] || adds_version;
+                (cell.value().len(), expiry_ms.is_some(), grows)
+            }
+        };
+        Ok((part_bytes(key.key.len(), value_bytes, expires, 0), grows))
+    }
+
+    /// Does to a key what had to wait for the room, and tells its cell.
+    #[inline]
+    fn apply(&mut self, which: usize) -> CellId {
+        let key = self.keys[which];
+        let home = (self.slot, key.hash);
+        let keys = &mut self.store.keys;
+        let id = match (self.edits[which], self.cells[which]) {
+            (Edit::Put { value, expiry_ms }, Some(id)) => {
+                keys.set_value(home, id, value, expiry_ms)
+            }
+            (Edit::Put { value, expiry_ms }, None) => keys.insert(home, key.key, value, expiry_ms),
+            (Edit::Delete, Some(id)) => {
+                keys.mark_deleted(id);
+                id
+            }
+            (Edit::None, Some(id)) => id,
+            (Edit::Delete | Edit::None, None) => unreachable!("it exists"),
+        };
+        let id = match self.expiries[which] {
+            Some(expiry_ms) => keys.set_expiry(home, id, expiry_ms),
+            None => id,
+        };
+        self.has_cell(which, id);
+        id
+    }
+
+    /// A key has this cell now, by whatever number the change names it.
+    #[inline]
+    fn has_cell(&mut self, which: usize, id: CellId) {
+        let name = self.keys[which].key;
+        for other in 0..KEYS {
+            if other == which || self.keys[other].key == name {
+                self.cells[other] = Some(id);
+            }
+        }
+    }
+
+    /// Leaves the cells as they were when the change was opened.
+    #[cold]
+    fn undo(&mut self) {
+        let edits = std::mem::take(&mut self.store.field_edits);
+        let undone = match is_planted(Bug::UndoOnlyLast) {
+            true => 1,
+            false => edits.len(),
+        };
+        for edit in edits.iter().rev().take(undone) {
+            let id = self.cells[edit.which()].expect("what was edited is there");
+            edit.undo(self.store.keys.value_mut(id));
+        }
+        self.store.field_edits = edits;
+        for which in 0..KEYS {
+            if self.are_started[which] {
+                self.undo_start(which);
+            }
+        }
+    }
+
+    /// Takes back the value that a key has started with.
+    fn undo_start(&mut self, which: usize) {
+        let key = self.keys[which];
+        let id = self.cells[which].expect("made by the start");
+        let home = (self.slot, key.hash);
+        match (key.cell, key.expiry_ms) {
+            (Some(_), _) if is_planted(Bug::ResurrectDeleted) => {}
+            (Some(_), Some(held_ms)) => {
+                let revives = is_planted(Bug::StartRevivesExpired);
+                let expiry_ms = (!revives).then_some(held_ms);
+                // Nobody reads the value of an expired key again.
+                self.store.keys.set_value(home, id, &[], expiry_ms);
+            }
+            (Some(_), None) => self.store.keys.mark_deleted(id),
+            (None, _) => self.store.discard(home, id),
+        }
+    }
+}
+
+impl<P: Blocks, const KEYS: usize> Drop for Change<'_, '_, P, KEYS> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.are_edited.contains(&true) || self.are_started.contains(&true) {
+            self.undo();
+        }
+    }
+}
+
 impl<P: Blocks> Store<P> {
+    /// Opens a change of keys of one slot that were just looked up and are not cold.
+    #[inline]
+    pub fn change<'s, 'k, const KEYS: usize>(
+        &'s mut self,
+        slot: u16,
+        keys: [ChangeKey<'k>; KEYS],
+    ) -> Change<'s, 'k, P, KEYS> {
+        const { assert!(0 < KEYS && KEYS <= PARTS_MAX) };
+        self.field_edits.clear();
+        Change {
+            store: self,
+            slot,
+            cells: keys.map(|key| key.cell),
+            keys,
+            edits: [Edit::None; KEYS],
+            are_edited: [false; KEYS],
+            are_started: [false; KEYS],
+            expiries: [None; KEYS],
+        }
+    }
+
+    /// Whether the value of a key of this slot and hash may grow, the key come to be if it has no
+    /// cell, or one more version of it be kept.
+    #[inline]
+    fn memory_for_value(
+        &self,
+        home: (u16, u32),
+        cell: Option<CellId>,
+        adds_version: bool,
+    ) -> Result<(), NoRoom> {
+        let is_new = cell.is_none() && !self.has_room_for_key(home);
+        if is_new || (adds_version && !self.has_room_for_keys()) {
+            return Err(match self.waits_for_keys() {
+                true => NoRoom::Wait,
+                false => NoRoom::Memory,
+            });
+        }
+        match self.is_memory_short() {
+            true => Err(NoRoom::Wait),
+            false => Ok(()),
+        }
+    }
+
     /// The value of a cached key, to be edited in place before a commit.
     #[inline]
     pub fn value_mut(&mut self, id: CellId) -> &mut [u8] {

@@ -7,6 +7,7 @@ pub mod cleaning;
 pub mod clock;
 pub(crate) mod cold;
 pub(crate) mod expiry;
+pub(crate) mod fields;
 pub(crate) mod history;
 pub mod inheritance;
 pub(crate) mod inheriting;
@@ -25,7 +26,9 @@ pub(crate) mod usage;
 pub mod versions;
 pub use crate::memory::keys::{Found, LOOK_AHEAD};
 
+pub use change::{Change, ChangeKey, Committed, NoRoom};
 pub use cold::{AdmitError, aligned_span, part_read};
+pub use fields::{FieldBefore, Fields};
 pub use history::{At, WasAt};
 pub use loaded::Loaded;
 pub use store::Store;

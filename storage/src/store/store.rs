@@ -1,8 +1,7 @@
 //! The store of one shard: log, index and value cache as one thing.
 //!
-//! A change is made in three steps: find the cells of its keys, change the cells, [`Store::commit`]
-//! them as one record. Between the first and the last step nothing else runs, so a caller that
-//! changes its mind undoes its edits in the cells and commits nothing.
+//! A [`crate::store::Change`] edits keys and logs them as one record. While it is open nothing else
+//! runs; one that is not committed leaves nothing behind.
 //!
 //! What must hold:
 //! - every cached key has an index entry, and every index entry has a cell or a place in the log;
@@ -21,6 +20,7 @@ use crate::planted::{Bug, is_planted};
 use crate::store::cleaning::cleaner::Cleaner;
 use crate::store::cleaning::live::Live;
 use crate::store::clock::Clock;
+use crate::store::fields::FieldEdit;
 use crate::store::inheritance::Inheritance;
 use crate::store::keyspace;
 use crate::store::keyspace::keyspaces::Keyspaces;
@@ -69,6 +69,8 @@ pub struct Store<P: Blocks> {
     /// durable.
     pub(super) deletions: VecDeque<(Lsn, u16, u32, Version)>,
     pub(super) places: [Place; PARTS_MAX],
+    /// What the open change has edited.
+    pub(super) field_edits: Vec<FieldEdit>,
     /// The slot and hash of a key that does not leave the cache.
     pub(super) kept: Option<(u16, u32)>,
 }
@@ -104,6 +106,7 @@ impl<P: Blocks> Store<P> {
             found_ms: loaded.time_ms,
             deletions: VecDeque::new(),
             places: [Place::default(); PARTS_MAX],
+            field_edits: Vec::new(),
             kept: None,
         }
     }

@@ -1,0 +1,265 @@
+//! UPDATE_IF: guards and edits of fields of one or two keys of a slot, all or none of which take
+//! effect.
+
+use penstock_net::instruction::{Instruction, Operation, Outcome};
+use penstock_net::refusal::Refusal;
+use penstock_net::reply::{ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES};
+use penstock_net::request::{Expiry, Request};
+use penstock_net::slot::slot_of;
+use penstock_net::status::Status;
+use penstock_storage::io::Blocks;
+use penstock_storage::place::Lsn;
+use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::store::{Change, Committed, FieldBefore, Fields, Found, Store};
+
+use super::{Cold, Context, Key, Ran, expiry_after, no, no_room, refused, wire};
+
+/// Why the instructions stopped: a guard does not hold, or a field is outside of its value.
+enum Stop {
+    Failed {
+        instruction: Instruction,
+        number: usize,
+        status: Status,
+        actual: u64,
+        overflow: bool,
+    },
+    Refused(Refusal),
+}
+
+/// UPDATE_IF of the first key and a second one, which is looked up here.
+pub(super) fn run_on_two<'a, P: Blocks>(
+    store: &mut Store<P>,
+    context: &Context<'_>,
+    request: &Request<'a>,
+    first: Key<'a>,
+    out: &mut Vec<u8>,
+) -> Ran {
+    let second = request.second_key.expect("the caller looked");
+    let slot = slot_of(second);
+    if slot != context.slot {
+        let refusal = Refusal::CrossSlot {
+            first: context.slot,
+            second: slot,
+        };
+        return refused(context, refusal, out);
+    }
+    let hash = context.hash.of(second);
+    let found = store.find(slot, hash, second);
+    if let Found::Cold(place) = found {
+        let cold = Cold {
+            slot,
+            hash,
+            place,
+            version: None,
+        };
+        return match first.at.cell {
+            Some(_) => Ran::SecondCold(cold),
+            None => Ran::Cold(cold),
+        };
+    }
+    let second = Key::new(store, hash, second, found);
+    run::<2, P>(store, context, request, [first, second], out)
+}
+
+/// UPDATE_IF of `KEYS` keys, 1 or 2; compiled for each, because nearly all have one.
+///
+/// A first key that does not exist starts with the request's value, if that has one. Then each
+/// instruction must hold or apply, and the expiry of the first key changes if the request says so.
+/// If anything fails, no key has changed.
+#[inline]
+pub(super) fn run<'a, const KEYS: usize, P: Blocks>(
+    store: &mut Store<P>,
+    context: &Context<'_>,
+    request: &Request<'a>,
+    keys: [Key<'a>; KEYS],
+    out: &mut Vec<u8>,
+) -> Ran {
+    let first = keys[0];
+    let seen = keys.iter().fold(Lsn(0), |seen, key| seen.max(key.lsn));
+    let starts = request.has_start && !first.at.exists;
+    if request.expiry != Expiry::Keep && !first.at.exists && !starts {
+        return no(context, Status::NotFound, &first, out);
+    }
+    let expiry = match request.expiry {
+        Expiry::Keep if starts => context.unsaid(Expiry::Keep),
+        expiry => expiry,
+    };
+    let expiry_ms = match expiry_after(store, expiry, &first) {
+        Ok(expiry_ms) => expiry_ms,
+        Err(refusal) => return refused(context, refusal, out),
+    };
+    let changes_expiry = match expiry {
+        Expiry::Keep => false,
+        // A key that has expired may leave its expiry in the cell.
+        Expiry::Never => first.at.expiry_ms.is_some(),
+        Expiry::At(_) | Expiry::In(_) => true,
+    };
+
+    let mut change = store.change(context.slot, keys.map(|key| key.at));
+    if starts && let Err(lack) = change.start(0, request.value) {
+        drop(change);
+        return no_room(store, context, lack, out);
+    }
+    let from = out.len();
+    out.extend_from_slice(&[0; REPLY_ITEM_BYTES]);
+    if let Err(stop) = apply(&mut change, request, &keys, out) {
+        out.truncate(from);
+        return stopped(context, stop, &first, seen, out);
+    }
+    if changes_expiry || (forgets_expiry(&first) && change.is_any()) {
+        change.expire(0, expiry_ms.filter(|_| changes_expiry));
+    }
+    if !change.is_any() {
+        context.head(Status::Ok, first.version).patch(out, from);
+        return Ran::Answered {
+            gate: seen,
+            status: Status::Ok,
+        };
+    }
+    match change.commit(context.now_us) {
+        Ok(Committed {
+            lsn,
+            version,
+            has_first,
+        }) => {
+            // A change of the second key alone leaves the first one's version.
+            let is_first = has_first || is_planted(Bug::VersionOfOtherKey);
+            let version = if is_first {
+                wire(version)
+            } else {
+                first.version
+            };
+            context.head(Status::Ok, version).patch(out, from);
+            Ran::Answered {
+                gate: lsn,
+                status: Status::Ok,
+            }
+        }
+        Err(lack) => {
+            out.truncate(from);
+            no_room(store, context, lack, out)
+        }
+    }
+}
+
+fn forgets_expiry(first: &Key<'_>) -> bool {
+    is_planted(Bug::EditForgetsExpiry) && first.at.exists
+}
+
+/// Runs the instructions of a request in their order, and writes what fields are after them at the
+/// end of `out`.
+#[inline]
+fn apply<'a, const KEYS: usize, P: Blocks>(
+    change: &mut Change<'_, 'a, P, KEYS>,
+    request: &Request<'a>,
+    keys: &[Key<'a>; KEYS],
+    out: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    // The value that was edited last: the next instruction is mostly about the same.
+    let mut held: Option<Fields<'_>> = None;
+    for number in 0..request.instruction_count() {
+        // Decoded where it is used: through an iterator it would go through memory.
+        let instruction = request.instruction(number);
+        let which = usize::from(instruction.key);
+        let failed = |status, actual, overflow| {
+            Err(Stop::Failed {
+                instruction,
+                number,
+                status,
+                actual,
+                overflow,
+            })
+        };
+        match instruction.operation {
+            Operation::Exists if keys[which].at.exists => continue,
+            Operation::Absent if !keys[which].at.exists => continue,
+            Operation::Exists => return failed(Status::NotFound, 0, false),
+            Operation::Absent => return failed(Status::GuardFailed, 1, false),
+            _ => {}
+        }
+        let mut fields = match held {
+            Some(fields) if fields.which() == which => fields,
+            _ => match change.fields(which) {
+                Some(fields) => fields,
+                None => return failed(Status::NotFound, 0, false),
+            },
+        };
+        match fields.edit(|value| run_on(&instruction, value)) {
+            Outcome::Holds => {}
+            Outcome::Changed { after, .. } => out.extend_from_slice(&after.to_le_bytes()),
+            Outcome::Failed { actual, overflow } => {
+                return failed(Status::GuardFailed, actual, overflow);
+            }
+            Outcome::OutsideValue => {
+                return Err(Stop::Refused(Refusal::Field {
+                    instruction: number,
+                    offset: instruction.offset,
+                    width: instruction.field_type.width(),
+                    value_len: fields.value_len(),
+                }));
+            }
+        }
+        held = Some(fields);
+    }
+    Ok(())
+}
+
+/// Runs one instruction on a value, and tells what it has changed.
+#[inline(always)]
+fn run_on(instruction: &Instruction, value: &mut [u8]) -> (Outcome, Option<FieldBefore>) {
+    let outcome = instruction.run(value);
+    let before = match outcome {
+        Outcome::Changed { before, .. } => Some(FieldBefore {
+            offset: instruction.offset,
+            width: u8::try_from(instruction.field_type.width()).expect("at most 8"),
+            bytes: instruction.field_bytes(before),
+        }),
+        _ => None,
+    };
+    (outcome, before)
+}
+
+/// The reply of instructions that stopped. It shows the keys as they were, so it waits for what
+/// they show.
+fn stopped(
+    context: &Context<'_>,
+    stop: Stop,
+    first: &Key<'_>,
+    seen: Lsn,
+    out: &mut Vec<u8>,
+) -> Ran {
+    let status = match stop {
+        Stop::Refused(refusal) => {
+            context
+                .head(refusal.status(), first.version)
+                .write_message(out, &refusal);
+            refusal.status()
+        }
+        Stop::Failed {
+            instruction,
+            number,
+            status,
+            actual,
+            overflow,
+        } => {
+            let mut head = context.head(status, first.version);
+            head.reason = instruction.reason;
+            head.instruction = u8::try_from(number).expect("at most 64 instructions");
+            head.flags = if overflow { ITEM_FLAG_OVERFLOW } else { 0 };
+            let value = actual.to_le_bytes();
+            let shown = match status {
+                Status::GuardFailed => &value[..],
+                _ => &[],
+            };
+            head.write(out, shown);
+            status
+        }
+    };
+    Ran::Answered {
+        gate: match is_planted(Bug::UngatedFailure) {
+            true => Lsn(0),
+            false => seen,
+        },
+        status,
+    }
+}

@@ -1,0 +1,89 @@
+//! Edits of the fields of a value in its cell, and what undoes them.
+
+/// The bytes of a field before an edit.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldBefore {
+    /// Where the field begins in the value.
+    pub offset: u32,
+    /// Its length in bytes, at most 8.
+    pub width: u8,
+    /// Its bytes, from its first one on.
+    pub bytes: [u8; 8],
+}
+
+/// An edit of a field that is undone if the change is not committed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FieldEdit {
+    which: u8,
+    before: FieldBefore,
+}
+
+impl FieldEdit {
+    /// The number of the key in its change.
+    pub(super) fn which(&self) -> usize {
+        usize::from(self.which)
+    }
+
+    /// Gives the field of `value` its bytes back.
+    pub(super) fn undo(&self, value: &mut [u8]) {
+        let FieldBefore {
+            offset,
+            width,
+            bytes,
+        } = self.before;
+        let width = usize::from(width);
+        value[offset as usize..][..width].copy_from_slice(&bytes[..width]);
+    }
+}
+
+/// The value of one key of a change, whose fields are edited.
+#[derive(Debug)]
+pub struct Fields<'c> {
+    which: u8,
+    value: &'c mut [u8],
+    edits: &'c mut Vec<FieldEdit>,
+    is_edited: &'c mut bool,
+}
+
+impl<'c> Fields<'c> {
+    #[inline]
+    pub(super) fn new(
+        which: usize,
+        value: &'c mut [u8],
+        edits: &'c mut Vec<FieldEdit>,
+        is_edited: &'c mut bool,
+    ) -> Self {
+        Fields {
+            which: u8::try_from(which).expect("a change has few keys"),
+            value,
+            edits,
+            is_edited,
+        }
+    }
+
+    /// The number of the key in its change.
+    #[inline]
+    #[must_use]
+    pub fn which(&self) -> usize {
+        usize::from(self.which)
+    }
+
+    /// Bytes of the value.
+    #[inline]
+    #[must_use]
+    pub fn value_len(&self) -> usize {
+        self.value.len()
+    }
+
+    /// Runs `edit` on the value. If it changes a field, it returns what was there before.
+    #[inline(always)]
+    pub fn edit<T>(&mut self, edit: impl FnOnce(&mut [u8]) -> (T, Option<FieldBefore>)) -> T {
+        let (outcome, before) = edit(self.value);
+        if let Some(before) = before {
+            let which = self.which;
+            self.edits.push(FieldEdit { which, before });
+            *self.is_edited = true;
+        }
+        outcome
+    }
+}
