@@ -1,16 +1,25 @@
 //! The scans of a shard, the key tables that spare them reads, and the order that their cursors
 //! follow.
 
+pub(crate) mod page;
+
+use penstock_net::limits::Limits;
+use penstock_net::scan::ScanRequest;
+use penstock_storage::io::Blocks;
 use penstock_storage::place::FileId;
+use penstock_storage::store::Store;
 
 use crate::key_tables::{KeyTableOrder, KeyTables};
-use crate::scanning::{Order, Scanning};
+use crate::scanning::{Order, Scan, Scanning};
+use crate::topology::Topology;
+
+use page::PageMaker;
 
 /// Everything that a shard has for scans.
 pub(crate) struct Scans {
     pub(crate) steps: Scanning,
     pub(crate) tables: KeyTables,
-    pub(crate) order: Order,
+    order: Order,
 }
 
 impl Scans {
@@ -20,6 +29,27 @@ impl Scans {
             steps: Scanning::default(),
             tables: KeyTables::new(hash_check),
             order: Order::new(hash_seed),
+        }
+    }
+
+    /// The page that a step of a scan asks for.
+    pub(crate) fn page<'a, P: Blocks>(
+        &'a self,
+        store: &'a Store<P>,
+        scan: &'a Scan,
+        limits: &Limits,
+        topology: &Topology,
+    ) -> PageMaker<'a, P> {
+        let request = ScanRequest::read(&scan.parked.item).expect("checked when it came");
+        PageMaker {
+            store,
+            tables: &self.tables,
+            order: self.order,
+            scan,
+            // A page is a part of a frame.
+            bytes_max: request.bytes_max.min(limits.frame_bytes_max / 2) as usize,
+            last_slot: topology.last_slot(scan.parked.slot),
+            request,
         }
     }
 

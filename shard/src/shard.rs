@@ -55,7 +55,6 @@ use crate::replication::{LinkId, PartitionId};
 use crate::requests::Requests;
 use crate::requests::mailboxes::Mailboxes;
 use crate::requests::parking::Parked;
-use crate::scanning::{Unread, Wanted};
 use crate::scans::Scans;
 use crate::segment_files::SegmentFiles;
 use crate::sessions::Sessions;
@@ -523,14 +522,6 @@ impl fmt::Display for Outgrown {
             "the value has {bytes} bytes, for which there is no room: answers wait to be read"
         )
     }
-}
-
-/// Why a step of a scan is not answered now, or not with a page.
-enum Halt {
-    /// This must be read first.
-    Reads(Vec<Wanted>),
-    /// The first key cannot be read.
-    Unread(Unread),
 }
 
 /// A key that a read brought.

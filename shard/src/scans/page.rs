@@ -1,0 +1,279 @@
+//! One page of a scan: the keys of a shard from a cursor on, as far as memory, key tables and the
+//! reads of the scan tell them. Nothing is changed here.
+
+use penstock_net::reply::REPLY_ITEM_BYTES;
+use penstock_net::request::Version;
+use penstock_net::scan::{ScanEntry, ScanPageWriter, ScanRequest, ScanValue};
+use penstock_storage::index::Home;
+use penstock_storage::io::Blocks;
+use penstock_storage::key_table::TableEntry;
+use penstock_storage::packed_place::{Cursor, PackedPlace};
+use penstock_storage::place::{FileId, Lsn};
+use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::store::Store;
+use penstock_storage::system_key::is_system;
+use penstock_storage::version::SLOTS;
+
+use crate::key_tables::KeyTables;
+use crate::scanning::{
+    BLOCKS_A_STEP_MAX, ColdKey, ENTRIES_A_STEP_MAX, Order, READ_BYTES_A_STEP_MAX, READS_A_STEP_MAX,
+    ROUNDS_MAX, Scan, Unread, Wanted,
+};
+
+/// Why a step of a scan is not answered now, or not with a page.
+pub(crate) enum Halt {
+    /// These must be read first.
+    Reads(Vec<Wanted>),
+    /// The first key cannot be read.
+    Unread(Unread),
+}
+
+/// The reads that a page lacks.
+#[derive(Default)]
+struct Lacking {
+    wanted: Vec<Wanted>,
+    /// How many of them are of parts, and the bytes of these.
+    parts: usize,
+    parts_bytes: usize,
+    /// Where the first key stands that a read is needed for.
+    stands: Option<Cursor>,
+}
+
+impl Lacking {
+    fn add(&mut self, at: Cursor, want: Wanted) {
+        self.stands.get_or_insert(at);
+        match want {
+            Wanted::Part(_, packed) => {
+                self.parts += 1;
+                self.parts_bytes += packed.place().unwrap_or_default().bytes as usize;
+            }
+            Wanted::Block(..) if self.wanted.contains(&want) => return,
+            Wanted::Block(..) => {}
+        }
+        self.wanted.push(want);
+    }
+}
+
+/// A page that is being made.
+pub(crate) struct PageMaker<'a, P: Blocks> {
+    pub(super) store: &'a Store<P>,
+    pub(super) tables: &'a KeyTables,
+    pub(super) order: Order,
+    pub(super) scan: &'a Scan,
+    pub(super) request: ScanRequest<'a>,
+    /// Bytes of the page.
+    pub(super) bytes_max: usize,
+    /// The last slot of the shard from the one of the cursor on.
+    pub(super) last_slot: u16,
+}
+
+impl<'a, P: Blocks> PageMaker<'a, P> {
+    /// Writes the page behind the place of its head; what it shows depends on the record that is
+    /// returned.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) -> Result<Lsn, Halt> {
+        out.resize(REPLY_ITEM_BYTES, 0);
+        let mut page = ScanPageWriter::begin(out);
+        let mut gate = Lsn(0);
+        let mut lacking = Lacking::default();
+        let mut seen = 0;
+        // The keys of one point of the order: they stand in one page.
+        let mut group: Vec<(Cursor, Home)> = Vec::new();
+        let mut from = Some(self.order.decode(self.request.cursor));
+        let next = loop {
+            group.clear();
+            let visit = &mut |at, home| group.push((at, home));
+            let behind = from.and_then(|from| self.store.keys_from(from, visit));
+            let Some(&(at, _)) = group.first().filter(|(at, _)| at.slot <= self.last_slot) else {
+                break None;
+            };
+            if page.entries() >= self.request.entries_max || seen >= ENTRIES_A_STEP_MAX {
+                break Some(at);
+            }
+            seen += group.len();
+            self.note_unread(&group, &mut lacking);
+            if lacking.stands.is_some() {
+                if !self.may_read_more(&lacking, page.bytes(out)) {
+                    break lacking.stands;
+                }
+            } else {
+                match self.push(&group, &mut page, &mut gate, out) {
+                    Ok(true) => {}
+                    Ok(false) if is_planted(Bug::ScanPassesOne) => break behind,
+                    Ok(false) => break Some(at),
+                    // What stands before it is told first.
+                    Err(_) if page.entries() > 0 => {
+                        page.finish(out, self.order.encode(at));
+                        return Ok(gate);
+                    }
+                    Err(unread) => return Err(Halt::Unread(unread)),
+                }
+            }
+            from = behind;
+            if from.is_none() {
+                break None;
+            }
+        };
+        if !lacking.wanted.is_empty() && self.scan.rounds < ROUNDS_MAX {
+            return Err(Halt::Reads(lacking.wanted));
+        }
+        page.finish(out, self.cursor_of(lacking.stands.or(next)));
+        Ok(match is_planted(Bug::ScanUngated) {
+            true => Lsn(0),
+            false => gate,
+        })
+    }
+
+    /// The cursor of the next page, which begins at `next`, or in the next shard; 0 at the end.
+    fn cursor_of(&self, next: Option<Cursor>) -> u64 {
+        let next = next.or_else(|| {
+            let slot = self.last_slot + 1;
+            let is_end = slot == SLOTS || is_planted(Bug::ScanEndsWithShard);
+            (!is_end).then_some(Cursor { slot, hash: 0 })
+        });
+        next.map_or(0, |next| self.order.encode(next))
+    }
+
+    /// Notes the reads that are needed before these keys can be told.
+    fn note_unread(&self, group: &[(Cursor, Home)], lacking: &mut Lacking) {
+        if is_planted(Bug::ScanForgetsCold) {
+            return;
+        }
+        for &(at, home) in group {
+            if let Home::Disk(packed) = home
+                && self.scan.known(at, packed).is_none()
+                && let Err(want) = self.asked_of_table(at, packed)
+            {
+                lacking.add(at, want);
+            }
+        }
+    }
+
+    /// Whether keys further on may be read in the same round, while the page has so many bytes.
+    fn may_read_more(&self, lacking: &Lacking, page_bytes: usize) -> bool {
+        let room = match self.request.wants_values {
+            true => self.bytes_max.saturating_sub(page_bytes),
+            false => READ_BYTES_A_STEP_MAX,
+        };
+        self.scan.rounds < ROUNDS_MAX
+            && lacking.parts < READS_A_STEP_MAX
+            && lacking.parts_bytes < room
+            && lacking.wanted.len() - lacking.parts < BLOCKS_A_STEP_MAX
+    }
+
+    /// Tells the keys of one point in the page, if they have room. An empty page takes them all,
+    /// without the values if these are too long.
+    fn push(
+        &self,
+        group: &[(Cursor, Home)],
+        page: &mut ScanPageWriter,
+        gate: &mut Lsn,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Unread> {
+        let mut entries = Vec::with_capacity(group.len());
+        for &(at, home) in group {
+            entries.extend(self.entry(at, home, gate)?);
+        }
+        let bytes: usize = entries.iter().map(ScanEntry::encoded_bytes).sum();
+        if page.bytes(out) + bytes > self.bytes_max {
+            if page.entries() > 0 {
+                return Ok(false);
+            }
+            for entry in &mut entries {
+                entry.value = match entry.value {
+                    ScanValue::Bytes(_) => ScanValue::LeftOut,
+                    other => other,
+                };
+            }
+        }
+        for entry in &entries {
+            page.push(out, entry);
+        }
+        Ok(true)
+    }
+
+    /// What the key table of its segment tells of a cold key that was not read, or what is to be
+    /// read before that is known: a block of the table, or the part.
+    fn asked_of_table(&self, at: Cursor, packed: PackedPlace) -> Result<TableEntry<'_>, Wanted> {
+        let part = Wanted::Part(at, packed);
+        if self.request.wants_values && self.request.prefix.is_empty() {
+            return Err(part);
+        }
+        let file = packed.place().map_or(FileId(0), |place| place.file);
+        let block = self.tables.block_of(file, at).ok_or(part)?;
+        let kept = self.tables.block(file, block);
+        let found = kept.or_else(|| self.scan.block(file, block));
+        let found = found.ok_or(Wanted::Block(file, block))?;
+        let entry = found.find(at, packed).ok_or(part)?;
+        let is_told = entry.key.starts_with(self.request.prefix)
+            && !is_system(entry.key)
+            && !self.store.is_expired(entry.expiry_ms);
+        match is_told && self.request.wants_values {
+            true => Err(part),
+            false => Ok(entry),
+        }
+    }
+
+    /// What a page tells of one key, if anything.
+    fn entry(
+        &self,
+        at: Cursor,
+        home: Home,
+        gate: &mut Lsn,
+    ) -> Result<Option<ScanEntry<'_>>, Unread> {
+        let of_cold = |cold: &'a ColdKey| {
+            let value = match &cold.value {
+                Some(value) => ScanValue::Bytes(value),
+                None if self.request.wants_values => ScanValue::LeftOut,
+                None => ScanValue::NotAsked,
+            };
+            ScanEntry {
+                key: &cold.key,
+                version: cold.version,
+                value,
+            }
+        };
+        let entry = match home {
+            _ if is_planted(Bug::ScanTellsOldRead) && self.scan.once_known(at).is_some() => {
+                self.scan.once_known(at).map(of_cold)
+            }
+            Home::Memory(id) => {
+                let cell = self.store.cell(id);
+                // That a key is not told is shown as well.
+                *gate = self.store.lsn(id).max(*gate);
+                let version = self.store.version(id);
+                self.store.exists(id).then(|| ScanEntry {
+                    key: cell.key(),
+                    version: Version {
+                        epoch: version.epoch,
+                        sequence: version.sequence,
+                    },
+                    value: match self.request.wants_values {
+                        true => ScanValue::Bytes(cell.value()),
+                        false => ScanValue::NotAsked,
+                    },
+                })
+            }
+            Home::Disk(packed) => match self.scan.known(at, packed) {
+                Some(Ok(cold)) => (!self.store.is_expired(cold.expiry_ms)).then(|| of_cold(cold)),
+                Some(Err(unread)) => return Err(unread.clone()),
+                None => self
+                    .asked_of_table(at, packed)
+                    .ok()
+                    .filter(|entry| !self.store.is_expired(entry.expiry_ms))
+                    .map(|entry| ScanEntry {
+                        key: entry.key,
+                        version: Version {
+                            epoch: entry.version.epoch,
+                            sequence: entry.version.sequence,
+                        },
+                        value: ScanValue::NotAsked,
+                    }),
+            },
+        };
+        // The server's own keys, of which a node of a cluster has some, are none that a client may
+        // name.
+        let is_told =
+            |entry: &ScanEntry| entry.key.starts_with(self.request.prefix) && !is_system(entry.key);
+        Ok(entry.filter(is_told))
+    }
+}
