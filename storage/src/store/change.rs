@@ -88,20 +88,20 @@ pub struct Change<'s, 'k, P: Blocks, const KEYS: usize> {
 
 impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     /// Gives a key this value and expiry, whatever it has.
-    #[inline]
+    #[inline(always)]
     pub fn put(&mut self, which: usize, value: &'k [u8], expiry_ms: Option<u64>) {
         self.edits[which] = Edit::Put { value, expiry_ms };
     }
 
     /// Deletes a key that exists.
-    #[inline]
+    #[inline(always)]
     pub fn delete(&mut self, which: usize) {
         assert!(self.keys[which].exists, "only a key that exists is deleted");
         self.edits[which] = Edit::Delete;
     }
 
     /// Gives a key that has a value, or has started with one, this expiry.
-    #[inline]
+    #[inline(always)]
     pub fn expire(&mut self, which: usize, expiry_ms: Option<u64>) {
         self.expiries[which] = Some(expiry_ms);
     }
@@ -154,7 +154,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     ///
     /// # Panics
     /// If nothing has changed.
-    #[inline]
+    #[inline(always)]
     pub fn commit(mut self, now_us: u64) -> Result<Committed, NoRoom> {
         self.make_room()?;
         let mut logged = [(0, CellId(0)); KEYS];
@@ -186,7 +186,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
         (0..KEYS).any(is_it)
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_changed(&self, which: usize) -> bool {
         self.are_edited[which]
             || !matches!(self.edits[which], Edit::None)
@@ -195,7 +195,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     }
 
     /// Whether a key is a part of the record: it is changed, and none before it has its name.
-    #[inline]
+    #[inline(always)]
     fn is_counted(&self, which: usize) -> bool {
         let key = self.keys[which].key;
         let is_same = |other: usize| self.is_changed(other) && self.keys[other].key == key;
@@ -203,7 +203,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     }
 
     /// Finds room for the record and for what the change adds to memory.
-    #[inline]
+    #[inline(always)]
     fn make_room(&mut self) -> Result<(), NoRoom> {
         let (mut bytes, mut grows) = (0, false);
         for which in 0..KEYS {
@@ -227,7 +227,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     }
 
     /// The bytes that a key takes in the record, and whether the store holds more after it.
-    #[inline]
+    #[inline(always)]
     fn room_of(&self, which: usize) -> Result<(usize, bool), NoRoom> {
         let store = &*self.store;
         let key = self.keys[which];
@@ -258,7 +258,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     }
 
     /// Does to a key what had to wait for the room, and tells its cell.
-    #[inline]
+    #[inline(always)]
     fn apply(&mut self, which: usize) -> CellId {
         let key = self.keys[which];
         let home = (self.slot, key.hash);
@@ -284,7 +284,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     }
 
     /// A key has this cell now, by whatever number the change names it.
-    #[inline]
+    #[inline(always)]
     fn has_cell(&mut self, which: usize, id: CellId) {
         let name = self.keys[which].key;
         for other in 0..KEYS {
@@ -334,7 +334,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
 }
 
 impl<P: Blocks, const KEYS: usize> Drop for Change<'_, '_, P, KEYS> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         if self.are_edited.contains(&true) || self.are_started.contains(&true) {
             self.undo();
@@ -344,7 +344,7 @@ impl<P: Blocks, const KEYS: usize> Drop for Change<'_, '_, P, KEYS> {
 
 impl<P: Blocks> Store<P> {
     /// Opens a change of keys of one slot that were just looked up and are not cold.
-    #[inline]
+    #[inline(always)]
     pub fn change<'s, 'k, const KEYS: usize>(
         &'s mut self,
         slot: u16,
