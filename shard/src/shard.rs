@@ -8,19 +8,20 @@
 //! An item for another shard leaves in that shard's mail; an item on a cold key parks. Both are
 //! answered in later frames of the same request.
 
+mod batch;
 mod completions;
 mod detached;
+mod frames;
 mod members;
 mod memory;
+mod operation;
 mod reads;
-mod requests;
 mod scans;
 mod settings;
 mod told;
 mod turn;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use penstock_net::frame::Medium;
@@ -46,15 +47,14 @@ use crate::execute::{KeyHash, look};
 use crate::key_tables::KeyTableCounters;
 use crate::keyspaces::{Done, Keyspaces};
 use crate::linked::{Linked, Plan};
-use crate::mail::{Mail, ReplyAddress, SessionId};
+use crate::mail::{Mail, SessionId};
 use crate::now::Now;
 use crate::phase::Phase;
-use crate::replica_waits::{REPLICA_REPLIES_MAX, ReplicaReply, ReplicaWaits};
+use crate::replica_waits::ReplicaWaits;
 use crate::replication::links::Links;
 use crate::replication::{LinkId, PartitionId};
 use crate::requests::Requests;
 use crate::requests::mailboxes::Mailboxes;
-use crate::requests::parking::Parked;
 use crate::scans::Scans;
 use crate::segment_files::SegmentFiles;
 use crate::sessions::Sessions;
@@ -63,7 +63,7 @@ use crate::snapshots::{SnapshotStart, Snapshots};
 use crate::spare_failure::SpareFailure;
 use crate::stats::Stats;
 
-use self::requests::least_level;
+use self::operation::least_level;
 
 /// One core's state machine. Each member owns its state; the methods here and in the modules below
 /// take an event or a step of the turn through several of them.
@@ -453,74 +453,6 @@ impl<P: Blocks> Shard<P> {
     #[must_use]
     pub fn spare_failure(&self) -> Option<SpareFailure> {
         self.files.failure()
-    }
-}
-
-/// Whom an item answers, how durable, and until when.
-#[derive(Clone, Copy)]
-struct Operation<'a> {
-    address: ReplyAddress,
-    level: AckLevel,
-    deadline_us: u64,
-    /// When its request arrived, in microseconds of the node's clock.
-    came_us: u64,
-    /// The read that it waited for.
-    brought: Option<(Place, &'a [u8])>,
-    /// What is known of its first key, if that is this one.
-    known: Option<Known<'a>>,
-}
-
-impl Operation<'_> {
-    /// An operation that waited.
-    fn of(parked: &Parked) -> Self {
-        Operation {
-            address: parked.address,
-            level: parked.level,
-            deadline_us: parked.deadline_us,
-            came_us: parked.came_us,
-            brought: None,
-            known: None,
-        }
-    }
-}
-
-/// Where a key is looked up.
-#[derive(Clone, Copy)]
-struct Known<'a> {
-    key: &'a [u8],
-    slot: u16,
-    hash: u32,
-}
-
-/// How far a batch has come.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Progress {
-    Whole,
-    /// Its reply goes on in another frame.
-    FrameFull,
-    /// There is no room in the log, for replies or for mail: try again after something completed.
-    NoRoom,
-}
-
-enum Step {
-    /// A reply item was written; it depends on this.
-    Answered(Lsn),
-    /// It will be answered by itself.
-    Later,
-    /// There is no room in the log or for mail: try again after something completed.
-    Postponed,
-}
-
-/// The answer to a read would have so many bytes, for which there is no room.
-struct Outgrown(usize);
-
-impl fmt::Display for Outgrown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Outgrown(bytes) = self;
-        write!(
-            f,
-            "the value has {bytes} bytes, for which there is no room: answers wait to be read"
-        )
     }
 }
 

@@ -15,27 +15,20 @@ use crate::mail::{MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMa
 use crate::requests::mailboxes::MailRoom;
 use crate::requests::parking::{Origin, PARKED_MAX, Parked};
 
-use super::{Now, Operation, Outbox, Shard, Step};
+use super::operation::{Operation, Step};
+use super::{Now, Outbox, Shard};
 
 impl<P: Blocks> Shard<P> {
     /// Has an operation wait for a read, and keeps so many bytes free for its answer.
-    #[expect(clippy::too_many_arguments, reason = "an operation and its read")]
     pub(super) fn park(
         &mut self,
         cold: Cold,
-        origin: Origin,
-        operation: Operation<'_>,
+        operation: &Operation<'_>,
         slot: u16,
-        item: &[u8],
         reserved: usize,
         out: &mut Vec<u8>,
     ) -> Step {
-        let Operation {
-            address,
-            level,
-            deadline_us,
-            ..
-        } = operation;
+        let item = operation.item;
         let bytes_max = self.setup.config().parked_bytes_max;
         if !self.requests.parking.has_room(item.len(), bytes_max) {
             let message = format!(
@@ -45,23 +38,12 @@ impl<P: Blocks> Shard<P> {
                 self.requests.parking.parked_bytes(),
             );
             let asked = self.asked_by(item);
-            return self.refuse_item(asked, &operation, Status::Busy, &message, out);
+            return self.refuse_item(asked, operation, Status::Busy, &message, out);
         }
         self.stats.park();
-        self.reserve(origin, &address, reserved);
-        self.requests.parking.park(
-            cold,
-            Parked {
-                origin,
-                address,
-                level,
-                deadline_us,
-                came_us: operation.came_us,
-                slot,
-                reserved,
-                item: item.into(),
-            },
-        );
+        self.reserve(operation.origin, &operation.address, reserved);
+        let parked = operation.parked(slot, reserved);
+        self.requests.parking.park(cold, parked);
         Step::Later
     }
 
@@ -76,25 +58,16 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Hands an item over to the shard that owns its slot.
-    #[expect(clippy::too_many_arguments, reason = "an operation and whom it is for")]
     pub(super) fn mail_request(
         &mut self,
-        origin: Origin,
         owner: u16,
-        operation: Operation<'_>,
+        operation: &Operation<'_>,
         slot: u16,
         is_read: bool,
-        item: &[u8],
         out: &mut Vec<u8>,
     ) -> Step {
-        let Operation {
-            mut address,
-            level,
-            deadline_us,
-            ..
-        } = operation;
         assert!(
-            origin == Origin::Here,
+            operation.origin == Origin::Here,
             "the shards of a node agree on who owns a slot"
         );
         match self.requests.mail.room(owner) {
@@ -103,22 +76,25 @@ impl<P: Blocks> Shard<P> {
             MailRoom::Full(items) => {
                 let message =
                     format!("{items} items are on their way to shard {owner}, which is the limit");
-                let asked = self.asked_by(item);
-                return self.refuse_item(asked, &operation, Status::Busy, &message, out);
+                let asked = self.asked_by(operation.item);
+                return self.refuse_item(asked, operation, Status::Busy, &message, out);
             }
         }
         self.stats.forward();
-        let kept = self.sessions.reserve_awaited(address.session, is_read);
-        address.answer_bytes = u32::try_from(kept).expect("a frame bounds it");
+        let session = operation.address.session;
+        let kept = self.sessions.reserve_awaited(session, is_read);
         let request = MailedRequest {
-            address,
-            level,
-            deadline_us,
+            address: ReplyAddress {
+                answer_bytes: u32::try_from(kept).expect("a frame bounds it"),
+                ..operation.address
+            },
+            level: operation.level,
+            deadline_us: operation.deadline_us,
             came_us: operation.came_us,
             slot,
             end: 0,
         };
-        self.requests.mail.ask(owner, request, item);
+        self.requests.mail.ask(owner, request, operation.item);
         Step::Later
     }
 
@@ -158,7 +134,7 @@ impl<P: Blocks> Shard<P> {
         };
         let mut out = self.requests.take_scratch();
         let step = match self.outgrown(&parked, reserved) {
-            None => self.operation(now, parked.origin, operation, &parked.item, &mut out),
+            None => self.operation(now, &operation, &mut out),
             Some((asked, outgrown)) => {
                 let out = out.written();
                 self.refuse_item(asked, &operation, Status::Busy, &outgrown, out)
@@ -228,22 +204,24 @@ impl<P: Blocks> Shard<P> {
         for request in &mail.items {
             let item = &mail.bytes[start..request.end as usize];
             start = request.end as usize;
-            let may_run = self.may_run_mailed(mail.from, request, item);
-            if !may_run || self.is_held_back(now, request.deadline_us, item) {
-                let held = detached(origin, request, item);
-                self.requests.mail.hold(mail.from, held);
-                continue;
-            }
             let operation = Operation {
+                origin,
                 address: request.address,
                 level: request.level,
                 deadline_us: request.deadline_us,
                 came_us: request.came_us,
+                item,
                 brought: None,
                 known: None,
             };
+            let may_run = self.may_run_mailed(mail.from, request, item);
+            if !may_run || self.is_held_back(now, request.deadline_us, item) {
+                let held = operation.parked(request.slot, 0);
+                self.requests.mail.hold(mail.from, held);
+                continue;
+            }
             let mut out = self.requests.take_scratch();
-            match self.operation(now, origin, operation, item, &mut out) {
+            match self.operation(now, &operation, &mut out) {
                 Step::Answered(gate) => {
                     self.stats.answer_at_once(now.us, request.came_us, 1);
                     self.stats.execute_for_other();
@@ -252,7 +230,7 @@ impl<P: Blocks> Shard<P> {
                 }
                 Step::Later => {}
                 Step::Postponed => {
-                    let postponed = detached(origin, request, item);
+                    let postponed = operation.parked(request.slot, 0);
                     self.requests.postponed.push(postponed);
                 }
             }
@@ -363,18 +341,5 @@ impl<P: Blocks> Shard<P> {
         let may_tell_taken = self.sessions.may_tell_taken();
         let (shard, mail) = (self.setup.shard(), &mut self.requests.mail);
         mail.send(now.us, shard, durable, may_tell_taken, &mut outbox.mail);
-    }
-}
-
-fn detached(origin: Origin, request: &MailedRequest, item: &[u8]) -> Parked {
-    Parked {
-        origin,
-        address: request.address,
-        level: request.level,
-        deadline_us: request.deadline_us,
-        came_us: request.came_us,
-        slot: request.slot,
-        reserved: 0,
-        item: item.into(),
     }
 }

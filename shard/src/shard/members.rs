@@ -12,7 +12,9 @@ use penstock_storage::version::partition_of;
 use crate::replication::gate::Outcome;
 use crate::replication::{PartitionId, Waiting};
 
-use super::{Now, Outbox, ReplicaReply, Shard};
+use crate::replica_waits::ReplicaReply;
+
+use super::{Now, Outbox, Shard};
 
 impl<P: Blocks> Shard<P> {
     /// What the reply must wait for at this level, after asking the log for it.

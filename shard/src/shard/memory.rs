@@ -1,10 +1,8 @@
 //! What connections and replies may hold, and who waits for it.
 
 use penstock_net::frame::Opcode;
-use penstock_net::keyspace::KEPT_BYTES;
-use penstock_net::limits::HISTORY_VERSIONS_MAX;
 use penstock_net::reply::REPLY_HEAD_BYTES_MAX;
-use penstock_net::request::{Extra, Request, Verb};
+use penstock_net::request::{Request, Verb};
 use penstock_net::scan::ScanRequest;
 use penstock_storage::io::Blocks;
 use penstock_storage::store::Found;
@@ -14,8 +12,9 @@ use crate::mail::{ReplyAddress, SessionId};
 use crate::requests::parking::{Origin, Parked};
 use crate::sessions::AWAITED_BYTES;
 
-use super::requests::{deadline_us_of, slot_of_request};
-use super::{Now, Outbox, Outgrown, Shard};
+use super::batch::deadline_us_of;
+use super::operation::{Outgrown, may_show_value, slot_of_request};
+use super::{Now, Outbox, Shard};
 
 impl<P: Blocks> Shard<P> {
     /// Whether the answer to an item may be longer than `bytes_max`, as far as this shard can tell.
@@ -169,19 +168,4 @@ impl<P: Blocks> Shard<P> {
         let is_short = is_short || self.store.waits_for_keys();
         self.phase.note_memory(is_short);
     }
-}
-
-/// What the answer of an operation on a value of so many bytes is taken to hold.
-pub(super) fn answer_bytes(request: &Request<'_>, value_bytes: usize) -> usize {
-    match request.verb {
-        Verb::GetAt => value_bytes,
-        Verb::History => HISTORY_VERSIONS_MAX as usize * KEPT_BYTES,
-        _ if may_show_value(request) => value_bytes,
-        _ => 0,
-    }
-}
-
-/// Whether the answer may show the value that the key has now.
-pub(super) fn may_show_value(request: &Request<'_>) -> bool {
-    request.verb == Verb::Get || request.extra == Extra::Show
 }

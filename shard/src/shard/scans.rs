@@ -15,8 +15,9 @@ use crate::requests::parking::{Origin, Parked};
 use crate::scanning::{ColdKey, Reading, STEPS_A_TURN_MAX, ScanRead, Unread, slot_of_cursor};
 use crate::scans::page::Halt;
 
+use super::operation::{Operation, Step};
 use super::reads::{bytes_read, not_read, not_written};
-use super::{Now, Operation, Outbox, Shard, Step};
+use super::{Now, Outbox, Shard};
 
 impl<P: Blocks> Shard<P> {
     /// Takes a step of a scan in, or sends it to the shard whose slots it has come to.
@@ -24,58 +25,41 @@ impl<P: Blocks> Shard<P> {
     pub(super) fn begin_scan(
         &mut self,
         now: Now,
-        origin: Origin,
-        operation: Operation<'_>,
-        item: &[u8],
+        operation: &Operation<'_>,
         out: &mut Vec<u8>,
     ) -> Step {
-        let Operation {
-            address,
-            level,
-            deadline_us,
-            ..
-        } = operation;
-        let request = match ScanRequest::read(item) {
+        let request = match ScanRequest::read(operation.item) {
             Ok(request) => request,
             Err(refusal) => {
                 let status = refusal.status();
-                return self.refuse_item(Asked::Scan, &operation, status, &refusal, out);
+                return self.refuse_item(Asked::Scan, operation, status, &refusal, out);
             }
         };
-        if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
-            return self.refuse_item(Asked::Scan, &operation, status, &message, out);
+        if let Some((status, message)) = self.comes_too_late(now, operation.deadline_us) {
+            return self.refuse_item(Asked::Scan, operation, status, &message, out);
         }
         let slot = slot_of_cursor(request.cursor);
         let owner = self.setup.owner(slot);
         if owner != self.setup.shard() {
-            return self.mail_request(origin, owner, operation, slot, true, item, out);
+            return self.mail_request(owner, operation, slot, true, out);
         }
         if let Some(elsewhere) = self.linked.as_ref().and_then(|it| it.elsewhere_of_any()) {
-            return self.refuse_elsewhere(Asked::Scan, &operation, &elsewhere, out);
+            return self.refuse_elsewhere(Asked::Scan, operation, &elsewhere, out);
         }
-        if level == AckLevel::Replica {
+        if operation.level == AckLevel::Replica {
             let message = "a SCAN has no ack level replica: read the keys by GET at that level";
             let status = Status::Unsupported;
-            return self.refuse_item(Asked::Scan, &operation, status, &message, out);
+            return self.refuse_item(Asked::Scan, operation, status, &message, out);
         }
         if self.scans.steps.is_full() {
             let message = format!(
                 "{} scans are under way, which is the limit",
                 self.scans.steps.len()
             );
-            return self.refuse_item(Asked::Scan, &operation, Status::Busy, &message, out);
+            return self.refuse_item(Asked::Scan, operation, Status::Busy, &message, out);
         }
-        self.scans.steps.begin(Parked {
-            origin,
-            address,
-            level,
-            deadline_us,
-            came_us: operation.came_us,
-            slot,
-            // The number of scans bounds what they hold.
-            reserved: 0,
-            item: item.into(),
-        });
+        // The number of scans bounds what they hold.
+        self.scans.steps.begin(operation.parked(slot, 0));
         Step::Later
     }
 

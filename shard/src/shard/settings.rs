@@ -13,31 +13,30 @@ use penstock_storage::place::Lsn;
 
 use crate::answers::Asked;
 use crate::keyspaces::{Change, Done, Keyspaces, from_wire, purpose_of, to_wire};
-use crate::requests::parking::Origin;
 
-use super::{Operation, Outbox, Shard, Step};
+use super::operation::{Operation, Step};
+use super::{Outbox, Shard};
 
 impl<P: Blocks> Shard<P> {
     /// Takes a change of a keyspace in, or tells all of them. This shard decides.
     #[cold]
     pub(super) fn keyspace(
         &mut self,
-        origin: Origin,
-        operation: Operation<'_>,
+        operation: &Operation<'_>,
         prefix: &[u8],
         action: Action,
         out: &mut Vec<u8>,
     ) -> Step {
-        let Operation { address, level, .. } = operation;
+        let Operation { address, level, .. } = *operation;
         // All that is told here stands in records that were appended.
         let logged = self.store.log().appended();
         if action == Action::List {
-            self.list_keyspaces(&operation, out);
+            self.list_keyspaces(operation, out);
             return Step::Answered(self.gate(level, logged));
         }
         if self.keyspaces.is_changing() {
             let message = "another keyspace is being changed";
-            return self.refuse_item(Asked::Keyspace, &operation, Status::Busy, &message, out);
+            return self.refuse_item(Asked::Keyspace, operation, Status::Busy, &message, out);
         }
         let keyspaces = self.store.keyspaces();
         let known = keyspaces.newest(prefix).copied();
@@ -50,12 +49,12 @@ impl<P: Blocks> Shard<P> {
         let settings = match (action, exists) {
             (Action::Create(_), Some(_)) if is_logged => {
                 let message = format!("keyspace {name:?} exists");
-                self.answer_keyspace(&operation, Status::Exists, &message, out);
+                self.answer_keyspace(operation, Status::Exists, &message, out);
                 return Step::Answered(self.gate(level, logged));
             }
             (Action::Drop, None) if is_logged => {
                 let message = format!("keyspace {name:?} does not exist");
-                self.answer_keyspace(&operation, Status::NotFound, &message, out);
+                self.answer_keyspace(operation, Status::NotFound, &message, out);
                 return Step::Answered(self.gate(level, logged));
             }
             (Action::Create(settings) | Action::Set(settings), _) => from_wire(&settings, revision),
@@ -67,18 +66,18 @@ impl<P: Blocks> Shard<P> {
         };
         let gives_back = known.is_some_and(|known| settings.gives_back(&known));
         if let Some((status, message)) = self.lacks_room_for_settings(prefix, gives_back) {
-            return self.refuse_item(Asked::Keyspace, &operation, status, &message, out);
+            return self.refuse_item(Asked::Keyspace, operation, status, &message, out);
         }
         if self.store.hear(prefix, settings).is_err() {
             let message = format!(
                 "{KEYSPACES_MAX} prefixes have settings or had some, which is the limit: \
                  keyspace {name:?} cannot be made"
             );
-            return self.refuse_item(Asked::Keyspace, &operation, Status::Full, &message, out);
+            return self.refuse_item(Asked::Keyspace, operation, Status::Full, &message, out);
         }
         self.stats.change_keyspace();
         let change = Change {
-            origin,
+            origin: operation.origin,
             address,
             level: level.max(AckLevel::Disk),
             prefix: prefix.into(),

@@ -1,0 +1,293 @@
+//! Batches: the items of a frame in their order, answered in as few frames as possible.
+
+use penstock_net::batch::Batch;
+use penstock_net::frame::Header;
+use penstock_net::level::AckLevel;
+use penstock_net::pieces::Pieces;
+use penstock_net::reply::BatchReply;
+use penstock_net::request::likely_key;
+use penstock_storage::io::Blocks;
+use penstock_storage::place::Lsn;
+use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::store::LOOK_AHEAD;
+
+use crate::mail::{ReplyAddress, SessionId};
+use crate::requests::parking::Origin;
+use crate::sessions::SMALL_ANSWER_BYTES;
+
+use super::operation::{Known, Operation, Step};
+use super::{Now, Outbox, Shard};
+
+/// Bytes of a connection that wait to be run.
+#[derive(Clone, Copy)]
+pub(super) struct Arrival {
+    pub(super) id: SessionId,
+    /// When they came, in microseconds of the node's clock.
+    pub(super) came_us: u64,
+}
+
+/// How far a batch has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Every item has run, or is on its way.
+    Whole,
+    /// Its reply goes on in another frame.
+    FrameFull,
+    /// There is no room in the log, for replies or for mail: try again after something completed.
+    NoRoom,
+}
+
+/// What became of one item.
+enum Passed {
+    /// The next one may run.
+    On,
+    /// It has run, or is on its way, and the batch stops behind it.
+    Stop(Progress),
+    /// It must be given again.
+    Again,
+}
+
+/// A reply frame of a batch that is being written.
+struct BatchRun {
+    arrival: Arrival,
+    request_id: u64,
+    level: AckLevel,
+    deadline_us: u64,
+    /// Its deadline has passed: all that is left is answered so, in few bytes.
+    is_expired: bool,
+    /// The item with which this frame began, and the next one.
+    first: usize,
+    next: usize,
+    reply: BatchReply,
+    out: Pieces,
+    /// What the frame depends on.
+    gate: Lsn,
+    /// Items that are answered later.
+    owed: usize,
+    /// Bytes that are left for replies when the frame begins.
+    room: usize,
+    /// A frame of so many bytes is ended.
+    full_bytes: usize,
+}
+
+impl<P: Blocks> Shard<P> {
+    /// Runs the items of a batch from where it was left, until it is whole or its reply frame ends.
+    pub(super) fn batch(
+        &mut self,
+        now: Now,
+        arrival: Arrival,
+        header: &Header,
+        batch: Batch<'_>,
+        level: AckLevel,
+        outbox: &mut Outbox<P::Block>,
+    ) -> Progress {
+        let mut run = self.begin_batch(now, arrival, header, batch.len(), level);
+        let mut known = [None; LOOK_AHEAD];
+        let mut progress = Progress::Whole;
+        while run.next < batch.len() {
+            let ahead = (run.next - run.first) % LOOK_AHEAD;
+            if ahead == 0 {
+                self.look_ahead(batch, run.next, &mut known);
+            }
+            let item = batch.item(run.next);
+            match self.batch_item(now, &mut run, item, known[ahead]) {
+                Passed::On => run.next += 1,
+                Passed::Again => {
+                    progress = Progress::NoRoom;
+                    break;
+                }
+                Passed::Stop(stop) => {
+                    run.next += 1;
+                    if run.next < batch.len() {
+                        progress = stop;
+                        let interrupted = Some((run.request_id, run.next));
+                        self.sessions.at_mut(arrival.id).interrupted = interrupted;
+                    }
+                    break;
+                }
+            }
+        }
+        self.end_batch(now, run, progress == Progress::Whole, outbox);
+        progress
+    }
+
+    /// Begins a reply frame of a batch of so many items, where the frame before was left.
+    #[inline]
+    fn begin_batch(
+        &mut self,
+        now: Now,
+        arrival: Arrival,
+        header: &Header,
+        items: usize,
+        level: AckLevel,
+    ) -> BatchRun {
+        let deadline_us = deadline_us_of(header, arrival.came_us);
+        let is_expired = self.comes_too_late(now, deadline_us).is_some();
+        let room = self.sessions.room_for_replies();
+        let full_bytes = self.setup.frame_full_bytes();
+        let session = self.sessions.at_mut(arrival.id);
+        let first = session.interrupted.take().map_or(0, |(_, items)| items);
+        let mut out = std::mem::take(&mut session.output.pieces);
+        let reply = BatchReply::begin(&mut out, header.request_id, items - first);
+        BatchRun {
+            arrival,
+            request_id: header.request_id,
+            level: level.max(self.setup.config().level_min),
+            deadline_us,
+            is_expired,
+            first,
+            next: first,
+            reply: reply.over(session.medium),
+            out,
+            gate: Lsn(0),
+            owed: 0,
+            room,
+            full_bytes: match is_expired {
+                true => full_bytes,
+                false => full_bytes.min(room.max(SMALL_ANSWER_BYTES)),
+            },
+        }
+    }
+
+    /// Runs the next item of a batch.
+    #[inline]
+    fn batch_item(
+        &mut self,
+        now: Now,
+        run: &mut BatchRun,
+        item: &[u8],
+        known: Option<Known<'_>>,
+    ) -> Passed {
+        let Arrival { id, came_us } = run.arrival;
+        if run.room == 0 && !run.is_expired && self.asks_for_much(item, SMALL_ANSWER_BYTES) {
+            let session = self.sessions.at_mut(id);
+            session.interrupted = Some((run.request_id, run.next));
+            session.asks_for_much = true;
+            return Passed::Again;
+        }
+        let number = match is_planted(Bug::CountFromInterruption) {
+            true => run.next - run.first,
+            false => run.next,
+        };
+        let operation = Operation {
+            origin: Origin::Here,
+            address: ReplyAddress {
+                session: id,
+                request_id: run.request_id,
+                item: u16::try_from(number).expect("at most 1024 items"),
+                item_bytes: u32::try_from(item.len()).expect("a frame bounds it"),
+                answer_bytes: 0,
+            },
+            level: run.level,
+            deadline_us: run.deadline_us,
+            came_us,
+            item,
+            brought: None,
+            known,
+        };
+        let step = match self.is_held_back(now, run.deadline_us, item) {
+            true => Step::Postponed,
+            false => self.operation(now, &operation, &mut run.out),
+        };
+        match step {
+            Step::Answered(lsn) => {
+                run.gate = match is_planted(Bug::GateOfLastItem) {
+                    true => lsn,
+                    false => run.gate.max(lsn),
+                };
+                run.reply.end_item(&mut run.out);
+                match run.reply.bytes() > run.full_bytes {
+                    true => Passed::Stop(Progress::FrameFull),
+                    false => Passed::On,
+                }
+            }
+            Step::Later => {
+                run.owed += 1;
+                match self.sessions.has_room_for_replies(id) {
+                    true => Passed::On,
+                    false => Passed::Stop(Progress::NoRoom),
+                }
+            }
+            Step::Postponed => {
+                if !is_planted(Bug::RepeatInterruptedBatch) {
+                    self.sessions.at_mut(id).interrupted = Some((run.request_id, run.next));
+                }
+                Passed::Again
+            }
+        }
+    }
+
+    /// Ends a reply frame: hands it to the connection and notes what is answered later.
+    #[inline]
+    fn end_batch(
+        &mut self,
+        now: Now,
+        run: BatchRun,
+        is_whole: bool,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        let Arrival { id, came_us } = run.arrival;
+        let (request_id, owed, mut out) = (run.request_id, run.owed, run.out);
+        let answered = run.reply.len();
+        self.stats.answer_at_once(now.us, came_us, answered as u64);
+        let session = self.sessions.at_mut(id);
+        if owed > 0 {
+            session.owe(request_id, owed);
+        }
+        let more = !is_whole || owed > 0 || session.owes(request_id);
+        let shard = self.setup.shard();
+        let has_reply = run
+            .reply
+            .finish(&mut out, shard, more && answered > 0, false);
+        session.output.pieces = out;
+        if has_reply {
+            self.note(id, run.gate, answered, outbox);
+        }
+    }
+
+    /// Starts loading what the next items of a batch will look up, and notes where it is looked up.
+    #[inline]
+    fn look_ahead<'a>(
+        &self,
+        batch: Batch<'a>,
+        next: usize,
+        known: &mut [Option<Known<'a>>; LOOK_AHEAD],
+    ) {
+        *known = [None; LOOK_AHEAD];
+        let count = LOOK_AHEAD.min(batch.len() - next);
+        if count < 4 {
+            return;
+        }
+        let mut homes = [(0, 0); LOOK_AHEAD];
+        let mut last: Option<Known<'a>> = None;
+        let mut is_one_key = true;
+        for (number, home) in homes[..count].iter_mut().enumerate() {
+            let Some(key) = likely_key(batch.item(next + number)) else {
+                continue;
+            };
+            let it = match last {
+                Some(last) if last.key == key => Known { key, ..last },
+                _ => {
+                    is_one_key &= last.is_none();
+                    let (slot, hash) = self.setup.hash().home_of(key);
+                    Known { key, slot, hash }
+                }
+            };
+            *home = (it.slot, it.hash);
+            known[number] = Some(it);
+            last = Some(it);
+        }
+        // One hot key is in the processor's cache already.
+        if !is_one_key {
+            self.store.look_ahead(&homes[..count]);
+        }
+    }
+}
+
+/// When a request that came then expires; 0 for never.
+pub(super) fn deadline_us_of(header: &Header, came_us: u64) -> u64 {
+    match header.deadline_or_retry_ms {
+        0 => 0,
+        deadline_ms => came_us + u64::from(deadline_ms) * 1000,
+    }
+}

@@ -1,0 +1,358 @@
+//! Frames of a connection: each whole frame is judged and runs at once.
+
+use penstock_net::batch::Batch;
+use penstock_net::frame::{Header, Medium, Opcode};
+use penstock_net::hello::ClientHello;
+use penstock_net::level::AckLevel;
+use penstock_net::pieces::Pieces;
+use penstock_net::receive::Received;
+use penstock_net::refusal::Refusal;
+use penstock_net::reply::{BatchReply, write_error, write_ping_reply};
+use penstock_net::status::Status;
+use penstock_net::stranger::{Opening, Stranger, opening};
+use penstock_storage::io::Blocks;
+use penstock_storage::place::Lsn;
+
+use crate::mail::{ReplyAddress, SessionId};
+use crate::sessions::{SMALL_ANSWER_BYTES, Session};
+
+use super::batch::{Arrival, Progress, deadline_us_of};
+use super::{Now, Outbox, Shard};
+
+/// What was taken of the bytes of a connection.
+enum Taken {
+    /// So many; more may be.
+    Bytes(usize),
+    /// What is left must wait.
+    Enough,
+    /// All of it: the connection ends.
+    All,
+}
+
+impl<P: Blocks> Shard<P> {
+    /// Runs the frames that are whole among the bytes of a connection. Returns how many bytes were
+    /// taken.
+    pub(super) fn received(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        bytes: &[u8],
+        outbox: &mut Outbox<P::Block>,
+    ) -> usize {
+        let Some(session) = self.sessions.get_open(id) else {
+            return bytes.len();
+        };
+        if session.is_ending {
+            return bytes.len();
+        }
+        if session.is_paused() {
+            return 0;
+        }
+        session.last_heard_us = now.us;
+        if !session.has_said_hello && session.medium == Medium::Wire {
+            match opening(bytes) {
+                Opening::Stranger(stranger) => {
+                    self.answer_stranger(id, stranger, outbox);
+                    return bytes.len();
+                }
+                // The rest of the line decides, within the time of a partial frame.
+                Opening::Undecided if !bytes.is_empty() => {
+                    session.frame_began_us = session.frame_began_us.or(Some(now.us));
+                    return 0;
+                }
+                Opening::Undecided | Opening::Frame => {}
+            }
+        }
+        let came_us = session.waits_since_us.take().unwrap_or(now.us);
+        let arrival = Arrival { id, came_us };
+        let mut consumed = 0;
+        loop {
+            match self.next_frame(now, arrival, &bytes[consumed..], outbox) {
+                Taken::Bytes(taken) => consumed += taken,
+                Taken::Enough => return consumed,
+                Taken::All => return bytes.len(),
+            }
+        }
+    }
+
+    /// Runs the frame at the front of the bytes that are left of a connection, if there is room for
+    /// it and it is whole.
+    #[inline]
+    fn next_frame(
+        &mut self,
+        now: Now,
+        arrival: Arrival,
+        rest: &[u8],
+        outbox: &mut Outbox<P::Block>,
+    ) -> Taken {
+        let Arrival { id, came_us } = arrival;
+        if !self.sessions.has_room_for_replies(id) || !self.requests.postponed.is_empty() {
+            let expires_us = self.front_deadline_us(id, rest, came_us);
+            if !self.sessions.may_expire(now.us, id, expires_us) {
+                // What is left came with what was taken; what comes next does not.
+                let since_us = if rest.is_empty() { now.us } else { came_us };
+                self.sessions.pause(id, since_us, expires_us);
+                return Taken::Enough;
+            }
+        }
+        let session = self.sessions.at_mut(id);
+        match session.receiver.next(rest) {
+            Received::Incomplete { .. } => self.partial_frame(now, id, rest, outbox),
+            Received::Skipped { consumed } => {
+                if !session.receiver.is_skipping() {
+                    session.frame_began_us = None;
+                }
+                Taken::Bytes(consumed)
+            }
+            Received::Refused {
+                header,
+                refusal,
+                consumed,
+                is_fatal,
+            } => {
+                session.frame_began_us = None;
+                let is_last = is_fatal || !session.has_said_hello;
+                self.refuse(id, header.as_ref(), refusal, is_last, outbox);
+                match is_last {
+                    true => Taken::All,
+                    false => Taken::Bytes(consumed),
+                }
+            }
+            Received::Frame {
+                header,
+                body,
+                consumed,
+            } => {
+                session.frame_began_us = None;
+                if !self.frame(now, arrival, &header, body, outbox) {
+                    let expires_us = deadline_us_of(&header, came_us);
+                    self.sessions.pause(id, came_us, expires_us);
+                    return Taken::Enough;
+                }
+                match self.sessions.at(id).is_ending {
+                    true => Taken::All,
+                    false => Taken::Bytes(consumed),
+                }
+            }
+        }
+    }
+
+    /// Waits for the rest of a frame, or gives it up if there is no room for more of it.
+    fn partial_frame(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        rest: &[u8],
+        outbox: &mut Outbox<P::Block>,
+    ) -> Taken {
+        let refusal = self.sessions.refusal_of_input(id, rest.len());
+        let session = self.sessions.at_mut(id);
+        if let Some(refusal) = refusal
+            && let Some((header, given_up)) = session.receiver.give_up(rest)
+        {
+            session.frame_began_us = session.frame_began_us.or(Some(now.us));
+            let is_last = !session.has_said_hello;
+            self.refuse(id, Some(&header), refusal, is_last, outbox);
+            return Taken::Bytes(given_up);
+        }
+        let is_begun = !rest.is_empty() || session.receiver.is_skipping();
+        session.frame_began_us = match is_begun {
+            true => session.frame_began_us.or(Some(now.us)),
+            false => None,
+        };
+        Taken::Enough
+    }
+
+    /// Answers a frame that is no request, or none that this server takes, with the reason.
+    #[cold]
+    fn refuse(
+        &mut self,
+        id: SessionId,
+        header: Option<&Header>,
+        refusal: Refusal,
+        is_last: bool,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        self.stats.refuse_frame(refusal.status());
+        let shard = self.setup.shard();
+        let session = self.sessions.at_mut(id);
+        write_error(
+            session.output.pieces.written(),
+            header,
+            refusal.status(),
+            0,
+            shard,
+            &refusal,
+        );
+        session.is_ending |= is_last;
+        self.note(id, Lsn(0), 0, outbox);
+    }
+
+    /// Tells a client of another protocol where it is, in its own words, and ends its connection.
+    #[cold]
+    fn answer_stranger(
+        &mut self,
+        id: SessionId,
+        stranger: Stranger,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        self.stats.refuse_frame(Status::Malformed);
+        let session = self.sessions.at_mut(id);
+        let answer = stranger.answer().as_bytes();
+        session.output.pieces.written().extend_from_slice(answer);
+        session.is_ending = true;
+        self.note(id, Lsn(0), 0, outbox);
+    }
+
+    /// Runs one frame. `false` if it must be given again because there is no room for it now.
+    fn frame(
+        &mut self,
+        now: Now,
+        arrival: Arrival,
+        header: &Header,
+        body: &[u8],
+        outbox: &mut Outbox<P::Block>,
+    ) -> bool {
+        let id = arrival.id;
+        let refusal = match self.judge(id, header) {
+            Ok((Opcode::Batch, level)) => match self.may_begin_batch(id, header, level, body) {
+                Ok(batch) => return self.run_batch(now, arrival, header, batch, level, outbox),
+                Err(refusal) => refusal,
+            },
+            Ok((Opcode::Ping, _)) => return self.ping(id, header, body, outbox),
+            Ok((Opcode::Info, _)) if !body.is_empty() => Refusal::InfoBody { len: body.len() },
+            Ok((Opcode::Info, _)) => {
+                outbox.info.push((id, header.request_id));
+                return true;
+            }
+            Ok((Opcode::Hello, _)) => match ClientHello::read(body) {
+                Ok(_) => {
+                    self.say_hello(id, header, outbox);
+                    return true;
+                }
+                Err(refusal) => refusal,
+            },
+            Err(refusal) => refusal,
+        };
+        let is_last = !self.sessions.at(id).has_said_hello;
+        self.refuse(id, Some(header), refusal, is_last, outbox);
+        true
+    }
+
+    /// The batch of a frame, if it may run.
+    #[inline]
+    fn may_begin_batch<'a>(
+        &self,
+        id: SessionId,
+        header: &Header,
+        level: AckLevel,
+        body: &'a [u8],
+    ) -> Result<Batch<'a>, Refusal> {
+        let batch = Batch::read(body)?;
+        if self.sessions.at(id).is_under_way(header.request_id) {
+            Err(Refusal::RequestUnderWay(header.request_id))
+        } else if level == AckLevel::Replica && self.linked.is_none() {
+            Err(Refusal::Replica)
+        } else {
+            Ok(batch)
+        }
+    }
+
+    /// Runs a batch, in as many reply frames as it takes. `false` if there is no room for the rest.
+    #[inline]
+    fn run_batch(
+        &mut self,
+        now: Now,
+        arrival: Arrival,
+        header: &Header,
+        batch: Batch<'_>,
+        level: AckLevel,
+        outbox: &mut Outbox<P::Block>,
+    ) -> bool {
+        loop {
+            match self.batch(now, arrival, header, batch, level, outbox) {
+                Progress::Whole => return true,
+                Progress::FrameFull if self.sessions.has_room_for_replies(arrival.id) => {}
+                Progress::FrameFull | Progress::NoRoom => return false,
+            }
+        }
+    }
+
+    /// Answers a PING. `false` if there is no room for a long one.
+    fn ping(
+        &mut self,
+        id: SessionId,
+        header: &Header,
+        body: &[u8],
+        outbox: &mut Outbox<P::Block>,
+    ) -> bool {
+        if body.len() > SMALL_ANSWER_BYTES && self.sessions.room_for_replies() == 0 {
+            self.sessions.at_mut(id).asks_for_much = true;
+            return false;
+        }
+        self.stats.ping();
+        let out = self.sessions.at_mut(id).output.pieces.written();
+        write_ping_reply(out, header, body, self.setup.shard());
+        self.note(id, Lsn(0), 0, outbox);
+        true
+    }
+
+    /// Answers a HELLO: from now on the connection may ask.
+    fn say_hello(&mut self, id: SessionId, header: &Header, outbox: &mut Outbox<P::Block>) {
+        let session: &mut Session = self.sessions.at_mut(id);
+        session.has_said_hello = true;
+        let frame_bytes_max = self.setup.limits().frame_bytes_max;
+        session.receiver.set_frame_bytes_max(frame_bytes_max);
+        let hello = &self.setup.config().hello;
+        hello.write(session.output.pieces.written(), header.request_id);
+        self.note(id, Lsn(0), 0, outbox);
+    }
+
+    /// Checks the header's fields, and that HELLO is said first and once.
+    #[inline]
+    fn judge(&self, id: SessionId, header: &Header) -> Result<(Opcode, AckLevel), Refusal> {
+        let is_hello = header.opcode == Opcode::Hello as u8;
+        match (self.sessions.at(id).has_said_hello, is_hello) {
+            (false, false) => Err(Refusal::HelloExpected {
+                opcode: header.opcode,
+            }),
+            (true, true) => Err(Refusal::HelloRepeated),
+            _ => header.read_request(),
+        }
+    }
+
+    /// Gives an operation of a connection of this shard its answer, which depends on `gate`.
+    pub(super) fn answer_here(
+        &mut self,
+        address: ReplyAddress,
+        gate: Lsn,
+        item: &Pieces,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        let shard = self.setup.shard();
+        let Some(session) = self.sessions.get_open(address.session) else {
+            return;
+        };
+        let more = session.settle(address.request_id, 1);
+        let out = &mut session.output.pieces;
+        let mut reply = BatchReply::begin(out, address.request_id, 1).over(session.medium);
+        reply.raw(out, &mut item.reader(), item.len());
+        reply.finish(out, shard, more, false);
+        self.note(address.session, gate, 1, outbox);
+    }
+
+    /// The answers of so many operations, or something else, were appended to a connection's
+    /// output; they depend on `gate`.
+    #[inline]
+    pub(super) fn note(
+        &mut self,
+        id: SessionId,
+        gate: Lsn,
+        operations: usize,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        let gates = (gate, self.store.log().durable());
+        self.sessions
+            .note_output(id, gates, operations, &mut outbox.sendable);
+    }
+}

@@ -1,0 +1,532 @@
+//! One item: whether this shard runs it, what it waits for, and what becomes of it.
+
+use std::fmt;
+
+use penstock_net::keyspace::{Action, KEPT_BYTES};
+use penstock_net::level::AckLevel;
+use penstock_net::limits::HISTORY_VERSIONS_MAX;
+use penstock_net::pieces::Pieces;
+use penstock_net::refusal::{KeyspaceName, Refusal};
+use penstock_net::reply::{ReplyHead, Standing};
+use penstock_net::request::{Extra, Request, Verb, Version};
+use penstock_net::scan::ScanRequest;
+use penstock_net::slot::slot_of;
+use penstock_net::status::Status;
+use penstock_storage::io::Blocks;
+use penstock_storage::keyspace::Settings;
+use penstock_storage::place::{Lsn, Place};
+use penstock_storage::store::{Found, Store};
+use penstock_storage::version::partition_of;
+
+use crate::answers::Asked;
+use crate::execute::{Cold, Context, Ran, run};
+use crate::linked::Elsewhere;
+use crate::mail::ReplyAddress;
+use crate::member_read::{Stale, look_at_member};
+use crate::replica_waits::{REPLICA_REPLIES_MAX, ReplicaReply};
+use crate::requests::parking::{Origin, Parked};
+
+use super::{Now, Shard};
+
+/// An item, whom it answers, how durable, and until when.
+#[derive(Clone, Copy)]
+pub(super) struct Operation<'a> {
+    pub(super) origin: Origin,
+    pub(super) address: ReplyAddress,
+    pub(super) level: AckLevel,
+    pub(super) deadline_us: u64,
+    /// When its request arrived, in microseconds of the node's clock.
+    pub(super) came_us: u64,
+    /// The encoded item.
+    pub(super) item: &'a [u8],
+    /// The read that it waited for.
+    pub(super) brought: Option<(Place, &'a [u8])>,
+    /// What is known of its first key, if that is this one.
+    pub(super) known: Option<Known<'a>>,
+}
+
+impl<'a> Operation<'a> {
+    /// An operation that waited.
+    pub(super) fn of(parked: &'a Parked) -> Self {
+        Operation {
+            origin: parked.origin,
+            address: parked.address,
+            level: parked.level,
+            deadline_us: parked.deadline_us,
+            came_us: parked.came_us,
+            item: &parked.item,
+            brought: None,
+            known: None,
+        }
+    }
+
+    /// The same to be kept, with so many bytes free for its answer.
+    pub(super) fn parked(&self, slot: u16, reserved: usize) -> Parked {
+        Parked {
+            origin: self.origin,
+            address: self.address,
+            level: self.level,
+            deadline_us: self.deadline_us,
+            came_us: self.came_us,
+            slot,
+            reserved,
+            item: self.item.into(),
+        }
+    }
+}
+
+/// Where a key is looked up.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) slot: u16,
+    pub(super) hash: u32,
+}
+
+/// What became of an item.
+pub(super) enum Step {
+    /// A reply item was written; it depends on this.
+    Answered(Lsn),
+    /// It will be answered by itself.
+    Later,
+    /// There is no room in the log or for mail: try again after something completed.
+    Postponed,
+}
+
+/// The answer to a read would have so many bytes, for which there is no room.
+pub(super) struct Outgrown(pub(super) usize);
+
+impl fmt::Display for Outgrown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Outgrown(bytes) = self;
+        write!(
+            f,
+            "the value has {bytes} bytes, for which there is no room: answers wait to be read"
+        )
+    }
+}
+
+/// An item whose key is of this shard.
+struct Own<'a> {
+    operation: &'a Operation<'a>,
+    request: &'a Request<'a>,
+    asked: Asked,
+    slot: u16,
+    hash: u32,
+}
+
+/// How an item may run.
+struct Leave {
+    /// The level that its reply reaches.
+    level: AckLevel,
+    /// How new it is what a GET shows that members may answer.
+    standing: Option<Standing>,
+    /// This node answers it as a member: another one writes the partition.
+    is_of_member: bool,
+}
+
+impl<P: Blocks> Shard<P> {
+    /// Whether an item writes here and is to wait while cleaning makes room for what is written.
+    /// Nothing else waits for that: neither reads nor deletions.
+    #[inline]
+    pub(super) fn is_held_back(&mut self, now: Now, deadline_us: u64, item: &[u8]) -> bool {
+        self.store.holds_writes() && self.is_write_in_time(now, deadline_us, item)
+    }
+
+    #[cold]
+    fn is_write_in_time(&mut self, now: Now, deadline_us: u64, item: &[u8]) -> bool {
+        if ScanRequest::is_scan(item) || self.comes_too_late(now, deadline_us).is_some() {
+            return false;
+        }
+        let is_held_back =
+            Request::read(item, self.setup.limits().value_bytes_max).is_ok_and(|request| {
+                matches!(request.verb, Verb::Set | Verb::UpdateIf)
+                    && self.setup.owns(slot_of_request(&request))
+            });
+        if is_held_back {
+            self.store.write_waits();
+        }
+        is_held_back
+    }
+
+    /// Runs, parks or mails one item; a reply item is written at the end of `pieces`.
+    #[inline]
+    pub(super) fn operation(
+        &mut self,
+        now: Now,
+        operation: &Operation<'_>,
+        pieces: &mut Pieces,
+    ) -> Step {
+        let out = pieces.written();
+        if ScanRequest::is_scan(operation.item) {
+            return self.begin_scan(now, operation, out);
+        }
+        let request = match Request::read(operation.item, self.setup.limits().value_bytes_max) {
+            Ok(request) => request,
+            Err(refusal) => {
+                let status = refusal.status();
+                return self.refuse_item(Asked::Unreadable, operation, status, &refusal, out);
+            }
+        };
+        let asked = Asked::of(request.verb);
+        let known = operation
+            .known
+            .filter(|known| std::ptr::eq(known.key, request.key) && request.verb != Verb::Keyspace);
+        let slot = known.map_or_else(|| slot_of_request(&request), |known| known.slot);
+        if let Some((status, message)) = self.comes_too_late(now, operation.deadline_us) {
+            return self.refuse_item(asked, operation, status, &message, out);
+        }
+        let owner = self.setup.owner(slot);
+        if owner != self.setup.shard() {
+            let is_read = asked.is_read() || may_show_value(&request);
+            return self.mail_request(owner, operation, slot, is_read, out);
+        }
+        let own = Own {
+            operation,
+            request: &request,
+            asked,
+            slot,
+            hash: known.map_or_else(|| self.setup.hash().of(request.key), |known| known.hash),
+        };
+        if !self.requests.parking.is_empty()
+            && let Some(cold) =
+                self.requests
+                    .parking
+                    .behind(operation.origin, &operation.address, slot)
+        {
+            return self.queue_behind(&own, cold, out);
+        }
+        match request.extra {
+            Extra::Keyspace(action) => self.keyspace_item(&own, action, out),
+            _ => self.run_own(now, &own, pieces),
+        }
+    }
+
+    /// Has an item wait behind an earlier one of its connection and slot. Its key is read
+    /// meanwhile.
+    fn queue_behind(&mut self, own: &Own<'_>, cold: Cold, out: &mut Vec<u8>) -> Step {
+        let (slot, hash) = (own.slot, own.hash);
+        let found = self.store.find(slot, hash, own.request.key);
+        if let Found::Cold(place) = found
+            && !self.requests.parking.is_full()
+        {
+            self.requests.parking.fetch(Cold {
+                slot,
+                hash,
+                place,
+                version: None,
+            });
+        }
+        let reserved = answer_bytes(own.request, self.value_bytes(found));
+        self.park(cold, own.operation, slot, reserved, out)
+    }
+
+    /// Tells or changes settings of keyspaces, unless the cluster refuses that here.
+    #[cold]
+    fn keyspace_item(&mut self, own: &Own<'_>, action: Action, out: &mut Vec<u8>) -> Step {
+        if let Some(linked) = &self.linked
+            && let Some((status, message)) = linked.refuses_settings(&action, own.operation.level)
+        {
+            return self.refuse_item(own.asked, own.operation, status, &message, out);
+        }
+        self.keyspace(own.operation, own.request.key, action, out)
+    }
+
+    /// Runs an item that nothing stands before.
+    #[inline]
+    fn run_own(&mut self, now: Now, own: &Own<'_>, pieces: &mut Pieces) -> Step {
+        let operation = own.operation;
+        let (mut level, mut ttl_ms) = (operation.level, 0);
+        if !self.store.keyspaces().is_empty() {
+            match obey(&self.store, own, level) {
+                Ok(rules) => (level, ttl_ms) = rules,
+                Err(refusal) => {
+                    let (status, out) = (refusal.status(), pieces.written());
+                    return self.refuse_item(own.asked, operation, status, &refusal, out);
+                }
+            }
+        }
+        let is_plain = self.linked.is_none() && !matches!(own.request.extra, Extra::Member(_));
+        let leave = match is_plain {
+            true => Leave {
+                level,
+                standing: None,
+                is_of_member: false,
+            },
+            false => match self.leave_of(now, own, level, pieces.written()) {
+                Ok(leave) => leave,
+                Err(step) => return step,
+            },
+        };
+        let context = Context {
+            now_us: now.us,
+            hash: self.setup.hash(),
+            slot: own.slot,
+            key_hash: own.hash,
+            item: operation.address.item,
+            level: leave.level,
+            memory_max: self.setup.config().memory_max,
+            spare_failure: self.files.failure(),
+            ttl_ms,
+            brought: operation.brought,
+            standing: leave.standing,
+            shared_bytes_min: self.setup.config().shared_bytes_min,
+        };
+        let from = pieces.len();
+        match run(&mut self.store, &context, own.request, pieces) {
+            Ran::Answered { gate, status } => {
+                self.stats.answer(own.asked, status);
+                if leave.level == AckLevel::Replica {
+                    let item = pieces.split_off(from);
+                    self.answer_at_members(now, own, status, item);
+                    Step::Later
+                } else if leave.is_of_member {
+                    self.replica_waits.answer_member_read();
+                    Step::Answered(Lsn(0))
+                } else {
+                    Step::Answered(self.gate(leave.level, gate))
+                }
+            }
+            Ran::Postponed => Step::Postponed,
+            ran => self.wait_for_read(own, ran, pieces.written()),
+        }
+    }
+
+    /// Whether an item may run on this node of a cluster, and how; otherwise its refusal is
+    /// written.
+    fn leave_of(
+        &mut self,
+        now: Now,
+        own: &Own<'_>,
+        level: AckLevel,
+        out: &mut Vec<u8>,
+    ) -> Result<Leave, Step> {
+        let (asked, operation) = (own.asked, own.operation);
+        let partition = partition_of(own.slot);
+        let mut standing = None;
+        if let Extra::Member(read) = own.request.extra {
+            let linked = self.linked.as_deref_mut();
+            match look_at_member(linked, &self.store, now.us, partition, level, read) {
+                None => {}
+                Some(Ok((found, false))) => standing = Some(found),
+                Some(Ok((found, true))) => {
+                    return Ok(Leave {
+                        // Before it is applied it is durable at the primary.
+                        level: AckLevel::Disk,
+                        standing: Some(found),
+                        is_of_member: true,
+                    });
+                }
+                Some(Err(stale)) => return Err(self.refuse_stale(asked, operation, &stale, out)),
+            }
+        }
+        let leave = Leave {
+            level,
+            standing,
+            is_of_member: false,
+        };
+        let Some(linked) = &self.linked else {
+            return Ok(leave);
+        };
+        if let Some(elsewhere) = linked.elsewhere(partition) {
+            return Err(self.refuse_elsewhere(asked, operation, &elsewhere, out));
+        }
+        let lack = match level {
+            AckLevel::Replica if !linked.has_sync(partition) => Some((
+                Status::NoReplicas,
+                format!(
+                    "nothing was executed: no other node is in the sync set of partition \
+                     {partition}, so nobody but this one would have it"
+                ),
+            )),
+            AckLevel::Replica if !self.replica_waits.has_room() => Some((
+                Status::Busy,
+                format!("{REPLICA_REPLIES_MAX} replies wait for other nodes, which is the limit"),
+            )),
+            _ => None,
+        };
+        match lack {
+            Some((status, message)) => {
+                Err(self.refuse_item(asked, operation, status, &message, out))
+            }
+            None => Ok(leave),
+        }
+    }
+
+    /// Keeps the answer of an item until the members of its partition have what it tells.
+    #[cold]
+    fn answer_at_members(&mut self, now: Now, own: &Own<'_>, status: Status, item: Pieces) {
+        let whom = ReplicaReply {
+            origin: own.operation.origin,
+            address: own.operation.address,
+            is_change: !own.asked.is_read() && status == Status::Ok,
+            item,
+        };
+        self.wait_for_members(now, own.slot, AckLevel::Replica, whom);
+    }
+
+    /// Has an item wait for the read that it turned out to need.
+    fn wait_for_read(&mut self, own: &Own<'_>, ran: Ran, out: &mut Vec<u8>) -> Step {
+        let operation = own.operation;
+        let (origin, address) = (operation.origin, &operation.address);
+        let (cold, is_second) = match ran {
+            Ran::Cold(cold) => (cold, false),
+            Ran::SecondCold(cold) => (cold, true),
+            Ran::Answered { .. } | Ran::Postponed => unreachable!("it waits for no read"),
+        };
+        let bytes = cold.place.bytes as usize;
+        if operation.brought.is_some()
+            && cold.version.is_some()
+            && !self.has_room_for_more(origin, address.session)
+        {
+            // It was parked for its key, and only now shows how long the version is.
+            return self.refuse_item(own.asked, operation, Status::Busy, &Outgrown(bytes), out);
+        }
+        let reserved = answer_bytes(own.request, bytes);
+        let step = self.park(cold, operation, own.slot, reserved, out);
+        if is_second
+            && matches!(step, Step::Later)
+            && self
+                .requests
+                .parking
+                .keeps_first_key(origin, address, own.slot)
+        {
+            let hash = self.setup.hash().of(own.request.key);
+            self.store.keep(Some((own.slot, hash)));
+        }
+        step
+    }
+
+    /// Answers an item that is not executed, with the reason.
+    #[cold]
+    pub(super) fn refuse_item(
+        &mut self,
+        asked: Asked,
+        operation: &Operation,
+        status: Status,
+        reason: &dyn fmt::Display,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        self.stats.refuse(asked, status);
+        let item = operation.address.item;
+        ReplyHead::new(status, item, operation.level, Version::default())
+            .write_message(out, reason);
+        Step::Answered(Lsn(0))
+    }
+
+    /// Tells who answers it.
+    #[cold]
+    pub(super) fn refuse_elsewhere(
+        &mut self,
+        asked: Asked,
+        operation: &Operation,
+        elsewhere: &Elsewhere,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let status = elsewhere.status();
+        self.stats.refuse(asked, status);
+        let item = operation.address.item;
+        ReplyHead::new(status, item, operation.level, elsewhere.version())
+            .write_message(out, elsewhere);
+        Step::Answered(Lsn(0))
+    }
+
+    /// Tells how far this node is.
+    #[cold]
+    fn refuse_stale(
+        &mut self,
+        asked: Asked,
+        operation: &Operation,
+        stale: &Stale,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        self.replica_waits.refuse_member_read();
+        self.stats.refuse(asked, Status::Stale);
+        let item = operation.address.item;
+        ReplyHead::new(Status::Stale, item, operation.level, Version::default()).write_telling(
+            out,
+            None,
+            Some(stale.standing),
+            stale.to_string().as_bytes(),
+        );
+        Step::Answered(Lsn(0))
+    }
+
+    /// Why nothing is executed any more.
+    #[inline]
+    pub(super) fn comes_too_late(
+        &self,
+        now: Now,
+        deadline_us: u64,
+    ) -> Option<(Status, &'static str)> {
+        if self.phase.is_stopping() {
+            Some((Status::Draining, "the server is stopping"))
+        } else if deadline_us != 0 && now.us > deadline_us {
+            Some((Status::Deadline, "the deadline passed before execution"))
+        } else {
+            None
+        }
+    }
+}
+
+/// The slot whose shard answers.
+#[inline]
+pub(super) fn slot_of_request(request: &Request<'_>) -> u16 {
+    match request.verb {
+        // One shard decides about keyspaces.
+        Verb::Keyspace => 0,
+        _ => slot_of(request.key),
+    }
+}
+
+/// The level and the lifetime in milliseconds that the settings of its keyspaces give an item.
+#[cold]
+fn obey<P: Blocks>(
+    store: &Store<P>,
+    own: &Own<'_>,
+    level: AckLevel,
+) -> Result<(AckLevel, u64), Refusal> {
+    let (request, slot) = (own.request, own.slot);
+    let second = request.second_key;
+    let level = second.map_or(level, |key| level.max(least_level(store, slot, key)));
+    let Some((prefix, settings)) = store.keyspaces().of(slot, request.key) else {
+        return Ok((level, 0));
+    };
+    let max = settings.value_bytes_max;
+    if max > 0 && request.value.len() > max as usize {
+        return Err(Refusal::KeyspaceValueLength {
+            len: request.value.len(),
+            max,
+            keyspace: KeyspaceName::new(prefix),
+        });
+    }
+    Ok((level.max(level_min(settings)), settings.ttl_ms))
+}
+
+/// The least level that the keyspace of a key has.
+#[inline]
+pub(super) fn least_level<P: Blocks>(store: &Store<P>, slot: u16, key: &[u8]) -> AckLevel {
+    match store.keyspaces().of(slot, key) {
+        Some((_, settings)) => level_min(settings),
+        None => AckLevel::None,
+    }
+}
+
+fn level_min(settings: &Settings) -> AckLevel {
+    AckLevel::from_code(settings.level_min).unwrap_or_default()
+}
+
+/// What the answer of an operation on a value of so many bytes is taken to hold.
+fn answer_bytes(request: &Request<'_>, value_bytes: usize) -> usize {
+    match request.verb {
+        Verb::GetAt => value_bytes,
+        Verb::History => HISTORY_VERSIONS_MAX as usize * KEPT_BYTES,
+        _ if may_show_value(request) => value_bytes,
+        _ => 0,
+    }
+}
+
+/// Whether the answer may show the value that the key has now.
+pub(super) fn may_show_value(request: &Request<'_>) -> bool {
+    request.verb == Verb::Get || request.extra == Extra::Show
+}
