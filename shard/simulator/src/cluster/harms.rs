@@ -16,6 +16,7 @@ use crate::damage;
 use crate::disk::DiskFaults;
 use crate::random::Random;
 
+use super::event::Strike;
 use super::{Event, NODES, Phase, Step, World, number_of};
 
 /// What a long run with harms must meet.
@@ -83,18 +84,6 @@ impl Harms {
     pub(super) fn takes_members_out(&self) -> bool {
         self.members
     }
-}
-
-/// Who strikes whom in a handover.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Strike {
-    Kill(usize),
-    PowerCut(usize),
-    Pause(usize),
-    /// The links from the one to the other.
-    Lose(usize, usize),
-    /// The ways between them.
-    Cut(usize, usize),
 }
 
 /// Where the two of a handover are: the role and the promise of each.

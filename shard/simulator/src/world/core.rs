@@ -1,8 +1,11 @@
 //! The loop around one shard: its turns, its connections, its mail.
 
-use penstock_shard::{Event as ShardEvent, SessionId};
+use penstock_shard::{Event as ShardEvent, Mail, Outbox, SessionId};
+use penstock_storage::cleaning::Damaged;
 use penstock_storage::io::Io;
+use penstock_storage::place::FileId;
 use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::recovery::Corruption;
 
 use crate::coverage::Fault;
 use crate::disk::PoolBlock;
@@ -58,110 +61,62 @@ impl World {
             self.coverage.borrow_mut().fault(Fault::NoMemory);
         }
         let timely = core.judge_time(now);
-        let mut outbox = std::mem::take(&mut core.outbox);
-        core.is_stopped |= outbox.is_stopped;
+        // Every field by name: one that is forgotten here does not compile.
+        let Outbox {
+            io,
+            sendable,
+            resume,
+            looks,
+            mut close,
+            mail,
+            info,
+            spares,
+            removals,
+            has_taken_over,
+            forgotten,
+            damaged,
+            rotten,
+            bad_places: _,
+            links: _,
+            snapshots,
+            key_tables,
+            is_stopped,
+            fatal,
+        } = std::mem::take(&mut core.outbox);
+        assert!(info.is_empty(), "no client asks for INFO");
+        core.is_stopped |= is_stopped;
         timely.map_err(|wrong| format!("shard {shard}: {wrong}"))?;
         let deadline_us = core.shard.deadline_us(now);
-        if let Some(fatal) = outbox.fatal {
+        if let Some(fatal) = fatal {
             self.trace.fold_bytes(fatal.to_string().as_bytes());
             // The server ends loudly; the machine goes on, or not.
             let is_power_cut = self.chance.chance(300_000);
             self.die(is_power_cut);
             return Ok(());
         }
-        for io in outbox.io.drain(..) {
-            if let Io::Write {
-                offset: FIRST_FRAME,
-                ..
-            } = &io
-                && self.phase == Phase::Traffic
-                && self.chance.chance(self.first_frame_crash)
-            {
-                // The next segment takes the same place in the log, and meets the same more often.
-                self.first_frame_crash = 400_000;
-                let when_us = now.us + self.chance.within(1, 400);
-                self.at(when_us, Event::EarlyCrash { run });
-            }
-            let (Io::Write { file, .. } | Io::Sync { file, .. } | Io::Read { file, .. }) = &io;
-            if self.disk.borrow().forgotten.contains(file) {
-                return Err(format!("{file:?} is used although it was let go of"));
-            }
-            let (ticket, ends_us) = self.disk.borrow_mut().submit(now.us, io);
-            self.at(ends_us, Event::DiskDone { run, shard, ticket });
-        }
-        for session in outbox.sendable.drain(..) {
-            if let Some(link) = self.link_of(run, shard, session) {
-                self.send_output(link, session);
-            }
-        }
-        for session in outbox.resume.drain(..) {
-            if let Some(link) = self.link_of(run, shard, session) {
-                self.deliver(link);
-            }
-        }
-        for session in std::mem::take(&mut outbox.looks) {
-            // What a link has taken has arrived.
-            let told = ShardEvent::Unacknowledged { session, bytes: 0 };
-            let core = &mut self.node.as_mut().expect("it runs").cores[shard];
-            core.shard.step(now, told, &mut outbox);
-        }
-        for (session, _) in outbox.close.drain(..) {
+        self.submit(run, shard, io)?;
+        self.reply(run, shard, sendable, resume);
+        close.append(&mut self.overdue(shard, looks));
+        for (session, _) in close {
             if let Some(link) = self.link_of(run, shard, session) {
                 self.close_at_server(link);
             }
         }
-        for (to, mail) in outbox.mail.drain(..) {
-            let to = usize::from(to);
-            let delay_us = self.chance.latency(3);
-            let core = &mut self.node.as_mut().expect("it runs").cores[shard];
-            core.mail_us[to] = core.mail_us[to].max(now.us + delay_us);
-            let when_us = core.mail_us[to];
-            self.at(when_us, Event::Mail { run, to, mail });
-        }
-        for file in outbox.removals.drain(..) {
-            self.coverage.borrow_mut().fault(Fault::Released);
-            let core = &mut self.node.as_mut().expect("it runs").cores[shard];
-            let dropped = core.shard.store().cleaning_counters().expired_dropped;
-            if std::mem::replace(&mut core.expired_dropped, dropped) < dropped {
-                self.coverage.borrow_mut().fault(Fault::ExpiredReleased);
-            }
-            self.disk.borrow_mut().forgotten.insert(file);
-            let when_us = now.us + self.chance.latency(5_000);
-            self.at(when_us, Event::Remove { run, file });
-        }
-        let forgotten = outbox.forgotten.drain(..);
+        self.send_mail(run, shard, mail);
+        self.remove(run, shard, removals);
         self.disk.borrow_mut().forgotten.extend(forgotten);
-        if std::mem::take(&mut outbox.has_taken_over) {
-            self.taken_over += 1;
-            let shards = usize::from(self.layout.shards);
-            if self.taken_over == shards || is_planted(Bug::GoneBeforeAll) {
-                let typical_us = self.reshards.pick(&[20, 5_000]);
-                let when_us = now.us + self.reshards.latency(typical_us);
-                self.at(when_us, Event::TakenOver { run });
-            }
+        if has_taken_over {
+            self.took_over(run);
         }
-        for rotten in outbox.rotten.drain(..) {
-            self.judge_rotten(&rotten)?;
-        }
-        let reads_fail = self.plan.disk.read_error + self.plan.disk.bad_read > 0;
-        if self.plan.budget == Budget::Survivable
-            && !reads_fail
-            && self.phase != Phase::Rot
-            && let Some(damaged) = outbox.damaged.pop()
-        {
-            return Err(format!(
-                "cleaning finds {:08}.seg damaged at {}, which nothing has touched",
-                damaged.file.0, damaged.offset
-            ));
-        }
-        for write in outbox.snapshots.drain(..) {
+        self.judge_damage(&rotten, &damaged)?;
+        for write in snapshots {
             let when_us = now.us + self.snapshots.latency(300);
             self.at(when_us, Event::Snapshot { run, shard, write });
         }
-        for order in outbox.key_tables.drain(..) {
+        for order in key_tables {
             self.order_key_table(run, shard, order);
         }
-        for _ in 0..outbox.spares {
+        for _ in 0..spares {
             let when_us = now.us + self.chance.latency(5_000);
             self.at(when_us, Event::Spare { run, shard });
         }
@@ -171,6 +126,116 @@ impl World {
         let node = self.node.as_ref().expect("it runs");
         if node.is_stopping && node.cores.iter().all(|core| core.is_stopped) {
             self.at(now.us + 2_000, Event::Exit { run });
+        }
+        Ok(())
+    }
+
+    /// Hands disk requests to the disk.
+    fn submit(&mut self, run: u64, shard: usize, requests: Vec<Io<PoolBlock>>) -> Step {
+        let now_us = self.now_us;
+        for io in requests {
+            if let Io::Write {
+                offset: FIRST_FRAME,
+                ..
+            } = &io
+                && self.phase == Phase::Traffic
+                && self.chance.chance(self.first_frame_crash)
+            {
+                // The next segment takes the same place in the log, and meets the same more often.
+                self.first_frame_crash = 400_000;
+                let when_us = now_us + self.chance.within(1, 400);
+                self.at(when_us, Event::EarlyCrash { run });
+            }
+            let (Io::Write { file, .. } | Io::Sync { file, .. } | Io::Read { file, .. }) = &io;
+            if self.disk.borrow().forgotten.contains(file) {
+                return Err(format!("{file:?} is used although it was let go of"));
+            }
+            let (ticket, ends_us) = self.disk.borrow_mut().submit(now_us, io);
+            self.at(ends_us, Event::DiskDone { run, shard, ticket });
+        }
+        Ok(())
+    }
+
+    /// Sends replies, and hands over bytes again for which there was no room.
+    fn reply(&mut self, run: u64, shard: usize, sendable: Vec<SessionId>, resume: Vec<SessionId>) {
+        for session in sendable {
+            if let Some(link) = self.link_of(run, shard, session) {
+                self.send_output(link, session);
+            }
+        }
+        for session in resume {
+            if let Some(link) = self.link_of(run, shard, session) {
+                self.deliver(link);
+            }
+        }
+    }
+
+    /// Tells the shard what peers have not acknowledged. Returns the connections to be closed for
+    /// that.
+    fn overdue(&mut self, shard: usize, looks: Vec<SessionId>) -> Vec<(SessionId, &'static str)> {
+        let now = self.now();
+        let core = &mut self.node.as_mut().expect("it runs").cores[shard];
+        for session in looks {
+            // The peer has what its link has taken.
+            let told = ShardEvent::Unacknowledged { session, bytes: 0 };
+            core.shard.step(now, told, &mut core.outbox);
+        }
+        std::mem::take(&mut core.outbox.close)
+    }
+
+    /// Delivers batches to other shards, those to one shard in their order.
+    fn send_mail(&mut self, run: u64, shard: usize, mail: Vec<(u16, Mail)>) {
+        for (to, mail) in mail {
+            let to = usize::from(to);
+            let delay_us = self.chance.latency(3);
+            let core = &mut self.node.as_mut().expect("it runs").cores[shard];
+            core.mail_us[to] = core.mail_us[to].max(self.now_us + delay_us);
+            let when_us = core.mail_us[to];
+            self.at(when_us, Event::Mail { run, to, mail });
+        }
+    }
+
+    /// Removes the files of released segments, after a while.
+    fn remove(&mut self, run: u64, shard: usize, files: Vec<FileId>) {
+        for file in files {
+            self.coverage.borrow_mut().fault(Fault::Released);
+            let core = &mut self.node.as_mut().expect("it runs").cores[shard];
+            let dropped = core.shard.store().cleaning_counters().expired_dropped;
+            if std::mem::replace(&mut core.expired_dropped, dropped) < dropped {
+                self.coverage.borrow_mut().fault(Fault::ExpiredReleased);
+            }
+            self.disk.borrow_mut().forgotten.insert(file);
+            let when_us = self.now_us + self.chance.latency(5_000);
+            self.at(when_us, Event::Remove { run, file });
+        }
+    }
+
+    /// A shard has taken over what it inherited; the last one lets the inherited logs go.
+    fn took_over(&mut self, run: u64) {
+        self.taken_over += 1;
+        let shards = usize::from(self.layout.shards);
+        if self.taken_over == shards || is_planted(Bug::GoneBeforeAll) {
+            let typical_us = self.reshards.pick(&[20, 5_000]);
+            let when_us = self.now_us + self.reshards.latency(typical_us);
+            self.at(when_us, Event::TakenOver { run });
+        }
+    }
+
+    /// What a shard calls damaged must be damaged.
+    fn judge_damage(&mut self, rotten: &[Corruption], damaged: &[Damaged]) -> Step {
+        for rotten in rotten {
+            self.judge_rotten(rotten)?;
+        }
+        let reads_fail = self.plan.disk.read_error + self.plan.disk.bad_read > 0;
+        if self.plan.budget == Budget::Survivable
+            && !reads_fail
+            && self.phase != Phase::Rot
+            && let Some(damaged) = damaged.last()
+        {
+            return Err(format!(
+                "cleaning finds {:08}.seg damaged at {}, which nothing has touched",
+                damaged.file.0, damaged.offset
+            ));
         }
         Ok(())
     }
