@@ -1,0 +1,472 @@
+//! One answer, held against what the oracle knows when the answer comes.
+
+use penstock_net::level::AckLevel;
+use penstock_net::reply::ITEM_FLAG_SHOWN;
+use penstock_net::reply::ReplyItem;
+use penstock_net::request::Version;
+use penstock_net::status::Executed;
+use penstock_net::status::Status;
+use penstock_storage::version::partition_of;
+
+use super::{Entry, Oracle, Plan, State, Violation, asks_for_what_won};
+use crate::coverage::Operation;
+use crate::life::Life;
+
+impl Oracle {
+    /// An answer came.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn answer(
+        &mut self,
+        now_us: u64,
+        number: usize,
+        item: &ReplyItem<'_>,
+    ) -> Result<(), Violation> {
+        self.clock += 1;
+        let record = &self.records[number];
+        if record.state != State::Pending {
+            return Err(format!(
+                "operation {number} {:?} was answered twice",
+                record.plan.operation
+            ));
+        }
+        let plan = record.plan.clone();
+        let status = item.head.status;
+        self.records[number].answered = self.clock;
+        self.records[number].answered_us = now_us;
+        self.records[number].answered_ms = self.time_ms;
+        match status.executed() {
+            // A disk turned out to be full: the change comes later, but before what was sent after this.
+            Executed::Unknown
+                if status == Status::Indeterminate
+                    && plan.operation.is_setting()
+                    && self.may_be_full =>
+            {
+                self.records[number].state = State::Refused(status);
+                return Ok(());
+            }
+            Executed::Unknown => {
+                if !self.may_fail_to_read {
+                    return Err(format!(
+                        "operation {number} {:?} was answered {} on a disk without faults: {}",
+                        plan.operation,
+                        status.name(),
+                        String::from_utf8_lossy(item.value)
+                    ));
+                }
+                self.lost(number);
+                self.records[number].answered = u64::MAX;
+                self.records[number].answered_ms = u64::MAX;
+                return Ok(());
+            }
+            Executed::No
+                if !matches!(
+                    status,
+                    Status::GuardFailed
+                        | Status::NotFound
+                        | Status::Exists
+                        | Status::VersionMismatch
+                        | Status::NotKept
+                ) =>
+            {
+                self.records[number].state = State::Refused(status);
+                let is_honest = !self.must_execute
+                    && match status {
+                        Status::Busy | Status::Deadline | Status::Draining => true,
+                        Status::Full => self.may_be_full,
+                        Status::Corrupt => self.may_fail_to_read,
+                        Status::TooLarge => self.may_be_too_large(number),
+                        _ => false,
+                    };
+                if !is_honest {
+                    return Err(format!(
+                        "operation {number} {:?} was refused as {}: {}",
+                        plan.operation,
+                        status.name(),
+                        String::from_utf8_lossy(item.value)
+                    ));
+                }
+                return Ok(());
+            }
+            Executed::No | Executed::Yes => {}
+        }
+        self.records[number].state = State::Answered(status);
+        if item.head.level < plan.level {
+            return Err(format!(
+                "operation {number} asked for level {:?} and got {:?}",
+                plan.level, item.head.level
+            ));
+        }
+        if plan.operation.is_past() {
+            return self.judge_past(number, &plan, item);
+        }
+        let version = item.head.version;
+        // The version told is that of the key that is only looked at.
+        if plan.operation != Operation::GiveOther {
+            self.records[number].version = version;
+        }
+        self.judge_time(number, item)?;
+        let is_durable = item.head.level >= AckLevel::Disk;
+        self.judge_status(number, &plan, item)?;
+        if version.sequence == 0 {
+            if matches!(status, Status::Exists | Status::VersionMismatch) {
+                return Err(format!(
+                    "operation {number} {:?} was answered {} without a version",
+                    plan.operation,
+                    status.name()
+                ));
+            }
+            return self.judge_absence(number, &plan, status);
+        }
+        let writes = status == Status::Ok
+            && !matches!(
+                plan.operation,
+                Operation::Get
+                    | Operation::Tell
+                    | Operation::Look
+                    | Operation::LookOrMake
+                    | Operation::GiveOther
+            );
+        if writes {
+            self.wrote(number, &plan, item, is_durable)
+        } else {
+            self.saw(number, &plan, item, is_durable)
+        }
+    }
+
+    /// The server accepts values of so many bytes from now on.
+    pub fn limit_values(&mut self, bytes: usize) {
+        self.clock += 1;
+        self.value_limits.push((self.clock, bytes));
+    }
+
+    /// Whether it was longer than some limit that held between sending and answer.
+    fn may_be_too_large(&self, number: usize) -> bool {
+        let record = &self.records[number];
+        let plan = &record.plan;
+        let has_value = plan.operation.is_set()
+            || matches!(
+                plan.operation,
+                Operation::SetTooLarge
+                    | Operation::TakeOrMake
+                    | Operation::TakeAndFail
+                    | Operation::LookOrMake
+            );
+        let since = self
+            .value_limits
+            .partition_point(|&(from, _)| from <= record.issued);
+        let held = &self.value_limits[since.saturating_sub(1)..];
+        has_value && held.iter().any(|&(_, bytes)| bytes < plan.value_bytes)
+    }
+
+    /// Whether the time that was told lies between sending and answer.
+    fn judge_time(&self, number: usize, item: &ReplyItem<'_>) -> Result<(), Violation> {
+        let record = &self.records[number];
+        let asks = record.plan.operation == Operation::Tell;
+        match item.expiry {
+            Some(told) if !asks || item.head.status != Status::Ok => Err(format!(
+                "operation {number} {:?} was told {told:?} and did not ask",
+                record.plan.operation
+            )),
+            Some(told) if !(record.issued_ms..=self.time_ms).contains(&told.time_ms) => {
+                Err(format!(
+                    "operation {number} was told time {} between {} and {}",
+                    told.time_ms, record.issued_ms, self.time_ms
+                ))
+            }
+            None if asks && item.head.status == Status::Ok => {
+                Err(format!("operation {number} was not told the expiry"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the operation can end so at all.
+    fn judge_status(
+        &self,
+        number: usize,
+        plan: &Plan,
+        item: &ReplyItem<'_>,
+    ) -> Result<(), Violation> {
+        let status = item.head.status;
+        let may = match plan.operation {
+            Operation::Get | Operation::Tell | Operation::Expire | Operation::Persist => {
+                matches!(status, Status::Ok | Status::NotFound)
+            }
+            Operation::Set | Operation::Ping | Operation::Retry => status == Status::Ok,
+            Operation::KeepExpiry
+            | Operation::Expired
+            | Operation::Scan
+            | Operation::ScanOverStart
+            | Operation::SetTooLarge
+            | Operation::SetKeyspace
+            | Operation::SetLonger
+            | Operation::DropLonger
+            | Operation::GetAtVersion
+            | Operation::GetAtTime
+            | Operation::History => false,
+            Operation::SetAbsent => matches!(status, Status::Ok | Status::Exists),
+            Operation::SetPresent | Operation::Del => {
+                matches!(status, Status::Ok | Status::NotFound)
+            }
+            Operation::SetVersion | Operation::DelVersion => matches!(
+                status,
+                Status::Ok | Status::NotFound | Status::VersionMismatch
+            ),
+            Operation::Take | Operation::Move | Operation::Look => {
+                matches!(status, Status::Ok | Status::NotFound | Status::GuardFailed)
+            }
+            Operation::TakeOrMake => matches!(status, Status::Ok | Status::GuardFailed),
+            Operation::LookOrMake => status == Status::Ok,
+            Operation::GiveOther => matches!(status, Status::Ok | Status::NotFound),
+            Operation::TakeAndFail => {
+                matches!(status, Status::NotFound | Status::GuardFailed)
+            }
+        };
+        if !may {
+            return Err(format!(
+                "operation {number} {:?} ended with {}",
+                plan.operation,
+                status.name()
+            ));
+        }
+        if status == Status::GuardFailed
+            && matches!(
+                plan.operation,
+                Operation::Take | Operation::TakeOrMake | Operation::Move
+            )
+            && item.field(0).is_none_or(|actual| actual >= plan.units)
+        {
+            return Err(format!(
+                "operation {number} {:?} of {} units was refused although {:?} were there",
+                plan.operation,
+                plan.units,
+                item.field(0)
+            ));
+        }
+        Ok(())
+    }
+
+    /// The answer says that the key is not there.
+    fn judge_absence(
+        &mut self,
+        number: usize,
+        plan: &Plan,
+        status: Status,
+    ) -> Result<(), Violation> {
+        if status == Status::Ok && plan.operation != Operation::Look {
+            return Err(format!(
+                "operation {number} {:?} succeeded without a version",
+                plan.operation
+            ));
+        }
+        let floor = self.records[number].floors[0];
+        // A move may miss its second key.
+        let keys = [Some(plan.key), plan.other];
+        let explained = keys.into_iter().flatten().any(|key| {
+            let state = &self.keys[key];
+            let floor = if key == plan.key {
+                floor
+            } else {
+                self.records[number].floors[1]
+            };
+            floor == Version::default()
+                || self.may_be_gone(key, floor)
+                || state
+                    .entries
+                    .range(floor..)
+                    .any(|(_, entry)| entry.is_deletion)
+                || state
+                    .history
+                    .iter()
+                    .rev()
+                    .take(2000)
+                    .map(|&other| &self.records[other])
+                    .any(|other| {
+                        matches!(other.plan.operation, Operation::Del | Operation::DelVersion)
+                            && matches!(other.state, State::Pending | State::Unknown)
+                    })
+        });
+        if !explained {
+            return Err(format!(
+                "operation {number} {:?} did not find key {}, which had version {floor:?}",
+                plan.operation, plan.key
+            ));
+        }
+        let first = &self.keys[plan.key];
+        let is_deleted = first
+            .entries
+            .range(floor..)
+            .any(|(_, entry)| entry.is_deletion);
+        if floor > Version::default() && !is_deleted && self.may_be_gone(plan.key, floor) {
+            self.expired += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether a version of the key from `floor` on may be gone by now.
+    fn may_be_gone(&self, key: usize, floor: Version) -> bool {
+        let state = &self.keys[key];
+        let given = |number: usize| self.given(number, key);
+        let may_have_run = |number: &&usize| match self.records[**number].state {
+            State::Pending | State::Unknown => true,
+            State::Answered(status) => {
+                status == Status::Ok && self.records[**number].version >= floor
+            }
+            State::Refused(_) => false,
+        };
+        // If it is known what the floor was given, nothing before it counts.
+        let is_floor_known = state
+            .entries
+            .get(&floor)
+            .is_some_and(|entry| given(entry.operation).is_some());
+        state
+            .history
+            .iter()
+            .filter(|number| !is_floor_known || may_have_run(number))
+            .filter_map(|&number| given(number))
+            .any(|life| life.may_be_over(self.time_ms))
+    }
+
+    /// What an operation gives a key; `None` if it leaves what was.
+    pub(super) fn given(&self, number: usize, key: usize) -> Option<Life> {
+        let record = &self.records[number];
+        match record.plan.key == key && record.plan.operation != Operation::TakeAndFail {
+            true => Life::given(record.plan.expiry, record.issued_ms, record.answered_ms),
+            false => None,
+        }
+    }
+
+    fn wrote(
+        &mut self,
+        number: usize,
+        plan: &Plan,
+        item: &ReplyItem<'_>,
+        is_durable: bool,
+    ) -> Result<(), Violation> {
+        let version = item.head.version;
+        if version.epoch != self.epoch {
+            return Err(format!(
+                "operation {number} {:?} wrote version {version:?} in epoch {}",
+                plan.operation, self.epoch
+            ));
+        }
+        let units = |place| item.field(place);
+        let mut after = [None, None];
+        match plan.operation {
+            Operation::Take | Operation::TakeOrMake => {
+                after[0] = units(0);
+                if units(1) != Some(number as u64) {
+                    return Err(format!(
+                        "operation {number} took and the answer tells of {:?}",
+                        units(1)
+                    ));
+                }
+            }
+            Operation::Move => after = [units(0), units(1)],
+            Operation::Expire | Operation::Persist => after[0] = units(0),
+            _ if self.keys[plan.key].is_counter => after[0] = Some(plan.stock),
+            _ => {}
+        }
+        self.records[number].after = after.map(|units| units.unwrap_or(0));
+        if matches!(
+            plan.operation,
+            Operation::SetVersion | Operation::DelVersion
+        ) {
+            self.keys[plan.key].chained.push((plan.expected, version));
+        }
+        let operation = plan.operation;
+        let is_deletion = matches!(operation, Operation::Del | Operation::DelVersion);
+        for (place, key) in [Some(plan.key), plan.other].into_iter().enumerate() {
+            let Some(key) = key else { continue };
+            if version <= self.records[number].floors[place] {
+                return Err(format!(
+                    "operation {number} {operation:?} wrote version {version:?} of key {key} although {:?} was shown before it was sent",
+                    self.records[number].floors[place]
+                ));
+            }
+            let entry = Entry {
+                operation: number,
+                stock: after[place],
+                is_deletion,
+                told_ms: None,
+                is_doubtful: false,
+            };
+            self.enter(key, version, entry, is_durable)?;
+        }
+        Ok(())
+    }
+
+    fn saw(
+        &mut self,
+        number: usize,
+        plan: &Plan,
+        item: &ReplyItem<'_>,
+        is_durable: bool,
+    ) -> Result<(), Violation> {
+        let version = item.head.version;
+        let floor = self.records[number].floors[0];
+        if version < floor {
+            return Err(format!(
+                "operation {number} {:?} saw version {version:?} of key {} after {floor:?} was shown",
+                plan.operation, plan.key
+            ));
+        }
+        // Whether it made the key is told by nothing but a version that nobody else has.
+        let place = (partition_of(self.keys[plan.key].slot), version);
+        if plan.operation == Operation::LookOrMake && !self.by_version.contains_key(&place) {
+            self.keys[plan.key].unknown.push(number);
+        }
+        if let Some(entry) = self.keys[plan.key].entries.get(&version)
+            && let Some(life) = self.given(entry.operation, plan.key)
+            && life.is_over(self.records[number].issued_ms)
+        {
+            return Err(format!(
+                "operation {number} {:?} was sent at {} and saw version {version:?} of key {}, which lived {life:?}",
+                plan.operation, self.records[number].issued_ms, plan.key
+            ));
+        }
+        let is_shown = item.head.flags & ITEM_FLAG_SHOWN != 0;
+        let has_lost = matches!(item.head.status, Status::Exists | Status::VersionMismatch);
+        if is_shown != (asks_for_what_won(number, plan.operation) && has_lost) {
+            return Err(format!(
+                "operation {number} {:?} was answered {} and shown a value: {is_shown}",
+                plan.operation,
+                item.head.status.name()
+            ));
+        }
+        let is_read = matches!(plan.operation, Operation::Get | Operation::Tell)
+            && item.head.status == Status::Ok;
+        if is_read || is_shown {
+            let (writer, stock) = self
+                .writer_of(plan.key, item.value)
+                .map_err(|wrong| format!("operation {number} read key {}: {wrong}", plan.key))?;
+            if is_read {
+                self.records[number].seen = Some((writer, stock.unwrap_or(0)));
+            }
+            let entry = Entry {
+                operation: writer,
+                stock,
+                is_deletion: false,
+                told_ms: item.expiry.map(|told| told.expiry_ms),
+                is_doubtful: false,
+            };
+            self.enter(plan.key, version, entry, is_durable)?;
+        } else {
+            self.raise(plan.key, version, is_durable)?;
+            if item.head.status == Status::GuardFailed
+                && matches!(plan.operation, Operation::Take | Operation::TakeOrMake)
+                && let Some(entry) = self.keys[plan.key].entries.get(&version)
+                && let Some(stock) = entry.stock
+                && Some(stock) != item.field(0)
+            {
+                return Err(format!(
+                    "operation {number} was refused for {:?} units at {version:?}, where {stock} were",
+                    item.field(0)
+                ));
+            }
+        }
+        Ok(())
+    }
+}
