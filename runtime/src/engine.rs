@@ -320,8 +320,9 @@ impl Engine {
             self.step(now, Event::GiveUpKeyTables);
         }
         if let Some(bound) = &self.memory {
-            self.shard.set_memory_bytes_max(bound.share());
             bound.tell(self.number, self.shard.usage().memory_bytes);
+            let bytes = bound.share();
+            self.step(now, Event::MemoryBound { bytes });
         }
         self.step(now, Event::TurnEnds);
         if let Some(fatal) = self.outbox.fatal {

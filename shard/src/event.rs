@@ -128,6 +128,11 @@ pub enum Event<'a, B> {
     },
     /// All that was ready has been handed over: emit what is to be done.
     TurnEnds,
+    /// Index and values are to be kept within so many bytes from now on.
+    MemoryBound {
+        /// Bytes of this shard.
+        bytes: usize,
+    },
     /// Make all that was executed durable without waiting for the interval.
     Sync,
     /// Take no more requests, make everything durable, seal the log.

@@ -157,8 +157,11 @@ impl<P: Blocks> Shard<P> {
             outbox.fatal = Some(fatal);
             return 0;
         }
-        self.store.observe(now.us, now.unix_ms);
-        self.stats.event(now.us);
+        // A bound is no news: it neither moves the time of the store nor begins a turn.
+        if !matches!(event, Event::MemoryBound { .. }) {
+            self.store.observe(now.us, now.unix_ms);
+            self.stats.event(now.us);
+        }
         match event {
             Event::Received { session, bytes } => {
                 let consumed = self.received(now, session, bytes, outbox);
@@ -204,6 +207,13 @@ impl<P: Blocks> Shard<P> {
             | Event::LinkDown { .. }
             | Event::TailKept { .. } => self.link_changed(event),
             Event::TurnEnds => self.turn_ends(now, outbox),
+            Event::MemoryBound { bytes } => {
+                let budget = Budget {
+                    memory_bytes_max: bytes,
+                    ..self.store.budget()
+                };
+                self.store.set_budget(budget);
+            }
             Event::Sync => {
                 let log = self.store.log_mut();
                 log.want_durable(log.appended());
@@ -385,15 +395,6 @@ impl<P: Blocks> Shard<P> {
         self.sessions.is_paused(id)
     }
 
-    /// Keeps index and values within so many bytes from now on.
-    pub fn set_memory_bytes_max(&mut self, memory_bytes_max: usize) {
-        let budget = Budget {
-            memory_bytes_max,
-            ..self.store.budget()
-        };
-        self.store.set_budget(budget);
-    }
-
     /// Begins with short segments that grow with the log up to `most_bytes`; before the first turn.
     pub fn grow_segments(&mut self, most_bytes: u64) {
         self.store.log_mut().grow_segments(most_bytes);
@@ -440,8 +441,10 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Whether more bytes of a link are to be handed over now.
-    pub fn may_read_link(&mut self, link: LinkId) -> bool {
-        self.links().is_none_or(|links| links.may_read(link))
+    #[must_use]
+    pub fn may_read_link(&self, link: LinkId) -> bool {
+        let linked = self.linked.as_ref();
+        linked.is_none_or(|linked| linked.look_at_links().may_read(link))
     }
 
     fn links(&mut self) -> Option<&mut Links<P::Block>> {

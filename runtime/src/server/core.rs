@@ -286,7 +286,7 @@ impl Core {
     }
 
     pub(crate) fn may_read_link(&self, link: LinkId) -> bool {
-        self.engine.borrow_mut().shard.may_read_link(link)
+        self.engine.borrow().shard.may_read_link(link)
     }
 
     pub(crate) fn take_link_output(&self, link: LinkId, into: &mut Vec<u8>) {

@@ -383,7 +383,8 @@ impl Server {
 
     /// Leaves so much to index, versions and values from now on.
     pub fn set_memory_bytes_max(&mut self, bytes: usize) {
-        self.shard.set_memory_bytes_max(bytes);
+        let bound = Event::MemoryBound { bytes };
+        self.shard.step(self.now, bound, &mut self.outbox);
     }
 
     /// Whether the shard wants another turn at once, though nothing has happened.
