@@ -141,27 +141,35 @@ impl fmt::Display for OpeningError {
                 last,
             } => write!(
                 f,
-                "there is a segment of log {log_id}, but the directory was laid out for logs {first} to {last}: the IDENTITY file is of an older copy of the directory"
+                "there is a segment of log {log_id}, but the directory was laid out for logs \
+                 {first} to {last}: the IDENTITY file is of an older copy of the directory"
             ),
             OpeningError::StrangeKey { key } => write!(
                 f,
-                "the log holds the key \"{}\", which begins with \"{}\" and is nothing that this version writes: an earlier version took it from a client, or a later one wrote it: start that version",
+                "the log holds the key \"{}\", which begins with \"{}\" and is nothing that this \
+                 version writes: an earlier version took it from a client, or a later one wrote \
+                 it: start that version",
                 key.escape_ascii(),
                 SYSTEM_KEY.escape_ascii()
             ),
             OpeningError::TooManyInherited { logs } => write!(
                 f,
-                "{logs} logs of earlier numbers of shards would be there, and at most {INHERITED_MAX} can be: start with the number of shards of before until they are rewritten"
+                "{logs} logs of earlier numbers of shards would be there, and at most \
+                 {INHERITED_MAX} can be: start with the number of shards of before until they are \
+                 rewritten"
             ),
             OpeningError::TermUsed { found, epoch } => write!(
                 f,
-                "records of epoch {found:#x} are not older than this start ({epoch:#x}): the IDENTITY file is of an older copy of the directory"
+                "records of epoch {found:#x} are not older than this start ({epoch:#x}): the \
+                 IDENTITY file is of an older copy of the directory"
             ),
             OpeningError::OfCluster => f.write_str(
-                "the directory is that of a node of a cluster: start it with --cluster and its file",
+                "the directory is that of a node of a cluster: start it with --cluster and its \
+                 file",
             ),
             OpeningError::WrittenAlone => f.write_str(
-                "--cluster needs a directory that is new or of a node of that cluster, and this one holds what a node alone wrote: give another --data",
+                "--cluster needs a directory that is new or of a node of that cluster, and this \
+                 one holds what a node alone wrote: give another --data",
             ),
             OpeningError::StrangeNote { partition } => write!(
                 f,
@@ -178,7 +186,8 @@ impl fmt::Display for OpeningError {
                 record_bytes_max,
             } => write!(
                 f,
-                "--segment-bytes {bytes} is too small for the largest record of {record_bytes_max} bytes: it needs {needed}"
+                "--segment-bytes {bytes} is too small for the largest record of \
+                 {record_bytes_max} bytes: it needs {needed}"
             ),
             OpeningError::System { action, error } => write!(f, "cannot {action}: {error}"),
         }
