@@ -299,6 +299,15 @@ impl Engine {
         )
     }
 
+    /// Tells what the shard takes, and gives it its share of the memory that is left.
+    fn bound_memory(&mut self, now: Now) {
+        if let Some(bound) = &self.memory {
+            let bytes = bound.share();
+            bound.tell(self.number, self.shard.usage().memory_bytes);
+            self.step(now, Event::MemoryBound { bytes });
+        }
+    }
+
     /// Ends the turn: takes in what the disk has finished and begins what the shard wants of it.
     pub(crate) fn end_turn(&mut self, now: Now) -> Turn {
         if self.is_dead {
@@ -319,11 +328,7 @@ impl Engine {
         if self.key_tables.must_leave() {
             self.step(now, Event::GiveUpKeyTables);
         }
-        if let Some(bound) = &self.memory {
-            bound.tell(self.number, self.shard.usage().memory_bytes);
-            let bytes = bound.share();
-            self.step(now, Event::MemoryBound { bytes });
-        }
+        self.bound_memory(now);
         self.step(now, Event::TurnEnds);
         if let Some(fatal) = self.outbox.fatal {
             self.is_dead = true;
