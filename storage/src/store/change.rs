@@ -71,6 +71,9 @@ enum Edit<'k> {
 
 /// A change of `KEYS` keys of one slot, at most as many as a record has parts. Compiled for each
 /// number, because nearly all have one.
+///
+/// A key may be named twice. Then its fields are edited by either number, and it is put, deleted or
+/// given an expiry by the first of them.
 pub struct Change<'s, 'k, P: Blocks, const KEYS: usize> {
     store: &'s mut Store<P>,
     slot: u16,
