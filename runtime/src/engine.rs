@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use penstock_net::status::Status;
-use penstock_shard::linked::ReplicationStatus;
+use penstock_shard::cluster::ReplicationStatus;
 use penstock_shard::{BadPlace, Event, Fatal, KeyTableOrder, Now, Outbox, Shard, SpareFailure};
 use penstock_storage::histogram::Histogram;
 use penstock_storage::io::{BLOCK_BYTES, Completion};

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use penstock_net::link::{Membership, RefusalCode};
 use penstock_net::status::Status;
 use penstock_shard::answers::Asked;
-use penstock_shard::linked::{PartitionRole, PartitionStatus, ReplicationStatus};
+use penstock_shard::cluster::{PartitionRole, PartitionStatus, ReplicationStatus};
 use penstock_shard::replication::{Duty, LinkState, PeerStatus};
 use penstock_shard::stages::Stages;
 use penstock_shard::{Counters, KeyTableCounters, ReplicationCounters, SnapshotCounters};

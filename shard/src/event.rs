@@ -17,8 +17,8 @@ use penstock_storage::recovery::Corruption;
 use penstock_storage::snapshot::SnapshotName;
 
 use crate::bad_places::BadPlace;
+use crate::cluster::{LinkOutbox, Plan};
 use crate::key_tables::KeyTableOrder;
-use crate::linked::{LinkOutbox, Plan};
 use crate::mail::{Mail, SessionId};
 use crate::replication::handshake::Peer as LinkPeer;
 use crate::replication::{LinkId, PartitionId};

@@ -8,8 +8,8 @@ use penstock_net::reply::REPLY_HEAD_BYTES_MAX;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::version::{PARTITIONS, SLOTS};
 
+use crate::cluster::ClusterConfig;
 use crate::execute::KeyHash;
-use crate::linked::ClusterConfig;
 use crate::sessions::{ClientBounds, Patience};
 use crate::snapshots::SnapshotPolicy;
 use crate::topology::Topology;

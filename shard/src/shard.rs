@@ -42,16 +42,16 @@ use penstock_storage::system_key::is_system;
 
 use crate::answers::Asked;
 use crate::chores::Chores;
+use crate::cluster::{ClusterMember, Plan};
 use crate::event::{Event, Fatal, Outbox};
 use crate::execute::{KeyHash, look};
 use crate::key_tables::KeyTableCounters;
 use crate::keyspaces::{Done, Keyspaces};
-use crate::linked::{Linked, Plan};
 use crate::mail::{Mail, SessionId};
 use crate::now::Now;
 use crate::phase::Phase;
 use crate::replica_waits::ReplicaWaits;
-use crate::replication::links::Links;
+use crate::replication::link_set::LinkSet;
 use crate::replication::{LinkId, PartitionId};
 use crate::requests::Requests;
 use crate::requests::mailboxes::Mailboxes;
@@ -75,7 +75,7 @@ pub struct Shard<P: Blocks> {
     requests: Requests,
     scans: Scans,
     keyspaces: Keyspaces,
-    linked: Option<Box<Linked<P::Block>>>,
+    linked: Option<Box<ClusterMember<P::Block>>>,
     replica_waits: ReplicaWaits,
     files: SegmentFiles,
     chores: Chores,
@@ -105,7 +105,7 @@ impl<P: Blocks> Shard<P> {
         let linked = match config.cluster.clone() {
             Some(cluster) => {
                 config.hello.placement = Some(cluster.plan.placement());
-                Some(Box::new(Linked::new(cluster, &mut store)?))
+                Some(Box::new(ClusterMember::new(cluster, &mut store)?))
             }
             None => None,
         };
@@ -447,7 +447,7 @@ impl<P: Blocks> Shard<P> {
         linked.is_none_or(|linked| linked.look_at_links().may_read(link))
     }
 
-    fn links(&mut self) -> Option<&mut Links<P::Block>> {
+    fn links(&mut self) -> Option<&mut LinkSet<P::Block>> {
         self.linked.as_mut().map(|linked| linked.links())
     }
 

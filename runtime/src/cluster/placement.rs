@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use penstock_net::link::Membership;
-use penstock_shard::linked::Assignment;
+use penstock_shard::cluster::Assignment;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use super::file::{ClusterFile, ClusterFileError, ClusterNode, GENERATION_MAX, numbers_of};

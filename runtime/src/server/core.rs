@@ -21,7 +21,7 @@ use monoio::net::{TcpListener, TcpStream, UnixStream};
 use penstock_net::pieces::Pieces;
 use penstock_net::reply::write_error;
 use penstock_net::status::Status;
-use penstock_shard::linked::LinkOutbox;
+use penstock_shard::cluster::LinkOutbox;
 use penstock_shard::replication::{LinkId, PartitionId};
 use penstock_shard::{Event, Now, SessionId};
 use tracing::warn;

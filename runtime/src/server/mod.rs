@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use penstock_shard::Mail;
-use penstock_shard::linked::Plan;
+use penstock_shard::cluster::Plan;
 use penstock_shard::replication::{LinkId, PartitionId};
 use tracing::{info, warn};
 

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::slot::slot_of;
-use penstock_shard::linked::{Assignment, PartitionRole, Plan};
+use penstock_shard::cluster::{Assignment, PartitionRole, Plan};
 use penstock_shard::replication::PENDING_BYTES_MAX;
 use penstock_shard::replication::{Duty, Lag, LinkState, PeerStatus};
 

@@ -14,7 +14,7 @@ pub mod epoch;
 pub mod freshness;
 pub mod gate;
 pub mod handshake;
-pub mod links;
+pub mod link_set;
 pub mod notes;
 pub mod pace;
 pub mod partition;

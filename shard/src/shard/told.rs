@@ -4,7 +4,7 @@ use penstock_storage::histogram::Histogram;
 use penstock_storage::io::Blocks;
 use penstock_storage::store::{Store, Usage};
 
-use crate::linked::{PartitionStatus, ReplicationStatus};
+use crate::cluster::{PartitionStatus, ReplicationStatus};
 use crate::replication::{PartitionId, PeerStatus};
 use crate::snapshots::SnapshotCounters;
 use crate::stages::Stages;

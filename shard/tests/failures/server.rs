@@ -13,7 +13,7 @@ use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ExpiryTold, ITEM_FLAG_SHOWN, ReplyItem, read_batch_reply};
 use penstock_net::request::{BatchRequest, Condition, Version};
 use penstock_net::status::Status;
-use penstock_shard::linked::{ClusterConfig, Plan};
+use penstock_shard::cluster::{ClusterConfig, Plan};
 use penstock_shard::opening::{
     SegmentFiles, change_shards, open_shard, prove_spares, take_inventory,
 };

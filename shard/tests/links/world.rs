@@ -8,7 +8,7 @@ use penstock_net::link::{Membership, NodeStart, Position};
 use penstock_net::slot::slot_of;
 use penstock_shard::replication::gate::Outcome;
 use penstock_shard::replication::handshake::{Introduction, Peer};
-use penstock_shard::replication::links::{LinkAction, LinkTime, Links, LinksConfig};
+use penstock_shard::replication::link_set::{LinkAction, LinkSet, LinkSetConfig, LinkTime};
 use penstock_shard::replication::{
     CannotBegin, Epoch, LinkId, PENDING_BYTES_MAX, Partition, PartitionId, ReplicaGates, Role,
     Waiting, records,
@@ -127,7 +127,7 @@ struct Node {
     life: u64,
     disk: Disk,
     store: Store<Heap>,
-    links: Links<HeapBlock>,
+    links: LinkSet<HeapBlock>,
     requests: Vec<Io<HeapBlock>>,
     now_us: u64,
     salt: u64,
@@ -483,14 +483,14 @@ impl World {
             bytes_per_s: 1 << 30,
             log_bytes_max: 0,
         });
-        let config = LinksConfig {
+        let config = LinkSetConfig {
             me: introduction(who, life),
             ring_bytes_max: self.ring_bytes,
             backlog_bytes_max: self.backlog_bytes,
             catch_up_bytes_per_s: 0,
             pending_bytes_max: self.pending_bytes_max,
         };
-        let mut links = Links::new(config, &mut store).expect("its own notes");
+        let mut links = LinkSet::new(config, &mut store).expect("its own notes");
         for partition in PARTITIONS {
             let others = (1..=NODES).map(|other| u8::try_from(other).expect("few"));
             let members = others

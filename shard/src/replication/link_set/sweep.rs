@@ -16,8 +16,8 @@ use crate::replication::PartitionId;
 use crate::replication::planted::{Bug, is_planted};
 use crate::replication::record::records;
 
-use super::warming::{Waiter, Warmer};
-use super::{LinkTime, Links, parts_of};
+use super::prefetch::{Prefetcher, Waiter};
+use super::{LinkSet, LinkTime, parts_of};
 
 /// Keys that are held against what a scan has brought, at a time.
 const SWEEP_KEYS: usize = 32;
@@ -92,7 +92,7 @@ pub(super) fn note_scan(
     }
 }
 
-impl<B: Block> Links<B> {
+impl<B: Block> LinkSet<B> {
     /// At the end of a scan: takes out what is here and did not come, for it was deleted so long ago that
     /// nobody has the deletion any more. Whether that is done.
     pub(super) fn sweep<P: Blocks<Block = B>>(
@@ -129,7 +129,7 @@ impl<B: Block> Links<B> {
             });
             keys.max(1)
         });
-        let warmer = Warmer {
+        let warmer = Prefetcher {
             warming: &mut self.warming,
             reads: &mut self.reads,
             actions: &mut self.actions,

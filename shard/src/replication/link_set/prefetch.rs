@@ -10,23 +10,23 @@ use penstock_storage::store::{Found, Store};
 use crate::replication::reads::LinkReads;
 use crate::replication::{LinkId, PartitionId};
 
-use super::{LinkAction, Links};
+use super::{LinkAction, LinkSet};
 
 /// Reads of a cold key that may fail before that is told.
 const READS_MAX: u32 = 3;
 
 /// Cold keys that are read.
 #[derive(Debug)]
-pub(super) struct Warming<B> {
+pub(super) struct Prefetch<B> {
     reads: Vec<WarmingRead<B>>,
     /// Reads that failed, or did not bring what the index says.
     failures: u32,
     is_told: bool,
 }
 
-impl<B> Default for Warming<B> {
+impl<B> Default for Prefetch<B> {
     fn default() -> Self {
-        Warming {
+        Prefetch {
             reads: Vec::new(),
             failures: 0,
             is_told: false,
@@ -50,13 +50,13 @@ pub(super) enum Waiter {
 }
 
 /// What reads cold keys, and what it has read.
-pub(super) struct Warmer<'a, B> {
-    pub(super) warming: &'a mut BTreeMap<Waiter, Warming<B>>,
+pub(super) struct Prefetcher<'a, B> {
+    pub(super) warming: &'a mut BTreeMap<Waiter, Prefetch<B>>,
     pub(super) reads: &'a mut LinkReads,
     pub(super) actions: &'a mut VecDeque<LinkAction>,
 }
 
-impl<B: Block> Warmer<'_, B> {
+impl<B: Block> Prefetcher<'_, B> {
     /// Whether nothing of these keys is cold. Otherwise all of it is read, and comes into the cache at
     /// once: what comes first, or is there already, may leave before the last is there.
     pub(super) fn warm<P: Blocks<Block = B>>(
@@ -140,7 +140,7 @@ impl<B: Block> Warmer<'_, B> {
     }
 }
 
-impl<B: Block> Links<B> {
+impl<B: Block> LinkSet<B> {
     /// The end of a read of this part of the shard.
     pub fn read(&mut self, completion: Completion<B>) {
         self.reads.ended(completion.token.number);

@@ -7,7 +7,7 @@
 //! In each turn what has come is taken in before the log is pumped, and what was sealed is shipped
 //! behind it.
 
-mod beginnings;
+mod promotions;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,11 +27,11 @@ use penstock_storage::place::Lsn;
 use penstock_storage::store::Store;
 
 use crate::execute::KeyHash;
-use crate::replication::links::{LinkAction, LinkTime, Links, LinksConfig};
+use crate::replication::link_set::{LinkAction, LinkSet, LinkSetConfig, LinkTime};
 use crate::replication::sender::Confirmed;
 use crate::replication::{Duty, Epoch, LinkId, LinkState, PartitionId, PeerStatus, Role};
 
-use beginnings::{Beginning, Beginnings};
+use promotions::{Promotion, Promotions};
 
 /// Who writes a partition and who else holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl Plan {
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
     /// Its links.
-    pub links: LinksConfig,
+    pub links: LinkSetConfig,
     /// Who holds what.
     pub plan: Arc<Plan>,
     /// How long a reply at level `replica` waits for members, at most.
@@ -257,7 +257,7 @@ pub struct ReplicationStatus {
 }
 
 /// Why an operation is not answered here.
-pub(crate) struct Elsewhere {
+pub(crate) struct Redirect {
     partition: PartitionId,
     primary: u8,
     generation: u32,
@@ -265,7 +265,7 @@ pub(crate) struct Elsewhere {
     clients: String,
 }
 
-impl Elsewhere {
+impl Redirect {
     /// What the reply's version tells.
     pub(crate) fn version(&self) -> Version {
         Writer::version(self.primary, self.generation)
@@ -279,7 +279,7 @@ impl Elsewhere {
     }
 }
 
-impl fmt::Display for Elsewhere {
+impl fmt::Display for Redirect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.primary == self.me {
             true => write!(
@@ -297,12 +297,12 @@ impl fmt::Display for Elsewhere {
 }
 
 /// The cluster's part of a shard.
-pub(crate) struct Linked<B> {
-    links: Links<B>,
+pub(crate) struct ClusterMember<B> {
+    links: LinkSet<B>,
     plan: Arc<Plan>,
     me: u8,
     /// Partitions of this shard that its node is to begin.
-    to_begin: Beginnings,
+    to_begin: Promotions,
     /// Partitions of this shard that are answered for here.
     served: [bool; LINK_PARTITIONS as usize],
     are_all_served: bool,
@@ -324,7 +324,7 @@ fn time<P: Blocks>(now_us: u64, store: &Store<P>) -> LinkTime {
     }
 }
 
-impl<B: Block> Linked<B> {
+impl<B: Block> ClusterMember<B> {
     /// Over a store that was just opened.
     ///
     /// # Errors
@@ -334,8 +334,8 @@ impl<B: Block> Linked<B> {
         store: &mut Store<P>,
     ) -> Result<Self, PartitionId> {
         let me = config.links.me.node;
-        let mut links = Links::new(config.links, store).map_err(|note| note.partition)?;
-        let mut to_begin = Beginnings::default();
+        let mut links = LinkSet::new(config.links, store).map_err(|note| note.partition)?;
+        let mut to_begin = Promotions::default();
         for partition in 0..LINK_PARTITIONS {
             if links.partition(partition).is_none() {
                 continue;
@@ -346,7 +346,7 @@ impl<B: Block> Linked<B> {
             let promised = state.facts().promised;
             let has_begun = (promised.generation(), promised.node()) == (assignment.generation, me);
             if assignment.primary == me && (has_begun || !assignment.is_handed_over) {
-                to_begin.add(Beginning {
+                to_begin.add(Promotion {
                     partition,
                     generation: assignment.generation,
                     from_nothing: config.is_new,
@@ -358,13 +358,13 @@ impl<B: Block> Linked<B> {
             let before = assignment.generation - 1;
             if assignment.primary != me && assignment.is_handed_over {
                 if (promised.generation(), promised.node()) == (before, me) {
-                    to_begin.add(Beginning::of(partition, before));
+                    to_begin.add(Promotion::of(partition, before));
                 } else if promised == assignment.handed_over() {
                     links.hand_over(partition, assignment.primary, promised);
                 }
             }
         }
-        Ok(Linked {
+        Ok(ClusterMember {
             links,
             plan: config.plan,
             me,
@@ -399,7 +399,7 @@ impl<B: Block> Linked<B> {
                 continue;
             }
             // It may have been handed over in the turn before, and not have begun yet.
-            let is_due = |it: &Beginning| it.generation == now.generation && now.primary == self.me;
+            let is_due = |it: &Promotion| it.generation == now.generation && now.primary == self.me;
             // What was handed over here in between is handed on.
             let goes_on = now.is_handed_over && now.primary != self.me;
             self.to_begin
@@ -420,7 +420,7 @@ impl<B: Block> Linked<B> {
                 }
             } else if !has_begun && (!now.is_handed_over || has_promised) {
                 // A node that was started for a new cluster may have nothing yet of what another one writes.
-                self.to_begin.add(Beginning {
+                self.to_begin.add(Promotion {
                     partition,
                     generation: now.generation,
                     from_nothing: now.is_incomplete_accepted,
@@ -439,13 +439,13 @@ impl<B: Block> Linked<B> {
         }
     }
 
-    pub(crate) fn links(&mut self) -> &mut Links<B> {
+    pub(crate) fn links(&mut self) -> &mut LinkSet<B> {
         &mut self.links
     }
 
     /// Why an operation on this partition is not this node's to answer, if it is not.
     #[inline]
-    pub(crate) fn elsewhere(&self, partition: usize) -> Option<Elsewhere> {
+    pub(crate) fn elsewhere(&self, partition: usize) -> Option<Redirect> {
         match self.served[partition] {
             true => None,
             false => Some(self.elsewhere_of(PartitionId::try_from(partition).expect("256"))),
@@ -495,7 +495,7 @@ impl<B: Block> Linked<B> {
     }
 
     /// The same of what concerns all partitions.
-    pub(crate) fn elsewhere_of_any(&self) -> Option<Elsewhere> {
+    pub(crate) fn elsewhere_of_any(&self) -> Option<Redirect> {
         if self.are_all_served {
             return None;
         }
@@ -505,7 +505,7 @@ impl<B: Block> Linked<B> {
     }
 
     #[cold]
-    fn elsewhere_of(&self, partition: PartitionId) -> Elsewhere {
+    fn elsewhere_of(&self, partition: PartitionId) -> Redirect {
         let assignment = self.plan.of(partition);
         let promised = self
             .links
@@ -517,7 +517,7 @@ impl<B: Block> Linked<B> {
             Some(epoch) => (epoch.node(), epoch.generation()),
             None => (assignment.primary, assignment.generation),
         };
-        Elsewhere {
+        Redirect {
             partition,
             primary,
             generation,
@@ -677,7 +677,7 @@ impl<B: Block> Linked<B> {
         while let Some(next) = self.to_begin.next() {
             let (partition, generation) = (next.partition, next.generation);
             let state = self.links.partition(partition).expect("the shard's");
-            let is_empty = beginnings::is_empty(state);
+            let is_empty = promotions::is_empty(state);
             let is_forced = next.is_forced(self.me, state, self.plan.of(partition));
             let begun = self
                 .links
@@ -698,7 +698,7 @@ impl<B: Block> Linked<B> {
                 let is_accepted = assignment.is_incomplete_accepted;
                 let cause = format!(
                     "in generation {generation}: {}",
-                    beginnings::cause_text(cause, is_empty, is_accepted)
+                    promotions::cause_text(cause, is_empty, is_accepted)
                 );
                 refused.entry(cause).or_default().push(partition);
             }
@@ -740,7 +740,7 @@ impl<B: Block> Linked<B> {
             LinkAction::Begin { partition, epoch } => {
                 // It may come by two links.
                 self.to_begin
-                    .add(Beginning::of(partition, epoch.generation()));
+                    .add(Promotion::of(partition, epoch.generation()));
             }
             LinkAction::Lacks { partition, node } => outbox.told.push(format!(
                 "partition {partition}: node {node} hands it over, and not all of it is here: nobody writes it until the file names who is to (penstock cluster promote)"
@@ -763,7 +763,7 @@ impl<B: Block> Linked<B> {
         self.has_gone_back
     }
 
-    pub(crate) fn look_at_links(&self) -> &Links<B> {
+    pub(crate) fn look_at_links(&self) -> &LinkSet<B> {
         &self.links
     }
 

@@ -3,17 +3,17 @@
 //!
 //! It has the partitions of the shard, the ring, and for each link that has proven itself a [`Sender`] or a
 //! [`Receiver`]; it does for them what touches the log: notes, records that are applied or written anew,
-//! reading what the ring does not hold any more. In each turn [`Links::take_in`] comes before the log is
-//! pumped and [`Links::give_out`] behind it, so that what was sealed is shipped while it goes to the
+//! reading what the ring does not hold any more. In each turn [`LinkSet::take_in`] comes before the log is
+//! pumped and [`LinkSet::give_out`] behind it, so that what was sealed is shipped while it goes to the
 //! disk.
 //!
 //! It does not know: sockets, secrets, where lostfound is, who is to be primary.
 
-mod applying;
-mod sweeps;
-mod tails;
-mod told;
-mod warming;
+mod apply;
+mod diverged;
+mod prefetch;
+mod standing;
+mod sweep;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -33,9 +33,9 @@ use penstock_storage::version::Version;
 
 use crate::topology::Topology;
 
-use self::sweeps::{Sweep, note_scan};
-use self::tails::{Rewrite, Tail};
-use self::warming::{Waiter, Warmer, Warming};
+use self::diverged::{Rewrite, Tail};
+use self::prefetch::{Prefetch, Prefetcher, Waiter};
+use self::sweep::{Sweep, note_scan};
 use super::clock_offset::ClockOffset;
 use super::cursor::{CursorStep, LogCursor};
 use super::epoch::{Epoch, EpochHistory};
@@ -68,7 +68,7 @@ pub struct LinkTime {
 
 /// How a shard takes part.
 #[derive(Clone, Debug)]
-pub struct LinksConfig {
+pub struct LinkSetConfig {
     /// What it tells of itself.
     pub me: Introduction,
     /// Bytes of records that are kept in memory for links, at most.
@@ -84,7 +84,7 @@ pub struct LinksConfig {
 
 /// What links have done since they were made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinksCounters {
+pub struct LinkCounters {
     /// Records of others that were applied.
     pub applied: u64,
     /// Turns in which a record that was received found the log full.
@@ -107,7 +107,7 @@ pub struct LinksCounters {
 
 /// Memory that links take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinksMemory {
+pub struct LinkMemory {
     /// Of records that were sealed last.
     pub ring_bytes: u64,
     /// Of records that were received and are not applied.
@@ -149,14 +149,14 @@ pub enum LinkAction {
         /// All of its parts that there are.
         record: Vec<u8>,
     },
-    /// Make durable what was to be kept of a partition, then call [`Links::tail_kept`].
+    /// Make durable what was to be kept of a partition, then call [`LinkSet::tail_kept`].
     Sync {
         /// The partition.
         partition: PartitionId,
         /// The link by which its keys are told; none if this node writes them anew itself.
         link: Option<LinkId>,
     },
-    /// The primary hands the partition over: [`Links::begin`] in the generation of the epoch.
+    /// The primary hands the partition over: [`LinkSet::begin`] in the generation of the epoch.
     Begin {
         /// The partition.
         partition: PartitionId,
@@ -260,8 +260,8 @@ enum HandoverStep {
 
 /// The links of one shard.
 #[derive(Debug)]
-pub struct Links<B> {
-    config: LinksConfig,
+pub struct LinkSet<B> {
+    config: LinkSetConfig,
     tags: Tags,
     partitions: Partitions,
     /// Who gets each partition while this node writes it.
@@ -269,7 +269,7 @@ pub struct Links<B> {
     ring: Ring,
     outgoing: BTreeMap<LinkId, Outgoing<B>>,
     incoming: BTreeMap<LinkId, Incoming>,
-    warming: BTreeMap<Waiter, Warming<B>>,
+    warming: BTreeMap<Waiter, Prefetch<B>>,
     tails: BTreeMap<PartitionId, Tail>,
     /// Reads the log for all of them: one block of memory, and each frame once.
     tail_cursor: LogCursor<B>,
@@ -288,7 +288,7 @@ pub struct Links<B> {
     durable_at: BTreeMap<u8, PartitionMap<Lsn>>,
     reads: LinkReads,
     actions: VecDeque<LinkAction>,
-    counters: LinksCounters,
+    counters: LinkCounters,
     timeline: Timeline,
     /// How long it took, in microseconds, until members told to have received, and to have on their disks, each record that was
     /// shipped live.
@@ -345,13 +345,13 @@ fn parts_of(mut bytes: &[u8]) -> Vec<PartView<'_>> {
     parts
 }
 
-impl<B: Block> Links<B> {
+impl<B: Block> LinkSet<B> {
     /// The links of a shard whose store was just opened; the log tells what the partitions are.
     ///
     /// # Errors
     /// [`UnreadableNote`]: it was written by another version.
     pub fn new<P: Blocks<Block = B>>(
-        config: LinksConfig,
+        config: LinkSetConfig,
         store: &mut Store<P>,
     ) -> Result<Self, UnreadableNote> {
         let topology = Topology::new(config.me.shards);
@@ -386,7 +386,7 @@ impl<B: Block> Links<B> {
             bytes_max: config.backlog_bytes_max,
         }));
         let pace = Pace::new(config.catch_up_bytes_per_s);
-        Ok(Links {
+        Ok(LinkSet {
             config,
             tags,
             partitions,
@@ -406,7 +406,7 @@ impl<B: Block> Links<B> {
             durable_at: BTreeMap::new(),
             reads: LinkReads::default(),
             actions: VecDeque::new(),
-            counters: LinksCounters::default(),
+            counters: LinkCounters::default(),
             timeline: Timeline::new(store.log().appended()),
             received_us: Histogram::default(),
             durable_us: Histogram::default(),
@@ -1087,7 +1087,7 @@ impl<B: Block> Links<B> {
             };
             let (key, value) = (self.tags.epochs(number), history.encode());
             let slot = self.tags.slot(number);
-            let warmer = Warmer {
+            let warmer = Prefetcher {
                 warming: &mut self.warming,
                 reads: &mut self.reads,
                 actions: &mut self.actions,

@@ -11,8 +11,8 @@ use crate::replication::partition::{Applicable, Partition, Role};
 use crate::replication::planted::{Bug, is_planted};
 use crate::replication::{LinkId, PartitionId};
 
-use super::warming::{Waiter, Warmer};
-use super::{LinkAction, LinkTime, Links, parts_of};
+use super::prefetch::{Prefetcher, Waiter};
+use super::{LinkAction, LinkSet, LinkTime, parts_of};
 
 /// Bytes of records that are applied in one turn, about: what a commit that shares the frame waits for.
 const APPLY_BYTES: usize = 256 << 10;
@@ -26,7 +26,7 @@ struct Run {
     count: u32,
 }
 
-impl<B: Block> Links<B> {
+impl<B: Block> LinkSet<B> {
     /// Appends what was received and is durable at its source, in the order of each partition.
     pub(super) fn apply<P: Blocks<Block = B>>(
         &mut self,
@@ -83,7 +83,7 @@ impl<B: Block> Links<B> {
                             *key = part.key();
                         }
                         let keys = (first.slot(), &keys[..parts.len()]);
-                        let warmer = Warmer {
+                        let warmer = Prefetcher {
                             warming: &mut self.warming,
                             reads: &mut self.reads,
                             actions: &mut self.actions,

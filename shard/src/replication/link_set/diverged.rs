@@ -21,8 +21,8 @@ use crate::replication::receiver::LinkRefusal;
 use crate::replication::record::{ShippedRecord, records};
 use crate::replication::{LinkId, PartitionId};
 
-use super::warming::{Waiter, Warmer};
-use super::{CURSOR_FRAMES, LinkAction, LinkTime, Links, parts_of, position};
+use super::prefetch::{Prefetcher, Waiter};
+use super::{CURSOR_FRAMES, LinkAction, LinkSet, LinkTime, parts_of, position};
 
 /// Keys that are written anew in one turn.
 const REWIND_KEYS: usize = 64;
@@ -136,7 +136,7 @@ fn rewrite_settings<P: Blocks>(
     Some(store.commit_settings(now_us, slot, key, prefix))
 }
 
-impl<B: Block> Links<B> {
+impl<B: Block> LinkSet<B> {
     /// What was kept of a partition is durable, and its keys may be told.
     pub fn tail_kept(&mut self, partition: PartitionId, link: Option<LinkId>) {
         let is_told = self
@@ -219,7 +219,7 @@ impl<B: Block> Links<B> {
                     left -= 1;
                     continue;
                 }
-                let warmer = Warmer {
+                let warmer = Prefetcher {
                     warming: &mut self.warming,
                     reads: &mut self.reads,
                     actions: &mut self.actions,

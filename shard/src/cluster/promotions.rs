@@ -1,21 +1,21 @@
 //! Partitions that a node is to begin to write.
 
-use crate::linked::Assignment;
+use crate::cluster::Assignment;
 use crate::replication::{CannotBegin, Epoch, Partition, PartitionId};
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Beginning {
+pub(super) struct Promotion {
     pub(super) partition: PartitionId,
     pub(super) generation: u32,
     /// People have told this run of the node that the partition may begin with nothing.
     pub(super) from_nothing: bool,
 }
 
-impl Beginning {
+impl Promotion {
     /// One that goes on from what is here.
     pub(super) fn of(partition: PartitionId, generation: u32) -> Self {
-        Beginning {
+        Promotion {
             partition,
             generation,
             from_nothing: false,
@@ -67,13 +67,13 @@ pub(super) fn cause_text(cause: CannotBegin, is_empty: bool, is_accepted: bool) 
 
 /// All of them, each once in a generation.
 #[derive(Debug, Default)]
-pub(super) struct Beginnings {
-    all: Vec<Beginning>,
+pub(super) struct Promotions {
+    all: Vec<Promotion>,
 }
 
-impl Beginnings {
+impl Promotions {
     /// One more; it may begin with nothing if anybody said so.
-    pub(super) fn add(&mut self, it: Beginning) {
+    pub(super) fn add(&mut self, it: Promotion) {
         let known = self.all.iter_mut();
         let mut known = known
             .filter(|known| (known.partition, known.generation) == (it.partition, it.generation));
@@ -84,16 +84,16 @@ impl Beginnings {
     }
 
     /// The one that came last.
-    pub(super) fn next(&self) -> Option<Beginning> {
+    pub(super) fn next(&self) -> Option<Promotion> {
         self.all.last().copied()
     }
 
     /// One has begun, or cannot.
-    pub(super) fn remove(&mut self, it: Beginning) {
+    pub(super) fn remove(&mut self, it: Promotion) {
         self.all.retain(|other| *other != it);
     }
 
-    pub(super) fn retain(&mut self, is_kept: impl Fn(&Beginning) -> bool) {
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&Promotion) -> bool) {
         self.all.retain(is_kept);
     }
 }

@@ -12,12 +12,12 @@ use crate::replication::sender::Confirmed;
 use crate::replication::standing::{Lag, LinkState, Traffic};
 use crate::topology::Topology;
 
-use super::{LeftOpen, Links, LinksCounters, LinksMemory, Outgoing};
+use super::{LeftOpen, LinkCounters, LinkMemory, LinkSet, Outgoing};
 
-impl<B: Block> Links<B> {
+impl<B: Block> LinkSet<B> {
     /// What was done.
     #[must_use]
-    pub fn counters(&self) -> LinksCounters {
+    pub fn counters(&self) -> LinkCounters {
         self.counters
     }
 
@@ -30,13 +30,13 @@ impl<B: Block> Links<B> {
 
     /// What links take of the memory.
     #[must_use]
-    pub fn memory(&self) -> LinksMemory {
+    pub fn memory(&self) -> LinkMemory {
         let kept = self.partitions.values().map(Partition::kept_bytes);
         let outgoing = self.outgoing.values();
         let outgoing = outgoing.map(|it| it.input.capacity() + it.output.capacity());
         let incoming = self.incoming.values();
         let incoming = incoming.map(|it| it.input.capacity() + it.output.capacity());
-        LinksMemory {
+        LinkMemory {
             ring_bytes: self.ring.bytes() as u64,
             received_bytes: kept.sum::<usize>() as u64,
             buffer_bytes: outgoing.chain(incoming).sum::<usize>() as u64,
