@@ -302,7 +302,7 @@ impl<P: Blocks> Shard<P> {
             Event::LinkUp { link, peer, .. } => links.accepted(link, peer),
             Event::LinkReceived { link, bytes } => links.came(link, bytes),
             Event::LinkDown { link } => links.closed(link),
-            Event::TailKept { partition, link } => links.tail_kept(partition, link),
+            Event::TailKept { partition, link } => links.diverged_kept(partition, link),
             _ => unreachable!("the caller hands over events of links"),
         }
     }
@@ -311,7 +311,7 @@ impl<P: Blocks> Shard<P> {
     fn stop(&mut self) {
         self.phase.stop();
         if let Some(links) = self.links() {
-            links.rest();
+            links.release();
         }
     }
 

@@ -1,8 +1,9 @@
 //! A shard as one of several nodes: who writes its partitions, and its links.
 //!
-//! The plan says of each partition which node writes it in which generation and who else holds it. A shard
-//! begins the partitions that are its node's, ships what it writes to the others, takes in what it is
-//! shipped, and says of each operation whether it is its to answer. A node alone has none of this.
+//! The plan says of each partition which node writes it in which generation and who else holds it.
+//! A shard begins the partitions that are its node's, ships what it writes to the others, takes in
+//! what it is shipped, and says of each operation whether it is its to answer. A node alone has
+//! none of this.
 //!
 //! In each turn what has come is taken in before the log is pumped, and what was sealed is shipped
 //! behind it.
@@ -44,11 +45,11 @@ pub struct Assignment {
     pub members: Vec<(u8, Membership)>,
     /// The primary does not begin by itself: the node that has written it so far hands it over.
     pub is_handed_over: bool,
-    /// The primary may begin with what it holds although it has started since it last followed, and so may have
-    /// lost what it had only received.
+    /// The primary may begin with what it holds although it has started since it last followed, and
+    /// so may have lost what it had only received.
     pub is_loss_accepted: bool,
-    /// The primary may begin even in the middle of a scan or a rewind, with what it has got of it: some keys older
-    /// than others, or missing, or not deleted. No state that ever was.
+    /// The primary may begin even in the middle of a scan or a rewind, with what it has got of it:
+    /// some keys older than others, or missing, or not deleted. No state that ever was.
     pub is_incomplete_accepted: bool,
 }
 
@@ -68,8 +69,9 @@ impl Assignment {
         Epoch::new(self.generation, 0, self.primary)
     }
 
-    /// Who holds the partition besides this node. Whoever writes it is one of them: what was executed here waits
-    /// at level `replica` for all who may be promoted, and a successor that lacks it was promoted already.
+    /// Who holds the partition besides this node. Whoever writes it is one of them: what was
+    /// executed here waits at level `replica` for all who may be promoted, and a successor that
+    /// lacks it was promoted already.
     fn others(&self, me: u8) -> Vec<(u8, Membership)> {
         let primary = (self.primary, Membership::Sync);
         let all = self.members.iter().copied().chain([primary]);
@@ -114,7 +116,8 @@ impl Plan {
             }
         }
         Placement {
-            // A change of who writes raises the generation of at least one partition and lowers none.
+            // A change of who writes raises the generation of at least one partition and lowers
+            // none.
             version: self.partitions.iter().map(|it| it.generation).sum(),
             nodes: self.clients.iter().map(node).collect(),
             writers,
@@ -138,8 +141,8 @@ pub struct ClusterConfig {
     pub plan: Arc<Plan>,
     /// How long a reply at level `replica` waits for members, at most.
     pub replica_timeout_us: u64,
-    /// The cluster is new: a partition that the plan names for this node may be begun although nothing of it is
-    /// here. What a later plan names may not.
+    /// The cluster is new: a partition that the plan names for this node may be begun although
+    /// nothing of it is here. What a later plan names may not.
     pub is_new: bool,
 }
 
@@ -312,7 +315,8 @@ pub(crate) struct ClusterMember<B> {
     is_due: bool,
     /// Another node says that this one has an older copy of its directory.
     has_gone_back: bool,
-    /// Up to which sequence each partition was durable when that was last looked at, and what is next.
+    /// Up to which sequence each partition was durable when that was last looked at, and what is
+    /// next.
     durable: [u64; LINK_PARTITIONS as usize],
     appended: (Lsn, [u64; LINK_PARTITIONS as usize]),
 }
@@ -352,9 +356,9 @@ impl<B: Block> ClusterMember<B> {
                     from_nothing: config.is_new,
                 });
             }
-            // It was to hand over, and went down. Before it had promised the other one's epoch, that one has not
-            // begun, and gets the partition from the next start of this one; nothing is answered meanwhile. Behind
-            // that it may not have been told.
+            // It was to hand over, and went down. Before it had promised the other one's epoch,
+            // that one has not begun, and gets the partition from the next start of this one;
+            // nothing is answered meanwhile. Behind that it may not have been told.
             let before = assignment.generation - 1;
             if assignment.primary != me && assignment.is_handed_over {
                 if (promised.generation(), promised.node()) == (before, me) {
@@ -380,8 +384,8 @@ impl<B: Block> ClusterMember<B> {
         })
     }
 
-    /// The plan has changed. What this node is to write is begun in the next turns; what it is not to write any
-    /// more it answers no more, whether the other node has begun or not.
+    /// The plan has changed. What this node is to write is begun in the next turns; what it is not
+    /// to write any more it answers no more, whether the other node has begun or not.
     pub(crate) fn replan(&mut self, plan: Arc<Plan>) {
         let partitions: Vec<PartitionId> = self.links.partitions().collect();
         for partition in partitions {
@@ -405,7 +409,7 @@ impl<B: Block> ClusterMember<B> {
             self.to_begin
                 .retain(|it| it.partition != partition || is_due(it) || goes_on);
             if !is_same {
-                self.links.keep(partition, !now.is_handed_over);
+                self.links.cancel_handover(partition, !now.is_handed_over);
             }
             let is_elsewhere = now.primary != self.me && !now.is_handed_over;
             self.links.supersede(partition, is_elsewhere);
@@ -419,7 +423,8 @@ impl<B: Block> ClusterMember<B> {
                         .hand_over(partition, now.primary, now.handed_over());
                 }
             } else if !has_begun && (!now.is_handed_over || has_promised) {
-                // A node that was started for a new cluster may have nothing yet of what another one writes.
+                // A node that was started for a new cluster may have nothing yet of what another
+                // one writes.
                 self.to_begin.add(Promotion {
                     partition,
                     generation: now.generation,
@@ -452,8 +457,8 @@ impl<B: Block> ClusterMember<B> {
         }
     }
 
-    /// How new what is here of a partition is that another node writes, and whether a version is there; `None` if nobody
-    /// may read it here.
+    /// How new what is here of a partition is that another node writes, and whether a version is
+    /// there; `None` if nobody may read it here.
     pub(crate) fn standing_of_member(
         &mut self,
         now_us: u64,
@@ -622,7 +627,8 @@ impl<B: Block> ClusterMember<B> {
         self.look(store);
     }
 
-    /// Behind the pump. `is_waited_for` tells of a partition whether replies in it wait at level `replica`.
+    /// Behind the pump. `is_waited_for` tells of a partition whether replies in it wait at level
+    /// `replica`.
     pub(crate) fn give_out<P: Blocks<Block = B>>(
         &mut self,
         now_us: u64,
@@ -635,8 +641,7 @@ impl<B: Block> ClusterMember<B> {
         let time = time(now_us, store);
         self.links.follow_commits(store);
         self.links.answer_first(is_waited_for);
-        self.links
-            .give_out(time, store, &|key| hash.home_of(key), io);
+        self.links.give_out(time, store, &|key| hash.of(key), io);
         self.look(store);
         self.deposed.clear();
         let mut lost: BTreeMap<Epoch, Vec<PartitionId>> = BTreeMap::new();
@@ -870,7 +875,8 @@ impl<B: Block> ClusterMember<B> {
             Role::Primary { epoch, .. } if epoch.generation() < assignment.generation => {
                 PartitionRole::Draining
             }
-            // Handed over before the plan was read that names it, or the first record is not durable.
+            // Handed over before the plan was read that names it, or the first record is not
+            // durable.
             Role::Primary { .. } => PartitionRole::Beginning,
             _ if facts.scan_from.is_some() => PartitionRole::Scanning,
             _ if facts.rewind_from.is_some() => PartitionRole::Rewinding,
@@ -896,7 +902,8 @@ impl<B: Block> ClusterMember<B> {
     }
 }
 
-/// One more partition of a node. One that is in the sync set of some and learner of others is told as the former.
+/// One more partition of a node. One that is in the sync set of some and learner of others is told
+/// as the former.
 fn join(peer: &mut Option<PeerStatus>, node: u8, duty: Duty, state: LinkState) {
     let sync = Duty::Member(Membership::Sync);
     *peer = Some(match *peer {

@@ -30,8 +30,8 @@ impl Promotion {
             let is_loss_accepted = assignment.is_loss_accepted && state.is_whole();
             return is_loss_accepted || is_incomplete_accepted;
         }
-        // The flag stays in the file. A directory that is emptied later must not take it for its own:
-        // it would serve an empty partition while other nodes have what was acknowledged.
+        // The flag stays in the file. A directory that is emptied later must not take it for its
+        // own: it would serve an empty partition while other nodes have what was acknowledged.
         let promised = state.facts().promised;
         let was_accepted = (promised.generation(), promised.node()) == (self.generation, me);
         self.from_nothing && (is_empty(state) || is_incomplete_accepted)

@@ -1,10 +1,10 @@
 //! Replication: what a primary ships to the members of its partitions, and what they do with it.
 //!
-//! One [`Partition`] for each partition of the node, a [`Ring`] for each shard, a [`Sender`] for each
-//! link to a member, a [`Receiver`] for each link from a primary, [`ReplicaGates`] for the replies that wait
-//! for members. These know no log: frames in, frames and [`Work`] out; its owner does the work and says how
-//! far it is durable. That is [`links::Links`], over the store of a shard. All of it is pure. The words,
-//! orderings and states stand in `REPLICATION.md`.
+//! One [`Partition`] for each partition of the node, a [`Ring`] for each shard, a [`Sender`] for
+//! each link to a member, a [`Receiver`] for each link from a primary, [`ReplicaGates`] for the
+//! replies that wait for members. These know no log: frames in, frames and [`Work`] out; its owner
+//! does the work and says how far it is durable. That is [`links::Links`], over the store of a
+//! shard. All of it is pure. The words, orderings and states stand in `REPLICATION.md`.
 //!
 //! It does not know: sockets, secrets, time but as a number that it passes on.
 
@@ -51,8 +51,8 @@ pub type PartitionId = u16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
-/// Bytes of records that a member holds of a link and has not applied: beyond that it reads no more from it if it can apply some. A source
-/// ships half of that before it can tell it durable.
+/// Bytes of records that a member holds of a link and has not applied: beyond that it reads no more
+/// from it if it can apply some. A source ships half of that before it can tell it durable.
 pub const PENDING_BYTES_MAX: usize = 8 << 20;
 
 /// What the owner of the log writes down at once.
@@ -79,8 +79,8 @@ pub enum Work {
         /// Each with all of its parts.
         records: Vec<Vec<u8>>,
     },
-    /// All records in the log that have diverged are to be kept in lostfound, then their keys are to
-    /// be told: [`Receiver::tail_saved`].
+    /// All records in the log that have diverged are to be kept in lostfound, then their keys are
+    /// to be told: [`Receiver::tail_saved`].
     SaveTail {
         /// The partition.
         partition: PartitionId,
@@ -91,7 +91,8 @@ pub enum Work {
         /// They are not of this past, of which there is no end.
         history: EpochHistory,
     },
-    /// Keys are to be written anew, each with its present value or as a deletion: [`Sender::rewound`].
+    /// Keys are to be written anew, each with its present value or as a deletion:
+    /// [`Sender::rewound`].
     Rewind {
         /// The partition.
         partition: PartitionId,

@@ -48,7 +48,7 @@ pub struct Receiver {
     /// The last frame that was taken.
     received: u64,
     /// Up to this frame all is durable at the source.
-    told: u64,
+    announced: u64,
     /// Up to this frame all is durable here.
     durable: u64,
     /// Partitions that it has opened and not lost.
@@ -88,7 +88,8 @@ struct Rewinding {
 #[derive(Debug)]
 struct FrameNote {
     number: u64,
-    /// How many records and joins of each partition are not applied: each partition once, ascending.
+    /// How many records and joins of each partition are not applied: each partition once,
+    /// ascending.
     left: Vec<(PartitionId, u32)>,
     /// Behind which record of the log here all that was applied is durable.
     lsn: Lsn,
@@ -106,7 +107,7 @@ impl Receiver {
             node,
             number: sent,
             received,
-            told: 0,
+            announced: 0,
             durable: received,
             opened: BTreeSet::new(),
             answers: VecDeque::new(),
@@ -131,10 +132,10 @@ impl Receiver {
         self.number
     }
 
-    /// Up to which of its frames all is durable at the source.
+    /// Up to which of its frames all was announced durable at the source.
     #[must_use]
-    pub fn told(&self) -> u64 {
-        self.told
+    pub fn announced(&self) -> u64 {
+        self.announced
     }
 
     /// How new what was applied is.
@@ -155,11 +156,11 @@ impl Receiver {
         due.filter(|_| !self.opened.is_empty())
     }
 
-    /// Whether the owner is to read no more from it now. If nothing can be applied what does so is still to be read: that
-    /// it is durable at the source, or where the partition goes on.
+    /// Whether the owner is to read no more from it now. If nothing can be applied what does so is
+    /// still to be read: that it is durable at the source, or where the partition goes on.
     #[must_use]
     pub fn is_full(&self, partitions: &Partitions) -> bool {
-        let can_apply = |number| partitions[number].applicable(self.told).is_some();
+        let can_apply = |number| partitions[number].applicable(self.announced).is_some();
         self.kept_bytes(partitions) > self.limits.bytes_max && self.opened.iter().any(can_apply)
     }
 
@@ -172,8 +173,8 @@ impl Receiver {
     /// Takes a frame in.
     ///
     /// # Errors
-    /// [`LinkRefusal`]: the peer is to be told, then the link is to be ended by [`Receiver::close`].
-    /// Nothing of the frame was taken.
+    /// [`LinkRefusal`]: the peer is to be told, then the link is to be ended by
+    /// [`Receiver::close`]. Nothing of the frame was taken.
     pub fn frame(
         &mut self,
         frame: &LinkFrame<'_>,
@@ -309,13 +310,13 @@ impl Receiver {
         }
         self.received = number;
         let told = frame.header.marks.durable;
-        if told < self.told || told > number {
+        if told < self.announced || told > number {
             return refusal(
                 RefusalCode::Order,
                 format!("frame {number} tells frame {told} durable"),
             );
         }
-        self.told = told;
+        self.announced = told;
         let echo_us = frame.header.marks.received;
         if self.freshness.heard(number, echo_us) == Err(StrangeEcho) {
             return refusal(
@@ -461,8 +462,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// So many records and joins of `partition` that came in `frame` were applied, and are durable with the
-    /// record `lsn` of the log here.
+    /// So many records and joins of `partition` that came in `frame` were applied, and are durable
+    /// with the record `lsn` of the log here.
     pub fn applied(&mut self, partition: PartitionId, frame: u64, count: u32, lsn: Lsn) {
         let at = self.frames.partition_point(|note| note.number < frame);
         let Some(note) = self.frames.get_mut(at).filter(|note| note.number == frame) else {
@@ -581,8 +582,8 @@ impl Receiver {
 
     fn send(&mut self, now_us: u64, message: &LinkMessage<'_>, out: &mut Vec<u8>) {
         self.number += 1;
-        // One frame may have held records of several partitions that are rejected now: it counts as received
-        // when the last of them is told so.
+        // One frame may have held records of several partitions that are rejected now: it counts as
+        // received when the last of them is told so.
         if self.rejections.is_empty() || is_planted(Bug::MarksBetweenRejections) {
             self.sent = self.marks();
         }

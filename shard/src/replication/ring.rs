@@ -9,7 +9,8 @@ use super::PartitionId;
 use super::partition_map::PartitionMap;
 use super::record::{ShippedRecord, own_records};
 
-/// The newest records of one log, in its order; what cleaning copies among them, which only a scan wants.
+/// The newest records of one log, in its order; what cleaning copies among them, which only a scan
+/// wants.
 #[derive(Debug)]
 pub struct Ring {
     chunks: VecDeque<Chunk>,
@@ -107,7 +108,8 @@ impl Ring {
         self.bytes
     }
 
-    /// A frame was sealed: `bytes` are its records, the first of which is `first`. Local ones are not held.
+    /// A frame was sealed: `bytes` are its records, the first of which is `first`. Local ones are
+    /// not held.
     ///
     /// # Panics
     /// If `first` is not the next one, or the bytes are no records: they are the log's own.

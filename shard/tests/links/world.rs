@@ -771,7 +771,6 @@ impl World {
             node.links.want(node.now_us, partition, STALENESS_US_MAX);
         }
         let salt = node.salt;
-        let home_of = |key: &[u8]| (slot_of(key), hash(salt, key));
         let hash_of = |key: &[u8]| hash(salt, key);
         node.store
             .observe(node.now_us, TIME_MS + node.now_us / 1_000);
@@ -801,7 +800,7 @@ impl World {
             now_us: node.now_us,
             time_ms: node.store.time_ms(),
         };
-        node.links.give_out(time, &mut node.store, &home_of, io);
+        node.links.give_out(time, &mut node.store, &hash_of, io);
         let reads = |request: &Io<HeapBlock>| matches!(request, Io::Read { token, .. } if token.asker == Asker::Link);
         let count = node.requests.iter().filter(|it| reads(it)).count() as u64;
         self.met.more("read from the log", count);
@@ -953,7 +952,7 @@ impl World {
                     let kept = std::mem::take(&mut node.kept);
                     self.met.more("tail saved", kept.len() as u64);
                     node.lostfound.extend(kept);
-                    node.links.tail_kept(partition, link);
+                    node.links.diverged_kept(partition, link);
                 }
                 LinkAction::End {
                     link,

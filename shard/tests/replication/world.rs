@@ -1042,7 +1042,7 @@ impl World {
                 matches!(self.nodes[at].partitions[&number].role(), Role::Member(member)
                     if member.link == LinkId(self.links[pair].id))
             });
-            let told = link.map_or(0, |pair| self.links[&pair].receiver.told());
+            let told = link.map_or(0, |pair| self.links[&pair].receiver.announced());
             loop {
                 let partition = &self.nodes[at].partitions[&number];
                 let Some(applicable) = partition.applicable(told) else {

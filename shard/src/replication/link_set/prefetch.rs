@@ -1,135 +1,162 @@
 //! Cold keys that are read before records are applied or written anew.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use penstock_net::slot::slot_of;
-use penstock_storage::io::{Block, Blocks, Completion, Io};
+use penstock_storage::io::{Block, Blocks, Completion};
 use penstock_storage::place::Place;
 use penstock_storage::store::{Found, Store};
 
 use crate::replication::reads::LinkReads;
 use crate::replication::{LinkId, PartitionId};
 
-use super::{LinkAction, LinkSet};
+use super::effects::{Effects, LinkAction};
+use super::store_turn::StoreTurn;
 
-/// Reads of a cold key that may fail before that is told.
+/// Reads of a cold key that may fail before that is reported.
 const READS_MAX: u32 = 3;
 
-/// Cold keys that are read.
+/// Who waits for cold keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Waiter {
+    Apply(PartitionId),
+    Rewrite(PartitionId, Option<LinkId>),
+}
+
+/// Reads of the log that are under way, and the cold keys that were read for each waiter.
 #[derive(Debug)]
 pub(super) struct Prefetch<B> {
-    reads: Vec<WarmingRead<B>>,
-    /// Reads that failed, or did not bring what the index says.
-    failures: u32,
-    is_told: bool,
+    pub(super) reads: LinkReads,
+    waiting: BTreeMap<Waiter, ColdKeys<B>>,
 }
 
 impl<B> Default for Prefetch<B> {
     fn default() -> Self {
         Prefetch {
+            reads: LinkReads::default(),
+            waiting: BTreeMap::new(),
+        }
+    }
+}
+
+/// Cold keys of one waiter.
+#[derive(Debug)]
+struct ColdKeys<B> {
+    reads: Vec<ColdRead<B>>,
+    /// Reads that failed, or did not bring what the index says.
+    failures: u32,
+    is_reported: bool,
+}
+
+impl<B> Default for ColdKeys<B> {
+    fn default() -> Self {
+        ColdKeys {
             reads: Vec::new(),
             failures: 0,
-            is_told: false,
+            is_reported: false,
         }
     }
 }
 
 #[derive(Debug)]
-struct WarmingRead<B> {
+struct ColdRead<B> {
     home: (u16, u32),
     place: Place,
     token: Option<u64>,
     read: Option<B>,
 }
 
-/// What somebody waits for cold keys for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Waiter {
-    Apply(PartitionId),
-    Rewind(PartitionId, Option<LinkId>),
-}
+impl<B: Block> ColdKeys<B> {
+    /// Drops reads of what is not cold any more, or stands elsewhere now.
+    fn drop_stale(&mut self, cold: &[((u16, u32), Place)]) {
+        self.reads
+            .retain(|read| read.token.is_some() || cold.contains(&(read.home, read.place)));
+    }
 
-/// What reads cold keys, and what it has read.
-pub(super) struct Prefetcher<'a, B> {
-    pub(super) warming: &'a mut BTreeMap<Waiter, Prefetch<B>>,
-    pub(super) reads: &'a mut LinkReads,
-    pub(super) actions: &'a mut VecDeque<LinkAction>,
-}
+    fn has_read(&self, at: &((u16, u32), Place)) -> bool {
+        let mut reads = self.reads.iter();
+        reads.any(|read| (read.home, read.place) == *at && read.read.is_some())
+    }
 
-impl<B: Block> Prefetcher<'_, B> {
-    /// Whether nothing of these keys is cold. Otherwise all of it is read, and comes into the cache at
-    /// once: what comes first, or is there already, may leave before the last is there.
-    pub(super) fn warm<P: Blocks<Block = B>>(
-        self,
-        waiter: Waiter,
-        (slot, keys): (u16, &[&[u8]]),
+    fn knows(&self, at: (u16, u32), place: Place) -> bool {
+        let mut reads = self.reads.iter();
+        reads.any(|read| (read.home, read.place) == (at, place))
+    }
+
+    /// Brings all that was read into the cache.
+    fn admit<P: Blocks<Block = B>>(
+        &mut self,
         store: &mut Store<P>,
         hash_of: &impl Fn(&[u8]) -> u32,
-        io: &mut Vec<Io<B>>,
+    ) {
+        for read in std::mem::take(&mut self.reads) {
+            let Some(block) = read.read else { continue };
+            let home_of = |key: &[u8]| (slot_of(key), hash_of(key));
+            let admitted = store.admit(read.home, read.place, block.bytes(), home_of);
+            self.failures += u32::from(admitted.is_err());
+        }
+    }
+}
+
+impl<B: Block> Prefetch<B> {
+    /// Whether none of these keys is cold. Otherwise all of them are read, and enter the cache
+    /// together: a key that is read first, or is cached already, may leave the cache before the
+    /// last one is there.
+    pub(super) fn keys<P: Blocks<Block = B>, H: Fn(&[u8]) -> u32>(
+        &mut self,
+        waiter: Waiter,
+        (slot, keys): (u16, &[&[u8]]),
+        turn: &mut StoreTurn<'_, P, H>,
+        effects: &mut Effects,
     ) -> bool {
+        let hash_of = turn.hash_of;
+        let store = &*turn.store;
         let is_cold = |key: &[u8]| matches!(store.find(slot, hash_of(key), key), Found::Cold(_));
         if !keys.iter().any(|key| is_cold(key)) {
-            if !self.warming.is_empty() {
-                self.warming.remove(&waiter);
+            if !self.waiting.is_empty() {
+                self.waiting.remove(&waiter);
             }
             return true;
         }
         let cold_of = |store: &Store<P>| store.cold_of(slot, keys.iter().copied(), hash_of);
-        self.warm_all(waiter, cold_of, store, hash_of, io)
+        self.places(waiter, cold_of, turn, effects)
     }
 
-    /// The same of whatever is cold.
-    pub(super) fn warm_all<P: Blocks<Block = B>>(
-        self,
+    /// Whether nothing is cold of what `cold_of` finds. Otherwise all of it is read.
+    pub(super) fn places<P: Blocks<Block = B>, H: Fn(&[u8]) -> u32>(
+        &mut self,
         waiter: Waiter,
         cold_of: impl Fn(&Store<P>) -> Vec<((u16, u32), Place)>,
-        store: &mut Store<P>,
-        hash_of: &impl Fn(&[u8]) -> u32,
-        io: &mut Vec<Io<B>>,
+        turn: &mut StoreTurn<'_, P, H>,
+        effects: &mut Effects,
     ) -> bool {
-        let mut cold = cold_of(store);
-        let of_waiter = self.warming.entry(waiter).or_default();
-        // What is cold no more, or elsewhere now, is not asked for.
-        of_waiter
-            .reads
-            .retain(|read| read.token.is_some() || cold.contains(&(read.home, read.place)));
-        let is_there = |at: &((u16, u32), Place)| {
-            let mut reads = of_waiter.reads.iter();
-            reads.any(|read| (read.home, read.place) == *at && read.read.is_some())
-        };
-        if !cold.is_empty() && cold.iter().all(is_there) {
-            for read in std::mem::take(&mut of_waiter.reads) {
-                let Some(block) = read.read else { continue };
-                let home_of = |key: &[u8]| (slot_of(key), hash_of(key));
-                let admitted = store.admit(read.home, read.place, block.bytes(), home_of);
-                of_waiter.failures += u32::from(admitted.is_err());
-            }
-            cold = cold_of(store);
+        let mut cold = cold_of(turn.store);
+        let keys = self.waiting.entry(waiter).or_default();
+        keys.drop_stale(&cold);
+        if !cold.is_empty() && cold.iter().all(|at| keys.has_read(at)) {
+            keys.admit(turn.store, turn.hash_of);
+            cold = cold_of(turn.store);
         }
         if cold.is_empty() {
-            self.warming.remove(&waiter);
+            self.waiting.remove(&waiter);
             return true;
         }
-        // It is read again and again: without it the partition does not go on.
-        if of_waiter.failures >= READS_MAX && !std::mem::replace(&mut of_waiter.is_told, true) {
+        // Each failed read is tried again: without the key the partition does not go on.
+        if keys.failures >= READS_MAX && !std::mem::replace(&mut keys.is_reported, true) {
             let (_, place) = cold[0];
-            self.actions.push_back(LinkAction::Damaged {
+            effects.ask(LinkAction::Damaged {
                 file: place.file,
                 offset: place.offset,
             });
         }
         for (home, place) in cold {
-            let is_known = of_waiter
-                .reads
-                .iter()
-                .any(|read| (read.home, read.place) == (home, place));
-            if is_known {
+            if keys.knows(home, place) {
                 continue;
             }
-            let Some((token, _)) = self.reads.begin(store, place, io) else {
+            let Some((token, _)) = self.reads.begin(turn.store, place, turn.io) else {
                 break;
             };
-            of_waiter.reads.push(WarmingRead {
+            keys.reads.push(ColdRead {
                 home,
                 place,
                 token: Some(token),
@@ -138,31 +165,39 @@ impl<B: Block> Prefetcher<'_, B> {
         }
         false
     }
-}
 
-impl<B: Block> LinkSet<B> {
-    /// The end of a read of this part of the shard.
-    pub fn read(&mut self, completion: Completion<B>) {
-        self.reads.ended(completion.token.number);
-        let cursors = self.outgoing.values_mut().map(|link| &mut link.cursor);
-        let mut cursors = cursors.chain([&mut self.tail_cursor]);
-        if let Some(cursor) = cursors.find(|cursor| cursor.awaits(completion.token.number)) {
-            cursor.read(completion);
-            return;
-        }
+    /// Releases what was read for rewrites that are not there any more: other reads lack that
+    /// memory.
+    pub(super) fn retain_rewrites(
+        &mut self,
+        is_there: impl Fn((PartitionId, Option<LinkId>)) -> bool,
+    ) {
+        self.waiting.retain(|waiter, _| match *waiter {
+            Waiter::Apply(_) => true,
+            Waiter::Rewrite(number, link) => is_there((number, link)),
+        });
+    }
+
+    /// Releases all that was read.
+    pub(super) fn release(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// The end of a read of a cold key.
+    pub(super) fn read(&mut self, completion: Completion<B>) {
         let token = Some(completion.token.number);
-        for warming in self.warming.values_mut() {
-            let Some(at) = warming.reads.iter().position(|read| read.token == token) else {
+        for keys in self.waiting.values_mut() {
+            let Some(at) = keys.reads.iter().position(|read| read.token == token) else {
                 continue;
             };
             match (completion.result, completion.block) {
                 (Ok(()), Some(block)) => {
-                    warming.reads[at].token = None;
-                    warming.reads[at].read = Some(block);
+                    keys.reads[at].token = None;
+                    keys.reads[at].read = Some(block);
                 }
                 _ => {
-                    warming.reads.remove(at);
-                    warming.failures += 1;
+                    keys.reads.remove(at);
+                    keys.failures += 1;
                 }
             }
             return;
