@@ -1,6 +1,6 @@
 //! Partitions that a node is to begin to write.
 
-use crate::cluster::Assignment;
+use crate::cluster::plan::Assignment;
 use crate::replication::{CannotBegin, Epoch, Partition, PartitionId};
 
 /// One of them.
@@ -51,16 +51,28 @@ pub(super) fn cause_text(cause: CannotBegin, is_empty: bool, is_accepted: bool) 
             format!("epoch {epoch} was promised to node {}", epoch.node())
         }
         CannotBegin::NotWhole if is_empty && is_accepted => {
-            "nothing of it is here, and accept_incomplete was in the file before this start: an empty directory begins by a change of the file that it reads while it runs. Let a node that has its data write it; if there is none any more, promote this one once more with --accept-incomplete".into()
+            "nothing of it is here, and accept_incomplete was in the file before this start: an \
+             empty directory begins by a change of the file that it reads while it runs. Let a \
+             node that has its data write it; if there is none any more, promote this one once \
+             more with --accept-incomplete"
+                .into()
         }
         CannotBegin::NotWhole if is_empty => {
-            "nothing of it is here: start once with --cluster-new if the cluster is new, otherwise let the node that has its data write it".into()
+            "nothing of it is here: start once with --cluster-new if the cluster is new, \
+             otherwise let the node that has its data write it"
+                .into()
         }
         CannotBegin::NotWhole => {
-            "not all of it is here: a scan or a rewind is not finished. Let a node that has all of it write it; if there is none any more, promote the one that has most with --accept-incomplete".into()
+            "not all of it is here: a scan or a rewind is not finished. Let a node that has all \
+             of it write it; if there is none any more, promote the one that has most with \
+             --accept-incomplete"
+                .into()
         }
         CannotBegin::Behind => {
-            "this node was not the last to write it, and has started since it last followed: what it had only received by then is gone. If no node has more of it, promote this one with --accept-loss".into()
+            "this node was not the last to write it, and has started since it last followed: \
+             what it had only received by then is gone. If no node has more of it, promote this \
+             one with --accept-loss"
+                .into()
         }
     }
 }
