@@ -732,7 +732,7 @@ impl<B: Block> LinkSet<B> {
         let tags = Arc::clone(&self.tags);
         self.confirmations.note_appended(time.now_us, store);
         while let Some(frame) = store.log_mut().take_sealed() {
-            self.ring.push(frame.first, &frame.bytes);
+            self.ring.push(frame.first, frame.bytes);
         }
         let mut turn = StoreTurn {
             time,

@@ -383,7 +383,7 @@ impl Node {
         for at in self.log.sealed..self.log.entries.len() {
             let lsn = Lsn(at as u64 + 1);
             match &self.log.entries[at] {
-                Some(Entry::Record(bytes)) => self.ring.push(lsn, bytes),
+                Some(Entry::Record(bytes)) => self.ring.push(lsn, bytes.clone()),
                 _ => self.ring.pass(lsn),
             }
         }
