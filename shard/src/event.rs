@@ -120,7 +120,7 @@ pub enum Event<'a, B> {
         link: LinkId,
     },
     /// What [`LinkOutbox::kept`] told of a partition is durable.
-    TailKept {
+    DivergedKept {
         /// The partition.
         partition: PartitionId,
         /// The link for which it was asked, if for one.

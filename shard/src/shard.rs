@@ -205,7 +205,7 @@ impl<P: Blocks> Shard<P> {
             Event::LinkUp { .. }
             | Event::LinkReceived { .. }
             | Event::LinkDown { .. }
-            | Event::TailKept { .. } => self.link_changed(event),
+            | Event::DivergedKept { .. } => self.link_changed(event),
             Event::TurnEnds => self.turn_ends(now, outbox),
             Event::MemoryBound { bytes } => {
                 let budget = Budget {
@@ -302,7 +302,7 @@ impl<P: Blocks> Shard<P> {
             Event::LinkUp { link, peer, .. } => links.accepted(link, peer),
             Event::LinkReceived { link, bytes } => links.came(link, bytes),
             Event::LinkDown { link } => links.closed(link),
-            Event::TailKept { partition, link } => links.diverged_kept(partition, link),
+            Event::DivergedKept { partition, link } => links.diverged_kept(partition, link),
             _ => unreachable!("the caller hands over events of links"),
         }
     }

@@ -502,7 +502,7 @@ impl World {
                     self.after(20_000, found);
                 } else if self.is_run(node, run) {
                     self.nodes[node].sync_found(shard);
-                    self.step(node, shard, ShardEvent::TailKept { partition, link });
+                    self.step(node, shard, ShardEvent::DivergedKept { partition, link });
                 }
                 Ok(())
             }

@@ -480,7 +480,7 @@ impl<B: Block> ClusterMember<B> {
         self.has_gone_back
     }
 
-    pub(crate) fn look_at_links(&self) -> &LinkSet<B> {
+    pub(crate) fn link_set(&self) -> &LinkSet<B> {
         &self.links
     }
 
@@ -490,7 +490,7 @@ impl<B: Block> ClusterMember<B> {
     }
 
     /// Replaces what was known.
-    pub(crate) fn look_around<P: Blocks<Block = B>>(
+    pub(crate) fn write_status<P: Blocks<Block = B>>(
         &mut self,
         now_us: u64,
         store: &Store<P>,

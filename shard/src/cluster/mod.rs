@@ -50,7 +50,7 @@ pub struct LinkOutbox {
     pub ended: Vec<(LinkId, Vec<u8>)>,
     /// Records that have diverged, each with all of its parts, to be kept.
     pub kept: Vec<(PartitionId, Vec<u8>)>,
-    /// What was kept of a partition is to be made durable: [`crate::Event::TailKept`].
+    /// What was kept of a partition is to be made durable: [`crate::Event::DivergedKept`].
     pub to_sync: Vec<(PartitionId, Option<LinkId>)>,
     /// What people should know.
     pub told: Vec<String>,

@@ -21,7 +21,7 @@ pub enum PartitionRole {
     Idle,
     /// It gets all of it anew.
     Scanning,
-    /// It lets go what it had written alone.
+    /// It releases what it had written alone.
     Rewinding,
 }
 

@@ -487,7 +487,7 @@ impl<B: Block> LinkSet<B> {
             return;
         };
         if let Some(it) = self.table.receivers.get_mut(&link) {
-            it.receiver.tail_saved(partition, keys);
+            it.receiver.diverged_saved(partition, keys);
         }
     }
 
@@ -598,7 +598,7 @@ impl<B: Block> LinkSet<B> {
                         effects.keep(partition, record);
                     }
                 }
-                Work::SaveTail {
+                Work::SaveDiverged {
                     partition,
                     link,
                     from,
@@ -679,7 +679,7 @@ impl<B: Block> LinkSet<B> {
             if !first.append(turn, &mut self.replicas) {
                 continue;
             }
-            if let Some(from) = self.replicas.partitions[&number].own_tail() {
+            if let Some(from) = self.replicas.partitions[&number].own_diverged() {
                 let bounds = (from, before);
                 self.diverged.search(number, None, bounds, turn.store);
             }
@@ -704,7 +704,7 @@ impl<B: Block> LinkSet<B> {
             }
             let state = self.replicas.partitions.get_mut(&lost.partition);
             state.expect("it is the shard's").must_scan(&mut notes);
-            self.replicas.effects.counters_mut().tails_lost += 1;
+            self.replicas.effects.counters_mut().diverged_lost += 1;
             let (number, fork) = (lost.partition, lost.fork);
             let refusal = LinkRefusal {
                 code: RefusalCode::Order,

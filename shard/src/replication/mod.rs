@@ -80,8 +80,8 @@ pub enum Work {
         records: Vec<Vec<u8>>,
     },
     /// All records in the log that have diverged are to be kept in lostfound, then their keys are
-    /// to be told: [`Receiver::tail_saved`].
-    SaveTail {
+    /// to be told: [`Receiver::diverged_saved`].
+    SaveDiverged {
         /// The partition.
         partition: PartitionId,
         /// By which link the keys are to be told.

@@ -43,8 +43,9 @@ pub enum Applicable<'a> {
         bytes: &'a [u8],
         /// It must be in the log, also if all of its keys have newer versions.
         is_dense: bool,
-        /// No key has a newer version. In a scan one may; and a diverged tail may have been written
-        /// under a later epoch than what is followed now, until its keys are written anew.
+        /// No key has a newer version. A key may have one in a scan, and while diverged records
+        /// that were written under a later epoch than the one that is followed now are not
+        /// rewritten.
         is_news: bool,
     },
     /// The partition is whole: [`Partition::join`].
@@ -192,7 +193,7 @@ impl Partition {
     pub fn is_readable(&self) -> bool {
         match &self.role {
             Role::Member(member) => member.joined,
-            Role::Primary { begun, .. } => begun.is_some() && self.own_tail().is_none(),
+            Role::Primary { begun, .. } => begun.is_some() && self.own_diverged().is_none(),
             Role::Idle => false,
         }
     }
@@ -298,7 +299,7 @@ impl Partition {
     }
 
     /// The first record was appended: the partition is served, unless there is an
-    /// [`Partition::own_tail`].
+    /// [`Partition::own_diverged`].
     ///
     /// # Panics
     /// If there is none to append.
@@ -316,19 +317,20 @@ impl Partition {
     /// What it got and deleted since may outrank what is here, behind a start or at a member: it is
     /// to be written anew first.
     #[must_use]
-    pub fn own_tail(&self) -> Option<Position> {
+    pub fn own_diverged(&self) -> Option<Position> {
         match self.role {
             Role::Primary { begun: Some(_), .. } => self.facts().rewind_from,
             _ => None,
         }
     }
 
-    /// The keys of its own tail are written anew: when that is durable, the partition is served.
+    /// The keys of its own diverged records are written anew: when that is durable, the partition
+    /// is served.
     ///
     /// # Panics
-    /// If there is no such tail.
-    pub fn own_tail_rewritten(&mut self, journal: &mut impl Journal) {
-        assert!(self.own_tail().is_some(), "it was begun by force");
+    /// If there are no such records.
+    pub fn own_diverged_rewritten(&mut self, journal: &mut impl Journal) {
+        assert!(self.own_diverged().is_some(), "it was begun by force");
         self.local.rewritten(journal);
         if let Role::Primary { begun, .. } = &mut self.role {
             // Behind all of them.
@@ -346,7 +348,7 @@ impl Partition {
                 epoch,
                 begun: Some(begun),
             } if begun <= durable || is_planted(Bug::PromiseNotDurable) => {
-                self.own_tail().is_none().then_some(epoch)
+                self.own_diverged().is_none().then_some(epoch)
             }
             _ => None,
         }
@@ -500,7 +502,7 @@ impl Partition {
         let rewind_from = owes_rewind.then_some(from);
         self.local.go_on(scan_from, rewind_from, journal);
         if let Some(from) = self.facts().rewind_from.filter(|_| owes_rewind) {
-            work.push_back(Work::SaveTail {
+            work.push_back(Work::SaveDiverged {
                 partition: self.number,
                 link,
                 from,
@@ -562,11 +564,11 @@ impl Partition {
         Ok(())
     }
 
-    /// Its diverged tail is not all in the log any more, so nobody can tell which keys it changed:
-    /// it is complete up to the fork alone, until a scan has brought all of it.
+    /// Its diverged records are not all in the log any more, so nobody can tell which keys they
+    /// changed: it is complete up to the fork alone, until a scan has brought all of it.
     ///
     /// # Panics
-    /// If no tail is looked for.
+    /// If no diverged records are looked for.
     pub fn must_scan(&mut self, journal: &mut impl Journal) {
         self.local.must_scan(journal);
     }
@@ -848,9 +850,9 @@ mod tests {
                 history.contains(at(first, sequence), partition.applied())
             };
             assert_eq!((claims(claimed), claims(claimed + 1)), (true, false));
-            assert_eq!(partition.own_tail(), Some(complete));
+            assert_eq!(partition.own_diverged(), Some(complete));
             assert_eq!(partition.may_open(Lsn(3)), None);
-            partition.own_tail_rewritten(&mut Noted);
+            partition.own_diverged_rewritten(&mut Noted);
             assert_eq!(partition.may_open(Lsn(3)), Some(second));
         }
     }

@@ -432,8 +432,12 @@ impl Receiver {
         self.frames.applied(partition, frame, count, lsn);
     }
 
-    /// The diverged tail of a partition is in lostfound; these were its keys.
-    pub fn tail_saved(&mut self, partition: PartitionId, keys: impl IntoIterator<Item = Vec<u8>>) {
+    /// The diverged records of a partition are in lostfound; these were their keys.
+    pub fn diverged_saved(
+        &mut self,
+        partition: PartitionId,
+        keys: impl IntoIterator<Item = Vec<u8>>,
+    ) {
         self.rewinds.saved(partition, keys);
     }
 

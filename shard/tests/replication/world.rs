@@ -931,7 +931,7 @@ impl World {
                         node.lostfound.insert((partition, record.position));
                     }
                 }
-                Work::SaveTail {
+                Work::SaveDiverged {
                     partition,
                     link,
                     from,
@@ -970,7 +970,7 @@ impl World {
         let keys = self.tail_of(pair.1, partition, from, history);
         let link = self.links.get_mut(&pair).filter(|it| it.id == link.0);
         if let Some(link) = link {
-            link.receiver.tail_saved(partition, keys);
+            link.receiver.diverged_saved(partition, keys);
         }
     }
 
@@ -1101,15 +1101,15 @@ impl World {
                 let lsn = node.append(encode(position, &[(key, Some(encode_history(&history)))]));
                 let state = node.partitions.get_mut(&number).expect("all are there");
                 state.begun(START_ID, lsn, &mut node.log);
-                self.write_own_tail_anew(at, number);
+                self.write_own_diverged_anew(at, number);
             }
         }
     }
 
     /// Of a partition that was begun by force in the middle of a rewind.
-    fn write_own_tail_anew(&mut self, at: usize, number: PartitionId) {
+    fn write_own_diverged_anew(&mut self, at: usize, number: PartitionId) {
         let state = &self.nodes[at].partitions[&number];
-        let Some(from) = state.own_tail() else {
+        let Some(from) = state.own_diverged() else {
             return;
         };
         let history = state.history().clone();
@@ -1118,7 +1118,7 @@ impl World {
         }
         let node = &mut self.nodes[at];
         let state = node.partitions.get_mut(&number).expect("all are there");
-        state.own_tail_rewritten(&mut node.log);
+        state.own_diverged_rewritten(&mut node.log);
         self.met.one("own tail written anew");
     }
 

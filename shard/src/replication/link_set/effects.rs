@@ -20,7 +20,7 @@ pub struct LinkCounters {
     /// Keys that were here and did not come by a scan.
     pub swept: u64,
     /// Partitions that were asked for whole, because cleaning had released diverged records.
-    pub tails_lost: u64,
+    pub diverged_lost: u64,
     /// Records that have diverged and were handed out to be kept.
     pub kept: u64,
     /// Bytes of those.

@@ -85,7 +85,7 @@ impl Rewrites {
             let state = &replicas.partitions[&number];
             let is_possible = match link {
                 Some(_) => state.may_write(durable),
-                None => state.own_tail().is_some(),
+                None => state.own_diverged().is_some(),
             };
             let rewrite = self.under_way.get_mut(&id).expect("just seen");
             let is_over = !is_possible || {
@@ -157,7 +157,7 @@ impl Rewrite {
             return false;
         }
         let state = replicas.partitions.get_mut(&number).expect("just seen");
-        state.own_tail_rewritten(&mut notes);
+        state.own_diverged_rewritten(&mut notes);
         replicas.effects.progressed();
         true
     }
