@@ -1,10 +1,11 @@
 //! Replication: what a primary ships to the members of its partitions, and what they do with it.
 //!
-//! One [`Partition`] for each partition of the node, a [`Ring`] for each shard, a [`Sender`] for
-//! each link to a member, a [`Receiver`] for each link from a primary, [`ReplicaGates`] for the
-//! replies that wait for members. These know no log: frames in, frames and [`Work`] out; its owner
-//! does the work and says how far it is durable. That is [`links::Links`], over the store of a
-//! shard. All of it is pure. The words, orderings and states stand in `REPLICATION.md`.
+//! There is one [`Partition`] for each partition of the node, a [`Ring`] for each shard, a
+//! [`Sender`] for each link to a member, a [`Receiver`] for each link from a primary, and
+//! [`ReplicaGates`] for the replies that wait for members. These know no log: frames go in, frames
+//! and [`Work`] come out. [`link_set::LinkSet`] owns them over the store of a shard. It does the
+//! work and says how far the log is durable. All of it is pure. Words, orderings and states stand
+//! in `REPLICATION.md`.
 //!
 //! It does not know: sockets, secrets, time but as a number that it passes on.
 
