@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! penstock serve --data DIR --listen 127.0.0.1:7411 --shard-ports 0 --disk-bytes-max 512MiB
-//! cargo run --release -p penstock-runtime --example expire_load -- 127.0.0.1:7411 [RATE [LIFE_MS [SECONDS [VALUE_BYTES [STAY]]]]]
+//! cargo run --release -p penstock --example expire_load -- 127.0.0.1:7411 [RATE [LIFE_MS [SECONDS [VALUE_BYTES [STAY]]]]]
 //! ```
 //!
 //! Keys a second (10,000), how long they live in milliseconds (10,000), for how many seconds (90), bytes of a value

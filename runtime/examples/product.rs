@@ -1,7 +1,7 @@
 //! A shop's product as a struct of fixed layout: read where it stands, changed by field, never oversold.
 //!
 //! ```text
-//! cargo run --release -p penstock-runtime --example product
+//! cargo run --release -p penstock --example product
 //! ```
 //!
 //! First one thread, as the shortest way: read the product, sell one, twenty thousand times, then a
@@ -12,9 +12,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use penstock::embedded::{Changed, ClientError, Field};
+use penstock::{Options, Penstock};
 use penstock_net::level::AckLevel;
-use penstock_runtime::embedded::{Changed, ClientError, Field};
-use penstock_runtime::{Options, Penstock};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

@@ -25,7 +25,7 @@ use crate::block::HUGE_PAGE_BYTES;
 ///
 /// ```
 /// #[global_allocator]
-/// static ALLOCATOR: penstock_runtime::HugePages = penstock_runtime::HugePages;
+/// static ALLOCATOR: penstock::HugePages = penstock::HugePages;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct HugePages;

@@ -5,8 +5,8 @@
 //! `backup` and `verify` work on the same directory, one at a time.
 //!
 //! ```
-//! use penstock_runtime::embedded::{ClientError, Field};
-//! use penstock_runtime::{Options, Penstock};
+//! use penstock::embedded::{ClientError, Field};
+//! use penstock::{Options, Penstock};
 //!
 //! # let directory = std::env::temp_dir().join(format!("penstock-doc-{}", std::process::id()));
 //! let store = Penstock::open(&directory, Options::default())?;

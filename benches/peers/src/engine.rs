@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use penstock::{Local, Options, Penstock};
 use penstock_net::level::AckLevel;
-use penstock_runtime::{Local, Options, Penstock};
 
 use crate::Outcome;
 

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use penstock::Penstock;
 use penstock_net::client::Field;
 use penstock_net::level::AckLevel;
-use penstock_runtime::Penstock;
 
 use crate::Outcome;
 use crate::child;

@@ -1,4 +1,4 @@
-//! `cargo run --release -p penstock-runtime --example replica_cost -- [PAIRS [SECONDS [AWAY_SECONDS]]]`: what a
+//! `cargo run --release -p penstock --example replica_cost -- [PAIRS [SECONDS [AWAY_SECONDS]]]`: what a
 //! second node costs the one that writes.
 //!
 //! Runs of `penstock bench set` take turns: against a node with nobody to ship to, and against one with a

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{IsTerminal, Read};
 
 use clap::{Args, ValueEnum};
+use penstock::expression::{Field, Literal, parse_instruction};
 use penstock_net::instruction::{Instruction, Operation};
 use penstock_net::keyspace::At;
 use penstock_net::level::AckLevel;
@@ -12,7 +13,6 @@ use penstock_net::reply::{ITEM_FLAG_OVERFLOW, Standing};
 use penstock_net::request::{Condition, Expiry, MemberRead, Version, Wanted};
 use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
 use penstock_net::status::Status;
-use penstock_runtime::expression::{Field, Literal, parse_instruction};
 
 use super::connection::{Answer, Effect, ServerAddress, refused};
 use super::output::{Output, hex};

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use penstock::cluster::placement::{Accepted, Draft, Moved, Takeover};
 use penstock_net::link::message::LINK_PARTITIONS;
-use penstock_runtime::cluster::placement::{Accepted, Draft, Moved, Takeover};
 use serde_json::Value;
 
 use super::connection::ServerAddress;

@@ -5,11 +5,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use penstock_runtime::advice;
-use penstock_runtime::directory::{Directory, DirectoryError};
-use penstock_runtime::repair::{carry_out, lost_text, put_identity};
-use penstock_runtime::set_aside;
-use penstock_runtime::snapshot::read_at;
+use penstock::advice;
+use penstock::directory::{Directory, DirectoryError};
+use penstock::repair::{carry_out, lost_text, put_identity};
+use penstock::set_aside;
+use penstock::snapshot::read_at;
 use penstock_shard::hash_check;
 use penstock_shard::opening::OpeningError;
 use penstock_shard::settings_to_wire;

@@ -6,13 +6,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
+use penstock::cluster::lostfound::read_lostfound;
+use penstock::cluster::replay::{
+    Lost, Rule, Units, Verdict, Writer, node_of, read_lost, read_lost_beside,
+};
 use penstock_net::level::AckLevel;
 use penstock_net::request::{Condition, Expiry};
 use penstock_net::status::Status;
-use penstock_runtime::cluster::lostfound::read_lostfound;
-use penstock_runtime::cluster::replay::{
-    Lost, Rule, Units, Verdict, Writer, node_of, read_lost, read_lost_beside,
-};
 
 use super::client::Level;
 use super::connection::{Connection, Effect, ServerAddress};

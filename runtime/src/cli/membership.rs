@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use penstock::cluster::placement::{Draft, Standing, make_cluster};
 use penstock_net::level::AckLevel;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
-use penstock_runtime::cluster::placement::{Draft, Standing, make_cluster};
 use penstock_storage::version::partition_of;
 use serde_json::Value;
 

@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use penstock_runtime::config::{Settings, Sources};
-use penstock_runtime::logging::Logging;
+use penstock::config::{Settings, Sources};
+use penstock::logging::Logging;
 
 use backup::{BackupArgs, RestoreArgs, VerifyArgs};
 use client::{
@@ -224,7 +224,7 @@ impl Command {
             Command::Serve(args) => {
                 let settings = args.resolve()?;
                 let logging = Logging::install(&settings.config).map_err(Failure::usage)?;
-                penstock_runtime::server::serve(settings.config, &logging).map_err(|error| {
+                penstock::server::serve(settings.config, &logging).map_err(|error| {
                     let code = error.exit_code();
                     tracing::error!(exit_code = code, "{error}");
                     let line = match logging.is_on_stderr() {

@@ -1,7 +1,7 @@
 //! The flags of `serve`, made from the table of options.
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use penstock_runtime::config::{ConfigOption, Group, Kind, OPTIONS};
+use penstock::config::{ConfigOption, Group, Kind, OPTIONS};
 
 /// The options that were given as flags, as written; the configuration reads and checks them with the other sources.
 #[derive(Debug, Default)]

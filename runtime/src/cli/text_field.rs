@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use penstock::expression::Field;
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;
 use penstock_net::status::Status;
-use penstock_runtime::expression::Field;
 
 use super::Failure;
 use super::connection::{Connection, Effect};
@@ -236,7 +236,7 @@ pub fn stored(word: &str, value: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_runtime::expression::parse_instruction;
+    use penstock::expression::parse_instruction;
 
     fn field(text: &str) -> Field {
         Field::parse(text).expect("a field")

@@ -45,7 +45,7 @@ const FAREWELL: Duration = Duration::from_secs(10);
 /// count at the next call: a program that pauses calls [`Local::sync`] first.
 ///
 /// ```
-/// use penstock_runtime::{Options, Penstock};
+/// use penstock::{Options, Penstock};
 ///
 /// # let directory = std::env::temp_dir().join(format!("penstock-doc-local-{}", std::process::id()));
 /// let mut store = Penstock::open_local(&directory, Options::default())?;
@@ -333,8 +333,8 @@ impl Local {
     /// [`Penstock::scan_page`](super::Penstock::scan_page).
     ///
     /// ```
-    /// use penstock_runtime::embedded::ScanRequest;
-    /// use penstock_runtime::{Options, Penstock};
+    /// use penstock::embedded::ScanRequest;
+    /// use penstock::{Options, Penstock};
     ///
     /// # let directory = std::env::temp_dir().join(format!("penstock-doc-page-{}", std::process::id()));
     /// let mut store = Penstock::open_local(&directory, Options::default())?;

@@ -329,7 +329,7 @@ impl Penstock {
     /// memory at a time; blocks. The scan has a handle of the store for itself.
     ///
     /// ```
-    /// use penstock_runtime::{Options, Penstock};
+    /// use penstock::{Options, Penstock};
     ///
     /// # let directory = std::env::temp_dir().join(format!("penstock-doc-scan-{}", std::process::id()));
     /// let store = Penstock::open(&directory, Options::default())?;

@@ -3,9 +3,9 @@
 
 use std::sync::atomic::Ordering;
 
+use penstock::embedded::{ClientError, Entry, Field};
+use penstock::{Options, Penstock};
 use penstock_net::level::AckLevel;
-use penstock_runtime::embedded::{ClientError, Entry, Field};
-use penstock_runtime::{Options, Penstock};
 
 use crate::counting::{ALLOCATIONS, HELD, HELD_MAX};
 use crate::the_counters;

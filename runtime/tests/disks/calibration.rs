@@ -1,8 +1,8 @@
 use std::fs;
 
-use penstock_runtime::block::{Arena, ArenaLayout};
-use penstock_runtime::calibrate::calibrate;
-use penstock_runtime::disk::{Disk, DiskOptions, IoMode};
+use penstock::block::{Arena, ArenaLayout};
+use penstock::calibrate::calibrate;
+use penstock::disk::{Disk, DiskOptions, IoMode};
 use penstock_storage::log::SyncMethod;
 
 use crate::Folder;

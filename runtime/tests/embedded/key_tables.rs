@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use penstock::{Options, Penstock};
 use penstock_net::level::AckLevel;
-use penstock_runtime::{Options, Penstock};
 
 use crate::scratch::Scratch;
 

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use penstock::backup::manifest::Manifest;
+use penstock::backup::{BackupError, TERMS_SKIPPED, restore, take, verify};
+use penstock::directory::{Directory, DirectoryOptions};
+use penstock::{Options, Penstock};
 use penstock_net::client::{Client, Field};
 use penstock_net::request::{Condition, Expiry};
-use penstock_runtime::backup::manifest::Manifest;
-use penstock_runtime::backup::{BackupError, TERMS_SKIPPED, restore, take, verify};
-use penstock_runtime::directory::{Directory, DirectoryOptions};
-use penstock_runtime::{Options, Penstock};
 use penstock_storage::log::DurableEnd;
 use penstock_storage::place::Lsn;
 

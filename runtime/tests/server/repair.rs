@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use penstock_runtime::directory::Directory;
-use penstock_runtime::repair::carry_out;
+use penstock::directory::Directory;
+use penstock::repair::carry_out;
 use penstock_storage::repair::plan;
 use penstock_storage::segment::Owner;
 

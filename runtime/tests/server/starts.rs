@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use penstock::directory::Directory;
+use penstock::identity::Identity;
 use penstock_net::client::{Client, ClientOptions};
-use penstock_runtime::directory::Directory;
-use penstock_runtime::identity::Identity;
 
 use crate::command::command;
 use crate::process::Server;

@@ -179,7 +179,7 @@ pub fn build_server() -> Result<PathBuf, String> {
     let binary = target.join("release/penstock");
     // Always built: an older binary beside a newer tree would prove nothing.
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--quiet", "--release", "-p", "penstock-runtime"]);
+    build.args(["build", "--quiet", "--release", "-p", "penstock"]);
     build
         .args(["--bin", "penstock", "--target-dir"])
         .arg(target);
