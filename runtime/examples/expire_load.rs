@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use penstock_net::client::{Client, ClientError, ClientOptions};
+use penstock_client::{Client, ClientError, ClientOptions};
 use penstock_net::request::{Condition, Expiry};
 
 /// Writes that are not answered, at most.

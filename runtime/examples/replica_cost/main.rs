@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use penstock_net::client::{Client, ClientOptions};
+use penstock_client::{Client, ClientOptions};
 use serde_json::Value;
 
 /// How long a start, or the way back of a member, may take.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_net::client::ClientError;
+use penstock_client::ClientError;
 use penstock_net::frame::{FLAG_MORE, HEADER_BYTES, Header};
 use penstock_net::hello::ClientHello;
 use penstock_shard::{Event, Now, SessionId};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_net::client::Past;
+use penstock_client::Past;
 use penstock_net::frame::{FLAG_MORE, Medium};
 use penstock_net::instruction::Instruction;
 use penstock_net::keyspace::{Action, At, History, Keyspace};
@@ -217,7 +217,7 @@ impl Local {
     }
 
     /// Writes a value under a condition. If it does not hold, the answer to [`Condition::showing`] shows the value
-    /// that is there ([`Answer::shown`](penstock_net::client::Answer::shown)).
+    /// that is there ([`Answer::shown`](penstock_client::Answer::shown)).
     ///
     /// # Errors
     /// [`ClientError::No`] if the condition does not hold.
@@ -270,7 +270,7 @@ impl Local {
     }
 
     /// Deletes a key under a condition. If it does not hold, the answer to [`Condition::showing`] shows the value
-    /// that is there ([`Answer::shown`](penstock_net::client::Answer::shown)).
+    /// that is there ([`Answer::shown`](penstock_client::Answer::shown)).
     ///
     /// # Errors
     /// [`ClientError::No`] if the condition does not hold.
@@ -325,7 +325,7 @@ impl Local {
         key: &[u8],
         edit: impl FnMut(&mut Vec<u8>) -> bool,
     ) -> Result<Option<Changed>, ClientError> {
-        penstock_net::client::update(&mut LocalKey { store: self, key }, edit)
+        penstock_client::update(&mut LocalKey { store: self, key }, edit)
     }
 
     /// Some keys in the order of slots and hashes, from a cursor on: 0, or [`Page::next`]. Page and cursor borrow

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use penstock_net::client::ClientError;
+use penstock_client::ClientError;
 use penstock_shard::Mail;
 use penstock_shard::topology::SHARDS_MAX;
 

@@ -38,7 +38,7 @@ pub use batch::Batch;
 pub use local::Local;
 pub use options::Options;
 pub use pending::{Pending, PendingBatch};
-pub use penstock_net::client::{
+pub use penstock_client::{
     Answer, Ask, Changed, ClientError, Entry, Field, Fields, Page, Past, Scan, Scanned, Value,
 };
 pub use penstock_net::keyspace::{Action, At, History, KeptVersion, Keyspace, Settings};
@@ -49,7 +49,7 @@ use self::core::LANES;
 use crate::node::{Bound, Node, OpenError, system};
 use mailbox::{Letter, Mailbox};
 use pending::Ticket;
-use penstock_net::client::Patience;
+use penstock_client::Patience;
 use update::SharedKey;
 
 /// A store whose shards run on threads of this process. Clones are handles of the same store.
@@ -308,7 +308,7 @@ impl Penstock {
             key,
             patience: Patience::begin(self.store.deadline),
         };
-        penstock_net::client::update(&mut updated, edit)
+        penstock_client::update(&mut updated, edit)
     }
 
     /// Some keys in the order of slots and hashes, from a cursor on: 0, or [`Page::next`].

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use penstock_net::client::{Answer, ClientError};
+use penstock_client::{Answer, ClientError};
 
 use super::call::{Call, Waiter};
 use super::mailbox::Mailbox;

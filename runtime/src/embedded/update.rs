@@ -1,8 +1,8 @@
-//! One key of an embedded store that [`update`](penstock_net::client::update) changes.
+//! One key of an embedded store that [`update`](penstock_client::update) changes.
 
 use std::time::Duration;
 
-use penstock_net::client::{Patience, Updated};
+use penstock_client::{Patience, Updated};
 use penstock_net::request::{Condition, Expiry};
 
 use super::{Changed, ClientError, Local, Penstock, Value};

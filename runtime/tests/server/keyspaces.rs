@@ -9,7 +9,7 @@ use std::process::{Output, Stdio};
 use penstock::config::IoMode;
 use penstock::embedded::Local;
 use penstock::{Options, Penstock};
-use penstock_net::client::{Changed, Client, ClientError, ClientOptions, Field, Past};
+use penstock_client::{Changed, Client, ClientError, ClientOptions, Field, Past};
 use penstock_net::instruction::Instruction;
 use penstock_net::keyspace::{Action, At, History, Keyspace, Settings};
 use penstock_net::level::AckLevel;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use penstock_net::client::{Client, ClientOptions};
+use penstock_client::{Client, ClientOptions};
 use penstock_net::frame::Opcode;
 use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use penstock::directory::Directory;
 use penstock::identity::Identity;
-use penstock_net::client::{Client, ClientOptions};
+use penstock_client::{Client, ClientOptions};
 
 use crate::command::command;
 use crate::process::Server;

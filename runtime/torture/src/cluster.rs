@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use penstock_net::client::{Client, ClientError};
+use penstock_client::{Client, ClientError};
 use penstock_net::level::AckLevel;
 use penstock_net::request::Version;
 use serde_json::Value;
@@ -319,7 +319,7 @@ replica_timeout_ms = 400
 
     /// One node alone, which speaks for itself.
     fn client(&self, node: usize) -> Result<Client, ClientError> {
-        let options = penstock_net::client::ClientOptions {
+        let options = penstock_client::ClientOptions {
             follows: false,
             ..options(AckLevel::Disk, ASK_MAX)
         };

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use penstock_net::client::{Client, ClientError, ClientOptions, Field};
+use penstock_client::{Client, ClientError, ClientOptions, Field};
 use penstock_net::level::AckLevel;
 use penstock_net::request::Version;
 
@@ -130,7 +130,7 @@ enum Outcome {
 }
 
 fn outcome(
-    answer: Result<penstock_net::client::Changed, ClientError>,
+    answer: Result<penstock_client::Changed, ClientError>,
     level: AckLevel,
 ) -> Result<Outcome, String> {
     match answer {

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use penstock_net::client::{Client, ClientOptions};
+use penstock_client::{Client, ClientOptions};
 use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver};

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use penstock_net::client::ClientError;
+use penstock_client::ClientError;
 use penstock_net::level::AckLevel;
 
 use super::nodes::{Cluster, Server, until, wait_for_follower, wait_for_primary};

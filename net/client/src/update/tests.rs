@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::*;
-use crate::level::AckLevel;
-use crate::reply::NO_INSTRUCTION;
-use crate::request::Version;
+use penstock_net::level::AckLevel;
+use penstock_net::reply::NO_INSTRUCTION;
+use penstock_net::request::Version;
 
 struct Random(u64);
 

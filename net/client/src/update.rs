@@ -1,17 +1,18 @@
 //! A change by a function of the value: read, edit, and write if nobody else did meanwhile.
 //!
-//! Writers of one key wait between tries with full jitter: each pause is a random part of a bound that doubles
-//! (Brooker, "Exponential Backoff And Jitter", 2015). A write that lost tells the value that won, so most tries need
-//! no read. A value that is older than a pause has probably lost already. The try behind a pause is therefore as good
-//! as a read, and a try with what it shows follows at once.
+//! Writers of one key wait between tries with full jitter: each pause is a random part of a bound
+//! that doubles (Brooker, "Exponential Backoff And Jitter", 2015). A write that lost tells the
+//! value that won, so most tries need no read. A value that is older than a pause has probably lost
+//! already. The try behind a pause is therefore as good as a read, and a try with what it shows
+//! follows at once.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-use super::operation::{Answer, ClientError};
-use super::{Changed, Value};
-use crate::request::Condition;
-use crate::status::Status;
+use crate::operation::{Answer, ClientError};
+use crate::told::{Changed, Value};
+use penstock_net::request::Condition;
+use penstock_net::status::Status;
 
 /// The bound of the first pause; each next one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_micros(250);
@@ -26,8 +27,8 @@ pub trait Updated {
     /// [`ClientError`].
     fn read(&mut self) -> Result<Option<Value>, ClientError>;
 
-    /// Writes the key under a condition, asks for the value that keeps the condition from holding, and keeps the
-    /// expiry.
+    /// Writes the key under a condition, asks for the value that keeps the condition from holding,
+    /// and keeps the expiry.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -43,7 +44,8 @@ pub trait Updated {
     fn pause(&mut self, pause: Duration, losses: u32) -> Result<(), ClientError>;
 }
 
-/// Changes one key by `edit`, which returns whether to write and may run several times. `Ok(None)` is a declined edit.
+/// Changes one key by `edit`, which returns whether to write and may run several times. `Ok(None)`
+/// is a declined edit.
 ///
 /// # Errors
 /// Those of the store. [`ClientError::Unknown`] is about a write alone.
@@ -193,7 +195,8 @@ impl Patience {
         if Instant::now() + pause >= self.until {
             let deadline = self.deadline;
             let text = format!(
-                "{losses} tries within the deadline of {deadline:?}, and each time another writer was faster"
+                "{losses} tries within the deadline of {deadline:?}, and each time another \
+                 writer was faster"
             );
             return Err(ClientError::Busy(text));
         }

@@ -9,18 +9,19 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{Changed, Fields, MemberValue, Past, Value};
-use crate::instruction::Instruction;
-use crate::keyspace::{Action, At, History, Keyspace, read_keyspaces};
-use crate::level::AckLevel;
-use crate::placement::partition_of;
-use crate::reply::{
+use crate::fields::Fields;
+use crate::told::{Changed, MemberValue, Past, Value};
+use penstock_net::instruction::Instruction;
+use penstock_net::keyspace::{Action, At, History, Keyspace, read_keyspaces};
+use penstock_net::level::AckLevel;
+use penstock_net::placement::partition_of;
+use penstock_net::reply::{
     ExpiryTold, ITEM_FLAG_OVERFLOW, ITEM_FLAG_SHOWN, NO_INSTRUCTION, ReplyItem, Standing,
 };
-use crate::request::{BatchRequest, Expiry, MemberRead, Version, Wanted, When};
-use crate::scan::ScanRequest;
-use crate::slot::slot_of;
-use crate::status::{Executed, Status};
+use penstock_net::request::{BatchRequest, Expiry, MemberRead, Version, Wanted, When};
+use penstock_net::scan::ScanRequest;
+use penstock_net::slot::slot_of;
+use penstock_net::status::{Executed, Status};
 
 /// What is asked of a store.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +116,7 @@ impl<'a> Ask<'a> {
     }
 
     /// The partition of the key; none of what is about no one key.
-    pub(super) fn partition(&self) -> Option<u16> {
+    pub(crate) fn partition(&self) -> Option<u16> {
         match self {
             Ask::Scan(_) | Ask::Keyspace { .. } => None,
             _ => Some(partition_of(slot_of(self.key()))),
@@ -149,13 +150,13 @@ impl<'a> Ask<'a> {
     }
 
     /// The encoded request item.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut frame = Vec::new();
         let mut batch = BatchRequest::begin(&mut frame, 0, AckLevel::Disk, 0, 1);
         self.write(&mut batch, &mut frame);
         batch.finish(&mut frame);
         // Behind the header, the count and the one index entry.
-        frame.split_off(crate::frame::HEADER_BYTES + 16)
+        frame.split_off(penstock_net::frame::HEADER_BYTES + 16)
     }
 }
 
@@ -340,8 +341,9 @@ impl Answer {
         }
     }
 
-    /// The value that kept the condition of [`Ask::Set`] or [`Ask::Del`] from holding. `None` if it was not asked for,
-    /// the key is missing ([`Status::NotFound`]), or the server does not show it: then a GET does.
+    /// The value that kept the condition of [`Ask::Set`] or [`Ask::Del`] from holding. `None` if it
+    /// was not asked for, the key is missing ([`Status::NotFound`]), or the server does not show
+    /// it: then a GET does.
     #[must_use]
     pub fn shown(&self) -> Option<Value> {
         self.is_shown.then(|| Value {
@@ -370,14 +372,15 @@ impl Answer {
 /// Why an operation did not do what was asked, by what the caller can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientError {
-    /// Not executed: a guard or condition did not hold. The answer tells which and the actual value.
+    /// Not executed: a guard or condition did not hold. The answer tells which and the actual
+    /// value.
     No(Answer),
     /// Not executed: the request is wrong; the answer's value is a message.
     Refused(Answer),
     /// Not executed: a queue is full or the server is stopping. Try again later.
     Busy(String),
-    /// Not executed: what the node that was asked has is older than allowed, or lacks the version. Ask the one that
-    /// writes. The answer tells how old.
+    /// Not executed: what the node that was asked has is older than allowed, or lacks the version.
+    /// Ask the one that writes. The answer tells how old.
     Stale(Answer),
     /// Not executed: no connection. Try again.
     NotSent(String),
@@ -461,7 +464,7 @@ impl std::error::Error for ClientError {}
 
 /// What the connection fills in and the caller waits for.
 #[derive(Debug)]
-pub(super) struct Promise<T> {
+pub(crate) struct Promise<T> {
     state: Mutex<State<T>>,
     is_kept: Condvar,
 }
@@ -475,7 +478,7 @@ struct State<T> {
 }
 
 impl<T> Promise<T> {
-    pub(super) fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         let state = State {
             outcome: None,
             waker: None,
@@ -487,7 +490,7 @@ impl<T> Promise<T> {
         })
     }
 
-    pub(super) fn keep(&self, outcome: Result<T, ClientError>) {
+    pub(crate) fn keep(&self, outcome: Result<T, ClientError>) {
         let mut state = self.lock();
         if state.outcome.is_none() {
             state.outcome = Some(outcome);
@@ -500,12 +503,12 @@ impl<T> Promise<T> {
         }
     }
 
-    pub(super) fn mark_sent(&self) {
+    pub(crate) fn mark_sent(&self) {
         self.lock().is_sent = true;
     }
 
     /// The server has said that it was not executed.
-    pub(super) fn mark_put_back(&self) {
+    pub(crate) fn mark_put_back(&self) {
         self.lock().is_sent = false;
     }
 
@@ -518,8 +521,8 @@ impl<T> Promise<T> {
 #[must_use = "the outcome says whether the operation took effect"]
 #[derive(Debug)]
 pub struct Pending<T> {
-    pub(super) promise: Arc<Promise<T>>,
-    pub(super) until: Instant,
+    pub(crate) promise: Arc<Promise<T>>,
+    pub(crate) until: Instant,
 }
 
 impl<T> Pending<T> {

@@ -6,37 +6,37 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::ReadFrom;
-use super::operation::{Answer, ClientError};
-use crate::batch::Batch;
-use crate::frame::{FLAG_REPLY, Header, Opcode, write_frame};
-use crate::hello::{ClientHello, FEATURE_SHOWN, ServerHello};
-use crate::level::AckLevel;
-use crate::limits::{BATCH_ITEMS_MAX, Limits};
-use crate::placement::Placement;
-use crate::receive::{Received, Receiver};
-use crate::reply::{ReplyItem, text_of};
-use crate::request::{BatchRequest, ask_without_show};
-use crate::status::Status;
+use crate::operation::{Answer, ClientError};
+use crate::options::ReadFrom;
+use penstock_net::batch::Batch;
+use penstock_net::frame::{FLAG_REPLY, Header, Opcode, write_frame};
+use penstock_net::hello::{ClientHello, FEATURE_SHOWN, ServerHello};
+use penstock_net::level::AckLevel;
+use penstock_net::limits::{BATCH_ITEMS_MAX, Limits};
+use penstock_net::placement::Placement;
+use penstock_net::receive::{Received, Receiver};
+use penstock_net::reply::{ReplyItem, text_of};
+use penstock_net::request::{BatchRequest, ask_without_show};
+use penstock_net::status::Status;
 
 /// An operation on its way.
-pub(super) struct Queued {
-    pub(super) until: Instant,
+pub(crate) struct Queued {
+    pub(crate) until: Instant,
     /// Of its key; none of what is about no one key.
-    pub(super) partition: Option<u16>,
+    pub(crate) partition: Option<u16>,
     /// Members are asked first.
-    pub(super) member: Option<MemberTry>,
+    pub(crate) member: Option<MemberTry>,
     /// How often a node has said that another one answers it.
-    pub(super) tries: u32,
-    pub(super) what: What,
-    pub(super) _counted: Counted,
+    pub(crate) tries: u32,
+    pub(crate) what: What,
+    pub(crate) _counted: Counted,
 }
 
 /// One of the operations that wait or are under way, as long as it is there.
-pub(super) struct Counted(Arc<AtomicUsize>);
+pub(crate) struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
-    pub(super) fn one_more(count: &Arc<AtomicUsize>) -> Counted {
+    pub(crate) fn one_more(count: &Arc<AtomicUsize>) -> Counted {
         count.fetch_add(1, Ordering::Relaxed);
         Counted(Arc::clone(count))
     }
@@ -49,13 +49,13 @@ impl Drop for Counted {
 }
 
 /// A read that a member may answer.
-pub(super) struct MemberTry {
-    pub(super) from: ReadFrom,
+pub(crate) struct MemberTry {
+    pub(crate) from: ReadFrom,
     /// The writer is asked if the member does not answer it.
-    pub(super) or_writer: bool,
+    pub(crate) or_writer: bool,
 }
 
-pub(super) enum What {
+pub(crate) enum What {
     /// A request item and who waits for its answer.
     Item {
         item: Vec<u8>,
@@ -68,14 +68,14 @@ pub(super) enum What {
     },
 }
 
-pub(super) trait Waiter: Send {
+pub(crate) trait Waiter: Send {
     fn sent(&self);
     /// It was not executed, and will be sent again.
     fn put_back(&self);
     fn done(&self, outcome: Result<Answer, ClientError>);
 }
 
-pub(super) trait FrameWaiter: Send {
+pub(crate) trait FrameWaiter: Send {
     fn sent(&self);
     fn done(&self, outcome: Result<&[u8], ClientError>);
 }
@@ -95,13 +95,13 @@ impl What {
         }
     }
 
-    pub(super) fn put_back(&self) {
+    pub(crate) fn put_back(&self) {
         if let What::Item { done, .. } = self {
             done.put_back();
         }
     }
 
-    pub(super) fn fail(&self, error: ClientError) {
+    pub(crate) fn fail(&self, error: ClientError) {
         match self {
             What::Item { done, .. } => done.done(Err(error)),
             What::Frame { done, .. } => done.done(Err(error)),
@@ -110,7 +110,7 @@ impl What {
 }
 
 /// The state of one connection.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     level: AckLevel,
     limits: Limits,
     /// The server shows the value that keeps a condition from holding.
@@ -121,7 +121,8 @@ pub(super) struct Connection {
     received: Vec<u8>,
     /// By request id: its items, `None` where answered.
     sent: BTreeMap<u64, Vec<Option<Queued>>>,
-    /// What another node is to answer, with the answer that says so; unless the caller is told of that.
+    /// What another node is to answer, with the answer that says so; unless the caller is told of
+    /// that.
     elsewhere: Vec<(Queued, Answer)>,
     follows: bool,
     /// What HELLO told and nobody has taken.
@@ -130,7 +131,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// A new connection, and the bytes that it begins with.
-    pub(super) fn begin(name: &str, level: AckLevel, follows: bool) -> (Connection, Vec<u8>) {
+    pub(crate) fn begin(name: &str, level: AckLevel, follows: bool) -> (Connection, Vec<u8>) {
         let mut hello = Vec::new();
         ClientHello {
             protocol_min: 1,
@@ -159,29 +160,29 @@ impl Connection {
         )
     }
 
-    pub(super) fn has_hello(&self) -> bool {
+    pub(crate) fn has_hello(&self) -> bool {
         self.has_hello
     }
 
     /// Who writes what, as HELLO told it; once.
-    pub(super) fn take_placement(&mut self) -> Option<Placement> {
+    pub(crate) fn take_placement(&mut self) -> Option<Placement> {
         self.placement.take()
     }
 
     /// What was not executed because another node answers it.
-    pub(super) fn take_elsewhere(&mut self) -> Vec<(Queued, Answer)> {
+    pub(crate) fn take_elsewhere(&mut self) -> Vec<(Queued, Answer)> {
         std::mem::take(&mut self.elsewhere)
     }
 
     /// Operations that were sent and are not answered.
     #[cfg(test)]
-    pub(super) fn under_way(&self) -> usize {
+    pub(crate) fn under_way(&self) -> usize {
         self.sent.values().flatten().flatten().count()
     }
 
     /// Encodes what waits, as few frames as it fits into. What is over the server's frame limit
     /// goes alone, for the server to refuse in its own words.
-    pub(super) fn send(&mut self, queue: &mut VecDeque<Queued>, now: Instant, out: &mut Vec<u8>) {
+    pub(crate) fn send(&mut self, queue: &mut VecDeque<Queued>, now: Instant, out: &mut Vec<u8>) {
         while let Some(first) = queue.pop_front() {
             if first.until <= now {
                 first.what.fail(ClientError::Deadline);
@@ -239,7 +240,7 @@ impl Connection {
     /// # Errors
     /// [`ClientError::Protocol`] if they are not what a server may send; the connection is to be
     /// given up then.
-    pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+    pub(crate) fn receive(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         self.received.extend_from_slice(bytes);
         let received = std::mem::take(&mut self.received);
         let mut at = 0;
@@ -268,7 +269,7 @@ impl Connection {
     }
 
     /// Gives up every operation that was sent: whether it was executed is not known.
-    pub(super) fn lose(&mut self, cause: &str) {
+    pub(crate) fn lose(&mut self, cause: &str) {
         for queued in std::mem::take(&mut self.sent)
             .into_values()
             .flatten()
@@ -279,7 +280,7 @@ impl Connection {
     }
 
     /// Gives up the operations whose deadline has passed, and tells whether there were any.
-    pub(super) fn expire(&mut self, now: Instant) -> bool {
+    pub(crate) fn expire(&mut self, now: Instant) -> bool {
         let mut has_expired = false;
         for slot in self.sent.values_mut().flatten() {
             if slot.as_ref().is_some_and(|queued| queued.until <= now)
@@ -384,5 +385,5 @@ fn item_bytes(queued: &Queued) -> usize {
 }
 
 #[cfg(test)]
-#[path = "../../tests/fuzz/connection.rs"]
+#[path = "../tests/fuzz/connection.rs"]
 mod fuzz;

@@ -1,8 +1,9 @@
 //! The client's connection against a server that sends what it likes, in pieces of any size.
 //!
-//! An input is a list of steps: operations are queued and sent, time passes, the server answers well
-//! or badly, the connection is lost. Two connections live the same life, but one gets the server's
-//! bytes whole and the other in pieces: both must tell the same outcomes, each operation one.
+//! An input is a list of steps: operations are queued and sent, time passes, the server answers
+//! well or badly, the connection is lost. Two connections live the same life, but one gets the
+//! server's bytes whole and the other in pieces: both must tell the same outcomes, each operation
+//! one.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,18 +11,18 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{Connection, Counted, FrameWaiter, Queued, Waiter, What};
-use crate::batch::Batch;
-use crate::client::operation::{Answer, Ask, ClientError};
-use crate::frame::{Header, Opcode, write_frame};
-use crate::hello::{AUTH_NONE, ClientHello, ServerHello};
-use crate::level::AckLevel;
-use crate::limits::Limits;
-use crate::pieces::Pieces;
-use crate::receive::{Received, Receiver};
-use crate::reply::{BatchReply, ReplyHead, write_error};
-use crate::request::{Condition, Expiry, Request, Version, Wanted, When};
-use crate::status::Status;
+use crate::operation::{Answer, Ask, ClientError};
 use crate::target::{Choices, keep};
+use penstock_net::batch::Batch;
+use penstock_net::frame::{Header, Opcode, write_frame};
+use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
+use penstock_net::level::AckLevel;
+use penstock_net::limits::Limits;
+use penstock_net::pieces::Pieces;
+use penstock_net::receive::{Received, Receiver};
+use penstock_net::reply::{BatchReply, ReplyHead, write_error};
+use penstock_net::request::{Condition, Expiry, Request, Version, Wanted, When};
+use penstock_net::status::Status;
 
 crate::target!(connection, "tests/fuzz", judge);
 

@@ -1,10 +1,11 @@
-//! What its owner has written and read of each partition: so reads of members never fall back behind it.
+//! What its owner has written and read of each partition: so reads of members never fall back
+//! behind it.
 
 use std::collections::BTreeMap;
 
-use crate::placement::partition_of;
-use crate::request::Version;
-use crate::slot::slot_of;
+use penstock_net::placement::partition_of;
+use penstock_net::request::Version;
+use penstock_net::slot::slot_of;
 
 /// The newest version of each partition that was told to its owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,9 +14,10 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// An answer about this key told this version: that of a change, or [`MemberValue::through`] of a read.
+    /// An answer about this key told this version: that of a change, or [`MemberValue::through`] of
+    /// a read.
     ///
-    /// [`MemberValue::through`]: super::MemberValue::through
+    /// [`MemberValue::through`]: crate::MemberValue::through
     pub fn note(&mut self, key: &[u8], version: Version) {
         let partition = partition_of(slot_of(key));
         let known = self.partitions.entry(partition).or_default();
@@ -24,7 +26,7 @@ impl Seen {
 
     /// For [`MemberGet::version_min`]; none if nothing of the key's partition was told.
     ///
-    /// [`MemberGet::version_min`]: super::MemberGet::version_min
+    /// [`MemberGet::version_min`]: crate::MemberGet::version_min
     #[must_use]
     pub fn of(&self, key: &[u8]) -> Option<Version> {
         self.partitions.get(&partition_of(slot_of(key))).copied()

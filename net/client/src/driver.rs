@@ -1,8 +1,9 @@
-//! The shell around the client's connections: for each node that is asked a socket and two threads, one that
-//! writes and connects, one that reads. All end when the last handle is gone.
+//! The shell around the client's connections: for each node that is asked a socket and two threads,
+//! one that writes and connects, one that reads. All end when the last handle is gone.
 //!
-//! Who is asked follows from what the nodes tell: in HELLO, and in answers that send elsewhere. A node that cannot
-//! be reached is passed over as long as another one can be, and tried again meanwhile.
+//! Who is asked follows from what the nodes tell: in HELLO, and in answers that send elsewhere. A
+//! node that cannot be reached is passed over as long as another one can be, and tried again
+//! meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};
@@ -11,21 +12,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::connection::{Connection, Counted, FrameWaiter, MemberTry, Queued, Waiter, What};
-use super::operation::{Answer, Ask, ClientError, Pending, Promise};
-use super::{ClientOptions, ReadFrom};
-use crate::frame::Opcode;
-use crate::placement::{Placement, Writer};
-use crate::status::Status;
+use crate::connection::{Connection, Counted, FrameWaiter, MemberTry, Queued, Waiter, What};
+use crate::operation::{Answer, Ask, ClientError, Pending, Promise};
+use crate::options::{ClientOptions, ReadFrom};
+use penstock_net::frame::Opcode;
+use penstock_net::placement::{Placement, Writer};
+use penstock_net::status::Status;
 
-/// The first wait between two tries to connect, or to ask once more who writes; each next one is twice as long.
+/// The first wait between two tries to connect, or to ask once more who writes; each next one is
+/// twice as long.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// The longest between two tries to connect.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// The longest before another node is asked once more: a promotion is seen so much later.
 const ASK_AGAIN_MAX: Duration = Duration::from_millis(160);
-/// How long one of several nodes may take to be connected to, and then to answer the first time, before the others
-/// are asked.
+/// How long one of several nodes may take to be connected to, and then to answer the first time,
+/// before the others are asked.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// How often deadlines are looked at.
 const TICK: Duration = Duration::from_millis(20);
@@ -34,7 +36,7 @@ const NODES_MAX: usize = 512;
 
 /// A handle of the shell.
 #[derive(Clone)]
-pub(super) struct Driver {
+pub(crate) struct Driver {
     shared: Arc<Shared>,
     /// Counts the handles: the threads hold only `Shared`.
     _alive: Arc<Alive>,
@@ -285,7 +287,7 @@ impl Shared {
 }
 
 impl Driver {
-    pub(super) fn start(
+    pub(crate) fn start(
         addresses: &[String],
         options: ClientOptions,
     ) -> Result<Driver, ClientError> {
@@ -330,7 +332,7 @@ impl Driver {
         Err(last)
     }
 
-    pub(super) fn ask<T: Send + 'static>(
+    pub(crate) fn ask<T: Send + 'static>(
         &self,
         ask: Ask<'_>,
         read: fn(Answer) -> Result<T, ClientError>,
@@ -338,7 +340,7 @@ impl Driver {
         self.ask_member(ask, None, read)
     }
 
-    pub(super) fn ask_member<T: Send + 'static>(
+    pub(crate) fn ask_member<T: Send + 'static>(
         &self,
         ask: Ask<'_>,
         member: Option<MemberTry>,
@@ -348,12 +350,12 @@ impl Driver {
     }
 
     /// From the call of an operation to its answer.
-    pub(super) fn deadline(&self) -> Duration {
+    pub(crate) fn deadline(&self) -> Duration {
         self.shared.options.deadline
     }
 
     /// Asks what must be answered by then.
-    pub(super) fn ask_until<T: Send + 'static>(
+    pub(crate) fn ask_until<T: Send + 'static>(
         &self,
         ask: Ask<'_>,
         member: Option<MemberTry>,
@@ -375,7 +377,7 @@ impl Driver {
         )
     }
 
-    pub(super) fn ask_frame<T: Send + 'static>(
+    pub(crate) fn ask_frame<T: Send + 'static>(
         &self,
         opcode: Opcode,
         read: fn(&[u8]) -> Result<T, ClientError>,
@@ -505,7 +507,8 @@ fn connect(shared: &Arc<Shared>, number: usize, until: Instant) -> Result<(), Cl
     started.map(drop).map_err(not_sent)
 }
 
-/// Sends what is queued for a node, connects again when the connection is gone, and watches the deadlines.
+/// Sends what is queued for a node, connects again when the connection is gone, and watches the
+/// deadlines.
 fn write(shared: &Arc<Shared>, number: usize) {
     let mut out = Vec::new();
     let mut look_at = Instant::now();

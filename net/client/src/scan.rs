@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 
-use super::Value;
-use super::operation::{Answer, ClientError};
-use crate::request::Version;
-use crate::scan::{ScanPage, ScanRequest, ScanValue};
+use crate::operation::{Answer, ClientError};
+use crate::told::Value;
+use penstock_net::request::Version;
+use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
 
 /// Some keys, in the order of their slots and hashes, which is none that a reader would know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,8 +66,8 @@ pub trait Scanned {
     fn value(&mut self, key: &[u8]) -> Result<Option<Value>, ClientError>;
 }
 
-/// All keys with a prefix, one after the other, with one page of them in memory. It blocks for each page, and
-/// ends behind the first error.
+/// All keys with a prefix, one after the other, with one page of them in memory. It blocks for each
+/// page, and ends behind the first error.
 #[derive(Debug)]
 pub struct Scan<S> {
     store: S,
