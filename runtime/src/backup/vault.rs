@@ -10,8 +10,9 @@ use blake3::{Hash, Hasher};
 
 use super::manifest::{EXTENSION, Manifest, ManifestError, SegmentCopy};
 use super::{BackupError, path_text};
-use crate::directory::{named, sync_directory};
-use crate::identity::Identity;
+use crate::directory::identity::Identity;
+use crate::directory::sync_directory;
+use crate::system::named_error::named;
 
 const LOCK: &str = "LOCK";
 const SEGMENTS: &str = "segments";

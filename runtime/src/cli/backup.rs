@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use penstock::backup::{self, BackupError, manifest::Manifest};
-use penstock::identity::Identity;
+use penstock::directory::identity::Identity;
 use penstock_storage::log::DurableEnd;
 use penstock_storage::place::Lsn;
 

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::io::{IsTerminal, Read};
 
+use crate::cli::expression::{Field, Literal, parse_instruction};
 use clap::{Args, ValueEnum};
-use penstock::expression::{Field, Literal, parse_instruction};
 use penstock_net::instruction::{Instruction, Operation};
 use penstock_net::keyspace::At;
 use penstock_net::level::AckLevel;

@@ -5,11 +5,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use penstock::advice;
+use penstock::directory::read_at;
+use penstock::directory::repair::{carry_out, lost_text, put_identity};
+use penstock::directory::set_aside;
 use penstock::directory::{Directory, DirectoryError};
-use penstock::repair::{carry_out, lost_text, put_identity};
-use penstock::set_aside;
-use penstock::snapshot::read_at;
+use penstock::system::advice;
 use penstock_shard::hash_check;
 use penstock_shard::opening::OpeningError;
 use penstock_shard::settings_to_wire;

@@ -4,6 +4,7 @@ mod backup;
 mod client;
 mod cluster;
 mod connection;
+pub mod expression;
 mod inspect;
 mod keyspace;
 mod lostfound;
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use penstock::config::{Settings, Sources};
-use penstock::logging::Logging;
+use penstock::server::logging::Logging;
 
 use backup::{BackupArgs, RestoreArgs, VerifyArgs};
 use client::{

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock::expression::Field;
+use crate::cli::expression::Field;
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;
 use penstock_net::status::Status;
@@ -236,7 +236,7 @@ pub fn stored(word: &str, value: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock::expression::parse_instruction;
+    use crate::cli::expression::parse_instruction;
 
     fn field(text: &str) -> Field {
         Field::parse(text).expect("a field")

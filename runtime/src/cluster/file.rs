@@ -13,7 +13,7 @@ use penstock_shard::linked::{Assignment, Plan};
 use penstock_shard::replication::PartitionId;
 use toml::de::{DeTable, DeValue};
 
-use crate::toml_line::line_of_error;
+use crate::config::toml_line::line_of_error;
 
 /// The secret has at least so many bytes.
 const SECRET_BYTES_MIN: usize = 32;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::option::{ConfigOption, ENVIRONMENT_PREFIX, Value};
 use super::quantity::size_text;
 use super::{Config, OPTIONS};
-use crate::toml_line::line_of_error;
+use crate::config::toml_line::line_of_error;
 
 /// Variables under the prefix that are no options of the server: where the file is, and the address that clients use.
 const OTHER_VARIABLES: [&str; 2] = ["CONFIG", "ADDR"];

@@ -9,6 +9,7 @@
 //! A turn of the loop calls [`Disk::submit`] for each request, [`Disk::flush`] once, and
 //! [`Disk::reap`] when the descriptor of [`Disk::wake_fd`] became readable.
 
+pub mod arena;
 mod plan;
 mod slots;
 mod threads;
@@ -22,9 +23,9 @@ use std::{fmt, io};
 use penstock_storage::io::{BLOCK_BYTES, Block, Completion, Io, IoFailure};
 use penstock_storage::place::FileId;
 
-use crate::block::{Arena, ArenaBlock, Span};
-use crate::checks::Problem;
+use crate::disk::arena::{Arena, ArenaBlock, Span};
 use crate::system;
+use crate::system::advice::Problem;
 pub(crate) use plan::{RingPlan, patiently};
 use slots::{Kind, Operation, Slots};
 use threads::Threads;

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use io_uring::IoUring;
 
-use crate::block::ArenaLayout;
-use crate::checks::Problem;
+use crate::disk::arena::ArenaLayout;
+use crate::system::advice::Problem;
 use crate::system::{self, Limit, Resource};
 
 use super::uring::{self, UringRefused};
@@ -448,7 +448,7 @@ mod tests {
         // On whatever limit the tests run.
         let plan = RingPlan::find(IoMode::Auto, 1, true).expect("auto");
         if let Some(setup) = plan.setup {
-            let arena = crate::block::Arena::new(ArenaLayout::default()).expect("mapped");
+            let arena = crate::disk::arena::Arena::new(ArenaLayout::default()).expect("mapped");
             let disk = crate::disk::Disk::open(setup.disk_options(IoMode::Auto), &arena);
             assert_eq!(disk.expect("opened").engine(), "uring");
         }

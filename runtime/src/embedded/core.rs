@@ -17,10 +17,10 @@ use penstock_shard::{Event, Now, SessionId};
 use super::call::Call;
 use super::mailbox::{Letter, Mailbox};
 use super::watch::Watch;
-use crate::engine::{Engine, Turn};
-use crate::node::{OpenError, ShardStart, system};
-use crate::spin::Spin;
-use crate::wall::WallClock;
+use crate::event_loop::engine::{Engine, Turn};
+use crate::event_loop::spin::Spin;
+use crate::startup::node::{OpenError, ShardStart, system};
+use crate::system::wall::WallClock;
 
 /// Threads that share none of their sessions, at most; further ones share.
 pub(super) const LANES: u16 = 64;

@@ -25,11 +25,11 @@ use super::{
     Answer, Ask, Changed, ClientError, CloseError, Options, Page, Scan, ScanRequest, Scanned,
     Value, deadline_ms, read_found, read_info, reply, write_info,
 };
-use crate::engine::{Engine, Turn};
-use crate::node::{Bound, Node, OpenError, system};
-use crate::spare::SpareOutcome;
-use crate::spin::Spin;
-use crate::wall::WallClock;
+use crate::directory::spares::SpareOutcome;
+use crate::event_loop::engine::{Engine, Turn};
+use crate::event_loop::spin::Spin;
+use crate::startup::node::{Bound, Node, OpenError, system};
+use crate::system::wall::WallClock;
 
 /// Calls that need no disk between two turns.
 const CALLS_PER_TURN_MAX: u32 = 16;

@@ -11,8 +11,8 @@ use penstock_shard::topology::SHARDS_MAX;
 
 use super::call::Call;
 use super::doorbell::Doorbell;
-use crate::spare::SpareOutcome;
-use crate::spin::Spin;
+use crate::directory::spares::SpareOutcome;
+use crate::event_loop::spin::Spin;
 
 /// Letters that are no calls: one stop, the few segment files that a shard asks for at a time, and what
 /// the other shards say of keyspaces, which is at most two letters from each.

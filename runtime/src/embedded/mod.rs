@@ -46,7 +46,7 @@ pub use penstock_net::scan::ScanRequest;
 
 use self::call::Call;
 use self::core::LANES;
-use crate::node::{Bound, Node, OpenError, system};
+use crate::startup::node::{Bound, Node, OpenError, system};
 use mailbox::{Letter, Mailbox};
 use pending::Ticket;
 use penstock_client::Patience;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use penstock_net::level::AckLevel;
 
 use crate::config::{Config, IoMode, Settings, Sources};
-use crate::node::OpenError;
+use crate::startup::node::OpenError;
 
 /// Room that a frame has beside one value of the largest size.
 const FRAME_OVERHEAD_BYTES: u64 = 64 << 10;

@@ -10,7 +10,7 @@ use monoio::net::TcpStream;
 use penstock_shard::{Event, SessionId};
 
 use super::core::{Core, Signal};
-use super::outgoing::Outgoing;
+use crate::system::outgoing::Outgoing;
 
 /// Bytes of a new receive buffer: what an idle connection costs.
 const RECEIVE_BYTES_MIN: usize = 4 << 10;

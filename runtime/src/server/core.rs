@@ -26,18 +26,18 @@ use penstock_shard::replication::{LinkId, PartitionId};
 use penstock_shard::{Event, Now, SessionId};
 use tracing::warn;
 
-use crate::block::ArenaBlock;
 use crate::cluster::forks::note_forks;
 use crate::cluster::lostfound::Found;
 use crate::cluster::{ProvenLink, lostfound};
 use crate::config::IoMode;
+use crate::disk::arena::ArenaBlock;
 use crate::disk::patiently;
-use crate::engine::{Engine, Turn};
-use crate::lines::Lately;
-use crate::node::Opened;
-use crate::open_files;
-use crate::spin::Spin;
-use crate::wall::WallClock;
+use crate::event_loop::engine::{Engine, Turn};
+use crate::event_loop::spin::Spin;
+use crate::startup::node::Opened;
+use crate::system::lines::Lately;
+use crate::system::open_files;
+use crate::system::wall::WallClock;
 
 use super::connection::{Connection, serve_connection};
 use super::descriptors::{Descriptors, refuse_accepted};

@@ -9,8 +9,8 @@ use penstock_shard::linked::{PartitionRole, ReplicationStatus};
 use penstock_shard::replication::Duty;
 
 use crate::directory::Segments;
-use crate::memory::MemoryBound;
 use crate::stats::{Reading, Stats};
+use crate::system::memory::MemoryBound;
 
 /// A loop with nothing to do turns each second all the same; one that has not turned for so long hangs.
 const STANDSTILL_US_MAX: u64 = 5_000_000;

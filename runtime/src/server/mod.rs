@@ -12,8 +12,8 @@ mod descriptors;
 mod exposition;
 mod health;
 mod link;
+pub mod logging;
 mod metrics;
-mod outgoing;
 mod signals;
 mod supervisor;
 
@@ -30,15 +30,15 @@ use penstock_shard::linked::Plan;
 use penstock_shard::replication::{LinkId, PartitionId};
 use tracing::{info, warn};
 
-use crate::checks;
 use crate::cluster::{Deliver, Delivery, Dialing, ProvenLink, Reread};
 use crate::config::Config;
+use crate::directory::spares::SpareOutcome;
 use crate::directory::{DirectoryError, Progress};
-use crate::lines::{self, tell};
-use crate::logging::Logging;
-use crate::node::{Bound, Node, OpenError, ShardStart};
-use crate::open_files;
-use crate::spare::SpareOutcome;
+use crate::server::logging::Logging;
+use crate::startup::checks;
+use crate::startup::node::{Bound, Node, OpenError, ShardStart};
+use crate::system::lines::{self, tell};
+use crate::system::open_files;
 
 use self::admin::Admin;
 use self::health::{Health, Phase, Watched};

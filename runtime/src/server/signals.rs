@@ -14,7 +14,7 @@ use signal_hook::iterator::{Handle, Signals};
 use tracing::{info, warn};
 
 use crate::cluster::Reread;
-use crate::logging::Logging;
+use crate::server::logging::Logging;
 
 use super::supervisor::Supervisor;
 

@@ -1,7 +1,7 @@
 //! No heap allocation per operation on the hot path: a shard over a log in memory, driven as the
 //! server drives it, under an allocator that counts.
 
-use penstock::block::{Arena, ArenaBlock, ArenaLayout};
+use penstock::disk::arena::{Arena, ArenaBlock, ArenaLayout};
 use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;

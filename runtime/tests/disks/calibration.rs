@@ -1,8 +1,8 @@
 use std::fs;
 
-use penstock::block::{Arena, ArenaLayout};
-use penstock::calibrate::calibrate;
+use penstock::disk::arena::{Arena, ArenaLayout};
 use penstock::disk::{Disk, DiskOptions, IoMode};
+use penstock::startup::calibration::calibrate;
 use penstock_storage::log::SyncMethod;
 
 use crate::Folder;

@@ -3,7 +3,7 @@
 use std::fs;
 
 use penstock::directory::Directory;
-use penstock::spare::{SpareOutcome, Spares};
+use penstock::directory::spares::{SpareOutcome, Spares};
 use penstock_shard::opening::Leftovers;
 
 use crate::Folder;

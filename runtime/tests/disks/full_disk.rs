@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use penstock::directory::Directory;
-use penstock::spare::SpareOutcome;
+use penstock::directory::spares::SpareOutcome;
 
 use crate::spares::{LONG, ask, start};
 use crate::{Folder, options};

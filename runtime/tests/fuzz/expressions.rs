@@ -3,7 +3,7 @@
 //!
 //! An input is one byte (what the text is to be) and the text.
 
-use penstock::expression::{ExpressionError, Field, Literal, parse_instruction};
+use crate::expression::{ExpressionError, Field, Literal, parse_instruction};
 use penstock_net::instruction::{Instruction, Operation};
 
 use crate::target::{Choices, keep};

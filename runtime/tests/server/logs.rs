@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use penstock::config::{Config, LogFormat};
-use penstock::logging::Logging;
+use penstock::server::logging::Logging;
 use serde_json::Value;
 
 use crate::command::command;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use penstock::directory::Directory;
-use penstock::repair::carry_out;
+use penstock::directory::repair::carry_out;
 use penstock_storage::repair::plan;
 use penstock_storage::segment::Owner;
 

@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use penstock::directory::Directory;
-use penstock::identity::Identity;
+use penstock::directory::identity::Identity;
 use penstock_client::{Client, ClientOptions};
 
 use crate::command::command;
