@@ -1,11 +1,13 @@
-//! A shop's product as a struct of fixed layout: read where it stands, changed by field, never oversold.
+//! A shop's product as a struct of fixed layout: read where it stands, changed by field, never
+//! oversold.
 //!
 //! ```text
 //! cargo run --release -p penstock --example product
 //! ```
 //!
 //! First one thread, as the shortest way: read the product, sell one, twenty thousand times, then a
-//! million reads. Then several buyers at once, who all get an exact answer, durable before they get it.
+//! million reads. Then several buyers at once, who all get an exact answer, durable before they get
+//! it.
 
 use std::error::Error;
 use std::path::Path;
@@ -116,7 +118,8 @@ fn one_thread(directory: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The same directory, served to many threads; every sale is on the disk before its buyer hears of it.
+/// The same directory, served to many threads; every sale is on the disk before its buyer hears of
+/// it.
 fn many_buyers(directory: &Path) -> Result<(), Box<dyn Error>> {
     let store = Penstock::open(directory, Options::default())?;
     let product = Product::new("Yeezy Boost 350 V2", STOCK, 23_000);

@@ -1,8 +1,9 @@
-//! The process: pinned cores, rings, sockets, timers, mailboxes between cores, start-up checks, configuration.
+//! The process: pinned cores, rings, sockets, timers, mailboxes between cores, start-up checks,
+//! configuration.
 //!
-//! It is also a library: [`Penstock`] is the store inside the caller's own process, without sockets and without a
-//! runtime. Operations, promises, files and recovery are the server's, and `penstock serve`, `inspect`,
-//! `backup` and `verify` work on the same directory, one at a time.
+//! It is also a library: [`Penstock`] is the store inside the caller's own process, without sockets
+//! and without a runtime. Operations, promises, files and recovery are the server's, and `penstock
+//! serve`, `inspect`, `backup` and `verify` work on the same directory, one at a time.
 //!
 //! ```
 //! use penstock::embedded::{ClientError, Field};
@@ -26,8 +27,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Many threads use one store: handles are cheap to clone, and each thread's operations keep their order. One thread
-//! that wants the shortest way takes [`Penstock::open_local`].
+//! Many threads use one store: handles are cheap to clone, and each thread's operations keep their
+//! order. One thread that wants the shortest way takes [`Penstock::open_local`].
 
 pub mod backup;
 pub mod cluster;

@@ -12,13 +12,13 @@
 //! ```
 //!
 //! Files of segments are named by what they hold, so all backups of one DIR share them and none is
-//! ever changed. A manifest is written when everything that it names is durable: what an interrupted
-//! backup leaves is not named by any.
+//! ever changed. A manifest is written when everything that it names is durable: what an
+//! interrupted backup leaves is not named by any.
 //!
-//! **Beside a server.** A sealed segment never changes, but cleaning may remove it. First every file
-//! gets a second name in a staging folder, then each shard is asked how far its log is durable, then
-//! files that came meanwhile get theirs. What was there when the shard answered is held now; what
-//! the log had released by then it says itself, in what is copied.
+//! **Beside a server.** A sealed segment never changes, but cleaning may remove it. First every
+//! file gets a second name in a staging folder, then each shard is asked how far its log is
+//! durable, then files that came meanwhile get theirs. What was there when the shard answered is
+//! held now; what the log had released by then it says itself, in what is copied.
 
 pub mod manifest;
 mod restore;
@@ -118,8 +118,8 @@ pub struct Taken {
 }
 
 /// Takes a backup of `data` into `to`, which is made if it does not exist. If a server uses `data`,
-/// `ask` must tell how far each of its logs is durable; it is called when what they then held can no
-/// longer be removed. `keep` older and newer backups stay, at least 1; without it all do.
+/// `ask` must tell how far each of its logs is durable; it is called when what they then held can
+/// no longer be removed. `keep` older and newer backups stay, at least 1; without it all do.
 ///
 /// # Errors
 /// [`BackupError`]. `to` then holds the backups that it held before.
@@ -173,7 +173,8 @@ pub fn take(
                         .into(),
                 ));
             }
-            // A snapshot may be newer than these ends, and the server itself holds its log against it.
+            // A snapshot may be newer than these ends, and the server itself holds its log against
+            // it.
             let proven = ProvenEnds::new();
             copy(data, &identity, (view, &proven), to, keep, now_ms, &ends)
         }
@@ -235,7 +236,8 @@ fn view_up_to(staging: &Staging, ends: &[DurableEnd]) -> Result<View, BackupErro
     for file in staging.files() {
         let path = staging.path(file);
         let bytes = fs::metadata(&path)?.len();
-        // A spare, or one that is just taken into use: nothing of it was durable when they answered.
+        // A spare, or one that is just taken into use: nothing of it was durable when they
+        // answered.
         let Some(header) = header_of(&path)? else {
             continue;
         };

@@ -36,8 +36,8 @@ pub struct Restored {
     pub identity: Identity,
 }
 
-/// Makes the data directory `to`, which must not exist or be empty, from the newest backup in `from`
-/// or the one with this name. Every byte is checked against its hash on the way.
+/// Makes the data directory `to`, which must not exist or be empty, from the newest backup in
+/// `from` or the one with this name. Every byte is checked against its hash on the way.
 ///
 /// # Errors
 /// [`BackupError`]. What was made is removed again, if the system allows it; without its IDENTITY,

@@ -108,8 +108,8 @@ impl Vault {
         Ok(known)
     }
 
-    /// Takes the first `bytes` of `source` in, unless it holds the same already; the hash of them and
-    /// whether they were copied. `is_known` spares writing what is most likely there.
+    /// Takes the first `bytes` of `source` in, unless it holds the same already; the hash of them
+    /// and whether they were copied. `is_known` spares writing what is most likely there.
     pub(crate) fn put(
         &mut self,
         log_id: u64,

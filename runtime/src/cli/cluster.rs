@@ -89,7 +89,8 @@ pub enum ClusterCommand {
     /// Let another node write in the place of one that is lost
     #[command(after_help = format!("{PROMOTE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Promote(PromoteArgs),
-    /// Print what a node took and could not keep, from its data directory, or do it again where it is written now
+    /// Print what a node took and could not keep, from its data directory, or do it again where it
+    /// is written now
     #[command(after_help = format!("{LOSTFOUND_EXAMPLES}\n\n{EXIT_CODES}"))]
     Lostfound(LostfoundArgs),
 }
@@ -129,10 +130,12 @@ pub struct PromoteArgs {
     /// It is known that what the lost node had not shipped is missing
     #[arg(long, required = true)]
     force: bool,
-    /// Also if the node has started since it last followed, or is a learner: what it had not or only received is lost
+    /// Also if the node has started since it last followed, or is a learner: what it had not or
+    /// only received is lost
     #[arg(long)]
     accept_loss: bool,
-    /// Also in the middle of a scan or a rewind, or with nothing at all if the node runs: for when there is no other copy
+    /// Also in the middle of a scan or a rewind, or with nothing at all if the node runs: for when
+    /// there is no other copy
     #[arg(long)]
     accept_incomplete: bool,
     /// Leave the node that wrote in the sync set: level replica waits until it is back
@@ -199,8 +202,8 @@ impl ToArgs {
         ServerAddress::at(clients).within(ANSWER.min(Duration::from_millis(self.wait_ms.into())))
     }
 
-    /// Refuses if the node does not hold all of them in one of these roles, or, if that is enough, in a role of whoever wrote
-    /// them last.
+    /// Refuses if the node does not hold all of them in one of these roles, or, if that is enough,
+    /// in a role of whoever wrote them last.
     fn check(
         &self,
         draft: &Draft,
@@ -437,7 +440,8 @@ impl PromoteArgs {
                 &["idle", "catching up", "beginning", "draining"],
             ]
             .concat();
-            // All that it acknowledged is on its disk, and a handover may have stopped in any state.
+            // All that it acknowledged is on its disk, and a handover may have stopped in any
+            // state.
             let of_last = ["draining", "idle"];
             match accepted {
                 Accepted::Nothing => {

@@ -10,9 +10,10 @@
 //! reason      = 1..255, given back if this instruction is the one that fails
 //! ```
 //!
-//! Offsets count bytes from the start of the value. `second.` means the second key of the request. A number outside its
-//! type is refused here, so that no request carries one. Values are written as plain text, `0x...`, typed numbers
-//! (`u32:100` or `u32:100,u64be:7`), `@file`, or `text:...` for a text that would be read as one of these.
+//! Offsets count bytes from the start of the value. `second.` means the second key of the request.
+//! A number outside its type is refused here, so that no request carries one. Values are written as
+//! plain text, `0x...`, typed numbers (`u32:100` or `u32:100,u64be:7`), `@file`, or `text:...` for
+//! a text that would be read as one of these.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -28,7 +29,8 @@ pub struct Field {
     pub offset: u32,
 }
 
-/// Why a text is no instruction or value. It shows as one line: the text, the column, what is allowed there.
+/// Why a text is no instruction or value. It shows as one line: the text, the column, what is
+/// allowed there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionError {
     text: String,
@@ -159,8 +161,8 @@ fn parse_number(field_type: FieldType, text: &str) -> Result<i128, String> {
     }
 }
 
-/// Whether a text looks like a number of a type that there is not: nobody names keys or texts so, and `u9:1` for `u8:1`
-/// would be five letters in the place of a byte.
+/// Whether a text looks like a number of a type that there is not: nobody names keys or texts so,
+/// and `u9:1` for `u8:1` would be five letters in the place of a byte.
 fn is_nearly_typed(text: &str) -> bool {
     let Some((name, number)) = text.split_once(':') else {
         return false;

@@ -90,10 +90,12 @@ struct ReplayArgs {
     /// Only the tails of which this file of lostfound has a change, by its name
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// Only what this node wrote, by its number, instead of what the node of DATA wrote: if that one's disk is lost
+    /// Only what this node wrote, by its number, instead of what the node of DATA wrote: if that
+    /// one's disk is lost
     #[arg(long, value_name = "NODE")]
     written_by: Option<u8>,
-    /// The file lostfound/replayed of another node: what a replay there has tried is not tried again
+    /// The file lostfound/replayed of another node: what a replay there has tried is not tried
+    /// again
     #[arg(long, value_name = "FILE")]
     tried: Vec<PathBuf>,
     /// How durable each write must be
@@ -349,12 +351,13 @@ impl std::fmt::Display for Replayed {
     }
 }
 
-/// Which keys of which tails were tried, each durable before it is: a difference that is added twice would be wrong, and
-/// an answer may never come.
+/// Which keys of which tails were tried, each durable before it is: a difference that is added
+/// twice would be wrong, and an answer may never come.
 struct Journal {
     path: PathBuf,
     tried: BTreeSet<(String, Writer)>,
-    /// What of the file is whole lines: a crash may have cut the last one, and nothing was tried then.
+    /// What of the file is whole lines: a crash may have cut the last one, and nothing was tried
+    /// then.
     whole_bytes: u64,
     file: Option<File>,
 }

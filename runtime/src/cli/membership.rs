@@ -321,8 +321,8 @@ impl MemberArgs {
         out.finish()
     }
 
-    /// Waits until a primary waits for the node in all of these partitions, and the node has what was
-    /// acknowledged before that.
+    /// Waits until a primary waits for the node in all of these partitions, and the node has what
+    /// was acknowledged before that.
     fn until_level(
         &self,
         server: &ServerAddress,
@@ -355,7 +355,8 @@ impl MemberArgs {
                 ))?,
             }
         }
-        // A read at level replica waits for all that was appended before it, so each of these proves it for one.
+        // A read at level replica waits for all that was appended before it, so each of these
+        // proves it for one.
         let mut keys = vec![None; usize::from(LINK_PARTITIONS)];
         let mut number = 0_u64;
         while keys.iter().any(Option::is_none) {
@@ -392,8 +393,8 @@ impl MemberArgs {
     }
 }
 
-/// Refuses while one of these partitions is written by nobody: whoever is to write it may need just the node that
-/// would be changed.
+/// Refuses while one of these partitions is written by nobody: whoever is to write it may need just
+/// the node that would be changed.
 fn check_written(draft: &Draft, partitions: (u16, u16), longest: Duration) -> Result<(), Failure> {
     for primary in writers(draft, partitions)? {
         let clients = draft.clients_of(primary).map_err(Failure::usage)?;

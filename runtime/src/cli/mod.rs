@@ -48,7 +48,8 @@ Examples:
   penstock update-if stock:42 'u32@0 >= 1' 'u32@0 -= 1'
   penstock get stock:42 --as u32@0";
 
-/// Durable key-value server for stock under pressure: what it acknowledged, a power cut cannot take back.
+/// Durable key-value server for stock under pressure: what it acknowledged, a power cut cannot take
+/// back.
 #[derive(Parser)]
 #[command(
     name = "penstock",

@@ -1,9 +1,11 @@
-//! What the keys of diverged tails were at the fork, beside the tails: `DATA/lostfound/INCARNATION-SHARD.forks`.
+//! What the keys of diverged tails were at the fork, beside the tails:
+//! `DATA/lostfound/INCARNATION-SHARD.forks`.
 //!
-//! The log tells it until cleaning lets go of it, which may begin when the node has joined. So it is looked for when a
-//! tail is kept, before its partition goes on: one reading of the log, at the disk's pace, for all whose tails are
-//! complete by then. A file has a record for each key of each tail, under the version of its last change there: with
-//! the value that it had before the first one, or a deletion if it was not there.
+//! The log tells it until cleaning lets go of it, which may begin when the node has joined. So it
+//! is looked for when a tail is kept, before its partition goes on: one reading of the log, at the
+//! disk's pace, for all whose tails are complete by then. A file has a record for each key of each
+//! tail, under the version of its last change there: with the value that it had before the first
+//! one, or a deletion if it was not there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -30,7 +32,8 @@ const READS_MAX: usize = 3;
 /// What is known: by key and tail, the value or that there was none.
 pub(super) type ForkValues = BTreeMap<(Vec<u8>, Writer), Option<Vec<u8>>>;
 
-/// Notes what the log tells of the tails of these partitions, durably; what it does not tell any more is left out.
+/// Notes what the log tells of the tails of these partitions, durably; what it does not tell any
+/// more is left out.
 ///
 /// # Errors
 /// Why nothing was noted.

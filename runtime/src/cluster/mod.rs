@@ -1,10 +1,11 @@
-//! What makes this process one node of several: the cluster's file, its secret, and the threads that make
-//! links to the other nodes.
+//! What makes this process one node of several: the cluster's file, its secret, and the threads
+//! that make links to the other nodes.
 //!
-//! One thread takes connections on the node's address for links, one for each other node makes those by which
-//! that one is shipped to, one reads the cluster's file anew when it changes and lets those threads follow it. They do the handshake, which may block, and hand the socket of a link that has proven
-//! itself to the core of its shard; from there on the core's own loop serves it (`server/link.rs`). When a
-//! link that this node made has ended, it is made again.
+//! One thread takes connections on the node's address for links, one for each other node makes
+//! those by which that one is shipped to, one reads the cluster's file anew when it changes and
+//! lets those threads follow it. They do the handshake, which may block, and hand the socket of a
+//! link that has proven itself to the core of its shard; from there on the core's own loop serves
+//! it (`server/link.rs`). When a link that this node made has ended, it is made again.
 
 pub(crate) mod file;
 pub(crate) mod forks;
@@ -155,8 +156,8 @@ pub(crate) struct Dialing {
 }
 
 impl Dialing {
-    /// Takes links on a bound socket, makes those that the cluster's file asks of this node, and watches that
-    /// file.
+    /// Takes links on a bound socket, makes those that the cluster's file asks of this node, and
+    /// watches that file.
     ///
     /// # Errors
     /// What was tried and what the system said.
@@ -262,7 +263,8 @@ fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
             let (secret, seen) = (&greets.secret, &greets.seen);
             match welcome(&stream, GREETING, &greets.me, secret, is_named, seen) {
                 Ok((shard, greeted)) => greets.hand_over(shard, stream, greeted, None),
-                // Its port is another one each time, and what is no link may be wrong in another way each time.
+                // Its port is another one each time, and what is no link may be wrong in another
+                // way each time.
                 Err(cause) => {
                     greets.count(&cause);
                     let what = format!("a link from {} is refused", from.ip());
@@ -278,8 +280,8 @@ fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
     }
 }
 
-/// Keeps the links to one node, as long as the file names it: one from each shard here to each shard there that
-/// has some of the same partitions.
+/// Keeps the links to one node, as long as the file names it: one from each shard here to each
+/// shard there that has some of the same partitions.
 fn dial(shared: &Arc<Shared>, node: u8) {
     let mut theirs = None;
     let mut told_before = None;
@@ -426,8 +428,8 @@ fn read_anew(shared: &Shared, path: &Path, text: String) -> Result<(), String> {
     Ok(())
 }
 
-/// Which shards here need a link to which shards of a node that has so many; if that is not known, the first
-/// one alone, which tells.
+/// Which shards here need a link to which shards of a node that has so many; if that is not known,
+/// the first one alone, which tells.
 fn pairs(file: &ClusterFile, me: Introduction, node: u8, theirs: Option<u16>) -> Vec<(u16, u16)> {
     let ours = Topology::new(me.shards);
     let mut pairs: Vec<(u16, u16)> = (0..LINK_PARTITIONS)

@@ -1,10 +1,13 @@
-//! What a diverged tail did to each key, and what of it is to be done again where the partition is written now.
+//! What a diverged tail did to each key, and what of it is to be done again where the partition is
+//! written now.
 //!
-//! A tail holds whole values, not what was asked for. So what it did to a key is told by two of them: the value that
-//! the key had at the fork, which stands in the log of the node that wrote the tail, and the last one of the tail.
+//! A tail holds whole values, not what was asked for. So what it did to a key is told by two of
+//! them: the value that the key had at the fork, which stands in the log of the node that wrote the
+//! tail, and the last one of the tail.
 //!
-//! Which file a change stands in says nothing: one tail may stand in two, and two of them in one. One node writes
-//! a partition in a generation, so what stands there of one generation of one node is one tail.
+//! Which file a change stands in says nothing: one tail may stand in two, and two of them in one.
+//! One node writes a partition in a generation, so what stands there of one generation of one node
+//! is one tail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -30,8 +33,8 @@ pub enum Rule {
     Unchanged,
     /// Of all keys: what is there now is replaced.
     Overwrite,
-    /// Of keys whose values are numbers of 8 bytes: the difference that the tail made is added to what is there
-    /// now.
+    /// Of keys whose values are numbers of 8 bytes: the difference that the tail made is added to
+    /// what is there now.
     Add,
 }
 
@@ -177,8 +180,8 @@ impl std::fmt::Display for ReplayError {
     }
 }
 
-/// What the tails in a stopped node's lostfound did, key by key, in the order in which they were written; `only` those
-/// of which this file has a change, if one is named. Reads all of its log.
+/// What the tails in a stopped node's lostfound did, key by key, in the order in which they were
+/// written; `only` those of which this file has a change, if one is named. Reads all of its log.
 ///
 /// # Errors
 /// [`ReplayError`].
@@ -199,7 +202,8 @@ pub fn node_of(data: &Path) -> Result<u8, ReplayError> {
     node.ok_or_else(|| unreadable(&"it is not the directory of a node of a cluster"))
 }
 
-/// The same of all files of a node that may run. Its log changes meanwhile, so what stands there may not be readable now.
+/// The same of all files of a node that may run. Its log changes meanwhile, so what stands there
+/// may not be readable now.
 ///
 /// # Errors
 /// [`ReplayError`].
@@ -421,7 +425,8 @@ impl Tails {
             return;
         };
         for (&writer, changed) in of_key {
-            // Behind the tail there may be records of an older epoch, whose node was let write again.
+            // Behind the tail there may be records of an older epoch, whose node was let write
+            // again.
             let from = self.from[&(changed.partition, writer)];
             if version >= from || version.1 >= from.1 {
                 continue;
@@ -453,10 +458,12 @@ impl Tails {
         }
     }
 
-    /// All of the log was seen; of each partition all records with sequences above what is forgotten.
+    /// All of the log was seen; of each partition all records with sequences above what is
+    /// forgotten.
     fn end(self, forgotten: &Sequences, segments: &Segments) -> Vec<Lost> {
-        // What is written or copied is the newest of its key then. Until the tail began cleaning copied the newest of
-        // each, and so it stands in a segment that there was when the tail began.
+        // What is written or copied is the newest of its key then. Until the tail began cleaning
+        // copied the newest of each, and so it stands in a segment that there was when the tail
+        // began.
         let is_whole = |tail: &(u16, Writer), before: Option<&Before>| {
             let at_fork = self.at_fork.get(tail);
             forgotten[usize::from(tail.0)] < u64::MAX
@@ -470,10 +477,12 @@ impl Tails {
             let all = of_key.values().flat_map(|it| &it.versions);
             let all: BTreeSet<_> = all.copied().collect();
             for (writer, changed) in of_key {
-                // What another tail had made of it was taken back before this one, to what cannot be told from here.
+                // What another tail had made of it was taken back before this one, to what cannot
+                // be told from here.
                 let of_tail = |before: &Before| all.contains(&before.version);
                 let is_of_tail = changed.before.as_ref().is_some_and(of_tail);
-                // Or whatever came between this and the tail has a sequence above this one's, and was seen.
+                // Or whatever came between this and the tail has a sequence above this one's, and
+                // was seen.
                 let sequence = changed.before.as_ref().map_or(0, |it| it.version.1);
                 let partition = changed.partition;
                 let is_seen = sequence >= forgotten[usize::from(partition)]
@@ -596,7 +605,8 @@ mod tests {
             repeated: 0,
             torn_bytes: 0,
         };
-        // The first tail goes on behind a start; the second one is of a later generation of the same node.
+        // The first tail goes on behind a start; the second one is of a later generation of the
+        // same node.
         let (first, again, second) = (epoch(1, 0, 1), epoch(1, 1, 1), epoch(3, 0, 1));
         let mut tails = Tails::new(&[
             file(&[change((first, 11), 99)]),
@@ -773,7 +783,8 @@ mod tests {
             repeated: 0,
             torn_bytes: 0,
         };
-        // Of its segments 1 to 6 the second is gone before the tail begins in the fourth; `gone` is what is gone besides.
+        // Of its segments 1 to 6 the second is gone before the tail begins in the fourth; `gone` is
+        // what is gone besides.
         let told = |gone: &[u64]| {
             let mut tails = Tails::new(std::slice::from_ref(&file));
             let mut segments = Segments::default();

@@ -1,9 +1,10 @@
 //! What an operator may set, where each value came from, and what is refused.
 //!
-//! Every option stands once, in the table below. The flags of `penstock serve`, the `PENSTOCK_...` variables, the keys of
-//! the TOML file, the resolved [`Config`], the texts of `--help` and of `penstock config explain` all come from that one
-//! table. Sources rank flag > environment > file > default, option by option, and each value remembers its [`Origin`].
-//! Nothing is ignored: an unknown key or variable is an error that names the nearest known one.
+//! Every option stands once, in the table below. The flags of `penstock serve`, the `PENSTOCK_...`
+//! variables, the keys of the TOML file, the resolved [`Config`], the texts of `--help` and of
+//! `penstock config explain` all come from that one table. Sources rank flag > environment > file >
+//! default, option by option, and each value remembers its [`Origin`]. Nothing is ignored: an
+//! unknown key or variable is an error that names the nearest known one.
 
 mod option;
 mod quantity;
@@ -110,21 +111,27 @@ macro_rules! options {
 options! {
     /// Directory of the data. It is made if it is missing; one server at a time uses it.
     data: PathBuf = "./penstock-data", Kind::Path, Main;
-    /// Address that every shard listens on together. Anything but loopback needs allow_unauthenticated.
+    /// Address that every shard listens on together. Anything but loopback needs
+    /// allow_unauthenticated.
     listen: SocketAddr = "127.0.0.1:7411", Kind::Address, Main;
-    /// Port of shard 0 for clients that know the slot map; shard i listens on this + i. 0 takes free ports.
+    /// Port of shard 0 for clients that know the slot map; shard i listens on this + i. 0 takes
+    /// free ports.
     shard_ports: u16 = "7420", Kind::Count(0, 65535), Main;
-    /// Address of the admin port: HTTP with /metrics for Prometheus, /livez and /readyz. It tells numbers and changes nothing. If listen has port 0, so has the default.
+    /// Address of the admin port: HTTP with /metrics for Prometheus, /livez and /readyz. It tells
+    /// numbers and changes nothing. If listen has port 0, so has the default.
     admin_listen: Option<SocketAddr> = "127.0.0.1:7412", Kind::AddressOrOff, Main;
-    /// Shards, each on a core of its own: no more than CPUs that the process may use. 0 takes the number that the data directory has, or one per allowed CPU if it is new.
+    /// Shards, each on a core of its own: no more than CPUs that the process may use. 0 takes the
+    /// number that the data directory has, or one per allowed CPU if it is new.
     shards: u16 = "0", Kind::Count(0, 256), Main;
     /// Interface to the kernel: io_uring, plain threads, or the better one that works here.
     io: IoMode = "auto", Kind::Choice(&["auto", "uring", "threads"]), Main;
-    /// Least durability of an acknowledged write. A request that asks for less is raised to this and its reply says so.
+    /// Least durability of an acknowledged write. A request that asks for less is raised to this
+    /// and its reply says so.
     durability: AckLevel = "disk", Kind::Choice(&["none", "interval", "disk"]), Main;
     /// Most that a crash may take from writes acknowledged at level interval.
     interval_ms: u32 = "100ms", Kind::Duration(Unit::Milliseconds, 1, 60_000), Main;
-    /// File that says which nodes there are, who writes what and who else holds it; all nodes have the same. off is a node alone. See deploy/RUNBOOK.md.
+    /// File that says which nodes there are, who writes what and who else holds it; all nodes have
+    /// the same. off is a node alone. See deploy/RUNBOOK.md.
     cluster: Option<PathBuf> = "off", Kind::PathOrOff, Main;
     /// Which node of the cluster this one is, by its number in that file.
     cluster_node: u8 = "0", Kind::Count(0, 255), Main;
@@ -132,45 +139,62 @@ options! {
     cluster_new: bool = "false", Kind::Switch, Main;
     /// Serve without authentication on an address that other machines can reach.
     allow_unauthenticated: bool = "false", Kind::Switch, Main;
-    /// How events are logged, one a line: time, level, message and named fields as text, or all of that as a JSON object.
+    /// How events are logged, one a line: time, level, message and named fields as text, or all of
+    /// that as a JSON object.
     log_format: LogFormat = "text", Kind::Choice(&["text", "json"]), Main;
     /// The least severe events that are logged.
     log_level: LogLevel = "info", Kind::Choice(&["error", "warn", "info"]), Main;
-    /// File that events are appended to; off logs to standard error. SIGHUP opens it anew, for logrotate.
+    /// File that events are appended to; off logs to standard error. SIGHUP opens it anew, for
+    /// logrotate.
     log_file: Option<PathBuf> = "off", Kind::PathOrOff, Main;
-    /// Largest value. A larger one is refused with TOO_LARGE; what earlier starts accepted stays, and keeps the room that it needs.
+    /// Largest value. A larger one is refused with TOO_LARGE; what earlier starts accepted stays,
+    /// and keeps the room that it needs.
     value_bytes_max: u32 = "1MiB", Kind::Size(1, 16 * MIB), Limits;
-    /// Largest frame of the protocol, request or reply. It must hold one value of the largest size and 16 KiB beside it.
+    /// Largest frame of the protocol, request or reply. It must hold one value of the largest size
+    /// and 16 KiB beside it.
     frame_bytes_max: u32 = "2MiB", Kind::Size(32 * KIB, 32 * MIB), Limits;
-    /// Most that segment files and key tables may take, all shards together. 0 for all that the file system has. Near it key tables leave, then what grows is refused with FULL.
+    /// Most that segment files and key tables may take, all shards together. 0 for all that the
+    /// file system has. Near it key tables leave, then what grows is refused with FULL.
     disk_bytes_max: u64 = "0B", Kind::Size(0, 1 << 50), Limits;
-    /// Most memory that the process takes: index, values and all else. 0 takes three quarters of what the machine or its control group has. When the index fills it, new keys are refused with FULL.
+    /// Most memory that the process takes: index, values and all else. 0 takes three quarters of
+    /// what the machine or its control group has. When the index fills it, new keys are refused
+    /// with FULL.
     memory_max: u64 = "0B", Kind::Size(0, 1 << 50), Limits;
     /// Connections of the whole process. A further one is answered BUSY and closed.
     connections_max: u32 = "10000", Kind::Count(1, 1_000_000), Limits;
-    /// Replies that may wait for one slow reader before its requests are no longer read. It must hold one frame of frame_bytes_max.
+    /// Replies that may wait for one slow reader before its requests are no longer read. It must
+    /// hold one frame of frame_bytes_max.
     output_bytes_max: u32 = "4MiB", Kind::Size(32 * KIB, GIB), Limits;
     /// A connection without any request for so long is closed. 0 never closes one.
     idle_timeout_s: u32 = "5m", Kind::Duration(Unit::Seconds, 0, 86_400), Limits;
     /// A frame that was begun must be whole within this, or its connection is closed.
     partial_frame_timeout_ms: u32 = "5s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
-    /// A peer that acknowledges less than 32 KiB of its replies, and not all of them, for so long is cut off; or nothing for a twentieth of it, while others wait for room.
+    /// A peer that acknowledges less than 32 KiB of its replies, and not all of them, for so long
+    /// is cut off; or nothing for a twentieth of it, while others wait for room.
     write_stall_timeout_ms: u32 = "20s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
     /// Memory for values, all shards together, as far as memory_max leaves it.
     cache_bytes: u64 = "1GiB", Kind::Size(MIB, 1 << 44), Tuning;
-    /// Keep cached values on huge pages of the system, where it gives them to who asks; off leaves them on small ones.
+    /// Keep cached values on huge pages of the system, where it gives them to who asks; off leaves
+    /// them on small ones.
     huge_pages: HugePageMode = "auto", Kind::Choice(&["auto", "off"]), Tuning;
-    /// Size of one segment file of the log. It must hold four of the largest records, and 1044KiB at least. 0 takes 64MiB, or less where six for each shard would be more than a quarter of disk_bytes_max.
+    /// Size of one segment file of the log. It must hold four of the largest records, and 1044KiB
+    /// at least. 0 takes 64MiB, or less where six for each shard would be more than a quarter of
+    /// disk_bytes_max.
     segment_bytes: u64 = "0B", Kind::Size(0, GIB), Tuning;
-    /// Cleaning keeps the segments of the log below this share of the bytes that count in them, in percent. Lower costs more copies.
+    /// Cleaning keeps the segments of the log below this share of the bytes that count in them, in
+    /// percent. Lower costs more copies.
     space_percent_max: u32 = "140", Kind::Count(105, 1000), Tuning;
-    /// What a shard's cleaning may read and copy in a second when there is little to do. It rises with what is to be done.
+    /// What a shard's cleaning may read and copy in a second when there is little to do. It rises
+    /// with what is to be done.
     cleaning_bytes_per_s: u64 = "32MiB", Kind::Size(64 * KIB, 16 * GIB), Tuning;
-    /// New log of a shard, if its records are short, after which it takes a snapshot of its index, so that a start need not read more of it; of long records, and with a large index, it is more. 0 takes none.
+    /// New log of a shard, if its records are short, after which it takes a snapshot of its index,
+    /// so that a start need not read more of it; of long records, and with a large index, it is
+    /// more. 0 takes none.
     snapshot_bytes: u64 = "32MiB", Kind::Size(0, 1 << 40), Tuning;
     /// Group commits that may be on their way to the disk at once, per shard.
     frames_in_flight: u32 = "2", Kind::Count(1, 16), Tuning;
-    /// Sealed segments are looked through for damage, a little at a time, all of them within this. 0 never does it.
+    /// Sealed segments are looked through for damage, a little at a time, all of them within this.
+    /// 0 never does it.
     scrub_period_s: u32 = "168h", Kind::Duration(Unit::Seconds, 0, 31_536_000), Tuning;
     /// How long a shard with nothing to do watches for work before it sleeps. 0 sleeps at once.
     spin_us: u32 = "200us", Kind::Duration(Unit::Microseconds, 0, 10_000), Tuning;
@@ -229,8 +253,8 @@ impl Default for Config {
     }
 }
 
-/// How a field of [`Config`] takes its value. The table pairs kinds with types and a test resolves every bound of every
-/// row, so a mismatch is a mistake in the table and not in the input.
+/// How a field of [`Config`] takes its value. The table pairs kinds with types and a test resolves
+/// every bound of every row, so a mismatch is a mistake in the table and not in the input.
 trait FromValue {
     fn from_value(value: Value) -> Self;
 }

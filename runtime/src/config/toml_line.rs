@@ -2,8 +2,8 @@
 
 /// The line, from 1, of what the parser could not read in `text`.
 ///
-/// The parser tells where it stopped. Of a string without its end that is behind the newline, or behind the whole
-/// file, and a person looks for the quote that opens it.
+/// The parser tells where it stopped. Of a string without its end that is behind the newline, or
+/// behind the whole file, and a person looks for the quote that opens it.
 pub(crate) fn line_of_error(text: &str, error: &toml::de::Error) -> usize {
     let stopped = error.span().map_or(0, |span| span.start);
     let message = error.message();

@@ -16,8 +16,8 @@ pub(crate) fn open_for_device(path: &Path, direct: bool) -> io::Result<File> {
         .open(path)
 }
 
-/// Makes a folder for the eyes of its owner alone if it is not there, and removes what an earlier run did
-/// not finish in it: `*.tmp`.
+/// Makes a folder for the eyes of its owner alone if it is not there, and removes what an earlier
+/// run did not finish in it: `*.tmp`.
 pub(crate) fn prepare_folder(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -40,8 +40,8 @@ pub(crate) fn is_no_folder(error: &io::Error) -> bool {
     )
 }
 
-/// What a folder has whose name `parse` knows, in no particular order, with the lengths in bytes; nothing
-/// if there is no folder.
+/// What a folder has whose name `parse` knows, in no particular order, with the lengths in bytes;
+/// nothing if there is no folder.
 pub(crate) fn list_folder<T>(
     path: &Path,
     parse: impl Fn(&OsStr) -> Option<T>,

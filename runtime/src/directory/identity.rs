@@ -1,5 +1,5 @@
-//! The `IDENTITY` file of a data directory: whole blocks, mostly one, that say whose data this is and
-//! which logs it consists of. Every byte is described in `storage/FORMAT.md`.
+//! The `IDENTITY` file of a data directory: whole blocks, mostly one, that say whose data this is
+//! and which logs it consists of. Every byte is described in `storage/FORMAT.md`.
 
 use penstock_storage::contents::SegmentEnd;
 use penstock_storage::io::BLOCK_BYTES;
@@ -94,8 +94,8 @@ impl Identity {
         })
     }
 
-    /// The largest value that its log may hold, in bytes: as far as is known. Otherwise what the last
-    /// start could accept at most, since four of its largest records fit in a segment.
+    /// The largest value that its log may hold, in bytes: as far as is known. Otherwise what the
+    /// last start could accept at most, since four of its largest records fit in a segment.
     #[must_use]
     pub fn value_bytes_held(&self) -> u32 {
         match self.value_bytes_max {

@@ -1,8 +1,10 @@
-//! The files of key tables: one helper thread makes and loads them for all shards, one after the other.
+//! The files of key tables: one helper thread makes and loads them for all shards, one after the
+//! other.
 //!
-//! A table grows under the name `*.tmp` and gets its name when it is whole. It is never synced: one that a
-//! power cut has left torn does not check, and the segment that it is of is all that it holds. Its segment is read past the
-//! page cache and at a bounded rate, so that what clients wait for is not held up.
+//! A table grows under the name `*.tmp` and gets its name when it is whole. It is never synced: one
+//! that a power cut has left torn does not check, and the segment that it is of is all that it
+//! holds. Its segment is read past the page cache and at a bounded rate, so that what clients wait
+//! for is not held up.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -31,7 +33,8 @@ const CHUNK_BYTES: usize = 256 << 10;
 const BYTES_PER_S_MAX: u64 = 64 << 20;
 /// What is written at a time.
 const WRITE_BYTES: usize = 64 << 10;
-/// Orders that may wait. A shard loads and removes one table for each segment at most, and makes one at a time.
+/// Orders that may wait. A shard loads and removes one table for each segment at most, and makes
+/// one at a time.
 const ORDERS_MAX: usize = 1 << 20;
 
 /// What became of a table that was asked for.
@@ -60,7 +63,8 @@ pub(crate) struct KeyTableMakers {
 }
 
 impl KeyTableMakers {
-    /// Starts the helper. Keys are ordered by the hash of `hash_seed`. What it makes has a place in `room`.
+    /// Starts the helper. Keys are ordered by the hash of `hash_seed`. What it makes has a place in
+    /// `room`.
     ///
     /// # Errors
     /// No thread can be started.

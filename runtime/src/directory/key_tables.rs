@@ -26,8 +26,8 @@ impl KeyTableFolder {
         KeyTableFolder { path }
     }
 
-    /// Makes the folder if it is not there, and removes what an earlier run did not finish, and the tables
-    /// whose segments are not there.
+    /// Makes the folder if it is not there, and removes what an earlier run did not finish, and the
+    /// tables whose segments are not there.
     ///
     /// # Errors
     /// As the system says.
@@ -46,8 +46,8 @@ impl KeyTableFolder {
         &self.path
     }
 
-    /// The segments of which there are tables, in no particular order, with the lengths of these in bytes;
-    /// none if there is no folder.
+    /// The segments of which there are tables, in no particular order, with the lengths of these in
+    /// bytes; none if there is no folder.
     ///
     /// # Errors
     /// As the system says.
@@ -83,8 +83,8 @@ impl KeyTableFolder {
         removed.fold(Ok(()), Result::and)
     }
 
-    /// The table that an earlier run left of a segment, and its file as the disk wants it; removed if what it has
-    /// is not to be used.
+    /// The table that an earlier run left of a segment, and its file as the disk wants it; removed
+    /// if what it has is not to be used.
     pub(super) fn load(
         &self,
         home: &TableHome,

@@ -131,7 +131,8 @@ impl Directory {
             .prepare()
             .map_err(|error| DirectoryError::io(snapshots.path(), "prepare", error))?;
         let key_tables = key_tables_of(path);
-        // No start needs them. What stands in the way of the folder keeps them from being made, which is counted.
+        // No start needs them. What stands in the way of the folder keeps them from being made,
+        // which is counted.
         let _ = key_tables.prepare(&segments);
         Ok(Self {
             path: path.into(),
@@ -161,8 +162,9 @@ impl Directory {
         Self::look_at(path, |path| DirectoryLock::take(path).map(Some))
     }
 
-    /// Opens the directory of a stopped server whose IDENTITY is damaged, with the one that its segments
-    /// prove; it is put in place by [`crate::directory::repair::put_identity`]. Nobody else can come in between.
+    /// Opens the directory of a stopped server whose IDENTITY is damaged, with the one that its
+    /// segments prove; it is put in place by [`crate::directory::repair::put_identity`]. Nobody
+    /// else can come in between.
     ///
     /// # Errors
     /// As for [`Directory::open`], and [`DirectoryError::Unprovable`].
@@ -245,8 +247,8 @@ impl Directory {
     }
 
     /// Notes durably that values of up to `value_bytes` are accepted from now on, and that new
-    /// segments have `segment_bytes`. To be called before any such value is accepted, and not before
-    /// this start is known to have room for them: no later one may have less.
+    /// segments have `segment_bytes`. To be called before any such value is accepted, and not
+    /// before this start is known to have room for them: no later one may have less.
     ///
     /// # Errors
     /// As the system says; no larger values than before may be accepted then.

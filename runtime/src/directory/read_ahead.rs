@@ -1,8 +1,9 @@
-//! Reading ahead of a start: a helper thread has the kernel bring into its page cache what the start is going
-//! to read, in that order, while the start checks and takes in what is there.
+//! Reading ahead of a start: a helper thread has the kernel bring into its page cache what the
+//! start is going to read, in that order, while the start checks and takes in what is there.
 //!
-//! The kernel takes of one advice no more than its own window, so a file is asked for in small steps. Nobody
-//! waits for the helper, and nothing relies on it: what it has not brought is read when it is wanted.
+//! The kernel takes of one advice no more than its own window, so a file is asked for in small
+//! steps. Nobody waits for the helper, and nothing relies on it: what it has not brought is read
+//! when it is wanted.
 
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -1,10 +1,10 @@
 //! The IDENTITY that the segments of a directory prove, when the file itself is damaged.
 //!
-//! Every segment tells cluster, node, log and incarnation, and every part tells its slot. What that does
-//! not prove is refused. Above all, logs of an earlier number of shards may be inherited or void, and
-//! nothing but IDENTITY says which: so all logs must be of one generation. They are if each was still
-//! written in an incarnation in which the next one was already there, because a change of the number
-//! of shards ends all logs before it begins the new ones.
+//! Every segment tells cluster, node, log and incarnation, and every part tells its slot. What that
+//! does not prove is refused. Above all, logs of an earlier number of shards may be inherited or
+//! void, and nothing but IDENTITY says which: so all logs must be of one generation. They are if
+//! each was still written in an incarnation in which the next one was already there, because a
+//! change of the number of shards ends all logs before it begins the new ones.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,9 +66,10 @@ struct Seen {
     slots: Option<(u16, u16)>,
 }
 
-/// What IDENTITY must say for the segments of `source` to be served as before. Reads all of them and
-/// changes nothing. The incarnation lies far behind all that the segments tell; what only IDENTITY
-/// told is left unknown: the secret of the key hash, and with it snapshots, and when the directory was made.
+/// What IDENTITY must say for the segments of `source` to be served as before. Reads all of them
+/// and changes nothing. The incarnation lies far behind all that the segments tell; what only
+/// IDENTITY told is left unknown: the secret of the key hash, and with it snapshots, and when the
+/// directory was made.
 ///
 /// # Errors
 /// [`RebuildError`].
@@ -134,8 +135,8 @@ pub fn rebuild(source: &mut impl SegmentSource) -> Result<Identity, RebuildError
     })
 }
 
-/// The first log and the fewest shards with which each log holds only slots of its shard. Where a part
-/// belongs is all that the number of shards decides, so any such number serves the same data.
+/// The first log and the fewest shards with which each log holds only slots of its shard. Where a
+/// part belongs is all that the number of shards decides, so any such number serves the same data.
 fn laid_out(logs: &BTreeMap<u64, Seen>) -> Option<(u64, u16)> {
     let (&least, &last) = (logs.keys().next()?, logs.keys().next_back()?);
     (1..=SHARDS_MAX).find_map(|shards| {

@@ -1,8 +1,8 @@
 //! Carrying out the repair of a data directory.
 //!
 //! Nothing is destroyed and nothing is half done: what a file was is first linked into a folder of
-//! `lostfound/` with a manifest, then the new file is made beside it in full, and a rename puts it in
-//! its place. Every file is the old one or the new one at any moment, so that a repair that was
+//! `lostfound/` with a manifest, then the new file is made beside it in full, and a rename puts it
+//! in its place. Every file is the old one or the new one at any moment, so that a repair that was
 //! interrupted is simply begun again: the plan then holds what is left to do.
 //!
 //! ```text
@@ -43,8 +43,8 @@ pub fn carry_out(directory: &Directory, plan: &Plan) -> io::Result<PathBuf> {
         put_by(&path, &kept).map_err(|error| named(&path, &error))?;
     }
     write_manifest(&folder, plan).map_err(|error| named(&folder, &error))?;
-    // Snapshots tell where things stood before, so no start may use them. They still prove what is lost until that is
-    // mended: if this is interrupted, the next repair finds the same.
+    // Snapshots tell where things stood before, so no start may use them. They still prove what is
+    // lost until that is mended: if this is interrupted, the next repair finds the same.
     directory.snapshots().retire_all()?;
     directory.key_tables().remove_all()?;
     for rebuild in &plan.rebuilds {
@@ -67,7 +67,8 @@ pub fn put_identity(directory: &Directory) -> io::Result<PathBuf> {
     let folder = new_folder(&directory.path().join(LOSTFOUND))?;
     put_by(&path, &folder.join(IDENTITY)).map_err(|error| named(&path, &error))?;
     sync_directory(&folder)?;
-    // The secret of the key hash is another one now, but how far the logs went is still to be held against them.
+    // The secret of the key hash is another one now, but how far the logs went is still to be held
+    // against them.
     directory.snapshots().retire_all()?;
     directory.key_tables().remove_all()?;
     write_identity(directory.path(), directory.identity()).map_err(|error| named(&path, &error))?;

@@ -1,8 +1,8 @@
 //! The room on the disk: segments take it first, key tables what they leave.
 //!
-//! A segment file is never refused for what tables take. They leave while there is room for some segments
-//! more, because what a table takes is free only when its shard has let go of the file as well, and a shard
-//! that has nothing to do looks for that once a second.
+//! A segment file is never refused for what tables take. They leave while there is room for some
+//! segments more, because what a table takes is free only when its shard has let go of the file as
+//! well, and a shard that has nothing to do looks for that once a second.
 
 use std::io;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ pub struct DiskRoom {
 }
 
 impl DiskRoom {
-    /// The room for segments of `segment_bytes` and for the tables of such: together at most `bytes_max`, if that
-    /// is not 0, and what the file system has.
+    /// The room for segments of `segment_bytes` and for the tables of such: together at most
+    /// `bytes_max`, if that is not 0, and what the file system has.
     pub fn new(
         segments: Segments,
         key_tables: KeyTableFolder,

@@ -1,5 +1,5 @@
-//! Spares that have rotted: each leaves `DATA/segments`, the first ones for `DATA/lostfound/spares`, where whoever
-//! looks after the device can see what became of them.
+//! Spares that have rotted: each leaves `DATA/segments`, the first ones for
+//! `DATA/lostfound/spares`, where whoever looks after the device can see what became of them.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -14,7 +14,8 @@ use crate::directory::files::sync_directory;
 use crate::directory::segments::Segments;
 use crate::system::named_error::named;
 
-/// Files that are kept, at most: they take room that `disk_bytes_max` does not count. Others are removed.
+/// Files that are kept, at most: they take room that `disk_bytes_max` does not count. Others are
+/// removed.
 const KEPT_MAX: usize = 2;
 
 /// Where a file that was set aside is kept, if it is.

@@ -1,8 +1,8 @@
 //! The files of snapshots: one helper thread writes them for all shards, a start reads them.
 //!
 //! A snapshot grows under the name `*.tmp`, is synced every few mebibytes, so that its bytes never
-//! pile up before the log's, and gets its name only when it is whole and durable. The two newest of a
-//! log are kept: should the newest be damaged, the other one serves.
+//! pile up before the log's, and gets its name only when it is whole and durable. The two newest of
+//! a log are kept: should the newest be damaged, the other one serves.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -49,8 +49,8 @@ impl SnapshotFolder {
         &self.path
     }
 
-    /// The finished snapshots, in no particular order, with their lengths in bytes; none if there is
-    /// no folder.
+    /// The finished snapshots, in no particular order, with their lengths in bytes; none if there
+    /// is no folder.
     ///
     /// # Errors
     /// As the system says.
@@ -66,8 +66,8 @@ impl SnapshotFolder {
         File::open(self.path.join(name.to_string()))
     }
 
-    /// What the newest finished snapshot of each log proves, of the node `owner`. One that cannot be read proves
-    /// nothing.
+    /// What the newest finished snapshot of each log proves, of the node `owner`. One that cannot
+    /// be read proves nothing.
     ///
     /// # Errors
     /// The folder cannot be listed.
@@ -89,9 +89,9 @@ impl SnapshotFolder {
         Ok(ends)
     }
 
-    /// Takes the entries out of all snapshots, durably: no start uses them any more, and they still prove how far
-    /// their logs went. Whatever changes segments of a stopped server does this before, and
-    /// [`SnapshotFolder::remove_all`] behind.
+    /// Takes the entries out of all snapshots, durably: no start uses them any more, and they still
+    /// prove how far their logs went. Whatever changes segments of a stopped server does this
+    /// before, and [`SnapshotFolder::remove_all`] behind.
     ///
     /// # Errors
     /// As the system says.

@@ -5,12 +5,13 @@
 //! disk full. So the disk is full here, where nobody waits for an acknowledgement, and the shard
 //! is told while it still has room.
 //!
-//! A segment that a log has done with comes back through [`SpareHandle::release`] and serves again as it
-//! is, behind spare headers of a fresh salt: writing it full of zeros once more would double what the
-//! disk writes for a log that is cleaned all the time.
+//! A segment that a log has done with comes back through [`SpareHandle::release`] and serves again
+//! as it is, behind spare headers of a fresh salt: writing it full of zeros once more would double
+//! what the disk writes for a log that is cleaned all the time.
 //!
-//! Spares that an earlier run left are given out before any is made. A start has read only their begin, so
-//! each is read whole before it serves: the first before the first write, the others beside the traffic.
+//! Spares that an earlier run left are given out before any is made. A start has read only their
+//! begin, so each is read whole before it serves: the first before the first write, the others
+//! beside the traffic.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, Permissions};
@@ -52,8 +53,8 @@ const REMOVED_A_ROUND_MAX: usize = 16;
 /// How long a request that found no file waits before it is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// How many requests and releases may wait: one release of every file that there can be, and the few
-/// spares that each of the shards asks for at a time.
+/// How many requests and releases may wait: one release of every file that there can be, and the
+/// few spares that each of the shards asks for at a time.
 const ORDERS_MAX: usize = FILES_MAX as usize + (1 << 16);
 
 /// A segment file that is ready to be used.
@@ -89,11 +90,11 @@ pub enum SpareOutcome {
         /// What the system said.
         error: io::Error,
     },
-    /// All shards have taken over what they inherited, and it is durable that the inherited logs are
-    /// void.
+    /// All shards have taken over what they inherited, and it is durable that the inherited logs
+    /// are void.
     InheritedGone,
-    /// What an earlier run left as a spare is none: nothing more must be written. Told to all who wait
-    /// and to all who got a file of this helper.
+    /// What an earlier run left as a spare is none: nothing more must be written. Told to all who
+    /// wait and to all who got a file of this helper.
     Damaged(String),
 }
 
@@ -134,10 +135,10 @@ pub struct Spares {
 }
 
 impl Spares {
-    /// Starts the helper. New files get numbers above those of all files that are there. Those of the
-    /// usual length serve again, others serve once. The last `short_bytes` of `room` are left to short
-    /// files for starved shards. Files that served before get spare headers of `owner`. What an earlier run has
-    /// `left` is given out first.
+    /// Starts the helper. New files get numbers above those of all files that are there. Those of
+    /// the usual length serve again, others serve once. The last `short_bytes` of `room` are left
+    /// to short files for starved shards. Files that served before get spare headers of `owner`.
+    /// What an earlier run has `left` is given out first.
     ///
     /// # Errors
     /// The folder cannot be listed, or no thread can be started.
@@ -208,9 +209,9 @@ pub struct SpareHandle {
 }
 
 impl SpareHandle {
-    /// Asks for one file of `bytes`, or, while the shard is starved and there is no room for that, of
-    /// `least_bytes`; both are multiples of the block. `deliver` gets the outcome, on the helper's
-    /// thread.
+    /// Asks for one file of `bytes`, or, while the shard is starved and there is no room for that,
+    /// of `least_bytes`; both are multiples of the block. `deliver` gets the outcome, on the
+    /// helper's thread.
     pub fn request(&self, bytes: u64, least_bytes: u64, deliver: Deliver) {
         let is_length = |bytes: u64| bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES as u64);
         assert!(
@@ -230,8 +231,8 @@ impl SpareHandle {
         self.is_starved.store(is_starved, Ordering::Relaxed);
     }
 
-    /// Gives back a file that nothing refers to any more and that no disk reads or writes. That nothing in it
-    /// counts must be durable.
+    /// Gives back a file that nothing refers to any more and that no disk reads or writes. That
+    /// nothing in it counts must be durable.
     pub fn release(&self, file: FileId) {
         self.send(Order::Release(file));
     }
@@ -326,16 +327,16 @@ impl Helper {
     fn remove_void(&mut self) -> Option<Instant> {
         let rest = self.void.len().saturating_sub(REMOVED_A_ROUND_MAX);
         for file in self.void.drain(rest..) {
-            // One that cannot be removed, or is there again after a power cut, stays: the next start knows
-            // from IDENTITY that it is void.
+            // One that cannot be removed, or is there again after a power cut, stays: the next
+            // start knows from IDENTITY that it is void.
             drop(self.segments.remove_soon(file));
         }
         (rest > 0).then(Instant::now)
     }
 
-    /// Proves a file that was left, if nobody waits or none is ready; otherwise serves the request of a
-    /// starved shard or, if there is none, the one that waits longest. When to go on, or to try again if
-    /// the disk is full.
+    /// Proves a file that was left, if nobody waits or none is ready; otherwise serves the request
+    /// of a starved shard or, if there is none, the one that waits longest. When to go on, or to
+    /// try again if the disk is full.
     fn serve_first(&mut self) -> Option<Instant> {
         if let Some(damage) = &self.damage {
             let waiting = self.wanted.drain(..).map(|wanted| wanted.deliver);
@@ -395,8 +396,8 @@ impl Helper {
         }
     }
 
-    /// Makes a released file ready to serve again, or removes it. One that cannot be removed stays: recovery
-    /// knows from the log that it is over.
+    /// Makes a released file ready to serve again, or removes it. One that cannot be removed stays:
+    /// recovery knows from the log that it is over.
     fn take_back(&mut self, file: FileId) {
         if self.ready.len() < REUSED_MAX
             && let Ok(Some(spare)) = self.reuse(file)
@@ -407,8 +408,8 @@ impl Helper {
         }
     }
 
-    /// The file under a new number, with spare headers; nothing if it is not of the usual length or has
-    /// another name, which a backup gave it to read it in peace.
+    /// The file under a new number, with spare headers; nothing if it is not of the usual length or
+    /// has another name, which a backup gave it to read it in peace.
     fn reuse(&mut self, file: FileId) -> io::Result<Option<Spare>> {
         let path = self.segments.path(file);
         let tmp = path.with_extension("tmp");
@@ -451,8 +452,8 @@ impl Helper {
         made
     }
 
-    /// Reads the next of the files that an earlier run left whole, and makes it ready or, if it is of no
-    /// use, removes it or sets it aside. Whether there was one.
+    /// Reads the next of the files that an earlier run left whole, and makes it ready or, if it is
+    /// of no use, removes it or sets it aside. Whether there was one.
     fn prove_next(&mut self) -> Result<bool, RecoveryError> {
         let mut reader = self.segments.reader();
         let Leftovers {
@@ -517,8 +518,8 @@ impl Helper {
         }
     }
 
-    /// The next number that no file has. After the highest one they begin again, so that none is used
-    /// again soon.
+    /// The next number that no file has. After the highest one they begin again, so that none is
+    /// used again soon.
     fn unused_number(&self) -> io::Result<FileId> {
         let numbers = 1..FILES_MAX;
         let from = match numbers.contains(&self.next_file) {

@@ -67,8 +67,8 @@ pub struct DiskOptions {
     pub writes_in_flight_max: u32,
     /// How many files the ring knows by number; further ones work, a little slower.
     pub registered_files_max: u32,
-    /// Whether the ring has the arena as a registered buffer, which locks its memory and saves pinning its pages for
-    /// each operation.
+    /// Whether the ring has the arena as a registered buffer, which locks its memory and saves
+    /// pinning its pages for each operation.
     pub registers_buffers: bool,
     /// How many threads stand in for the ring.
     pub threads: u32,

@@ -1,8 +1,9 @@
 //! How the rings of all shards are set up, by how much memory the process may lock.
 //!
-//! The kernel charges registered buffers against RLIMIT_MEMLOCK, since 6.14 the memory of rings too, for all
-//! processes of a user together. Nobody is told how much is left, so it is tried: one small ring registers the same
-//! pages again and again. All shards get the same set-up: shards of unequal speed would look like a fault.
+//! The kernel charges registered buffers against RLIMIT_MEMLOCK, since 6.14 the memory of rings
+//! too, for all processes of a user together. Nobody is told how much is left, so it is tried: one
+//! small ring registers the same pages again and again. All shards get the same set-up: shards of
+//! unequal speed would look like a fault.
 #![expect(
     unsafe_code,
     reason = "memory is registered with a ring by its address"
@@ -21,8 +22,8 @@ use crate::system::{self, Limit, Resource};
 use super::uring::{self, UringRefused};
 use super::{DiskOptions, IoMode};
 
-/// Entries of the ring of a core's sockets, and its setups from the best to the least: smaller rings come before
-/// buffers that are not registered. The last has small rings for the disks, too.
+/// Entries of the ring of a core's sockets, and its setups from the best to the least: smaller
+/// rings come before buffers that are not registered. The last has small rings for the disks, too.
 const LADDER: [RingSetup; 7] = [
     RingSetup::new(4096, true),
     RingSetup::new(1024, true),
@@ -33,7 +34,8 @@ const LADDER: [RingSetup; 7] = [
     RingSetup::new(64, false),
 ];
 
-/// For how long locked memory is waited for that a process of before holds: the kernel takes rings down behind its end.
+/// For how long locked memory is waited for that a process of before holds: the kernel takes rings
+/// down behind its end.
 const RELEASE_MAX: Duration = Duration::from_secs(1);
 const RELEASE_PAUSE: Duration = Duration::from_millis(20);
 
@@ -108,8 +110,8 @@ enum Charges {
     Buffers,
 }
 
-/// At least the memory of a ring: entries of 64 bytes, and of 4 and four times 16 bytes with a head, in whole pages,
-/// and a page more for what a later kernel may add.
+/// At least the memory of a ring: entries of 64 bytes, and of 4 and four times 16 bytes with a
+/// head, in whole pages, and a page more for what a later kernel may add.
 fn ring_bytes(entries: u32) -> u64 {
     let entries = u64::from(entries);
     let page = |bytes: u64| bytes.next_multiple_of(4096);
@@ -291,8 +293,9 @@ const PAGE_BYTES: u64 = 4096;
 
 impl Pages {
     fn map() -> io::Result<Pages> {
-        // SAFETY: an anonymous mapping at an address of the kernel's choice touches no memory of anybody. The advice
-        // changes no contents: a huge page would be charged once, however often it is registered.
+        // SAFETY: an anonymous mapping at an address of the kernel's choice touches no memory of
+        // anybody. The advice changes no contents: a huge page would be charged once, however often
+        // it is registered.
         unsafe {
             let mapped = libc::mmap(
                 std::ptr::null_mut(),
@@ -326,7 +329,8 @@ impl Pages {
         if buffers.is_empty() {
             return true;
         }
-        // SAFETY: each buffer is a part of the mapping, which outlives the registration, and nothing is read into it.
+        // SAFETY: each buffer is a part of the mapping, which outlives the registration, and
+        // nothing is read into it.
         let registered = unsafe { ring.submitter().register_buffers(&buffers) };
         registered.is_ok() && ring.submitter().unregister_buffers().is_ok()
     }

@@ -342,7 +342,8 @@ pub(super) fn take_output(engine: &mut Engine, now: Now, session: SessionId, out
     engine.sent_bytes += output.len() as u64;
 }
 
-/// The header of the reply frame that begins at `at`, if there is one. Frames of our own shard are whole.
+/// The header of the reply frame that begins at `at`, if there is one. Frames of our own shard are
+/// whole.
 #[inline]
 pub(super) fn frame_at(output: &[u8], at: usize) -> Option<Header> {
     Some(Header::decode(

@@ -38,8 +38,9 @@ const TURN_US_MAX: u64 = 1_000;
 /// How long what the disk still does may take when the store is closed.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// A store of one shard that runs on the thread that opened it, for a caller that wants the shortest
-/// way: a GET of a hot key is a call of a function. Every method blocks until it is answered.
+/// A store of one shard that runs on the thread that opened it, for a caller that wants the
+/// shortest way: a GET of a hot key is a call of a function. Every method blocks until it is
+/// answered.
 ///
 /// The store works only while one of its methods runs. So what level `interval` promises begins to
 /// count at the next call: a program that pauses calls [`Local::sync`] first.
@@ -143,8 +144,8 @@ impl Local {
         self.ask(Ask::GetAt { key, at })?.found_at()
     }
 
-    /// Tells the versions of a key that are kept, the newest first: at most `limit` (1 to 1024), those
-    /// with a sequence below `before`, or all of them if that is 0.
+    /// Tells the versions of a key that are kept, the newest first: at most `limit` (1 to 1024),
+    /// those with a sequence below `before`, or all of them if that is 0.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -152,8 +153,8 @@ impl Local {
         self.ask(Ask::History { key, before, limit })?.history()
     }
 
-    /// Sets, makes, drops or tells keyspaces: all keys that begin with `prefix` and with no longer one that
-    /// is a keyspace. A change is durable when it is answered. What is there already, or
+    /// Sets, makes, drops or tells keyspaces: all keys that begin with `prefix` and with no longer
+    /// one that is a keyspace. A change is durable when it is answered. What is there already, or
     /// missing, is [`ClientError::No`].
     ///
     /// # Errors
@@ -216,8 +217,8 @@ impl Local {
         self.set_if(key, value, Condition::Always)
     }
 
-    /// Writes a value under a condition. If it does not hold, the answer to [`Condition::showing`] shows the value
-    /// that is there ([`Answer::shown`](penstock_client::Answer::shown)).
+    /// Writes a value under a condition. If it does not hold, the answer to [`Condition::showing`]
+    /// shows the value that is there ([`Answer::shown`](penstock_client::Answer::shown)).
     ///
     /// # Errors
     /// [`ClientError::No`] if the condition does not hold.
@@ -269,8 +270,8 @@ impl Local {
         .deleted()
     }
 
-    /// Deletes a key under a condition. If it does not hold, the answer to [`Condition::showing`] shows the value
-    /// that is there ([`Answer::shown`](penstock_client::Answer::shown)).
+    /// Deletes a key under a condition. If it does not hold, the answer to [`Condition::showing`]
+    /// shows the value that is there ([`Answer::shown`](penstock_client::Answer::shown)).
     ///
     /// # Errors
     /// [`ClientError::No`] if the condition does not hold.
@@ -293,8 +294,8 @@ impl Local {
         self.update_if_with(key, None, instructions, None, Expiry::Keep)
     }
 
-    /// The same with a second key of the same slot, a value that a missing first key starts from, and
-    /// the first key's expiry.
+    /// The same with a second key of the same slot, a value that a missing first key starts from,
+    /// and the first key's expiry.
     ///
     /// # Errors
     /// As for [`Local::update_if`].
@@ -315,11 +316,12 @@ impl Local {
         })
     }
 
-    /// Reads a value, lets `edit` change it, and writes it back. A missing key is an empty value; an
-    /// expiry stays. `edit` returns whether to write. `Ok(None)` is a declined edit.
+    /// Reads a value, lets `edit` change it, and writes it back. A missing key is an empty value;
+    /// an expiry stays. `edit` returns whether to write. `Ok(None)` is a declined edit.
     ///
     /// # Errors
-    /// As for [`Local::get`]; a write loses only to an expiry that passes in between, and is tried again.
+    /// As for [`Local::get`]; a write loses only to an expiry that passes in between, and is tried
+    /// again.
     pub fn update(
         &mut self,
         key: &[u8],
@@ -328,8 +330,8 @@ impl Local {
         penstock_client::update(&mut LocalKey { store: self, key }, edit)
     }
 
-    /// Some keys in the order of slots and hashes, from a cursor on: 0, or [`Page::next`]. Page and cursor borrow
-    /// nothing of the store; what a scan by pages promises is told at
+    /// Some keys in the order of slots and hashes, from a cursor on: 0, or [`Page::next`]. Page and
+    /// cursor borrow nothing of the store; what a scan by pages promises is told at
     /// [`Penstock::scan_page`](super::Penstock::scan_page).
     ///
     /// ```
@@ -362,14 +364,14 @@ impl Local {
         self.ask(Ask::Scan(*request))?.page()
     }
 
-    /// All keys that begin with `prefix`, with or without their values, one page of at most 256 KiB in
-    /// memory at a time. To write in between, go by [`Local::scan_page`].
+    /// All keys that begin with `prefix`, with or without their values, one page of at most 256 KiB
+    /// in memory at a time. To write in between, go by [`Local::scan_page`].
     pub fn scan(&mut self, prefix: &[u8], wants_values: bool) -> Scan<&mut Local> {
         Scan::new(self, prefix, wants_values)
     }
 
-    /// Runs operations in their order, as few frames as they fit into; those of one frame share one wait for
-    /// the disk. An outcome is `Ok` if the operation was answered, whatever its status.
+    /// Runs operations in their order, as few frames as they fit into; those of one frame share one
+    /// wait for the disk. An outcome is `Ok` if the operation was answered, whatever its status.
     pub fn submit(&mut self, asks: &[Ask<'_>]) -> Vec<Result<Answer, ClientError>> {
         let mut outcomes = Vec::with_capacity(asks.len());
         let mut rest = asks;

@@ -14,8 +14,8 @@ use super::doorbell::Doorbell;
 use crate::directory::spares::SpareOutcome;
 use crate::event_loop::spin::Spin;
 
-/// Letters that are no calls: one stop, the few segment files that a shard asks for at a time, and what
-/// the other shards say of keyspaces, which is at most two letters from each.
+/// Letters that are no calls: one stop, the few segment files that a shard asks for at a time, and
+/// what the other shards say of keyspaces, which is at most two letters from each.
 const OTHER_LETTERS_MAX: usize = 64 + 2 * SHARDS_MAX as usize;
 
 /// What reaches the thread of a shard.

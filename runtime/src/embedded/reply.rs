@@ -1,5 +1,5 @@
-//! Replies as a shard wrote them, read by the process that it runs in: without checksums, and checked as a
-//! client would otherwise.
+//! Replies as a shard wrote them, read by the process that it runs in: without checksums, and
+//! checked as a client would otherwise.
 
 use penstock_client::ClientError;
 use penstock_net::batch::Batch;

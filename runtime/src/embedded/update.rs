@@ -35,8 +35,8 @@ impl Updated for SharedKey<'_> {
     }
 }
 
-/// Beyond so many lost writes a store with one caller gives up. One is lost if the key expires behind the read, and
-/// the next one finds no key that could expire.
+/// Beyond so many lost writes a store with one caller gives up. One is lost if the key expires
+/// behind the read, and the next one finds no key that could expire.
 const LOCAL_LOSSES_MAX: u32 = 8;
 
 /// A key that nobody else writes.

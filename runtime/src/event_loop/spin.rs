@@ -1,7 +1,8 @@
-//! Watching memory for a while before sleeping: cheaper than a sleep and a wake where the CPU is free, dear where it
-//! is not. A watch gives way to others again and again, and ends at once when that shows that somebody else wants the
-//! CPU. Nothing is watched for a while then, and for twice as long each time that it shows again: a thread that burns
-//! its share in vain waits for its next one when its work comes.
+//! Watching memory for a while before sleeping: cheaper than a sleep and a wake where the CPU is
+//! free, dear where it is not. A watch gives way to others again and again, and ends at once when
+//! that shows that somebody else wants the CPU. Nothing is watched for a while then, and for twice
+//! as long each time that it shows again: a thread that burns its share in vain waits for its next
+//! one when its work comes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,15 +11,16 @@ use crate::system;
 
 /// Looks between two times of giving way; some microseconds.
 const LOOKS: u32 = 256;
-/// Giving way for longer than this means that somebody else needs the CPU, not one of ours: a helper of the kernel
-/// that ends a write is gone sooner.
+/// Giving way for longer than this means that somebody else needs the CPU, not one of ours: a
+/// helper of the kernel that ends a write is gone sooner.
 const OTHERS_AFTER_US: u64 = 20;
 /// How long nothing is watched then.
 const QUIET_US_MIN: u64 = 200_000;
 /// The same, if it has shown again and again.
 const QUIET_US_MAX: u64 = 6_400_000;
 
-/// How long threads watch, and whether they do at the moment. Shared by those that wait for the same.
+/// How long threads watch, and whether they do at the moment. Shared by those that wait for the
+/// same.
 pub(crate) struct Spin {
     limit: Duration,
     clock: Instant,
@@ -32,8 +34,9 @@ pub(crate) struct Spin {
 struct GaveWay {
     /// How long it took.
     us: u64,
-    /// How often another thread ran in place of this one, if the system tells. Time without such a switch was taken
-    /// by an interrupt or by another machine on the same hardware, and sleeping would not help.
+    /// How often another thread ran in place of this one, if the system tells. Time without such a
+    /// switch was taken by an interrupt or by another machine on the same hardware, and sleeping
+    /// would not help.
     switches: Option<u64>,
 }
 
@@ -102,7 +105,8 @@ impl Spin {
         }
     }
 
-    /// Looks until something is seen, the time is over or the CPU is wanted; returns whether something was seen.
+    /// Looks until something is seen, the time is over or the CPU is wanted; returns whether
+    /// something was seen.
     #[inline]
     pub(crate) fn watch(&self, mut look: impl FnMut() -> bool) -> bool {
         if look() {

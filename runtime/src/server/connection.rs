@@ -129,7 +129,8 @@ async fn read(core: Rc<Core>, connection: Rc<Connection>, mut reader: OwnedReadH
             buffer = Vec::with_capacity(RECEIVE_BYTES_BUSY);
         }
     }
-    // A peer that closed its side has ended the connection: what it asked is run, whoever hears of it.
+    // A peer that closed its side has ended the connection: what it asked is run, whoever hears of
+    // it.
     connection.half_ended(&core);
 }
 
@@ -148,8 +149,8 @@ async fn write(core: Rc<Core>, connection: Rc<Connection>, mut writer: OwnedWrit
                     writer.write(outgoing).await
                 } else {
                     outgoing.gather();
-                    // To a peer that is gone it is an error like `write`, as long as the process ignores SIGPIPE: so
-                    // Rust's start-up has it.
+                    // To a peer that is gone it is an error like `write`, as long as the process
+                    // ignores SIGPIPE: so Rust's start-up has it.
                     writer.writev(outgoing).await
                 };
                 let Ok(taken @ 1..) = result else { break };

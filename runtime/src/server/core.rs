@@ -599,7 +599,8 @@ async fn turns(core: Rc<Core>) {
 
 /// Wakes when the disk has finished something.
 async fn watch_disk(core: Rc<Core>, wake: OwnedFd) {
-    // monoio can wait for a descriptor to become readable only as a socket; nothing is read from it.
+    // monoio can wait for a descriptor to become readable only as a socket; nothing is read from
+    // it.
     let wake = match UnixStream::from_std(std::os::unix::net::UnixStream::from(wake)) {
         Ok(wake) => wake,
         Err(error) => {
@@ -752,8 +753,8 @@ async fn turn_away(core: Rc<Core>, mut stream: TcpStream, why: String) {
 
 /// Watches for work for a while before the loop sleeps: a sleep and a wake cost more than a short
 /// wait. Two tasks wake each other, because one that wakes itself would go before all others. Each
-/// round enters the kernel by giving way to other threads, which lets completions arrive. Where that shows that
-/// somebody else wants the CPU the loop sleeps at once.
+/// round enters the kernel by giving way to other threads, which lets completions arrive. Where
+/// that shows that somebody else wants the CPU the loop sleeps at once.
 async fn spin(core: Rc<Core>, echo: Rc<Signal>) {
     loop {
         core.spins.wait().await;

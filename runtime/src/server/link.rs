@@ -1,7 +1,7 @@
 //! One link to another node on a core: a task that reads and one that writes.
 //!
-//! What is sent was shipped by the shard, which bounds it; what comes is read only while the shard has room
-//! for it. Nothing waits for a link but its own tasks.
+//! What is sent was shipped by the shard, which bounds it; what comes is read only while the shard
+//! has room for it. Nothing waits for a link but its own tasks.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsRawFd, RawFd};

@@ -1,9 +1,10 @@
 //! The log: one event a line, with time, level, message and named fields, as text or JSON.
 //!
-//! Events are those of `tracing`: a program that embeds the store gets them through its own subscriber. Here is the
-//! server's. An event is on its way to the reader before the call that logs it returns: a crash, an abort or a kill
-//! behind it takes no line along, which a writer on a thread of its own could not promise. The price is that a reader
-//! who stops reading a full pipe stops whoever logs; paths of requests log nothing.
+//! Events are those of `tracing`: a program that embeds the store gets them through its own
+//! subscriber. Here is the server's. An event is on its way to the reader before the call that logs
+//! it returns: a crash, an abort or a kill behind it takes no line along, which a writer on a
+//! thread of its own could not promise. The price is that a reader who stops reading a full pipe
+//! stops whoever logs; paths of requests log nothing.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::borrow::Cow;
@@ -44,8 +45,8 @@ impl fmt::Display for LogFileError {
 impl std::error::Error for LogFileError {}
 
 impl Logging {
-    /// Logs the events of this process, panics included, as `config` says. A subscriber that the process has already
-    /// stays, and gets them instead.
+    /// Logs the events of this process, panics included, as `config` says. A subscriber that the
+    /// process has already stays, and gets them instead.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -80,7 +81,8 @@ impl Logging {
         self.0.file.is_none()
     }
 
-    /// Opens the file of the log anew, if there is one, and returns its path: what was moved away gets no more lines.
+    /// Opens the file of the log anew, if there is one, and returns its path: what was moved away
+    /// gets no more lines.
     ///
     /// # Errors
     /// The file cannot be opened; the one of before stays.
@@ -116,8 +118,8 @@ fn append_to(path: &Path) -> Result<File, LogFileError> {
     })
 }
 
-/// Takes whole events. One that the file does not take goes to standard error; one that nobody takes is let go,
-/// because a server whose log reader is gone goes on.
+/// Takes whole events. One that the file does not take goes to standard error; one that nobody
+/// takes is let go, because a server whose log reader is gone goes on.
 impl Write for &Destination {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let line = one_line(event);
@@ -137,7 +139,8 @@ impl Write for &Destination {
     }
 }
 
-/// The event with no line break but the last: what the system or a client has said must not look like another event.
+/// The event with no line break but the last: what the system or a client has said must not look
+/// like another event.
 fn one_line(event: &[u8]) -> Cow<'_, [u8]> {
     let text = event.strip_suffix(b"\n").unwrap_or(event);
     if !text.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {

@@ -45,8 +45,8 @@ use self::health::{Health, Phase, Watched};
 use self::signals::{Caught, Reload};
 use self::supervisor::Supervisor;
 
-/// The shortest value that leaves from where it stands instead of being copied: a copy of 8 KiB costs no more than
-/// what the kernel does for one more run of bytes.
+/// The shortest value that leaves from where it stands instead of being copied: a copy of 8 KiB
+/// costs no more than what the kernel does for one more run of bytes.
 const SHARED_BYTES_MIN: usize = 16 << 10;
 
 /// Why a server did not start or did not end well.
@@ -77,8 +77,8 @@ pub enum ServeError {
     },
     /// The server ran and a shard failed: nothing was acknowledged that is not durable.
     Failed(String),
-    /// The server ran and a file turned out to be damaged, or the directory to be an older copy: likewise. A start
-    /// would not mend it.
+    /// The server ran and a file turned out to be damaged, or the directory to be an older copy:
+    /// likewise. A start would not mend it.
     Damaged(String),
 }
 
@@ -528,7 +528,8 @@ fn bind(config: &Config, shards: u16) -> Result<(Vec<TcpListener>, Vec<TcpListen
     Ok((shared, own))
 }
 
-/// For how long an address that is taken is tried: longer than a loaded kernel needs to end a process.
+/// For how long an address that is taken is tried: longer than a loaded kernel needs to end a
+/// process.
 const LISTEN_TRIES: u32 = 100;
 const LISTEN_PAUSE: Duration = Duration::from_millis(20);
 

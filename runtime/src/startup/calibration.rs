@@ -6,9 +6,10 @@
 //! time, so what was measured is kept in the file `CALIBRATION` of the data directory, with what it
 //! was measured on, and a start on the same takes it from there.
 //!
-//! While others want the CPU the helpers that end a durable write wait for it, and the slower method looks like the
-//! faster one. What was measured so has a line more, `load = cpu`, which readers of before that line do not take: it
-//! is measured again, by the next start or by [`crate::startup::retiming`], whichever comes first.
+//! While others want the CPU the helpers that end a durable write wait for it, and the slower
+//! method looks like the faster one. What was measured so has a line more, `load = cpu`, which
+//! readers of before that line do not take: it is measured again, by the next start or by
+//! [`crate::startup::retiming`], whichever comes first.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -379,8 +379,8 @@ fn block_device(folder: &Path) -> Check {
     )
 }
 
-/// What tells the device of a folder from another one, in one line: its numbers, and of its disk the
-/// name, size, model, serial number and what of its queue decides about durable writes.
+/// What tells the device of a folder from another one, in one line: its numbers, and of its disk
+/// the name, size, model, serial number and what of its queue decides about durable writes.
 pub(crate) fn device_identity(folder: &Path) -> String {
     let number = fs::metadata(folder).map_or(0, |found| found.dev());
     let mut identity = format!("{}:{}", libc::major(number), libc::minor(number));

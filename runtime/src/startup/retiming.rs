@@ -1,8 +1,10 @@
-//! Timing the disk again: a calibration that was made while others wanted the CPU tells of them, not of the disk.
+//! Timing the disk again: a calibration that was made while others wanted the CPU tells of them,
+//! not of the disk.
 //!
-//! It is repeated on a thread of its own, when nothing has waited for a CPU for a moment, and kept for the next start.
-//! Logs that run keep their method: which completion makes a record durable must not change under records that are on
-//! their way, and a start costs less than a rule for that.
+//! It is repeated on a thread of its own, when nothing has waited for a CPU for a moment, and kept
+//! for the next start. Logs that run keep their method: which completion makes a record durable
+//! must not change under records that are on their way, and a start costs less than a rule for
+//! that.
 
 use std::io;
 use std::path::PathBuf;

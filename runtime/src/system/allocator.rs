@@ -4,13 +4,14 @@
     reason = "system calls without a wrapper in the standard library"
 )]
 
-/// Lets the allocator serve blocks of `bytes` and more by mappings of their own, so that they go back to
-/// the system when they are freed.
+/// Lets the allocator serve blocks of `bytes` and more by mappings of their own, so that they go
+/// back to the system when they are freed.
 pub(crate) fn map_blocks_from(bytes: u32) {
     #[cfg(target_env = "gnu")]
     {
         let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-        // SAFETY: the call takes numbers only and changes how later blocks are made, not any that is there.
+        // SAFETY: the call takes numbers only and changes how later blocks are made, not any that
+        // is there.
         unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, bytes) };
     }
     #[cfg(not(target_env = "gnu"))]

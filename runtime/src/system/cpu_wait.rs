@@ -1,12 +1,14 @@
-//! How long work has waited for a CPU that other work had: of the calling thread, and of the whole machine.
+//! How long work has waited for a CPU that other work had: of the calling thread, and of the whole
+//! machine.
 
 use std::fs;
 use std::time::Instant;
 
 /// The share of its time, in percent, from which a thread counts as held up.
 const OWN_PERCENT_MAX: u64 = 10;
-/// The share of time, in percent, in which somebody on the machine waited, from which the helpers of the kernel that
-/// end durable writes count as held up. On many cores somebody nearly always waits a little.
+/// The share of time, in percent, in which somebody on the machine waited, from which the helpers
+/// of the kernel that end durable writes count as held up. On many cores somebody nearly always
+/// waits a little.
 const MACHINE_PERCENT_MAX: u64 = 50;
 
 /// What has waited since a moment.

@@ -49,8 +49,8 @@ pub(crate) fn wait_readable<const N: usize>(
     let time = time
         .as_ref()
         .map_or(std::ptr::null(), std::ptr::from_ref::<libc::timespec>);
-    // SAFETY: the descriptors are open, the pointer and the count are those of a live array, and the
-    // time is null or a live structure that the kernel only reads.
+    // SAFETY: the descriptors are open, the pointer and the count are those of a live array, and
+    // the time is null or a live structure that the kernel only reads.
     unsafe {
         libc::ppoll(
             asked.as_mut_ptr(),

@@ -77,7 +77,8 @@ pub(crate) fn allocate(file: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     check(unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes) })
 }
 
-/// Has the kernel begin to read `bytes` bytes of a file from `offset` on, or as many as it takes at once.
+/// Has the kernel begin to read `bytes` bytes of a file from `offset` on, or as many as it takes at
+/// once.
 pub(crate) fn read_ahead(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> io::Result<()> {
     advise(file, (offset, bytes), libc::POSIX_FADV_WILLNEED)
 }

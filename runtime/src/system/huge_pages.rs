@@ -1,12 +1,12 @@
 //! The memory of cached values on huge pages of the system.
 //!
-//! Reads of random keys touch random pages of memory, and what a core knows of pages by heart covers 8 MiB of small
-//! ones. So the pages of cells, blocks of one odd length that nothing else has, are cut from regions of
-//! 2 MiB, each of which the system may back by one page of its own. It does so at the first touch, which takes 180 us
-//! (512 small pages take 780 us, one by one).
+//! Reads of random keys touch random pages of memory, and what a core knows of pages by heart
+//! covers 8 MiB of small ones. So the pages of cells, blocks of one odd length that nothing else
+//! has, are cut from regions of 2 MiB, each of which the system may back by one page of its own. It
+//! does so at the first touch, which takes 180 us (512 small pages take 780 us, one by one).
 //!
-//! A region counts as memory of the process as a whole. So regions are filled densely, the lowest first, what is
-//! free of them is bounded, and what is beyond goes back to the system.
+//! A region counts as memory of the process as a whole. So regions are filled densely, the lowest
+//! first, what is free of them is bounded, and what is beyond goes back to the system.
 #![expect(unsafe_code, reason = "an allocator is what this file is about")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -20,9 +20,9 @@ use penstock_storage::cache::PAGE_BYTES;
 /// The size and the alignment of a huge page on the machines this runs on.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// The allocator of a process whose cached values are to lie on huge pages: the system's, but for the pages of
-/// cells while a store is open that may use huge pages. `penstock serve` has it; a program with an
-/// embedded store chooses it:
+/// The allocator of a process whose cached values are to lie on huge pages: the system's, but for
+/// the pages of cells while a store is open that may use huge pages. `penstock serve` has it; a
+/// program with an embedded store chooses it:
 ///
 /// ```
 /// #[global_allocator]
@@ -36,7 +36,8 @@ const CHUNK_BYTES: usize = PAGE_BYTES.next_multiple_of(4096);
 const CHUNKS: usize = HUGE_PAGE_BYTES / CHUNK_BYTES;
 /// Regions for 1 TiB. What is beyond comes from the system as ever.
 const REGIONS_MAX: usize = (1 << 40) / HUGE_PAGE_BYTES;
-/// Regions that the system is to make no page of, at most: each may part the mapping in three, and a process has 65,530 parts by default.
+/// Regions that the system is to make no page of, at most: each may part the mapping in three, and
+/// a process has 65,530 parts by default.
 const HOLED_MAX: usize = 1 << 14;
 /// Free chunks that keep their memory, so that a page that comes after one that left costs nothing.
 const FREE_CHUNKS_MAX: usize = CHUNKS;
@@ -72,8 +73,8 @@ fn read_setting(text: &str) -> (Support, String) {
     }
 }
 
-/// From now on pages of cells come from regions of at most so many bytes together, if [`HugePages`] is the allocator
-/// of this process.
+/// From now on pages of cells come from regions of at most so many bytes together, if [`HugePages`]
+/// is the allocator of this process.
 pub(crate) fn allow(bytes_max: u64) {
     let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
     POOL.bytes_max.store(bytes_max, Ordering::Relaxed);
@@ -90,10 +91,10 @@ fn is_page(layout: Layout) -> bool {
     layout.size() == PAGE_BYTES && layout.align() <= 4096
 }
 
-// SAFETY: every block is either the system allocator's, and goes back to it with the layout that it came with, or
-// a chunk of the pool: at least as long as the layout asks and as aligned, nobody else's until it is given back, and
-// zero if that was asked. `Pool::holds` tells one from the other by the address, whatever was allowed in between.
-// Nothing here unwinds.
+// SAFETY: every block is either the system allocator's, and goes back to it with the layout that it
+// came with, or a chunk of the pool: at least as long as the layout asks and as aligned, nobody
+// else's until it is given back, and zero if that was asked. `Pool::holds` tells one from the other
+// by the address, whatever was allowed in between. Nothing here unwinds.
 unsafe impl GlobalAlloc for HugePages {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -126,7 +127,8 @@ unsafe impl GlobalAlloc for HugePages {
         if is_page(layout) && POOL.holds(block) {
             return POOL.give(block);
         }
-        // SAFETY: the block is not the pool's, so the system allocator gave it; the rest is passed on.
+        // SAFETY: the block is not the pool's, so the system allocator gave it; the rest is passed
+        // on.
         unsafe { System.dealloc(block, layout) };
     }
 
@@ -136,8 +138,8 @@ unsafe impl GlobalAlloc for HugePages {
             // SAFETY: as in `dealloc`.
             return unsafe { System.realloc(block, layout, bytes) };
         }
-        // SAFETY: the caller promises that `bytes` is not zero and fits with the alignment. The blocks are two,
-        // each as long as what is copied, and `block` is not used again.
+        // SAFETY: the caller promises that `bytes` is not zero and fits with the alignment. The
+        // blocks are two, each as long as what is copied, and `block` is not used again.
         unsafe {
             let moved = self.alloc(Layout::from_size_align_unchecked(bytes, layout.align()));
             if !moved.is_null() {
@@ -153,7 +155,8 @@ unsafe impl GlobalAlloc for HugePages {
 struct Pool {
     /// Most that regions may take together; 0 while nothing comes from them.
     bytes_max: AtomicUsize,
-    /// Where the range is and how long, in bytes: null and 0 until the first chunk is taken, and then for ever the same.
+    /// Where the range is and how long, in bytes: null and 0 until the first chunk is taken, and
+    /// then for ever the same.
     base: AtomicPtr<u8>,
     bytes: AtomicUsize,
     regions: Mutex<Regions>,
@@ -202,8 +205,8 @@ impl Pool {
         let region = regions.find()?;
         let base = self.base.load(Ordering::Relaxed);
         if region == regions.opened {
-            // SAFETY: the range is this pool's for ever and so long that each of the `room` regions lies in it;
-            // nobody has a chunk of a region that was never opened.
+            // SAFETY: the range is this pool's for ever and so long that each of the `room` regions
+            // lies in it; nobody has a chunk of a region that was never opened.
             unsafe {
                 let first = base.add(region * HUGE_PAGE_BYTES).cast();
                 let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -236,8 +239,8 @@ impl Pool {
         }
     }
 
-    /// Gives the memory of all free chunks back, of those too that the system itself has filled since, when it made
-    /// one page of a region with holes.
+    /// Gives the memory of all free chunks back, of those too that the system itself has filled
+    /// since, when it made one page of a region with holes.
     fn give_back_all(&self) {
         let opened = self.lock().opened;
         for region in 0..opened {
@@ -254,8 +257,8 @@ impl Pool {
     fn let_go(&self, regions: &mut Regions, region: usize) {
         let base = self.base.load(Ordering::Relaxed);
         for (place, chunks) in regions.table[region].free_runs(region) {
-            // SAFETY: the run lies in an opened region of the range, and nobody has a chunk of it, nor takes one while
-            // the regions are borrowed.
+            // SAFETY: the run lies in an opened region of the range, and nobody has a chunk of it,
+            // nor takes one while the regions are borrowed.
             let result = unsafe {
                 let first = base.add(place.offset()).cast();
                 libc::madvise(first, chunks * CHUNK_BYTES, libc::MADV_DONTNEED)
@@ -265,7 +268,8 @@ impl Pool {
             }
         }
         regions.forget(region);
-        // With holes the system would fill it again some day, to make one page of it: memory that nobody took.
+        // With holes the system would fill it again some day, to make one page of it: memory that
+        // nobody took.
         let Some(is_holed) = regions.may_change(region) else {
             return;
         };
@@ -273,8 +277,8 @@ impl Pool {
             true => libc::MADV_NOHUGEPAGE,
             false => libc::MADV_HUGEPAGE,
         };
-        // SAFETY: an opened region of the range. The advice changes no contents; if it is not taken the region is filled
-        // again as before, until that is given back.
+        // SAFETY: an opened region of the range. The advice changes no contents; if it is not taken
+        // the region is filled again as before, until that is given back.
         let result = unsafe {
             let first = base.add(region * HUGE_PAGE_BYTES).cast();
             libc::madvise(first, HUGE_PAGE_BYTES, advice)
@@ -284,13 +288,15 @@ impl Pool {
         }
     }
 
-    /// Sets addresses aside, without memory. If there are none, nothing is asked of the system any more.
+    /// Sets addresses aside, without memory. If there are none, nothing is asked of the system any
+    /// more.
     fn reserve(&self, regions: &mut Regions, bytes_max: usize) {
         let room = bytes_max.div_ceil(HUGE_PAGE_BYTES).min(REGIONS_MAX);
         let bytes = room * HUGE_PAGE_BYTES;
-        // SAFETY: a new private anonymous mapping at an address of the kernel's choice; no memory of this process is
-        // touched. It is longer by a region than what is used of it, so the aligned range lies in it. The advice
-        // changes no contents, and its failure only costs speed.
+        // SAFETY: a new private anonymous mapping at an address of the kernel's choice; no memory
+        // of this process is touched. It is longer by a region than what is used of it, so the
+        // aligned range lies in it. The advice changes no contents, and its failure only costs
+        // speed.
         let base = unsafe {
             let mapped = libc::mmap(
                 ptr::null_mut(),
@@ -378,7 +384,8 @@ impl Place {
 }
 
 impl Regions {
-    /// The lowest chunk that is free: of a region in use, or else of one that is not, or else of one that never was, if there is room for it.
+    /// The lowest chunk that is free: of a region in use, or else of one that is not, or else of
+    /// one that never was, if there is room for it.
     fn find(&self) -> Option<usize> {
         let opened = &self.table[..self.opened];
         let in_use = |region: &Region| region.taken != 0 && !region.is_full();
@@ -415,7 +422,8 @@ impl Regions {
         self.free_kept += 1;
     }
 
-    /// Whether a region of which chunks went back should be holed; `None` if that is as it is, or too many are.
+    /// Whether a region of which chunks went back should be holed; `None` if that is as it is, or
+    /// too many are.
     fn may_change(&self, region: usize) -> Option<bool> {
         let bits = self.table[region];
         let is_holed = bits.taken != 0;
@@ -450,13 +458,13 @@ mod tests {
     }
 
     fn bytes(chunk: &Chunk) -> &'static mut [u8] {
-        // SAFETY: the chunk was just taken and so many bytes long; the tests use it through this alone, and
-        // not after they have given it back.
+        // SAFETY: the chunk was just taken and so many bytes long; the tests use it through this
+        // alone, and not after they have given it back.
         unsafe { std::slice::from_raw_parts_mut(chunk.bytes.as_ptr(), CHUNK_BYTES) }
     }
 
-    /// Random chunks come and go: none is two's at once, what is told to be zero is, regions in use are filled before
-    /// others, and no more than so many free chunks keep their memory.
+    /// Random chunks come and go: none is two's at once, what is told to be zero is, regions in use
+    /// are filled before others, and no more than so many free chunks keep their memory.
     #[test]
     fn chunks_are_disjoint_and_zero_where_told_and_free_ones_are_let_go() {
         static POOLS: [Pool; 3] = [Pool::new(), Pool::new(), Pool::new()];
@@ -550,12 +558,13 @@ mod tests {
         assert!(taken.is_none_or(|chunk| ENDLESS.holds(chunk.bytes.as_ptr())));
     }
 
-    /// Pages that were taken before the pool was allowed, and after: contents and zeros are kept, each goes back
-    /// to where it came from.
+    /// Pages that were taken before the pool was allowed, and after: contents and zeros are kept,
+    /// each goes back to where it came from.
     #[test]
     fn the_allocator_tells_its_pages_from_those_of_the_system() {
         let page = Layout::from_size_align(PAGE_BYTES, 1).unwrap();
-        // SAFETY: each block is used within its length, with the layout that it was taken with, and given back once.
+        // SAFETY: each block is used within its length, with the layout that it was taken with, and
+        // given back once.
         unsafe {
             let before = System.alloc_zeroed(page);
             allow(64 << 20);

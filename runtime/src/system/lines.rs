@@ -1,6 +1,7 @@
 //! The banner: lines on standard output for the person who starts a server. Events go to the log.
 //!
-//! A server whose banner nobody reads any more goes on, where the standard library's own macro would end the thread.
+//! A server whose banner nobody reads any more goes on, where the standard library's own macro
+//! would end the thread.
 
 use std::collections::VecDeque;
 use std::fmt::Arguments;

@@ -1,9 +1,9 @@
-//! The bound on the memory of the process: how much it may take, how much it takes, and what that leaves
-//! to index and values.
+//! The bound on the memory of the process: how much it may take, how much it takes, and what that
+//! leaves to index and values.
 //!
-//! What the process takes beside them (code, buffers of connections and disks, free room of the allocator)
-//! is not counted but measured: a thread looks at the resident memory every few milliseconds, takes off what
-//! the shards say that they hold, and gives them the rest.
+//! What the process takes beside them (code, buffers of connections and disks, free room of the
+//! allocator) is not counted but measured: a thread looks at the resident memory every few
+//! milliseconds, takes off what the shards say that they hold, and gives them the rest.
 
 use std::fs;
 use std::io;
@@ -84,7 +84,8 @@ fn field_kib(text: &str, name: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// The memory that the process takes now: what VmRSS of its status says, read from where it costs less.
+/// The memory that the process takes now: what VmRSS of its status says, read from where it costs
+/// less.
 pub(crate) fn resident_bytes() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/self/statm")?;
     let pages = text
@@ -194,7 +195,8 @@ impl MemoryBound {
                 continue;
             };
             if resident > self.max - self.slack() && Instant::now() >= not_before {
-                // What the allocator keeps counts as others', and would drive values out for nothing.
+                // What the allocator keeps counts as others', and would drive values out for
+                // nothing.
                 huge_pages::give_back_free_memory();
                 system::give_back_free_memory();
                 let after = resident_bytes().unwrap_or(resident);

@@ -9,11 +9,11 @@ use crate::system::{self, Resource};
 
 /// Open files that a server should be allowed beside its connections.
 const BESIDE_CONNECTIONS: u64 = 4096;
-/// Open files that a process needs beside those of shards and segments: standard streams, the log, the admin port, the
-/// lock, helpers and a few connections.
+/// Open files that a process needs beside those of shards and segments: standard streams, the log,
+/// the admin port, the lock, helpers and a few connections.
 const OF_PROCESS: u64 = 32;
-/// Open files that a shard needs: its rings or the queues of its threads, two listeners, three spares and the segment
-/// that is written.
+/// Open files that a shard needs: its rings or the queues of its threads, two listeners, three
+/// spares and the segment that is written.
 const OF_SHARD: u64 = 16;
 /// Open files that connections leave to segments, at most.
 const LEFT_TO_SEGMENTS_MAX: u64 = 4096;
@@ -30,7 +30,8 @@ pub(crate) fn left_to_segments(limit: u64) -> u64 {
     (limit / LEFT_TO_SEGMENTS_DIVISOR).min(LEFT_TO_SEGMENTS_MAX)
 }
 
-/// Raises the limit of open files as far as the process may, and refuses one with which a server cannot work.
+/// Raises the limit of open files as far as the process may, and refuses one with which a server
+/// cannot work.
 ///
 /// # Errors
 /// [`TooFewOpenFiles`].
@@ -50,7 +51,8 @@ fn judge(
     segments: u64,
     connections_max: u64,
 ) -> Result<(), TooFewOpenFiles> {
-    // Connections leave a part of the limit to segments, so some are taken only if the rest is enough for all else.
+    // Connections leave a part of the limit to segments, so some are taken only if the rest is
+    // enough for all else.
     let share = (segments / (LEFT_TO_SEGMENTS_DIVISOR - 1)).min(LEFT_TO_SEGMENTS_MAX);
     let needed = OF_PROCESS + u64::from(shards) * OF_SHARD + segments + share;
     match limit >= needed {
@@ -114,7 +116,8 @@ mod tests {
             "this process may have 16 open files (nofile), and a start with 1 shard and 0 segment files needs at \
              least 48: ulimit -n 14096, or LimitNOFILE=14096 in the systemd unit"
         );
-        // Three hundred segments leave no connection a place in the three quarters that they may have of 400.
+        // Three hundred segments leave no connection a place in the three quarters that they may
+        // have of 400.
         assert!(judge(400, 2, 300, 10).is_err() && judge(464, 2, 300, 10).is_ok());
     }
 

@@ -1,4 +1,5 @@
-//! What the writer of a connection is sending: pieces, and where in memory the kernel finds what is left of them.
+//! What the writer of a connection is sending: pieces, and where in memory the kernel finds what is
+//! left of them.
 #![expect(unsafe_code, reason = "the kernel reads where we say")]
 
 use libc::iovec;
@@ -63,8 +64,8 @@ impl Outgoing {
     }
 }
 
-// SAFETY: what is left of whole pieces is initialized memory of a vector on the heap. It stays where it is
-// while this value is moved, and only who owns this value could change it.
+// SAFETY: what is left of whole pieces is initialized memory of a vector on the heap. It stays
+// where it is while this value is moved, and only who owns this value could change it.
 unsafe impl IoBuf for Outgoing {
     fn read_ptr(&self) -> *const u8 {
         self.whole_left().as_ptr()
@@ -75,9 +76,10 @@ unsafe impl IoBuf for Outgoing {
     }
 }
 
-// SAFETY: each vector names initialized memory that stands on the heap: of a vector that only this value owns, or of blocks
-// that this value shares, which nobody can change or give back before it lets go of them. `runs` is forgotten before
-// the pieces change. So what the vectors name, and they themselves, stay as they are while this value is moved.
+// SAFETY: each vector names initialized memory that stands on the heap: of a vector that only this
+// value owns, or of blocks that this value shares, which nobody can change or give back before it
+// lets go of them. `runs` is forgotten before the pieces change. So what the vectors name, and they
+// themselves, stay as they are while this value is moved.
 unsafe impl IoVecBuf for Outgoing {
     fn read_iovec_ptr(&self) -> *const iovec {
         self.runs.as_ptr()

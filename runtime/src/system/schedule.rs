@@ -68,7 +68,8 @@ const SCHEDULING_BYTES: u32 = 48;
 
 const _: () = assert!(size_of::<Scheduling>() == SCHEDULING_BYTES as usize);
 
-/// How often another thread ran in place of the calling one, though that wanted to go on or gave way.
+/// How often another thread ran in place of the calling one, though that wanted to go on or gave
+/// way.
 pub(crate) fn involuntary_switches() -> Option<u64> {
     let mut found = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is to room for one `rusage`, which the kernel fills.

@@ -9,7 +9,8 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use super::owned;
 
-/// Takes a connection that waits in the queue of a listener, as one that does not block; nothing if none waits.
+/// Takes a connection that waits in the queue of a listener, as one that does not block; nothing if
+/// none waits.
 pub(crate) fn accept_waiting(listener: RawFd) -> io::Result<Option<OwnedFd>> {
     let mut asked = libc::pollfd {
         fd: listener,
@@ -39,11 +40,12 @@ pub(crate) fn taken_over(of: impl IntoRawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(of.into_raw_fd()) }
 }
 
-/// Bytes that were written to a connection and that its peer's kernel has not acknowledged; 0 of what has none.
+/// Bytes that were written to a connection and that its peer's kernel has not acknowledged; 0 of
+/// what has none.
 pub(crate) fn unacknowledged_bytes(descriptor: std::os::fd::RawFd) -> u64 {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the kernel writes one `int` to the pointer, which is to a live one, and nothing if the descriptor is none
-    // of a socket. `TIOCOUTQ` is the number of `SIOCOUTQ`.
+    // SAFETY: the kernel writes one `int` to the pointer, which is to a live one, and nothing if
+    // the descriptor is none of a socket. `TIOCOUTQ` is the number of `SIOCOUTQ`.
     let result = unsafe { libc::ioctl(descriptor, libc::TIOCOUTQ, &raw mut bytes) };
     match result {
         0 => u64::try_from(bytes).unwrap_or(0),

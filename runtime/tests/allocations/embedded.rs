@@ -1,5 +1,6 @@
-//! What an embedded store takes from the heap, under an allocator that counts for the whole process: nothing for a call
-//! once it is warm, neither by the caller nor by the shard's thread, and for a scan a few pages however much there is.
+//! What an embedded store takes from the heap, under an allocator that counts for the whole
+//! process: nothing for a call once it is warm, neither by the caller nor by the shard's thread,
+//! and for a scan a few pages however much there is.
 
 use std::sync::atomic::Ordering;
 

@@ -1,5 +1,5 @@
-//! Key tables of a real store: scans make them, a start takes them over, `penstock inspect` shows them, and
-//! one that is damaged, or beside another segment, costs reads and no key.
+//! Key tables of a real store: scans make them, a start takes them over, `penstock inspect` shows
+//! them, and one that is damaged, or beside another segment, costs reads and no key.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -581,8 +581,8 @@ fn a_handle_that_outlives_the_store_is_told_so() {
     handle.close().unwrap();
 }
 
-/// It is amid the rewriting of an old log, so it has something to make durable at its end, and neither a
-/// session nor a snapshot whose deadlines would wake it.
+/// It is amid the rewriting of an old log, so it has something to make durable at its end, and
+/// neither a session nor a snapshot whose deadlines would wake it.
 #[test]
 fn a_shard_that_nobody_asked_anything_ends_when_the_store_is_closed() {
     if two_shards_or_one() < 2 {

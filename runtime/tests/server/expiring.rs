@@ -1,5 +1,6 @@
-//! What expires gives its room back in the real server: many times what the disk may hold comes and goes,
-//! beside keys that stay, and nothing is refused. `examples/expire_load.rs` is the same at full size.
+//! What expires gives its room back in the real server: many times what the disk may hold comes and
+//! goes, beside keys that stay, and nothing is refused. `examples/expire_load.rs` is the same at
+//! full size.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -35,8 +35,8 @@ fn serve(data: &Path, limit: u64, shards: usize, io: &str) -> Command {
         rlim_cur: limit,
         rlim_max: limit,
     };
-    // SAFETY: both are system calls on numbers and a live structure, and take nothing from the heap: a child between
-    // fork and exec may make them.
+    // SAFETY: both are system calls on numbers and a live structure, and take nothing from the
+    // heap: a child between fork and exec may make them.
     unsafe {
         command.pre_exec(move || {
             // Refused where the capability was never there.

@@ -1,5 +1,5 @@
-//! What a start changes for good, in the real server: nothing if it is refused, and all that it accepted
-//! however it goes on.
+//! What a start changes for good, in the real server: nothing if it is refused, and all that it
+//! accepted however it goes on.
 
 use std::fs;
 use std::io::Read;

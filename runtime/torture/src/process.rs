@@ -89,7 +89,8 @@ pub fn own_mounts() -> Result<(), String> {
     check(detached, "keep mounts in the namespace")
 }
 
-/// Gives this process a network of its own, which ends with it: threads that are started from now on have it too.
+/// Gives this process a network of its own, which ends with it: threads that are started from now
+/// on have it too.
 ///
 /// # Errors
 /// The reason why this user cannot.

@@ -1,7 +1,7 @@
 //! Those who write to a cluster, at one of two levels, and what they know of it.
 //!
-//! Each sells from the one counter of its level and writes keys of its own, each once. Whatever node it asked first:
-//! it goes where it is sent, and when a node is gone to another one.
+//! Each sells from the one counter of its level and writes keys of its own, each once. Whatever
+//! node it asked first: it goes where it is sent, and when a node is gone to another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

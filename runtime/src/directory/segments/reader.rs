@@ -16,10 +16,11 @@ use crate::system::named_error::named;
 
 /// Reads segment files in whatever order recovery wants, one open at a time.
 ///
-/// Each file is synced before a byte behind its first block is read: what an earlier process wrote and
-/// did not flush may be in the page cache only, and recovery must not build on what a power cut can
-/// still take back. Who reads the first block alone builds on nothing else in that file: a header was
-/// durable before anything was written behind it, and that before the header of the next segment.
+/// Each file is synced before a byte behind its first block is read: what an earlier process wrote
+/// and did not flush may be in the page cache only, and recovery must not build on what a power cut
+/// can still take back. Who reads the first block alone builds on nothing else in that file: a
+/// header was durable before anything was written behind it, and that before the header of the next
+/// segment.
 #[derive(Debug)]
 pub struct SegmentReader {
     segments: Segments,

@@ -1,5 +1,5 @@
-//! Reads of a node that does not write the key: as new as is asked for, with what its reader has written, or refused by
-//! name, also while the node that writes stands still.
+//! Reads of a node that does not write the key: as new as is asked for, with what its reader has
+//! written, or refused by name, also while the node that writes stands still.
 
 use std::time::Duration;
 
