@@ -15,7 +15,8 @@ use super::membership::{
     LearnerArgs, MemberArgs, SYNC_EXAMPLES,
 };
 use super::output::{Output, count};
-use super::status::{STATUS_EXAMPLES, StatusArgs, info_of};
+use super::partitions::{ANSWER, first_last, states_of, writers};
+use super::status::{STATUS_EXAMPLES, StatusArgs};
 use super::{EXIT_CODES, Failure};
 
 /// Of the commands together.
@@ -57,8 +58,6 @@ Examples:
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force --accept-loss";
 
-/// How long a node may take to answer.
-pub(super) const ANSWER: Duration = Duration::from_secs(5);
 /// How long a node may take to be what it must be before anything is changed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -158,28 +157,6 @@ impl ClusterCommand {
             ClusterCommand::Lostfound(args) => args.run(),
         }
     }
-}
-
-pub(super) fn first_last(text: &str) -> Result<(u16, u16), String> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    match (first.parse(), last.parse()) {
-        (Ok(first), Ok(last)) if first <= last && last <= 255 => Ok((first, last)),
-        _ => Err("FIRST-LAST or one number is wanted, 0 to 255".into()),
-    }
-}
-
-/// What a node is to these partitions, by its own account.
-pub(super) fn states_of(
-    server: &ServerAddress,
-    (first, last): (u16, u16),
-) -> Result<Vec<Value>, Failure> {
-    let is_asked = |it: &Value| {
-        let number = |name: &str| it[name].as_u64().unwrap_or(u64::MAX);
-        number("first") <= u64::from(last) && number("last") >= u64::from(first)
-    };
-    let mut partitions = partitions_of(server)?;
-    partitions.retain(is_asked);
-    Ok(partitions)
 }
 
 impl ToArgs {
@@ -399,17 +376,6 @@ impl SwitchArgs {
     }
 }
 
-/// Who writes these partitions by the file, ascending.
-pub(super) fn writers(draft: &Draft, (first, last): (u16, u16)) -> Result<Vec<u8>, Failure> {
-    let writers = (first..=last).map(|partition| draft.primary_of(partition));
-    let mut writers = writers
-        .collect::<Result<Vec<u8>, _>>()
-        .map_err(Failure::usage)?;
-    writers.sort_unstable();
-    writers.dedup();
-    Ok(writers)
-}
-
 impl PromoteArgs {
     fn run(self) -> Result<(), Failure> {
         assert!(self.force, "the command is not read without it");
@@ -514,10 +480,4 @@ fn concerns(state: &Value, partitions: &[u16]) -> bool {
     let number = |name: &str| state[name].as_u64().unwrap_or(u64::MAX);
     let is_its = |it: &u16| (number("first")..=number("last")).contains(&u64::from(*it));
     partitions.iter().any(is_its)
-}
-
-/// What a node is to its partitions.
-fn partitions_of(server: &ServerAddress) -> Result<Vec<Value>, Failure> {
-    let info = info_of(server)?;
-    Ok(info["partitions"].as_array().cloned().unwrap_or_default())
 }

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use penstock::cluster::lostfound::read_lostfound;
-use penstock::cluster::replay::{
-    Lost, Rule, Units, Verdict, Writer, node_of, read_lost, read_lost_beside,
-};
+use penstock::cluster::replay::{Lost, Rule, Units, Verdict, Writer};
+use penstock::cluster::tails::{node_of, read_lost, read_lost_beside};
 use penstock_net::level::AckLevel;
 use penstock_net::request::{Condition, Expiry};
 use penstock_net::status::Status;

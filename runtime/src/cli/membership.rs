@@ -14,9 +14,9 @@ use penstock_storage::version::partition_of;
 use serde_json::Value;
 
 use super::Failure;
-use super::cluster::{ANSWER, first_last, states_of, writers};
 use super::connection::{Effect, ServerAddress};
 use super::output::{Output, count};
+use super::partitions::{ANSWER, first_last, states_of, writers};
 
 pub const INIT_EXAMPLES: &str = "\
 The first node is to write everything, and the others are its sync set. Nothing may be there yet: neither the file nor the secret beside it.

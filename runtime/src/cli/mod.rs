@@ -11,6 +11,7 @@ mod lostfound;
 mod membership;
 mod options;
 mod output;
+mod partitions;
 mod status;
 mod text_field;
 

@@ -8,12 +8,14 @@
 //! it (`server/link.rs`). When a link that this node made has ended, it is made again.
 
 pub(crate) mod file;
-pub(crate) mod forks;
+mod forks;
 mod greeting;
 pub mod lostfound;
+pub(crate) mod note_forks;
 pub mod placement;
 pub mod replay;
 pub(crate) mod seen;
+pub mod tails;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, TcpStream};

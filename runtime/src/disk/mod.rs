@@ -10,6 +10,7 @@
 //! [`Disk::reap`] when the descriptor of [`Disk::wake_fd`] became readable.
 
 pub mod arena;
+mod patience;
 mod plan;
 mod slots;
 mod threads;
@@ -26,7 +27,8 @@ use penstock_storage::place::FileId;
 use crate::disk::arena::{Arena, ArenaBlock, Span};
 use crate::system;
 use crate::system::advice::Problem;
-pub(crate) use plan::{RingPlan, patiently};
+pub(crate) use patience::patiently;
+pub(crate) use plan::RingPlan;
 use slots::{Kind, Operation, Slots};
 use threads::Threads;
 use uring::Uring;

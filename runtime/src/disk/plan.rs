@@ -11,7 +11,7 @@
 
 use std::io;
 use std::ptr::NonNull;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use io_uring::IoUring;
 
@@ -19,6 +19,7 @@ use crate::disk::arena::ArenaLayout;
 use crate::system::advice::Problem;
 use crate::system::{self, Limit, Resource};
 
+use super::patience::{RELEASE_MAX, RELEASE_PAUSE};
 use super::uring::{self, UringRefused};
 use super::{DiskOptions, IoMode};
 
@@ -33,11 +34,6 @@ const LADDER: [RingSetup; 7] = [
     RingSetup::new(256, false),
     RingSetup::new(64, false),
 ];
-
-/// For how long locked memory is waited for that a process of before holds: the kernel takes rings
-/// down behind its end.
-const RELEASE_MAX: Duration = Duration::from_secs(1);
-const RELEASE_PAUSE: Duration = Duration::from_millis(20);
 
 /// How one shard's rings are set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -353,22 +349,6 @@ impl Drop for Pages {
     fn drop(&mut self) {
         // SAFETY: the range is the one that `map` got, and no ring has it registered.
         unsafe { libc::munmap(self.0.as_ptr(), PAGES_BYTES) };
-    }
-}
-
-/// Makes what locks memory, and waits a while for memory that a ring of before holds.
-///
-/// # Errors
-/// What the last try was refused with.
-pub(crate) fn patiently<T>(mut make: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let until = Instant::now() + RELEASE_MAX;
-    loop {
-        match make() {
-            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && Instant::now() < until => {
-                std::thread::sleep(RELEASE_PAUSE);
-            }
-            made => return made,
-        }
     }
 }
 

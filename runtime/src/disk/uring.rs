@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use io_uring::{EnterFlags, IoUring, opcode, types};
 
+use super::patience::patiently;
 use super::slots::Kind;
-use super::{Arrival, Order, patiently};
+use super::{Arrival, Order};
 use crate::disk::arena::Arena;
 use crate::system;
 use crate::system::advice::Problem;

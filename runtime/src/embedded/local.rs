@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_client::Past;
+use penstock_client::{Past, Updated};
 use penstock_net::frame::{FLAG_MORE, Medium};
 use penstock_net::instruction::Instruction;
 use penstock_net::keyspace::{Action, At, History, Keyspace};
@@ -19,7 +19,6 @@ use penstock_shard::{Event, Now, SessionId};
 use super::batch::item_bytes_max;
 use super::core::{frame_at, hello, take_output};
 use super::doorbell::Doorbell;
-use super::update::LocalKey;
 use super::watch::Watch;
 use super::{
     Answer, Ask, Changed, ClientError, CloseError, Options, Page, Scan, ScanRequest, Scanned,
@@ -655,5 +654,38 @@ impl fmt::Debug for Local {
         f.debug_struct("Local")
             .field("level", &self.level)
             .finish_non_exhaustive()
+    }
+}
+
+/// Beyond so many lost writes a store with one caller gives up. One is lost if the key expires
+/// behind the read, and the next one finds no key that could expire.
+const LOCAL_LOSSES_MAX: u32 = 8;
+
+/// A key that nobody else writes.
+struct LocalKey<'a> {
+    store: &'a mut Local,
+    key: &'a [u8],
+}
+
+impl Updated for LocalKey<'_> {
+    fn read(&mut self) -> Result<Option<Value>, ClientError> {
+        self.store.get(self.key)
+    }
+
+    fn write(&mut self, value: &[u8], condition: Condition) -> Result<Changed, ClientError> {
+        self.store
+            .set_with(self.key, value, condition.showing(), Expiry::Keep)
+    }
+
+    fn random(&mut self) -> u64 {
+        0
+    }
+
+    fn pause(&mut self, _pause: Duration, losses: u32) -> Result<(), ClientError> {
+        if losses > LOCAL_LOSSES_MAX {
+            let text = format!("{losses} writes were lost, though nobody else writes");
+            return Err(ClientError::Busy(text));
+        }
+        Ok(())
     }
 }
