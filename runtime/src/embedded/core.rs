@@ -204,7 +204,7 @@ impl Core {
             let content = call.lock();
             let bytes = &content.request[..];
             let consumed = self.engine.step(now, Event::Received { session, bytes });
-            self.engine.received_bytes += consumed as u64;
+            self.engine.traffic.received_bytes += consumed as u64;
             if consumed < bytes.len() {
                 return;
             }
@@ -339,7 +339,7 @@ pub(super) fn hello() -> Vec<u8> {
 pub(super) fn take_output(engine: &mut Engine, now: Now, session: SessionId, output: &mut Vec<u8>) {
     engine.shard.take_output(now, session, output);
     engine.shard.sent(session);
-    engine.sent_bytes += output.len() as u64;
+    engine.traffic.sent_bytes += output.len() as u64;
 }
 
 /// The header of the reply frame that begins at `at`, if there is one. Frames of our own shard are

@@ -525,7 +525,7 @@ impl Local {
     fn give(&mut self, now: Now) -> bool {
         let (session, bytes) = (self.session, &self.request[..]);
         let consumed = self.engine.step(now, Event::Received { session, bytes });
-        self.engine.received_bytes += consumed as u64;
+        self.engine.traffic.received_bytes += consumed as u64;
         consumed == bytes.len()
     }
 

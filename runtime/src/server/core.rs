@@ -135,13 +135,13 @@ impl Core {
 
     pub(crate) fn sent(&self, session: SessionId, bytes: usize) {
         let engine = &mut *self.engine.borrow_mut();
-        engine.sent_bytes += bytes as u64;
+        engine.traffic.sent_bytes += bytes as u64;
         engine.shard.sent(session);
         self.turn.set();
     }
 
     pub(crate) fn received(&self, bytes: usize) {
-        self.engine.borrow_mut().received_bytes += bytes as u64;
+        self.engine.borrow_mut().traffic.received_bytes += bytes as u64;
         self.reads_in_turn.set(self.reads_in_turn.get() + 1);
     }
 
@@ -171,7 +171,7 @@ impl Core {
         if refused == 0 {
             return;
         }
-        self.engine.borrow_mut().connections_refused += refused;
+        self.engine.borrow_mut().traffic.connections_refused += refused;
         self.turn.set();
         if let Some(text) = self.lately.borrow_mut().line("nofile", why, Instant::now()) {
             warn!(

@@ -312,7 +312,7 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
                 let open = core.open_connections.fetch_add(1, Ordering::Relaxed);
                 if core.is_leaving.get() || open >= connections_max {
                     core.open_connections.fetch_sub(1, Ordering::Relaxed);
-                    core.engine.borrow_mut().connections_refused += 1;
+                    core.engine.borrow_mut().traffic.connections_refused += 1;
                     core.turn.set();
                     if !core.is_leaving.get() && core.turned_away.get() < TURNED_AWAY_MAX {
                         core.turned_away.set(core.turned_away.get() + 1);

@@ -53,11 +53,13 @@ use crate::directory::{
 };
 use crate::disk::arena::{Arena, ArenaLayout};
 use crate::disk::{self, Disk, DiskOptions, RingPlan};
-use crate::event_loop::engine::{DeliverSpare, Engine};
+use crate::event_loop::engine::{Engine, Helpers};
+use crate::event_loop::publisher::Publisher;
+use crate::event_loop::supply::{DeliverSpare, SegmentSupply};
 use crate::startup::calibration::{self, calibrate};
 use crate::startup::checks::{self, Demand};
 use crate::startup::retiming::{Retiming, RetimingThread};
-use crate::stats::Stats;
+use crate::stats::{ServerFacts, Stats};
 use crate::system as process;
 use crate::system::advice;
 use crate::system::advice::Problem;
@@ -966,7 +968,31 @@ impl ShardStart {
             shard.usage().keys,
             recovered.records
         );
-        let engine = Engine::new(self, shard, disk, deliver_spare);
+        let facts = ServerFacts {
+            version: env!("CARGO_PKG_VERSION"),
+            shard_count: self.shard_config.topology.shards(),
+            incarnation: self.shard_config.hello.incarnation,
+            io: disk.engine(),
+            durability: self.config.durability.name(),
+            interval_ms: self.config.interval_ms,
+            segment_bytes: self.config.segment_bytes,
+            pid: std::process::id(),
+        };
+        let short_bytes = shard.store().log().config().segment_bytes_min();
+        let short_bytes = short_bytes.next_multiple_of(BLOCK_BYTES as u64);
+        let helpers = Helpers {
+            supply: SegmentSupply::new(
+                self.segments.clone(),
+                self.spares.clone(),
+                deliver_spare,
+                (self.config.segment_bytes, short_bytes),
+            ),
+            snapshot_writer: self.snapshot_writer.clone(),
+            key_tables: self.key_table_maker.clone(),
+            memory: self.memory.clone(),
+        };
+        let publisher = Publisher::new(self.shard, Arc::clone(&self.stats), facts);
+        let engine = Engine::new(self.shard, shard, disk, helpers, publisher);
         Ok(Opened { engine, text })
     }
 }
