@@ -43,7 +43,7 @@ mod stats;
 pub mod system;
 
 pub use embedded::{Local, Options, Penstock};
-pub use startup::node::OpenError;
+pub use startup::OpenError;
 pub use system::huge_pages::HugePages;
 pub use system::open_files::TooFewOpenFiles;
 
