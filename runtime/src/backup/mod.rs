@@ -20,32 +20,28 @@
 //! durable, then files that came meanwhile get theirs. What was there when the shard answered is
 //! held now; what the log had released by then it says itself, in what is copied.
 
+mod copy;
 pub mod manifest;
 mod restore;
 mod vault;
 mod verify;
 mod view;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use penstock_storage::inspect::inspect_laid_out;
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::DurableEnd;
-use penstock_storage::place::FileId;
-use penstock_storage::recovery::Event;
-use penstock_storage::segment::{FirstBlock, Owner, SegmentHeader};
+use penstock_storage::segment::{FirstBlock, SegmentHeader};
 use penstock_storage::snapshot::ProvenEnds;
 
 use crate::directory::identity::Identity;
 use crate::directory::staging::Staging;
 use crate::directory::{Directory, DirectoryError};
-use crate::system::advice;
-use manifest::{LogCopy, Manifest, SegmentCopy};
-use vault::Vault;
+use copy::copy;
+use manifest::Manifest;
 use view::{Slice, View};
 
 pub use crate::directory::identity::TERMS_SKIPPED;
@@ -261,124 +257,6 @@ fn header_of(path: &Path) -> io::Result<Option<SegmentHeader>> {
     Ok(match SegmentHeader::read(&block) {
         FirstBlock::Segment(header) => Some(header),
         _ => None,
-    })
-}
-
-/// A segment that is to be in the backup.
-struct Chosen {
-    file: FileId,
-    header: SegmentHeader,
-    end_offset: u64,
-}
-
-/// Checks every byte of `view`, copies what `to` does not hold yet, and writes the manifest.
-fn copy(
-    data: &Path,
-    identity: &Identity,
-    (mut view, proven): (View, &ProvenEnds),
-    to: &Path,
-    keep: Option<usize>,
-    now_ms: u64,
-    ends: &[DurableEnd],
-) -> Result<Taken, BackupError> {
-    let mut vault = Vault::open(to)?;
-    let known = vault.known(identity)?;
-    let owner = Owner {
-        cluster_id: identity.cluster_id,
-        node_id: identity.node_id,
-    };
-    let mut chosen: BTreeMap<u64, Vec<Chosen>> = BTreeMap::new();
-    let layout = identity.layout().ok_or_else(|| {
-        BackupError::Damaged(format!("IDENTITY tells of {} shards", identity.log_count))
-    })?;
-    let mut see = |event: &Event<'_>| match event {
-        Event::Segment(segment) => {
-            let of_log = chosen.entry(segment.header.log_id).or_default();
-            of_log.push(Chosen {
-                file: segment.file,
-                header: segment.header,
-                end_offset: BLOCK_BYTES as u64,
-            });
-        }
-        Event::Frame(file, frame) => {
-            let end_offset = frame.offset + frame.padded_bytes() as u64;
-            let segments = chosen.values_mut().flatten();
-            for segment in segments.filter(|segment| segment.file == *file) {
-                segment.end_offset = end_offset;
-            }
-        }
-        Event::Contents(_) | Event::Ahead(_) | Event::Part(..) => {}
-    };
-    let report = inspect_laid_out(&mut view, Some(owner), &layout, proven, &mut see);
-    if let Some(damage) = report.damage.first() {
-        return Err(BackupError::Damaged(format!(
-            "{}; nothing was backed up; to see all, once the server is stopped: {}",
-            damage.within(&data.to_string_lossy()),
-            advice::inspect(data)
-        )));
-    }
-    let lsn_of = |log_id| report.logs.get(&log_id).map_or(0, |log| log.last_lsn.0);
-    for end in ends {
-        if lsn_of(end.log_id) < end.lsn.0 {
-            return Err(BackupError::Damaged(format!(
-                "log {} can be read to LSN {}, and the server says that LSN {} is durable; nothing was backed up",
-                end.log_id,
-                lsn_of(end.log_id),
-                end.lsn.0
-            )));
-        }
-    }
-
-    let (mut copied, mut copied_bytes) = (0, 0);
-    let mut logs = Vec::new();
-    let others = chosen.keys().copied();
-    let others = others.filter(|log_id| !layout.own().contains(log_id));
-    for log_id in layout.own().chain(others) {
-        let mut segments = Vec::new();
-        for part in chosen.get(&log_id).into_iter().flatten() {
-            let header = &part.header;
-            let is_known = known.contains(&(log_id, header.sequence, header.salt, part.end_offset));
-            let source = view.path(part.file);
-            let (hash, is_new) =
-                vault.put(log_id, header.sequence, source, part.end_offset, is_known)?;
-            if is_new {
-                copied += 1;
-                copied_bytes += part.end_offset;
-            }
-            segments.push(SegmentCopy {
-                sequence: header.sequence,
-                salt: header.salt,
-                bytes: part.end_offset,
-                hash,
-            });
-        }
-        logs.push(LogCopy {
-            log_id,
-            lsn: lsn_of(log_id),
-            segments,
-        });
-    }
-    let mut manifest = Manifest {
-        time_ms: now_ms,
-        cluster_id: identity.cluster_id,
-        node_id: identity.node_id,
-        incarnation: identity.incarnation,
-        log_count: identity.log_count,
-        segment_bytes: identity.segment_bytes,
-        value_bytes_max: identity.value_bytes_max,
-        logs,
-    };
-    let name = vault.publish(&mut manifest)?;
-    let pruned = match keep {
-        Some(keep) => vault.prune(keep)?,
-        None => 0,
-    };
-    Ok(Taken {
-        name,
-        manifest,
-        copied,
-        copied_bytes,
-        pruned,
     })
 }
 

@@ -13,9 +13,9 @@ use penstock_net::level::AckLevel;
 use penstock_net::request::{Condition, Expiry};
 use penstock_net::status::Status;
 
-use super::client::Level;
 use super::connection::{Connection, Effect, ServerAddress};
 use super::output::{Output, hex};
+use super::values::Level;
 use super::{EXIT_CODES, Failure};
 
 pub const LOSTFOUND_EXAMPLES: &str = "\

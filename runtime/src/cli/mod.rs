@@ -1,7 +1,6 @@
 //! The tree of commands: what a shell may say, and which exit code answers it.
 
 mod backup;
-mod client;
 mod cluster;
 mod connection;
 pub mod expression;
@@ -12,8 +11,12 @@ mod membership;
 mod options;
 mod output;
 mod partitions;
+mod probing;
+mod reading;
 mod status;
 mod text_field;
+mod values;
+mod writing;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -24,15 +27,14 @@ use penstock::config::{Settings, Sources};
 use penstock::server::logging::Logging;
 
 use backup::{BackupArgs, RestoreArgs, VerifyArgs};
-use client::{
-    DelArgs, ExpireArgs, GetArgs, InfoArgs, PersistArgs, PingArgs, ScanArgs, SetArgs, TtlArgs,
-    UpdateIfArgs,
-};
 use cluster::{CLUSTER_EXAMPLES, ClusterCommand};
 use inspect::InspectArgs;
 use keyspace::{HistoryArgs, KEYSPACE_EXAMPLES, KeyspaceCommand};
 use options::OptionFlags;
 use output::Output;
+use probing::{InfoArgs, PingArgs};
+use reading::{GetArgs, ScanArgs, TtlArgs};
+use writing::{DelArgs, ExpireArgs, PersistArgs, SetArgs, UpdateIfArgs};
 
 /// What every command's help says about its end.
 const EXIT_CODES: &str = "\

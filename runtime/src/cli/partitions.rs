@@ -1,5 +1,5 @@
-//! The partitions of a cluster: which of them, as a command names them, who writes them by the file,
-//! and how they are by the account of a node.
+//! The partitions of a cluster: which of them, as a command names them, who writes them by the
+//! file, and how they are by the account of a node.
 
 use std::time::Duration;
 

@@ -7,12 +7,14 @@
 //! link that has proven itself to the core of its shard; from there on the core's own loop serves
 //! it (`server/link.rs`). When a link that this node made has ended, it is made again.
 
+mod document;
 pub(crate) mod file;
 mod forks;
 mod greeting;
 pub mod lostfound;
 pub(crate) mod note_forks;
 pub mod placement;
+mod replacing;
 pub mod replay;
 pub(crate) mod seen;
 pub mod tails;
