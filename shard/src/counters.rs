@@ -1,15 +1,15 @@
 //! What a shard counts.
 
 use crate::answers::{Answers, Statuses};
-use crate::replication::links::{LinksCounters, LinksMemory};
+use crate::replication::link_set::{LinkCounters, LinkMemory};
 
 /// What a shard did since it started as one of several nodes, and what that takes now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicationCounters {
     /// What its links have done.
-    pub links: LinksCounters,
+    pub links: LinkCounters,
     /// What they take of the memory.
-    pub memory: LinksMemory,
+    pub memory: LinkMemory,
     /// Replies at level `replica` that were kept until members have what they tell.
     pub waits: u64,
     /// The same of any lower level: none, or it is a bug.

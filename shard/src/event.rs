@@ -17,8 +17,8 @@ use penstock_storage::recovery::Corruption;
 use penstock_storage::snapshot::SnapshotName;
 
 use crate::bad_places::BadPlace;
+use crate::cluster::{LinkOutbox, Plan};
 use crate::key_tables::KeyTableOrder;
-use crate::linked::{LinkOutbox, Plan};
 use crate::mail::{Mail, SessionId};
 use crate::replication::handshake::Peer as LinkPeer;
 use crate::replication::{LinkId, PartitionId};
@@ -120,7 +120,7 @@ pub enum Event<'a, B> {
         link: LinkId,
     },
     /// What [`LinkOutbox::kept`] told of a partition is durable.
-    TailKept {
+    DivergedKept {
         /// The partition.
         partition: PartitionId,
         /// The link for which it was asked, if for one.
@@ -128,6 +128,11 @@ pub enum Event<'a, B> {
     },
     /// All that was ready has been handed over: emit what is to be done.
     TurnEnds,
+    /// Index and values are to be kept within so many bytes from now on.
+    MemoryBound {
+        /// Bytes of this shard.
+        bytes: usize,
+    },
     /// Make all that was executed durable without waiting for the interval.
     Sync,
     /// Take no more requests, make everything durable, seal the log.

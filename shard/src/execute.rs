@@ -372,10 +372,14 @@ fn full<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u8>) -
         };
         let carries = store.disk_share().map_or_else(String::new, |share| {
             let (counting, most) = (store.counting_bytes() >> 20, share.live_bytes_max() >> 20);
-            format!("; {counting} MiB of records count in this shard, and its share of disk_bytes_max carries {most} MiB")
+            format!(
+                "; {counting} MiB of records count in this shard, and its share of \
+                     disk_bytes_max carries {most} MiB"
+            )
         });
         let message = format_args!(
-            "the disk is full, or disk_bytes_max is used up: no segment can be made ready for new records{carries}{mend}"
+            "the disk is full, or disk_bytes_max is used up: no segment can be made ready for new \
+             records{carries}{mend}"
         );
         head.write_message(out, &message);
     }
@@ -404,7 +408,8 @@ fn no_room<P: Blocks>(
 fn no_memory<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u8>) -> Ran {
     let usage = store.usage();
     let mut message = format!(
-        "no memory for another key: memory_max = {} leaves this shard {} bytes, and the index of its {} keys takes {} of at most {}",
+        "no memory for another key: memory_max = {} leaves this shard {} bytes, and the index of \
+         its {} keys takes {} of at most {}",
         context.memory_max,
         store.budget().memory_bytes_max,
         usage.keys,
@@ -413,7 +418,8 @@ fn no_memory<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u
     );
     if store.keyspaces().keeps_versions() || usage.versions > 0 {
         message = format!(
-            "no memory for another key or kept version: memory_max = {} leaves this shard {} bytes, and its {} keys and {} kept versions take {} of at most {}",
+            "no memory for another key or kept version: memory_max = {} leaves this shard {} \
+             bytes, and its {} keys and {} kept versions take {} of at most {}",
             context.memory_max,
             store.budget().memory_bytes_max,
             usage.keys,

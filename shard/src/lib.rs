@@ -15,13 +15,13 @@
 pub mod answers;
 pub mod bad_places;
 mod chores;
+pub mod cluster;
 mod counted;
 pub mod counters;
 pub mod event;
 mod execute;
 pub mod key_tables;
 mod keyspaces;
-pub mod linked;
 pub mod mail;
 mod member_read;
 mod now;

@@ -8,7 +8,7 @@ use penstock_net::request::{MemberRead, Version};
 use penstock_storage::io::Blocks;
 use penstock_storage::store::Store;
 
-use crate::linked::Linked;
+use crate::cluster::ClusterMember;
 use crate::replication::planted::{Bug, is_planted};
 
 /// Why a GET that members may answer is not answered, although it might be.
@@ -47,14 +47,14 @@ impl fmt::Display for Stale {
 /// How new what this node shows of a partition is, and whether it does so as a member; `None` if
 /// the read is not its to answer.
 pub(crate) fn look_at_member<P: Blocks>(
-    linked: Option<&mut Linked<P::Block>>,
+    linked: Option<&mut ClusterMember<P::Block>>,
     store: &Store<P>,
     now_us: u64,
     partition: usize,
     level: AckLevel,
     read: MemberRead,
 ) -> Option<Result<(Standing, bool), Stale>> {
-    let is_served = |linked: &&mut Linked<P::Block>| linked.elsewhere(partition).is_none();
+    let is_served = |linked: &&mut ClusterMember<P::Block>| linked.elsewhere(partition).is_none();
     let through = Version {
         epoch: store.leads(partition),
         sequence: store.sequences()[partition],

@@ -8,8 +8,8 @@ use penstock_net::reply::REPLY_HEAD_BYTES_MAX;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::version::{PARTITIONS, SLOTS};
 
+use crate::cluster::ClusterConfig;
 use crate::execute::KeyHash;
-use crate::linked::ClusterConfig;
 use crate::sessions::{ClientBounds, Patience};
 use crate::snapshots::SnapshotPolicy;
 use crate::topology::Topology;
@@ -48,7 +48,7 @@ pub struct ShardConfig {
     /// Items on their way to one other shard, at most.
     pub mailed_items_max: usize,
     /// The bound on the memory of the process in bytes, which what is refused for lack of memory
-    /// names; 0 for none. What it leaves to this shard: [`crate::Shard::set_memory_bytes_max`].
+    /// names; 0 for none. What it leaves to this shard: [`crate::Event::MemoryBound`].
     pub memory_max: u64,
     /// Secret of the key hash.
     pub hash_seed: u64,

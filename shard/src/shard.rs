@@ -42,16 +42,16 @@ use penstock_storage::system_key::is_system;
 
 use crate::answers::Asked;
 use crate::chores::Chores;
+use crate::cluster::{ClusterMember, Plan};
 use crate::event::{Event, Fatal, Outbox};
 use crate::execute::{KeyHash, look};
 use crate::key_tables::KeyTableCounters;
 use crate::keyspaces::{Done, Keyspaces};
-use crate::linked::{Linked, Plan};
 use crate::mail::{Mail, SessionId};
 use crate::now::Now;
 use crate::phase::Phase;
 use crate::replica_waits::ReplicaWaits;
-use crate::replication::links::Links;
+use crate::replication::link_set::LinkSet;
 use crate::replication::{LinkId, PartitionId};
 use crate::requests::Requests;
 use crate::requests::mailboxes::Mailboxes;
@@ -75,7 +75,7 @@ pub struct Shard<P: Blocks> {
     requests: Requests,
     scans: Scans,
     keyspaces: Keyspaces,
-    linked: Option<Box<Linked<P::Block>>>,
+    linked: Option<Box<ClusterMember<P::Block>>>,
     replica_waits: ReplicaWaits,
     files: SegmentFiles,
     chores: Chores,
@@ -105,7 +105,7 @@ impl<P: Blocks> Shard<P> {
         let linked = match config.cluster.clone() {
             Some(cluster) => {
                 config.hello.placement = Some(cluster.plan.placement());
-                Some(Box::new(Linked::new(cluster, &mut store)?))
+                Some(Box::new(ClusterMember::new(cluster, &mut store)?))
             }
             None => None,
         };
@@ -157,8 +157,11 @@ impl<P: Blocks> Shard<P> {
             outbox.fatal = Some(fatal);
             return 0;
         }
-        self.store.observe(now.us, now.unix_ms);
-        self.stats.event(now.us);
+        // A bound is no news: it neither moves the time of the store nor begins a turn.
+        if !matches!(event, Event::MemoryBound { .. }) {
+            self.store.observe(now.us, now.unix_ms);
+            self.stats.event(now.us);
+        }
         match event {
             Event::Received { session, bytes } => {
                 let consumed = self.received(now, session, bytes, outbox);
@@ -202,8 +205,15 @@ impl<P: Blocks> Shard<P> {
             Event::LinkUp { .. }
             | Event::LinkReceived { .. }
             | Event::LinkDown { .. }
-            | Event::TailKept { .. } => self.link_changed(event),
+            | Event::DivergedKept { .. } => self.link_changed(event),
             Event::TurnEnds => self.turn_ends(now, outbox),
+            Event::MemoryBound { bytes } => {
+                let budget = Budget {
+                    memory_bytes_max: bytes,
+                    ..self.store.budget()
+                };
+                self.store.set_budget(budget);
+            }
             Event::Sync => {
                 let log = self.store.log_mut();
                 log.want_durable(log.appended());
@@ -292,7 +302,7 @@ impl<P: Blocks> Shard<P> {
             Event::LinkUp { link, peer, .. } => links.accepted(link, peer),
             Event::LinkReceived { link, bytes } => links.came(link, bytes),
             Event::LinkDown { link } => links.closed(link),
-            Event::TailKept { partition, link } => links.tail_kept(partition, link),
+            Event::DivergedKept { partition, link } => links.diverged_kept(partition, link),
             _ => unreachable!("the caller hands over events of links"),
         }
     }
@@ -301,7 +311,7 @@ impl<P: Blocks> Shard<P> {
     fn stop(&mut self) {
         self.phase.stop();
         if let Some(links) = self.links() {
-            links.rest();
+            links.release();
         }
     }
 
@@ -385,15 +395,6 @@ impl<P: Blocks> Shard<P> {
         self.sessions.is_paused(id)
     }
 
-    /// Keeps index and values within so many bytes from now on.
-    pub fn set_memory_bytes_max(&mut self, memory_bytes_max: usize) {
-        let budget = Budget {
-            memory_bytes_max,
-            ..self.store.budget()
-        };
-        self.store.set_budget(budget);
-    }
-
     /// Begins with short segments that grow with the log up to `most_bytes`; before the first turn.
     pub fn grow_segments(&mut self, most_bytes: u64) {
         self.store.log_mut().grow_segments(most_bytes);
@@ -440,11 +441,13 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Whether more bytes of a link are to be handed over now.
-    pub fn may_read_link(&mut self, link: LinkId) -> bool {
-        self.links().is_none_or(|links| links.may_read(link))
+    #[must_use]
+    pub fn may_read_link(&self, link: LinkId) -> bool {
+        let linked = self.linked.as_ref();
+        linked.is_none_or(|linked| linked.look_at_links().may_read(link))
     }
 
-    fn links(&mut self) -> Option<&mut Links<P::Block>> {
+    fn links(&mut self) -> Option<&mut LinkSet<P::Block>> {
         self.linked.as_mut().map(|linked| linked.links())
     }
 

@@ -14,10 +14,12 @@ impl SpareFailure {
     pub(crate) fn message(self) -> &'static str {
         match self {
             SpareFailure::NoDescriptor => {
-                "no file descriptor is left for a segment file (nofile), so nothing that grows is taken: try again"
+                "no file descriptor is left for a segment file (nofile), so nothing that grows is \
+                 taken: try again"
             }
             SpareFailure::System => {
-                "the server cannot make a segment file ready for new records, which its own log explains: try again"
+                "the server cannot make a segment file ready for new records, which its own log \
+                 explains: try again"
             }
         }
     }

@@ -2,7 +2,7 @@
 //! stay. Pure.
 
 use penstock_net::link::Membership;
-use penstock_shard::linked::Assignment;
+use penstock_shard::cluster::Assignment;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use super::file::{ClusterFile, ClusterNode};

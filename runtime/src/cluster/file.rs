@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
-use penstock_shard::linked::{Assignment, Plan};
+use penstock_shard::cluster::{Assignment, Plan};
 use penstock_shard::replication::PartitionId;
 use toml::de::{DeTable, DeValue};
 

@@ -12,7 +12,7 @@ use penstock_net::link::{LinkFrame, LinkHeader, LinkMessage, LinkReceived, Refus
 use penstock_shard::replication::handshake::{
     Accepting, Claim, Connecting, Introduction, Peer, wrong_proof,
 };
-use penstock_shard::replication::links::not_named;
+use penstock_shard::replication::link_set::not_named;
 use penstock_shard::replication::receiver::LinkRefusal;
 
 use super::file::Secret;

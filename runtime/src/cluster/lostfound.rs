@@ -19,7 +19,7 @@ use penstock_storage::record::{PartKind, PartView};
 pub(crate) enum Found {
     /// The parts of records of one partition.
     Records(Vec<u8>),
-    /// All before it is to be durable: [`penstock_shard::Event::TailKept`].
+    /// All before it is to be durable: [`penstock_shard::Event::DivergedKept`].
     Sync(PartitionId, Option<LinkId>),
 }
 

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_shard::Topology;
-use penstock_shard::linked::Plan;
+use penstock_shard::cluster::Plan;
 use penstock_shard::replication::LinkId;
 use penstock_shard::replication::handshake::{Introduction, Peer};
 use penstock_storage::version::SLOTS;

@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use penstock_net::link::Membership;
-use penstock_shard::linked::Assignment;
+use penstock_shard::cluster::Assignment;
 use toml_edit::{DocumentMut, Item, value};
 
 use super::document::{edit_nodes, edit_placements};

@@ -209,8 +209,9 @@ impl Engine {
             self.step(now, Event::GiveUpKeyTables);
         }
         if let Some(bound) = &self.helpers.memory {
-            self.shard.set_memory_bytes_max(bound.share());
+            let bytes = bound.share();
             bound.tell(self.number, self.shard.usage().memory_bytes);
+            self.step(now, Event::MemoryBound { bytes });
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_shard::linked::ReplicationStatus;
+use penstock_shard::cluster::ReplicationStatus;
 use penstock_shard::{Now, Shard, SpareFailure};
 use penstock_storage::histogram::Histogram;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use penstock_net::pieces::Pieces;
-use penstock_shard::linked::LinkOutbox;
+use penstock_shard::cluster::LinkOutbox;
 use penstock_shard::replication::LinkId;
 use penstock_shard::{Event, Now, SessionId};
 use tracing::warn;
@@ -191,7 +191,7 @@ impl Core {
     }
 
     pub(crate) fn may_read_link(&self, link: LinkId) -> bool {
-        self.engine.borrow_mut().shard.may_read_link(link)
+        self.engine.borrow().shard.may_read_link(link)
     }
 
     pub(crate) fn take_link_output(&self, link: LinkId, into: &mut Vec<u8>) {

@@ -264,7 +264,7 @@ async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>) {
                 }
                 Letter::Link(proven) => add_link(&core, *proven),
                 Letter::TailKept(partition, link) => {
-                    core.step(Event::TailKept { partition, link });
+                    core.step(Event::DivergedKept { partition, link });
                 }
                 Letter::Stop => {
                     core.step(Event::Stop);

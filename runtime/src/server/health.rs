@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use penstock_shard::linked::{PartitionRole, ReplicationStatus};
+use penstock_shard::cluster::{PartitionRole, ReplicationStatus};
 use penstock_shard::replication::Duty;
 
 use crate::directory::Segments;
@@ -355,7 +355,7 @@ fn judge_live(
 #[cfg(test)]
 mod tests {
     use penstock_net::link::Membership;
-    use penstock_shard::linked::PartitionStatus;
+    use penstock_shard::cluster::PartitionStatus;
     use penstock_shard::replication::Epoch;
 
     use super::*;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use penstock_shard::Mail;
-use penstock_shard::linked::Plan;
+use penstock_shard::cluster::Plan;
 use penstock_shard::replication::{LinkId, PartitionId};
 
 use super::error::ServeError;

@@ -5,7 +5,7 @@ use std::fmt;
 use penstock_net::link::RefusalCode;
 use penstock_net::status::Status;
 use penstock_shard::answers::Asked;
-use penstock_shard::linked::{PartitionRole, ReplicationStatus};
+use penstock_shard::cluster::{PartitionRole, ReplicationStatus};
 use penstock_storage::histogram::bound;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};

@@ -12,11 +12,11 @@ use penstock_net::hello::{
 };
 use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
-use penstock_shard::linked::ClusterConfig;
+use penstock_shard::cluster::ClusterConfig;
 use penstock_shard::opening::Inventory;
 use penstock_shard::replication::PENDING_BYTES_MAX;
 use penstock_shard::replication::handshake::Introduction;
-use penstock_shard::replication::links::LinksConfig;
+use penstock_shard::replication::link_set::LinkSetConfig;
 use penstock_shard::replication::sender::frame_bytes_needed;
 use penstock_shard::{ShardConfig, SnapshotPolicy, Topology};
 use penstock_storage::cleaning::CleaningConfig;
@@ -246,7 +246,7 @@ impl Node {
     fn cluster_of(&self, shard: u16) -> Option<ClusterConfig> {
         let (file, me) = self.cluster()?;
         Some(ClusterConfig {
-            links: LinksConfig {
+            links: LinkSetConfig {
                 me: Introduction { shard, ..me },
                 ring_bytes_max: RING_BYTES,
                 backlog_bytes_max: file.backlog_bytes_max,

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use penstock_net::link::RefusalCode;
 use penstock_net::status::Status;
 use penstock_shard::answers::Asked;
-use penstock_shard::linked::ReplicationStatus;
+use penstock_shard::cluster::ReplicationStatus;
 use penstock_shard::stages::Stages;
 use penstock_storage::histogram::{BUCKETS, Histogram};
 

@@ -618,7 +618,7 @@ pub(crate) const FIGURES: &[Figure] = &[
         "tails_lost",
         "penstock_replication_tails_incomplete",
         "Partitions of which cleaning had released some of such records, so that all was asked for anew.",
-        |it| it.replication.links.tails_lost,
+        |it| it.replication.links.diverged_lost,
     ),
     gauge(
         "ring_bytes",

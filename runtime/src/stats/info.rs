@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use penstock_net::link::Membership;
 use penstock_net::status::Status;
 use penstock_shard::answers::Asked;
-use penstock_shard::linked::{PartitionRole, PartitionStatus, ReplicationStatus};
+use penstock_shard::cluster::{PartitionRole, PartitionStatus, ReplicationStatus};
 use penstock_shard::replication::{Duty, LinkState, PeerStatus};
 use penstock_storage::histogram::{BUCKETS, quantile};
 use serde::{Serialize, Serializer};

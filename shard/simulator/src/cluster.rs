@@ -24,7 +24,7 @@ use std::sync::Arc;
 use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::slot::slot_of;
-use penstock_shard::linked::{Assignment, PartitionRole, Plan};
+use penstock_shard::cluster::{Assignment, PartitionRole, Plan};
 use penstock_shard::replication::PENDING_BYTES_MAX;
 use penstock_shard::replication::{Duty, Lag, LinkState, PeerStatus};
 
@@ -502,7 +502,7 @@ impl World {
                     self.after(20_000, found);
                 } else if self.is_run(node, run) {
                     self.nodes[node].sync_found(shard);
-                    self.step(node, shard, ShardEvent::TailKept { partition, link });
+                    self.step(node, shard, ShardEvent::DivergedKept { partition, link });
                 }
                 Ok(())
             }

@@ -1,7 +1,9 @@
-//! By how much the time of another node's store is ahead of the clock here, as the frames of a link tell it.
+//! By how much the time of another node's store is ahead of the clock here, as the frames of a link
+//! tell it.
 //!
-//! A frame that was long on its way makes the other clock look behind, and nothing makes it look ahead: so the
-//! highest difference of the last seconds counts. It is short of the truth by the time that the fastest frame took.
+//! A frame that was long on its way makes the other clock look behind, and nothing makes it look
+//! ahead: so the highest difference of the last seconds counts. It is short of the truth by the
+//! time that the fastest frame took.
 
 /// What counts is from the last one to two of these.
 const WINDOW_US: u64 = 10_000_000;
@@ -16,7 +18,8 @@ pub struct ClockOffset {
 }
 
 impl ClockOffset {
-    /// A frame came that tells `there_ms`; the clocks here show `now_us`, which never steps back, and `here_ms`.
+    /// A frame came that tells `there_ms`; the clocks here show `now_us`, which never steps back,
+    /// and `here_ms`.
     pub fn note(&mut self, now_us: u64, here_ms: u64, there_ms: u64) {
         if now_us.saturating_sub(self.since_us) >= WINDOW_US {
             self.since_us = now_us;

@@ -48,7 +48,8 @@ pub struct CursorFrame<'a> {
 /// A place in a log that moves on.
 #[derive(Debug)]
 pub struct LogCursor<B> {
-    /// The segment and the offset of the frame that comes next, if that behind `behind` is asked for.
+    /// The segment and the offset of the frame that comes next, if that behind `behind` is asked
+    /// for.
     at: (u64, u64),
     behind: Lsn,
     /// Nothing is left behind `behind` in the segments up to this one.
@@ -192,8 +193,8 @@ impl<B: Block> LogCursor<B> {
         }
     }
 
-    /// Nothing is asked for now: gives back what it has read, and tells whether there was something.
-    pub fn rest(&mut self) -> bool {
+    /// Releases what was read, because nothing is asked for now. Whether something was released.
+    pub fn release(&mut self) -> bool {
         let has_block = matches!(self.chunk, Chunk::Read { .. });
         if has_block {
             self.chunk = Chunk::Missing;

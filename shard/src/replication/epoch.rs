@@ -10,8 +10,8 @@ const NODE_BITS: u32 = 8;
 const START_BITS: u32 = 10;
 const GENERATION_BITS: u32 = 14;
 
-/// The right to write one partition: 14 bits of generation, which the control plane gives to a node;
-/// 10 bits of start, which the node counts within its generation; 8 bits of node.
+/// The right to write one partition: 14 bits of generation, which the control plane gives to a
+/// node; 10 bits of start, which the node counts within its generation; 8 bits of node.
 ///
 /// So no two nodes have one epoch, and however often a node starts that does not know of its
 /// successor, its epochs stay below the successor's.
@@ -54,8 +54,8 @@ impl Epoch {
 
     /// The epoch with which `node` goes on in `generation` after it has promised `promised`: above
     /// it, and above every epoch that the node wrote under. `None` if the promise is of a later
-    /// generation, or of another node in this one, or if the starts of the generation are used up: a
-    /// new generation is needed.
+    /// generation, or of another node in this one, or if the starts of the generation are used up:
+    /// a new generation is needed.
     #[must_use]
     pub fn next(generation: u32, node: u8, promised: Epoch) -> Option<Epoch> {
         if generation == 0 || generation > Self::GENERATION_MAX {
@@ -82,7 +82,8 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// Which epochs wrote a partition, which start of a node each of them, and the sequence of the first record of each.
+/// Which epochs wrote a partition, which start of a node each of them, and the sequence of the
+/// first record of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EpochHistory {
     /// Epochs and sequences rise strictly; the newest [`LINK_EPOCHS_MAX`].
@@ -171,8 +172,8 @@ impl EpochHistory {
         })
     }
 
-    /// Whether a version is part of this past, of which `head` is the last position: its epoch wrote,
-    /// and had not ended yet.
+    /// Whether a version is part of this past, of which `head` is the last position: its epoch
+    /// wrote, and had not ended yet.
     #[must_use]
     pub fn contains(&self, version: Position, head: Position) -> bool {
         let epoch = Epoch(version.epoch);
@@ -198,7 +199,8 @@ impl EpochHistory {
         Some(entry.start_id)
     }
 
-    /// Whether a version of another past is part of this one: its epoch wrote here, too, and the same start did so.
+    /// Whether a version of another past is part of this one: its epoch wrote here, too, and the
+    /// same start did so.
     #[must_use]
     pub fn shares(&self, other: &EpochHistory, version: Position, head: Position) -> bool {
         self.contains(version, head)
@@ -239,8 +241,8 @@ impl EpochHistory {
         })
     }
 
-    /// An epoch of both histories that two starts of one node wrote, of which one had an older copy of the directory of the
-    /// other. Versions under it say nothing.
+    /// An epoch of both histories that two starts of one node wrote, of which one had an older copy
+    /// of the directory of the other. Versions under it say nothing.
     #[must_use]
     pub fn written_twice(&self, other: &EpochHistory) -> Option<Epoch> {
         let is_twice = |entry: &&EpochEntry| {
@@ -250,9 +252,10 @@ impl EpochHistory {
         self.entries.iter().find(is_twice).map(|it| Epoch(it.epoch))
     }
 
-    /// Whether a source with this history has lost what it had on its disk, as nothing but its disk can. A member that `held` this up to
-    /// its last applied record, and has `applied` something behind the `fork` of the two, got the last of that from the only
-    /// node that has the generation: from the source, which tells what is durable alone.
+    /// Whether a source with this history has lost what it had on its disk, as nothing but its disk
+    /// can. A member that `held` this up to its last applied record, and has `applied` something
+    /// behind the `fork` of the two, got the last of that from the only node that has the
+    /// generation: from the source, which tells what is durable alone.
     #[must_use]
     pub fn has_gone_back(&self, held: &EpochHistory, applied: Position, fork: Position) -> bool {
         let generation = |history: &EpochHistory| history.last().map(Epoch::generation);

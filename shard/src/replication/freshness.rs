@@ -1,7 +1,8 @@
 //! How old what a member has is, at most, by its own clock alone: nobody's clocks are compared.
 //!
-//! The member tells its clock now and then. The source tells it back, in a frame behind all that it had when the
-//! clock came. What has applied all up to that frame is no older than the clock. The rule is in `REPLICATION.md`.
+//! The member tells its clock now and then. The source tells it back, in a frame behind all that it
+//! had when the clock came. What has applied all up to that frame is no older than the clock. The
+//! rule is in `REPLICATION.md`.
 
 use std::collections::VecDeque;
 
@@ -9,12 +10,14 @@ use penstock_storage::place::Lsn;
 
 use super::planted::{Bug, is_planted};
 
-/// The least and the most between two questions, in microseconds: while somebody wants much, and while nobody reads.
+/// The least and the most between two questions, in microseconds: while somebody wants much, and
+/// while nobody reads.
 const ASK_US_MIN: u64 = 1_000;
 const ASK_US_MAX: u64 = 250_000;
 /// How long a bound is remembered that a reader has asked for, in microseconds.
 const WISH_US: u64 = 1_000_000;
-/// In a bound there is time for so many questions: one may just have been missed, and its answer takes a round trip and a flush.
+/// In a bound there is time for so many questions: one may just have been missed, and its answer
+/// takes a round trip and a flush.
 const ASKS_IN_BOUND: u64 = 4;
 /// Questions without an answer, at most: a source that stands still is asked no more.
 const ASKED_MAX: usize = 64;
@@ -97,7 +100,8 @@ impl Freshness {
         self.asked.drain(..count);
         self.echoes.push_back(Echo { frame, clock_us });
         if self.echoes.len() > ECHOES_MAX {
-            // Every second one, from the newest back: what is asked about may seem older than it is, never newer.
+            // Every second one, from the newest back: what is asked about may seem older than it
+            // is, never newer.
             let mut keeps = self.echoes.len().is_multiple_of(2);
             self.echoes.retain(|_| {
                 keeps = !keeps;
@@ -107,8 +111,8 @@ impl Freshness {
         Ok(())
     }
 
-    /// By the own clock: what was applied of all frames before `unapplied`, the first one of which something is not, is at
-    /// least as new as this.
+    /// By the own clock: what was applied of all frames before `unapplied`, the first one of which
+    /// something is not, is at least as new as this.
     #[must_use]
     pub fn known_us(&self, unapplied: Option<u64>) -> Option<u64> {
         let count = match unapplied {
@@ -124,7 +128,8 @@ impl Freshness {
 pub struct Echoing {
     /// To be told back when all up to the record is shipped.
     waits: Option<(u64, Lsn)>,
-    /// Came since, and comes next: were it to take the place of the one before, a busy log might never be ready for any.
+    /// Came since, and comes next: were it to take the place of the one before, a busy log might
+    /// never be ready for any.
     next: Option<(u64, Lsn)>,
     /// All that stood in the log when this came is in the frames before the next one.
     clock_us: u64,

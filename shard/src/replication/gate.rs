@@ -86,9 +86,9 @@ impl<T> ReplicaGates<T> {
         self.waiting.push_back(waiting);
     }
 
-    /// Answers who need not wait any longer, in order: the log is durable up to `durable`; `received`
-    /// tells for a partition up to which record each member of its sync set has all, or `None` for
-    /// one that does not count now.
+    /// Answers who need not wait any longer, in order: the log is durable up to `durable`;
+    /// `received` tells for a partition up to which record each member of its sync set has all, or
+    /// `None` for one that does not count now.
     pub fn release<I>(
         &mut self,
         now_us: u64,

@@ -1,7 +1,7 @@
 //! The first four frames of a link: who is at the other end, and whether it may speak.
 //!
-//! Pure: nonces and digests come from the owner, who alone knows the secret. A side is handed what a
-//! proof is to be computed over, and told whether the other's was right.
+//! Pure: nonces and digests come from the owner, who alone knows the secret. A side is handed what
+//! a proof is to be computed over, and told whether the other's was right.
 
 use penstock_net::link::frame::{LINK_VERSION, write_link_frame};
 use penstock_net::link::handshake::{PROOF_INPUT_BYTES, proof_input};
@@ -53,8 +53,9 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Holds its start against the highest one that was `seen` of it. To be asked when both have proven themselves: a node that is told
-    /// this ends its process, so it must be told by nobody else.
+    /// Holds its start against the highest one that was `seen` of it. To be asked when both have
+    /// proven themselves: a node that is told this ends its process, so it must be told by nobody
+    /// else.
     ///
     /// # Errors
     /// [`LinkRefusal`]: the peer is to be told, and the link to be ended.

@@ -1,10 +1,11 @@
 //! Replication: what a primary ships to the members of its partitions, and what they do with it.
 //!
-//! One [`Partition`] for each partition of the node, a [`Ring`] for each shard, a [`Sender`] for each
-//! link to a member, a [`Receiver`] for each link from a primary, [`ReplicaGates`] for the replies that wait
-//! for members. These know no log: frames in, frames and [`Work`] out; its owner does the work and says how
-//! far it is durable. That is [`links::Links`], over the store of a shard. All of it is pure. The words,
-//! orderings and states stand in `REPLICATION.md`.
+//! There is one [`Partition`] for each partition of the node, a [`Ring`] for each shard, a
+//! [`Sender`] for each link to a member, a [`Receiver`] for each link from a primary, and
+//! [`ReplicaGates`] for the replies that wait for members. These know no log: frames go in, frames
+//! and [`Work`] come out. [`link_set::LinkSet`] owns them over the store of a shard. It does the
+//! work and says how far the log is durable. All of it is pure. Words, orderings and states stand
+//! in `REPLICATION.md`.
 //!
 //! It does not know: sockets, secrets, time but as a number that it passes on.
 
@@ -14,7 +15,7 @@ pub mod epoch;
 pub mod freshness;
 pub mod gate;
 pub mod handshake;
-pub mod links;
+pub mod link_set;
 pub mod notes;
 pub mod pace;
 pub mod partition;
@@ -51,8 +52,8 @@ pub type PartitionId = u16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
-/// Bytes of records that a member holds of a link and has not applied: beyond that it reads no more from it if it can apply some. A source
-/// ships half of that before it can tell it durable.
+/// Bytes of records that a member holds of a link and has not applied: beyond that it reads no more
+/// from it if it can apply some. A source ships half of that before it can tell it durable.
 pub const PENDING_BYTES_MAX: usize = 8 << 20;
 
 /// What the owner of the log writes down at once.
@@ -79,9 +80,9 @@ pub enum Work {
         /// Each with all of its parts.
         records: Vec<Vec<u8>>,
     },
-    /// All records in the log that have diverged are to be kept in lostfound, then their keys are to
-    /// be told: [`Receiver::tail_saved`].
-    SaveTail {
+    /// All records in the log that have diverged are to be kept in lostfound, then their keys are
+    /// to be told: [`Receiver::diverged_saved`].
+    SaveDiverged {
         /// The partition.
         partition: PartitionId,
         /// By which link the keys are to be told.
@@ -91,7 +92,8 @@ pub enum Work {
         /// They are not of this past, of which there is no end.
         history: EpochHistory,
     },
-    /// Keys are to be written anew, each with its present value or as a deletion: [`Sender::rewound`].
+    /// Keys are to be written anew, each with its present value or as a deletion:
+    /// [`Sender::rewound`].
     Rewind {
         /// The partition.
         partition: PartitionId,

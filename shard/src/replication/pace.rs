@@ -1,5 +1,6 @@
-//! How fast the log is read for members that catch up, so that what clients write and read meanwhile finds the disk and the
-//! loop free. A generic cell rate algorithm (ITU-T I.371): one time says it all.
+//! How fast the log is read for members that catch up, so that what clients write and read
+//! meanwhile finds the disk and the loop free. A generic cell rate algorithm (ITU-T I.371): one
+//! time says it all.
 
 /// What may be spent at once after a rest, in microseconds of the rate.
 const BURST_US: u64 = 10_000;
@@ -10,6 +11,8 @@ pub struct Pace {
     bytes_per_s: u64,
     /// When more may be spent.
     ready_us: u64,
+    /// Somebody had to wait in this turn.
+    is_awaited: bool,
 }
 
 impl Pace {
@@ -19,7 +22,26 @@ impl Pace {
         Pace {
             bytes_per_s,
             ready_us: 0,
+            is_awaited: false,
         }
+    }
+
+    /// Another turn begins: nobody waits so far.
+    pub fn begin_turn(&mut self) {
+        self.is_awaited = false;
+    }
+
+    /// Whether nothing may be spent now. Somebody waits then.
+    pub fn must_wait(&mut self, now_us: u64) -> bool {
+        let must_wait = self.waits_until_us(now_us).is_some();
+        self.is_awaited |= must_wait;
+        must_wait
+    }
+
+    /// When another turn is due for who had to wait in the last one.
+    #[must_use]
+    pub fn due_us(&self) -> Option<u64> {
+        self.is_awaited.then_some(self.ready_us)
     }
 
     /// Until when nothing may be spent, if that is so.

@@ -3,114 +3,26 @@
 //! Two edges move through it. What was *received* stands in memory, in order; what was *applied*
 //! stands in the node's log. Between them is what the primary's disk may still lose.
 
+mod local_record;
+mod pending;
+mod role;
+
 use std::collections::VecDeque;
 
-use super::planted::{Bug, is_planted};
 use penstock_net::link::message::EpochEntry;
 use penstock_net::link::{Begin, Mode, Position, UnderWay};
 use penstock_storage::place::Lsn;
 
 use super::epoch::{Epoch, EpochHistory};
+use super::planted::{Bug, is_planted};
 use super::record::ShippedRecord;
 use super::{Journal, LinkId, PartitionId, Work};
 
-/// What a partition's local record tells, beside what its other records tell by themselves.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
-    /// Nothing is taken under a lower epoch.
-    pub promised: Epoch,
-    /// A scan has begun: complete only up to here.
-    pub scan_from: Option<Position>,
-    /// What the log holds behind this and is not of the history has diverged, and its keys are to be
-    /// written anew.
-    pub rewind_from: Option<Position>,
-    /// The log has not every sequence up to this one: they came by a scan.
-    pub dense_behind: u64,
-}
+use self::local_record::LocalRecord;
+use self::pending::{Pending, PendingRecords};
 
-/// What the node is to the partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Nothing runs.
-    Idle,
-    /// It writes, or is about to: `begun` is the epoch's first record, once it was appended.
-    Primary {
-        /// Its epoch.
-        epoch: Epoch,
-        /// Of the epoch's first record.
-        begun: Option<Lsn>,
-    },
-    /// It gets what a primary writes.
-    Member(Membership),
-}
-
-/// A partition that gets what a primary writes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Membership {
-    /// By which link.
-    pub link: LinkId,
-    /// Under which epoch.
-    pub epoch: Epoch,
-    /// How, once it has begun.
-    mode: Option<Mode>,
-    /// It was told to have caught up, and has applied all up to there.
-    joined: bool,
-}
-
-/// Received, and not applied.
-#[derive(Debug)]
-struct Kept {
-    /// The frame that it came in, which must be told durable; 0 if that was told.
-    frame: u64,
-    what: KeptWhat,
-}
-
-#[derive(Debug)]
-enum KeptWhat {
-    /// Its bytes stand behind those of the records before it.
-    Record {
-        position: Position,
-        bytes: usize,
-    },
-    Join {
-        at: Position,
-    },
-}
-
-/// The bytes of records that are received and not applied, one behind the other: one memory for all of a partition.
-#[derive(Debug, Default)]
-struct KeptBytes {
-    bytes: Vec<u8>,
-    /// Before here all were applied.
-    start: usize,
-}
-
-/// What is kept for the next records when none are there.
-const KEPT_IDLE_BYTES: usize = 16 << 10;
-
-impl KeptBytes {
-    /// Those of records that are not applied.
-    fn behind(&self) -> &[u8] {
-        &self.bytes[self.start..]
-    }
-
-    fn push(&mut self, record: &[u8]) {
-        self.bytes.extend_from_slice(record);
-    }
-
-    /// The first so many are applied.
-    fn pass(&mut self, bytes: usize) {
-        self.start += bytes;
-        // Each byte is moved once at most for one that was passed.
-        if self.start >= self.bytes.len().div_ceil(2) {
-            self.bytes.drain(..self.start);
-            self.start = 0;
-            if self.bytes.is_empty() && self.bytes.capacity() > KEPT_IDLE_BYTES {
-                self.bytes = Vec::new();
-            }
-        }
-    }
-}
+pub use self::local_record::Facts;
+pub use self::role::{Membership, Role};
 
 /// The last position of a past that goes on.
 fn endless(history: &EpochHistory) -> Position {
@@ -131,8 +43,9 @@ pub enum Applicable<'a> {
         bytes: &'a [u8],
         /// It must be in the log, also if all of its keys have newer versions.
         is_dense: bool,
-        /// No key has a newer version. In a scan one may; and a diverged tail may have been written under a
-        /// later epoch than what is followed now, until its keys are written anew.
+        /// No key has a newer version. A key may have one in a scan, and while diverged records
+        /// that were written under a later epoch than the one that is followed now are not
+        /// rewritten.
         is_news: bool,
     },
     /// The partition is whole: [`Partition::join`].
@@ -144,10 +57,11 @@ pub enum Applicable<'a> {
 pub enum CannotBegin {
     /// A later generation was promised, or another node has this one, or its starts are used up.
     Promised(Epoch),
-    /// A scan or a rewind is not finished, or nothing was ever received: what it would serve never was.
+    /// A scan or a rewind is not finished, or nothing was ever received: what it would serve never
+    /// was.
     NotWhole,
-    /// It has started since it last followed: what it had received by then is gone, and with it perhaps
-    /// what was acknowledged at level `replica`.
+    /// It has started since it last followed: what it had received by then is gone, and with it
+    /// perhaps what was acknowledged at level `replica`.
     Behind,
 }
 
@@ -178,7 +92,8 @@ pub(super) enum CannotGoOn {
     Misplaced,
     /// The source has lost records that it had told durable: [`EpochHistory::has_gone_back`].
     GoneBack,
-    /// An epoch of what is here was written again by a node that had gone back: what is here cannot be told from that.
+    /// An epoch of what is here was written again by a node that had gone back: what is here cannot
+    /// be told from that.
     WrittenTwice(Epoch),
 }
 
@@ -190,9 +105,7 @@ pub struct Misplaced;
 #[derive(Debug)]
 pub struct Partition {
     number: PartitionId,
-    facts: Facts,
-    /// The newest record of the facts.
-    noted: Lsn,
+    local: LocalRecord,
     /// Of the log, or of the primary that is followed.
     history: EpochHistory,
     /// The last record in the log; in a scan the highest version.
@@ -202,8 +115,7 @@ pub struct Partition {
     role: Role,
     /// It has joined in this life.
     has_followed: bool,
-    kept: VecDeque<Kept>,
-    kept_bytes: KeptBytes,
+    pending: PendingRecords,
 }
 
 impl Partition {
@@ -217,22 +129,20 @@ impl Partition {
     ) -> Self {
         Partition {
             number,
-            facts,
-            noted: Lsn(0),
+            local: LocalRecord::recovered(number, facts),
             history,
             applied: highest,
             received: highest,
             role: Role::Idle,
             has_followed: false,
-            kept: VecDeque::new(),
-            kept_bytes: KeptBytes::default(),
+            pending: PendingRecords::default(),
         }
     }
 
     /// What its local record tells.
     #[must_use]
     pub fn facts(&self) -> &Facts {
-        &self.facts
+        self.local.facts()
     }
 
     /// What the node is to it.
@@ -262,15 +172,14 @@ impl Partition {
     /// Bytes of records that are received and not applied.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
-        self.kept_bytes.behind().len()
+        self.pending.bytes()
     }
 
     /// Whether it is a state that a primary had, and may be served: no scan and no rewind is
     /// unfinished.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        let is_unfinished = self.facts.scan_from.is_some() || self.facts.rewind_from.is_some();
-        !is_unfinished || is_planted(Bug::ScanReadable)
+        self.facts().is_whole() || is_planted(Bug::ScanReadable)
     }
 
     /// Whether it has joined since this start, and so still has what it had received.
@@ -284,12 +193,13 @@ impl Partition {
     pub fn is_readable(&self) -> bool {
         match &self.role {
             Role::Member(member) => member.joined,
-            Role::Primary { begun, .. } => begun.is_some() && self.own_tail().is_none(),
+            Role::Primary { begun, .. } => begun.is_some() && self.own_diverged().is_none(),
             Role::Idle => false,
         }
     }
 
-    /// Whether this node, by its number, wrote the last record that it has: then all that it acknowledged is on its disk.
+    /// Whether this node, by its number, wrote the last record that it has: then all that it
+    /// acknowledged is on its disk.
     #[must_use]
     pub fn was_last(&self, node: u8) -> bool {
         let last = self.history.last_to(self.received);
@@ -299,7 +209,7 @@ impl Partition {
     /// The first frame of its link of which something is not applied.
     #[must_use]
     pub fn unapplied(&self) -> Option<u64> {
-        self.kept.front().map(|kept| kept.frame)
+        self.pending.first_frame()
     }
 
     /// Whether a version is of its past and applied.
@@ -324,7 +234,7 @@ impl Partition {
         is_forced: bool,
         journal: &mut impl Journal,
     ) -> Result<Epoch, CannotBegin> {
-        let promised = self.facts.promised;
+        let promised = self.facts().promised;
         let epoch = match is_planted(Bug::EpochResumed) {
             true if promised.generation() == generation && promised.node() == node => promised,
             _ => Epoch::next(generation, node, promised).ok_or(CannotBegin::Promised(promised))?,
@@ -340,11 +250,9 @@ impl Partition {
         {
             return Err(CannotBegin::Behind);
         }
-        self.promise(epoch, journal);
+        self.local.promise(epoch, journal);
         self.role = Role::Primary { epoch, begun: None };
-        for kept in &mut self.kept {
-            kept.frame = 0;
-        }
+        self.pending.admit();
         Ok(epoch)
     }
 
@@ -355,7 +263,7 @@ impl Partition {
         let Role::Primary { epoch, begun: None } = self.role else {
             return None;
         };
-        if !self.kept.is_empty() {
+        if !self.pending.is_empty() {
             return None;
         }
         let complete = self.complete();
@@ -378,7 +286,7 @@ impl Partition {
 
     /// Up to where all is here: of what a scan brings only some is.
     fn complete(&self) -> Position {
-        let Some(from) = self.facts.scan_from else {
+        let Some(from) = self.facts().scan_from else {
             return self.applied;
         };
         // The first record of a past tells it, and nothing else: who has nothing else has that.
@@ -390,7 +298,8 @@ impl Partition {
         })
     }
 
-    /// The first record was appended: the partition is served, unless there is an [`Partition::own_tail`].
+    /// The first record was appended: the partition is served, unless there is an
+    /// [`Partition::own_diverged`].
     ///
     /// # Panics
     /// If there is none to append.
@@ -398,46 +307,40 @@ impl Partition {
         let (position, history) = self.first_record(start_id).expect("it was asked for");
         self.history = history;
         (self.applied, self.received) = (position, position);
-        let under_way = [self.facts.scan_from, self.facts.rewind_from];
-        if let Some(from) = under_way.into_iter().flatten().min() {
-            // Forced: what is there is all there is.
-            self.facts.dense_behind = position.sequence;
-            self.facts.scan_from = None;
-            self.facts.rewind_from = Some(from).filter(|_| !is_planted(Bug::OwnTailStays));
-            self.noted = journal.note(self.number, &self.facts);
-        }
+        self.local.begin(position.sequence, journal);
         if let Role::Primary { begun, .. } = &mut self.role {
             *begun = Some(lsn);
         }
     }
 
-    /// It was begun by force in the middle of a scan or a rewind, and is complete up to here alone. What it got and
-    /// deleted since may outrank what is here, behind a start or at a member: it is to be written anew first.
+    /// It was begun by force in the middle of a scan or a rewind, and is complete up to here alone.
+    /// What it got and deleted since may outrank what is here, behind a start or at a member: it is
+    /// to be written anew first.
     #[must_use]
-    pub fn own_tail(&self) -> Option<Position> {
+    pub fn own_diverged(&self) -> Option<Position> {
         match self.role {
-            Role::Primary { begun: Some(_), .. } => self.facts.rewind_from,
+            Role::Primary { begun: Some(_), .. } => self.facts().rewind_from,
             _ => None,
         }
     }
 
-    /// The keys of its own tail are written anew: when that is durable, the partition is served.
+    /// The keys of its own diverged records are written anew: when that is durable, the partition
+    /// is served.
     ///
     /// # Panics
-    /// If there is no such tail.
-    pub fn own_tail_rewritten(&mut self, journal: &mut impl Journal) {
-        assert!(self.own_tail().is_some(), "it was begun by force");
-        self.facts.rewind_from = None;
-        self.noted = journal.note(self.number, &self.facts);
+    /// If there are no such records.
+    pub fn own_diverged_rewritten(&mut self, journal: &mut impl Journal) {
+        assert!(self.own_diverged().is_some(), "it was begun by force");
+        self.local.rewritten(journal);
         if let Role::Primary { begun, .. } = &mut self.role {
             // Behind all of them.
-            *begun = Some(self.noted);
+            *begun = Some(self.local.noted());
         }
     }
 
     /// The epoch in which it may be opened at members, now that the log is durable up to `durable`:
-    /// were its first record lost, another start might use the epoch again. Not before what is here is what a
-    /// start would find.
+    /// were its first record lost, another start might use the epoch again. Not before what is here
+    /// is what a start would find.
     #[must_use]
     pub fn may_open(&self, durable: Lsn) -> Option<Epoch> {
         match self.role {
@@ -445,14 +348,14 @@ impl Partition {
                 epoch,
                 begun: Some(begun),
             } if begun <= durable || is_planted(Bug::PromiseNotDurable) => {
-                self.own_tail().is_none().then_some(epoch)
+                self.own_diverged().is_none().then_some(epoch)
             }
             _ => None,
         }
     }
 
-    /// Whether a client's write may be executed, now that the log is durable up to `durable`: a version
-    /// that was told once must not be given out by another start.
+    /// Whether a client's write may be executed, now that the log is durable up to `durable`: a
+    /// version that was told once must not be given out by another start.
     #[must_use]
     pub fn may_write(&self, durable: Lsn) -> bool {
         self.may_open(durable).is_some()
@@ -498,11 +401,11 @@ impl Partition {
         }
     }
 
-    /// Somebody has promised a higher epoch: nothing is written any more, nor taken under a lower one.
-    /// Whether it was primary.
+    /// Somebody has promised a higher epoch: nothing is written any more, nor taken under a lower
+    /// one. Whether it was primary.
     pub fn depose(&mut self, higher: Epoch, journal: &mut impl Journal) -> bool {
-        if higher > self.facts.promised {
-            self.promise(higher, journal);
+        if higher > self.facts().promised {
+            self.local.promise(higher, journal);
         }
         let was_primary = matches!(self.role, Role::Primary { epoch, .. } if epoch < higher);
         if was_primary {
@@ -512,11 +415,6 @@ impl Partition {
             self.close();
         }
         was_primary
-    }
-
-    fn promise(&mut self, epoch: Epoch, journal: &mut impl Journal) {
-        self.facts.promised = epoch;
-        self.noted = journal.note(self.number, &self.facts);
     }
 
     // ---- as a member ----
@@ -529,7 +427,7 @@ impl Partition {
         journal: &mut impl Journal,
         work: &mut VecDeque<Work>,
     ) -> Opened {
-        let promised = self.facts.promised;
+        let promised = self.facts().promised;
         if epoch < promised && !is_planted(Bug::LowerEpochAccepted) {
             return Opened::Rejected(promised);
         }
@@ -546,23 +444,19 @@ impl Partition {
             });
         }
         self.close();
-        self.role = Role::Member(Membership {
-            link,
-            epoch,
-            mode: None,
-            joined: false,
-        });
+        self.role = Role::Member(Membership::opened(link, epoch));
         let gate = match is_planted(Bug::PromiseNotDurable) {
             true => Lsn(0),
-            false => self.noted,
+            false => self.local.noted(),
         };
         Opened::Accepted { gate }
     }
 
-    /// What STATE tells: what is under way, up to where it is complete, and the history up to there.
+    /// What STATE tells: what is under way, up to where it is complete, and the history up to
+    /// there.
     #[must_use]
     pub fn state(&self) -> (UnderWay, Position, EpochHistory) {
-        let (under_way, complete) = match (self.facts.scan_from, self.facts.rewind_from) {
+        let (under_way, complete) = match (self.facts().scan_from, self.facts().rewind_from) {
             (Some(_), _) if is_planted(Bug::ScanPosition) => {
                 (UnderWay::Nothing, self.received.max(self.applied))
             }
@@ -584,59 +478,13 @@ impl Partition {
         journal: &mut impl Journal,
         work: &mut VecDeque<Work>,
     ) -> Result<bool, CannotGoOn> {
-        let is_awaited = matches!(&self.role, Role::Member(member)
-            if member.link == link && member.epoch.0 == begin.epoch && member.mode.is_none());
-        let (under_way, complete, history) = self.state();
+        let theirs = EpochHistory::told(&begin.epochs);
+        self.check_begin(link, begin, &theirs)?;
+        let (under_way, complete, _) = self.state();
         let from = begin.from;
-        let told = EpochHistory::told(&begin.epochs);
-        let is_common = |history: &EpochHistory, head| {
-            from == Position::default() || history.contains(from, head)
-        };
-        let is_possible = from <= complete
-            && is_common(&history, complete)
-            && is_common(&told, endless(&told))
-            && (begin.mode == Mode::Scan || under_way != UnderWay::Scan);
-        if !is_awaited || !is_possible {
-            return Err(CannotGoOn::Misplaced);
-        }
-        // What is applied was told durable there. A scan is asked for by who knows that it lacks some.
-        let is_whole = self.facts.scan_from.is_none() && self.facts.rewind_from.is_none();
-        let mut held = self.history.clone();
-        held.cut(self.applied);
-        if is_whole
-            && told.has_gone_back(&held, self.applied, from)
-            && !is_planted(Bug::GoneBackFollowed)
-        {
-            return Err(CannotGoOn::GoneBack);
-        }
-        if let Some(epoch) = held.written_twice(&told)
-            && !is_planted(Bug::GoneBackFollowed)
-        {
-            // Who wrote it the second time has the older copy, whatever generation it was given since.
-            return Err(match epoch.node() == Epoch(begin.epoch).node() {
-                true => CannotGoOn::GoneBack,
-                false => CannotGoOn::WrittenTwice(epoch),
-            });
-        }
 
-        let mut diverged = Vec::new();
-        let mut before = std::mem::take(&mut self.kept_bytes);
-        for mut kept in std::mem::take(&mut self.kept) {
-            // A join of another connection says nothing of this one.
-            let KeptWhat::Record { position, bytes } = kept.what else {
-                continue;
-            };
-            let record = &before.behind()[..bytes];
-            if position <= from {
-                kept.frame = 0;
-                self.kept_bytes.push(record);
-                self.kept.push_back(kept);
-            } else if !told.shares(&self.history, position, endless(&told)) {
-                diverged.push(record.to_vec());
-            }
-            // What else is of its past, the source ships again.
-            before.pass(bytes);
-        }
+        let is_shared = |position| theirs.shares(&self.history, position, endless(&theirs));
+        let diverged = self.pending.cut(from, is_shared);
         if !diverged.is_empty() && !is_planted(Bug::TailNotSaved) {
             work.push_back(Work::Save {
                 partition: self.number,
@@ -645,33 +493,25 @@ impl Partition {
         }
 
         let owes_rewind = under_way != UnderWay::Nothing || from < complete;
-        let mut facts = self.facts.clone();
-        if begin.mode == Mode::Scan {
-            // What is only in memory is not there behind a crash.
-            let there = match is_planted(Bug::ScanCountsMemory) {
-                true => from,
-                false => from.min(self.applied),
-            };
-            facts.scan_from = Some(facts.scan_from.map_or(there, |before| before.min(there)));
-        }
-        if owes_rewind {
-            facts.rewind_from = Some(facts.rewind_from.map_or(from, |before| before.min(from)));
-        }
-        if facts != self.facts {
-            self.facts = facts;
-            self.noted = journal.note(self.number, &self.facts);
-        }
-        if let Some(from) = self.facts.rewind_from.filter(|_| owes_rewind) {
-            work.push_back(Work::SaveTail {
+        // What is only in memory is not there behind a crash.
+        let there = match is_planted(Bug::ScanCountsMemory) {
+            true => from,
+            false => from.min(self.applied),
+        };
+        let scan_from = (begin.mode == Mode::Scan).then_some(there);
+        let rewind_from = owes_rewind.then_some(from);
+        self.local.go_on(scan_from, rewind_from, journal);
+        if let Some(from) = self.facts().rewind_from.filter(|_| owes_rewind) {
+            work.push_back(Work::SaveDiverged {
                 partition: self.number,
                 link,
                 from,
-                history: told.clone(),
+                history: theirs.clone(),
             });
         }
-        self.history = told;
+        self.history = theirs;
         self.received = from;
-        if self.facts.scan_from.is_none() {
+        if self.facts().scan_from.is_none() {
             self.applied = self.applied.min(from);
         }
         if let Role::Member(member) = &mut self.role {
@@ -680,15 +520,57 @@ impl Partition {
         Ok(owes_rewind)
     }
 
-    /// Its diverged tail is not all in the log any more, so nobody can tell which keys it changed: it is
-    /// complete up to the fork alone, until a scan has brought all of it.
+    /// Whether a source may begin here, with a history that it tells.
+    fn check_begin(
+        &self,
+        link: LinkId,
+        begin: &Begin<'_>,
+        theirs: &EpochHistory,
+    ) -> Result<(), CannotGoOn> {
+        let is_awaited = matches!(&self.role, Role::Member(member)
+            if member.awaits_begin(link, begin.epoch));
+        let (under_way, complete, history) = self.state();
+        let from = begin.from;
+        let is_common = |history: &EpochHistory, head| {
+            from == Position::default() || history.contains(from, head)
+        };
+        let is_possible = from <= complete
+            && is_common(&history, complete)
+            && is_common(theirs, endless(theirs))
+            && (begin.mode == Mode::Scan || under_way != UnderWay::Scan);
+        if !is_awaited || !is_possible {
+            return Err(CannotGoOn::Misplaced);
+        }
+        // What is applied was announced durable there. A member asks for a scan if it knows that it
+        // lacks some.
+        let mut held = self.history.clone();
+        held.cut(self.applied);
+        if self.facts().is_whole()
+            && theirs.has_gone_back(&held, self.applied, from)
+            && !is_planted(Bug::GoneBackFollowed)
+        {
+            return Err(CannotGoOn::GoneBack);
+        }
+        if let Some(epoch) = held.written_twice(theirs)
+            && !is_planted(Bug::GoneBackFollowed)
+        {
+            // The node that wrote it the second time has the older copy, whatever generation it was
+            // given since.
+            return Err(match epoch.node() == Epoch(begin.epoch).node() {
+                true => CannotGoOn::GoneBack,
+                false => CannotGoOn::WrittenTwice(epoch),
+            });
+        }
+        Ok(())
+    }
+
+    /// Its diverged records are not all in the log any more, so nobody can tell which keys they
+    /// changed: it is complete up to the fork alone, until a scan has brought all of it.
     ///
     /// # Panics
-    /// If no tail is looked for.
+    /// If no diverged records are looked for.
     pub fn must_scan(&mut self, journal: &mut impl Journal) {
-        let fork = self.facts.rewind_from.expect("it has diverged");
-        self.facts.scan_from = Some(self.facts.scan_from.map_or(fork, |before| before.min(fork)));
-        self.noted = journal.note(self.number, &self.facts);
+        self.local.must_scan(journal);
     }
 
     /// Whether this link has opened it and not lost it to another: what else comes is dropped.
@@ -698,43 +580,17 @@ impl Partition {
 
     /// Whether the record may follow `received`, the last one before it by its link.
     pub(super) fn may_follow(&self, received: Position, record: &ShippedRecord<'_>) -> bool {
-        let Role::Member(member) = &self.role else {
-            return false;
-        };
-        if record.position.epoch > member.epoch.0 {
-            return false;
-        }
-        match member.mode {
-            Some(Mode::Dense) => {
-                let is_next = record.position.sequence == received.sequence + 1
-                    || (is_planted(Bug::GapAccepted)
-                        && record.position.sequence > received.sequence);
-                is_next && record.position.epoch >= received.epoch && !record.is_copy
-            }
-            Some(Mode::Scan) => true,
-            None => false,
-        }
+        matches!(&self.role, Role::Member(member) if member.may_follow(received, record))
     }
 
     /// Takes a record that may follow.
     pub(super) fn take(&mut self, frame: u64, record: &ShippedRecord<'_>) {
-        let is_dense =
-            matches!(&self.role, Role::Member(member) if member.mode == Some(Mode::Dense));
+        let is_dense = matches!(&self.role, Role::Member(member) if member.is_dense());
         self.received = match is_dense {
             true => record.position,
             false => self.received.max(record.position),
         };
-        self.kept_bytes.push(record.bytes);
-        self.kept.push_back(Kept {
-            frame: match is_planted(Bug::ApplyUntold) {
-                true => 0,
-                false => frame,
-            },
-            what: KeptWhat::Record {
-                position: record.position,
-                bytes: record.bytes.len(),
-            },
-        });
+        self.pending.push(frame, record);
     }
 
     /// It has caught up.
@@ -758,78 +614,65 @@ impl Partition {
         }
         member.mode = Some(Mode::Dense);
         self.received = at;
-        self.kept.push_back(Kept {
-            frame,
-            what: KeptWhat::Join { at },
-        });
+        self.pending.push_join(frame, at);
         Ok(())
     }
 
-    /// What is to be applied next, if frames up to `told` of its link are durable at the source.
+    /// What is to be applied next, if frames up to `announced` of its link are durable at the
+    /// source.
     #[must_use]
-    pub fn applicable(&self, told: u64) -> Option<Applicable<'_>> {
-        let kept = self.kept.front().filter(|kept| kept.frame <= told)?;
-        Some(match kept.what {
-            KeptWhat::Record { position, bytes } => Applicable::Record {
+    pub fn applicable(&self, announced: u64) -> Option<Applicable<'_>> {
+        let (first, bytes) = self.pending.first(announced)?;
+        Some(match first {
+            Pending::Record { position, .. } => Applicable::Record {
                 position,
-                bytes: &self.kept_bytes.behind()[..bytes],
-                is_dense: self.facts.scan_from.is_none(),
-                is_news: self.facts.scan_from.is_none() && self.facts.rewind_from.is_none(),
+                bytes,
+                is_dense: self.facts().scan_from.is_none(),
+                is_news: self.facts().is_whole(),
             },
-            KeptWhat::Join { .. } => Applicable::Join,
+            Pending::Join { .. } => Applicable::Join,
         })
     }
 
-    /// The records that may be applied, if frames up to `told` of its link are durable at the source, oldest first.
-    pub fn upcoming(&self, told: u64) -> impl Iterator<Item = &[u8]> {
-        let mut rest = self.kept_bytes.behind();
-        let told = self.kept.iter().take_while(move |kept| kept.frame <= told);
-        told.filter_map(move |kept| match kept.what {
-            KeptWhat::Record { bytes, .. } => {
-                let (record, behind) = rest.split_at(bytes);
-                rest = behind;
-                Some(record)
-            }
-            KeptWhat::Join { .. } => None,
-        })
+    /// The records that may be applied, if frames up to `announced` of its link are durable at the
+    /// source, oldest first.
+    pub fn upcoming(&self, announced: u64) -> impl Iterator<Item = &[u8]> {
+        self.pending.upcoming(announced)
     }
 
-    /// The record that was to be applied is in the log. Which frame it came in; 0 if by another link.
+    /// The record that was to be applied is in the log. Which frame it came in; 0 if by another
+    /// link.
     ///
     /// # Panics
     /// If none was to be applied.
     pub fn record_applied(&mut self) -> u64 {
-        let Some(Kept {
-            frame,
-            what: KeptWhat::Record { position, bytes },
-        }) = self.kept.pop_front()
-        else {
-            panic!("a record was to be applied");
-        };
-        self.kept_bytes.pass(bytes);
-        self.applied = match self.facts.scan_from {
+        let (frame, position) = self.pending.take_record();
+        self.applied = match self.facts().scan_from {
             Some(_) => self.applied.max(position),
             None => position,
         };
         frame
     }
 
-    /// Node `source`, which wrote it, tells by a link to begin `epoch`: all that there is of it ends `at`, and was
-    /// durable here once. That may be told again, behind a start of either node.
+    /// Node `source`, which wrote it, tells by a link to begin `epoch`: all that there is of it
+    /// ends `at`, and was durable here once. That may be told again, behind a start of either node.
     pub(super) fn take_handover(&mut self, source: u8, epoch: Epoch, at: Position) -> TakenOver {
         let is_others = match &self.role {
             Role::Primary { .. } => true,
             Role::Member(member) => member.epoch.node() != source || member.epoch >= epoch,
             Role::Idle => false,
         };
-        if is_others || self.facts.promised.generation() > epoch.generation() || self.received > at
+        if is_others
+            || self.facts().promised.generation() > epoch.generation()
+            || self.received > at
         {
             return TakenOver::Past;
         }
         if self.received != at || !self.is_whole() {
             return TakenOver::Lacks;
         }
-        // As if it had joined: what it may have received before a start, and lost, was not acknowledged.
+        // As if it had joined: what it may have received before a start, and lost, was not
+        // acknowledged.
         self.has_followed = true;
         TakenOver::All
     }
@@ -839,21 +682,9 @@ impl Partition {
     /// # Panics
     /// If no JOIN was next.
     pub fn join(&mut self, journal: &mut impl Journal) -> u64 {
-        let Some(Kept {
-            frame,
-            what: KeptWhat::Join { at },
-        }) = self.kept.pop_front()
-        else {
-            panic!("a join was to be applied");
-        };
+        let (frame, at) = self.pending.take_join();
         self.applied = at;
-        if self.facts.scan_from.is_some() {
-            self.facts.dense_behind = at.sequence;
-        }
-        if self.facts.scan_from.is_some() || self.facts.rewind_from.is_some() {
-            (self.facts.scan_from, self.facts.rewind_from) = (None, None);
-            self.noted = journal.note(self.number, &self.facts);
-        }
+        self.local.joined(at.sequence, journal);
         // One from before it was primary says nothing of whom it follows now.
         if let Role::Member(member) = &mut self.role
             && frame > 0
@@ -871,16 +702,10 @@ impl Partition {
             self.role = Role::Idle;
         }
         if is_planted(Bug::PendingForgotten) {
-            self.kept.clear();
-            self.kept_bytes = KeptBytes::default();
+            self.pending.clear();
             self.received = self.applied;
         }
-        for kept in &mut self.kept {
-            // Of no link that is there: told durable by the next BEGIN, or by nobody.
-            if kept.frame > 0 {
-                kept.frame = u64::MAX;
-            }
-        }
+        self.pending.link_ended();
     }
 }
 
@@ -989,7 +814,8 @@ mod tests {
         partition.take(3, &record);
         assert_eq!(partition.take_join(LINK, 4, at(first, 1)), Ok(()));
 
-        // Before its source's disk is known to have them it is promoted, and deposed before they are applied.
+        // Before its source's disk is known to have them it is promoted, and deposed before they
+        // are applied.
         assert!(partition.begin(2, 2, true, &mut Noted).is_ok());
         let opened = partition.open(LinkId(2), later, &mut Noted, &mut VecDeque::new());
         assert!(matches!(opened, Opened::Accepted { .. }));
@@ -1024,9 +850,9 @@ mod tests {
                 history.contains(at(first, sequence), partition.applied())
             };
             assert_eq!((claims(claimed), claims(claimed + 1)), (true, false));
-            assert_eq!(partition.own_tail(), Some(complete));
+            assert_eq!(partition.own_diverged(), Some(complete));
             assert_eq!(partition.may_open(Lsn(3)), None);
-            partition.own_tail_rewritten(&mut Noted);
+            partition.own_diverged_rewritten(&mut Noted);
             assert_eq!(partition.may_open(Lsn(3)), Some(second));
         }
     }

@@ -1,4 +1,5 @@
-//! Something of each partition, found by its number: several are looked at for each record and all in each turn.
+//! Something of each partition, found by its number: several are looked at for each record and all
+//! in each turn.
 
 use std::ops::Index;
 use std::slice;

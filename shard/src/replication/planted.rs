@@ -1,5 +1,5 @@
-//! Bugs of replication that are planted on purpose, to test the model test; as `penstock_storage::planted`,
-//! but a simulator of one node cannot catch them.
+//! Bugs of replication that are planted on purpose, to test the model test; as
+//! `penstock_storage::planted`, but a simulator of one node cannot catch them.
 
 macro_rules! bugs {
     ($($(#[doc = $text:literal])+ $bug:ident = $name:literal,)+) => {
@@ -106,7 +106,8 @@ bugs! {
     LostByDelta = "lost-by-delta",
     /// What a scan did not bring stays.
     SweepForgotten = "sweep-forgotten",
-    /// What comes of a partition by a link that has lost it counts as brought by the scan of another.
+    /// What comes of a partition by a link that has lost it counts as brought by the scan of
+    /// another.
     SweepOfOthers = "sweep-of-others",
     /// Cleaning leaves nothing to members, and no tail that may have diverged.
     BacklogForgotten = "backlog-forgotten",

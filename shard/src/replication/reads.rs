@@ -24,8 +24,8 @@ impl Default for LinkReads {
 }
 
 impl LinkReads {
-    /// Begins the aligned read of a place: its token and how many bytes it brings; `None` if no memory is free
-    /// for it now.
+    /// Begins the aligned read of a place: its token and how many bytes it brings; `None` if no
+    /// memory is free for it now.
     pub fn begin<P: Blocks>(
         &mut self,
         store: &mut Store<P>,

@@ -1,13 +1,14 @@
 //! The destination's side of one link: checks what comes, takes it in, tells how far it is.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod rewind_requests;
+mod unapplied_frames;
 
-use super::planted::{Bug, is_planted};
+use std::collections::{BTreeSet, VecDeque};
+
 use penstock_net::link::frame::write_link_frame;
-use penstock_net::link::message::REWIND_KEYS_MAX;
 use penstock_net::link::{
-    Answer, Epochs, LinkFrame, LinkHeader, LinkMessage, Marks, Open, Position, Records,
-    RefusalCode, Rewind, State, UnderWay,
+    Answer, Begin, Epochs, Handover, Join, LinkFrame, LinkHeader, LinkMessage, Marks, Open,
+    Position, Records, RefusalCode, Rewind, State, UnderWay,
 };
 use penstock_storage::place::Lsn;
 
@@ -15,8 +16,12 @@ use super::epoch::Epoch;
 use super::freshness::{Freshness, StrangeEcho};
 use super::partition::{CannotGoOn, Misplaced, Opened, Partition, TakenOver};
 use super::partition_map::PartitionMap;
-use super::record::records;
+use super::planted::{Bug, is_planted};
+use super::record::{ShippedRecord, records};
 use super::{Journal, LinkId, PartitionId, Work};
+
+use self::rewind_requests::RewindRequests;
+use self::unapplied_frames::UnappliedFrames;
 
 /// Why a link is ended by this side.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,18 +53,15 @@ pub struct Receiver {
     /// The last frame that was taken.
     received: u64,
     /// Up to this frame all is durable at the source.
-    told: u64,
-    /// Up to this frame all is durable here.
-    durable: u64,
+    announced: u64,
     /// Partitions that it has opened and not lost.
     opened: BTreeSet<PartitionId>,
     /// Answers to OPEN, when what they tell is durable.
     answers: VecDeque<(Lsn, PartitionId)>,
     /// Partitions that are told rejected before anything else is.
     rejections: VecDeque<(PartitionId, Epoch)>,
-    rewinds: BTreeMap<PartitionId, Rewinding>,
-    /// Frames of which something is not durable here.
-    frames: VecDeque<FrameNote>,
+    rewinds: RewindRequests,
+    frames: UnappliedFrames,
     sent: Marks,
     freshness: Freshness,
     limits: KeptLimits,
@@ -74,29 +76,6 @@ pub struct KeptLimits {
     pub frame_bytes_max: usize,
 }
 
-/// Keys of a diverged tail that the source is to write anew.
-#[derive(Debug, Default)]
-struct Rewinding {
-    keys: VecDeque<Vec<u8>>,
-    /// The tail is in lostfound, so all keys are known.
-    is_saved: bool,
-    /// REWOUND is awaited.
-    waits: bool,
-    is_last_sent: bool,
-}
-
-#[derive(Debug)]
-struct FrameNote {
-    number: u64,
-    /// How many records and joins of each partition are not applied: each partition once, ascending.
-    left: Vec<(PartitionId, u32)>,
-    /// Behind which record of the log here all that was applied is durable.
-    lsn: Lsn,
-}
-
-/// Frames that are noted before those of which nothing is left to do are taken out.
-const FRAMES_MAX: usize = 1024;
-
 impl Receiver {
     /// A link from node `node` on which `sent` frames went out and `received` came in so far.
     #[must_use]
@@ -106,13 +85,12 @@ impl Receiver {
             node,
             number: sent,
             received,
-            told: 0,
-            durable: received,
+            announced: 0,
             opened: BTreeSet::new(),
             answers: VecDeque::new(),
             rejections: VecDeque::new(),
-            rewinds: BTreeMap::new(),
-            frames: VecDeque::new(),
+            rewinds: RewindRequests::default(),
+            frames: UnappliedFrames::new(received),
             sent: Marks::default(),
             freshness: Freshness::default(),
             limits,
@@ -131,10 +109,10 @@ impl Receiver {
         self.number
     }
 
-    /// Up to which of its frames all is durable at the source.
+    /// Up to which of its frames all was announced durable at the source.
     #[must_use]
-    pub fn told(&self) -> u64 {
-        self.told
+    pub fn announced(&self) -> u64 {
+        self.announced
     }
 
     /// How new what was applied is.
@@ -155,11 +133,11 @@ impl Receiver {
         due.filter(|_| !self.opened.is_empty())
     }
 
-    /// Whether the owner is to read no more from it now. If nothing can be applied what does so is still to be read: that
-    /// it is durable at the source, or where the partition goes on.
+    /// Whether the owner is to read no more from it now. If nothing can be applied what does so is
+    /// still to be read: that it is durable at the source, or where the partition goes on.
     #[must_use]
     pub fn is_full(&self, partitions: &Partitions) -> bool {
-        let can_apply = |number| partitions[number].applicable(self.told).is_some();
+        let can_apply = |number| partitions[number].applicable(self.announced).is_some();
         self.kept_bytes(partitions) > self.limits.bytes_max && self.opened.iter().any(can_apply)
     }
 
@@ -172,8 +150,8 @@ impl Receiver {
     /// Takes a frame in.
     ///
     /// # Errors
-    /// [`LinkRefusal`]: the peer is to be told, then the link is to be ended by [`Receiver::close`].
-    /// Nothing of the frame was taken.
+    /// [`LinkRefusal`]: the peer is to be told, then the link is to be ended by
+    /// [`Receiver::close`]. Nothing of the frame was taken.
     pub fn frame(
         &mut self,
         frame: &LinkFrame<'_>,
@@ -183,114 +161,25 @@ impl Receiver {
     ) -> Result<(), LinkRefusal> {
         let number = frame.header.number;
         assert_eq!(number, self.next_number(), "frames are read in order");
-        let named = match &frame.message {
-            LinkMessage::Open(open) => Some(open.partition),
-            LinkMessage::Begin(begin) => Some(begin.partition),
-            LinkMessage::Join(join) => Some(join.partition),
-            LinkMessage::Handover(handover) => Some(handover.partition),
-            LinkMessage::Close(close) => Some(close.partition),
-            _ => None,
-        };
-        if let Some(stranger) = named.filter(|named| !partitions.contains_key(named)) {
-            return refusal(
-                RefusalCode::Order,
-                format!("partition {stranger} is not of this shard"),
-            );
-        }
+        check_partition(&frame.message, partitions)?;
         match &frame.message {
             LinkMessage::Open(open) => {
                 let partition = partitions.get_mut(&open.partition).expect("checked");
                 self.open(open, partition, journal, work)?;
             }
             LinkMessage::Begin(begin) => {
-                let partition = partitions.get_mut(&begin.partition).expect("all are there");
-                if self.is_live(begin.partition, partition) {
-                    match partition.go_on(self.link, begin, journal, work) {
-                        Ok(true) => {
-                            self.rewinds.insert(begin.partition, Rewinding::default());
-                        }
-                        Ok(false) => {}
-                        Err(CannotGoOn::Misplaced) => {
-                            return refusal(
-                                RefusalCode::Order,
-                                format!(
-                                    "partition {} cannot go on from {:?}",
-                                    begin.partition, begin.from
-                                ),
-                            );
-                        }
-                        Err(CannotGoOn::WrittenTwice(epoch)) => {
-                            return refusal(
-                                RefusalCode::Unrelated,
-                                format!(
-                                    "partition {}: epoch {epoch} was written twice, the second time by a node with an older copy of its directory, \
-                                     and this node has what was written first: it must be started on an empty directory",
-                                    begin.partition
-                                ),
-                            );
-                        }
-                        Err(CannotGoOn::GoneBack) => {
-                            return refusal(
-                                RefusalCode::GoneBack,
-                                format!(
-                                    "partition {}: node {} had told durable what it wrote up to {:?}, and has it up to {:?} now: \
-                                     its directory is an older copy, or its disk has lost some",
-                                    begin.partition,
-                                    self.node,
-                                    partition.applied(),
-                                    begin.from
-                                ),
-                            );
-                        }
-                    }
-                }
+                let partition = partitions.get_mut(&begin.partition).expect("checked");
+                self.begin(begin, partition, journal, work)?;
             }
             LinkMessage::Records(shipped) => self.records(number, shipped, partitions)?,
             LinkMessage::Join(join) => {
-                let partition = partitions.get_mut(&join.partition).expect("all are there");
-                if self.is_live(join.partition, partition) {
-                    if partition.take_join(self.link, number, join.at) == Err(Misplaced) {
-                        return refusal(
-                            RefusalCode::Order,
-                            format!("partition {} is not at {:?}", join.partition, join.at),
-                        );
-                    }
-                    self.frames.push_back(FrameNote {
-                        number,
-                        left: vec![(join.partition, 1)],
-                        lsn: Lsn(0),
-                    });
-                }
+                let partition = partitions.get_mut(&join.partition).expect("checked");
+                self.join(number, join, partition)?;
             }
-            LinkMessage::Rewound(rewound) => {
-                if let Some(rewinding) = self.rewinds.get_mut(&rewound.partition) {
-                    rewinding.waits = false;
-                    if rewinding.is_last_sent {
-                        self.rewinds.remove(&rewound.partition);
-                    }
-                }
-            }
+            LinkMessage::Rewound(rewound) => self.rewinds.answered(rewound.partition),
             LinkMessage::Handover(handover) => {
-                let (number, epoch) = (handover.partition, Epoch(handover.epoch));
-                let partition = partitions.get_mut(&number).expect("checked");
-                let is_live = partition.is_opened_by(self.link);
-                match partition.take_handover(self.node, epoch, handover.at) {
-                    TakenOver::All => work.push_back(Work::Begin {
-                        partition: number,
-                        epoch,
-                    }),
-                    TakenOver::Lacks if is_live => {
-                        return refusal(
-                            RefusalCode::Order,
-                            format!("partition {number} is not all there"),
-                        );
-                    }
-                    TakenOver::Lacks => work.push_back(Work::Lacks {
-                        partition: number,
-                        node: self.node,
-                    }),
-                    TakenOver::Past => {}
-                }
+                let partition = partitions.get_mut(&handover.partition).expect("checked");
+                self.handover(handover, partition, work)?;
             }
             LinkMessage::Close(close) => {
                 let partition = partitions.get_mut(&close.partition).expect("checked");
@@ -308,20 +197,121 @@ impl Receiver {
             }
         }
         self.received = number;
-        let told = frame.header.marks.durable;
-        if told < self.told || told > number {
+        self.take_marks(number, frame.header.marks)
+    }
+
+    /// Takes what the source announces: how far it is durable, and a clock of this node.
+    fn take_marks(&mut self, number: u64, marks: Marks) -> Result<(), LinkRefusal> {
+        let announced = marks.durable;
+        if announced < self.announced || announced > number {
             return refusal(
                 RefusalCode::Order,
-                format!("frame {number} tells frame {told} durable"),
+                format!("frame {number} tells frame {announced} durable"),
             );
         }
-        self.told = told;
-        let echo_us = frame.header.marks.received;
+        self.announced = announced;
+        let echo_us = marks.received;
         if self.freshness.heard(number, echo_us) == Err(StrangeEcho) {
             return refusal(
                 RefusalCode::Order,
                 format!("frame {number} tells back {echo_us}, which was not told"),
             );
+        }
+        Ok(())
+    }
+
+    /// The source tells where a partition goes on.
+    fn begin(
+        &mut self,
+        begin: &Begin<'_>,
+        partition: &mut Partition,
+        journal: &mut impl Journal,
+        work: &mut VecDeque<Work>,
+    ) -> Result<(), LinkRefusal> {
+        let (number, from) = (begin.partition, begin.from);
+        if !self.is_live(number, partition) {
+            return Ok(());
+        }
+        match partition.go_on(self.link, begin, journal, work) {
+            Ok(true) => self.rewinds.begin(number),
+            Ok(false) => {}
+            Err(CannotGoOn::Misplaced) => {
+                return refusal(
+                    RefusalCode::Order,
+                    format!("partition {number} cannot go on from {from:?}"),
+                );
+            }
+            Err(CannotGoOn::WrittenTwice(epoch)) => {
+                return refusal(
+                    RefusalCode::Unrelated,
+                    format!(
+                        "partition {number}: epoch {epoch} was written twice, the second time by \
+                         a node with an older copy of its directory, and this node has what was \
+                         written first: it must be started on an empty directory"
+                    ),
+                );
+            }
+            Err(CannotGoOn::GoneBack) => {
+                return refusal(
+                    RefusalCode::GoneBack,
+                    format!(
+                        "partition {number}: node {} had told durable what it wrote up to {:?}, \
+                         and has it up to {from:?} now: its directory is an older copy, or its \
+                         disk has lost some",
+                        self.node,
+                        partition.applied(),
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// The source tells that a partition has caught up.
+    fn join(
+        &mut self,
+        number: u64,
+        join: &Join,
+        partition: &mut Partition,
+    ) -> Result<(), LinkRefusal> {
+        if !self.is_live(join.partition, partition) {
+            return Ok(());
+        }
+        if partition.take_join(self.link, number, join.at) == Err(Misplaced) {
+            return refusal(
+                RefusalCode::Order,
+                format!("partition {} is not at {:?}", join.partition, join.at),
+            );
+        }
+        self.frames.push(number, vec![(join.partition, 1)]);
+        Ok(())
+    }
+
+    /// The source hands a partition over.
+    fn handover(
+        &mut self,
+        handover: &Handover,
+        partition: &mut Partition,
+        work: &mut VecDeque<Work>,
+    ) -> Result<(), LinkRefusal> {
+        let (number, epoch) = (handover.partition, Epoch(handover.epoch));
+        let is_live = partition.is_opened_by(self.link);
+        match partition.take_handover(self.node, epoch, handover.at) {
+            TakenOver::All => work.push_back(Work::Begin {
+                partition: number,
+                epoch,
+            }),
+            TakenOver::Lacks if is_live => {
+                return refusal(
+                    RefusalCode::Order,
+                    format!("partition {number} is not all there"),
+                );
+            }
+            TakenOver::Lacks => work.push_back(Work::Lacks {
+                partition: number,
+                node: self.node,
+            }),
+            TakenOver::Past => {}
         }
         Ok(())
     }
@@ -353,11 +343,9 @@ impl Receiver {
 
     fn forget(&mut self, partition: PartitionId) {
         self.opened.remove(&partition);
-        self.rewinds.remove(&partition);
+        self.rewinds.forget(partition);
         self.answers.retain(|&(_, of)| of != partition);
-        for note in &mut self.frames {
-            note.left.retain(|&(of, _)| of != partition);
-        }
+        self.frames.forget(partition);
     }
 
     /// Whether the link still has a partition that it has opened. If not, the source is told before
@@ -393,27 +381,7 @@ impl Receiver {
                 }
             };
             count += 1;
-            let Some(partition) = partitions.get(&record.partition) else {
-                return refusal(
-                    RefusalCode::Records,
-                    format!("partition {} is not of this shard", record.partition),
-                );
-            };
-            if record.is_local {
-                return refusal(
-                    RefusalCode::Records,
-                    format!("partition {}: a note of its node", record.partition),
-                );
-            }
-            if record.is_strange {
-                return refusal(
-                    RefusalCode::LogFormat,
-                    format!(
-                        "partition {}: a record of the store's own that this version does not know",
-                        record.partition
-                    ),
-                );
-            }
+            let partition = check_record(&record, partitions)?;
             if !self.is_live(record.partition, partition) {
                 continue;
             }
@@ -452,40 +420,25 @@ impl Receiver {
         }
         if !taken.is_empty() {
             let ends = ends.iter();
-            self.frames.push_back(FrameNote {
-                number,
-                left: ends.map(|(&number, &(_, count))| (number, count)).collect(),
-                lsn: Lsn(0),
-            });
+            let left = ends.map(|(&number, &(_, count))| (number, count));
+            self.frames.push(number, left.collect());
         }
         Ok(())
     }
 
-    /// So many records and joins of `partition` that came in `frame` were applied, and are durable with the
-    /// record `lsn` of the log here.
+    /// So many records and joins of `partition` that came in `frame` were applied, and are durable
+    /// with the record `lsn` of the log here.
     pub fn applied(&mut self, partition: PartitionId, frame: u64, count: u32, lsn: Lsn) {
-        let at = self.frames.partition_point(|note| note.number < frame);
-        let Some(note) = self.frames.get_mut(at).filter(|note| note.number == frame) else {
-            return;
-        };
-        if let Ok(at) = note.left.binary_search_by_key(&partition, |left| left.0) {
-            note.left[at].1 -= count;
-            note.lsn = note.lsn.max(lsn);
-            if note.left[at].1 == 0 {
-                note.left.remove(at);
-            }
-        }
+        self.frames.applied(partition, frame, count, lsn);
     }
 
-    /// The diverged tail of a partition is in lostfound; these were its keys.
-    pub fn tail_saved(&mut self, partition: PartitionId, keys: impl IntoIterator<Item = Vec<u8>>) {
-        if let Some(rewinding) = self.rewinds.get_mut(&partition) {
-            rewinding.is_saved = true;
-            rewinding.keys.extend(keys);
-            if is_planted(Bug::RewindForgets) {
-                rewinding.keys.clear();
-            }
-        }
+    /// The diverged records of a partition are in lostfound; these were their keys.
+    pub fn diverged_saved(
+        &mut self,
+        partition: PartitionId,
+        keys: impl IntoIterator<Item = Vec<u8>>,
+    ) {
+        self.rewinds.saved(partition, keys);
     }
 
     /// Appends the frames that can be sent, now that the log is durable up to `durable`.
@@ -535,54 +488,33 @@ impl Receiver {
     }
 
     fn pump_rewinds(&mut self, now_us: u64, out: &mut Vec<u8>) {
-        let mut rewinds = std::mem::take(&mut self.rewinds);
         let mut encoded = Vec::new();
-        for (&partition, rewinding) in &mut rewinds {
-            if !rewinding.is_saved || rewinding.waits || rewinding.is_last_sent {
-                continue;
-            }
-            let count = rewinding.keys.len().min(REWIND_KEYS_MAX);
-            let keys: Vec<Vec<u8>> = rewinding.keys.drain(..count).collect();
-            let views: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-            rewinding.is_last_sent = rewinding.keys.is_empty();
-            rewinding.waits = true;
-            let rewind = Rewind::write(&mut encoded, partition, rewinding.is_last_sent, &views);
+        let mut behind = None;
+        while let Some(next) = self.rewinds.next(behind) {
+            let views: Vec<&[u8]> = next.keys.iter().map(Vec::as_slice).collect();
+            let rewind = Rewind::write(&mut encoded, next.partition, next.is_last, &views);
             self.send(now_us, &LinkMessage::Rewind(rewind), out);
+            behind = Some(next.partition);
         }
-        self.rewinds = rewinds;
     }
 
     fn advance(&mut self, durable: Lsn, partitions: &Partitions) {
         let link = self.link;
-        while let Some(note) = self.frames.front_mut() {
-            // What another link has taken over is applied for that one.
-            note.left
-                .retain(|(number, _)| partitions[number].is_opened_by(link));
-            if !note.left.is_empty() || note.lsn > durable {
-                break;
-            }
-            self.frames.pop_front();
-        }
-        // Behind one that waits there may be any number of which nothing is left to do.
-        if self.frames.len() > FRAMES_MAX {
-            self.frames
-                .retain(|note| !note.left.is_empty() || note.lsn > durable);
-        }
-        let until = self.frames.front().map(|note| note.number - 1);
-        self.durable = self.durable.max(until.unwrap_or(self.received));
+        let is_opened = |number| partitions[&number].is_opened_by(link);
+        self.frames.advance(durable, self.received, is_opened);
     }
 
     fn marks(&self) -> Marks {
         Marks {
-            durable: self.durable,
+            durable: self.frames.durable(),
             received: self.received,
         }
     }
 
     fn send(&mut self, now_us: u64, message: &LinkMessage<'_>, out: &mut Vec<u8>) {
         self.number += 1;
-        // One frame may have held records of several partitions that are rejected now: it counts as received
-        // when the last of them is told so.
+        // One frame may have held records of several partitions that are rejected now: it counts as
+        // received when the last of them is told so.
         if self.rejections.is_empty() || is_planted(Bug::MarksBetweenRejections) {
             self.sent = self.marks();
         }
@@ -605,8 +537,57 @@ impl Receiver {
     }
 }
 
+/// Whether the partition that a message names is one of this shard.
+fn check_partition(message: &LinkMessage<'_>, partitions: &Partitions) -> Result<(), LinkRefusal> {
+    let named = match message {
+        LinkMessage::Open(open) => open.partition,
+        LinkMessage::Begin(begin) => begin.partition,
+        LinkMessage::Join(join) => join.partition,
+        LinkMessage::Handover(handover) => handover.partition,
+        LinkMessage::Close(close) => close.partition,
+        _ => return Ok(()),
+    };
+    match partitions.contains_key(&named) {
+        true => Ok(()),
+        false => refusal(
+            RefusalCode::Order,
+            format!("partition {named} is not of this shard"),
+        ),
+    }
+}
+
+/// The partition of a record, if a source may ship the record to this shard.
+fn check_record<'a>(
+    record: &ShippedRecord<'_>,
+    partitions: &'a Partitions,
+) -> Result<&'a Partition, LinkRefusal> {
+    let number = record.partition;
+    let Some(partition) = partitions.get(&number) else {
+        return refusal(
+            RefusalCode::Records,
+            format!("partition {number} is not of this shard"),
+        );
+    };
+    if record.is_local {
+        return refusal(
+            RefusalCode::Records,
+            format!("partition {number}: a note of its node"),
+        );
+    }
+    if record.is_strange {
+        return refusal(
+            RefusalCode::LogFormat,
+            format!(
+                "partition {number}: a record of the store's own that this version does not know"
+            ),
+        );
+    }
+    Ok(partition)
+}
+
 #[cfg(test)]
 mod tests {
+    use super::unapplied_frames::FRAMES_MAX;
     use super::*;
     use crate::replication::tests::Noted;
     use crate::replication::{EpochHistory, Facts};
@@ -631,19 +612,15 @@ mod tests {
         for number in 1..=10 * FRAMES_MAX as u64 {
             receiver.received = number;
             let partition = if number == 3 { 7 } else { 8 };
-            receiver.frames.push_back(FrameNote {
-                number,
-                left: vec![(partition, 1)],
-                lsn: Lsn(0),
-            });
+            receiver.frames.push(number, vec![(partition, 1)]);
             receiver.applied(8, number, 1, Lsn(number));
             receiver.advance(Lsn(number), &partitions);
             assert!(receiver.frames.len() <= FRAMES_MAX + 1, "frame {number}");
         }
-        assert_eq!(receiver.durable, 2);
+        assert_eq!(receiver.frames.durable(), 2);
         receiver.applied(7, 3, 1, Lsn(3));
         receiver.advance(Lsn(u64::MAX), &partitions);
-        assert_eq!(receiver.durable, receiver.received);
-        assert!(receiver.frames.is_empty());
+        assert_eq!(receiver.frames.durable(), receiver.received);
+        assert_eq!(receiver.frames.len(), 0);
     }
 }

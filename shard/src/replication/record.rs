@@ -5,7 +5,7 @@ use penstock_storage::keyspace::is_understood;
 use penstock_storage::record::{PARTS_MAX, PartView};
 use penstock_storage::system_key::is_local;
 use penstock_storage::system_key::is_system;
-use penstock_storage::version::partition_of;
+use penstock_storage::version::{Version, partition_of};
 
 use super::PartitionId;
 
@@ -20,8 +20,8 @@ pub struct ShippedRecord<'a> {
     pub is_copy: bool,
     /// It is a note of its node, and never shipped.
     pub is_local: bool,
-    /// It is under a key of the store's own and nothing that this version understands: a log with it
-    /// would be refused.
+    /// It is under a key of the store's own and nothing that this version understands: a log with
+    /// it would be refused.
     pub is_strange: bool,
     /// Its parts.
     pub bytes: &'a [u8],
@@ -132,6 +132,24 @@ pub fn own_records(mut bytes: &[u8]) -> impl Iterator<Item = ShippedRecord<'_>> 
         bytes = rest;
         Some(record)
     })
+}
+
+/// The parts in bytes that were checked before, up to the first that does not check.
+pub(super) fn parts_of(mut bytes: &[u8]) -> Vec<PartView<'_>> {
+    let mut parts = Vec::new();
+    while let Ok(part) = PartView::read(bytes) {
+        bytes = &bytes[part.bytes().len()..];
+        parts.push(part);
+    }
+    parts
+}
+
+/// The position that a version of the store is in its partition.
+pub(super) fn position_of(version: Version) -> Position {
+    Position {
+        epoch: version.epoch,
+        sequence: version.sequence,
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use super::PartitionId;
 use super::partition_map::PartitionMap;
 use super::record::{ShippedRecord, own_records};
 
-/// The newest records of one log, in its order; what cleaning copies among them, which only a scan wants.
+/// The newest records of one log, in its order; what cleaning copies among them, which only a scan
+/// wants.
 #[derive(Debug)]
 pub struct Ring {
     chunks: VecDeque<Chunk>,
@@ -107,33 +108,43 @@ impl Ring {
         self.bytes
     }
 
-    /// A frame was sealed: `bytes` are its records, the first of which is `first`. Local ones are not held.
+    /// A frame was sealed: `bytes` are its records, the first of which is `first`. The ring holds
+    /// them where they are; local ones are taken out.
     ///
     /// # Panics
     /// If `first` is not the next one, or the bytes are no records: they are the log's own.
-    pub fn push(&mut self, first: Lsn, bytes: &[u8]) {
+    pub fn push(&mut self, first: Lsn, bytes: Vec<u8>) {
         assert_eq!(first.0, self.last.0 + 1, "frames are sealed in order");
         let mut chunk = Chunk {
             last: self.last,
             records: Vec::new(),
-            bytes: Vec::with_capacity(bytes.len()),
+            bytes: Vec::new(),
         };
-        for record in own_records(bytes) {
+        let mut local = Vec::new();
+        let (mut at, mut end) = (0, 0);
+        for record in own_records(&bytes) {
             chunk.last.0 += 1;
+            let start = at;
+            at += record.bytes.len();
             if record.is_local {
+                local.push(start..at);
                 continue;
             }
+            end += record.bytes.len();
             let highest = self.position(record.partition).max(record.position);
             self.positions.insert(record.partition, highest);
-            chunk.bytes.extend_from_slice(record.bytes);
             chunk.records.push(Held {
                 lsn: chunk.last,
                 position: record.position,
-                end: chunk.bytes.len(),
+                end,
                 partition: record.partition,
                 is_copy: record.is_copy,
                 is_strange: record.is_strange,
             });
+        }
+        chunk.bytes = bytes;
+        for range in local.into_iter().rev() {
+            chunk.bytes.drain(range);
         }
         self.last = chunk.last;
         self.bytes += chunk.bytes();
@@ -173,6 +184,8 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
+    use penstock_storage::system_key::LOCAL_KEY;
+
     use super::*;
     use crate::replication::tests::{encoded, keys_of_partition};
 
@@ -191,7 +204,7 @@ mod tests {
         assert_eq!((ring.before(), ring.last()), (Lsn(10), Lsn(10)));
         for frame in 0..10 {
             let (a, b) = (record(2 * frame + 1), record(2 * frame + 2));
-            ring.push(Lsn(11 + 2 * frame), &[a, b].concat());
+            ring.push(Lsn(11 + 2 * frame), [a, b].concat());
             assert!(ring.bytes() <= one * 5);
             let held: Vec<_> = ring.behind(ring.before()).collect();
             assert_eq!(
@@ -209,8 +222,53 @@ mod tests {
         assert_eq!(ring.behind(Lsn(30)).count(), 0);
         // One that is larger than all is held alone.
         let large: Vec<u8> = (21..41).flat_map(record).collect();
-        ring.push(Lsn(31), &large);
+        ring.push(Lsn(31), large);
         assert_eq!((ring.before(), ring.last()), (Lsn(30), Lsn(50)));
         assert_eq!(ring.behind(Lsn(30)).count(), 20);
+    }
+
+    #[test]
+    fn a_sealed_frame_is_held_without_a_copy_and_without_its_local_records() {
+        let shipped = keys_of_partition(3, 2);
+        let local = [LOCAL_KEY, b"{7}"].concat();
+        let at = |sequence| Position {
+            epoch: 256,
+            sequence,
+        };
+        let frames = [
+            vec![
+                encoded(at(1), &[(&shipped[0], 1)]),
+                encoded(at(2), &[(&shipped[1], 2)]),
+            ],
+            vec![
+                encoded(at(9), &[(&local, 1)]),
+                encoded(at(3), &[(&shipped[0], 3)]),
+                encoded(at(9), &[(&local, 2)]),
+                encoded(at(4), &[(&shipped[1], 4)]),
+            ],
+        ];
+        let mut ring = Ring::new(1 << 20, Lsn(0), []);
+        let mut shipped = Vec::new();
+        for frame in frames {
+            let bytes = frame.concat();
+            let (first, sealed) = (Lsn(ring.last().0 + 1), bytes.as_ptr());
+            ring.push(first, bytes);
+            let held = &ring.chunks.back().expect("just pushed").bytes;
+            assert_eq!(held.as_ptr(), sealed, "the bytes stay where they are");
+            shipped.extend(frame.into_iter().filter(|record| {
+                let (record, _) = ShippedRecord::read(record).expect("sound");
+                !record.is_local
+            }));
+        }
+        let held: Vec<_> = ring.behind(Lsn(0)).collect();
+        let lsns: Vec<u64> = held.iter().map(|(lsn, _)| lsn.0).collect();
+        assert_eq!(lsns, [1, 2, 4, 6]);
+        let bytes: Vec<_> = held
+            .iter()
+            .map(|(_, record)| record.bytes.to_vec())
+            .collect();
+        assert_eq!(bytes, shipped);
+        let records_bytes: usize = shipped.iter().map(Vec::len).sum();
+        assert_eq!(ring.bytes(), records_bytes + 4 * size_of::<Held>());
     }
 }

@@ -1,22 +1,25 @@
 //! The source's side of one link: what a member has, what it is sent next, what it counts for.
 //!
-//! Two cursors go over the source's log: *live* over the ring, for partitions that have joined, and *catching up* for the
-//! others, over segments and then the ring, until the two meet. What a partition was shipped already is
-//! never shipped twice in dense mode, so a cursor may be set back at any time.
+//! Two cursors go over the source's log: *live* over the ring, for partitions that have joined, and
+//! *catching up* for the others, over segments and then the ring, until the two meet. In dense mode
+//! no record of a partition is shipped twice, so a cursor may be set back at any time.
+
+mod frame_writer;
+mod frames_under_way;
+mod progress;
 
 use std::collections::VecDeque;
 
-use penstock_net::link::frame::{begin_link_frame, finish_link_frame, write_link_frame};
-use penstock_net::link::message::{RECORDS, RECORDS_HEAD_BYTES, REWIND_KEYS_MAX, records_head};
+use penstock_net::link::message::{RECORDS_HEAD_BYTES, REWIND_KEYS_MAX};
 use penstock_net::link::{
-    Answer, Begin, Close, Epochs, Handover, Join, LINK_HEADER_BYTES, LinkFrame, LinkHeader,
-    LinkMessage, Marks, Membership, Mode, Open, Position, RefusalCode, Rewound, State, UnderWay,
+    Answer, Begin, Close, Epochs, Handover, Join, LINK_HEADER_BYTES, LinkFrame, LinkMessage,
+    Membership, Mode, Open, Position, RefusalCode, Rewound, State, UnderWay,
 };
 use penstock_storage::place::Lsn;
 use penstock_storage::record::KEY_BYTES_MAX;
 
 use super::epoch::{Epoch, EpochHistory, Fork};
-use super::freshness::Echoing;
+use super::partition::Partition;
 use super::partition_map::PartitionMap;
 use super::planted::{Bug, is_planted};
 use super::receiver::{LinkRefusal, Partitions};
@@ -24,6 +27,11 @@ use super::record::ShippedRecord;
 use super::ring::Ring;
 use super::standing::LinkState;
 use super::{PartitionId, Work};
+
+use self::frame_writer::{FRAME_BYTES, FrameWriter};
+use self::progress::{Phase, Progress, Rewinding};
+
+pub use frames_under_way::{Confirmation, Confirmed};
 
 /// Whether a member counts at level `replica`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,33 +42,8 @@ pub enum Counting {
     UpTo(Lsn),
 }
 
-/// How far a member has told to have something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Confirmed {
-    /// In its memory.
-    Received,
-    /// On its disk, and to be read there.
-    Durable,
-}
-
-/// Records that a member has told to have, as they were sealed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Confirmation {
-    /// How far.
-    pub confirmed: Confirmed,
-    /// The first of them.
-    pub first: Lsn,
-    /// How many.
-    pub records: u32,
-}
-
-/// Frames under way on one link, at most.
-const FRAMES_MAX: usize = 1024;
-/// Bytes of records of one frame, about.
-const FRAME_BYTES: usize = 128 << 10;
-
-/// Bytes of the largest frame of a link whose source writes records of at most so many: of records, or
-/// of keys that are to be written anew.
+/// Bytes of the largest frame of a link whose source writes records of at most so many: of records,
+/// or of keys that are to be written anew.
 #[must_use]
 pub fn frame_bytes_needed(record_bytes_max: u32) -> u32 {
     let head = LINK_HEADER_BYTES + RECORDS_HEAD_BYTES;
@@ -75,131 +58,53 @@ pub fn frame_bytes_needed(record_bytes_max: u32) -> u32 {
 pub struct Sender {
     /// The number of the node at the other end.
     peer: u8,
-    /// The last frame that was sent, and the last that was taken.
-    number: u64,
+    /// The last frame that was taken.
     received: u64,
-    outgoing: PartitionMap<Outgoing>,
-    /// What of the ring was shipped to the partitions that have joined.
-    live: Lsn,
-    /// What of the log was looked at for the others; none if there are none.
-    catching_up: Option<Lsn>,
-    /// What a scan left out was superseded up to this record, which a crash may still take back: no scan
-    /// joins before it has passed it, and no JOIN is told durable before it is.
-    judged: Lsn,
-    /// Frames that the member has not told durable.
-    notes: VecDeque<Note>,
-    /// Up to this frame all is durable here.
-    durable: u64,
-    /// Up to this record of the ring the member has received all that it was to be shipped.
-    received_lsn: Lsn,
-    /// The same for what is durable there.
-    member_durable: Lsn,
-    /// What the member told last.
-    marks: Marks,
-    told: Marks,
-    /// The frame that is being filled.
-    open: Option<OpenFrame>,
-    /// What the marks that came last confirmed of what was shipped live.
-    confirmations: Vec<Confirmation>,
-    echoing: Echoing,
-    /// So many bytes of records may be under way and not be told durable, or not be received.
-    window_bytes: usize,
+    progress: PartitionMap<Progress>,
+    cursors: Cursors,
+    frames: FrameWriter,
     tells_clock: bool,
 }
 
+/// How far the log was shipped.
 #[derive(Debug)]
-struct OpenFrame {
-    start: usize,
-    count: u32,
-    /// Of those that follow each other, not those of a scan.
-    dense: u32,
-    first: Lsn,
-    lsn: Lsn,
-    is_live: bool,
+struct Cursors {
+    /// What of the ring was shipped to the partitions that have joined.
+    live: Lsn,
+    /// What of the log was shipped to the others; none if there are none.
+    catching_up: Option<Lsn>,
+    /// What a scan left out was superseded up to this record, which a crash may still take back: no
+    /// scan joins before it has passed this record, and no JOIN is announced durable before it is.
+    judged: Lsn,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Note {
-    number: u64,
-    /// Its first record.
-    first: Lsn,
-    /// Durable here with this record.
-    lsn: Lsn,
-    /// Of records.
-    bytes: usize,
-    /// Records that follow each other.
-    dense: u32,
-    /// Of those the first that was shipped live, and how many were.
-    live: Option<(Lsn, u32)>,
-    /// The member waits to hear that it is durable.
-    is_awaited: bool,
-}
-
-impl Note {
-    /// This one and the next are one from now on, of the next one's number.
-    fn join(&mut self, next: &Note) {
-        let of_both = [*self, *next].into_iter();
-        let firsts = of_both.clone().filter(|note| note.bytes > 0);
-        let lives = of_both.filter_map(|note| note.live);
-        *self = Note {
-            number: next.number,
-            first: firsts.map(|note| note.first).min().unwrap_or_default(),
-            lsn: self.lsn.max(next.lsn),
-            bytes: self.bytes + next.bytes,
-            dense: self.dense.saturating_add(next.dense),
-            live: lives.reduce(|one, other| (one.0.min(other.0), one.1.saturating_add(other.1))),
-            is_awaited: self.is_awaited || next.is_awaited,
-        };
+impl Cursors {
+    /// Some partition needs what stands behind this record.
+    fn catch_up_from(&mut self, start: Lsn) {
+        self.catching_up = Some(self.catching_up.map_or(start, |at| at.min(start)));
     }
-}
 
-#[derive(Debug)]
-struct Outgoing {
-    epoch: Epoch,
-    phase: Phase,
-    /// The last record that was shipped, dense.
-    shipped: Position,
-    rewind: Option<Rewinding>,
-    /// The frame of JOIN, and the record up to which all was shipped with it.
-    joined: Option<(u64, Lsn)>,
-    /// The last frame with one of its records.
-    shipped_in: u64,
-}
+    /// All up to here is in frames.
+    fn shipped(&self) -> Lsn {
+        self.catching_up.map_or(self.live, |at| at.min(self.live))
+    }
 
-#[derive(Debug)]
-enum Phase {
-    /// OPEN was sent.
-    Asked,
-    /// STATE has come; BEGIN goes when the log is durable up to here.
-    Known {
-        when: Lsn,
-        mode: Mode,
-        from: Position,
-    },
-    CatchingUp(Mode),
-    Live,
-    /// A higher epoch was promised there, or the partition was handed over.
-    Over,
-}
-
-#[derive(Debug, Default)]
-struct Rewinding {
-    /// REWIND with keys was taken, and not answered yet.
-    is_due: bool,
-    is_last: bool,
-    /// The last record that was written for it.
-    lsn: Lsn,
+    /// The end of the ring, if both cursors have met there.
+    fn met(&self, ring: &Ring) -> Option<Lsn> {
+        self.catching_up
+            .filter(|&at| at == ring.last() && at == self.live)
+    }
 }
 
 /// What a source knows of its log.
 pub trait LogReach {
-    /// The record before the first that may be needed to go on from this position; `None` if records
-    /// behind it were released.
+    /// The record before the first that may be needed to go on from this position; `None` if
+    /// records behind it were released.
     fn reach(&self, partition: PartitionId, from: Position) -> Option<Lsn>;
     /// The record before the first that still is in the log.
     fn oldest(&self) -> Lsn;
-    /// Whether a scan may begin now: if deletions are on their way out of the log, it might bring what they hide
-    /// and not them.
+    /// Whether a scan may begin now: if deletions are on their way out of the log, it might bring
+    /// what they hide and not them.
     fn may_scan(&self) -> bool;
 }
 
@@ -209,22 +114,14 @@ impl Sender {
     pub fn new(peer: u8, (sent, received): (u64, u64), window_bytes: usize) -> Self {
         Sender {
             peer,
-            number: sent,
             received,
-            outgoing: PartitionMap::new(),
-            live: Lsn(0),
-            catching_up: None,
-            judged: Lsn(0),
-            notes: VecDeque::new(),
-            durable: sent,
-            received_lsn: Lsn(0),
-            member_durable: Lsn(0),
-            marks: Marks::default(),
-            told: Marks::default(),
-            open: None,
-            confirmations: Vec::new(),
-            echoing: Echoing::default(),
-            window_bytes,
+            progress: PartitionMap::new(),
+            cursors: Cursors {
+                live: Lsn(0),
+                catching_up: None,
+                judged: Lsn(0),
+            },
+            frames: FrameWriter::new(sent, window_bytes),
             tells_clock: true,
         }
     }
@@ -244,129 +141,106 @@ impl Sender {
         membership: Membership,
         out: &mut Vec<u8>,
     ) {
-        let outgoing = Outgoing {
-            epoch,
-            phase: Phase::Asked,
-            shipped: Position::default(),
-            rewind: None,
-            joined: None,
-            shipped_in: 0,
-        };
-        self.outgoing.insert(partition, outgoing);
+        self.progress.insert(partition, Progress::asked(epoch));
         let open = Open {
             partition,
             membership,
             epoch: epoch.0,
         };
-        self.send(time_ms, &LinkMessage::Open(open), out);
+        self.frames.send(time_ms, &LinkMessage::Open(open), out);
     }
 
     /// The epoch in which a partition was offered on this link.
     #[must_use]
     pub fn opened(&self, partition: PartitionId) -> Option<Epoch> {
-        self.outgoing.get(&partition).map(|outgoing| outgoing.epoch)
+        self.progress.get(&partition).map(|progress| progress.epoch)
     }
 
     /// This node does not write a partition any more.
     pub fn close(&mut self, time_ms: u64, partition: PartitionId, out: &mut Vec<u8>) {
-        let outgoing = self.outgoing.get_mut(&partition);
-        let Some(outgoing) = outgoing.filter(|it| !matches!(it.phase, Phase::Over)) else {
+        let progress = self.progress.get_mut(&partition);
+        let Some(progress) = progress.filter(|it| !it.is_over()) else {
             return;
         };
-        outgoing.phase = Phase::Over;
-        outgoing.joined = None;
+        progress.end();
         if !is_planted(Bug::CloseUntold) {
-            self.send(time_ms, &LinkMessage::Close(Close { partition }), out);
+            let close = LinkMessage::Close(Close { partition });
+            self.frames.send(time_ms, &close, out);
         }
     }
 
     /// Up to where the member has what this node writes in a partition.
     #[must_use]
     pub fn counting(&self, partition: PartitionId) -> Counting {
-        let Some(outgoing) = self.outgoing.get(&partition) else {
+        let Some(progress) = self.progress.get(&partition) else {
             return Counting::Not;
         };
-        if is_planted(Bug::AckUnjoined) && matches!(outgoing.phase, Phase::CatchingUp(_)) {
+        if is_planted(Bug::AckUnjoined) && progress.is_catching_up() {
             return Counting::UpTo(Lsn(u64::MAX));
         }
-        match outgoing.joined {
-            Some((frame, lsn)) if frame <= self.marks.durable => {
-                Counting::UpTo(lsn.max(self.received_lsn))
-            }
-            _ => Counting::Not,
+        let under_way = &self.frames.under_way;
+        match progress.joined_by(under_way.marks().durable) {
+            Some(lsn) => Counting::UpTo(lsn.max(under_way.received_lsn())),
+            None => Counting::Not,
         }
     }
 
-    /// Up to which record of this log the member has all of each partition on its disk, of those that have
-    /// joined.
+    /// Up to which record of this log the member has all of each partition on its disk, of those
+    /// that have joined.
     pub fn member_durable(&self) -> impl Iterator<Item = (PartitionId, Lsn)> + '_ {
-        let joined = self
-            .outgoing
-            .iter()
-            .filter_map(|(&number, outgoing)| Some((number, outgoing.joined?)));
-        joined
-            .filter(|(_, (frame, _))| *frame <= self.marks.durable)
-            .map(|(number, (_, lsn))| (number, lsn.max(self.member_durable)))
+        let under_way = &self.frames.under_way;
+        self.progress.iter().filter_map(|(&number, progress)| {
+            let joined = progress.joined_by(under_way.marks().durable)?;
+            Some((number, joined.max(under_way.durable_lsn())))
+        })
     }
 
     /// The number of the last frame that was sent.
     #[must_use]
     pub fn sent(&self) -> u64 {
-        self.number
+        self.frames.number()
     }
 
     /// What the last frame that was taken confirmed.
     #[must_use]
     pub fn confirmations(&self) -> &[Confirmation] {
-        &self.confirmations
+        self.frames.under_way.confirmations()
     }
 
-    /// How many records were shipped that the member has not confirmed so far, and behind which record of the log they
-    /// stand.
+    /// How many records were shipped that the member has not confirmed so far, and behind which
+    /// record of the log they stand.
     #[must_use]
     pub fn unconfirmed(&self, confirmed: Confirmed) -> (u64, Option<Lsn>) {
-        let mark = match confirmed {
-            Confirmed::Received => self.marks.received,
-            Confirmed::Durable => self.marks.durable,
-        };
-        let is_open = |note: &&Note| note.number > mark && note.dense > 0;
-        self.notes
-            .iter()
-            .filter(is_open)
-            .fold((0, None), |(records, behind), note| {
-                let before = Lsn(note.first.0.saturating_sub(1));
-                let behind = behind.map_or(before, |at: Lsn| at.min(before));
-                (records + u64::from(note.dense), Some(behind))
-            })
+        self.frames.under_way.unconfirmed(confirmed)
     }
 
-    /// The last record of a partition that was shipped, and behind which record of the log the next one stands; `None` until
-    /// BEGIN was sent.
+    /// The last record of a partition that was shipped, and behind which record of the log the next
+    /// one stands; `None` until BEGIN was sent.
     #[must_use]
     pub fn shipped(&self, partition: PartitionId) -> Option<(u64, Lsn)> {
-        let outgoing = self.outgoing.get(&partition)?;
-        let at = match outgoing.phase {
+        let progress = self.progress.get(&partition)?;
+        let live = self.cursors.live;
+        let at = match progress.phase {
             Phase::Asked | Phase::Known { .. } | Phase::Over => return None,
-            Phase::CatchingUp(_) => self.catching_up.unwrap_or(self.live),
-            Phase::Live => self.live,
+            Phase::CatchingUp(_) => self.cursors.catching_up.unwrap_or(live),
+            Phase::Live => live,
         };
-        Some((outgoing.shipped.sequence, at))
+        Some((progress.shipped.sequence, at))
     }
 
     /// Whether a partition goes on live, if it was offered on this link.
     #[must_use]
     pub fn link_state(&self, partition: PartitionId) -> LinkState {
-        match self.outgoing.get(&partition).map(|it| &it.phase) {
-            None | Some(Phase::Asked | Phase::Known { .. } | Phase::Over) => LinkState::Handshake,
-            Some(Phase::CatchingUp(_)) => LinkState::CatchingUp,
-            Some(Phase::Live) => LinkState::Live,
-        }
+        let progress = self.progress.get(&partition);
+        progress.map_or(LinkState::Handshake, Progress::link_state)
     }
 
     /// The partitions that are shipped.
     pub fn partitions(&self) -> impl Iterator<Item = PartitionId> + '_ {
-        self.outgoing.keys().copied()
+        self.progress.keys().copied()
     }
+
+    // ---- what the member sends ----
 
     /// Takes a frame in.
     ///
@@ -385,22 +259,14 @@ impl Sender {
         match &frame.message {
             LinkMessage::State(state) => self.state(state, partitions, reach, appended, work)?,
             LinkMessage::Rewind(rewind) => {
-                let Some(outgoing) = self.outgoing.get_mut(&rewind.partition) else {
-                    return Err(out_of_place("REWIND", rewind.partition));
-                };
-                let has_begun = matches!(outgoing.phase, Phase::CatchingUp(_));
-                match &mut outgoing.rewind {
-                    // For an OPEN before this one.
-                    _ if !has_begun => {}
-                    Some(rewinding) if !rewinding.is_due && !rewinding.is_last => {
-                        rewinding.is_due = true;
-                        rewinding.is_last = rewind.is_last;
-                        work.push_back(Work::Rewind {
-                            partition: rewind.partition,
-                            keys: rewind.keys().map(<[u8]>::to_vec).collect(),
-                        });
-                    }
-                    _ => return Err(out_of_place("REWIND", rewind.partition)),
+                let progress = self.progress.get_mut(&rewind.partition);
+                match progress.and_then(|it| it.take_rewind(rewind)) {
+                    Some(true) => work.push_back(Work::Rewind {
+                        partition: rewind.partition,
+                        keys: rewind.keys().map(<[u8]>::to_vec).collect(),
+                    }),
+                    Some(false) => {}
+                    None => return Err(out_of_place("REWIND", rewind.partition)),
                 }
             }
             LinkMessage::Beat => {}
@@ -412,65 +278,13 @@ impl Sender {
             }
         }
         self.received = number;
-        self.echoing.came(frame.header.time, appended);
-        self.take_marks(frame.header.marks)
+        self.frames.echoing.came(frame.header.time, appended);
+        let (marks, sent) = (frame.header.marks, self.frames.number());
+        let live = self.cursors.live;
+        self.frames.under_way.take_marks(marks, sent, live)
     }
 
-    fn take_marks(&mut self, marks: Marks) -> Result<(), LinkRefusal> {
-        let is_rising = marks.received >= self.marks.received
-            && marks.durable >= self.marks.durable
-            && marks.durable <= marks.received
-            && marks.received <= self.number;
-        if !is_rising {
-            return Err(LinkRefusal {
-                code: RefusalCode::Order,
-                text: format!("{marks:?} behind {:?}", self.marks),
-            });
-        }
-        let before = std::mem::replace(&mut self.marks, marks);
-        self.confirmations.clear();
-        let told = |note: &Note| note.number <= before.durable;
-        let from = self.notes.partition_point(told);
-        for note in self.notes.range(from..) {
-            let news = [
-                (Confirmed::Received, before.received, marks.received),
-                (Confirmed::Durable, before.durable, marks.durable),
-            ];
-            for (confirmed, from, to) in news {
-                if let Some((first, records)) = note.live.filter(|live| live.1 > 0)
-                    && (from + 1..=to).contains(&note.number)
-                {
-                    self.confirmations.push(Confirmation {
-                        confirmed,
-                        first,
-                        records,
-                    });
-                }
-            }
-            if note.number <= marks.received && note.live.is_some() {
-                self.received_lsn = self.received_lsn.max(note.lsn);
-            }
-            if note.number <= marks.durable && note.live.is_some() {
-                self.member_durable = self.member_durable.max(note.lsn);
-            }
-        }
-        self.pass_over();
-        self.drop_notes();
-        Ok(())
-    }
-
-    /// What of the ring was not for the member, it has: where nothing is under way, all that was looked at counts.
-    fn pass_over(&mut self) {
-        let last = self.notes.iter().rev().find(|note| note.live.is_some());
-        let last = last.map_or(0, |note| note.number);
-        if last <= self.marks.received {
-            self.received_lsn = self.received_lsn.max(self.live);
-        }
-        if last <= self.marks.durable {
-            self.member_durable = self.member_durable.max(self.live);
-        }
-    }
-
+    /// The member tells what it has of a partition.
     fn state(
         &mut self,
         state: &State<'_>,
@@ -480,71 +294,42 @@ impl Sender {
         work: &mut VecDeque<Work>,
     ) -> Result<(), LinkRefusal> {
         let number = state.partition;
-        let Some(outgoing) = self.outgoing.get_mut(&number) else {
+        let Some(progress) = self.progress.get_mut(&number) else {
             return Err(out_of_place("STATE", number));
         };
         // It may answer an earlier OPEN, in an epoch that this node has left since.
         let is_stale = match state.answer {
-            Answer::Accepted => state.promised != outgoing.epoch.0,
-            Answer::Rejected => state.promised <= outgoing.epoch.0,
+            Answer::Accepted => state.promised != progress.epoch.0,
+            Answer::Rejected => state.promised <= progress.epoch.0,
         };
         if is_stale {
             return Ok(());
         }
         if state.answer == Answer::Rejected {
-            outgoing.phase = Phase::Over;
-            outgoing.joined = None;
+            progress.end();
             work.push_back(Work::Deposed {
                 partition: number,
                 epoch: Epoch(state.promised),
             });
             return Ok(());
         }
-        match outgoing.phase {
+        match progress.phase {
             Phase::Asked => {}
             // It was deposed since it asked.
             Phase::Over => return Ok(()),
             _ => return Err(out_of_place("STATE", number)),
         }
         let partition = &partitions[&number];
-        let theirs = EpochHistory::told(&state.epochs);
-        let ours = partition.history();
-        let fork = match is_planted(Bug::ForkBySequence) {
-            true if state.complete.sequence <= partition.applied().sequence => Fork::Prefix,
-            _ => ours.fork(partition.applied(), &theirs, state.complete),
-        };
-        let from = match fork {
-            Fork::Prefix => state.complete,
-            Fork::At(at) => at,
-            Fork::Unrelated => {
-                return Err(LinkRefusal {
-                    code: RefusalCode::Unrelated,
-                    text: format!(
-                        "partition {number}: {:?} of {theirs:?} there and {:?} of {ours:?} here have no epoch in common",
-                        state.complete,
-                        partition.applied()
-                    ),
-                });
-            }
-        };
-        // It wrote once and has nothing: its disk is another one. With some of what it wrote itself it would take
-        // all for there, and so would its next start; in a scan it is whole when it has all.
-        let is_lost = state.complete.sequence == 0
-            && ours
-                .entries()
-                .any(|entry| Epoch(entry.epoch).node() == self.peer)
-            && !is_planted(Bug::LostByDelta);
-        let is_dense = state.under_way != UnderWay::Scan
-            && !is_lost
-            && from.sequence >= partition.facts().dense_behind
+        let from = common_position(number, partition, state)?;
+        let is_dense = may_go_on_dense(self.peer, partition, state, from)
             && reach.reach(number, from).is_some();
         let mode = match is_dense {
             true => Mode::Dense,
             false => Mode::Scan,
         };
         let owes_rewind = state.under_way != UnderWay::Nothing || from < state.complete;
-        outgoing.rewind = owes_rewind.then(Rewinding::default);
-        outgoing.phase = Phase::Known {
+        progress.rewind = owes_rewind.then(Rewinding::default);
+        progress.phase = Phase::Known {
             when: appended,
             mode,
             from,
@@ -561,27 +346,26 @@ impl Sender {
         lsn: Lsn,
         out: &mut Vec<u8>,
     ) {
-        let outgoing = self.outgoing.get_mut(&partition);
-        if let Some(rewinding) = outgoing.and_then(|outgoing| outgoing.rewind.as_mut()) {
-            rewinding.is_due = false;
-            rewinding.lsn = rewinding.lsn.max(lsn);
-            let rewound = Rewound { partition, at };
-            self.send(time_ms, &LinkMessage::Rewound(rewound), out);
+        let progress = self.progress.get_mut(&partition);
+        if let Some(rewinding) = progress.and_then(|progress| progress.rewind.as_mut()) {
+            rewinding.written(lsn);
+            let rewound = LinkMessage::Rewound(Rewound { partition, at });
+            self.frames.send(time_ms, &rewound, out);
         }
     }
 
     /// Whether the member has all of a partition that ends here on its disk.
     #[must_use]
     pub fn has_all(&self, partition: PartitionId, end: Position) -> bool {
-        self.outgoing.get(&partition).is_some_and(|outgoing| {
-            outgoing.shipped == end
-                && outgoing.shipped_in <= self.marks.durable
+        self.progress.get(&partition).is_some_and(|progress| {
+            progress.shipped == end
+                && progress.shipped_in <= self.frames.under_way.marks().durable
                 && matches!(self.counting(partition), Counting::UpTo(_))
         })
     }
 
-    /// Tells the member to begin an epoch of its own, once on this link. It has all of the partition, which ends
-    /// `at` here, nothing more is written to it here, and that is durable.
+    /// Tells the member to begin an epoch of its own, once on this link. It has all of the
+    /// partition, which ends `at` here, nothing more is written to it here, and that is durable.
     pub fn hand_over(
         &mut self,
         time_ms: u64,
@@ -598,31 +382,26 @@ impl Sender {
             epoch: epoch.0,
             at,
         };
-        self.send(time_ms, &LinkMessage::Handover(handover), out);
+        self.frames
+            .send(time_ms, &LinkMessage::Handover(handover), out);
         // It follows nobody from there on, and need not be told.
-        self.outgoing.insert(
-            partition,
-            Outgoing {
-                epoch,
-                phase: Phase::Over,
-                shipped: at,
-                rewind: None,
-                joined: None,
-                shipped_in: 0,
-            },
-        );
+        let progress = Progress::handed_over(epoch, at);
+        self.progress.insert(partition, progress);
     }
+
+    // ---- what the log brings ----
 
     /// The record of the log behind which the owner is to read next, if it is not in the ring:
     /// [`Sender::feed`].
     #[must_use]
     pub fn wants_log(&self, ring: &Ring) -> Option<Lsn> {
-        self.catching_up
-            .filter(|&lsn| lsn < ring.before() && self.has_window())
+        let at = self.cursors.catching_up;
+        at.filter(|&lsn| lsn < ring.before() && self.has_window())
     }
 
-    /// The next record of the log, which the owner has read. `counts` tells whether it is the newest of
-    /// one of its keys, or a deletion that is still needed, by an index that knows of all up to `appended`.
+    /// The next record of the log, which the owner has read. `counts` tells whether it is the
+    /// newest of one of its keys, or a deletion that is still needed, by an index that knows of all
+    /// up to `appended`.
     ///
     /// # Errors
     /// [`LinkRefusal`] if the own log has a gap: the link is to be ended.
@@ -636,37 +415,30 @@ impl Sender {
         out: &mut Vec<u8>,
     ) -> Result<(), LinkRefusal> {
         if !counts && !is_planted(Bug::ScanJoinsEarly) {
-            self.judged = self.judged.max(appended);
+            self.cursors.judged = self.cursors.judged.max(appended);
         }
         self.catch_up(time_ms, lsn, record, counts, partitions, out)
     }
 
-    /// The owner has read all records up to this one and fed those that there are; by now the log has
-    /// `appended`.
+    /// The owner has read all records up to this one and fed those that there are; by now the log
+    /// has `appended`.
     pub fn fed(&mut self, time_ms: u64, lsn: Lsn, appended: Lsn, out: &mut [u8]) {
         // A segment that was not read, because cleaning gives it up, has its copies among these.
         if !is_planted(Bug::ScanMissesMoves) {
-            self.judged = self.judged.max(appended);
+            self.cursors.judged = self.cursors.judged.max(appended);
         }
-        if let Some(at) = &mut self.catching_up {
+        if let Some(at) = &mut self.cursors.catching_up {
             *at = (*at).max(lsn);
         }
-        self.flush(time_ms, out);
+        self.frames.flush(time_ms, out);
     }
 
     fn has_window(&self) -> bool {
-        let pending = self.notes_behind(self.durable.min(self.marks.received));
-        let pending: usize = pending.map(|note| note.bytes).sum();
-        self.notes.len() < FRAMES_MAX && pending < self.window_bytes
+        self.frames.under_way.has_window()
     }
 
-    /// The frames behind this one that are still noted.
-    fn notes_behind(&self, number: u64) -> impl DoubleEndedIterator<Item = &Note> {
-        let from = self.notes.partition_point(|note| note.number <= number);
-        self.notes.range(from..)
-    }
-
-    /// Whether the destination's clock is told back: what it has is as new as that, unless somebody else writes by now.
+    /// Whether the destination's clock is told back: what it has is as new as that, unless somebody
+    /// else writes by now.
     pub fn tell_clock(&mut self, tells: bool) {
         self.tells_clock = tells;
     }
@@ -674,24 +446,18 @@ impl Sender {
     /// Whether records of a partition are shipped.
     #[must_use]
     pub fn ships(&self, partition: PartitionId) -> bool {
-        let outgoing = self.outgoing.get(&partition);
-        outgoing.is_some_and(|it| matches!(it.phase, Phase::CatchingUp(_) | Phase::Live))
+        let progress = self.progress.get(&partition);
+        progress.is_some_and(|it| it.is_catching_up() || it.is_live())
     }
 
-    /// Whether deletions must stay in the log, whatever is not there any more: a scan is under way, or about to begin.
+    /// Whether deletions must stay in the log, whatever is not there any more: a scan is under way,
+    /// or about to begin.
     #[must_use]
     pub fn wants_deletions(&self) -> bool {
-        let is_scan = |outgoing: &Outgoing| {
-            matches!(
-                outgoing.phase,
-                Phase::Known {
-                    mode: Mode::Scan,
-                    ..
-                } | Phase::CatchingUp(Mode::Scan)
-            )
-        };
-        self.outgoing.values().any(is_scan)
+        self.progress.values().any(Progress::wants_deletions)
     }
+
+    // ---- what is sent ----
 
     /// Appends the frames that can be sent, now that the log is durable up to `durable`.
     ///
@@ -710,73 +476,40 @@ impl Sender {
         self.ship_live(time_ms, ring, out)?;
         self.ship_from_ring(time_ms, ring, partitions, out)?;
         self.join(time_ms, ring, out)?;
-        let shipped = self.catching_up.map_or(self.live, |at| at.min(self.live));
         if self.tells_clock {
-            if self.catching_up.is_some() && self.echoing.is_due(shipped) {
+            let shipped = self.cursors.shipped();
+            if self.cursors.catching_up.is_some() && self.frames.echoing.is_due(shipped) {
                 self.skipped_nothing(reach)?;
             }
-            self.echoing.shipped(shipped);
+            self.frames.echoing.shipped(shipped);
         }
-        let behind = self.notes_behind(self.durable);
-        if let Some(last) = behind.take_while(|note| note.lsn <= durable).last() {
-            self.durable = last.number;
-        }
-        self.drop_notes();
-        let untold = self.notes_behind(self.told.durable);
-        let mut untold = untold.take_while(|note| note.number <= self.durable);
-        let is_news = untold.any(|note| note.is_awaited);
-        drop(untold);
-        if is_news || self.echoing.is_news() {
-            self.send(time_ms, &LinkMessage::Beat, out);
+        self.frames.under_way.advance(durable);
+        if self.frames.has_news() {
+            self.frames.send(time_ms, &LinkMessage::Beat, out);
         }
         Ok(())
     }
 
-    /// Who reads the log passes over segments that were released meanwhile. What a partition lacks of those would be
-    /// found with its next record; a clock that goes back before that would call it new.
+    /// The cursor passes over segments that were released meanwhile. What a partition lacks of
+    /// those would be found with its next record; a clock that goes back before that would call the
+    /// partition new.
     fn skipped_nothing(&self, reach: &impl LogReach) -> Result<(), LinkRefusal> {
-        let lacks = |(partition, outgoing): &(&PartitionId, &Outgoing)| {
-            matches!(outgoing.phase, Phase::CatchingUp(Mode::Dense))
-                && reach.reach(**partition, outgoing.shipped).is_none()
+        let lacks = |(partition, progress): &(&PartitionId, &Progress)| {
+            progress.is_delta() && reach.reach(**partition, progress.shipped).is_none()
         };
-        match self.outgoing.iter().find(lacks) {
+        match self.progress.iter().find(lacks) {
             None => Ok(()),
-            Some((partition, outgoing)) => Err(LinkRefusal {
+            Some((partition, progress)) => Err(LinkRefusal {
                 code: RefusalCode::Records,
                 text: format!(
                     "partition {partition}: records behind {:?} were released before they were read",
-                    outgoing.shipped
+                    progress.shipped
                 ),
             }),
         }
     }
 
-    /// Forgets the frames that are durable on both sides.
-    fn drop_notes(&mut self) {
-        let until = self.marks.durable.min(self.durable);
-        while self.notes.front().is_some_and(|note| note.number <= until) {
-            self.notes.pop_front();
-        }
-        if self.notes.len() >= FRAMES_MAX {
-            self.join_notes();
-        }
-    }
-
-    /// Makes one of neighbours that are received there and durable here. The member tells durable what stands before the
-    /// first frame of which it has not applied all: one partition that waits there, for a read that fails or a sweep, must not
-    /// keep all others of the link waiting here.
-    fn join_notes(&mut self) {
-        let settled = self.marks.received.min(self.durable);
-        let mut joined: VecDeque<Note> = VecDeque::new();
-        for note in self.notes.drain(..) {
-            match joined.back_mut() {
-                Some(last) if note.number <= settled => last.join(&note),
-                _ => joined.push_back(note),
-            }
-        }
-        self.notes = joined;
-    }
-
+    /// Sends BEGIN of the partitions whose STATE was answered by what is durable now.
     fn begin_known(
         &mut self,
         time_ms: u64,
@@ -787,14 +520,14 @@ impl Sender {
     ) {
         let mut entries = Vec::new();
         let ready: Vec<_> = self
-            .outgoing
+            .progress
             .iter()
-            .filter_map(|(&number, outgoing)| match outgoing.phase {
+            .filter_map(|(&number, progress)| match progress.phase {
                 Phase::Known { when, mode, from }
                     if when <= durable
-                        && partitions[&number].history().last() == Some(outgoing.epoch) =>
+                        && partitions[&number].history().last() == Some(progress.epoch) =>
                 {
-                    Some((number, outgoing.epoch, mode, from))
+                    Some((number, progress.epoch, mode, from))
                 }
                 _ => None,
             })
@@ -807,15 +540,15 @@ impl Sender {
                 None => Mode::Scan,
             };
             let start = start.unwrap_or(reach.oldest());
-            let outgoing = self.outgoing.get_mut(&partition).expect("just seen");
+            let progress = self.progress.get_mut(&partition).expect("just seen");
             if mode == Mode::Scan && !reach.may_scan() {
                 let when = Lsn(0);
-                outgoing.phase = Phase::Known { when, mode, from };
+                progress.phase = Phase::Known { when, mode, from };
                 continue;
             }
-            self.catching_up = Some(self.catching_up.map_or(start, |at| at.min(start)));
-            outgoing.phase = Phase::CatchingUp(mode);
-            outgoing.shipped = from;
+            self.cursors.catch_up_from(start);
+            progress.phase = Phase::CatchingUp(mode);
+            progress.shipped = from;
             let history = partitions[&partition].history().entries();
             let begin = Begin {
                 partition,
@@ -824,63 +557,62 @@ impl Sender {
                 from,
                 epochs: Epochs::write(&mut entries, history),
             };
-            self.send(time_ms, &LinkMessage::Begin(begin), out);
+            self.frames.send(time_ms, &LinkMessage::Begin(begin), out);
         }
     }
 
+    /// Ships what is new in the ring to the partitions that have joined.
     fn ship_live(
         &mut self,
         time_ms: u64,
         ring: &Ring,
         out: &mut Vec<u8>,
     ) -> Result<(), LinkRefusal> {
-        let is_live = |outgoing: &Outgoing| matches!(outgoing.phase, Phase::Live);
-        if !self.outgoing.values().any(is_live) {
-            self.live = ring.last();
+        if !self.progress.values().any(Progress::is_live) {
+            self.cursors.live = ring.last();
             return Ok(());
         }
-        if self.live < ring.before() {
+        if self.cursors.live < ring.before() {
             if is_planted(Bug::OverrunSkips) {
-                self.live = ring.before();
+                self.cursors.live = ring.before();
             } else {
-                // Overtaken: as if it had never joined. What was shipped is remembered.
-                for outgoing in self.outgoing.values_mut().filter(|it| is_live(it)) {
-                    outgoing.phase = Phase::CatchingUp(Mode::Dense);
-                    outgoing.joined = None;
+                for progress in self.progress.values_mut().filter(|it| it.is_live()) {
+                    progress.overtaken();
                 }
-                let at = self.live;
-                self.catching_up = Some(self.catching_up.map_or(at, |before| before.min(at)));
+                self.cursors.catch_up_from(self.cursors.live);
                 return Ok(());
             }
         }
         let mut reached = ring.last();
         let mut sent = None;
-        for (lsn, record) in ring.behind(self.live) {
-            // It is only smaller behind another frame.
-            if sent.replace(self.number) != Some(self.number) && !self.has_window() {
-                reached = self.live;
+        for (lsn, record) in ring.behind(self.cursors.live) {
+            // The window only shrinks with another frame.
+            let number = self.frames.number();
+            if sent.replace(number) != Some(number) && !self.has_window() {
+                reached = self.cursors.live;
                 break;
             }
-            if let Some(outgoing) = self.outgoing.get_mut(&record.partition)
-                && is_live(outgoing)
+            if let Some(progress) = self.progress.get_mut(&record.partition)
+                && progress.is_live()
                 && !record.is_copy
-                && record.position.epoch <= outgoing.epoch.0
+                && record.position.epoch <= progress.epoch.0
             {
                 let skips = is_planted(Bug::GapAccepted) && record.position.sequence % 7 == 3;
-                follow(outgoing, &record)?;
+                progress.follow(&record)?;
                 if !skips {
-                    self.put(time_ms, lsn, &record, true, out);
+                    put(&mut self.frames, progress, time_ms, lsn, &record, out);
                 }
             }
-            self.live = lsn;
+            self.cursors.live = lsn;
         }
         // Behind the last record there may be copies.
-        self.live = reached;
-        self.flush(time_ms, out);
-        self.pass_over();
+        self.cursors.live = reached;
+        self.frames.flush(time_ms, out);
+        self.frames.under_way.pass_over(reached);
         Ok(())
     }
 
+    /// Ships what is in the ring to the partitions that are catching up.
     fn ship_from_ring(
         &mut self,
         time_ms: u64,
@@ -888,22 +620,24 @@ impl Sender {
         partitions: &Partitions,
         out: &mut Vec<u8>,
     ) -> Result<(), LinkRefusal> {
-        let Some(at) = self.catching_up.filter(|&at| at >= ring.before()) else {
+        let at = self.cursors.catching_up;
+        let Some(at) = at.filter(|&at| at >= ring.before()) else {
             return Ok(());
         };
         let mut reached = ring.last();
         let mut looked_at = at;
         let mut sent = None;
         for (lsn, record) in ring.behind(at) {
-            if sent.replace(self.number) != Some(self.number) && !self.has_window() {
+            let number = self.frames.number();
+            if sent.replace(number) != Some(number) && !self.has_window() {
                 reached = looked_at;
                 break;
             }
             self.catch_up(time_ms, lsn, &record, true, partitions, out)?;
             looked_at = lsn;
         }
-        self.catching_up = Some(reached);
-        self.flush(time_ms, out);
+        self.cursors.catching_up = Some(reached);
+        self.frames.flush(time_ms, out);
         Ok(())
     }
 
@@ -917,206 +651,125 @@ impl Sender {
         partitions: &Partitions,
         out: &mut Vec<u8>,
     ) -> Result<(), LinkRefusal> {
-        let Some(outgoing) = self.outgoing.get_mut(&record.partition) else {
+        let Some(progress) = self.progress.get_mut(&record.partition) else {
             return Ok(());
         };
-        // What a former primary wrote behind its fork still stands in its log. Its keys were written anew since,
-        // unless it was let write before they were: then what counts is what it serves, and a scan brings that.
+        // What a former primary wrote behind its fork still stands in its log. Its keys were
+        // written anew since. If it was let write before they were, what it serves counts, and a
+        // scan brings that.
         let partition = &partitions[&record.partition];
         let is_past = partition
             .history()
             .contains(record.position, partition.applied());
-        let is_scan = matches!(outgoing.phase, Phase::CatchingUp(Mode::Scan));
-        if !is_past && !is_scan && !is_planted(Bug::OwnTailShipped) {
+        if !is_past && !progress.is_scan() && !is_planted(Bug::OwnTailShipped) {
             return Ok(());
         }
         // Of an epoch that this node has begun since; it is offered anew.
-        if record.position.epoch > outgoing.epoch.0 {
+        if record.position.epoch > progress.epoch.0 {
             return Ok(());
         }
-        match outgoing.phase {
-            Phase::CatchingUp(Mode::Dense)
-                if !record.is_copy && record.position.sequence > outgoing.shipped.sequence =>
-            {
-                follow(outgoing, record)?;
-                self.put(time_ms, lsn, record, false, out);
-            }
-            Phase::CatchingUp(Mode::Scan) if counts => {
-                self.put(time_ms, lsn, record, false, out);
-            }
-            _ => {}
+        let is_next = !record.is_copy && record.position.sequence > progress.shipped.sequence;
+        if progress.is_delta() && is_next {
+            progress.follow(record)?;
+        } else if !(progress.is_scan() && counts) {
+            return Ok(());
         }
+        put(&mut self.frames, progress, time_ms, lsn, record, out);
         Ok(())
     }
 
+    /// Sends JOIN of the partitions that have caught up, once both cursors have met.
     fn join(&mut self, time_ms: u64, ring: &Ring, out: &mut Vec<u8>) -> Result<(), LinkRefusal> {
-        let Some(at) = self
-            .catching_up
-            .filter(|&at| at == ring.last() && at == self.live)
-        else {
+        let Some(lsn) = self.cursors.met(ring) else {
             return Ok(());
         };
         let mut is_over = true;
         let mut ready = Vec::new();
-        for (&partition, outgoing) in &self.outgoing {
-            if !matches!(outgoing.phase, Phase::CatchingUp(_)) {
+        for (&partition, progress) in &self.progress {
+            if !progress.is_catching_up() {
                 continue;
             }
-            let is_rewound = outgoing
-                .rewind
-                .as_ref()
-                .is_none_or(|it| it.is_last && !it.is_due && it.lsn <= at);
-            let is_judged = (matches!(outgoing.phase, Phase::CatchingUp(Mode::Dense))
-                || self.judged <= at)
-                && ring.position(partition).epoch <= outgoing.epoch.0;
-            match is_rewound && is_judged {
+            let newest = ring.position(partition);
+            match progress.may_join(lsn, self.cursors.judged, newest) {
                 true => ready.push(partition),
                 false => is_over = false,
             }
         }
         for partition in ready {
-            let outgoing = self.outgoing.get_mut(&partition).expect("just seen");
-            let at_position = ring.position(partition);
-            if matches!(outgoing.phase, Phase::CatchingUp(Mode::Dense))
-                && outgoing.shipped != at_position
-            {
-                // The last records of the partition were released before they were read.
-                return Err(gap(partition, at_position, outgoing.shipped));
-            }
-            outgoing.phase = Phase::Live;
-            outgoing.rewind = None;
-            outgoing.shipped = at_position;
-            let join = Join {
-                partition,
-                at: at_position,
-            };
-            self.send(time_ms, &LinkMessage::Join(join), out);
-            let outgoing = self.outgoing.get_mut(&partition).expect("just seen");
-            outgoing.joined = Some((self.number, at));
-            let note = self.notes.back_mut().expect("just sent");
-            note.is_awaited = true;
+            let progress = self.progress.get_mut(&partition).expect("just seen");
+            let at = ring.position(partition);
+            progress.go_live(partition, at)?;
+            let join = LinkMessage::Join(Join { partition, at });
+            self.frames.send(time_ms, &join, out);
+            progress.joined(self.frames.number(), lsn);
+            let frame = self.frames.under_way.last_mut();
+            frame.is_awaited = true;
             if !is_planted(Bug::ScanJoinsEarly) {
-                note.lsn = at;
+                frame.lsn = lsn;
             }
         }
         if is_over {
-            self.catching_up = None;
+            self.cursors.catching_up = None;
         }
         Ok(())
     }
 
-    /// Adds a record to the open frame.
-    fn put(
-        &mut self,
-        time_ms: u64,
-        lsn: Lsn,
-        record: &ShippedRecord<'_>,
-        is_live: bool,
-        out: &mut Vec<u8>,
-    ) {
-        if self
-            .open
-            .as_ref()
-            .is_some_and(|open| open.is_live != is_live || out.len() - open.start > FRAME_BYTES)
-        {
-            self.flush(time_ms, out);
-        }
-        let open = self.open.get_or_insert_with(|| {
-            let start = begin_link_frame(out);
-            out.extend_from_slice(&[0; RECORDS_HEAD_BYTES]);
-            OpenFrame {
-                start,
-                count: 0,
-                dense: 0,
-                first: lsn,
-                lsn: Lsn(0),
-                is_live,
-            }
-        });
-        out.extend_from_slice(record.bytes);
-        open.count += 1;
-        open.first = open.first.min(lsn);
-        open.lsn = open.lsn.max(lsn);
-        if let Some(outgoing) = self.outgoing.get_mut(&record.partition) {
-            outgoing.shipped_in = self.number + 1;
-            open.dense += u32::from(!matches!(outgoing.phase, Phase::CatchingUp(Mode::Scan)));
-        }
-    }
-
-    fn flush(&mut self, time_ms: u64, out: &mut [u8]) {
-        let Some(open) = self.open.take() else { return };
-        let head = open.start + penstock_net::link::LINK_HEADER_BYTES;
-        out[head..head + RECORDS_HEAD_BYTES].copy_from_slice(&records_head(open.count));
-        let header = self.header(time_ms);
-        finish_link_frame(out, open.start, header, RECORDS);
-        self.notes.push_back(Note {
-            number: self.number,
-            first: open.first,
-            lsn: open.lsn,
-            bytes: out.len() - open.start,
-            dense: open.dense,
-            live: open.is_live.then_some((open.first, open.dense)),
-            is_awaited: true,
-        });
-    }
-
-    /// The link ends: what was put into the open frame is not sent, because half a frame would hide what comes behind it.
+    /// The link ends: what was put into the open frame is not sent.
     pub fn abandon(&mut self, out: &mut Vec<u8>) {
-        if let Some(open) = self.open.take() {
-            out.truncate(open.start);
-        }
-    }
-
-    fn header(&mut self, time_ms: u64) -> LinkHeader {
-        self.number += 1;
-        self.told = Marks {
-            durable: self.durable,
-            received: 0,
-        };
-        LinkHeader {
-            number: self.number,
-            marks: Marks {
-                received: self.echoing.tell(),
-                ..self.told
-            },
-            time: time_ms,
-        }
-    }
-
-    fn send(&mut self, time_ms: u64, message: &LinkMessage<'_>, out: &mut Vec<u8>) {
-        self.flush(time_ms, out);
-        let header = self.header(time_ms);
-        write_link_frame(out, header, message);
-        // It is durable with what stands before it.
-        self.notes.push_back(Note {
-            number: self.number,
-            first: Lsn(0),
-            lsn: Lsn(0),
-            bytes: 0,
-            dense: 0,
-            live: None,
-            is_awaited: false,
-        });
+        self.frames.abandon(out);
     }
 }
 
-/// The record is the next one of its partition, or the own log has a gap, which must not be shipped
-/// over.
-fn follow(outgoing: &mut Outgoing, record: &ShippedRecord<'_>) -> Result<(), LinkRefusal> {
-    if record.position.sequence != outgoing.shipped.sequence + 1 {
-        return Err(gap(record.partition, record.position, outgoing.shipped));
-    }
-    outgoing.shipped = record.position;
-    Ok(())
+/// Adds a record of a partition to the open frame.
+fn put(
+    frames: &mut FrameWriter,
+    progress: &mut Progress,
+    time_ms: u64,
+    lsn: Lsn,
+    record: &ShippedRecord<'_>,
+    out: &mut Vec<u8>,
+) {
+    let kind = (progress.is_live(), !progress.is_scan());
+    frames.put(time_ms, lsn, record, kind, out);
+    progress.shipped_in = frames.number() + 1;
 }
 
-fn gap(partition: PartitionId, found: Position, shipped: Position) -> LinkRefusal {
-    LinkRefusal {
-        code: RefusalCode::Records,
-        text: format!(
-            "partition {partition}: {found:?} does not follow {shipped:?} in the log of the source"
-        ),
+/// The last position that the member has in common with this node.
+fn common_position(
+    number: PartitionId,
+    partition: &Partition,
+    state: &State<'_>,
+) -> Result<Position, LinkRefusal> {
+    let theirs = EpochHistory::told(&state.epochs);
+    let ours = partition.history();
+    let fork = match is_planted(Bug::ForkBySequence) {
+        true if state.complete.sequence <= partition.applied().sequence => Fork::Prefix,
+        _ => ours.fork(partition.applied(), &theirs, state.complete),
+    };
+    match fork {
+        Fork::Prefix => Ok(state.complete),
+        Fork::At(at) => Ok(at),
+        Fork::Unrelated => Err(LinkRefusal {
+            code: RefusalCode::Unrelated,
+            text: format!(
+                "partition {number}: {:?} of {theirs:?} there and {:?} of {ours:?} here \
+                 have no epoch in common",
+                state.complete,
+                partition.applied()
+            ),
+        }),
     }
+}
+
+/// Whether the member may go on in the order of the log, as far as the log is still there.
+fn may_go_on_dense(peer: u8, partition: &Partition, state: &State<'_>, from: Position) -> bool {
+    // It wrote once and has nothing: its disk is another one. With some of what it wrote itself it
+    // would take all for there, and so would its next start; in a scan it is whole when it has all.
+    let mut epochs = partition.history().entries();
+    let is_lost = state.complete.sequence == 0
+        && epochs.any(|entry| Epoch(entry.epoch).node() == peer)
+        && !is_planted(Bug::LostByDelta);
+    state.under_way != UnderWay::Scan && !is_lost && from.sequence >= partition.facts().dense_behind
 }
 
 fn out_of_place(message: &str, partition: PartitionId) -> LinkRefusal {
@@ -1128,6 +781,9 @@ fn out_of_place(message: &str, partition: PartitionId) -> LinkRefusal {
 
 #[cfg(test)]
 mod tests {
+    use penstock_net::link::Marks;
+
+    use super::frames_under_way::FRAMES_MAX;
     use super::*;
     use crate::replication::record::records;
     use crate::replication::tests::{encoded, keys_of_partition};
@@ -1157,12 +813,12 @@ mod tests {
             let durable = Lsn(0);
             let pumped = sender.pump(0, durable, &ring, &partitions, &Nowhere, &mut out);
             pumped.expect("nothing is shipped");
-            sender.echoing.tell()
+            sender.frames.echoing.tell()
         };
-        sender.echoing.came(100, Lsn(0));
+        sender.frames.echoing.came(100, Lsn(0));
         assert_eq!(told(&mut sender), 100);
         sender.tell_clock(false);
-        sender.echoing.came(200, Lsn(0));
+        sender.frames.echoing.came(200, Lsn(0));
         assert_eq!(told(&mut sender), 100);
         sender.tell_clock(true);
         assert_eq!(told(&mut sender), 200);
@@ -1177,43 +833,49 @@ mod tests {
             epoch: 256,
             sequence,
         };
-        let outgoing = Outgoing {
-            epoch: Epoch(256),
-            phase: Phase::Live,
-            shipped: at(0),
-            rewind: None,
-            joined: None,
-            shipped_in: 0,
-        };
-        sender.outgoing.insert(7, outgoing);
+        let mut progress = Progress::asked(Epoch(256));
+        progress.phase = Phase::Live;
+        sender.progress.insert(7, progress);
         let count = 5 * FRAMES_MAX as u64;
         for sequence in 1..=count {
             assert!(sender.has_window(), "frame {sequence}");
             let bytes = encoded(at(sequence), &[(&key, 1)]);
             let record = records(&bytes).next().expect("one").expect("sound");
-            sender.put(0, Lsn(sequence), &record, sequence % 5 > 0, &mut out);
-            sender.flush(0, &mut out);
-            sender.send(0, &LinkMessage::Beat, &mut out);
+            let frames = &mut sender.frames;
+            frames.put(
+                0,
+                Lsn(sequence),
+                &record,
+                (sequence % 5 > 0, true),
+                &mut out,
+            );
+            frames.flush(0, &mut out);
+            frames.send(0, &LinkMessage::Beat, &mut out);
             // Durable here and received there; of the third frame something is not applied.
-            sender.durable = sender.number;
+            let sent = frames.number();
+            frames.under_way.set_durable(sent);
             let marks = Marks {
-                received: sender.number,
-                durable: sender.number.min(2),
+                received: sent,
+                durable: sent.min(2),
             };
-            sender.take_marks(marks).expect("they rise");
+            let taken = frames.under_way.take_marks(marks, sent, Lsn(0));
+            taken.expect("they rise");
             out.clear();
         }
-        assert!(sender.notes.len() <= FRAMES_MAX, "{}", sender.notes.len());
+        let under_way = &mut sender.frames.under_way;
+        assert!(under_way.len() <= FRAMES_MAX, "{}", under_way.len());
         // The first record was confirmed by itself.
-        let lacked = sender.unconfirmed(Confirmed::Durable);
+        let lacked = under_way.unconfirmed(Confirmed::Durable);
         assert_eq!(lacked, (count - 1, Some(Lsn(1))));
+        let sent = sender.sent();
         let all = Marks {
-            received: sender.number,
-            durable: sender.number,
+            received: sent,
+            durable: sent,
         };
-        sender.take_marks(all).expect("they rise");
-        assert_eq!(sender.unconfirmed(Confirmed::Durable), (0, None));
-        assert!(sender.notes.is_empty());
-        assert_eq!(sender.member_durable, Lsn(count - 1));
+        let under_way = &mut sender.frames.under_way;
+        under_way.take_marks(all, sent, Lsn(0)).expect("they rise");
+        assert_eq!(under_way.unconfirmed(Confirmed::Durable), (0, None));
+        assert_eq!(under_way.len(), 0);
+        assert_eq!(under_way.durable_lsn(), Lsn(count - 1));
     }
 }

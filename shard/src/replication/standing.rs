@@ -83,21 +83,23 @@ pub struct Traffic {
 pub struct PeerStatus {
     /// Its number.
     pub node: u8,
-    /// What it is to the partitions in question: a primary ships to this node, the others are shipped to.
+    /// What it is to the partitions in question: a primary ships to this node, the others are
+    /// shipped to.
     pub duty: Duty,
     /// How many there are of them.
     pub partitions: u64,
     /// Their links.
     pub state: LinkState,
-    /// What it has not received; unknown of a primary, and of a member that has not been here since this start.
+    /// What it has not received; unknown of a primary, and of a member that has not been here since
+    /// this start.
     pub lag: Option<Lag>,
     /// What it has not told durable on its disk.
     pub durable_lag: Option<Lag>,
-    /// Of a primary: how old what is here of its partitions is, at most, in microseconds; unknown of others, and while one of
-    /// them may not be read here.
+    /// Of a primary: how old what is here of its partitions is, at most, in microseconds; unknown
+    /// of others, and while one of them may not be read here.
     pub staleness_us: Option<u64>,
-    /// Of a primary: by how many milliseconds the time of its store is ahead of the clock here, less what a frame
-    /// takes; negative if it is behind. Unknown of others.
+    /// Of a primary: by how many milliseconds the time of its store is ahead of the clock here,
+    /// less what a frame takes; negative if it is behind. Unknown of others.
     pub clock_ahead_ms: Option<i64>,
     /// What went over the links.
     pub traffic: Traffic,

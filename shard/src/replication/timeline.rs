@@ -1,7 +1,7 @@
 //! When what stands in the log was appended: how old, and how long, is what a member lacks.
 //!
-//! One mark for each turn that appended something. When there are many, because somebody lacks much, the older ones are
-//! merged: what they stand for may seem older than it is, never younger.
+//! One mark for each turn that appended something. When there are many, because somebody lacks
+//! much, the older ones are merged: what they stand for may seem older than it is, never younger.
 
 use std::collections::VecDeque;
 
@@ -41,7 +41,8 @@ pub struct Behind {
 }
 
 impl Timeline {
-    /// Of a log that ends at `appended`: all of that counts as appended when the clock began, and as no bytes.
+    /// Of a log that ends at `appended`: all of that counts as appended when the clock began, and
+    /// as no bytes.
     #[must_use]
     pub fn new(appended: Lsn) -> Self {
         let mut timeline = Timeline {

@@ -89,10 +89,12 @@ impl<P: Blocks> Shard<P> {
                     let version = Version::default();
                     let text = match is_change {
                         true => {
-                            "it was executed here and is in the log, and not every node of the sync set has told in time that it has it"
+                            "it was executed here and is in the log, and not every node of the \
+                             sync set has told in time that it has it"
                         }
                         false => {
-                            "nothing was changed; not every node of the sync set has told in time that it has what was found here"
+                            "nothing was changed; not every node of the sync set has told in time \
+                             that it has what was found here"
                         }
                     };
                     ReplyHead::new(Status::NoReplicas, address.item, AckLevel::None, version)

@@ -19,8 +19,8 @@ use penstock_storage::store::{Found, Store};
 use penstock_storage::version::partition_of;
 
 use crate::answers::Asked;
+use crate::cluster::Redirect;
 use crate::execute::{Cold, Context, Ran, run};
-use crate::linked::Elsewhere;
 use crate::mail::ReplyAddress;
 use crate::member_read::{Stale, look_at_member};
 use crate::replica_waits::{REPLICA_REPLIES_MAX, ReplicaReply};
@@ -420,7 +420,7 @@ impl<P: Blocks> Shard<P> {
         &mut self,
         asked: Asked,
         operation: &Operation,
-        elsewhere: &Elsewhere,
+        elsewhere: &Redirect,
         out: &mut Vec<u8>,
     ) -> Step {
         let status = elsewhere.status();

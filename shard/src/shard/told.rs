@@ -4,7 +4,7 @@ use penstock_storage::histogram::Histogram;
 use penstock_storage::io::Blocks;
 use penstock_storage::store::{Store, Usage};
 
-use crate::linked::{PartitionStatus, ReplicationStatus};
+use crate::cluster::{PartitionStatus, ReplicationStatus};
 use crate::replication::{PartitionId, PeerStatus};
 use crate::snapshots::SnapshotCounters;
 use crate::stages::Stages;
@@ -86,7 +86,7 @@ impl<P: Blocks> Shard<P> {
     /// one.
     pub fn look_around(&mut self, now: Now, status: &mut ReplicationStatus) {
         if let Some(linked) = &mut self.linked {
-            linked.look_around(now.us, &self.store, status);
+            linked.write_status(now.us, &self.store, status);
         }
     }
 
@@ -102,7 +102,7 @@ impl<P: Blocks> Shard<P> {
         let Some(linked) = &self.linked else {
             return ReplicationCounters::default();
         };
-        let links = linked.look_at_links();
+        let links = linked.link_set();
         ReplicationCounters {
             links: links.counters(),
             memory: links.memory(),
@@ -117,6 +117,6 @@ impl<P: Blocks> Shard<P> {
     #[must_use]
     pub fn replication_delays(&self) -> Option<(&Histogram, &Histogram)> {
         let linked = self.linked.as_ref()?;
-        Some(linked.look_at_links().delays())
+        Some(linked.link_set().delays())
     }
 }

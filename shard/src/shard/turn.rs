@@ -168,7 +168,7 @@ impl<P: Blocks> Shard<P> {
     /// How many items ran in this turn. A member has work without a client: what it applies counts.
     fn items_of_turn(&mut self) -> u64 {
         let linked = self.linked.as_ref();
-        let applied = linked.map_or(0, |it| it.look_at_links().counters().applied);
+        let applied = linked.map_or(0, |it| it.link_set().counters().applied);
         self.chores.ran(self.stats.items() + applied)
     }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::link::{Membership, NodeStart};
 use penstock_net::status::Status;
-use penstock_shard::linked::{Assignment, ClusterConfig, Plan};
+use penstock_shard::cluster::{Assignment, ClusterConfig, Plan};
 use penstock_shard::replication::PENDING_BYTES_MAX;
 use penstock_shard::replication::handshake::Introduction;
-use penstock_shard::replication::links::LinksConfig;
+use penstock_shard::replication::link_set::LinkSetConfig;
 use penstock_storage::version::partition_of;
 
 use crate::image::Image;
@@ -46,7 +46,7 @@ fn plan(generation: u32, is_incomplete_accepted: bool) -> Plan {
 
 fn opened(image: Image, incarnation: u32, plan: Plan) -> Server {
     let config = ClusterConfig {
-        links: LinksConfig {
+        links: LinkSetConfig {
             me: Introduction {
                 log_format: 1,
                 cluster_id: [1; 16],

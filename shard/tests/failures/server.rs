@@ -13,7 +13,7 @@ use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ExpiryTold, ITEM_FLAG_SHOWN, ReplyItem, read_batch_reply};
 use penstock_net::request::{BatchRequest, Condition, Version};
 use penstock_net::status::Status;
-use penstock_shard::linked::{ClusterConfig, Plan};
+use penstock_shard::cluster::{ClusterConfig, Plan};
 use penstock_shard::opening::{
     SegmentFiles, change_shards, open_shard, prove_spares, take_inventory,
 };
@@ -383,7 +383,8 @@ impl Server {
 
     /// Leaves so much to index, versions and values from now on.
     pub fn set_memory_bytes_max(&mut self, bytes: usize) {
-        self.shard.set_memory_bytes_max(bytes);
+        let bound = Event::MemoryBound { bytes };
+        self.shard.step(self.now, bound, &mut self.outbox);
     }
 
     /// Whether the shard wants another turn at once, though nothing has happened.

@@ -1,11 +1,12 @@
-//! Links over real stores: nodes with logs, disks that lose what is not durable, cleaning, cold keys, links
-//! that deliver in pieces and end at any byte, starts, promotions with and without the old primary's
-//! knowledge. One seed decides a run; `world.rs` is the shell.
+//! Links over real stores: nodes with logs, disks that lose what is not durable, cleaning, cold
+//! keys, links that deliver in pieces and end at any byte, starts, promotions with and without the
+//! old primary's knowledge. One seed decides a run; `world.rs` is the shell.
 //!
-//! What is held against it: what a member shows is no older than it says; no epoch is written by two lives; what a member applies is durable at its
-//! source; whoever is promoted has what was acknowledged at level `replica`; what was acknowledged at
-//! level `disk` and is gone in the end stands in a lostfound, unless cleaning was told to keep too little; in the
-//! end all nodes hold the same keys with the same versions and values; no file is read that was removed.
+//! What is held against it: what a member shows is no older than it says; no epoch is written by
+//! two lives; what a member applies is durable at its source; whoever is promoted has what was
+//! acknowledged at level `replica`; what was acknowledged at level `disk` and is gone in the end
+//! stands in a lostfound, unless cleaning was told to keep too little; in the end all nodes hold
+//! the same keys with the same versions and values; no file is read that was removed.
 #![forbid(unsafe_code)]
 
 #[path = "../../../storage/tests/it/disk.rs"]
@@ -22,8 +23,9 @@ use seed::{Seed, seeds};
 use world::scenes::Mishap;
 use world::{Met, World};
 
-/// Runs with what is rare: a scan found keys that it had not brought (172, 387, 519); a deletion left the log in the middle of a scan that had
-/// brought what it hides (480, 2911); what an earlier primary had sent was applied under a later one (582).
+/// Runs with what is rare: a scan found keys that it had not brought (172, 387, 519); a deletion
+/// left the log in the middle of a scan that had brought what it hides (480, 2911); what an earlier
+/// primary had sent was applied under a later one (582).
 const RARE: [u64; 6] = [172, 387, 519, 480, 582, 2911];
 
 #[test]
@@ -122,7 +124,8 @@ fn a_tail_that_is_superseded_in_an_inherited_log_is_missed() {
     assert!(run.is_err(), "{}", Bug::TailSuperseded.name());
 }
 
-/// Each of these planted bugs makes a run fail; most of the others are caught by the machine's own test.
+/// Each of these planted bugs makes a run fail; most of the others are caught by the machine's own
+/// test.
 #[cfg(feature = "planted")]
 #[test]
 fn planted_bugs_of_links_are_caught() {

@@ -1,6 +1,10 @@
 //! Nodes, their disks and the links between them.
 
+mod checks;
+mod met;
+mod node;
 pub mod scenes;
+mod wires;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,7 +12,7 @@ use penstock_net::link::{Membership, NodeStart, Position};
 use penstock_net::slot::slot_of;
 use penstock_shard::replication::gate::Outcome;
 use penstock_shard::replication::handshake::{Introduction, Peer};
-use penstock_shard::replication::links::{LinkAction, LinkTime, Links, LinksConfig};
+use penstock_shard::replication::link_set::{LinkAction, LinkSet, LinkSetConfig, LinkTime};
 use penstock_shard::replication::{
     CannotBegin, Epoch, LinkId, PENDING_BYTES_MAX, Partition, PartitionId, ReplicaGates, Role,
     Waiting, records,
@@ -30,6 +34,11 @@ use crate::disk::Disk;
 use crate::heap::{Heap, HeapBlock};
 use crate::random::Random;
 
+pub use met::Met;
+
+use node::{Logs, Node, introduction};
+use wires::Link;
+
 const NODES: usize = 3;
 const PARTITIONS: [PartitionId; 2] = [7, 200];
 const KEYS: usize = 12;
@@ -44,113 +53,10 @@ const EIO: i32 = 5;
 /// What readers of members want.
 const STALENESS_US_MAX: u64 = 4_000;
 
-/// How often what a run must meet was met.
-#[derive(Debug, Default)]
-pub struct Met {
-    counts: BTreeMap<&'static str, u64>,
-}
-
-impl Met {
-    fn one(&mut self, what: &'static str) {
-        self.more(what, 1);
-    }
-
-    fn more(&mut self, what: &'static str, count: u64) {
-        if count > 0 {
-            *self.counts.entry(what).or_default() += count;
-        }
-    }
-
-    pub fn add(&mut self, other: &Met) {
-        for (what, &count) in &other.counts {
-            self.more(what, count);
-        }
-    }
-
-    pub fn check(&self) {
-        for what in [
-            "acked at replica",
-            "acked at disk",
-            "unknown",
-            "promoted",
-            "deposed by a link",
-            "restarted",
-            "restarted as primary",
-            "tail saved",
-            "scanned",
-            "read from the log",
-            "released",
-            "rewritten",
-            "swept",
-            "new enough",
-            "stale",
-            "other shards",
-            "refused on purpose",
-            "told refused",
-            "failed reads",
-            "not whole",
-            "behind",
-            "forced in a scan or a rewind",
-        ] {
-            assert!(self.counts.contains_key(what), "never met: {what}");
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Operation {
     partition: PartitionId,
     at: Position,
-}
-
-/// Bytes on their way from one end to the other.
-#[derive(Default)]
-struct Wire {
-    bytes: VecDeque<u8>,
-    is_spoilt: bool,
-}
-
-struct Link {
-    id: LinkId,
-    there: Wire,
-    back: Wire,
-}
-
-/// One shard of a node, which starts and ends by itself here.
-struct Node {
-    number: u8,
-    shard: u16,
-    shards: u16,
-    /// Its log, and one that it inherits.
-    logs: Logs,
-    /// Which start.
-    life: u64,
-    disk: Disk,
-    store: Store<Heap>,
-    links: Links<HeapBlock>,
-    requests: Vec<Io<HeapBlock>>,
-    now_us: u64,
-    salt: u64,
-    removable: Vec<FileId>,
-    gates: ReplicaGates<Operation>,
-    /// Acknowledged at level disk when this is durable.
-    disk_waits: VecDeque<(Lsn, Operation)>,
-    /// What this life wrote, and in which step.
-    written: Vec<(Lsn, Operation, u64)>,
-    /// The first step in which its clock showed this.
-    clock: Vec<(u64, u64)>,
-    /// What was kept, and what of it is synced.
-    kept: BTreeSet<(PartitionId, Position)>,
-    lostfound: BTreeSet<(PartitionId, Position)>,
-    /// Epochs of this life whose first record was checked.
-    served: BTreeSet<(PartitionId, Epoch)>,
-}
-
-/// Which log is written, and which one before it still counts.
-#[derive(Clone, Copy, Debug)]
-struct Logs {
-    own: u64,
-    inherited: Option<u64>,
 }
 
 /// What the control plane says of a partition.
@@ -208,23 +114,6 @@ fn keys_of(partition: PartitionId) -> Vec<Vec<u8>> {
 /// Keys with versions and values.
 type Contents = BTreeMap<Vec<u8>, (Version, Vec<u8>)>;
 
-fn assert_same(found: &Contents, expected: &Contents, whose: &str) {
-    let told = |it: Option<&(Version, Vec<u8>)>| match it {
-        None => "absent".into(),
-        Some((version, value)) => format!("{:?} of {} bytes", position(*version), value.len()),
-    };
-    for key in found.keys().chain(expected.keys()) {
-        let (there, wanted) = (found.get(key), expected.get(key));
-        let name = String::from_utf8_lossy(key);
-        assert!(
-            there == wanted,
-            "{whose}: {name} is {} and not {}",
-            told(there),
-            told(wanted)
-        );
-    }
-}
-
 /// Few values, other ones at each node.
 fn hash(salt: u64, key: &[u8]) -> u32 {
     let mixed = key.iter().fold(salt, |hash, &byte| {
@@ -237,79 +126,6 @@ fn position(version: Version) -> Position {
     Position {
         epoch: version.epoch,
         sequence: version.sequence,
-    }
-}
-
-impl Node {
-    fn introduction(&self) -> Introduction {
-        introduction((self.number, self.shard, self.shards), self.life)
-    }
-
-    fn peer(&self) -> Peer {
-        let me = self.introduction();
-        Peer {
-            node_id: me.node_id,
-            node: me.node,
-            start: me.start,
-            shard: me.shard,
-            shards: me.shards,
-            frame_bytes_max: FRAME_BYTES_MAX,
-        }
-    }
-
-    fn time(&self) -> LinkTime {
-        LinkTime {
-            now_us: self.now_us,
-            time_ms: self.store.time_ms(),
-        }
-    }
-
-    /// The cell of a key, if it has one; what is cold is read at once.
-    fn cell(&mut self, key: &[u8]) -> Option<CellId> {
-        let (slot, salt) = (slot_of(key), self.salt);
-        loop {
-            match self.store.find(slot, hash(salt, key), key) {
-                Found::Cached(id) => return Some(id),
-                Found::Absent => return None,
-                Found::Cold(place) => self.read_cold((slot, hash(salt, key)), place),
-            }
-        }
-    }
-
-    fn read_cold(&mut self, home: (u16, u32), place: Place) {
-        let salt = self.salt;
-        let token = IoToken::new(Asker::Operation, 1);
-        let request = self.store.read(token, place).expect("heap");
-        self.disk.submit(&mut vec![request]);
-        let completion = self.disk.complete(self.disk.under_way().len() - 1);
-        let block = completion.block.expect("a read has a block");
-        let home_of = |key: &[u8]| (slot_of(key), hash(salt, key));
-        self.store
-            .admit(home, place, block.bytes(), home_of)
-            .expect("what was written");
-    }
-
-    fn settle(&mut self) {
-        let salt = self.salt;
-        self.store
-            .settle(&|key: &[u8]| (slot_of(key), hash(salt, key)));
-    }
-}
-
-fn introduction((number, shard, shards): (u8, u16, u16), life: u64) -> Introduction {
-    Introduction {
-        log_format: 1,
-        cluster_id: [9; 16],
-        node_id: [number; 16],
-        start: NodeStart {
-            incarnation: u32::try_from(life).expect("few lives") + 1,
-            start_id: u32::try_from(life).expect("few lives") + 1,
-        },
-        node: number,
-        shard,
-        shards,
-        record_bytes_max: RECORD_BYTES_MAX,
-        frame_bytes_max: FRAME_BYTES_MAX,
     }
 }
 
@@ -483,14 +299,14 @@ impl World {
             bytes_per_s: 1 << 30,
             log_bytes_max: 0,
         });
-        let config = LinksConfig {
+        let config = LinkSetConfig {
             me: introduction(who, life),
             ring_bytes_max: self.ring_bytes,
             backlog_bytes_max: self.backlog_bytes,
             catch_up_bytes_per_s: 0,
             pending_bytes_max: self.pending_bytes_max,
         };
-        let mut links = Links::new(config, &mut store).expect("its own notes");
+        let mut links = LinkSet::new(config, &mut store).expect("its own notes");
         for partition in PARTITIONS {
             let others = (1..=NODES).map(|other| u8::try_from(other).expect("few"));
             let members = others
@@ -771,7 +587,6 @@ impl World {
             node.links.want(node.now_us, partition, STALENESS_US_MAX);
         }
         let salt = node.salt;
-        let home_of = |key: &[u8]| (slot_of(key), hash(salt, key));
         let hash_of = |key: &[u8]| hash(salt, key);
         node.store
             .observe(node.now_us, TIME_MS + node.now_us / 1_000);
@@ -801,7 +616,7 @@ impl World {
             now_us: node.now_us,
             time_ms: node.store.time_ms(),
         };
-        node.links.give_out(time, &mut node.store, &home_of, io);
+        node.links.give_out(time, &mut node.store, &hash_of, io);
         let reads = |request: &Io<HeapBlock>| matches!(request, Io::Read { token, .. } if token.asker == Asker::Link);
         let count = node.requests.iter().filter(|it| reads(it)).count() as u64;
         self.met.more("read from the log", count);
@@ -843,95 +658,6 @@ impl World {
         self.release(at);
     }
 
-    /// What a member applies, its source cannot lose.
-    fn check_applied(&self, at: usize) {
-        for partition in PARTITIONS {
-            let Some(state) = self.nodes[at].links.partition(partition) else {
-                continue;
-            };
-            if state.facts().rewind_from.is_some() && state.is_readable() {
-                panic!("node {at} serves {partition} and has not rewound it");
-            }
-            let Role::Member(member) = state.role() else {
-                continue;
-            };
-            let source = self
-                .links
-                .iter()
-                .find(|(_, link)| link.id == member.link)
-                .map(|(&(from, _), _)| &self.nodes[from]);
-            let Some(source) = source else { continue };
-            let applied = state.applied();
-            let durable = source.store.log().durable();
-            let is_lossy = source.written.iter().any(|(lsn, operation, _)| {
-                operation.partition == partition && operation.at == applied && *lsn > durable
-            });
-            assert!(
-                !is_lossy,
-                "{applied:?} of {partition} is applied at node {at} and its source may lose it"
-            );
-        }
-    }
-
-    /// What a member may show is no older than it says, by its own clock; those of others show something else.
-    fn check_age(&mut self, at: usize) {
-        for partition in PARTITIONS {
-            let node = &self.nodes[at];
-            let Some(Some(age_us)) = node.links.age_us(node.now_us, partition) else {
-                continue;
-            };
-            let state = node.links.partition(partition).expect("it has an age");
-            assert!(state.is_whole(), "node {at} shows {partition}: {state:?}");
-            let Role::Member(member) = state.role() else {
-                panic!("node {at} has an age of {partition}: {state:?}");
-            };
-            let source = self.links.iter().find(|(_, it)| it.id == member.link);
-            let Some((&(from, _), _)) = source else {
-                continue;
-            };
-            let us = node.now_us - age_us;
-            let then = node.clock[node.clock.partition_point(|&(shown, _)| shown < us)].1;
-            let written = self.nodes[from].written.iter().rev();
-            let mut written = written.filter(|(_, it, _)| it.partition == partition);
-            let newest = written.find(|(.., step)| *step < then);
-            let applied = state.applied();
-            assert!(
-                newest.is_none_or(|(_, it, _)| it.at <= applied),
-                "node {at} says that its {partition} is {age_us} us old, is at {applied:?}, and node {from} had {newest:?} by then"
-            );
-            self.met.one(match age_us <= STALENESS_US_MAX {
-                true => "new enough",
-                false => "stale",
-            });
-        }
-    }
-
-    /// Whoever serves has what was acknowledged by all.
-    fn check_served(&mut self, at: usize) {
-        for partition in PARTITIONS {
-            let node = &mut self.nodes[at];
-            let Some(state) = node.links.partition(partition) else {
-                continue;
-            };
-            let Some(epoch) = state.may_open(node.store.log().durable()) else {
-                continue;
-            };
-            if !node.served.insert((partition, epoch)) {
-                continue;
-            }
-            for acked in &self.acked_replica {
-                assert!(
-                    acked.partition != partition
-                        || state.history().contains(acked.at, state.applied()),
-                    "node {at} serves {partition} without {:?}, which was acknowledged at level replica; it is at {:?} of {:?}",
-                    acked.at,
-                    state.applied(),
-                    state.history()
-                );
-            }
-        }
-    }
-
     fn act(&mut self, at: usize) {
         while let Some(action) = self.nodes[at].links.take_action() {
             match action {
@@ -953,7 +679,7 @@ impl World {
                     let kept = std::mem::take(&mut node.kept);
                     self.met.more("tail saved", kept.len() as u64);
                     node.lostfound.extend(kept);
-                    node.links.tail_kept(partition, link);
+                    node.links.diverged_kept(partition, link);
                 }
                 LinkAction::End {
                     link,
@@ -1080,113 +806,6 @@ impl World {
 
     // ---- the network ----
 
-    fn connect(&mut self) {
-        for from in 0..self.nodes.len() {
-            for to in 0..self.nodes.len() {
-                if self.nodes[from].number == self.nodes[to].number {
-                    continue;
-                }
-                let pair = (from, to);
-                if self.links.contains_key(&pair)
-                    || self.cut.contains(&pair)
-                    || self.random.once_in(3)
-                {
-                    continue;
-                }
-                let id = LinkId(self.next_link);
-                self.next_link += 1;
-                let (source, destination) = (self.nodes[from].peer(), self.nodes[to].peer());
-                self.nodes[from].links.connected(id, destination);
-                self.nodes[to].links.accepted(id, source);
-                let link = Link {
-                    id,
-                    there: Wire::default(),
-                    back: Wire::default(),
-                };
-                self.links.insert(pair, link);
-            }
-        }
-    }
-
-    /// Cuts the link from one node to another.
-    fn part(&mut self, from: usize, to: usize) {
-        self.cut.insert((from, to));
-        self.close((from, to));
-    }
-
-    fn close(&mut self, pair: (usize, usize)) {
-        if let Some(link) = self.links.remove(&pair) {
-            self.nodes[pair.0].links.closed(link.id);
-            self.nodes[pair.1].links.closed(link.id);
-        }
-    }
-
-    fn drop_a_link(&mut self) {
-        if let Some(pair) = self.any_link() {
-            self.close(pair);
-        }
-    }
-
-    fn any_link(&mut self) -> Option<(usize, usize)> {
-        let pairs: Vec<_> = self.links.keys().copied().collect();
-        match pairs.len() {
-            0 => None,
-            len => Some(pairs[self.random.below(len)]),
-        }
-    }
-
-    /// What a node has to say goes onto its wires.
-    fn send(&mut self, at: usize) {
-        for (&(from, to), link) in &mut self.links {
-            let wire = match at {
-                _ if at == from => &mut link.there,
-                _ if at == to => &mut link.back,
-                _ => continue,
-            };
-            if let Some(output) = self.nodes[at].links.output(link.id) {
-                wire.bytes.extend(output.drain(..));
-            }
-        }
-    }
-
-    /// Some bytes arrive at one end of a link.
-    fn deliver(&mut self) {
-        let Some(pair) = self.any_link() else { return };
-        let is_there = self.random.once_in(2);
-        let is_part = self.random.once_in(3);
-        let link = self.links.get_mut(&pair).expect("just seen");
-        let (wire, to) = match is_there {
-            true => (&mut link.there, pair.1),
-            false => (&mut link.back, pair.0),
-        };
-        let links = &mut self.nodes[to].links;
-        if !links.may_read(link.id) {
-            return;
-        }
-        let count = match is_part {
-            true => self.random.below(wire.bytes.len() + 1),
-            false => wire.bytes.len(),
-        };
-        let bytes: Vec<u8> = wire.bytes.drain(..count).collect();
-        links.came(link.id, &bytes);
-    }
-
-    /// A bit changes on its way.
-    fn spoil(&mut self) {
-        let Some(pair) = self.any_link() else { return };
-        let link = self.links.get_mut(&pair).expect("just seen");
-        let wire = match self.random.once_in(2) {
-            true => &mut link.there,
-            false => &mut link.back,
-        };
-        if wire.bytes.is_empty() {
-            return;
-        }
-        let at = self.random.below(wire.bytes.len());
-        wire.bytes[at] ^= 1 << self.random.below(8);
-        wire.is_spoilt = true;
-    }
-
     // ---- the end ----
 
     /// So often all nodes turn, and what they say arrives.
@@ -1204,8 +823,8 @@ impl World {
         }
     }
 
-    /// All faults stop, and everything comes to rest; perhaps under a node that is let write in the middle of a scan or
-    /// a rewind.
+    /// All faults stop, and everything comes to rest; perhaps under a node that is let write in the
+    /// middle of a scan or a rewind.
     fn settle(&mut self, takes_half: bool) {
         self.is_settling = true;
         self.cut.clear();
@@ -1264,85 +883,5 @@ impl World {
                 }
             }
         }
-    }
-
-    fn check_end(&mut self) {
-        (0..self.nodes.len()).for_each(|at| self.count(at));
-        for node in &self.nodes {
-            assert!(
-                node.gates.is_empty(),
-                "node {} lets {} wait for ever",
-                node.number,
-                node.gates.len()
-            );
-        }
-        for partition in PARTITIONS {
-            let primary = self.plan[&partition].primary;
-            let expected = self.contents(primary, partition);
-            let applied = self.state(primary, partition).applied();
-            for at in self.holders(partition) {
-                let found = self.contents(at, partition);
-                assert_same(&found, &expected, &format!("node {at} beside {primary}"));
-                let here = self.state(at, partition);
-                assert!(here.is_readable(), "node {at}: {here:?}");
-                assert_eq!(here.applied(), applied, "node {at}");
-                let node = &self.nodes[at];
-                let age_us = node.links.age_us(node.now_us, partition);
-                let is_fresh = age_us
-                    .flatten()
-                    .is_some_and(|it| it <= 20 * STALENESS_US_MAX);
-                assert!(is_fresh || at == primary, "node {at}: {age_us:?}");
-                let store = &self.nodes[at].store;
-                let highest = store.highest(usize::from(partition));
-                assert_eq!(position(highest), applied, "node {at}");
-                let is_scanned = here.facts().dense_behind > 0;
-                self.met.more("scanned", u64::from(is_scanned));
-                let is_dealt = self.nodes[at].shards != self.nodes[primary].shards;
-                self.met.more("other shards", u64::from(is_dealt));
-            }
-            let state = self.state(primary, partition);
-            let of_partition = |acked: &&Operation| acked.partition == partition;
-            for acked in self.acked_disk.iter().filter(of_partition) {
-                let is_there = state.history().contains(acked.at, state.applied());
-                let place = (partition, acked.at);
-                let is_told = self
-                    .nodes
-                    .iter()
-                    .any(|node| node.lostfound.contains(&place) || node.kept.contains(&place));
-                assert!(
-                    is_there || is_told || self.backlog_bytes < u64::MAX,
-                    "{:?} of {partition} was acknowledged, is gone, and no lostfound has it",
-                    acked.at
-                );
-            }
-            for acked in self.acked_replica.iter().filter(of_partition) {
-                assert!(state.history().contains(acked.at, state.applied()));
-            }
-        }
-        for at in 0..self.nodes.len() {
-            let before = PARTITIONS.map(|it| self.contents(at, it));
-            self.restart(at);
-            for (partition, before) in PARTITIONS.into_iter().zip(&before) {
-                let found = self.contents(at, partition);
-                assert_same(&found, before, &format!("node {at} behind a start"));
-            }
-        }
-    }
-
-    /// Keys of a partition with versions and values.
-    fn contents(&mut self, at: usize, partition: PartitionId) -> Contents {
-        let keys = self.keys[&partition].clone();
-        let mut contents = BTreeMap::new();
-        for key in keys {
-            let node = &mut self.nodes[at];
-            node.settle();
-            let Some(id) = node.cell(&key) else { continue };
-            let cell = node.store.cell(id);
-            if !cell.is_deleted() {
-                let value = cell.value().to_vec();
-                contents.insert(key, (node.store.version(id), value));
-            }
-        }
-        contents
     }
 }

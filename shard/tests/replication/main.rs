@@ -1,17 +1,19 @@
-//! Replication as a whole, in small: nodes with logs that lose what is not durable, links that deliver in
-//! pieces and end at any byte, starts, promotions with and without the old primary's knowledge, cleaning. One seed decides a
-//! run; the machine is the real one, the shell around it is `world.rs`.
+//! Replication as a whole, in small: nodes with logs that lose what is not durable, links that
+//! deliver in pieces and end at any byte, starts, promotions with and without the old primary's
+//! knowledge, cleaning. One seed decides a run; the machine is the real one, the shell around it is
+//! `world.rs`.
 //!
-//! What is held against it: no epoch is written by two lives; what a member applies is durable at its
-//! source; whoever is promoted has what was acknowledged at level `replica`; what was acknowledged at
-//! level `disk` and is gone in the end stands in a lostfound; in the end all nodes are equal; and no link
-//! is refused but for a frame that was spoilt on purpose.
+//! What is held against it: no epoch is written by two lives; what a member applies is durable at
+//! its source; whoever is promoted has what was acknowledged at level `replica`; what was
+//! acknowledged at level `disk` and is gone in the end stands in a lostfound; in the end all nodes
+//! are equal; and no link is refused but for a frame that was spoilt on purpose.
 
 mod world;
 
 use world::World;
 
-/// Runs of `cargo test`; `PENSTOCK_REPLICATION_SEEDS` for more, `PENSTOCK_REPLICATION_FIRST` for others.
+/// Runs of `cargo test`; `PENSTOCK_REPLICATION_SEEDS` for more, `PENSTOCK_REPLICATION_FIRST` for
+/// others.
 fn seeds() -> std::ops::Range<u64> {
     let number = |name, or| {
         std::env::var(name).map_or(or, |text| text.parse().unwrap_or_else(|_| panic!("{name}")))

@@ -1,5 +1,12 @@
 //! Nodes, their logs and the links between them.
 
+mod checks;
+mod log;
+mod met;
+mod node;
+mod random;
+mod wires;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use penstock_net::link::frame::{read_link_frame, write_link_frame};
@@ -19,6 +26,13 @@ use penstock_storage::place::Lsn;
 use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec};
 use penstock_storage::version::partition_of;
 
+pub use met::Met;
+
+use log::{Entry, Log, decode_history, encode, encode_history, parts, value_of};
+use node::Node;
+use random::Random;
+use wires::Link;
+
 const NODES: usize = 3;
 /// Directories go nowhere back here.
 const START_ID: u32 = 1;
@@ -28,134 +42,6 @@ const FRAME_BYTES_MAX: u32 = 4 << 20;
 const TIME_MS: u64 = 1_700_000_000_000;
 const NEVER_US: u64 = u64::MAX;
 
-/// How often what a run must meet was met.
-#[derive(Debug, Default)]
-pub struct Met {
-    counts: BTreeMap<&'static str, u64>,
-}
-
-impl Met {
-    fn one(&mut self, what: &'static str) {
-        *self.counts.entry(what).or_default() += 1;
-    }
-
-    pub fn add(&mut self, other: &Met) {
-        for (what, count) in &other.counts {
-            *self.counts.entry(what).or_default() += count;
-        }
-    }
-
-    pub fn check(&self) {
-        for what in [
-            "acked at replica",
-            "acked at disk",
-            "unknown",
-            "promoted",
-            "deposed by a link",
-            "restarted as primary",
-            "restarted",
-            "tail saved",
-            "received tail saved",
-            "rewound",
-            "scanned",
-            "overrun",
-            "released",
-            "refused on purpose",
-            "not whole",
-            "behind",
-        ] {
-            assert!(self.counts.contains_key(what), "never met: {what}");
-        }
-    }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).expect("below a usize")
-    }
-
-    fn one_in(&mut self, bound: usize) -> bool {
-        self.below(bound) == 0
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Entry {
-    Record(Vec<u8>),
-    Facts(PartitionId, Facts),
-}
-
-/// A log: the entry with LSN n stands at n - 1; what is released is none.
-#[derive(Debug, Default)]
-struct Log {
-    entries: Vec<Option<Entry>>,
-    sealed: usize,
-    durable: usize,
-    /// What was released, and how far its sequences went.
-    released: usize,
-    forgotten: BTreeMap<PartitionId, u64>,
-}
-
-impl Log {
-    fn append(&mut self, entry: Entry) -> Lsn {
-        self.entries.push(Some(entry));
-        Lsn(self.entries.len() as u64)
-    }
-
-    fn last(&self) -> Lsn {
-        Lsn(self.entries.len() as u64)
-    }
-
-    fn durable(&self) -> Lsn {
-        Lsn(self.durable as u64)
-    }
-
-    /// Records with their LSNs.
-    fn records(&self) -> impl Iterator<Item = (Lsn, ShippedRecord<'_>)> {
-        (1..)
-            .zip(&self.entries)
-            .filter_map(|(lsn, entry)| match entry {
-                Some(Entry::Record(bytes)) => {
-                    let (record, rest) = ShippedRecord::read(bytes).expect("the log is sound");
-                    assert!(rest.is_empty());
-                    Some((Lsn(lsn), record))
-                }
-                _ => None,
-            })
-    }
-}
-
-impl Journal for Log {
-    fn note(&mut self, partition: PartitionId, facts: &Facts) -> Lsn {
-        self.append(Entry::Facts(partition, facts.clone()))
-    }
-}
-
-impl LogReach for Log {
-    fn reach(&self, partition: PartitionId, from: Position) -> Option<Lsn> {
-        let forgotten = self.forgotten.get(&partition).copied().unwrap_or_default();
-        (forgotten <= from.sequence).then_some(Lsn(self.released as u64))
-    }
-
-    fn oldest(&self) -> Lsn {
-        Lsn(self.released as u64)
-    }
-
-    fn may_scan(&self) -> bool {
-        true
-    }
-}
-
 /// What the index says of a key: version, value, and where its part stands.
 type Index = BTreeMap<Vec<u8>, (Position, Option<u64>, Lsn)>;
 
@@ -163,33 +49,6 @@ type Index = BTreeMap<Vec<u8>, (Position, Option<u64>, Lsn)>;
 struct Operation {
     partition: PartitionId,
     at: Position,
-}
-
-struct Link {
-    id: u64,
-    /// Of the source, and of the destination.
-    lives: (u64, u64),
-    sender: Sender,
-    receiver: Receiver,
-    /// Bytes on their way to the destination and to the source.
-    there: Vec<u8>,
-    back: Vec<u8>,
-    /// How much of them has arrived.
-    arrived: (usize, usize),
-}
-
-struct Node {
-    number: u8,
-    /// Which start.
-    life: u64,
-    log: Log,
-    partitions: Partitions,
-    ring: Ring,
-    index: Index,
-    gates: ReplicaGates<Operation>,
-    /// Acknowledged at level disk when this is durable.
-    disk_waits: VecDeque<(Lsn, Operation)>,
-    lostfound: BTreeSet<(PartitionId, Position)>,
 }
 
 /// What the control plane says of a partition.
@@ -228,167 +87,6 @@ fn keys_of(partition: PartitionId) -> Vec<Vec<u8>> {
     let mut keys = vec![format!("{{{tag}}}epochs").into_bytes()];
     keys.extend((0..KEYS).map(|number| format!("{{{tag}}}{number}").into_bytes()));
     keys
-}
-
-fn encode(at: Position, puts: &[(&[u8], Option<Vec<u8>>)]) -> Vec<u8> {
-    let parts: Vec<PartSpec<'_>> = puts
-        .iter()
-        .map(|(key, value)| PartSpec {
-            kind: match value {
-                Some(_) => PartKind::Put,
-                None => PartKind::Tombstone,
-            },
-            key,
-            value: value.as_deref().unwrap_or_default(),
-            expiry_ms: None,
-            layout: 0,
-            is_crowded: false,
-        })
-        .collect();
-    let record = RecordSpec {
-        slot: slot_of(puts[0].0),
-        epoch: at.epoch,
-        sequence: at.sequence,
-        time_ms: TIME_MS,
-        parts: &parts,
-        extension: &[],
-    };
-    let mut bytes = vec![0; record.bytes()];
-    let mut end = 0;
-    for ordinal in 0..parts.len() {
-        end += record.encode_part(ordinal, &mut bytes[end..]);
-    }
-    bytes
-}
-
-fn encode_history(history: &EpochHistory) -> Vec<u8> {
-    let entry = |entry: EpochEntry| {
-        let mut bytes = entry.epoch.to_le_bytes().to_vec();
-        bytes.extend(entry.start_id.to_le_bytes());
-        bytes.extend(entry.first.to_le_bytes());
-        bytes
-    };
-    history.entries().flat_map(entry).collect()
-}
-
-fn decode_history(bytes: &[u8]) -> EpochHistory {
-    let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
-    EpochHistory::of(bytes.chunks_exact(16).map(|entry| EpochEntry {
-        epoch: word(&entry[..4]),
-        start_id: word(&entry[4..8]),
-        first: u64::from_le_bytes(entry[8..].try_into().expect("eight bytes")),
-    }))
-}
-
-fn parts(mut bytes: &[u8]) -> Vec<PartView<'_>> {
-    let mut parts = Vec::new();
-    while !bytes.is_empty() {
-        let part = PartView::read(bytes).expect("it was checked");
-        bytes = &bytes[part.bytes().len()..];
-        parts.push(part);
-    }
-    parts
-}
-
-fn value_of(part: &PartView<'_>) -> Option<u64> {
-    (part.kind() == PartKind::Put).then(|| {
-        let mut value = [0; 8];
-        let len = part.value().len().min(8);
-        value[..len].copy_from_slice(&part.value()[..len]);
-        u64::from_le_bytes(value)
-    })
-}
-
-impl Node {
-    /// What a start makes of a log.
-    fn start(
-        number: u8,
-        life: u64,
-        log: Log,
-        ring_bytes: usize,
-        found: BTreeSet<(PartitionId, Position)>,
-    ) -> Node {
-        let mut node = Node {
-            number,
-            life,
-            log,
-            partitions: Partitions::new(),
-            ring: Ring::new(0, Lsn(0), []),
-            index: Index::new(),
-            gates: ReplicaGates::new(usize::MAX),
-            disk_waits: VecDeque::new(),
-            lostfound: found,
-        };
-        let mut highest: BTreeMap<PartitionId, Position> = BTreeMap::new();
-        let mut histories: BTreeMap<PartitionId, (Position, EpochHistory)> = BTreeMap::new();
-        let mut facts: BTreeMap<PartitionId, Facts> = BTreeMap::new();
-        for (lsn, record) in node.log.records() {
-            let position = highest.entry(record.partition).or_default();
-            *position = (*position).max(record.position);
-            for part in parts(record.bytes) {
-                let newest = node
-                    .index
-                    .get(part.key())
-                    .map_or(Position::default(), |found| found.0);
-                if newest <= record.position {
-                    let entry = (record.position, value_of(&part), lsn);
-                    node.index.insert(part.key().to_vec(), entry);
-                    if part.key().ends_with(b"epochs") {
-                        let history = (record.position, decode_history(part.value()));
-                        histories.insert(record.partition, history);
-                    }
-                }
-            }
-        }
-        for entry in node.log.entries.iter().flatten() {
-            if let Entry::Facts(partition, found) = entry {
-                facts.insert(*partition, found.clone());
-            }
-        }
-        for number in PARTITIONS {
-            let history = histories
-                .remove(&number)
-                .map_or_else(EpochHistory::default, |it| it.1);
-            let partition = Partition::recovered(
-                number,
-                facts.remove(&number).unwrap_or_default(),
-                history,
-                highest.get(&number).copied().unwrap_or_default(),
-            );
-            node.partitions.insert(number, partition);
-        }
-        node.log.sealed = node.log.entries.len();
-        node.log.durable = node.log.sealed;
-        node.ring = Ring::new(ring_bytes, node.log.last(), highest);
-        node
-    }
-
-    fn append(&mut self, bytes: Vec<u8>) -> Lsn {
-        let lsn = self.log.append(Entry::Record(bytes.clone()));
-        let (record, _) = ShippedRecord::read(&bytes).expect("just written");
-        for part in parts(record.bytes) {
-            let newest = self
-                .index
-                .get(part.key())
-                .map_or(Position::default(), |found| found.0);
-            if newest <= record.position {
-                let entry = (record.position, value_of(&part), lsn);
-                self.index.insert(part.key().to_vec(), entry);
-            }
-        }
-        lsn
-    }
-
-    fn seal(&mut self) {
-        for at in self.log.sealed..self.log.entries.len() {
-            let lsn = Lsn(at as u64 + 1);
-            match &self.log.entries[at] {
-                Some(Entry::Record(bytes)) => self.ring.push(lsn, bytes),
-                _ => self.ring.pass(lsn),
-            }
-        }
-        self.log.sealed = self.log.entries.len();
-    }
 }
 
 impl World {
@@ -609,7 +307,8 @@ impl World {
         {
             assert!(
                 state.history().contains(acked.at, state.applied()),
-                "node {at} is promoted for {partition} without {:?}, which was acknowledged at level replica; it is at {:?} of {:?}",
+                "node {at} is promoted for {partition} without {:?}, which was acknowledged at level \
+                 replica; it is at {:?} of {:?}",
                 acked.at,
                 state.applied(),
                 state.history()
@@ -745,178 +444,6 @@ impl World {
 
     // ---- links ----
 
-    fn connect(&mut self) {
-        for from in 0..NODES {
-            for to in (0..NODES).filter(|&to| to != from) {
-                let pair = (from, to);
-                if self.links.contains_key(&pair)
-                    || self.cut.contains(&pair)
-                    || self.random.one_in(3)
-                {
-                    continue;
-                }
-                let id = self.next_link;
-                self.next_link += 1;
-                let link = Link {
-                    id,
-                    lives: (self.nodes[from].life, self.nodes[to].life),
-                    sender: Sender::new(self.nodes[to].number, (0, 0), PENDING_BYTES_MAX / 2),
-                    receiver: Receiver::new(
-                        LinkId(id),
-                        self.nodes[from].number,
-                        (0, 0),
-                        KeptLimits {
-                            bytes_max: PENDING_BYTES_MAX,
-                            frame_bytes_max: 4 << 20,
-                        },
-                    ),
-                    there: Vec::new(),
-                    back: Vec::new(),
-                    arrived: (0, 0),
-                };
-                self.links.insert(pair, link);
-            }
-        }
-    }
-
-    fn drop_a_link(&mut self) {
-        let pairs: Vec<_> = self.links.keys().copied().collect();
-        if !pairs.is_empty() {
-            let pair = pairs[self.random.below(pairs.len())];
-            let link = self.links.remove(&pair).expect("just seen");
-            self.close(pair, link);
-        }
-    }
-
-    fn close(&mut self, (_, to): (usize, usize), link: Link) {
-        assert_eq!(link.lives.1, self.nodes[to].life);
-        link.receiver.close(&mut self.nodes[to].partitions);
-    }
-
-    /// Some bytes arrive at one end of a link.
-    fn deliver(&mut self) {
-        let pairs: Vec<_> = self.links.keys().copied().collect();
-        if pairs.is_empty() {
-            return;
-        }
-        let pair = pairs[self.random.below(pairs.len())];
-        let link = self.links.get_mut(&pair).expect("just seen");
-        let is_there = self.random.one_in(2);
-        let (bytes, arrived) = match is_there {
-            true => (&link.there, &mut link.arrived.0),
-            false => (&link.back, &mut link.arrived.1),
-        };
-        let left = bytes.len() - *arrived;
-        *arrived += match self.random.one_in(3) {
-            true => self.random.below(left + 1),
-            false => left,
-        };
-        match is_there {
-            true => self.read_there(pair, false),
-            false => self.read_back(pair),
-        }
-    }
-
-    /// The destination reads what has arrived.
-    fn read_there(&mut self, pair: (usize, usize), is_spoilt: bool) {
-        let (_, to) = pair;
-        let mut link = self.links.remove(&pair).expect("the caller saw it");
-        let mut start = 0;
-        let mut work = VecDeque::new();
-        let mut refused = None;
-        loop {
-            let left = &link.there[start..link.arrived.0];
-            let frame = match read_link_frame(left, link.receiver.next_number(), FRAME_BYTES_MAX) {
-                Ok(LinkReceived::Frame(frame)) => frame,
-                Ok(LinkReceived::Incomplete { .. }) => break,
-                Err(fault) => panic!("{fault}"),
-            };
-            let node = &mut self.nodes[to];
-            if let Err(refusal) =
-                link.receiver
-                    .frame(&frame, &mut node.partitions, &mut node.log, &mut work)
-            {
-                refused = Some(refusal);
-                break;
-            }
-            start += frame.bytes;
-        }
-        link.there.drain(..start);
-        link.arrived.0 -= start;
-        self.links.insert(pair, link);
-        self.work(to, pair, work);
-        if let Some(refusal) = refused {
-            assert!(is_spoilt, "link {pair:?} is refused: {refusal:?}");
-            self.met.one("refused on purpose");
-            let link = self.links.remove(&pair).expect("just put back");
-            self.close(pair, link);
-        }
-    }
-
-    /// The source reads what has arrived.
-    fn read_back(&mut self, pair: (usize, usize)) {
-        let (from, _) = pair;
-        let mut link = self.links.remove(&pair).expect("the caller saw it");
-        let mut start = 0;
-        let mut work = VecDeque::new();
-        loop {
-            let left = &link.back[start..link.arrived.1];
-            let frame = match read_link_frame(left, link.sender.next_number(), FRAME_BYTES_MAX) {
-                Ok(LinkReceived::Frame(frame)) => frame,
-                Ok(LinkReceived::Incomplete { .. }) => break,
-                Err(fault) => panic!("{fault}"),
-            };
-            let node = &self.nodes[from];
-            link.sender
-                .frame(
-                    &frame,
-                    &node.partitions,
-                    &node.log,
-                    node.log.last(),
-                    &mut work,
-                )
-                .unwrap_or_else(|refusal| panic!("link {pair:?} is refused: {refusal:?}"));
-            start += frame.bytes;
-        }
-        link.back.drain(..start);
-        link.arrived.1 -= start;
-        self.links.insert(pair, link);
-        self.work(from, pair, work);
-        self.release(from);
-    }
-
-    /// A frame of records loses a byte of its last record on its way through the source's memory.
-    fn spoil(&mut self) {
-        let pairs: Vec<_> = self.links.keys().copied().collect();
-        for pair in pairs {
-            let link = self.links.get_mut(&pair).expect("just seen");
-            let left = &link.there[..];
-            let number = link.receiver.next_number();
-            let Ok(LinkReceived::Frame(frame)) = read_link_frame(left, number, FRAME_BYTES_MAX)
-            else {
-                continue;
-            };
-            let LinkMessage::Records(shipped) = frame.message else {
-                continue;
-            };
-            let mut bytes = shipped.bytes.to_vec();
-            let last = bytes.len() - 1;
-            bytes[last] ^= 1;
-            let spoilt = LinkMessage::Records(Records {
-                count: shipped.count,
-                bytes: &bytes,
-            });
-            let mut written = Vec::new();
-            write_link_frame(&mut written, frame.header, &spoilt);
-            let end = frame.bytes;
-            link.there.splice(..end, written);
-            link.there.truncate(end);
-            link.arrived.0 = end;
-            self.read_there(pair, true);
-            return;
-        }
-    }
-
     // ---- a node ----
 
     fn work(&mut self, at: usize, pair: (usize, usize), mut work: VecDeque<Work>) {
@@ -931,7 +458,7 @@ impl World {
                         node.lostfound.insert((partition, record.position));
                     }
                 }
-                Work::SaveTail {
+                Work::SaveDiverged {
                     partition,
                     link,
                     from,
@@ -970,7 +497,7 @@ impl World {
         let keys = self.tail_of(pair.1, partition, from, history);
         let link = self.links.get_mut(&pair).filter(|it| it.id == link.0);
         if let Some(link) = link {
-            link.receiver.tail_saved(partition, keys);
+            link.receiver.diverged_saved(partition, keys);
         }
     }
 
@@ -1042,7 +569,7 @@ impl World {
                 matches!(self.nodes[at].partitions[&number].role(), Role::Member(member)
                     if member.link == LinkId(self.links[pair].id))
             });
-            let told = link.map_or(0, |pair| self.links[&pair].receiver.told());
+            let told = link.map_or(0, |pair| self.links[&pair].receiver.announced());
             loop {
                 let partition = &self.nodes[at].partitions[&number];
                 let Some(applicable) = partition.applicable(told) else {
@@ -1101,15 +628,15 @@ impl World {
                 let lsn = node.append(encode(position, &[(key, Some(encode_history(&history)))]));
                 let state = node.partitions.get_mut(&number).expect("all are there");
                 state.begun(START_ID, lsn, &mut node.log);
-                self.write_own_tail_anew(at, number);
+                self.write_own_diverged_anew(at, number);
             }
         }
     }
 
     /// Of a partition that was begun by force in the middle of a rewind.
-    fn write_own_tail_anew(&mut self, at: usize, number: PartitionId) {
+    fn write_own_diverged_anew(&mut self, at: usize, number: PartitionId) {
         let state = &self.nodes[at].partitions[&number];
-        let Some(from) = state.own_tail() else {
+        let Some(from) = state.own_diverged() else {
             return;
         };
         let history = state.history().clone();
@@ -1118,23 +645,8 @@ impl World {
         }
         let node = &mut self.nodes[at];
         let state = node.partitions.get_mut(&number).expect("all are there");
-        state.own_tail_rewritten(&mut node.log);
+        state.own_diverged_rewritten(&mut node.log);
         self.met.one("own tail written anew");
-    }
-
-    /// What a member applies by a link, its source cannot lose.
-    fn check_durable(&self, from: usize, partition: PartitionId, position: Position) {
-        let log = &self.nodes[from].log;
-        let is_lossy = log.records().any(|(lsn, record)| {
-            record.partition == partition
-                && record.position == position
-                && lsn > log.durable()
-                && !record.is_copy
-        });
-        assert!(
-            !is_lossy,
-            "{position:?} of {partition} is applied and node {from} may lose it"
-        );
     }
 
     fn turn(&mut self, at: usize) {
@@ -1161,7 +673,8 @@ impl World {
             Ok(()) => {
                 self.links.insert(pair, link);
             }
-            // Cleaning has released what was promised to be shipped: told, and scanned the next time.
+            // Cleaning has released what was promised to be shipped: told, and scanned the next
+            // time.
             Err(refusal) => {
                 assert!(self.nodes[pair.0].log.released > 0, "{refusal:?}");
                 self.met.one("released under a delta");
@@ -1247,8 +760,8 @@ impl World {
 
     // ---- the end ----
 
-    /// All faults stop, and everything comes to rest; perhaps under a node that is let write in the middle of a
-    /// rewind.
+    /// All faults stop, and everything comes to rest; perhaps under a node that is let write in the
+    /// middle of a rewind.
     fn settle(&mut self, takes_half: bool) {
         self.cut.clear();
         // Who was primary and does not know of its successor has to be told by somebody: a write of
@@ -1315,65 +828,6 @@ impl World {
                         whom: operation,
                     });
                 }
-            }
-        }
-    }
-
-    fn check_end(&self) {
-        for node in &self.nodes {
-            assert!(
-                node.gates.is_empty(),
-                "node {} lets {} wait for ever",
-                node.number,
-                node.gates.len()
-            );
-        }
-        for partition in PARTITIONS {
-            let primary = &self.nodes[self.plan[&partition].primary];
-            let state = &primary.partitions[&partition];
-            let of = |node: &Node| -> Vec<(Vec<u8>, Position, Option<u64>)> {
-                let keys = &self.keys[&partition];
-                let found = keys.iter().filter_map(|key| {
-                    let &(position, value, _) = node.index.get(key)?;
-                    Some((key.clone(), position, value))
-                });
-                found.collect()
-            };
-            for node in &self.nodes {
-                let here = &node.partitions[&partition];
-                assert!(here.is_readable(), "node {}: {here:?}", node.number);
-                assert_eq!(here.applied(), state.applied(), "node {}", node.number);
-                assert_eq!(of(node), of(primary), "node {} differs", node.number);
-            }
-            for acked in self
-                .acked_disk
-                .iter()
-                .filter(|acked| acked.partition == partition)
-            {
-                let is_there = state.history().contains(acked.at, state.applied());
-                let place = (partition, acked.at);
-                let is_told = self
-                    .nodes
-                    .iter()
-                    .any(|node| node.lostfound.contains(&place));
-                assert!(
-                    is_there || is_told || self.forgiven.contains(&place),
-                    "{:?} of {partition} was acknowledged, is gone, and no lostfound has it",
-                    acked.at
-                );
-            }
-            for acked in self
-                .acked_replica
-                .iter()
-                .filter(|acked| acked.partition == partition)
-            {
-                assert!(state.history().contains(acked.at, state.applied()));
-            }
-        }
-        // What is on the way is none of the log's.
-        for node in &self.nodes {
-            for (_, record) in node.log.records() {
-                assert_eq!(records(record.bytes).count(), 1);
             }
         }
     }

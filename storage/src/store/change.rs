@@ -71,6 +71,9 @@ enum Edit<'k> {
 
 /// A change of `KEYS` keys of one slot, at most as many as a record has parts. Compiled for each
 /// number, because nearly all have one.
+///
+/// A key may be named twice. Then its fields are edited by either number, and it is put, deleted or
+/// given an expiry by the first of them.
 pub struct Change<'s, 'k, P: Blocks, const KEYS: usize> {
     store: &'s mut Store<P>,
     slot: u16,
@@ -386,12 +389,6 @@ impl<P: Blocks> Store<P> {
         }
     }
 
-    /// The value of a cached key, to be edited in place before a commit.
-    #[inline]
-    pub fn value_mut(&mut self, id: CellId) -> &mut [u8] {
-        self.keys.value_mut(id)
-    }
-
     /// Adds a cell for a key of this slot and hash that was found absent. It must be committed or
     /// discarded before anything else runs.
     pub fn insert(
@@ -424,12 +421,6 @@ impl<P: Blocks> Store<P> {
         expiry_ms: Option<u64>,
     ) -> CellId {
         self.keys.set_value(home, id, value, expiry_ms)
-    }
-
-    /// Gives a cached key that exists another expiry before a commit. It may have another cell
-    /// then, which is the answer.
-    pub fn set_expiry(&mut self, home: (u16, u32), id: CellId, expiry_ms: Option<u64>) -> CellId {
-        self.keys.set_expiry(home, id, expiry_ms)
     }
 
     /// Marks a cached key as deleted before a commit.

@@ -4,6 +4,7 @@
 //! `PENSTOCK_SEEDS=n` asks for more of them.
 #![forbid(unsafe_code)]
 
+mod change;
 mod cleaning;
 mod crash;
 mod damage;

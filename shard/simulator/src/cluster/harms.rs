@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use penstock_net::link::Membership;
 use penstock_shard::Event as ShardEvent;
-use penstock_shard::linked::PartitionRole;
+use penstock_shard::cluster::PartitionRole;
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::place::FileId;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use penstock_shard::Event as ShardEvent;
 use penstock_shard::Topology;
-use penstock_shard::linked::LinkOutbox;
+use penstock_shard::cluster::LinkOutbox;
 use penstock_shard::replication::LinkId;
 
 use super::event::Event;

@@ -9,12 +9,12 @@ use penstock_net::hello::{AUTH_NONE, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
-use penstock_shard::linked::{ClusterConfig, PartitionStatus, Plan};
+use penstock_shard::cluster::{ClusterConfig, PartitionStatus, Plan};
 use penstock_shard::opening::{
     OpeningError, SegmentFiles, change_shards, open_shard, prove_spares, replay_all, take_inventory,
 };
 use penstock_shard::replication::handshake::{Introduction, Peer};
-use penstock_shard::replication::links::LinksConfig;
+use penstock_shard::replication::link_set::LinkSetConfig;
 use penstock_shard::{
     Event as ShardEvent, Now, Outbox, Shard, ShardConfig, SnapshotPolicy, Topology,
 };
@@ -343,7 +343,7 @@ impl Node {
             memory_max: 0,
             hash_seed: self.hash_seed,
             cluster: Some(ClusterConfig {
-                links: LinksConfig {
+                links: LinkSetConfig {
                     me: self.introduction(setting, shard),
                     ring_bytes_max: setting.ring_bytes_max,
                     backlog_bytes_max: setting.backlog_bytes_max,

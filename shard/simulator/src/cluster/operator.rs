@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use penstock_net::link::Membership;
-use penstock_shard::linked::{Assignment, PartitionRole, PartitionStatus, Plan};
+use penstock_shard::cluster::{Assignment, PartitionRole, PartitionStatus, Plan};
 use penstock_shard::replication::Epoch;
 
 use crate::disk::DiskFaults;

@@ -184,8 +184,11 @@ impl World {
             disk.is_full = false;
         }
         self.plan.memory_bytes_max = usize::MAX;
+        let now = self.now();
         for core in self.node.iter_mut().flat_map(|node| &mut node.cores) {
-            core.shard.set_memory_bytes_max(usize::MAX);
+            let bytes = usize::MAX;
+            core.shard
+                .step(now, ShardEvent::MemoryBound { bytes }, &mut core.outbox);
         }
         self.plan.slow_network = 0;
         if self.paused_until_us > self.now_us {

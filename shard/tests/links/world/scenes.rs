@@ -20,9 +20,9 @@ pub enum Mishap {
 }
 
 impl World {
-    /// A node deletes a key in a tail of its own, follows one that has an older value of it, and is let write before it
-    /// has rewound, and perhaps loses its power so many turns later: what it serves it serves behind a start, too, and
-    /// so do those to whom it ships all of it.
+    /// A node deletes a key in a tail of its own, follows one that has an older value of it, and is
+    /// let write before it has rewound, and perhaps loses its power so many turns later: what it
+    /// serves it serves behind a start, too, and so do those to whom it ships all of it.
     pub fn force_in_a_rewind(seed: u64, power_cut: Option<usize>) {
         let mut world = World::new(seed, Some(1));
         let partition = PARTITIONS[0];
@@ -78,8 +78,9 @@ impl World {
         world.check_end();
     }
 
-    /// A former primary starts with another number of shards. The tail that it had written alone stands in a log that it
-    /// inherits, and goes with it: what the successor wrote to the same keys must not come before the tail is kept.
+    /// A former primary starts with another number of shards. The tail that it had written alone
+    /// stands in a log that it inherits, and goes with it: what the successor wrote to the same
+    /// keys must not come before the tail is kept.
     pub fn change_shards_with_a_tail(seed: u64) {
         let mut world = World::new(seed, Some(1));
         let partition = PARTITIONS[0];
@@ -134,8 +135,8 @@ impl World {
         world.check_end();
     }
 
-    /// A node hands a partition over to another one, and so many steps later something goes wrong. It ends as it would
-    /// have: the new one writes, and has all that there was.
+    /// A node hands a partition over to another one, and so many steps later something goes wrong.
+    /// It ends as it would have: the new one writes, and has all that there was.
     pub fn hand_over_with(mishap: Mishap, steps: usize) {
         let mut world = World::new(steps as u64, Some(1));
         let partition = PARTITIONS[0];
@@ -190,8 +191,9 @@ impl World {
         world.check_end();
     }
 
-    /// A node hands a partition over while its log has no room for the promise. Until the log has room again no turn of
-    /// the node asks for another one: a server would use all of a core for nothing.
+    /// A node hands a partition over while its log has no room for the promise. Until the log has
+    /// room again no turn of the node asks for another one: a server would use all of a core for
+    /// nothing.
     pub fn hand_over_on_a_full_disk() {
         let mut world = World::new(0, Some(1));
         let partition = PARTITIONS[0];
@@ -226,7 +228,8 @@ impl World {
         world.check_end();
     }
 
-    /// The disk of a node has no room for another segment, and its log is filled with local records until it takes none.
+    /// The disk of a node has no room for another segment, and its log is filled with local records
+    /// until it takes none.
     fn fill_log(&mut self, at: usize) {
         self.full.insert(at);
         let tags = Tags::default();

@@ -1,11 +1,11 @@
-//! The end of a scan: what is here and did not come is taken out.
+//! The end of a scan: keys that are here and did not come are taken out.
 
 use std::collections::BTreeMap;
 
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::link::{LinkMessage, Mode};
 use penstock_storage::index::Home;
-use penstock_storage::io::{Block, Blocks, Io};
+use penstock_storage::io::{Block, Blocks};
 use penstock_storage::log::{Purpose, Room};
 use penstock_storage::packed_place::Cursor;
 use penstock_storage::record::{PartKind, PartView};
@@ -14,30 +14,70 @@ use penstock_storage::version::{SLOTS, Version};
 
 use crate::replication::PartitionId;
 use crate::replication::planted::{Bug, is_planted};
-use crate::replication::record::records;
+use crate::replication::record::{parts_of, records};
 
-use super::warming::{Waiter, Warmer};
-use super::{LinkTime, Links, parts_of};
+use super::effects::Effects;
+use super::prefetch::{Prefetch, Waiter};
+use super::store_turn::StoreTurn;
 
-/// Keys that are held against what a scan has brought, at a time.
+/// Keys that are compared with what a scan has brought, at a time.
 const SWEEP_KEYS: usize = 32;
 
-/// What a scan has brought, to know what it has not.
+/// Partitions that are scanned although something of them is here.
 #[derive(Debug, Default)]
-pub(super) struct Sweep {
-    /// Keys that have come since it began: the newest version of each, and whether that is a value. A deletion
-    /// may have the version of a value: the source has swept that one itself.
+pub(super) struct Sweeps {
+    of: BTreeMap<PartitionId, Sweep>,
+}
+
+/// What the scan of one partition has brought.
+#[derive(Debug, Default)]
+struct Sweep {
+    /// Keys that have come since the scan began: the newest version of each, and whether that is a
+    /// value. A deletion may have the version of a value: the source has swept that one itself.
     seen: BTreeMap<Vec<u8>, (Version, bool)>,
-    /// How far the keys that are here were held against that; none at the end.
+    /// How far the keys that are here were compared with `seen`; none at the end.
     at: Option<Cursor>,
-    /// How many of them are looked at together from there on.
+    /// How many keys from there on are compared together.
     batch_keys: Option<usize>,
     has_begun: bool,
-    /// JOIN has come. What comes behind it the source may still lose, and it says nothing of what the scan has brought.
+    /// JOIN has come. The source may still lose records behind JOIN, and they say nothing of what
+    /// the scan has brought.
     has_ended: bool,
 }
 
 impl Sweep {
+    /// Where it goes on; `first` is the first slot of the partition.
+    fn position(&mut self, first: u16) -> Option<Cursor> {
+        if !std::mem::replace(&mut self.has_begun, true) && !is_planted(Bug::SweepForgotten) {
+            self.at = Some(Cursor {
+                slot: first,
+                hash: 0,
+            });
+        }
+        self.at
+    }
+
+    /// How many keys are compared together: all that is read of a batch is in memory at once, and
+    /// other reads of the shard need memory, too.
+    fn batch_keys<P: Blocks>(
+        &mut self,
+        at: Cursor,
+        last: u16,
+        bytes_max: usize,
+        store: &Store<P>,
+    ) -> usize {
+        *self.batch_keys.get_or_insert_with(|| {
+            let (mut keys, mut bytes) = (0, 0);
+            store.homes_from(at, last, SWEEP_KEYS, &mut |_, found| {
+                if let Home::Disk(packed) = found {
+                    bytes += packed.place().map_or(0, |place| place.bytes as usize);
+                }
+                keys += usize::from(keys == 0 || bytes <= bytes_max);
+            });
+            keys.max(1)
+        })
+    }
+
     fn note(&mut self, part: &PartView<'_>) {
         if self.has_ended {
             return;
@@ -57,83 +97,67 @@ impl Sweep {
     }
 }
 
-/// Keeps account of what a scan brings. What comes of a partition that the link does not have any more was dropped, and must
-/// neither end nor fill the account of the link that has it.
-pub(super) fn note_scan(
-    sweeps: &mut BTreeMap<PartitionId, Sweep>,
-    message: &LinkMessage<'_>,
-    is_of_link: impl Fn(PartitionId) -> bool,
-    is_there: impl Fn(PartitionId) -> bool,
-) {
-    match message {
-        LinkMessage::Begin(begin) if is_of_link(begin.partition) => {
-            sweeps.remove(&begin.partition);
-            if begin.mode == Mode::Scan && is_there(begin.partition) {
-                sweeps.insert(begin.partition, Sweep::default());
+impl Sweeps {
+    /// Notes what a scan brings. Records of a partition that the link has lost were dropped: they
+    /// neither end nor fill the account of the link that has the partition.
+    pub(super) fn note(
+        &mut self,
+        message: &LinkMessage<'_>,
+        is_of_link: impl Fn(PartitionId) -> bool,
+        is_there: impl Fn(PartitionId) -> bool,
+    ) {
+        match message {
+            LinkMessage::Begin(begin) if is_of_link(begin.partition) => {
+                self.end(begin.partition);
+                if begin.mode == Mode::Scan && is_there(begin.partition) {
+                    self.of.insert(begin.partition, Sweep::default());
+                }
             }
-        }
-        LinkMessage::Join(join) if is_of_link(join.partition) => {
-            if let Some(sweep) = sweeps.get_mut(&join.partition) {
-                sweep.has_ended = true;
+            LinkMessage::Join(join) if is_of_link(join.partition) => {
+                if let Some(sweep) = self.of.get_mut(&join.partition) {
+                    sweep.has_ended = true;
+                }
             }
-        }
-        LinkMessage::Records(shipped) if !sweeps.is_empty() => {
-            for record in records(shipped.bytes).map_while(Result::ok) {
-                if is_of_link(record.partition)
-                    && let Some(sweep) = sweeps.get_mut(&record.partition)
-                {
-                    for part in parts_of(record.bytes) {
-                        sweep.note(&part);
+            LinkMessage::Records(shipped) if !self.of.is_empty() => {
+                for record in records(shipped.bytes).map_while(Result::ok) {
+                    if is_of_link(record.partition)
+                        && let Some(sweep) = self.of.get_mut(&record.partition)
+                    {
+                        for part in parts_of(record.bytes) {
+                            sweep.note(&part);
+                        }
                     }
                 }
             }
+            _ => {}
         }
-        _ => {}
     }
-}
 
-impl<B: Block> Links<B> {
-    /// At the end of a scan: takes out what is here and did not come, for it was deleted so long ago that
-    /// nobody has the deletion any more. Whether that is done.
-    pub(super) fn sweep<P: Blocks<Block = B>>(
+    /// The scan of a partition is over.
+    pub(super) fn end(&mut self, partition: PartitionId) {
+        self.of.remove(&partition);
+    }
+
+    /// At the end of a scan: takes out the next keys that are here and did not come. They were
+    /// deleted so long ago that nobody has the deletion any more. Whether all such keys are out.
+    /// `bytes_max` bounds what is read together.
+    pub(super) fn step<P: Blocks<Block = B>, B: Block, H: Fn(&[u8]) -> u32>(
         &mut self,
-        time: LinkTime,
         number: PartitionId,
-        store: &mut Store<P>,
-        hash_of: &impl Fn(&[u8]) -> u32,
-        io: &mut Vec<Io<B>>,
+        bytes_max: usize,
+        turn: &mut StoreTurn<'_, P, H>,
+        prefetch: &mut Prefetch<B>,
+        effects: &mut Effects,
     ) -> bool {
-        let Some(sweep) = self.sweeps.get_mut(&number) else {
+        let Some(sweep) = self.of.get_mut(&number) else {
             return true;
         };
         let slots = SLOTS / LINK_PARTITIONS;
         let (first, last) = (number * slots, number * slots + (slots - 1));
-        if !std::mem::replace(&mut sweep.has_begun, true) && !is_planted(Bug::SweepForgotten) {
-            sweep.at = Some(Cursor {
-                slot: first,
-                hash: 0,
-            });
-        }
-        let Some(at) = sweep.at else {
+        let Some(at) = sweep.position(first) else {
             return true;
         };
-        // All that is read of a batch is in memory at once, and other reads of the shard need some, too.
-        let bytes_max = self.config.pending_bytes_max / 8;
-        let keys = *sweep.batch_keys.get_or_insert_with(|| {
-            let (mut keys, mut bytes) = (0, 0);
-            store.homes_from(at, last, SWEEP_KEYS, &mut |_, found| {
-                if let Home::Disk(packed) = found {
-                    bytes += packed.place().map_or(0, |place| place.bytes as usize);
-                }
-                keys += usize::from(keys == 0 || bytes <= bytes_max);
-            });
-            keys.max(1)
-        });
-        let warmer = Warmer {
-            warming: &mut self.warming,
-            reads: &mut self.reads,
-            actions: &mut self.actions,
-        };
+        let keys = sweep.batch_keys(at, last, bytes_max, turn.store);
         let cold_of = |store: &Store<P>| {
             let mut cold = Vec::new();
             store.homes_from(at, last, keys, &mut |home, found| {
@@ -143,10 +167,11 @@ impl<B: Block> Links<B> {
             });
             cold
         };
-        if !warmer.warm_all(Waiter::Apply(number), cold_of, store, hash_of, io) {
+        if !prefetch.places(Waiter::Apply(number), cold_of, turn, effects) {
             return false;
         }
         let mut gone = Vec::new();
+        let store = &*turn.store;
         let next = store.homes_from(at, last, keys, &mut |home, found| {
             if let Home::Memory(id) = found
                 && !store.cell(id).is_deleted()
@@ -156,19 +181,19 @@ impl<B: Block> Links<B> {
             }
         });
         for (home, id) in gone {
-            let key_bytes = store.cell(id).key().len();
-            if store.room(Purpose::Keep, key_bytes, 0, false) != Room::Yes {
+            let key_bytes = turn.store.cell(id).key().len();
+            if turn.store.room(Purpose::Keep, key_bytes, 0, false) != Room::Yes {
                 return false;
             }
-            let Some(lsn) = store.sweep(time.now_us, home, id) else {
+            let Some(lsn) = turn.store.sweep(turn.time.now_us, home, id) else {
                 return false;
             };
-            self.is_due = true;
-            store.log_mut().want_durable(lsn);
-            self.counters.swept += 1;
+            effects.progressed();
+            turn.want_durable(lsn);
+            effects.counters_mut().swept += 1;
         }
         (sweep.at, sweep.batch_keys) = (next, None);
-        self.is_due = true;
+        effects.progressed();
         next.is_none()
     }
 }
@@ -199,12 +224,13 @@ mod tests {
             partition: 7,
             at: at(1_000),
         });
-        // One key has come and is deleted behind it; another one, which was deleted, is written again.
+        // One key has come and is deleted behind it; another one, which was deleted, is written
+        // again.
         let came = encoded(at(5), &[(&keys[0], 1)]);
         let deleted = encoded_deletion(at(1_001), &keys[0]);
         let written = encoded(at(1_002), &[(&keys[1], 1)]);
         let shipped = |bytes| LinkMessage::Records(Records { count: 1, bytes });
-        let mut sweeps = BTreeMap::new();
+        let mut sweeps = Sweeps::default();
         for message in [
             begin,
             shipped(&came),
@@ -212,9 +238,9 @@ mod tests {
             shipped(&deleted),
             shipped(&written),
         ] {
-            note_scan(&mut sweeps, &message, |_| true, |_| true);
+            sweeps.note(&message, |_| true, |_| true);
         }
-        let has_come = |key: &Vec<u8>| sweeps[&7].has_come(key);
+        let has_come = |key: &Vec<u8>| sweeps.of[&7].has_come(key);
         assert_eq!((has_come(&keys[0]), has_come(&keys[1])), (true, false));
     }
 
@@ -245,10 +271,10 @@ mod tests {
             encoded(at(6), &[(&keys[1], 1)]),
         ];
         let shipped = |bytes| LinkMessage::Records(Records { count: 1, bytes });
-        let mut sweeps = BTreeMap::new();
+        let mut sweeps = Sweeps::default();
         let mut note = |message: &LinkMessage<'_>, is_of_link| {
-            note_scan(&mut sweeps, message, |_| is_of_link, |_| true);
-            let seen = |key: &Vec<u8>| sweeps.get(&7).is_some_and(|it| it.has_come(key));
+            sweeps.note(message, |_| is_of_link, |_| true);
+            let seen = |key: &Vec<u8>| sweeps.of.get(&7).is_some_and(|it| it.has_come(key));
             (seen(&keys[0]), seen(&keys[1]))
         };
         assert_eq!(note(&begin, true), (false, false));

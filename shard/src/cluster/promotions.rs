@@ -1,21 +1,21 @@
 //! Partitions that a node is to begin to write.
 
-use crate::linked::Assignment;
+use crate::cluster::plan::Assignment;
 use crate::replication::{CannotBegin, Epoch, Partition, PartitionId};
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Beginning {
+pub(super) struct Promotion {
     pub(super) partition: PartitionId,
     pub(super) generation: u32,
     /// People have told this run of the node that the partition may begin with nothing.
     pub(super) from_nothing: bool,
 }
 
-impl Beginning {
+impl Promotion {
     /// One that goes on from what is here.
     pub(super) fn of(partition: PartitionId, generation: u32) -> Self {
-        Beginning {
+        Promotion {
             partition,
             generation,
             from_nothing: false,
@@ -30,8 +30,8 @@ impl Beginning {
             let is_loss_accepted = assignment.is_loss_accepted && state.is_whole();
             return is_loss_accepted || is_incomplete_accepted;
         }
-        // The flag stays in the file. A directory that is emptied later must not take it for its own:
-        // it would serve an empty partition while other nodes have what was acknowledged.
+        // The flag stays in the file. A directory that is emptied later must not take it for its
+        // own: it would serve an empty partition while other nodes have what was acknowledged.
         let promised = state.facts().promised;
         let was_accepted = (promised.generation(), promised.node()) == (self.generation, me);
         self.from_nothing && (is_empty(state) || is_incomplete_accepted)
@@ -51,29 +51,41 @@ pub(super) fn cause_text(cause: CannotBegin, is_empty: bool, is_accepted: bool) 
             format!("epoch {epoch} was promised to node {}", epoch.node())
         }
         CannotBegin::NotWhole if is_empty && is_accepted => {
-            "nothing of it is here, and accept_incomplete was in the file before this start: an empty directory begins by a change of the file that it reads while it runs. Let a node that has its data write it; if there is none any more, promote this one once more with --accept-incomplete".into()
+            "nothing of it is here, and accept_incomplete was in the file before this start: an \
+             empty directory begins by a change of the file that it reads while it runs. Let a \
+             node that has its data write it; if there is none any more, promote this one once \
+             more with --accept-incomplete"
+                .into()
         }
         CannotBegin::NotWhole if is_empty => {
-            "nothing of it is here: start once with --cluster-new if the cluster is new, otherwise let the node that has its data write it".into()
+            "nothing of it is here: start once with --cluster-new if the cluster is new, \
+             otherwise let the node that has its data write it"
+                .into()
         }
         CannotBegin::NotWhole => {
-            "not all of it is here: a scan or a rewind is not finished. Let a node that has all of it write it; if there is none any more, promote the one that has most with --accept-incomplete".into()
+            "not all of it is here: a scan or a rewind is not finished. Let a node that has all \
+             of it write it; if there is none any more, promote the one that has most with \
+             --accept-incomplete"
+                .into()
         }
         CannotBegin::Behind => {
-            "this node was not the last to write it, and has started since it last followed: what it had only received by then is gone. If no node has more of it, promote this one with --accept-loss".into()
+            "this node was not the last to write it, and has started since it last followed: \
+             what it had only received by then is gone. If no node has more of it, promote this \
+             one with --accept-loss"
+                .into()
         }
     }
 }
 
 /// All of them, each once in a generation.
 #[derive(Debug, Default)]
-pub(super) struct Beginnings {
-    all: Vec<Beginning>,
+pub(super) struct Promotions {
+    all: Vec<Promotion>,
 }
 
-impl Beginnings {
+impl Promotions {
     /// One more; it may begin with nothing if anybody said so.
-    pub(super) fn add(&mut self, it: Beginning) {
+    pub(super) fn add(&mut self, it: Promotion) {
         let known = self.all.iter_mut();
         let mut known = known
             .filter(|known| (known.partition, known.generation) == (it.partition, it.generation));
@@ -84,16 +96,16 @@ impl Beginnings {
     }
 
     /// The one that came last.
-    pub(super) fn next(&self) -> Option<Beginning> {
+    pub(super) fn next(&self) -> Option<Promotion> {
         self.all.last().copied()
     }
 
     /// One has begun, or cannot.
-    pub(super) fn remove(&mut self, it: Beginning) {
+    pub(super) fn remove(&mut self, it: Promotion) {
         self.all.retain(|other| *other != it);
     }
 
-    pub(super) fn retain(&mut self, is_kept: impl Fn(&Beginning) -> bool) {
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&Promotion) -> bool) {
         self.all.retain(is_kept);
     }
 }

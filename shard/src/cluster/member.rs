@@ -1,0 +1,545 @@
+//! The part of one shard in a cluster: what its node is to write, and its links.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use penstock_net::keyspace::Action;
+use penstock_net::level::AckLevel;
+use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_net::link::{Membership, Position, RefusalCode};
+use penstock_net::reply::Standing;
+use penstock_net::request::{MemberRead, Version};
+use penstock_net::status::Status;
+use penstock_storage::io::{Block, Blocks, Io};
+use penstock_storage::place::{FileId, Lsn};
+use penstock_storage::store::Store;
+
+use crate::execute::KeyHash;
+use crate::replication::link_set::{LinkAction, LinkSet, LinkTime};
+use crate::replication::{Epoch, PartitionId, PeerStatus, Role};
+
+use super::durable_sequences::DurableSequences;
+use super::observer::Observer;
+use super::plan::{Assignment, Plan};
+use super::promotions::{self, Promotion, Promotions};
+use super::redirect::Redirect;
+use super::served::ServedPartitions;
+use super::status::{PartitionStatus, ReplicationStatus};
+use super::{ClusterConfig, LinkOutbox};
+
+/// The cluster's part of a shard.
+pub(crate) struct ClusterMember<B> {
+    links: LinkSet<B>,
+    plan: Arc<Plan>,
+    me: u8,
+    /// Partitions of this shard that its node is to begin.
+    promotions: Promotions,
+    served: ServedPartitions,
+    /// Partitions that this node writes no more since the last turn.
+    deposed: Vec<PartitionId>,
+    replica_timeout_us: u64,
+    is_due: bool,
+    /// Another node says that this one has an older copy of its directory.
+    has_gone_back: bool,
+    durable: DurableSequences,
+}
+
+fn time<P: Blocks>(now_us: u64, store: &Store<P>) -> LinkTime {
+    LinkTime {
+        now_us,
+        time_ms: store.time_ms(),
+    }
+}
+
+impl<B: Block> ClusterMember<B> {
+    /// Over a store that was just opened.
+    ///
+    /// # Errors
+    /// The partition whose notes in the log cannot be understood.
+    pub(crate) fn new<P: Blocks<Block = B>>(
+        config: ClusterConfig,
+        store: &mut Store<P>,
+    ) -> Result<Self, PartitionId> {
+        let me = config.links.me.node;
+        let mut links = LinkSet::new(config.links, store).map_err(|note| note.partition)?;
+        let mut promotions = Promotions::default();
+        for partition in 0..LINK_PARTITIONS {
+            if links.partition(partition).is_none() {
+                continue;
+            }
+            let assignment = config.plan.of(partition);
+            links.place(partition, assignment.others(me));
+            let state = links.partition(partition).expect("just seen");
+            let promised = state.facts().promised;
+            let has_begun = (promised.generation(), promised.node()) == (assignment.generation, me);
+            if assignment.primary == me && (has_begun || !assignment.is_handed_over) {
+                promotions.add(Promotion {
+                    partition,
+                    generation: assignment.generation,
+                    from_nothing: config.is_new,
+                });
+            }
+            // It was to hand over, and went down. Before it had promised the other one's epoch,
+            // that one has not begun, and gets the partition from the next start of this one;
+            // nothing is answered meanwhile. Behind that it may not have been told.
+            let before = assignment.generation - 1;
+            if assignment.primary != me && assignment.is_handed_over {
+                if (promised.generation(), promised.node()) == (before, me) {
+                    promotions.add(Promotion::of(partition, before));
+                } else if promised == assignment.handed_over() {
+                    links.hand_over(partition, assignment.primary, promised);
+                }
+            }
+        }
+        Ok(ClusterMember {
+            links,
+            plan: config.plan,
+            me,
+            promotions,
+            served: ServedPartitions::none(),
+            deposed: Vec::new(),
+            replica_timeout_us: config.replica_timeout_us,
+            is_due: false,
+            has_gone_back: false,
+            durable: DurableSequences::none(),
+        })
+    }
+
+    /// The plan has changed. What this node is to write is begun in the next turns; what it is not
+    /// to write any more it answers no more, whether the other node has begun or not.
+    pub(crate) fn replan(&mut self, plan: Arc<Plan>) {
+        let partitions: Vec<PartitionId> = self.links.partitions().collect();
+        for partition in partitions {
+            let (before, now) = (self.plan.of(partition), plan.of(partition));
+            if before == now {
+                continue;
+            }
+            let state = self.links.partition(partition).expect("the shard's");
+            let has_written = matches!(state.role(), Role::Primary { .. });
+            let promised = state.facts().promised;
+            self.links.place(partition, now.others(self.me));
+            let is_same = (before.primary, before.generation) == (now.primary, now.generation);
+            let accepts = |it: &Assignment| (it.is_loss_accepted, it.is_incomplete_accepted);
+            if is_same && accepts(before) == accepts(now) {
+                continue;
+            }
+            // It may have been handed over in the turn before, and not have begun yet.
+            let is_due = |it: &Promotion| it.generation == now.generation && now.primary == self.me;
+            // What was handed over here in between is handed on.
+            let goes_on = now.is_handed_over && now.primary != self.me;
+            self.promotions
+                .retain(|it| it.partition != partition || is_due(it) || goes_on);
+            if !is_same {
+                self.links.cancel_handover(partition, !now.is_handed_over);
+            }
+            let is_elsewhere = now.primary != self.me && !now.is_handed_over;
+            self.links.supersede(partition, is_elsewhere);
+            // It was told to begin, perhaps before a start.
+            let has_promised =
+                (promised.generation(), promised.node()) == (now.generation, self.me);
+            let has_begun = has_written && has_promised;
+            if now.primary != self.me {
+                if now.is_handed_over {
+                    self.links
+                        .hand_over(partition, now.primary, now.handed_over());
+                }
+            } else if !has_begun && (!now.is_handed_over || has_promised) {
+                // A node that was started for a new cluster may have nothing yet of what another
+                // one writes.
+                self.promotions.add(Promotion {
+                    partition,
+                    generation: now.generation,
+                    from_nothing: now.is_incomplete_accepted,
+                });
+            }
+        }
+        let is_named = |node| plan.clients.iter().any(|(number, _)| *number == node);
+        self.links.keep_nodes(is_named);
+        self.plan = plan;
+        // At once: what comes before the turn is answered by the new plan, too.
+        let (plan, me) = (&self.plan, self.me);
+        let may_write = |partition| plan.of(partition).primary == me;
+        self.served.restrict(self.links.partitions(), may_write);
+    }
+
+    pub(crate) fn links(&mut self) -> &mut LinkSet<B> {
+        &mut self.links
+    }
+
+    /// Why an operation on this partition is not this node's to answer, if it is not.
+    #[inline]
+    pub(crate) fn elsewhere(&self, partition: usize) -> Option<Redirect> {
+        match self.served.has(partition) {
+            true => None,
+            false => Some(self.elsewhere_of(PartitionId::try_from(partition).expect("256"))),
+        }
+    }
+
+    /// How new what is here of a partition is that another node writes, and whether a version is
+    /// there; `None` if nobody may read it here.
+    pub(crate) fn standing_of_member(
+        &mut self,
+        now_us: u64,
+        partition: usize,
+        read: MemberRead,
+    ) -> Option<(Standing, bool)> {
+        let number = PartitionId::try_from(partition).expect("256");
+        let age_us = self.links.age_us(now_us, number)?;
+        let state = self.links.partition(number)?;
+        let Role::Member(member) = state.role() else {
+            return None;
+        };
+        // It follows one that another has succeeded, as the plan knows.
+        if member.epoch.generation() < self.plan.of(number).generation {
+            return None;
+        }
+        let through = state.applied();
+        let standing = Standing {
+            age_us: age_us.unwrap_or(u64::MAX),
+            through: Version {
+                epoch: through.epoch,
+                sequence: through.sequence,
+            },
+        };
+        let holds_version = self.holds(partition, read.version_min);
+        // No member is ever as new as that.
+        if read.staleness_us_max > 0 {
+            self.links.want(now_us, number, read.staleness_us_max);
+        }
+        Some((standing, holds_version))
+    }
+
+    /// Whether a version is of the past of a partition, and there.
+    pub(crate) fn holds(&self, partition: usize, version: Version) -> bool {
+        let number = PartitionId::try_from(partition).expect("256");
+        let state = self.links.partition(number);
+        let Version { epoch, sequence } = version;
+        state.is_some_and(|it| it.holds(Position { epoch, sequence }))
+    }
+
+    /// The same of what concerns all partitions.
+    pub(crate) fn elsewhere_of_any(&self) -> Option<Redirect> {
+        if self.served.has_all() {
+            return None;
+        }
+        let mut all = self.links.partitions();
+        let first = all.find(|&partition| !self.served.has(usize::from(partition)))?;
+        Some(self.elsewhere_of(first))
+    }
+
+    #[cold]
+    fn elsewhere_of(&self, partition: PartitionId) -> Redirect {
+        let assignment = self.plan.of(partition);
+        let promised = self
+            .links
+            .partition(partition)
+            .map(|it| it.facts().promised);
+        // A later one has been met, of which the plan does not know yet.
+        let later = promised.filter(|it| it.generation() > assignment.generation);
+        let (primary, generation) = match later {
+            Some(epoch) => (epoch.node(), epoch.generation()),
+            None => (assignment.primary, assignment.generation),
+        };
+        Redirect {
+            partition,
+            primary,
+            generation,
+            me: self.me,
+            clients: self.plan.clients_of(primary).into(),
+        }
+    }
+
+    pub(crate) fn are_all_served(&self) -> bool {
+        self.served.has_all()
+    }
+
+    /// Why settings of a keyspace cannot be told or changed here, if they cannot.
+    pub(crate) fn refuses_settings(
+        &self,
+        action: &Action,
+        level: AckLevel,
+    ) -> Option<(Status, String)> {
+        // Nobody waits for the members of all partitions.
+        if level == AckLevel::Replica {
+            let text = "keyspaces have no ack level replica: ask for them at level disk";
+            return Some((Status::Unsupported, text.into()));
+        }
+        if *action == Action::List {
+            return None;
+        }
+        if let Some(elsewhere) = self.elsewhere_of_any() {
+            return Some((elsewhere.status(), elsewhere.to_string()));
+        }
+        let mut all = self.plan.partitions.iter();
+        if all.any(|assignment| assignment.primary != self.me) {
+            let text = "settings of keyspaces are changed on a node that writes all partitions";
+            return Some((Status::Unsupported, text.into()));
+        }
+        match action {
+            Action::Create(settings) | Action::Set(settings)
+                if settings.versions > 0 || settings.retention_ms > 0 =>
+            {
+                let text = "the nodes of a cluster do not keep versions yet";
+                Some((Status::Unsupported, text.into()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether level `replica` has somebody to wait for.
+    pub(crate) fn has_sync(&self, partition: usize) -> bool {
+        let members = &self.plan.partitions[partition].members;
+        let mut others = members.iter().filter(|(node, _)| *node != self.me);
+        others.any(|(_, membership)| *membership == Membership::Sync)
+    }
+
+    pub(crate) fn received(
+        &self,
+        partition: PartitionId,
+    ) -> impl Iterator<Item = Option<Lsn>> + '_ {
+        self.links.received(partition)
+    }
+
+    /// Partitions that this node writes no more, since the last turn.
+    pub(crate) fn deposed(&self) -> &[PartitionId] {
+        &self.deposed
+    }
+
+    pub(crate) fn replica_timeout_us(&self) -> u64 {
+        self.replica_timeout_us
+    }
+
+    pub(crate) fn is_reading(&self, file: FileId) -> bool {
+        self.links.is_reading(file)
+    }
+
+    /// Whether another turn can do more, whatever ends until then.
+    pub(crate) fn deadline_us(&self, now_us: u64) -> Option<u64> {
+        match self.is_due {
+            true => Some(now_us),
+            false => self.links.deadline_us(now_us),
+        }
+    }
+
+    /// Before the log is pumped.
+    pub(crate) fn take_in<P: Blocks<Block = B>>(
+        &mut self,
+        now_us: u64,
+        store: &mut Store<P>,
+        hash: &KeyHash,
+        io: &mut Vec<Io<B>>,
+        outbox: &mut LinkOutbox,
+    ) {
+        let time = time(now_us, store);
+        self.links.follow_commits(store);
+        self.begin(time, store, outbox);
+        self.links.take_in(time, store, &|key| hash.of(key), io);
+        self.note_served(store);
+    }
+
+    /// Behind the pump. `is_waited_for` tells of a partition whether replies in it wait at level
+    /// `replica`.
+    pub(crate) fn give_out<P: Blocks<Block = B>>(
+        &mut self,
+        now_us: u64,
+        store: &mut Store<P>,
+        hash: &KeyHash,
+        is_waited_for: impl Fn(PartitionId) -> bool,
+        io: &mut Vec<Io<B>>,
+        outbox: &mut LinkOutbox,
+    ) {
+        let time = time(now_us, store);
+        self.links.follow_commits(store);
+        self.links.answer_first(is_waited_for);
+        self.links.give_out(time, store, &|key| hash.of(key), io);
+        self.note_served(store);
+        self.deposed.clear();
+        let mut lost: BTreeMap<Epoch, Vec<PartitionId>> = BTreeMap::new();
+        while let Some(action) = self.links.take_action() {
+            if let LinkAction::Deposed { partition, epoch } = action {
+                lost.entry(epoch).or_default().push(partition);
+                self.deposed.push(partition);
+            } else {
+                self.act(action, outbox);
+            }
+        }
+        outbox.told.extend(lost.iter().map(|(epoch, partitions)| {
+            let (which, node) = (which_of(partitions), epoch.node());
+            format!("{which}: written by node {node} since epoch {epoch}, and not by this one")
+        }));
+        outbox.sendable.extend(self.links.sendable());
+        self.is_due = self.links.take_due();
+    }
+
+    /// Notes which partitions are answered for here.
+    fn note_served<P: Blocks<Block = B>>(&mut self, store: &Store<P>) {
+        let (plan, me) = (&self.plan, self.me);
+        let writable = self.links.writable(store);
+        self.served.set(writable.map(|(partition, may_write)| {
+            (partition, may_write && plan.of(partition).primary == me)
+        }));
+    }
+
+    /// Begins what is this node's to write.
+    fn begin<P: Blocks<Block = B>>(
+        &mut self,
+        time: LinkTime,
+        store: &mut Store<P>,
+        outbox: &mut LinkOutbox,
+    ) {
+        let mut refused: BTreeMap<String, Vec<PartitionId>> = BTreeMap::new();
+        while let Some(next) = self.promotions.next() {
+            let (partition, generation) = (next.partition, next.generation);
+            let state = self.links.partition(partition).expect("the shard's");
+            let is_empty = promotions::is_empty(state);
+            let is_forced = next.is_forced(self.me, state, self.plan.of(partition));
+            let begun = self
+                .links
+                .begin(time, partition, generation, is_forced, store);
+            let Some(begun) = begun else {
+                // The log has no room for it now.
+                break;
+            };
+            self.promotions.remove(next);
+            let assignment = self.plan.of(partition);
+            // A partition may also be handed over here before the plan is read that says so.
+            let is_before = generation < assignment.generation && assignment.is_handed_over;
+            if begun.is_ok() && assignment.primary != self.me && is_before {
+                let epoch = assignment.handed_over();
+                self.links.hand_over(partition, assignment.primary, epoch);
+            }
+            if let Err(cause) = begun {
+                let is_accepted = assignment.is_incomplete_accepted;
+                let cause = format!(
+                    "in generation {generation}: {}",
+                    promotions::cause_text(cause, is_empty, is_accepted)
+                );
+                refused.entry(cause).or_default().push(partition);
+            }
+        }
+        let told = refused
+            .iter()
+            .map(|(cause, partitions)| format!("{}: not begun {cause}", which_of(partitions)));
+        outbox.told.extend(told);
+    }
+
+    fn act(&mut self, action: LinkAction, outbox: &mut LinkOutbox) {
+        match action {
+            LinkAction::End {
+                link,
+                refusal,
+                output,
+            } => {
+                outbox
+                    .told
+                    .push(format!("a link is ended: {}", refusal.text));
+                outbox.ended.push((link, output));
+            }
+            LinkAction::Ended { link, refusal } => {
+                let told = [RefusalCode::GoneBack, RefusalCode::Incarnation];
+                self.has_gone_back |= told.contains(&refusal.code);
+                outbox.told.push(format!(
+                    "a link is ended by the other node: {}",
+                    refusal.text
+                ));
+                outbox.ended.push((link, Vec::new()));
+            }
+            LinkAction::Deposed { .. } => unreachable!("the caller takes them together"),
+            LinkAction::Keep { partition, record } => outbox.kept.push((partition, record)),
+            LinkAction::Sync { partition, link } => outbox.to_sync.push((partition, link)),
+            // People have chosen another node since.
+            LinkAction::Begin { partition, epoch }
+                if epoch.generation() < self.plan.of(partition).generation
+                    && !self.plan.of(partition).is_handed_over => {}
+            LinkAction::Begin { partition, epoch } => {
+                // It may come by two links.
+                self.promotions
+                    .add(Promotion::of(partition, epoch.generation()));
+            }
+            LinkAction::Lacks { partition, node } => outbox.told.push(format!(
+                "partition {partition}: node {node} hands it over, and not all of it is here: \
+                 nobody writes it until the file names who is to (penstock cluster promote)"
+            )),
+            LinkAction::Room { is_there: false } => outbox.told.push(
+                "the log is full: what is shipped here is not applied until it has room \
+                 (disk_bytes_max, or the disk)"
+                    .into(),
+            ),
+            LinkAction::Room { is_there: true } => outbox
+                .told
+                .push("the log has room again: what is shipped here is applied".into()),
+            LinkAction::Damaged { file, offset } => outbox.told.push(format!(
+                "{:08}.seg cannot be read at offset {offset} for a link",
+                file.0
+            )),
+        }
+    }
+
+    /// Whether this node must not go on.
+    pub(crate) fn has_gone_back(&self) -> bool {
+        self.has_gone_back
+    }
+
+    pub(crate) fn link_set(&self) -> &LinkSet<B> {
+        &self.links
+    }
+
+    /// The number of this node, and where clients find each.
+    pub(crate) fn nodes(&self) -> (u8, &[(u8, String)]) {
+        (self.me, &self.plan.clients)
+    }
+
+    /// Replaces what was known.
+    pub(crate) fn write_status<P: Blocks<Block = B>>(
+        &mut self,
+        now_us: u64,
+        store: &Store<P>,
+        status: &mut ReplicationStatus,
+    ) {
+        let links = &self.links;
+        let applied = |partition| {
+            let state = links.partition(partition).expect("the shard's");
+            (partition, state.applied().sequence)
+        };
+        self.durable.sample(store, links.partitions().map(applied));
+        self.links.forget_times();
+        status.partitions.clear();
+        status.partitions.extend(self.partitions());
+        status.peers.clear();
+        status.peers.extend(self.peers(now_us));
+    }
+
+    /// The status of the nodes that ship to this one, or that it ships to.
+    pub(crate) fn peers(&self, now_us: u64) -> impl Iterator<Item = PeerStatus> + '_ {
+        self.observer().peers(now_us)
+    }
+
+    /// The status of the partitions of the shard.
+    pub(crate) fn partitions(&self) -> impl Iterator<Item = PartitionStatus> + '_ {
+        let all = self.links.partitions();
+        all.map(|partition| self.partition(partition).expect("the shard's"))
+    }
+
+    /// The status of a partition; none if it is not the shard's.
+    pub(crate) fn partition(&self, partition: PartitionId) -> Option<PartitionStatus> {
+        self.observer().partition(partition)
+    }
+
+    fn observer(&self) -> Observer<'_, B> {
+        Observer {
+            links: &self.links,
+            plan: &self.plan,
+            me: self.me,
+            served: &self.served,
+            durable: &self.durable,
+        }
+    }
+}
+
+/// The partitions in a sentence for people.
+fn which_of(partitions: &[PartitionId]) -> String {
+    match partitions {
+        [one] => format!("partition {one}"),
+        all => format!("partition {} and {} others", all[0], all.len() - 1),
+    }
+}

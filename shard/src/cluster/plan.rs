@@ -1,0 +1,105 @@
+//! The plan of a cluster: who writes each partition, and who else holds it.
+
+use penstock_net::link::Membership;
+use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_net::placement::{NodeAddress, Placement, WriterRange};
+
+use crate::replication::{Duty, Epoch, PartitionId};
+
+/// Who writes a partition and who else holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// The generation in which it is written.
+    pub generation: u32,
+    /// The node that writes it.
+    pub primary: u8,
+    /// The other nodes that hold it.
+    pub members: Vec<(u8, Membership)>,
+    /// The primary does not begin by itself: the node that has written it so far hands it over.
+    pub is_handed_over: bool,
+    /// The primary may begin with what it holds although it has started since it last followed, and
+    /// so may have lost what it had only received.
+    pub is_loss_accepted: bool,
+    /// The primary may begin even in the middle of a scan or a rewind, with what it has got of it:
+    /// some keys older than others, or missing, or not deleted. No state that ever was.
+    pub is_incomplete_accepted: bool,
+}
+
+impl Assignment {
+    /// What a node is to the partition.
+    pub(super) fn duty(&self, node: u8) -> Duty {
+        let member = self.members.iter().find(|(member, _)| *member == node);
+        match member {
+            _ if self.primary == node => Duty::Primary,
+            Some(&(_, membership)) => Duty::Member(membership),
+            None => Duty::None,
+        }
+    }
+
+    /// The epoch in which its primary begins, if it is handed over to it.
+    pub(super) fn handed_over(&self) -> Epoch {
+        Epoch::new(self.generation, 0, self.primary)
+    }
+
+    /// Who holds the partition besides this node. Whoever writes it is one of them: what was
+    /// executed here waits at level `replica` for all who may be promoted, and a successor that
+    /// lacks it was promoted already.
+    pub(super) fn others(&self, me: u8) -> Vec<(u8, Membership)> {
+        let primary = (self.primary, Membership::Sync);
+        let all = self.members.iter().copied().chain([primary]);
+        all.filter(|&(node, _)| node != me).collect()
+    }
+}
+
+/// What all nodes of a cluster know of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// For each partition, ascending.
+    pub partitions: Vec<Assignment>,
+    /// The addresses of the nodes for clients, by their numbers.
+    pub clients: Vec<(u8, String)>,
+}
+
+impl Plan {
+    pub(super) fn of(&self, partition: PartitionId) -> &Assignment {
+        &self.partitions[usize::from(partition)]
+    }
+
+    /// What clients are told of it.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        let node = |(node, clients): &(u8, String)| NodeAddress {
+            node: *node,
+            clients: clients.clone(),
+        };
+        let mut writers: Vec<WriterRange> = Vec::new();
+        for (partition, assignment) in (0..LINK_PARTITIONS).zip(&self.partitions) {
+            let (node, generation) = (assignment.primary, assignment.generation);
+            match writers.last_mut() {
+                Some(range) if (range.node, range.generation) == (node, generation) => {
+                    range.last = partition;
+                }
+                _ => writers.push(WriterRange {
+                    first: partition,
+                    last: partition,
+                    node,
+                    generation,
+                }),
+            }
+        }
+        Placement {
+            // A change of who writes raises the generation of at least one partition and lowers
+            // none.
+            version: self.partitions.iter().map(|it| it.generation).sum(),
+            nodes: self.clients.iter().map(node).collect(),
+            writers,
+        }
+    }
+
+    pub(super) fn clients_of(&self, node: u8) -> &str {
+        let mut clients = self.clients.iter();
+        clients
+            .find(|(number, _)| *number == node)
+            .map_or("", |(_, address)| address)
+    }
+}

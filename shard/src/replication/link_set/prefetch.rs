@@ -1,0 +1,206 @@
+//! Cold keys that are read before records are applied or written anew.
+
+use std::collections::BTreeMap;
+
+use penstock_net::slot::slot_of;
+use penstock_storage::io::{Block, Blocks, Completion};
+use penstock_storage::place::Place;
+use penstock_storage::store::{Found, Store};
+
+use crate::replication::reads::LinkReads;
+use crate::replication::{LinkId, PartitionId};
+
+use super::effects::{Effects, LinkAction};
+use super::store_turn::StoreTurn;
+
+/// Reads of a cold key that may fail before that is reported.
+const READS_MAX: u32 = 3;
+
+/// Who waits for cold keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Waiter {
+    Apply(PartitionId),
+    Rewrite(PartitionId, Option<LinkId>),
+}
+
+/// Reads of the log that are under way, and the cold keys that were read for each waiter.
+#[derive(Debug)]
+pub(super) struct Prefetch<B> {
+    pub(super) reads: LinkReads,
+    waiting: BTreeMap<Waiter, ColdKeys<B>>,
+}
+
+impl<B> Default for Prefetch<B> {
+    fn default() -> Self {
+        Prefetch {
+            reads: LinkReads::default(),
+            waiting: BTreeMap::new(),
+        }
+    }
+}
+
+/// Cold keys of one waiter.
+#[derive(Debug)]
+struct ColdKeys<B> {
+    reads: Vec<ColdRead<B>>,
+    /// Reads that failed, or did not bring what the index says.
+    failures: u32,
+    is_reported: bool,
+}
+
+impl<B> Default for ColdKeys<B> {
+    fn default() -> Self {
+        ColdKeys {
+            reads: Vec::new(),
+            failures: 0,
+            is_reported: false,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct ColdRead<B> {
+    home: (u16, u32),
+    place: Place,
+    token: Option<u64>,
+    read: Option<B>,
+}
+
+impl<B: Block> ColdKeys<B> {
+    /// Drops reads of what is not cold any more, or stands elsewhere now.
+    fn drop_stale(&mut self, cold: &[((u16, u32), Place)]) {
+        self.reads
+            .retain(|read| read.token.is_some() || cold.contains(&(read.home, read.place)));
+    }
+
+    fn has_read(&self, at: &((u16, u32), Place)) -> bool {
+        let mut reads = self.reads.iter();
+        reads.any(|read| (read.home, read.place) == *at && read.read.is_some())
+    }
+
+    fn knows(&self, at: (u16, u32), place: Place) -> bool {
+        let mut reads = self.reads.iter();
+        reads.any(|read| (read.home, read.place) == (at, place))
+    }
+
+    /// Brings all that was read into the cache.
+    fn admit<P: Blocks<Block = B>>(
+        &mut self,
+        store: &mut Store<P>,
+        hash_of: &impl Fn(&[u8]) -> u32,
+    ) {
+        for read in std::mem::take(&mut self.reads) {
+            let Some(block) = read.read else { continue };
+            let home_of = |key: &[u8]| (slot_of(key), hash_of(key));
+            let admitted = store.admit(read.home, read.place, block.bytes(), home_of);
+            self.failures += u32::from(admitted.is_err());
+        }
+    }
+}
+
+impl<B: Block> Prefetch<B> {
+    /// Whether none of these keys is cold. Otherwise all of them are read, and enter the cache
+    /// together: a key that is read first, or is cached already, may leave the cache before the
+    /// last one is there.
+    pub(super) fn keys<P: Blocks<Block = B>, H: Fn(&[u8]) -> u32>(
+        &mut self,
+        waiter: Waiter,
+        (slot, keys): (u16, &[&[u8]]),
+        turn: &mut StoreTurn<'_, P, H>,
+        effects: &mut Effects,
+    ) -> bool {
+        let hash_of = turn.hash_of;
+        let store = &*turn.store;
+        let is_cold = |key: &[u8]| matches!(store.find(slot, hash_of(key), key), Found::Cold(_));
+        if !keys.iter().any(|key| is_cold(key)) {
+            if !self.waiting.is_empty() {
+                self.waiting.remove(&waiter);
+            }
+            return true;
+        }
+        let cold_of = |store: &Store<P>| store.cold_of(slot, keys.iter().copied(), hash_of);
+        self.places(waiter, cold_of, turn, effects)
+    }
+
+    /// Whether nothing is cold of what `cold_of` finds. Otherwise all of it is read.
+    pub(super) fn places<P: Blocks<Block = B>, H: Fn(&[u8]) -> u32>(
+        &mut self,
+        waiter: Waiter,
+        cold_of: impl Fn(&Store<P>) -> Vec<((u16, u32), Place)>,
+        turn: &mut StoreTurn<'_, P, H>,
+        effects: &mut Effects,
+    ) -> bool {
+        let mut cold = cold_of(turn.store);
+        let keys = self.waiting.entry(waiter).or_default();
+        keys.drop_stale(&cold);
+        if !cold.is_empty() && cold.iter().all(|at| keys.has_read(at)) {
+            keys.admit(turn.store, turn.hash_of);
+            cold = cold_of(turn.store);
+        }
+        if cold.is_empty() {
+            self.waiting.remove(&waiter);
+            return true;
+        }
+        // Each failed read is tried again: without the key the partition does not go on.
+        if keys.failures >= READS_MAX && !std::mem::replace(&mut keys.is_reported, true) {
+            let (_, place) = cold[0];
+            effects.ask(LinkAction::Damaged {
+                file: place.file,
+                offset: place.offset,
+            });
+        }
+        for (home, place) in cold {
+            if keys.knows(home, place) {
+                continue;
+            }
+            let Some((token, _)) = self.reads.begin(turn.store, place, turn.io) else {
+                break;
+            };
+            keys.reads.push(ColdRead {
+                home,
+                place,
+                token: Some(token),
+                read: None,
+            });
+        }
+        false
+    }
+
+    /// Releases what was read for rewrites that are not there any more: other reads lack that
+    /// memory.
+    pub(super) fn retain_rewrites(
+        &mut self,
+        is_there: impl Fn((PartitionId, Option<LinkId>)) -> bool,
+    ) {
+        self.waiting.retain(|waiter, _| match *waiter {
+            Waiter::Apply(_) => true,
+            Waiter::Rewrite(number, link) => is_there((number, link)),
+        });
+    }
+
+    /// Releases all that was read.
+    pub(super) fn release(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// The end of a read of a cold key.
+    pub(super) fn read(&mut self, completion: Completion<B>) {
+        let token = Some(completion.token.number);
+        for keys in self.waiting.values_mut() {
+            let Some(at) = keys.reads.iter().position(|read| read.token == token) else {
+                continue;
+            };
+            match (completion.result, completion.block) {
+                (Ok(()), Some(block)) => {
+                    keys.reads[at].token = None;
+                    keys.reads[at].read = Some(block);
+                }
+                _ => {
+                    keys.reads.remove(at);
+                    keys.failures += 1;
+                }
+            }
+            return;
+        }
+    }
+}

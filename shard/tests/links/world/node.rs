@@ -1,0 +1,113 @@
+//! One shard of a node, with its log and its links.
+
+use super::*;
+
+/// One shard of a node, which starts and ends by itself here.
+pub(super) struct Node {
+    pub(super) number: u8,
+    pub(super) shard: u16,
+    pub(super) shards: u16,
+    /// Its log, and one that it inherits.
+    pub(super) logs: Logs,
+    /// Which start.
+    pub(super) life: u64,
+    pub(super) disk: Disk,
+    pub(super) store: Store<Heap>,
+    pub(super) links: LinkSet<HeapBlock>,
+    pub(super) requests: Vec<Io<HeapBlock>>,
+    pub(super) now_us: u64,
+    pub(super) salt: u64,
+    pub(super) removable: Vec<FileId>,
+    pub(super) gates: ReplicaGates<Operation>,
+    /// Acknowledged at level disk when this is durable.
+    pub(super) disk_waits: VecDeque<(Lsn, Operation)>,
+    /// What this life wrote, and in which step.
+    pub(super) written: Vec<(Lsn, Operation, u64)>,
+    /// The first step in which its clock showed this.
+    pub(super) clock: Vec<(u64, u64)>,
+    /// What was kept, and what of it is synced.
+    pub(super) kept: BTreeSet<(PartitionId, Position)>,
+    pub(super) lostfound: BTreeSet<(PartitionId, Position)>,
+    /// Epochs of this life whose first record was checked.
+    pub(super) served: BTreeSet<(PartitionId, Epoch)>,
+}
+
+/// Which log is written, and which one before it still counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Logs {
+    pub(super) own: u64,
+    pub(super) inherited: Option<u64>,
+}
+
+impl Node {
+    pub(super) fn introduction(&self) -> Introduction {
+        introduction((self.number, self.shard, self.shards), self.life)
+    }
+
+    pub(super) fn peer(&self) -> Peer {
+        let me = self.introduction();
+        Peer {
+            node_id: me.node_id,
+            node: me.node,
+            start: me.start,
+            shard: me.shard,
+            shards: me.shards,
+            frame_bytes_max: FRAME_BYTES_MAX,
+        }
+    }
+
+    pub(super) fn time(&self) -> LinkTime {
+        LinkTime {
+            now_us: self.now_us,
+            time_ms: self.store.time_ms(),
+        }
+    }
+
+    /// The cell of a key, if it has one; what is cold is read at once.
+    pub(super) fn cell(&mut self, key: &[u8]) -> Option<CellId> {
+        let (slot, salt) = (slot_of(key), self.salt);
+        loop {
+            match self.store.find(slot, hash(salt, key), key) {
+                Found::Cached(id) => return Some(id),
+                Found::Absent => return None,
+                Found::Cold(place) => self.read_cold((slot, hash(salt, key)), place),
+            }
+        }
+    }
+
+    pub(super) fn read_cold(&mut self, home: (u16, u32), place: Place) {
+        let salt = self.salt;
+        let token = IoToken::new(Asker::Operation, 1);
+        let request = self.store.read(token, place).expect("heap");
+        self.disk.submit(&mut vec![request]);
+        let completion = self.disk.complete(self.disk.under_way().len() - 1);
+        let block = completion.block.expect("a read has a block");
+        let home_of = |key: &[u8]| (slot_of(key), hash(salt, key));
+        self.store
+            .admit(home, place, block.bytes(), home_of)
+            .expect("what was written");
+    }
+
+    pub(super) fn settle(&mut self) {
+        let salt = self.salt;
+        self.store
+            .settle(&|key: &[u8]| (slot_of(key), hash(salt, key)));
+    }
+}
+
+pub(super) fn introduction((number, shard, shards): (u8, u16, u16), life: u64) -> Introduction {
+    Introduction {
+        log_format: 1,
+        cluster_id: [9; 16],
+        node_id: [number; 16],
+        start: NodeStart {
+            incarnation: u32::try_from(life).expect("few lives") + 1,
+            start_id: u32::try_from(life).expect("few lives") + 1,
+        },
+        node: number,
+        shard,
+        shards,
+        record_bytes_max: RECORD_BYTES_MAX,
+        frame_bytes_max: FRAME_BYTES_MAX,
+    }
+}

@@ -1,0 +1,201 @@
+//! A change of keys: what it leaves when it is committed, and that it leaves nothing otherwise.
+
+use penstock_storage::contents::History;
+use penstock_storage::log::{Log, LogConfig, SyncMethod};
+use penstock_storage::place::{FileId, LogStart};
+use penstock_storage::recovery::Replayed;
+use penstock_storage::store::{ChangeKey, FieldBefore, Found, NoRoom, Store};
+use penstock_storage::version::Version;
+
+use crate::heap::Heap;
+use crate::journal::config;
+
+const SLOT: u16 = 64;
+const SEGMENT_BYTES: u64 = 1 << 20;
+const NOW_MS: u64 = 10_000;
+/// Four that have a value, one that is deleted, one that has expired, two that never were.
+const KEYS: [&[u8]; 8] = [b"aa", b"bb", b"cc", b"dd", b"gone", b"over", b"n1", b"n2"];
+const GONE: usize = 4;
+const OVER: usize = 5;
+const NEW: usize = 6;
+
+/// A store with these keys, over a log with so many segment files.
+fn store(files: u32) -> Store<Heap> {
+    let config = LogConfig {
+        frame_bytes: 64 << 10,
+        ..config(SyncMethod::DurableWrite)
+    };
+    let log = Log::with_history(config, LogStart::default(), History::default(), Heap);
+    let mut store = Store::new(log, Heap, 256, [0; 256], Replayed::new(1 << 26));
+    for file in 1..=files {
+        let salt = u64::from(file);
+        store.log_mut().add_spare(FileId(file), salt, SEGMENT_BYTES);
+    }
+    store.log_mut().pump(0, &mut Vec::new());
+    store.observe(0, NOW_MS);
+    store
+}
+
+fn filled_store() -> Store<Heap> {
+    let mut store = store(3);
+    for which in 0..NEW {
+        let expiry_ms = (which == OVER).then_some(NOW_MS - 1);
+        let key = found(&store, which);
+        let mut change = store.change(SLOT, [key]);
+        change.put(0, b"12345678", expiry_ms);
+        change.commit(0).expect("there is room");
+    }
+    let gone = found(&store, GONE);
+    let mut change = store.change(SLOT, [gone]);
+    change.delete(0);
+    change.commit(0).expect("there is room");
+    store
+}
+
+fn hash(which: usize) -> u32 {
+    u32::try_from(which + 1).expect("few")
+}
+
+fn found(store: &Store<Heap>, which: usize) -> ChangeKey<'static> {
+    let (key, hash) = (KEYS[which], hash(which));
+    let (cell, exists, expiry_ms) = match store.find(SLOT, hash, key) {
+        Found::Cached(id) => {
+            let (exists, expiry_ms, _, _) = store.standing(id);
+            (Some(id), exists, expiry_ms)
+        }
+        Found::Absent => (None, false, None),
+        Found::Cold(_) => panic!("all are in memory"),
+    };
+    ChangeKey {
+        key,
+        hash,
+        cell,
+        exists,
+        expiry_ms,
+    }
+}
+
+fn all_found(store: &Store<Heap>) -> [ChangeKey<'static>; 8] {
+    std::array::from_fn(|which| found(store, which))
+}
+
+/// What a reader sees of a key, and whether the index has it.
+type Seen = (bool, Option<(Vec<u8>, Option<u64>, Version)>);
+
+fn seen(store: &Store<Heap>) -> Vec<Seen> {
+    let one = |which| {
+        let found = found(store, which);
+        let value = found.cell.filter(|_| found.exists).map(|id| {
+            let value = store.cell(id).value().to_vec();
+            (value, found.expiry_ms, store.version(id))
+        });
+        (found.cell.is_some(), value)
+    };
+    (0..KEYS.len()).map(one).collect()
+}
+
+/// Sets the first bytes of a value.
+fn set(value: &mut [u8], field: &[u8]) -> ((), Option<FieldBefore>) {
+    let mut bytes = [0; 8];
+    bytes[..field.len()].copy_from_slice(&value[..field.len()]);
+    value[..field.len()].copy_from_slice(field);
+    let before = FieldBefore {
+        offset: 0,
+        width: u8::try_from(field.len()).expect("short"),
+        bytes,
+    };
+    ((), Some(before))
+}
+
+/// Changes eight keys in every way, and commits that if it is asked to.
+fn change_all(store: &mut Store<Heap>, is_committed: bool) -> Result<(), NoRoom> {
+    let keys = all_found(store);
+    let mut change = store.change(SLOT, keys);
+    for field in [&b"xy"[..], b"z"] {
+        let mut fields = change.fields(0).expect("it exists");
+        fields.edit(|value| set(value, field));
+    }
+    change.put(1, b"a longer value than it had", Some(NOW_MS + 5));
+    change.delete(2);
+    change.expire(3, Some(NOW_MS + 7));
+    for which in [GONE, OVER, NEW] {
+        assert!(change.fields(which).is_none(), "it has no value");
+        change.start(which, b"begun")?;
+        let mut fields = change.fields(which).expect("it has started");
+        fields.edit(|value| set(value, b"B"));
+    }
+    change.put(7, b"new", None);
+    assert!(change.is_any());
+    match is_committed {
+        true => change.commit(0).map(|_| ()),
+        false => Ok(()),
+    }
+}
+
+#[test]
+fn a_change_that_is_dropped_leaves_every_key_as_it_was() {
+    let mut store = filled_store();
+    let (before, appended) = (seen(&store), store.log().appended());
+    assert_eq!(change_all(&mut store, false), Ok(()));
+    assert_eq!(seen(&store), before);
+    assert_eq!(store.log().appended(), appended, "nothing was logged");
+}
+
+#[test]
+fn a_change_that_finds_no_room_leaves_every_key_as_it_was() {
+    let mut store = store(0);
+    let before = seen(&store);
+    let keys = all_found(&store);
+    let mut change = store.change(SLOT, keys);
+    assert_eq!(change.start(NEW, b"begun"), Ok(()));
+    change.put(7, b"new", None);
+    let refused = change.commit(0).map(|_| ());
+    assert_eq!(refused, Err(NoRoom::Wait), "no segment has come");
+    assert_eq!(seen(&store), before);
+}
+
+#[test]
+fn a_committed_change_of_eight_keys_is_one_record_of_one_version() {
+    let mut store = filled_store();
+    let appended = store.log().appended();
+    assert_eq!(change_all(&mut store, true), Ok(()));
+    let seen = seen(&store);
+    let values: Vec<Option<(&[u8], Option<u64>)>> = seen
+        .iter()
+        .map(|(_, seen)| seen.as_ref().map(|(value, ms, _)| (&value[..], *ms)))
+        .collect();
+    assert_eq!(
+        values,
+        [
+            Some((&b"zy345678"[..], None)),
+            Some((b"a longer value than it had", Some(NOW_MS + 5))),
+            None,
+            Some((b"12345678", Some(NOW_MS + 7))),
+            Some((b"Begun", None)),
+            Some((b"Begun", None)),
+            Some((b"Begun", None)),
+            Some((b"new", None)),
+        ]
+    );
+    let mut versions = seen.iter().filter_map(|(_, seen)| Some(seen.as_ref()?.2));
+    let first = versions.next().expect("seven have a value");
+    assert!(versions.all(|version| version == first), "one record");
+    assert_eq!(store.log().appended().0, appended.0 + 1);
+}
+
+#[test]
+fn a_key_that_is_named_twice_is_one_key_of_a_change() {
+    let mut store = filled_store();
+    let keys = [found(&store, NEW), found(&store, NEW)];
+    let mut change = store.change(SLOT, keys);
+    assert_eq!(change.start(0, b"begun"), Ok(()));
+    let mut fields = change.fields(1).expect("it is the same key");
+    fields.edit(|value| set(value, b"B"));
+    let committed = change.commit(0).expect("there is room");
+    assert!(committed.has_first);
+    let (_, seen) = &seen(&store)[NEW];
+    assert_eq!(
+        seen.as_ref().map(|(value, ..)| &value[..]),
+        Some(&b"Begun"[..])
+    );
+}
