@@ -444,7 +444,7 @@ impl<P: Blocks> Shard<P> {
     #[must_use]
     pub fn may_read_link(&self, link: LinkId) -> bool {
         let linked = self.linked.as_ref();
-        linked.is_none_or(|linked| linked.look_at_links().may_read(link))
+        linked.is_none_or(|linked| linked.link_set().may_read(link))
     }
 
     fn links(&mut self) -> Option<&mut LinkSet<P::Block>> {
