@@ -1,8 +1,8 @@
 //! A bare echo server on monoio: bytes in, bytes out, no frames, no store. The limit that the
 //! workload echo is compared with.
 //!
-//! `cargo run --release -p penstock-benches --example bare_echo -- PORT CPU`, then
-//! `penstock bench echo --raw --addr 127.0.0.1:PORT`. It ends when it is killed, or after ten minutes.
+//! `cargo run --release -p penstock-benches --example bare_echo -- PORT CPU`, then `penstock bench
+//! echo --raw --addr 127.0.0.1:PORT`. It ends when it is killed, or after ten minutes.
 
 use std::time::Duration;
 

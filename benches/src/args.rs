@@ -88,20 +88,23 @@ pub struct BenchArgs {
     /// Open loop: operations per second that are due, whether or not the server keeps up
     #[arg(long)]
     pub rate: Option<f64>,
-    /// Ack level of the requests. A server raises it to its own minimum, and the report tells the level reached
+    /// Ack level of the requests. A server raises it to its own minimum, and the report tells the
+    /// level reached
     #[arg(long, value_enum, default_value_t = Level::Disk)]
     pub level: Level,
-    /// The levels none, interval and disk in turn: the price of durability (needs serve --durability none)
+    /// The levels none, interval and disk in turn: the price of durability (needs serve
+    /// --durability none)
     #[arg(long)]
     pub levels: bool,
-    /// With --levels: each level runs so many times, in turn with the others, for its share of the duration
+    /// With --levels: each level runs so many times, in turn with the others, for its share of the
+    /// duration
     #[arg(long, default_value_t = 3, requires = "levels", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
     /// Seconds of an interval of the time series
     #[arg(long, default_value_t = 1.0)]
     pub interval: f64,
-    /// Keep accounts: what decr was acknowledged against what the counter lost. Connections that end are made anew,
-    /// also to another node, and what they had not been answered is unknown
+    /// Keep accounts: what decr was acknowledged against what the counter lost. Connections that
+    /// end are made anew, also to another node, and what they had not been answered is unknown
     #[arg(long)]
     pub ledger: bool,
     /// Bytes in, bytes out, for a server that only echoes (examples/bare_echo)

@@ -94,7 +94,8 @@ impl Control {
         self.items(pairs.len())
     }
 
-    /// The level that the server gives to what asks for this one, by its answer to a read of a key of the workload.
+    /// The level that the server gives to what asks for this one, by its answer to a read of a key
+    /// of the workload.
     pub(crate) fn level_of(&mut self, args: &BenchArgs) -> Result<AckLevel, BenchError> {
         let key = match args.workload {
             Workload::Decr => STOCK.to_vec(),

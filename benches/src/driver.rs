@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
-use penstock_net::client::{Client, ClientError, ClientOptions};
+use penstock_client::{Client, ClientError, ClientOptions};
 use penstock_net::level::AckLevel;
 
 use crate::BenchError;

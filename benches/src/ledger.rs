@@ -1,4 +1,5 @@
-//! The account of a counter that is sold from: what the connections were told against what is left of it.
+//! The account of a counter that is sold from: what the connections were told against what is left
+//! of it.
 
 use std::fmt;
 

@@ -74,7 +74,8 @@ pub fn run(args: &BenchArgs) -> Result<(), BenchError> {
 
 const LEVELS: [Level; 3] = [Level::None, Level::Interval, Level::Disk];
 
-/// Runs the levels in turn, each round in another order, so that what changes on the machine meanwhile meets all.
+/// Runs the levels in turn, each round in another order, so that what changes on the machine
+/// meanwhile meets all.
 fn compare_levels(args: &BenchArgs) -> Result<Vec<Report>, BenchError> {
     let of_level = |level| BenchArgs {
         level,

@@ -69,7 +69,8 @@ impl Report {
         }
     }
 
-    /// The lowest level that an answer told. `None` if nothing was answered that has one, as of an echo.
+    /// The lowest level that an answer told. `None` if nothing was answered that has one, as of an
+    /// echo.
     fn level_reached(&self) -> Option<AckLevel> {
         let told = self.account.levels.iter().position(|&count| count > 0)?;
         AckLevel::from_code(u8::try_from(told).ok()?)

@@ -35,8 +35,8 @@ pub(crate) fn quantiles_us(latency_ns: &Histogram<u64>) -> [f64; QUANTILES.len()
     QUANTILES.map(|(_, quantile)| latency_ns.value_at_quantile(quantile) as f64 / 1000.0)
 }
 
-/// Takes in latencies. An interval ends with the first turn of the generator behind its end, so a stall shows as a
-/// long one.
+/// Takes in latencies. An interval ends with the first turn of the generator behind its end, so a
+/// stall shows as a long one.
 pub(crate) struct Series {
     length: Duration,
     /// Since the measurement began.

@@ -129,7 +129,8 @@ impl BatchWriter {
         self.put_item(out, offset, len);
     }
 
-    /// Notes that the next item is so far behind the start of the body and has so many bytes, wherever they stand.
+    /// Notes that the next item is so far behind the start of the body and has so many bytes,
+    /// wherever they stand.
     #[inline]
     pub(crate) fn put_item(&mut self, out: &mut [u8], offset: usize, len: usize) {
         assert!(

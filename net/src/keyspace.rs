@@ -1,5 +1,5 @@
-//! Keyspaces and kept versions on the wire: what is asked besides keys and values, and the lists that
-//! are answered.
+//! Keyspaces and kept versions on the wire: what is asked besides keys and values, and the lists
+//! that are answered.
 
 use crate::batch::{padded, push_padded, read_u16, read_u32, read_u64};
 use crate::level::AckLevel;
@@ -22,13 +22,15 @@ const KIND_DELETION: u8 = 2;
 pub struct Settings {
     /// The least ack level; a request for less is raised to it.
     pub level_min: AckLevel,
-    /// Superseded versions that are kept of a key, at most; 0 is any number if there is a retention.
+    /// Superseded versions that are kept of a key, at most; 0 is any number if there is a
+    /// retention.
     pub versions: u8,
     /// The layout that values are marked with, 0 opaque.
     pub layout: u16,
     /// Bytes of a value, at most; 0 is what the server accepts.
     pub value_bytes_max: u32,
-    /// How long a superseded version is kept, in milliseconds; 0 is for ever if versions are counted.
+    /// How long a superseded version is kept, in milliseconds; 0 is for ever if versions are
+    /// counted.
     pub retention_ms: u64,
     /// The lifetime of what is put without an expiry, in milliseconds; 0 is none.
     pub ttl_ms: u64,
@@ -142,7 +144,8 @@ pub struct KeptVersion {
     pub version: Version,
     /// It is a deletion.
     pub is_deletion: bool,
-    /// When it was written, in unix milliseconds; 0 if that is not known, for it was before versions were kept.
+    /// When it was written, in unix milliseconds; 0 if that is not known, for it was before
+    /// versions were kept.
     pub time_ms: u64,
     /// From when on it was gone by itself; 0 is never.
     pub expiry_ms: u64,

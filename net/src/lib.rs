@@ -1,17 +1,17 @@
-//! The wire: frames, requests and replies as views over bytes, one connection's receiving state,
-//! and the client.
+//! The wire: frames, requests and replies as views over bytes, and one connection's receiving
+//! state. The client is the crate `penstock-client`.
 //!
 //! It promises: nothing is read before it was checked, no length is believed, no item is copied;
 //! damage to one frame or item leaves the connection usable wherever its framing survives.
 //!
 //! `link` is the wire between nodes, in `LINK.md`.
 //!
-//! It does not know: what a request means to a store, shards, disks, time. Outside `client` it
-//! makes no system call. Every byte is described in `PROTOCOL.md`.
+//! It does not know: what a request means to a store, shards, disks, time. It makes no
+//! system call. Every byte is described in `PROTOCOL.md`.
 #![forbid(unsafe_code)]
 
 pub mod batch;
-pub mod client;
+pub mod field;
 pub mod frame;
 pub mod hello;
 pub mod instruction;
@@ -30,7 +30,3 @@ pub mod slot;
 pub mod status;
 pub mod stranger;
 pub mod version;
-
-#[cfg(test)]
-#[path = "../tests/fuzz/target.rs"]
-mod target;

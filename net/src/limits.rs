@@ -20,8 +20,8 @@ pub const SCAN_BYTES_MAX: u32 = 256 << 10;
 pub const RESERVED_KEY: &[u8] = b"\0\0penstock/";
 /// Bytes of the prefix of a keyspace, at most; 0 is the prefix of all keys.
 pub const KEYSPACE_BYTES_MAX: usize = 64;
-/// The lifetime of a keyspace in milliseconds, at most: what is put within four thousand years from now may
-/// still have it.
+/// The lifetime of a keyspace in milliseconds, at most: what is put within four thousand years from
+/// now may still have it.
 pub const KEYSPACE_TTL_MS_MAX: u64 = (1 << 47) - 1;
 /// Versions that one HISTORY tells, at most; at least 1.
 pub const HISTORY_VERSIONS_MAX: u32 = 1024;

@@ -1,5 +1,6 @@
-//! Bytes on their way to a connection: most of them are written here, large values stand in blocks that
-//! are shared with whoever else has them. Such a block does not change while anybody shares it.
+//! Bytes on their way to a connection: most of them are written here, large values stand in blocks
+//! that are shared with whoever else has them. Such a block does not change while anybody shares
+//! it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -73,7 +74,8 @@ impl Pieces {
         self.slices.is_empty().then_some(&self.bytes[..])
     }
 
-    /// The bytes that are written here, to append to. Nothing is to be taken away that stands before a slice.
+    /// The bytes that are written here, to append to. Nothing is to be taken away that stands
+    /// before a slice.
     #[inline]
     pub fn written(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
@@ -190,7 +192,8 @@ impl Pieces {
         }
     }
 
-    /// Takes `moved` bytes written here into account that were taken away between `end` and the slices behind it.
+    /// Takes `moved` bytes written here into account that were taken away between `end` and the
+    /// slices behind it.
     #[inline]
     pub(crate) fn close_up(&mut self, end: End, moved: usize) {
         for slice in &mut self.slices[end.slices..] {
@@ -227,7 +230,8 @@ pub struct PiecesReader<'a> {
 }
 
 impl PiecesReader<'_> {
-    /// Appends the next `len` bytes to `into`, sharing what stands elsewhere. No slice stands partly behind them.
+    /// Appends the next `len` bytes to `into`, sharing what stands elsewhere. No slice stands
+    /// partly behind them.
     pub fn take(&mut self, len: usize, into: &mut Pieces) {
         let (from, from_slices) = (self.bytes, self.slices);
         self.skip(len);

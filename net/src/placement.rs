@@ -1,4 +1,5 @@
-//! Which node of a cluster writes which partition: what HELLO tells, and what an answer tells that sends elsewhere.
+//! Which node of a cluster writes which partition: what HELLO tells, and what an answer tells that
+//! sends elsewhere.
 
 use crate::batch::{padded, push_padded, read_u16, read_u32};
 use crate::link::message::LINK_PARTITIONS;
@@ -150,7 +151,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// The version of an item that tells it: the lowest epoch that the node may have in that generation.
+    /// The version of an item that tells it: the lowest epoch that the node may have in that
+    /// generation.
     #[must_use]
     pub fn version(node: u8, generation: u32) -> Version {
         Version {
@@ -159,7 +161,8 @@ impl Writer {
         }
     }
 
-    /// From the version and the message of an item, whose last word is the address; `None` if it tells none.
+    /// From the version and the message of an item, whose last word is the address; `None` if it
+    /// tells none.
     #[must_use]
     pub fn read(version: Version, message: &[u8]) -> Option<Writer> {
         let (generation, node) = (version.epoch >> 18, version.epoch.to_le_bytes()[0]);

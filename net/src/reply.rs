@@ -52,7 +52,8 @@ impl ExpiryTold {
 /// How new it is what answers a GET that members may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// It was so at the primary at most so many microseconds ago: 0 by the primary, `u64::MAX` if that is not known.
+    /// It was so at the primary at most so many microseconds ago: 0 by the primary, `u64::MAX` if
+    /// that is not known.
     pub age_us: u64,
     /// All of the partition up to here is there.
     pub through: Version,
@@ -243,7 +244,8 @@ impl BatchReply {
         HEADER_BYTES + self.body
     }
 
-    /// Notes that everything behind the last item, such as [`ReplyHead::write`], [`ReplyHead::share`] or
+    /// Notes that everything behind the last item, such as [`ReplyHead::write`],
+    /// [`ReplyHead::share`] or
     /// [`ReplyHead::patch`] write it, is the next item.
     #[inline]
     pub fn end_item(&mut self, out: &mut Pieces) {
@@ -253,7 +255,8 @@ impl BatchReply {
             .put_item(out.written(), offset, self.body - offset);
     }
 
-    /// Adds the next `len` bytes of `items`, an item that is encoded already, such as one that came from another core.
+    /// Adds the next `len` bytes of `items`, an item that is encoded already, such as one that came
+    /// from another core.
     pub fn raw(&mut self, out: &mut Pieces, items: &mut PiecesReader<'_>, len: usize) {
         items.take(len, out);
         self.end_item(out);
@@ -433,7 +436,8 @@ pub fn read_batch_reply(body: &[u8]) -> Result<Batch<'_>, Refusal> {
 mod tests {
     use super::*;
 
-    /// A frame of values of these lengths behind other bytes; of those with a bit in `shared` the value is shared.
+    /// A frame of values of these lengths behind other bytes; of those with a bit in `shared` the
+    /// value is shared.
     fn frame(lens: &[usize], shared: usize, items_max: usize, medium: Medium) -> Pieces {
         let mut out = Pieces::from(b"bytes before".to_vec());
         out.share(vec![1; 9].into(), 0..9);

@@ -54,8 +54,9 @@ pub enum Status {
     ShardDown = 0x0503,
     /// The outcome is not known.
     Indeterminate = 0x0601,
-    /// At level replica: executed, or looked at and nothing changed, and not every node that was to receive it has
-    /// told so in time; or not executed, because there is no such node. The message tells which.
+    /// At level replica: executed, or looked at and nothing changed, and not every node that was to
+    /// receive it has told so in time; or not executed, because there is no such node. The message
+    /// tells which.
     NoReplicas = 0x0602,
 }
 

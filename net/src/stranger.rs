@@ -1,4 +1,5 @@
-//! First bytes of clients that speak another protocol: they get an answer in their own words instead of silence.
+//! First bytes of clients that speak another protocol: they get an answer in their own words
+//! instead of silence.
 
 use crate::frame::MAGIC;
 
@@ -41,8 +42,9 @@ impl Stranger {
     }
 }
 
-/// Tells what the first bytes of a connection are, before it has said HELLO. Text is another protocol: of a frame bytes
-/// 2 and 3 are zero, because no frame before HELLO is longer than 1024 bytes, and byte 4 is [`MAGIC`].
+/// Tells what the first bytes of a connection are, before it has said HELLO. Text is another
+/// protocol: of a frame bytes 2 and 3 are zero, because no frame before HELLO is longer than 1024
+/// bytes, and byte 4 is [`MAGIC`].
 #[must_use]
 pub fn opening(bytes: &[u8]) -> Opening {
     let is_text = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t' | b'\r');

@@ -1,23 +1,25 @@
-//! Writes keys that expire, and some that stay, to a running server at an even rate, and tells each second how much of
-//! disk and index they take: a server gives back what has expired, so none of it may be refused.
+//! Writes keys that expire, and some that stay, to a running server at an even rate, and tells each
+//! second how much of disk and index they take: a server gives back what has expired, so none of it
+//! may be refused.
 //!
 //! ```text
 //! penstock serve --data DIR --listen 127.0.0.1:7411 --shard-ports 0 --disk-bytes-max 512MiB
-//! cargo run --release -p penstock-runtime --example expire_load -- 127.0.0.1:7411 [RATE [LIFE_MS [SECONDS [VALUE_BYTES [STAY]]]]]
+//! cargo run --release -p penstock --example expire_load -- 127.0.0.1:7411 [RATE [LIFE_MS [SECONDS [VALUE_BYTES [STAY]]]]]
 //! ```
 //!
-//! Keys a second (10,000), how long they live in milliseconds (10,000), for how many seconds (90), bytes of a value
-//! (1,000), and of how many keys one stays (0 is none). Behind that it watches an idle server for as long as a key
-//! lives and a minute more. In the end it tells index bytes before, at their most and after, and how
-//! near the segments came to what `space_percent_max` of 140 and six segments a shard allow: on a
-//! machine that is busy with something else cleaning may fall behind. The exit code is 1 if anything
-//! was refused, a key that stays is gone or another one is shown.
+//! Keys a second (10,000), how long they live in milliseconds (10,000), for how many seconds (90),
+//! bytes of a value (1,000), and of how many keys one stays (0 is none). Behind that it watches an
+//! idle server for as long as a key lives and a minute more. In the end it tells index bytes
+//! before, at their most and after, and how near the segments came to what `space_percent_max` of
+//! 140 and six segments a shard allow: on a machine that is busy with something else cleaning may
+//! fall behind. The exit code is 1 if anything was refused, a key that stays is gone or another one
+//! is shown.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use penstock_net::client::{Client, ClientError, ClientOptions};
+use penstock_client::{Client, ClientError, ClientOptions};
 use penstock_net::request::{Condition, Expiry};
 
 /// Writes that are not answered, at most.

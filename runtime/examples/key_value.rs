@@ -1,7 +1,7 @@
 //! The everyday work of an embedded store, for those who know another one.
 //!
 //! ```text
-//! cargo run --release -p penstock-runtime --example key_value
+//! cargo run --release -p penstock --example key_value
 //! ```
 //!
 //! | elsewhere | here |
@@ -17,11 +17,11 @@
 
 use std::error::Error;
 
+use penstock::embedded::ClientError;
+use penstock::{Options, Penstock};
 use penstock_net::level::AckLevel;
 use penstock_net::request::Condition;
 use penstock_net::status::Status;
-use penstock_runtime::embedded::ClientError;
-use penstock_runtime::{Options, Penstock};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let directory = std::env::temp_dir().join(format!("penstock-key-value-{}", std::process::id()));

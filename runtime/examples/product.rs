@@ -1,20 +1,22 @@
-//! A shop's product as a struct of fixed layout: read where it stands, changed by field, never oversold.
+//! A shop's product as a struct of fixed layout: read where it stands, changed by field, never
+//! oversold.
 //!
 //! ```text
-//! cargo run --release -p penstock-runtime --example product
+//! cargo run --release -p penstock --example product
 //! ```
 //!
 //! First one thread, as the shortest way: read the product, sell one, twenty thousand times, then a
-//! million reads. Then several buyers at once, who all get an exact answer, durable before they get it.
+//! million reads. Then several buyers at once, who all get an exact answer, durable before they get
+//! it.
 
 use std::error::Error;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use penstock::embedded::{Changed, ClientError, Field};
+use penstock::{Options, Penstock};
 use penstock_net::level::AckLevel;
-use penstock_runtime::embedded::{Changed, ClientError, Field};
-use penstock_runtime::{Options, Penstock};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -116,7 +118,8 @@ fn one_thread(directory: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The same directory, served to many threads; every sale is on the disk before its buyer hears of it.
+/// The same directory, served to many threads; every sale is on the disk before its buyer hears of
+/// it.
 fn many_buyers(directory: &Path) -> Result<(), Box<dyn Error>> {
     let store = Penstock::open(directory, Options::default())?;
     let product = Product::new("Yeezy Boost 350 V2", STOCK, 23_000);

@@ -1,8 +1,8 @@
 //! What peers that do not read, or read slowly, do to others and to themselves:
 //!
 //! ```text
-//! cargo run --release -p penstock-runtime --example slow_peers -- hogs  [--server BINARY] [--seconds 8]
-//! cargo run --release -p penstock-runtime --example slow_peers -- rates [--server BINARY] [--io threads]
+//! cargo run --release -p penstock --example slow_peers -- hogs  [--server BINARY] [--seconds 8]
+//! cargo run --release -p penstock --example slow_peers -- rates [--server BINARY] [--io threads]
 //! ```
 //!
 //! `hogs` prints the latency of one honest client alone, beside 4 and beside 20 connections that

@@ -1,12 +1,13 @@
-//! The process: pinned cores, rings, sockets, timers, mailboxes between cores, start-up checks, configuration.
+//! The process: pinned cores, rings, sockets, timers, mailboxes between cores, start-up checks,
+//! configuration.
 //!
-//! It is also a library: [`Penstock`] is the store inside the caller's own process, without sockets and without a
-//! runtime. Operations, promises, files and recovery are the server's, and `penstock serve`, `inspect`,
-//! `backup` and `verify` work on the same directory, one at a time.
+//! It is also a library: [`Penstock`] is the store inside the caller's own process, without sockets
+//! and without a runtime. Operations, promises, files and recovery are the server's, and `penstock
+//! serve`, `inspect`, `backup` and `verify` work on the same directory, one at a time.
 //!
 //! ```
-//! use penstock_runtime::embedded::{ClientError, Field};
-//! use penstock_runtime::{Options, Penstock};
+//! use penstock::embedded::{ClientError, Field};
+//! use penstock::{Options, Penstock};
 //!
 //! # let directory = std::env::temp_dir().join(format!("penstock-doc-{}", std::process::id()));
 //! let store = Penstock::open(&directory, Options::default())?;
@@ -26,50 +27,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Many threads use one store: handles are cheap to clone, and each thread's operations keep their order. One thread
-//! that wants the shortest way takes [`Penstock::open_local`].
+//! Many threads use one store: handles are cheap to clone, and each thread's operations keep their
+//! order. One thread that wants the shortest way takes [`Penstock::open_local`].
 
-pub mod advice;
 pub mod backup;
-pub mod block;
-pub mod calibrate;
-pub mod checks;
 pub mod cluster;
 pub mod config;
-mod cpu_wait;
 pub mod directory;
 pub mod disk;
-pub mod disk_room;
 pub mod embedded;
-mod engine;
-pub mod expression;
-mod huge_pages;
-pub mod identity;
-pub mod key_table;
-mod lines;
-pub mod logging;
-mod memory;
-mod named_error;
-mod node;
-mod open_files;
-mod read_ahead;
-pub mod rebuild;
-pub mod repair;
-mod retiming;
+mod event_loop;
 pub mod server;
-pub mod set_aside;
-pub mod snapshot;
-pub mod spare;
-mod spin;
+pub mod startup;
 mod stats;
-mod system;
-mod toml_line;
-mod wall;
+pub mod system;
 
 pub use embedded::{Local, Options, Penstock};
-pub use huge_pages::HugePages;
-pub use node::OpenError;
-pub use open_files::TooFewOpenFiles;
+pub use startup::OpenError;
+pub use system::huge_pages::HugePages;
+pub use system::open_files::TooFewOpenFiles;
 
 /// What README.md shows compiles.
 #[cfg(doctest)]

@@ -3,7 +3,7 @@
 mod cli;
 
 #[global_allocator]
-static ALLOCATOR: penstock_runtime::HugePages = penstock_runtime::HugePages;
+static ALLOCATOR: penstock::HugePages = penstock::HugePages;
 
 fn main() -> std::process::ExitCode {
     cli::run()

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use penstock_runtime::block::{Arena, ArenaLayout};
-use penstock_runtime::directory::{Directory, DirectoryOptions};
-use penstock_runtime::disk::{Disk, DiskOptions, IoMode, kernel_workers};
-use penstock_runtime::disk_room::DiskRoom;
-use penstock_runtime::spare::{SpareOutcome, Spares};
+use penstock::directory::room::DiskRoom;
+use penstock::directory::spares::{SpareOutcome, Spares};
+use penstock::directory::{Directory, DirectoryOptions};
+use penstock::disk::arena::{Arena, ArenaLayout};
+use penstock::disk::{Disk, DiskOptions, IoMode, kernel_workers};
 use penstock_shard::opening::Leftovers;
 use penstock_storage::io::{Asker, Block, Blocks, Io, IoToken};
 use penstock_storage::place::FileId;

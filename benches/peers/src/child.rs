@@ -63,7 +63,8 @@ pub fn run(options: &Options) -> Outcome<()> {
             handle.set(&key, &value)?;
         }
         if kind == Kind::PenstockLocal {
-            // A store on the caller's thread works only while it is called: this makes the rest durable.
+            // A store on the caller's thread works only while it is called: this makes the rest
+            // durable.
             drop((handle, engine));
             println!("filled");
             std::io::stdout().flush()?;

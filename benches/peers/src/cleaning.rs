@@ -28,7 +28,8 @@ pub struct Options {
     /// Live data in percent of the disk that Penstock may take.
     #[arg(long, default_value_t = 70, value_parser = clap::value_parser!(u64).range(10..=95))]
     fill: u64,
-    /// Overwrites in times of the keys: the first 0.3 count as before cleaning, those from 2 on as the steady state.
+    /// Overwrites in times of the keys: the first 0.3 count as before cleaning, those from 2 on as
+    /// the steady state.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(3..))]
     times: u64,
     /// Most seconds for each store; a store that is slower is measured on fewer overwrites.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use penstock::{Local, Options, Penstock};
 use penstock_net::level::AckLevel;
-use penstock_runtime::{Local, Options, Penstock};
 
 use crate::Outcome;
 
@@ -181,7 +181,7 @@ impl Handle for Local {
     }
 
     fn increase(&mut self, key: &[u8]) -> Outcome<()> {
-        self.update_if(key, &[penstock_net::client::Field::u64(0).increase(1)])?;
+        self.update_if(key, &[penstock_client::Field::u64(0).increase(1)])?;
         Ok(())
     }
 }
@@ -215,7 +215,7 @@ impl Handle for Penstock {
     }
 
     fn increase(&mut self, key: &[u8]) -> Outcome<()> {
-        self.update_if(key, &[penstock_net::client::Field::u64(0).increase(1)])
+        self.update_if(key, &[penstock_client::Field::u64(0).increase(1)])
             .wait()?;
         Ok(())
     }

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use penstock_net::client::Field;
+use penstock::Penstock;
+use penstock_client::Field;
 use penstock_net::level::AckLevel;
-use penstock_runtime::Penstock;
 
 use crate::Outcome;
 use crate::child;
@@ -16,8 +16,8 @@ use crate::scratch::{self, Scratch};
 use crate::workload::{self, Order, Random};
 
 const CACHE_BYTES: u64 = 256 << 20;
-/// GrausDB compacts beyond 1 MiB of overwritten records by copying, for each key, the rest of that key's
-/// log: with many keys that fills a disk. So it gets fewer updates than that takes.
+/// GrausDB compacts beyond 1 MiB of overwritten records by copying, for each key, the rest of that
+/// key's log: with many keys that fills a disk. So it gets fewer updates than that takes.
 const GRAUS_UPDATED_BYTES_MAX: u64 = 768 << 10;
 /// Written before the clock runs, so that nobody's first file is in the figures.
 const WARM_KEY: &[u8] = b"warm";
@@ -34,7 +34,8 @@ pub struct Options {
     seconds: f64,
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// The whole grid: values 8/256/1024/4096 x keys 8/32/128/256, both orders, 1/2/4 writers. Takes hours.
+    /// The whole grid: values 8/256/1024/4096 x keys 8/32/128/256, both orders, 1/2/4 writers.
+    /// Takes hours.
     #[arg(long)]
     full: bool,
     /// Keys for the restarts and the sizes on disk.
@@ -112,7 +113,8 @@ fn grid(is_full: bool) -> Vec<Shape> {
     shapes
 }
 
-/// GrausDB's own example: 20,000 times a get and a conditional update of one product, then a million gets.
+/// GrausDB's own example: 20,000 times a get and a conditional update of one product, then a
+/// million gets.
 fn product(options: &Options, scratch: &Scratch) -> Outcome<Table> {
     const PURCHASES: u32 = 20_000;
     const GETS: u32 = 1_000_000;
@@ -280,7 +282,8 @@ fn measure(options: &Options, scratch: &Scratch, kind: Kind, shape: Shape) -> Ou
     };
     let engine = engine::open(kind, &setting)?;
     let value = workload::value(shape.value);
-    // One handle for all phases where there is one thread: a store on the caller's thread is its handle.
+    // One handle for all phases where there is one thread: a store on the caller's thread is its
+    // handle.
     let times = if shape.writers == 1 {
         let mut handle = engine.handle()?;
         handle.set(WARM_KEY, &value)?;
@@ -319,7 +322,8 @@ fn us(elapsed: Duration, operations: u64, writers: u64) -> f64 {
     elapsed.as_secs_f64() * 1e6 * writers as f64 / operations.max(1) as f64
 }
 
-/// Each writer on keys of its own, one phase after the other, all of them beginning a phase together.
+/// Each writer on keys of its own, one phase after the other, all of them beginning a phase
+/// together.
 fn together(
     options: &Options,
     engine: &dyn Engine,
@@ -336,7 +340,8 @@ fn together(
             .map(|writer| {
                 let barrier = &barrier;
                 scope.spawn(move || {
-                    // A writer that fails goes on to each barrier, or the others would wait for ever.
+                    // A writer that fails goes on to each barrier, or the others would wait for
+                    // ever.
                     let mut handle = engine.handle();
                     let mut found = [(0, Duration::ZERO); 3];
                     let mut failure = None;
@@ -439,7 +444,8 @@ impl Worker<'_> {
         }
     }
 
-    /// At most so many operations and seconds; the clock is read once in sixteen, or each time if they sync.
+    /// At most so many operations and seconds; the clock is read once in sixteen, or each time if
+    /// they sync.
     fn run(
         &mut self,
         operations: u64,

@@ -51,7 +51,8 @@ impl Usage {
         let io = fs::read_to_string(format!("{folder}/io"))?;
         let status = fs::read_to_string(format!("{folder}/status"))?;
         let stat = fs::read_to_string(format!("{folder}/stat"))?;
-        // After the name in brackets: utime and stime are the 12th and 13th, in hundredths of a second.
+        // After the name in brackets: utime and stime are the 12th and 13th, in hundredths of a
+        // second.
         let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let ticks: u64 = after_name
             .split_whitespace()

@@ -1,4 +1,5 @@
-//! Penstock beside other stores, in one run on one machine: `cargo peers memory|values|cold|cleaning|restart|engines`.
+//! Penstock beside other stores, in one run on one machine: `cargo peers
+//! memory|values|cold|cleaning|restart|engines`.
 
 mod child;
 mod cleaning;

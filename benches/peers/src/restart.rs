@@ -37,10 +37,12 @@ pub struct Options {
     value: usize,
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Instead: values of 1 KiB of so many bytes together, the server's time to first answer and to full speed.
+    /// Instead: values of 1 KiB of so many bytes together, the server's time to first answer and to
+    /// full speed.
     #[arg(long, value_parser = scratch::bytes, conflicts_with = "grid")]
     bytes: Option<u64>,
-    /// Instead: keys of 32, 128 and 256 B with values of 64 to 16,384 B, at most `keys` of them and 256 MiB.
+    /// Instead: keys of 32, 128 and 256 B with values of 64 to 16,384 B, at most `keys` of them and
+    /// 256 MiB.
     #[arg(long)]
     grid: bool,
     /// Nothing of any store is in the page cache when it starts.

@@ -35,7 +35,8 @@ pub fn remove(path: &Path) -> Outcome<()> {
     }
 }
 
-/// What the files under a path take on the disk, in bytes. A file that vanishes meanwhile takes none.
+/// What the files under a path take on the disk, in bytes. A file that vanishes meanwhile takes
+/// none.
 pub fn disk_bytes(path: &Path) -> u64 {
     let Ok(metadata) = std::fs::symlink_metadata(path) else {
         return 0;
@@ -47,8 +48,8 @@ pub fn disk_bytes(path: &Path) -> u64 {
     entries.map(|entry| disk_bytes(&entry.path())).sum()
 }
 
-/// Has the kernel forget what it holds in memory of the files under a path, by `dd`, for whoever opens them
-/// next. They are made durable for it.
+/// Has the kernel forget what it holds in memory of the files under a path, by `dd`, for whoever
+/// opens them next. They are made durable for it.
 pub fn forget(path: &Path) -> Outcome<()> {
     if path.is_dir() {
         for entry in std::fs::read_dir(path)? {

@@ -1,4 +1,5 @@
-//! The `penstock` server as a process of its own, built from the workspace that this harness lies in.
+//! The `penstock` server as a process of its own, built from the workspace that this harness lies
+//! in.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -7,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use penstock_net::client::{Client, ClientOptions, Pending};
+use penstock_client::{Client, ClientOptions, Pending};
 use penstock_net::level::AckLevel;
 
 use crate::Outcome;
@@ -152,8 +153,8 @@ impl Drop for Server {
     }
 }
 
-/// Runs `begin` for each number, at most `window` answers being awaited, the oldest first. Ends at `until`.
-/// Gives how many were answered.
+/// Runs `begin` for each number, at most `window` answers being awaited, the oldest first. Ends at
+/// `until`. Gives how many were answered.
 pub fn pipeline<T>(
     numbers: impl Iterator<Item = u64>,
     window: usize,

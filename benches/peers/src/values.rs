@@ -18,7 +18,8 @@ const TOTAL_BYTES_MAX: usize = 256 << 20;
 
 #[derive(Args)]
 pub struct Options {
-    /// Values of each size, rounded up to a power of two; fewer of large ones, so that they take 256 MiB at most.
+    /// Values of each size, rounded up to a power of two; fewer of large ones, so that they take
+    /// 256 MiB at most.
     #[arg(long, default_value = "65536", value_parser = scratch::quantity)]
     values: u64,
 }

@@ -40,8 +40,8 @@ impl Order {
     }
 }
 
-/// The key of a number: its eight bytes, big-endian, first or last as the order says, the rest filled.
-/// In random order the number is scrambled, one to one, so that neighbours are far apart.
+/// The key of a number: its eight bytes, big-endian, first or last as the order says, the rest
+/// filled. In random order the number is scrambled, one to one, so that neighbours are far apart.
 pub fn key_into(key: &mut Vec<u8>, number: u64, key_bytes: usize, order: Order) {
     assert!(key_bytes >= 8, "a key holds a number of eight bytes");
     let number = match order {

@@ -17,9 +17,10 @@ pub struct Marks {
     /// By the source: the records of its frames up to this number are durable on its disk. By the
     /// destination: those of them that are durable on its own.
     pub durable: u64,
-    /// By the destination: the frames up to this number were taken. By the source no mark but an *echo*: the newest
-    /// clock of the destination for which it holds that all that the source had by then, of partitions that have joined, is in
-    /// its frames up to this one; 0 if there is none.
+    /// By the destination: the frames up to this number were taken. By the source no mark but an
+    /// *echo*: the newest clock of the destination for which it holds that all that the source had
+    /// by then, of partitions that have joined, is in its frames up to this one; 0 if there is
+    /// none.
     pub received: u64,
 }
 
@@ -30,8 +31,8 @@ pub struct LinkHeader {
     pub number: u64,
     /// How far the sender is. Holds behind the message: it is to be judged after it.
     pub marks: Marks,
-    /// By the source: the time of its store in unix milliseconds. By the destination: its own clock, if it wants to
-    /// hear that again, otherwise 0.
+    /// By the source: the time of its store in unix milliseconds. By the destination: its own
+    /// clock, if it wants to hear that again, otherwise 0.
     pub time: u64,
 }
 

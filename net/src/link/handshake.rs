@@ -55,7 +55,8 @@ pub struct Hello {
 pub struct NodeStart {
     /// Rises at every start.
     pub incarnation: u32,
-    /// Random: two starts under one incarnation are those of copies of one directory. 0 if it is not known.
+    /// Random: two starts under one incarnation are those of copies of one directory. 0 if it is
+    /// not known.
     pub start_id: u32,
 }
 

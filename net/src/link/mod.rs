@@ -1,10 +1,11 @@
 //! The wire between nodes: what a primary and the members of its partitions say to each other.
 //!
-//! It promises, like the clients' wire: nothing is read before it was checked, no length is believed,
-//! nothing is copied. Unlike there, nothing is forgiven: whatever does not check ends the link,
-//! because the peer is a program of the same kind.
+//! It promises, like the clients' wire: nothing is read before it was checked, no length is
+//! believed, nothing is copied. Unlike there, nothing is forgiven: whatever does not check ends the
+//! link, because the peer is a program of the same kind.
 //!
-//! It does not know: what a record is, secrets, sockets, time. Every byte is described in `LINK.md`.
+//! It does not know: what a record is, secrets, sockets, time. Every byte is described in
+//! `LINK.md`.
 
 mod body;
 mod course;

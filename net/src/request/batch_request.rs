@@ -273,7 +273,10 @@ impl BatchRequest {
 }
 
 /// Removes the flag SHOW from an encoded item, for a server that refuses the flag.
-pub(crate) fn ask_without_show(item: &mut [u8]) {
+///
+/// # Panics
+/// If the item is shorter than 4 bytes.
+pub fn ask_without_show(item: &mut [u8]) {
     if item[2] == Verb::Set as u8 || item[2] == Verb::Del as u8 {
         item[3] &= !flags::SHOW;
     }

@@ -14,8 +14,8 @@ use crate::refusal::Refusal;
 use crate::request::head::{field, is_reserved};
 
 pub use crate::version::Version;
-pub use batch_request::BatchRequest;
-pub(crate) use batch_request::ask_without_show;
+pub use batch_request::{BatchRequest, ask_without_show};
+
 pub use head::{ITEM_HEADER_BYTES, likely_key};
 pub use terms::{Condition, Expiry, Extra, MemberRead, Verb, Wanted, When};
 

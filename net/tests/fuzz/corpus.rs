@@ -1,4 +1,5 @@
-//! The kept inputs that have names: the vectors of the protocol, in the form that each target reads.
+//! The kept inputs that have names: the vectors of the protocol, in the form that each target
+//! reads.
 
 use std::path::Path;
 

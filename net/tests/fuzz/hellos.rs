@@ -38,7 +38,8 @@ fn server(body: &[u8]) {
     let mut hello = None;
     let used = allocation_counter::measure(|| hello = Some(ServerHello::read(body)));
     assert!(
-        // The address of a node takes 8 bytes and up to 7 more than its length, and is a text of its own.
+        // The address of a node takes 8 bytes and up to 7 more than its length, and is a text of
+        // its own.
         used.bytes_max <= 3 * body.len() as u64,
         "{} bytes for a body of {}",
         used.bytes_max,

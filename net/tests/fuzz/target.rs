@@ -1,4 +1,5 @@
-//! How a fuzz target runs: every kept input first, then inputs made from them by chance for a while.
+//! How a fuzz target runs: every kept input first, then inputs made from them by chance for a
+//! while.
 //!
 //! `cargo test` needs nothing but the toolchain. `PENSTOCK_FUZZ_SECONDS` (1 if it is not set) is
 //! the time of chance of each target. libFuzzer, which sees what code an input reaches, does the
@@ -16,7 +17,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Declares a target: its name, which is that of its folder, and what judges one input by panicking.
+/// Declares a target: its name, which is that of its folder, and what judges one input by
+/// panicking.
 #[macro_export]
 macro_rules! target {
     ($name:ident, $folder:literal, $judge:path) => {

@@ -2,7 +2,6 @@
 
 mod cases;
 mod chunking;
-mod client;
 mod decoded;
 mod link;
 mod session;

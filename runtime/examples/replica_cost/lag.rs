@@ -1,4 +1,5 @@
-//! How long records take to get to the member, at half of the rate that both nodes can take at most.
+//! How long records take to get to the member, at half of the rate that both nodes can take at
+//! most.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,14 +1,15 @@
-//! `cargo run --release -p penstock-runtime --example replica_cost -- [PAIRS [SECONDS [AWAY_SECONDS]]]`: what a
-//! second node costs the one that writes.
+//! `cargo run --release -p penstock --example replica_cost -- [PAIRS [SECONDS [AWAY_SECONDS]]]`:
+//! what a second node costs the one that writes.
 //!
-//! Runs of `penstock bench set` take turns: against a node with nobody to ship to, and against one with a
-//! member that follows, at level disk and at level replica. Then the member is killed, misses what is written for a while, and
-//! comes back, and at last a pair tells how long records take to get to the member at half load; with no PAIRS
-//! that is all.
+//! Runs of `penstock bench set` take turns: against a node with nobody to ship to, and against one
+//! with a member that follows, at level disk and at level replica. Then the member is killed,
+//! misses what is written for a while, and comes back, and at last a pair tells how long records
+//! take to get to the member at half load; with no PAIRS that is all.
 //!
-//! Each node has a core of its own where there are two, or one would measure how they take turns: the shard of each
-//! is pinned to the first core that it may use. The load shares these cores with them. So shares of
-//! throughput are no costs, but the CPU time for an operation is one. How loaded the machine was is said, too.
+//! Each node has a core of its own where there are two, or one would measure how they take turns:
+//! the shard of each is pinned to the first core that it may use. The load shares these cores with
+//! them. So shares of throughput are no costs, but the CPU time for an operation is one. How loaded
+//! the machine was is said, too.
 
 mod lag;
 
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use penstock_net::client::{Client, ClientOptions};
+use penstock_client::{Client, ClientOptions};
 use serde_json::Value;
 
 /// How long a start, or the way back of a member, may take.

@@ -16,13 +16,12 @@ use penstock_storage::segment::{FirstBlock, SegmentHeader};
 use super::BackupError;
 use super::manifest::{Manifest, SegmentCopy};
 use super::vault;
-use crate::directory::{SEGMENTS, claim_empty, named, sync_directory, write_identity};
-use crate::identity::Identity;
+use crate::directory::identity::Identity;
+use crate::directory::identity::TERMS_SKIPPED;
+use crate::directory::{SEGMENTS, claim_empty, sync_directory, write_identity};
 use crate::system;
+use crate::system::named_error::named;
 
-/// Terms that a restored node leaves out: more starts of the original between a backup and its
-/// restore than ever happen. Terms end at 2^24, after 16,000 restores one behind the other.
-pub const TERMS_SKIPPED: u64 = 1024;
 /// No term is as high.
 const TERMS_END: u64 = 1 << 24;
 
@@ -37,8 +36,8 @@ pub struct Restored {
     pub identity: Identity,
 }
 
-/// Makes the data directory `to`, which must not exist or be empty, from the newest backup in `from`
-/// or the one with this name. Every byte is checked against its hash on the way.
+/// Makes the data directory `to`, which must not exist or be empty, from the newest backup in
+/// `from` or the one with this name. Every byte is checked against its hash on the way.
 ///
 /// # Errors
 /// [`BackupError`]. What was made is removed again, if the system allows it; without its IDENTITY,

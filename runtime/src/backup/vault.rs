@@ -10,8 +10,9 @@ use blake3::{Hash, Hasher};
 
 use super::manifest::{EXTENSION, Manifest, ManifestError, SegmentCopy};
 use super::{BackupError, path_text};
-use crate::directory::{named, sync_directory};
-use crate::identity::Identity;
+use crate::directory::identity::Identity;
+use crate::directory::sync_directory;
+use crate::system::named_error::named;
 
 const LOCK: &str = "LOCK";
 const SEGMENTS: &str = "segments";
@@ -107,8 +108,8 @@ impl Vault {
         Ok(known)
     }
 
-    /// Takes the first `bytes` of `source` in, unless it holds the same already; the hash of them and
-    /// whether they were copied. `is_known` spares writing what is most likely there.
+    /// Takes the first `bytes` of `source` in, unless it holds the same already; the hash of them
+    /// and whether they were copied. `is_known` spares writing what is most likely there.
     pub(crate) fn put(
         &mut self,
         log_id: u64,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use penstock_storage::io::SegmentSource;
 use penstock_storage::place::FileId;
 
-use crate::directory::named;
+use crate::system::named_error::named;
 
 /// The start of a file, and zeros up to a length.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use penstock_runtime::backup::{self, BackupError, manifest::Manifest};
-use penstock_runtime::identity::Identity;
+use penstock::backup::{self, BackupError, manifest::Manifest};
+use penstock::directory::identity::Identity;
 use penstock_storage::log::DurableEnd;
 use penstock_storage::place::Lsn;
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use penstock::cluster::placement::{Accepted, Draft, Moved, Takeover};
 use penstock_net::link::message::LINK_PARTITIONS;
-use penstock_runtime::cluster::placement::{Accepted, Draft, Moved, Takeover};
 use serde_json::Value;
 
 use super::connection::ServerAddress;
@@ -15,7 +15,8 @@ use super::membership::{
     LearnerArgs, MemberArgs, SYNC_EXAMPLES,
 };
 use super::output::{Output, count};
-use super::status::{STATUS_EXAMPLES, StatusArgs, info_of};
+use super::partitions::{ANSWER, first_last, states_of, writers};
+use super::status::{STATUS_EXAMPLES, StatusArgs};
 use super::{EXIT_CODES, Failure};
 
 /// Of the commands together.
@@ -57,8 +58,6 @@ Examples:
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force --accept-loss";
 
-/// How long a node may take to answer.
-pub(super) const ANSWER: Duration = Duration::from_secs(5);
 /// How long a node may take to be what it must be before anything is changed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -89,7 +88,8 @@ pub enum ClusterCommand {
     /// Let another node write in the place of one that is lost
     #[command(after_help = format!("{PROMOTE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Promote(PromoteArgs),
-    /// Print what a node took and could not keep, from its data directory, or do it again where it is written now
+    /// Print what a node took and could not keep, from its data directory, or do it again where it
+    /// is written now
     #[command(after_help = format!("{LOSTFOUND_EXAMPLES}\n\n{EXIT_CODES}"))]
     Lostfound(LostfoundArgs),
 }
@@ -129,10 +129,12 @@ pub struct PromoteArgs {
     /// It is known that what the lost node had not shipped is missing
     #[arg(long, required = true)]
     force: bool,
-    /// Also if the node has started since it last followed, or is a learner: what it had not or only received is lost
+    /// Also if the node has started since it last followed, or is a learner: what it had not or
+    /// only received is lost
     #[arg(long)]
     accept_loss: bool,
-    /// Also in the middle of a scan or a rewind, or with nothing at all if the node runs: for when there is no other copy
+    /// Also in the middle of a scan or a rewind, or with nothing at all if the node runs: for when
+    /// there is no other copy
     #[arg(long)]
     accept_incomplete: bool,
     /// Leave the node that wrote in the sync set: level replica waits until it is back
@@ -157,28 +159,6 @@ impl ClusterCommand {
     }
 }
 
-pub(super) fn first_last(text: &str) -> Result<(u16, u16), String> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    match (first.parse(), last.parse()) {
-        (Ok(first), Ok(last)) if first <= last && last <= 255 => Ok((first, last)),
-        _ => Err("FIRST-LAST or one number is wanted, 0 to 255".into()),
-    }
-}
-
-/// What a node is to these partitions, by its own account.
-pub(super) fn states_of(
-    server: &ServerAddress,
-    (first, last): (u16, u16),
-) -> Result<Vec<Value>, Failure> {
-    let is_asked = |it: &Value| {
-        let number = |name: &str| it[name].as_u64().unwrap_or(u64::MAX);
-        number("first") <= u64::from(last) && number("last") >= u64::from(first)
-    };
-    let mut partitions = partitions_of(server)?;
-    partitions.retain(is_asked);
-    Ok(partitions)
-}
-
 impl ToArgs {
     fn draft(&self) -> Result<Draft, Failure> {
         Draft::read(&self.file).map_err(Failure::usage)
@@ -199,8 +179,8 @@ impl ToArgs {
         ServerAddress::at(clients).within(ANSWER.min(Duration::from_millis(self.wait_ms.into())))
     }
 
-    /// Refuses if the node does not hold all of them in one of these roles, or, if that is enough, in a role of whoever wrote
-    /// them last.
+    /// Refuses if the node does not hold all of them in one of these roles, or, if that is enough,
+    /// in a role of whoever wrote them last.
     fn check(
         &self,
         draft: &Draft,
@@ -396,17 +376,6 @@ impl SwitchArgs {
     }
 }
 
-/// Who writes these partitions by the file, ascending.
-pub(super) fn writers(draft: &Draft, (first, last): (u16, u16)) -> Result<Vec<u8>, Failure> {
-    let writers = (first..=last).map(|partition| draft.primary_of(partition));
-    let mut writers = writers
-        .collect::<Result<Vec<u8>, _>>()
-        .map_err(Failure::usage)?;
-    writers.sort_unstable();
-    writers.dedup();
-    Ok(writers)
-}
-
 impl PromoteArgs {
     fn run(self) -> Result<(), Failure> {
         assert!(self.force, "the command is not read without it");
@@ -437,7 +406,8 @@ impl PromoteArgs {
                 &["idle", "catching up", "beginning", "draining"],
             ]
             .concat();
-            // All that it acknowledged is on its disk, and a handover may have stopped in any state.
+            // All that it acknowledged is on its disk, and a handover may have stopped in any
+            // state.
             let of_last = ["draining", "idle"];
             match accepted {
                 Accepted::Nothing => {
@@ -510,10 +480,4 @@ fn concerns(state: &Value, partitions: &[u16]) -> bool {
     let number = |name: &str| state[name].as_u64().unwrap_or(u64::MAX);
     let is_its = |it: &u16| (number("first")..=number("last")).contains(&u64::from(*it));
     partitions.iter().any(is_its)
-}
-
-/// What a node is to its partitions.
-fn partitions_of(server: &ServerAddress) -> Result<Vec<Value>, Failure> {
-    let info = info_of(server)?;
-    Ok(info["partitions"].as_array().cloned().unwrap_or_default())
 }

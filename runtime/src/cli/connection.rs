@@ -1,5 +1,5 @@
-//! The connection of a command to a server: HELLO, then one request at a time, each with a deadline. What another
-//! node of a cluster writes is asked there.
+//! The connection of a command to a server: HELLO, then one request at a time, each with a
+//! deadline. What another node of a cluster writes is asked there.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -33,7 +33,8 @@ const ASK_AGAIN_MAX: Duration = Duration::from_millis(160);
 /// Which server is asked, and how long it may take.
 #[derive(Args, Clone)]
 pub struct ServerAddress {
-    /// Address of the server; of the nodes of a cluster several, with commas: the first that answers is asked
+    /// Address of the server; of the nodes of a cluster several, with commas: the first that
+    /// answers is asked
     #[arg(
         long,
         value_name = "HOST:PORT",
@@ -174,9 +175,9 @@ pub struct Answer {
 }
 
 impl Connection {
-    /// Sends the one operation that `write` adds to a batch, and takes its answer apart. A node that sends it
-    /// elsewhere has not executed it: then it is sent there, again and again until the time is over. What is too old at
-    /// the node that was asked is asked there again.
+    /// Sends the one operation that `write` adds to a batch, and takes its answer apart. A node
+    /// that sends it elsewhere has not executed it: then it is sent there, again and again until
+    /// the time is over. What is too old at the node that was asked is asked there again.
     ///
     /// # Errors
     /// No answer, an answer that cannot be read, or one that refuses the whole request. What the

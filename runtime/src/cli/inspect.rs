@@ -5,11 +5,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use penstock_runtime::advice;
-use penstock_runtime::directory::{Directory, DirectoryError};
-use penstock_runtime::repair::{carry_out, lost_text, put_identity};
-use penstock_runtime::set_aside;
-use penstock_runtime::snapshot::read_at;
+use penstock::directory::read_at;
+use penstock::directory::repair::{carry_out, lost_text, put_identity};
+use penstock::directory::set_aside;
+use penstock::directory::{Directory, DirectoryError};
+use penstock::system::advice;
 use penstock_shard::hash_check;
 use penstock_shard::opening::OpeningError;
 use penstock_shard::settings_to_wire;
@@ -49,8 +49,9 @@ pub struct InspectArgs {
     /// Print what is damaged, how it would be mended and what that gives up
     #[arg(long, conflicts_with = "dump")]
     repair: bool,
-    /// Carry the repair out, if what it gives up is among these: LOG:FROM-TO, file:N, identity or none, as
-    /// --repair prints it. Give it once for each; files as they were go to lostfound/ in DIR
+    /// Carry the repair out, if what it gives up is among these: LOG:FROM-TO, file:N, identity or
+    /// none, as --repair prints it. Give it once for each; files as they were go to lostfound/ in
+    /// DIR
     #[arg(long, value_name = "LOSS", requires = "repair", value_parser = parse_loss)]
     accept_loss: Vec<String>,
 }
@@ -152,7 +153,8 @@ impl InspectArgs {
         if losses.is_empty() {
             losses.push("none".into());
         }
-        // A repair that was interrupted is finished by the same command: what is done is no longer lost.
+        // A repair that was interrupted is finished by the same command: what is done is no longer
+        // lost.
         for given in self.accept_loss.iter().filter(|it| !losses.contains(it)) {
             out.line(format_args!("not given up here: {given}"));
         }
@@ -355,8 +357,8 @@ fn show(out: &mut Output<impl Write>, event: &Event<'_>) {
     }
 }
 
-/// How many snapshots and key tables there are. Each belongs to a segment, so none can be judged where the segments
-/// themselves cannot be told apart, and none of them is at fault for that.
+/// How many snapshots and key tables there are. Each belongs to a segment, so none can be judged
+/// where the segments themselves cannot be told apart, and none of them is at fault for that.
 fn show_unjudged(out: &mut Output<impl Write>, directory: &Directory) {
     let snapshots = directory.snapshots().list().map_or(0, |names| names.len());
     let tables = directory.key_tables().list().map_or(0, |files| files.len());
@@ -395,7 +397,8 @@ fn show_snapshots(out: &mut Output<impl Write>, directory: &Directory, survey: &
     }
 }
 
-/// Each key table, and whether it holds what it should of a segment that is there. None is ever needed.
+/// Each key table, and whether it holds what it should of a segment that is there. None is ever
+/// needed.
 fn show_key_tables(out: &mut Output<impl Write>, directory: &Directory, survey: &Survey) {
     let folder = directory.key_tables();
     let mut files = match folder.list() {

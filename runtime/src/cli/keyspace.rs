@@ -6,9 +6,9 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::KEYSPACE_BYTES_MAX;
 use penstock_net::status::Status;
 
-use super::client::{parse_lifetime, version_text};
 use super::connection::{Connection, Effect, ServerAddress, refused};
 use super::output::Output;
+use super::values::{parse_lifetime, version_text};
 use super::{EXIT_CODES, Failure};
 
 /// What the help of the commands about keyspaces ends with.

@@ -6,17 +6,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
+use penstock::cluster::lostfound::read_lostfound;
+use penstock::cluster::replay::{Lost, Rule, Units, Verdict, Writer};
+use penstock::cluster::tails::{node_of, read_lost, read_lost_beside};
 use penstock_net::level::AckLevel;
 use penstock_net::request::{Condition, Expiry};
 use penstock_net::status::Status;
-use penstock_runtime::cluster::lostfound::read_lostfound;
-use penstock_runtime::cluster::replay::{
-    Lost, Rule, Units, Verdict, Writer, node_of, read_lost, read_lost_beside,
-};
 
-use super::client::Level;
 use super::connection::{Connection, Effect, ServerAddress};
 use super::output::{Output, hex};
+use super::values::Level;
 use super::{EXIT_CODES, Failure};
 
 pub const LOSTFOUND_EXAMPLES: &str = "\
@@ -90,10 +89,12 @@ struct ReplayArgs {
     /// Only the tails of which this file of lostfound has a change, by its name
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// Only what this node wrote, by its number, instead of what the node of DATA wrote: if that one's disk is lost
+    /// Only what this node wrote, by its number, instead of what the node of DATA wrote: if that
+    /// one's disk is lost
     #[arg(long, value_name = "NODE")]
     written_by: Option<u8>,
-    /// The file lostfound/replayed of another node: what a replay there has tried is not tried again
+    /// The file lostfound/replayed of another node: what a replay there has tried is not tried
+    /// again
     #[arg(long, value_name = "FILE")]
     tried: Vec<PathBuf>,
     /// How durable each write must be
@@ -349,12 +350,13 @@ impl std::fmt::Display for Replayed {
     }
 }
 
-/// Which keys of which tails were tried, each durable before it is: a difference that is added twice would be wrong, and
-/// an answer may never come.
+/// Which keys of which tails were tried, each durable before it is: a difference that is added
+/// twice would be wrong, and an answer may never come.
 struct Journal {
     path: PathBuf,
     tried: BTreeSet<(String, Writer)>,
-    /// What of the file is whole lines: a crash may have cut the last one, and nothing was tried then.
+    /// What of the file is whole lines: a crash may have cut the last one, and nothing was tried
+    /// then.
     whole_bytes: u64,
     file: Option<File>,
 }

@@ -5,18 +5,18 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use penstock::cluster::placement::{Draft, Standing, make_cluster};
 use penstock_net::level::AckLevel;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
-use penstock_runtime::cluster::placement::{Draft, Standing, make_cluster};
 use penstock_storage::version::partition_of;
 use serde_json::Value;
 
 use super::Failure;
-use super::cluster::{ANSWER, first_last, states_of, writers};
 use super::connection::{Effect, ServerAddress};
 use super::output::{Output, count};
+use super::partitions::{ANSWER, first_last, states_of, writers};
 
 pub const INIT_EXAMPLES: &str = "\
 The first node is to write everything, and the others are its sync set. Nothing may be there yet: neither the file nor the secret beside it.
@@ -321,8 +321,8 @@ impl MemberArgs {
         out.finish()
     }
 
-    /// Waits until a primary waits for the node in all of these partitions, and the node has what was
-    /// acknowledged before that.
+    /// Waits until a primary waits for the node in all of these partitions, and the node has what
+    /// was acknowledged before that.
     fn until_level(
         &self,
         server: &ServerAddress,
@@ -355,7 +355,8 @@ impl MemberArgs {
                 ))?,
             }
         }
-        // A read at level replica waits for all that was appended before it, so each of these proves it for one.
+        // A read at level replica waits for all that was appended before it, so each of these
+        // proves it for one.
         let mut keys = vec![None; usize::from(LINK_PARTITIONS)];
         let mut number = 0_u64;
         while keys.iter().any(Option::is_none) {
@@ -392,8 +393,8 @@ impl MemberArgs {
     }
 }
 
-/// Refuses while one of these partitions is written by nobody: whoever is to write it may need just the node that
-/// would be changed.
+/// Refuses while one of these partitions is written by nobody: whoever is to write it may need just
+/// the node that would be changed.
 fn check_written(draft: &Draft, partitions: (u16, u16), longest: Duration) -> Result<(), Failure> {
     for primary in writers(draft, partitions)? {
         let clients = draft.clients_of(primary).map_err(Failure::usage)?;

@@ -1,36 +1,40 @@
 //! The tree of commands: what a shell may say, and which exit code answers it.
 
 mod backup;
-mod client;
 mod cluster;
 mod connection;
+pub mod expression;
 mod inspect;
 mod keyspace;
 mod lostfound;
 mod membership;
 mod options;
 mod output;
+mod partitions;
+mod probing;
+mod reading;
 mod status;
 mod text_field;
+mod values;
+mod writing;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use penstock_runtime::config::{Settings, Sources};
-use penstock_runtime::logging::Logging;
+use penstock::config::{Settings, Sources};
+use penstock::server::logging::Logging;
 
 use backup::{BackupArgs, RestoreArgs, VerifyArgs};
-use client::{
-    DelArgs, ExpireArgs, GetArgs, InfoArgs, PersistArgs, PingArgs, ScanArgs, SetArgs, TtlArgs,
-    UpdateIfArgs,
-};
 use cluster::{CLUSTER_EXAMPLES, ClusterCommand};
 use inspect::InspectArgs;
 use keyspace::{HistoryArgs, KEYSPACE_EXAMPLES, KeyspaceCommand};
 use options::OptionFlags;
 use output::Output;
+use probing::{InfoArgs, PingArgs};
+use reading::{GetArgs, ScanArgs, TtlArgs};
+use writing::{DelArgs, ExpireArgs, PersistArgs, SetArgs, UpdateIfArgs};
 
 /// What every command's help says about its end.
 const EXIT_CODES: &str = "\
@@ -47,7 +51,8 @@ Examples:
   penstock update-if stock:42 'u32@0 >= 1' 'u32@0 -= 1'
   penstock get stock:42 --as u32@0";
 
-/// Durable key-value server for stock under pressure: what it acknowledged, a power cut cannot take back.
+/// Durable key-value server for stock under pressure: what it acknowledged, a power cut cannot take
+/// back.
 #[derive(Parser)]
 #[command(
     name = "penstock",
@@ -224,7 +229,7 @@ impl Command {
             Command::Serve(args) => {
                 let settings = args.resolve()?;
                 let logging = Logging::install(&settings.config).map_err(Failure::usage)?;
-                penstock_runtime::server::serve(settings.config, &logging).map_err(|error| {
+                penstock::server::serve(settings.config, &logging).map_err(|error| {
                     let code = error.exit_code();
                     tracing::error!(exit_code = code, "{error}");
                     let line = match logging.is_on_stderr() {

@@ -1,9 +1,10 @@
 //! The flags of `serve`, made from the table of options.
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use penstock_runtime::config::{ConfigOption, Group, Kind, OPTIONS};
+use penstock::config::{ConfigOption, Group, Kind, OPTIONS};
 
-/// The options that were given as flags, as written; the configuration reads and checks them with the other sources.
+/// The options that were given as flags, as written; the configuration reads and checks them with
+/// the other sources.
 #[derive(Debug, Default)]
 pub struct OptionFlags {
     /// Name in the table and text.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use penstock_runtime::cluster::placement::nodes_of;
+use penstock::cluster::placement::nodes_of;
 use serde_json::{Value, json};
 
 use super::Failure;

@@ -1,16 +1,18 @@
-//! Text that is taken for a number: `set stock:9 1000` stores four digits, and `u32@0` reads them as 808464433.
+//! Text that is taken for a number: `set stock:9 1000` stores four digits, and `u32@0` reads them
+//! as 808464433.
 
 use std::collections::BTreeMap;
 
+use crate::cli::expression::Field;
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;
 use penstock_net::status::Status;
-use penstock_runtime::expression::Field;
 
 use super::Failure;
 use super::connection::{Connection, Effect};
 
-/// A field that reads as digits is refused from so many bytes on. Shorter ones often hold such a number rightly.
+/// A field that reads as digits is refused from so many bytes on. Shorter ones often hold such a
+/// number rightly.
 const REFUSED_BYTES_MIN: usize = 4;
 
 /// A field of one of the keys whose bytes are all ASCII digits.
@@ -121,7 +123,8 @@ impl Update<'_> {
         Ok(())
     }
 
-    /// The number in a field. `None` if the key is missing or the value too short: the update tells that.
+    /// The number in a field. `None` if the key is missing or the value too short: the update tells
+    /// that.
     fn number_of(
         &self,
         connection: &mut Connection,
@@ -148,7 +151,8 @@ impl Update<'_> {
             .map(|bits| number_of(field.field_type, bits)))
     }
 
-    /// The warning about fields that were text when they were changed, judged by what the answer tells of them.
+    /// The warning about fields that were text when they were changed, judged by what the answer
+    /// tells of them.
     pub fn warn(&self, after: &[u8]) {
         let effects = self
             .instructions
@@ -236,7 +240,7 @@ pub fn stored(word: &str, value: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_runtime::expression::parse_instruction;
+    use crate::cli::expression::parse_instruction;
 
     fn field(text: &str) -> Field {
         Field::parse(text).expect("a field")

@@ -1,7 +1,7 @@
 //! The file that says what the cluster is: its nodes, its secret, who writes and who holds what.
 //!
-//! All nodes have the same file. It is read at the start, and anew when it changes; a file that says
-//! something wrong changes nothing.
+//! All nodes have the same file. It is read at the start, and anew when it changes; a file that
+//! says something wrong changes nothing.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use penstock_shard::cluster::{Assignment, Plan};
 use penstock_shard::replication::PartitionId;
 use toml::de::{DeTable, DeValue};
 
-use crate::toml_line::line_of_error;
+use crate::config::toml_line::line_of_error;
 
 /// The secret has at least so many bytes.
 const SECRET_BYTES_MIN: usize = 32;
@@ -46,8 +46,8 @@ pub(crate) struct ClusterFile {
     pub(crate) nodes: Vec<ClusterNode>,
     /// Of each partition.
     pub(crate) assignments: Vec<Assignment>,
-    /// Of each partition, the members that level `replica` waits for and that may not be promoted yet: until
-    /// each has all that was acknowledged before it was waited for.
+    /// Of each partition, the members that level `replica` waits for and that may not be promoted
+    /// yet: until each has all that was acknowledged before it was waited for.
     pub(crate) joining: Vec<Vec<u8>>,
     pub(crate) replica_timeout_us: u64,
     pub(crate) backlog_bytes_max: u64,

@@ -1,88 +1,27 @@
-//! What the keys of diverged tails were at the fork, beside the tails: `DATA/lostfound/INCARNATION-SHARD.forks`.
+//! The files that tell what the keys of diverged tails were at the fork, beside the tails:
+//! `DATA/lostfound/INCARNATION-SHARD.forks`.
 //!
-//! The log tells it until cleaning lets go of it, which may begin when the node has joined. So it is looked for when a
-//! tail is kept, before its partition goes on: one reading of the log, at the disk's pace, for all whose tails are
-//! complete by then. A file has a record for each key of each tail, under the version of its last change there: with
+//! A file has a record for each key of each tail, under the version of its last change there: with
 //! the value that it had before the first one, or a deletion if it was not there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
-use penstock_net::slot::slot_of;
-use penstock_shard::replication::PartitionId;
 use penstock_storage::record::{PartKind, PartSpec, RecordSpec};
-use penstock_storage::version::partition_of;
 
-use super::lostfound::{LOSTFOUND, lostfound_bytes, read_file, written_by};
-use super::replay::{AtFork, Lost, ReplayError, Writer, read_lost_beside};
+use super::lostfound::{LOSTFOUND, read_file, written_by};
+use super::replay::{Lost, Writer};
+use crate::system::named_error::named;
 
 const EXTENSION: &str = "forks";
-/// Of larger tails nothing is noted: what is read of them is in memory, several times.
-const KEPT_BYTES_MAX: u64 = 64 << 20;
-/// For the shards of a process.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-/// A log that is written meanwhile may be unreadable at its end for a moment.
-const READS_MAX: usize = 3;
 
 /// What is known: by key and tail, the value or that there was none.
 pub(super) type ForkValues = BTreeMap<(Vec<u8>, Writer), Option<Vec<u8>>>;
 
-/// Notes what the log tells of the tails of these partitions, durably; what it does not tell any more is left out.
-///
-/// # Errors
-/// Why nothing was noted.
-pub(crate) fn note_forks(
-    data: &Path,
-    (incarnation, shard): (u64, u16),
-    partitions: &BTreeSet<PartitionId>,
-) -> Result<(), ReplayError> {
-    // What is read is in memory meanwhile.
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let kept_bytes = lostfound_bytes(data);
-    if kept_bytes > KEPT_BYTES_MAX {
-        return Err(ReplayError::Unreadable(format!(
-            "lostfound holds {kept_bytes} bytes, more than the {KEPT_BYTES_MAX} that are looked at beside the traffic"
-        )));
-    }
-    let mut read = read_lost_beside(data);
-    for _ in 1..READS_MAX {
-        if read.is_err() {
-            read = read_lost_beside(data);
-        }
-    }
-    let lost = read?;
-    let mut bytes = Vec::new();
-    for lost in &lost {
-        let slot = slot_of(&lost.key);
-        let partition = PartitionId::try_from(partition_of(slot)).expect("256");
-        if partitions.contains(&partition)
-            && let AtFork::Was(before) = &lost.before
-        {
-            encode(slot, lost, before.as_deref(), &mut bytes);
-        }
-    }
-    let path = data
-        .join(LOSTFOUND)
-        .join(format!("{incarnation}-{shard}.{EXTENSION}"));
-    let written = || {
-        let mut file = File::options().append(true).create(true).open(&path)?;
-        let whole_bytes = file.metadata()?.len();
-        if let Err(error) = file.write_all(&bytes) {
-            // What comes behind a torn record is not read.
-            file.set_len(whole_bytes)?;
-            return Err(error);
-        }
-        file.sync_all()?;
-        File::open(data.join(LOSTFOUND))?.sync_all()
-    };
-    written()
-        .map_err(|error: io::Error| ReplayError::Unreadable(format!("{}: {error}", path.display())))
-}
-
-fn encode(slot: u16, lost: &Lost, before: Option<&[u8]>, bytes: &mut Vec<u8>) {
+/// Writes the record of a key at the end of `bytes`: what it was `before` the tail.
+pub(super) fn encode(slot: u16, lost: &Lost, before: Option<&[u8]>, bytes: &mut Vec<u8>) {
     let part = PartSpec {
         kind: match before {
             Some(_) => PartKind::Put,
@@ -106,6 +45,32 @@ fn encode(slot: u16, lost: &Lost, before: Option<&[u8]>, bytes: &mut Vec<u8>) {
     let start = bytes.len();
     bytes.resize(start + record.bytes(), 0);
     record.encode_part(0, &mut bytes[start..]);
+}
+
+/// Writes records at the end of the file of a start and a shard, durably. What comes behind a torn
+/// record is not read, so none is left.
+///
+/// # Errors
+/// As the system says; the text names the file.
+pub(super) fn append(
+    data: &Path,
+    (incarnation, shard): (u64, u16),
+    records: &[u8],
+) -> io::Result<()> {
+    let path = data
+        .join(LOSTFOUND)
+        .join(format!("{incarnation}-{shard}.{EXTENSION}"));
+    let written = || {
+        let mut file = File::options().append(true).create(true).open(&path)?;
+        let whole_bytes = file.metadata()?.len();
+        if let Err(error) = file.write_all(records) {
+            file.set_len(whole_bytes)?;
+            return Err(error);
+        }
+        file.sync_all()?;
+        File::open(data.join(LOSTFOUND))?.sync_all()
+    };
+    written().map_err(|error| named(&path, &error))
 }
 
 /// What was noted in a data directory.
@@ -138,7 +103,10 @@ pub(super) fn read_forks(data: &Path) -> io::Result<ForkValues> {
 
 #[cfg(test)]
 mod tests {
+    use penstock_net::slot::slot_of;
+
     use super::*;
+    use crate::cluster::replay::AtFork;
 
     #[test]
     fn what_was_noted_is_read_up_to_a_torn_end() {

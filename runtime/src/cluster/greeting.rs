@@ -1,5 +1,5 @@
-//! The handshake of a link on a socket that may block: each side proves that it knows the secret before any
-//! partition is named.
+//! The handshake of a link on a socket that may block: each side proves that it knows the secret
+//! before any partition is named.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -208,8 +208,8 @@ pub(super) fn greet(
     })
 }
 
-/// The destination's side: which shard here is wanted, and by whom. Only nodes that the cluster's file names are
-/// let in.
+/// The destination's side: which shard here is wanted, and by whom. Only nodes that the cluster's
+/// file names are let in.
 pub(super) fn welcome(
     stream: &TcpStream,
     patience: Duration,

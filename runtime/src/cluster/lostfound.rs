@@ -1,9 +1,9 @@
 //! What this node took and cannot keep: the records of diverged tails, in `DATA/lostfound/`.
 //!
-//! Each shard has a file for each start in which there was something, `INCARNATION-SHARD.records`: the parts of the
-//! records as they stood in the log, side by side, each with its own CRC. A tail that is looked for once
-//! more, because its link ended in between, stands there twice under the same versions, behind a start in another
-//! file.
+//! Each shard has a file for each start in which there was something, `INCARNATION-SHARD.records`:
+//! the parts of the records as they stood in the log, side by side, each with its own CRC. A tail
+//! that is looked for once more, because its link ended in between, stands there twice under the
+//! same versions, behind a start in another file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -23,9 +23,9 @@ pub(crate) enum Found {
     Sync(PartitionId, Option<LinkId>),
 }
 
-/// Writes what one shard finds, in order, until the sender is dropped. `kept_all` is called when the whole
-/// tails of some partitions are on the disk and hold keys of clients; then `synced` hears what was asked for. `failed`
-/// hears why it never will be.
+/// Writes what one shard finds, in order, until the sender is dropped. `kept_all` is called when
+/// the whole tails of some partitions are on the disk and hold keys of clients; then `synced` hears
+/// what was asked for. `failed` hears why it never will be.
 pub(crate) fn keep(
     data: &Path,
     (incarnation, shard): (u64, u16),
@@ -58,7 +58,8 @@ pub(crate) fn keep(
             false => done,
         };
         if let Err(error) = done {
-            // A sync that failed is never tried again: the tail stays in the log, and the partition does not go on.
+            // A sync that failed is never tried again: the tail stays in the log, and the partition
+            // does not go on.
             failed(error);
             return;
         }
@@ -113,12 +114,14 @@ pub struct KeptFile {
     pub changes: Vec<KeptChange>,
     /// Changes that a later file holds again.
     pub repeated: usize,
-    /// Bytes at its end that are no record: a crash cut them, and the tail was looked for once more.
+    /// Bytes at its end that are no record: a crash cut them, and the tail was looked for once
+    /// more.
     pub torn_bytes: usize,
 }
 
 impl KeptFile {
-    /// The changes of keys that clients may have, without settings of keyspaces and the server's own records.
+    /// The changes of keys that clients may have, without settings of keyspaces and the server's
+    /// own records.
     pub fn users(&self) -> impl Iterator<Item = &KeptChange> {
         let changes = self.changes.iter();
         changes.filter(|change| !change.key.starts_with(RESERVED_KEY))
@@ -140,8 +143,8 @@ impl KeptFile {
     }
 }
 
-/// Reads what nodes of a cluster have kept in a data directory, from the oldest file on. A change that stands in
-/// several files is told of the newest of them alone.
+/// Reads what nodes of a cluster have kept in a data directory, from the oldest file on. A change
+/// that stands in several files is told of the newest of them alone.
 ///
 /// # Errors
 /// What the system said.
@@ -237,8 +240,8 @@ fn has_users(mut parts: &[u8]) -> bool {
     false
 }
 
-/// So much may be written and not be on the disk: a sync of gigabytes would hold up the log beside it, and the end of
-/// the process.
+/// So much may be written and not be on the disk: a sync of gigabytes would hold up the log beside
+/// it, and the end of the process.
 const UNSYNCED_BYTES_MAX: usize = 8 << 20;
 
 struct Kept {
@@ -246,7 +249,8 @@ struct Kept {
     name: String,
     file: Option<File>,
     unsynced_bytes: usize,
-    /// The newest record with a key of a client of each partition of which that was not told: `kept_all`.
+    /// The newest record with a key of a client of each partition of which that was not told:
+    /// `kept_all`.
     unnoted: BTreeMap<PartitionId, Position>,
     /// The same of what was.
     noted: BTreeMap<PartitionId, Position>,
@@ -279,7 +283,8 @@ impl Kept {
         }
     }
 
-    /// Those of these partitions of which there is more than was told. A link that ends has its tail looked for again.
+    /// Those of these partitions of which there is more than was told. A link that ends has its
+    /// tail looked for again.
     fn note(&mut self, partitions: impl Iterator<Item = PartitionId>) -> BTreeSet<PartitionId> {
         let mut told = BTreeSet::new();
         for partition in partitions {

@@ -1,32 +1,35 @@
 //! Changes the cluster's file: who writes what, who holds it, which nodes there are.
 //!
-//! The file is the only thing that is changed, and the nodes read it anew: so a node that is down when it is
-//! changed finds the same when it starts, and there is one place to look at. Comments and the order of what
-//! stands in it stay.
+//! The file is the only thing that is changed, and the nodes read it anew: so a node that is down
+//! when it is changed finds the same when it starts, and there is one place to look at. Comments
+//! and the order of what stands in it stay.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use penstock_net::link::Membership;
 use penstock_shard::cluster::Assignment;
-use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
+use toml_edit::{DocumentMut, Item, value};
 
+use super::document::{edit_nodes, edit_placements};
 use super::file::{ClusterFile, ClusterFileError, ClusterNode, GENERATION_MAX, numbers_of};
+use super::replacing::{beside, replace, write_like, write_new};
 
 /// How a node comes to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takeover {
-    /// The node that writes hands over, when the other one has all: nothing is lost, and both must be there.
+    /// The node that writes hands over, when the other one has all: nothing is lost, and both must
+    /// be there.
     HandedOver,
     /// It begins with what it has received: what the node that wrote had not shipped is missing.
     Forced {
         /// What else may be missing.
         accepted: Accepted,
-        /// The node that wrote stays in the sync set: level `replica` waits until it is back and has all.
+        /// The node that wrote stays in the sync set: level `replica` waits until it is back and
+        /// has all.
         is_sync_kept: bool,
     },
 }
@@ -34,7 +37,8 @@ pub enum Takeover {
 /// What may be missing where a node begins by force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Accepted {
-    /// Nothing that was acknowledged at level `replica`: it has followed since it started and is in the sync set.
+    /// Nothing that was acknowledged at level `replica`: it has followed since it started and is in
+    /// the sync set.
     Nothing,
     /// It may have started since it last followed, or be a learner.
     Loss,
@@ -151,8 +155,8 @@ impl Draft {
         })
     }
 
-    /// The nodes that level `replica` waits for in all of these partitions together, ascending, and whether there
-    /// is one without any.
+    /// The nodes that level `replica` waits for in all of these partitions together, ascending, and
+    /// whether there is one without any.
     #[must_use]
     pub fn waited_for(&self, partitions: &[u16]) -> (Vec<u8>, bool) {
         let mut nodes = Vec::new();
@@ -169,8 +173,8 @@ impl Draft {
         (nodes, is_one_empty)
     }
 
-    /// Lets node `to` write these partitions, in the next generation. Those that it writes already stay as they
-    /// are, unless it has waited for something that it need not wait for any more.
+    /// Lets node `to` write these partitions, in the next generation. Those that it writes already
+    /// stay as they are, unless it has waited for something that it need not wait for any more.
     ///
     /// # Errors
     /// Why not; nothing is changed.
@@ -370,8 +374,8 @@ impl Draft {
     /// # Errors
     /// Why it was not replaced.
     pub fn write(mut self) -> Result<(), ClusterFileError> {
-        self.edit_nodes();
-        self.edit_placements();
+        edit_nodes(&mut self.document, &self.before, &self.file);
+        edit_placements(&mut self.document, &self.before, &self.file);
         let text = self.document.to_string();
         let temporary = beside(&self.path);
         let written = write_like(&self.path, &temporary, &text)
@@ -389,64 +393,6 @@ impl Draft {
             drop(fs::remove_file(&temporary));
             self.fail(&format!("was not changed: {cause}"))
         })
-    }
-
-    fn edit_nodes(&mut self) {
-        let tables = tables_of(&mut self.document, "node");
-        let is_kept = |node: &ClusterNode| self.file.nodes.contains(node);
-        // The tables stand in the order in which the nodes were read.
-        let mut kept = self.before.nodes.iter().map(is_kept);
-        tables.retain(|_| kept.next().unwrap_or(true));
-        let is_new = |node: &&ClusterNode| !self.before.nodes.contains(node);
-        for node in self.file.nodes.iter().filter(is_new) {
-            let mut table = Table::new();
-            table.decor_mut().set_prefix("\n");
-            table.insert("number", value(i64::from(node.number)));
-            table.insert("links", value(node.links.to_string()));
-            table.insert("clients", value(node.clients.clone()));
-            tables.push(table);
-        }
-    }
-
-    fn edit_placements(&mut self) {
-        let (before, file) = (&self.before, &self.file);
-        let tables = tables_of(&mut self.document, "placement");
-        let mut edited: Vec<(u16, u16, Table)> = Vec::new();
-        for table in std::mem::take(tables) {
-            let range = table.get("partitions").map(numbers).unwrap_or_default();
-            let (first, last) = (range[0], range[1]);
-            let mut left = Some(table);
-            let partitions: Vec<u16> = (first..=last).collect();
-            let is_alike = |one: &u16, other: &u16| placing(file, *one) == placing(file, *other);
-            for group in partitions.chunk_by(is_alike) {
-                let (first, last) = (group[0], group[group.len() - 1]);
-                // The first part keeps the table and what was written around it.
-                let mut table = left.take().unwrap_or_else(|| {
-                    let mut table = Table::new();
-                    table.decor_mut().set_prefix("\n");
-                    table
-                });
-                fill(&mut table, (first, last), placing(file, first));
-                edited.push((first, last, table));
-            }
-        }
-        let mut joined: Vec<(u16, u16, Table)> = Vec::new();
-        for (first, last, mut table) in edited {
-            // Where two have become alike they are one, unless somebody has written a comment about the second.
-            if let Some((from, to, above)) = joined.last_mut()
-                && *to + 1 == first
-                && placing(file, first) == placing(file, *from)
-                && placing(before, first) != placing(before, *from)
-                && !is_commented(&table)
-            {
-                *to = last;
-                fill(above, (*from, last), placing(file, first));
-                continue;
-            }
-            table.set_position(None);
-            joined.push((first, last, table));
-        }
-        tables.extend(joined.into_iter().map(|(_, _, table)| table));
     }
 
     fn known(&self, number: u8) -> Result<&ClusterNode, ClusterFileError> {
@@ -472,8 +418,8 @@ impl Draft {
     }
 }
 
-/// Writes the file and the secret of a new cluster, whose first node is to write everything and the others to be
-/// its sync set.
+/// Writes the file and the secret of a new cluster, whose first node is to write everything and the
+/// others to be its sync set.
 ///
 /// # Errors
 /// Why not; a file that is there already is not replaced.
@@ -533,117 +479,6 @@ fn accepted_by(assignment: &Assignment) -> Accepted {
         (true, false) => Accepted::Loss,
         (false, false) => Accepted::Nothing,
     }
-}
-
-fn beside(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!("{name}.new"))
-}
-
-fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let mut options = File::options();
-    let mut file = options.write(true).create_new(true).mode(mode).open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
-/// Writes a text with the mode and the owner of another file.
-fn write_like(other: &Path, path: &Path, text: &str) -> io::Result<()> {
-    let like = fs::metadata(other)?;
-    let mut file = File::create(path)?;
-    file.set_permissions(like.permissions())?;
-    let is_owner = |it: &fs::Metadata| (it.uid(), it.gid()) == (like.uid(), like.gid());
-    if !is_owner(&file.metadata()?) {
-        std::os::unix::fs::fchown(&file, Some(like.uid()), Some(like.gid()))?;
-    }
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
-}
-
-fn replace(temporary: &Path, path: &Path) -> io::Result<()> {
-    fs::rename(temporary, path)?;
-    let directory = path.parent().unwrap_or(Path::new("."));
-    File::open(directory)?.sync_all()
-}
-
-type Placing<'a> = (&'a Assignment, &'a [u8]);
-
-fn placing(file: &ClusterFile, partition: u16) -> Placing<'_> {
-    let at = usize::from(partition);
-    (&file.assignments[at], &file.joining[at])
-}
-
-fn tables_of<'a>(document: &'a mut DocumentMut, name: &str) -> &'a mut ArrayOfTables {
-    let tables = document
-        .get_mut(name)
-        .and_then(Item::as_array_of_tables_mut);
-    tables.expect("it was seen when the file was read")
-}
-
-fn numbers(item: &Item) -> Vec<u16> {
-    let values = item.as_array().into_iter().flatten();
-    let numbers = values.filter_map(Value::as_integer);
-    numbers.filter_map(|it| u16::try_from(it).ok()).collect()
-}
-
-fn is_commented(table: &Table) -> bool {
-    let mut text = table.to_string();
-    text.extend(table.decor().prefix().and_then(|it| it.as_str()));
-    text.contains('#')
-}
-
-/// What is to stand in a table of the placements.
-fn fill(table: &mut Table, (first, last): (u16, u16), (assignment, joining): Placing<'_>) {
-    let of = |membership: Membership, is_joining: bool| -> Vec<u16> {
-        let members = assignment.members.iter();
-        let nodes = members.filter(|(node, it)| {
-            *it == membership
-                && (membership == Membership::Learner || joining.contains(node) == is_joining)
-        });
-        nodes.map(|&(node, _)| u16::from(node)).collect()
-    };
-    set_numbers(table, "partitions", &[first, last], true);
-    set(table, "generation", i64::from(assignment.generation).into());
-    set(table, "primary", i64::from(assignment.primary).into());
-    set_numbers(table, "sync", &of(Membership::Sync, false), true);
-    set_numbers(table, "joining", &of(Membership::Sync, true), false);
-    set_numbers(table, "learners", &of(Membership::Learner, false), false);
-    for (name, is_on) in [
-        ("handover", assignment.is_handed_over),
-        ("accept_loss", assignment.is_loss_accepted),
-        ("accept_incomplete", assignment.is_incomplete_accepted),
-    ] {
-        match is_on {
-            true => set(table, name, true.into()),
-            false => drop(table.remove(name)),
-        }
-    }
-}
-
-/// Keeps what is written around a value.
-fn set(table: &mut Table, name: &str, new: Value) {
-    match table.get_mut(name).and_then(Item::as_value_mut) {
-        Some(old) => {
-            let decor = old.decor().clone();
-            *old = new;
-            *old.decor_mut() = decor;
-        }
-        None => drop(table.insert(name, Item::Value(new))),
-    }
-}
-
-/// An empty list need not be written; one that says the same stays as it is written.
-fn set_numbers(table: &mut Table, name: &str, new: &[u16], is_always: bool) {
-    let old = table.get(name).map(numbers);
-    if old.as_deref() == Some(new) {
-        return;
-    }
-    if new.is_empty() && !is_always {
-        table.remove(name);
-        return;
-    }
-    let array: Array = new.iter().map(|&number| i64::from(number)).collect();
-    set(table, name, array.into());
 }
 
 #[cfg(test)]

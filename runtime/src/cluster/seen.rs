@@ -1,6 +1,6 @@
-//! Who a data directory is in its cluster, and the highest start of each other node that was seen, in a file of
-//! it: no start goes on as another node, and an old copy of another node's directory is refused, also behind
-//! a start of this one.
+//! Who a data directory is in its cluster, and the highest start of each other node that was seen,
+//! in a file of it: no start goes on as another node, and an old copy of another node's directory
+//! is refused, also behind a start of this one.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -144,8 +144,9 @@ impl Seen {
         })
     }
 
-    /// Judges the start of a node that has proven itself by the highest one that was seen, and notes it: durable when this
-    /// returns. In one step, for several links are made at once, and of two copies of a directory one is to be refused.
+    /// Judges the start of a node that has proven itself by the highest one that was seen, and
+    /// notes it: durable when this returns. In one step, for several links are made at once, and of
+    /// two copies of a directory one is to be refused.
     ///
     /// # Errors
     /// What the system said, or that the peer is to be told.

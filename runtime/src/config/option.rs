@@ -45,7 +45,8 @@ pub enum Kind {
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfigOption {
-    /// Key in the file; the flag has dashes for underscores, the variable is upper case after the prefix.
+    /// Key in the file; the flag has dashes for underscores, the variable is upper case after the
+    /// prefix.
     pub name: &'static str,
     /// What stands if nobody says otherwise, as one would write it.
     pub default: &'static str,

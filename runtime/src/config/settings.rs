@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use super::option::{ConfigOption, ENVIRONMENT_PREFIX, Value};
 use super::quantity::size_text;
 use super::{Config, OPTIONS};
-use crate::toml_line::line_of_error;
+use crate::config::toml_line::line_of_error;
 
-/// Variables under the prefix that are no options of the server: where the file is, and the address that clients use.
+/// Variables under the prefix that are no options of the server: where the file is, and the address
+/// that clients use.
 const OTHER_VARIABLES: [&str; 2] = ["CONFIG", "ADDR"];
 
-/// Room that a frame needs beside one value of the largest size: headers, index, two keys, instructions, extension.
+/// Room that a frame needs beside one value of the largest size: headers, index, two keys,
+/// instructions, extension.
 const FRAME_OVERHEAD_BYTES: u64 = 16 << 10;
 
 /// Where a value came from. The order is the rank: a later one wins.
@@ -43,7 +45,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Reads this process's environment, and the file that `config` or else `PENSTOCK_CONFIG` names.
+    /// Reads this process's environment, and the file that `config` or else `PENSTOCK_CONFIG`
+    /// names.
     pub fn of_process(
         flags: Vec<(&'static str, String)>,
         config: Option<PathBuf>,
@@ -117,7 +120,8 @@ impl Settings {
                 value: text.clone(),
                 allowed: option.allowed(),
             })?;
-            // A wrong value is refused even if a higher source overrides it: it would bite when the flag goes away.
+            // A wrong value is refused even if a higher source overrides it: it would bite when the
+            // flag goes away.
             if origin >= chosen[index].0 {
                 chosen[index] = (origin, text);
                 values[index] = value;
@@ -154,7 +158,8 @@ impl Settings {
         position(name).map(|index| self.origins[index])
     }
 
-    /// The table that `penstock config explain` prints: option, value, origin, meaning, one row each.
+    /// The table that `penstock config explain` prints: option, value, origin, meaning, one row
+    /// each.
     pub fn explain(&self) -> String {
         let rows: Vec<[String; 4]> = OPTIONS
             .iter()
@@ -292,7 +297,8 @@ impl Settings {
     }
 }
 
-/// Why a configuration is refused. Each shows as one line: where, what was written, what is allowed.
+/// Why a configuration is refused. Each shows as one line: where, what was written, what is
+/// allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigError {
     /// The file cannot be read: mend its path or its permissions.

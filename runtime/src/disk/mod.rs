@@ -9,6 +9,8 @@
 //! A turn of the loop calls [`Disk::submit`] for each request, [`Disk::flush`] once, and
 //! [`Disk::reap`] when the descriptor of [`Disk::wake_fd`] became readable.
 
+pub mod arena;
+mod patience;
 mod plan;
 mod slots;
 mod threads;
@@ -22,10 +24,11 @@ use std::{fmt, io};
 use penstock_storage::io::{BLOCK_BYTES, Block, Completion, Io, IoFailure};
 use penstock_storage::place::FileId;
 
-use crate::block::{Arena, ArenaBlock, Span};
-use crate::checks::Problem;
+use crate::disk::arena::{Arena, ArenaBlock, Span};
 use crate::system;
-pub(crate) use plan::{RingPlan, patiently};
+use crate::system::advice::Problem;
+pub(crate) use patience::patiently;
+pub(crate) use plan::RingPlan;
 use slots::{Kind, Operation, Slots};
 use threads::Threads;
 use uring::Uring;
@@ -66,8 +69,8 @@ pub struct DiskOptions {
     pub writes_in_flight_max: u32,
     /// How many files the ring knows by number; further ones work, a little slower.
     pub registered_files_max: u32,
-    /// Whether the ring has the arena as a registered buffer, which locks its memory and saves pinning its pages for
-    /// each operation.
+    /// Whether the ring has the arena as a registered buffer, which locks its memory and saves
+    /// pinning its pages for each operation.
     pub registers_buffers: bool,
     /// How many threads stand in for the ring.
     pub threads: u32,

@@ -1,8 +1,9 @@
 //! How the rings of all shards are set up, by how much memory the process may lock.
 //!
-//! The kernel charges registered buffers against RLIMIT_MEMLOCK, since 6.14 the memory of rings too, for all
-//! processes of a user together. Nobody is told how much is left, so it is tried: one small ring registers the same
-//! pages again and again. All shards get the same set-up: shards of unequal speed would look like a fault.
+//! The kernel charges registered buffers against RLIMIT_MEMLOCK, since 6.14 the memory of rings
+//! too, for all processes of a user together. Nobody is told how much is left, so it is tried: one
+//! small ring registers the same pages again and again. All shards get the same set-up: shards of
+//! unequal speed would look like a fault.
 #![expect(
     unsafe_code,
     reason = "memory is registered with a ring by its address"
@@ -10,19 +11,20 @@
 
 use std::io;
 use std::ptr::NonNull;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use io_uring::IoUring;
 
-use crate::block::ArenaLayout;
-use crate::checks::Problem;
+use crate::disk::arena::ArenaLayout;
+use crate::system::advice::Problem;
 use crate::system::{self, Limit, Resource};
 
+use super::patience::{RELEASE_MAX, RELEASE_PAUSE};
 use super::uring::{self, UringRefused};
 use super::{DiskOptions, IoMode};
 
-/// Entries of the ring of a core's sockets, and its setups from the best to the least: smaller rings come before
-/// buffers that are not registered. The last has small rings for the disks, too.
+/// Entries of the ring of a core's sockets, and its setups from the best to the least: smaller
+/// rings come before buffers that are not registered. The last has small rings for the disks, too.
 const LADDER: [RingSetup; 7] = [
     RingSetup::new(4096, true),
     RingSetup::new(1024, true),
@@ -32,10 +34,6 @@ const LADDER: [RingSetup; 7] = [
     RingSetup::new(256, false),
     RingSetup::new(64, false),
 ];
-
-/// For how long locked memory is waited for that a process of before holds: the kernel takes rings down behind its end.
-const RELEASE_MAX: Duration = Duration::from_secs(1);
-const RELEASE_PAUSE: Duration = Duration::from_millis(20);
 
 /// How one shard's rings are set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,8 +106,8 @@ enum Charges {
     Buffers,
 }
 
-/// At least the memory of a ring: entries of 64 bytes, and of 4 and four times 16 bytes with a head, in whole pages,
-/// and a page more for what a later kernel may add.
+/// At least the memory of a ring: entries of 64 bytes, and of 4 and four times 16 bytes with a
+/// head, in whole pages, and a page more for what a later kernel may add.
 fn ring_bytes(entries: u32) -> u64 {
     let entries = u64::from(entries);
     let page = |bytes: u64| bytes.next_multiple_of(4096);
@@ -291,8 +289,9 @@ const PAGE_BYTES: u64 = 4096;
 
 impl Pages {
     fn map() -> io::Result<Pages> {
-        // SAFETY: an anonymous mapping at an address of the kernel's choice touches no memory of anybody. The advice
-        // changes no contents: a huge page would be charged once, however often it is registered.
+        // SAFETY: an anonymous mapping at an address of the kernel's choice touches no memory of
+        // anybody. The advice changes no contents: a huge page would be charged once, however often
+        // it is registered.
         unsafe {
             let mapped = libc::mmap(
                 std::ptr::null_mut(),
@@ -326,7 +325,8 @@ impl Pages {
         if buffers.is_empty() {
             return true;
         }
-        // SAFETY: each buffer is a part of the mapping, which outlives the registration, and nothing is read into it.
+        // SAFETY: each buffer is a part of the mapping, which outlives the registration, and
+        // nothing is read into it.
         let registered = unsafe { ring.submitter().register_buffers(&buffers) };
         registered.is_ok() && ring.submitter().unregister_buffers().is_ok()
     }
@@ -349,22 +349,6 @@ impl Drop for Pages {
     fn drop(&mut self) {
         // SAFETY: the range is the one that `map` got, and no ring has it registered.
         unsafe { libc::munmap(self.0.as_ptr(), PAGES_BYTES) };
-    }
-}
-
-/// Makes what locks memory, and waits a while for memory that a ring of before holds.
-///
-/// # Errors
-/// What the last try was refused with.
-pub(crate) fn patiently<T>(mut make: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let until = Instant::now() + RELEASE_MAX;
-    loop {
-        match make() {
-            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && Instant::now() < until => {
-                std::thread::sleep(RELEASE_PAUSE);
-            }
-            made => return made,
-        }
     }
 }
 
@@ -448,7 +432,7 @@ mod tests {
         // On whatever limit the tests run.
         let plan = RingPlan::find(IoMode::Auto, 1, true).expect("auto");
         if let Some(setup) = plan.setup {
-            let arena = crate::block::Arena::new(ArenaLayout::default()).expect("mapped");
+            let arena = crate::disk::arena::Arena::new(ArenaLayout::default()).expect("mapped");
             let disk = crate::disk::Disk::open(setup.disk_options(IoMode::Auto), &arena);
             assert_eq!(disk.expect("opened").engine(), "uring");
         }

@@ -6,7 +6,7 @@
 
 use penstock_storage::io::IoToken;
 
-use crate::block::ArenaBlock;
+use crate::disk::arena::ArenaBlock;
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,11 +15,12 @@ use std::time::Duration;
 
 use io_uring::{EnterFlags, IoUring, opcode, types};
 
+use super::patience::patiently;
 use super::slots::Kind;
-use super::{Arrival, Order, patiently};
-use crate::block::Arena;
-use crate::checks::Problem;
+use super::{Arrival, Order};
+use crate::disk::arena::Arena;
 use crate::system;
+use crate::system::advice::Problem;
 
 /// How often a flush tries again while the kernel is short of memory and nothing is under way
 /// whose end would free some; a millisecond apart.

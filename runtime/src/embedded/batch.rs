@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_net::client::{Ask, ClientError};
+use penstock_client::{Ask, ClientError};
 use penstock_net::instruction::{INSTRUCTION_BYTES, Instruction};
 use penstock_net::keyspace::SETTINGS_BYTES;
 use penstock_net::limits::BATCH_ITEMS_MAX;

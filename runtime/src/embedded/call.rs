@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread::Thread;
 
-use penstock_net::client::ClientError;
+use penstock_client::ClientError;
 
 /// A buffer larger than this is given back when its call ends.
 const BYTES_KEPT: usize = 64 << 10;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_net::client::ClientError;
+use penstock_client::ClientError;
 use penstock_net::frame::{FLAG_MORE, HEADER_BYTES, Header};
 use penstock_net::hello::ClientHello;
 use penstock_shard::{Event, Now, SessionId};
@@ -17,10 +17,10 @@ use penstock_shard::{Event, Now, SessionId};
 use super::call::Call;
 use super::mailbox::{Letter, Mailbox};
 use super::watch::Watch;
-use crate::engine::{Engine, Turn};
-use crate::node::{OpenError, ShardStart, system};
-use crate::spin::Spin;
-use crate::wall::WallClock;
+use crate::event_loop::engine::{Engine, Turn};
+use crate::event_loop::spin::Spin;
+use crate::startup::node::{OpenError, ShardStart, system};
+use crate::system::wall::WallClock;
 
 /// Threads that share none of their sessions, at most; further ones share.
 pub(super) const LANES: u16 = 64;
@@ -204,7 +204,7 @@ impl Core {
             let content = call.lock();
             let bytes = &content.request[..];
             let consumed = self.engine.step(now, Event::Received { session, bytes });
-            self.engine.received_bytes += consumed as u64;
+            self.engine.traffic.received_bytes += consumed as u64;
             if consumed < bytes.len() {
                 return;
             }
@@ -339,10 +339,11 @@ pub(super) fn hello() -> Vec<u8> {
 pub(super) fn take_output(engine: &mut Engine, now: Now, session: SessionId, output: &mut Vec<u8>) {
     engine.shard.take_output(now, session, output);
     engine.shard.sent(session);
-    engine.sent_bytes += output.len() as u64;
+    engine.traffic.sent_bytes += output.len() as u64;
 }
 
-/// The header of the reply frame that begins at `at`, if there is one. Frames of our own shard are whole.
+/// The header of the reply frame that begins at `at`, if there is one. Frames of our own shard are
+/// whole.
 #[inline]
 pub(super) fn frame_at(output: &[u8], at: usize) -> Option<Header> {
     Some(Header::decode(

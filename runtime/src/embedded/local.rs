@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_net::client::Past;
+use penstock_client::{Past, Updated};
 use penstock_net::frame::{FLAG_MORE, Medium};
 use penstock_net::instruction::Instruction;
 use penstock_net::keyspace::{Action, At, History, Keyspace};
@@ -19,17 +19,16 @@ use penstock_shard::{Event, Now, SessionId};
 use super::batch::item_bytes_max;
 use super::core::{frame_at, hello, take_output};
 use super::doorbell::Doorbell;
-use super::update::LocalKey;
 use super::watch::Watch;
 use super::{
     Answer, Ask, Changed, ClientError, CloseError, Options, Page, Scan, ScanRequest, Scanned,
     Value, deadline_ms, read_found, read_info, reply, write_info,
 };
-use crate::engine::{Engine, Turn};
-use crate::node::{Bound, Node, OpenError, system};
-use crate::spare::SpareOutcome;
-use crate::spin::Spin;
-use crate::wall::WallClock;
+use crate::directory::spares::SpareOutcome;
+use crate::event_loop::engine::{Engine, Turn};
+use crate::event_loop::spin::Spin;
+use crate::startup::node::{Bound, Node, OpenError, system};
+use crate::system::wall::WallClock;
 
 /// Calls that need no disk between two turns.
 const CALLS_PER_TURN_MAX: u32 = 16;
@@ -38,14 +37,15 @@ const TURN_US_MAX: u64 = 1_000;
 /// How long what the disk still does may take when the store is closed.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// A store of one shard that runs on the thread that opened it, for a caller that wants the shortest
-/// way: a GET of a hot key is a call of a function. Every method blocks until it is answered.
+/// A store of one shard that runs on the thread that opened it, for a caller that wants the
+/// shortest way: a GET of a hot key is a call of a function. Every method blocks until it is
+/// answered.
 ///
 /// The store works only while one of its methods runs. So what level `interval` promises begins to
 /// count at the next call: a program that pauses calls [`Local::sync`] first.
 ///
 /// ```
-/// use penstock_runtime::{Options, Penstock};
+/// use penstock::{Options, Penstock};
 ///
 /// # let directory = std::env::temp_dir().join(format!("penstock-doc-local-{}", std::process::id()));
 /// let mut store = Penstock::open_local(&directory, Options::default())?;
@@ -143,8 +143,8 @@ impl Local {
         self.ask(Ask::GetAt { key, at })?.found_at()
     }
 
-    /// Tells the versions of a key that are kept, the newest first: at most `limit` (1 to 1024), those
-    /// with a sequence below `before`, or all of them if that is 0.
+    /// Tells the versions of a key that are kept, the newest first: at most `limit` (1 to 1024),
+    /// those with a sequence below `before`, or all of them if that is 0.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -152,8 +152,8 @@ impl Local {
         self.ask(Ask::History { key, before, limit })?.history()
     }
 
-    /// Sets, makes, drops or tells keyspaces: all keys that begin with `prefix` and with no longer one that
-    /// is a keyspace. A change is durable when it is answered. What is there already, or
+    /// Sets, makes, drops or tells keyspaces: all keys that begin with `prefix` and with no longer
+    /// one that is a keyspace. A change is durable when it is answered. What is there already, or
     /// missing, is [`ClientError::No`].
     ///
     /// # Errors
@@ -216,8 +216,8 @@ impl Local {
         self.set_if(key, value, Condition::Always)
     }
 
-    /// Writes a value under a condition. If it does not hold, the answer to [`Condition::showing`] shows the value
-    /// that is there ([`Answer::shown`](penstock_net::client::Answer::shown)).
+    /// Writes a value under a condition. If it does not hold, the answer to [`Condition::showing`]
+    /// shows the value that is there ([`Answer::shown`](penstock_client::Answer::shown)).
     ///
     /// # Errors
     /// [`ClientError::No`] if the condition does not hold.
@@ -269,8 +269,8 @@ impl Local {
         .deleted()
     }
 
-    /// Deletes a key under a condition. If it does not hold, the answer to [`Condition::showing`] shows the value
-    /// that is there ([`Answer::shown`](penstock_net::client::Answer::shown)).
+    /// Deletes a key under a condition. If it does not hold, the answer to [`Condition::showing`]
+    /// shows the value that is there ([`Answer::shown`](penstock_client::Answer::shown)).
     ///
     /// # Errors
     /// [`ClientError::No`] if the condition does not hold.
@@ -293,8 +293,8 @@ impl Local {
         self.update_if_with(key, None, instructions, None, Expiry::Keep)
     }
 
-    /// The same with a second key of the same slot, a value that a missing first key starts from, and
-    /// the first key's expiry.
+    /// The same with a second key of the same slot, a value that a missing first key starts from,
+    /// and the first key's expiry.
     ///
     /// # Errors
     /// As for [`Local::update_if`].
@@ -315,26 +315,27 @@ impl Local {
         })
     }
 
-    /// Reads a value, lets `edit` change it, and writes it back. A missing key is an empty value; an
-    /// expiry stays. `edit` returns whether to write. `Ok(None)` is a declined edit.
+    /// Reads a value, lets `edit` change it, and writes it back. A missing key is an empty value;
+    /// an expiry stays. `edit` returns whether to write. `Ok(None)` is a declined edit.
     ///
     /// # Errors
-    /// As for [`Local::get`]; a write loses only to an expiry that passes in between, and is tried again.
+    /// As for [`Local::get`]; a write loses only to an expiry that passes in between, and is tried
+    /// again.
     pub fn update(
         &mut self,
         key: &[u8],
         edit: impl FnMut(&mut Vec<u8>) -> bool,
     ) -> Result<Option<Changed>, ClientError> {
-        penstock_net::client::update(&mut LocalKey { store: self, key }, edit)
+        penstock_client::update(&mut LocalKey { store: self, key }, edit)
     }
 
-    /// Some keys in the order of slots and hashes, from a cursor on: 0, or [`Page::next`]. Page and cursor borrow
-    /// nothing of the store; what a scan by pages promises is told at
+    /// Some keys in the order of slots and hashes, from a cursor on: 0, or [`Page::next`]. Page and
+    /// cursor borrow nothing of the store; what a scan by pages promises is told at
     /// [`Penstock::scan_page`](super::Penstock::scan_page).
     ///
     /// ```
-    /// use penstock_runtime::embedded::ScanRequest;
-    /// use penstock_runtime::{Options, Penstock};
+    /// use penstock::embedded::ScanRequest;
+    /// use penstock::{Options, Penstock};
     ///
     /// # let directory = std::env::temp_dir().join(format!("penstock-doc-page-{}", std::process::id()));
     /// let mut store = Penstock::open_local(&directory, Options::default())?;
@@ -362,14 +363,14 @@ impl Local {
         self.ask(Ask::Scan(*request))?.page()
     }
 
-    /// All keys that begin with `prefix`, with or without their values, one page of at most 256 KiB in
-    /// memory at a time. To write in between, go by [`Local::scan_page`].
+    /// All keys that begin with `prefix`, with or without their values, one page of at most 256 KiB
+    /// in memory at a time. To write in between, go by [`Local::scan_page`].
     pub fn scan(&mut self, prefix: &[u8], wants_values: bool) -> Scan<&mut Local> {
         Scan::new(self, prefix, wants_values)
     }
 
-    /// Runs operations in their order, as few frames as they fit into; those of one frame share one wait for
-    /// the disk. An outcome is `Ok` if the operation was answered, whatever its status.
+    /// Runs operations in their order, as few frames as they fit into; those of one frame share one
+    /// wait for the disk. An outcome is `Ok` if the operation was answered, whatever its status.
     pub fn submit(&mut self, asks: &[Ask<'_>]) -> Vec<Result<Answer, ClientError>> {
         let mut outcomes = Vec::with_capacity(asks.len());
         let mut rest = asks;
@@ -524,7 +525,7 @@ impl Local {
     fn give(&mut self, now: Now) -> bool {
         let (session, bytes) = (self.session, &self.request[..]);
         let consumed = self.engine.step(now, Event::Received { session, bytes });
-        self.engine.received_bytes += consumed as u64;
+        self.engine.traffic.received_bytes += consumed as u64;
         consumed == bytes.len()
     }
 
@@ -653,5 +654,38 @@ impl fmt::Debug for Local {
         f.debug_struct("Local")
             .field("level", &self.level)
             .finish_non_exhaustive()
+    }
+}
+
+/// Beyond so many lost writes a store with one caller gives up. One is lost if the key expires
+/// behind the read, and the next one finds no key that could expire.
+const LOCAL_LOSSES_MAX: u32 = 8;
+
+/// A key that nobody else writes.
+struct LocalKey<'a> {
+    store: &'a mut Local,
+    key: &'a [u8],
+}
+
+impl Updated for LocalKey<'_> {
+    fn read(&mut self) -> Result<Option<Value>, ClientError> {
+        self.store.get(self.key)
+    }
+
+    fn write(&mut self, value: &[u8], condition: Condition) -> Result<Changed, ClientError> {
+        self.store
+            .set_with(self.key, value, condition.showing(), Expiry::Keep)
+    }
+
+    fn random(&mut self) -> u64 {
+        0
+    }
+
+    fn pause(&mut self, _pause: Duration, losses: u32) -> Result<(), ClientError> {
+        if losses > LOCAL_LOSSES_MAX {
+            let text = format!("{losses} writes were lost, though nobody else writes");
+            return Err(ClientError::Busy(text));
+        }
+        Ok(())
     }
 }

@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use penstock_net::client::ClientError;
+use penstock_client::ClientError;
 use penstock_shard::Mail;
 use penstock_shard::topology::SHARDS_MAX;
 
 use super::call::Call;
 use super::doorbell::Doorbell;
-use crate::spare::SpareOutcome;
-use crate::spin::Spin;
+use crate::directory::spares::SpareOutcome;
+use crate::event_loop::spin::Spin;
 
-/// Letters that are no calls: one stop, the few segment files that a shard asks for at a time, and what
-/// the other shards say of keyspaces, which is at most two letters from each.
+/// Letters that are no calls: one stop, the few segment files that a shard asks for at a time, and
+/// what the other shards say of keyspaces, which is at most two letters from each.
 const OTHER_LETTERS_MAX: usize = 64 + 2 * SHARDS_MAX as usize;
 
 /// What reaches the thread of a shard.

@@ -1,9 +1,10 @@
 //! A store inside the caller's process: the server's shards without its sockets.
 //!
-//! [`Penstock`] runs each shard on a thread of its own and may be used from any number of threads; every
-//! operation is a [`Pending`], as with the network's client. [`Local`] runs the one shard of its directory
-//! on the calling thread, so that a call costs no switch between threads. Both use the same files,
-//! recovery and operations as the server, and a directory can be served by any of them in turn.
+//! [`Penstock`] runs each shard on a thread of its own and may be used from any number of threads;
+//! every operation is a [`Pending`], as with the network's client. [`Local`] runs the one shard of
+//! its directory on the calling thread, so that a call costs no switch between threads. Both use
+//! the same files, recovery and operations as the server, and a directory can be served by any of
+//! them in turn.
 
 mod batch;
 mod call;
@@ -38,7 +39,7 @@ pub use batch::Batch;
 pub use local::Local;
 pub use options::Options;
 pub use pending::{Pending, PendingBatch};
-pub use penstock_net::client::{
+pub use penstock_client::{
     Answer, Ask, Changed, ClientError, Entry, Field, Fields, Page, Past, Scan, Scanned, Value,
 };
 pub use penstock_net::keyspace::{Action, At, History, KeptVersion, Keyspace, Settings};
@@ -46,16 +47,16 @@ pub use penstock_net::scan::ScanRequest;
 
 use self::call::Call;
 use self::core::LANES;
-use crate::node::{Bound, Node, OpenError, system};
+use crate::startup::node::{Bound, Node, OpenError, system};
 use mailbox::{Letter, Mailbox};
 use pending::Ticket;
-use penstock_net::client::Patience;
+use penstock_client::Patience;
 use update::SharedKey;
 
 /// A store whose shards run on threads of this process. Clones are handles of the same store.
 ///
-/// Operations of one thread on keys of one slot run in their order. A thread's reply does not wait for the
-/// writes of another thread that it does not show, as long as no more than 64 threads ask.
+/// Operations of one thread on keys of one slot run in their order. A thread's reply does not wait
+/// for the writes of another thread that it does not show, as long as no more than 64 threads ask.
 #[derive(Clone)]
 pub struct Penstock {
     store: Arc<Store>,
@@ -77,8 +78,8 @@ struct Running {
     node: Node,
 }
 
-/// A shard failed while the store was open: nothing was acknowledged that is not as durable as it said, and what
-/// was not answered may be lost. Open the store again to recover from the disk.
+/// A shard failed while the store was open: nothing was acknowledged that is not as durable as it
+/// said, and what was not answered may be lost. Open the store again to recover from the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloseError(pub String);
 
@@ -91,11 +92,12 @@ impl fmt::Display for CloseError {
 impl std::error::Error for CloseError {}
 
 impl Penstock {
-    /// Opens a data directory, which is made if it is missing, recovers its logs and starts its shards.
+    /// Opens a data directory, which is made if it is missing, recovers its logs and starts its
+    /// shards.
     ///
     /// # Errors
-    /// [`OpenError`] in one line with cause and mend; [`OpenError::Directory`] if another process or
-    /// another handle of this one has the directory open.
+    /// [`OpenError`] in one line with cause and mend; [`OpenError::Directory`] if another process
+    /// or another handle of this one has the directory open.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Penstock, OpenError> {
         let config = options.resolve(directory.as_ref())?;
         let node = Node::open(config, 1, Bound::Data, |_| {})?;
@@ -136,8 +138,8 @@ impl Penstock {
         })
     }
 
-    /// Opens a data directory and runs it on the calling thread, as one shard: one that has more is changed
-    /// to one. See [`Local`].
+    /// Opens a data directory and runs it on the calling thread, as one shard: one that has more is
+    /// changed to one. See [`Local`].
     ///
     /// # Errors
     /// As for [`Penstock::open`].
@@ -162,17 +164,17 @@ impl Penstock {
         })
     }
 
-    /// Tells the versions of a key that are kept, the newest first: at most `limit` (1 to 1024), those
-    /// with a sequence below `before`, or all of them if that is 0.
+    /// Tells the versions of a key that are kept, the newest first: at most `limit` (1 to 1024),
+    /// those with a sequence below `before`, or all of them if that is 0.
     pub fn history(&self, key: &[u8], before: u64, limit: u32) -> Pending<History> {
         self.ask(Ask::History { key, before, limit }, |reply| {
             Answer::of_item(&reply::only_item(reply)?).history()
         })
     }
 
-    /// Sets, makes, drops or tells keyspaces: all keys that begin with `prefix` and with no longer one that
-    /// is a keyspace. A change is durable in every shard when it is answered. What is there already, or
-    /// missing, is [`ClientError::No`].
+    /// Sets, makes, drops or tells keyspaces: all keys that begin with `prefix` and with no longer
+    /// one that is a keyspace. A change is durable in every shard when it is answered. What is
+    /// there already, or missing, is [`ClientError::No`].
     pub fn keyspace(&self, prefix: &[u8], action: Action) -> Pending<Vec<Keyspace>> {
         self.ask(Ask::Keyspace { prefix, action }, |reply| {
             Answer::of_item(&reply::only_item(reply)?).keyspaces()
@@ -195,7 +197,8 @@ impl Penstock {
         })
     }
 
-    /// Reads a value where it stands in the reply, without a copy; `None` if the key is missing. Blocks.
+    /// Reads a value where it stands in the reply, without a copy; `None` if the key is missing.
+    /// Blocks.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -215,9 +218,9 @@ impl Penstock {
         self.set_if(key, value, Condition::Always)
     }
 
-    /// Writes a value under a condition. A condition that does not hold is [`ClientError::No`]. With
-    /// [`Condition::showing`] its answer shows the value that is there ([`Answer::shown`]), so the next try needs
-    /// no read.
+    /// Writes a value under a condition. A condition that does not hold is [`ClientError::No`].
+    /// With [`Condition::showing`] its answer shows the value that is there ([`Answer::shown`]), so
+    /// the next try needs no read.
     pub fn set_if(&self, key: &[u8], value: &[u8], when: impl Into<When>) -> Pending<Changed> {
         self.set_with(key, value, when, Expiry::Never)
     }
@@ -238,7 +241,8 @@ impl Penstock {
         })
     }
 
-    /// Says when a key is gone by itself and leaves its value. A missing key is [`ClientError::No`].
+    /// Says when a key is gone by itself and leaves its value. A missing key is
+    /// [`ClientError::No`].
     pub fn set_expiry(&self, key: &[u8], expiry: Expiry) -> Pending<Changed> {
         self.update_if_with(key, None, &[], None, expiry)
     }
@@ -269,8 +273,8 @@ impl Penstock {
         self.update_if_with(key, None, instructions, None, Expiry::Keep)
     }
 
-    /// The same with a second key of the same slot, a value that a missing first key starts from, and
-    /// the first key's expiry.
+    /// The same with a second key of the same slot, a value that a missing first key starts from,
+    /// and the first key's expiry.
     pub fn update_if_with(
         &self,
         key: &[u8],
@@ -289,8 +293,9 @@ impl Penstock {
     }
 
     /// Reads a value, lets `edit` change it, and writes it back if nobody else did meanwhile;
-    /// otherwise again with what was written meanwhile, so `edit` may run several times. A missing key is an empty
-    /// value; an expiry stays. `edit` returns whether to write. Blocks. `Ok(None)` is a declined edit.
+    /// otherwise again with what was written meanwhile, so `edit` may run several times. A missing
+    /// key is an empty value; an expiry stays. `edit` returns whether to write. Blocks. `Ok(None)`
+    /// is a declined edit.
     ///
     /// Tries are apart by pauses of random length, up to 16 ms. The last one begins before
     /// [`Options::deadline`] from the call has passed.
@@ -308,28 +313,29 @@ impl Penstock {
             key,
             patience: Patience::begin(self.store.deadline),
         };
-        penstock_net::client::update(&mut updated, edit)
+        penstock_client::update(&mut updated, edit)
     }
 
     /// Some keys in the order of slots and hashes, from a cursor on: 0, or [`Page::next`].
     ///
-    /// A page and its cursor are the caller's own and hold nothing of the store: a scan may stop between two pages for
-    /// as long as it likes, and go on in another process, with another number of shards or over the network. A key
-    /// that is there from the first page to the last is told once, whatever is written, cleaned
-    /// or opened anew meanwhile; twice, perhaps, if the directory was restored from a backup or its IDENTITY made anew
-    /// in between. A page shows all that was answered before it was asked for, at the handle's level. Of
-    /// one shard sixteen pages may be under way; beyond that the answer is [`ClientError::Busy`].
+    /// A page and its cursor are the caller's own and hold nothing of the store: a scan may stop
+    /// between two pages for as long as it likes, and go on in another process, with another number
+    /// of shards or over the network. A key that is there from the first page to the last is told
+    /// once, whatever is written, cleaned or opened anew meanwhile; twice, perhaps, if the
+    /// directory was restored from a backup or its IDENTITY made anew in between. A page shows all
+    /// that was answered before it was asked for, at the handle's level. Of one shard sixteen pages
+    /// may be under way; beyond that the answer is [`ClientError::Busy`].
     pub fn scan_page(&self, request: &ScanRequest<'_>) -> Pending<Page> {
         self.ask(Ask::Scan(*request), |reply| {
             Answer::of_item(&reply::only_item(reply)?).page()
         })
     }
 
-    /// All keys that begin with `prefix`, with or without their values, one page of at most 256 KiB in
-    /// memory at a time; blocks. The scan has a handle of the store for itself.
+    /// All keys that begin with `prefix`, with or without their values, one page of at most 256 KiB
+    /// in memory at a time; blocks. The scan has a handle of the store for itself.
     ///
     /// ```
-    /// use penstock_runtime::{Options, Penstock};
+    /// use penstock::{Options, Penstock};
     ///
     /// # let directory = std::env::temp_dir().join(format!("penstock-doc-scan-{}", std::process::id()));
     /// let store = Penstock::open(&directory, Options::default())?;
@@ -367,8 +373,8 @@ impl Penstock {
     }
 
     /// Takes no more operations, makes everything durable, ends the threads and gives the directory
-    /// free. Operations of other handles are answered [`ClientError::NotSent`] from then on. Dropping
-    /// the last handle does the same and tells no error.
+    /// free. Operations of other handles are answered [`ClientError::NotSent`] from then on.
+    /// Dropping the last handle does the same and tells no error.
     ///
     /// # Errors
     /// [`CloseError`] if a shard had failed.

@@ -1,4 +1,5 @@
-//! What an embedding process may choose. Names, bounds and their texts are those of the server's options.
+//! What an embedding process may choose. Names, bounds and their texts are those of the server's
+//! options.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use penstock_net::level::AckLevel;
 
 use crate::config::{Config, IoMode, Settings, Sources};
-use crate::node::OpenError;
+use crate::startup::node::OpenError;
 
 /// Room that a frame has beside one value of the largest size.
 const FRAME_OVERHEAD_BYTES: u64 = 64 << 10;
@@ -94,9 +95,9 @@ impl Options {
         }
     }
 
-    /// How long a shard without work, and a caller without its answer, watch memory before they sleep;
-    /// default 50 us. While both watch, a call costs no system call; 0 sleeps at once and leaves
-    /// the CPU to others.
+    /// How long a shard without work, and a caller without its answer, watch memory before they
+    /// sleep; default 50 us. While both watch, a call costs no system call; 0 sleeps at once and
+    /// leaves the CPU to others.
     #[must_use]
     pub fn spin(self, spin: Duration) -> Self {
         Options { spin, ..self }
@@ -108,20 +109,22 @@ impl Options {
         Options { is_pinned, ..self }
     }
 
-    /// Most memory that index and values take together, all shards, in bytes; default 0, which bounds
-    /// the values alone. Values give way to the index; when the index fills it, new keys are refused
-    /// with [`ClientError::Busy`](super::ClientError::Busy), which names it. It must leave each shard 10 MiB and
-    /// four of the largest values.
+    /// Most memory that index and values take together, all shards, in bytes; default 0, which
+    /// bounds the values alone. Values give way to the index; when the index fills it, new keys are
+    /// refused with [`ClientError::Busy`](super::ClientError::Busy), which names it. It must leave
+    /// each shard 10 MiB and four of the largest values.
     ///
-    /// The server's option bounds the process. Here the process is the caller's: buffers of the disk come
-    /// beside this, some 4 MiB and a sixteenth of it, and the replies that the caller holds.
+    /// The server's option bounds the process. Here the process is the caller's: buffers of the
+    /// disk come beside this, some 4 MiB and a sixteenth of it, and the replies that the caller
+    /// holds.
     #[must_use]
     pub fn memory_max(self, memory_max: u64) -> Self {
         Options { memory_max, ..self }
     }
 
     /// Memory for values, all shards together, in bytes, as far as `memory_max` leaves it; default
-    /// 256 MiB. They lie on huge pages of the system if the program has [`HugePages`](crate::HugePages) as its allocator.
+    /// 256 MiB. They lie on huge pages of the system if the program has
+    /// [`HugePages`](crate::HugePages) as its allocator.
     #[must_use]
     pub fn cache_bytes(self, cache_bytes: u64) -> Self {
         Options {

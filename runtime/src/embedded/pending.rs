@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use penstock_net::client::{Answer, ClientError};
+use penstock_client::{Answer, ClientError};
 
 use super::call::{Call, Waiter};
 use super::mailbox::Mailbox;
@@ -160,8 +160,8 @@ impl PendingBatch {
         PendingBatch { frames, operations }
     }
 
-    /// Blocks until all are answered or their deadline is over: one outcome for each operation, in their
-    /// order. An outcome is `Ok` if the operation was answered, whatever its status.
+    /// Blocks until all are answered or their deadline is over: one outcome for each operation, in
+    /// their order. An outcome is `Ok` if the operation was answered, whatever its status.
     #[must_use]
     pub fn wait(self) -> Vec<Result<Answer, ClientError>> {
         for (ticket, _) in &self.frames {

@@ -1,8 +1,8 @@
-//! Replies as a shard wrote them, read by the process that it runs in: without checksums, and checked as a
-//! client would otherwise.
+//! Replies as a shard wrote them, read by the process that it runs in: without checksums, and
+//! checked as a client would otherwise.
 
+use penstock_client::ClientError;
 use penstock_net::batch::Batch;
-use penstock_net::client::ClientError;
 use penstock_net::frame::HEADER_BYTES;
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{ReplyItem, text_of};

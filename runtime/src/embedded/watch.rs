@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use penstock_shard::Now;
 
 use super::doorbell::Doorbell;
-use crate::engine::Engine;
-use crate::spin::Spin;
-use crate::wall::WallClock;
+use crate::event_loop::engine::Engine;
+use crate::event_loop::spin::Spin;
+use crate::system::wall::WallClock;
 
 /// The clock of a shard and what wakes it.
 pub(super) struct Watch {

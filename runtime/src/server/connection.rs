@@ -1,23 +1,13 @@
-//! One connection: a task that reads and one that writes.
+//! What the tasks of a core know of one connection.
 
 use std::cell::Cell;
 use std::os::fd::{AsRawFd, RawFd};
-use std::rc::Rc;
 
-use monoio::buf::IoBufMut;
-use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf, Splitable};
+use monoio::io::{OwnedReadHalf, OwnedWriteHalf, Splitable};
 use monoio::net::TcpStream;
-use penstock_shard::{Event, SessionId};
+use penstock_shard::SessionId;
 
-use super::core::{Core, Signal};
-use super::outgoing::Outgoing;
-
-/// Bytes of a new receive buffer: what an idle connection costs.
-const RECEIVE_BYTES_MIN: usize = 4 << 10;
-/// Bytes to which it grows by itself for a busy connection; larger frames make it grow further.
-const RECEIVE_BYTES_BUSY: usize = 64 << 10;
-/// A send buffer larger than this is given back when it has been sent.
-const SEND_BYTES_KEPT: usize = 256 << 10;
+use super::signal::Signal;
 
 /// What others need of a connection.
 pub(crate) struct Connection {
@@ -28,10 +18,10 @@ pub(crate) struct Connection {
     pub(crate) may_resume: Signal,
     /// Open as long as either half is.
     descriptor: RawFd,
-    is_sending: Cell<bool>,
+    pub(super) is_sending: Cell<bool>,
     /// The reader or the writer has ended; when both have, the session has.
     has_half_ended: Cell<bool>,
-    is_shut: Cell<bool>,
+    pub(super) is_shut: Cell<bool>,
 }
 
 impl Connection {
@@ -71,107 +61,12 @@ impl Connection {
         !self.is_sending.get()
     }
 
-    fn half_ended(&self, core: &Core) {
-        if self.has_half_ended.replace(true) {
-            core.remove(self.session);
-        } else {
+    /// One half has ended, which ends the other one; whether that had ended before.
+    pub(super) fn half_ended(&self) -> bool {
+        let has_ended = self.has_half_ended.replace(true);
+        if !has_ended {
             self.shut_down();
         }
+        has_ended
     }
-}
-
-pub(crate) fn serve_connection(
-    core: &Rc<Core>,
-    connection: Rc<Connection>,
-    reader: OwnedReadHalf<TcpStream>,
-    writer: OwnedWriteHalf<TcpStream>,
-) {
-    monoio::spawn(read(Rc::clone(core), Rc::clone(&connection), reader));
-    monoio::spawn(write(Rc::clone(core), connection, writer));
-}
-
-async fn read(core: Rc<Core>, connection: Rc<Connection>, mut reader: OwnedReadHalf<TcpStream>) {
-    let session = connection.session;
-    let mut buffer: Vec<u8> = Vec::with_capacity(RECEIVE_BYTES_MIN);
-    loop {
-        let held = buffer.len();
-        if held == buffer.capacity() {
-            // A frame that does not fit; the shard has accepted its length.
-            buffer.reserve(held.max(RECEIVE_BYTES_MIN));
-        }
-        let capacity = buffer.capacity();
-        let (result, filled) = reader.read(buffer.slice_mut(held..capacity)).await;
-        buffer = filled.into_inner();
-        let Ok(received @ 1..) = result else { break };
-        core.received(received);
-        let was_full = buffer.len() == capacity;
-        loop {
-            let consumed = core.step(Event::Received {
-                session,
-                bytes: &buffer,
-            });
-            if consumed == buffer.len() {
-                buffer.clear();
-            } else {
-                buffer.drain(..consumed);
-            }
-            if !core.is_paused(session) || connection.is_shut.get() {
-                break;
-            }
-            connection.may_resume.wait().await;
-        }
-        if connection.is_shut.get() {
-            break;
-        }
-        if buffer.is_empty() && was_full && capacity < RECEIVE_BYTES_BUSY {
-            buffer = Vec::with_capacity(capacity * 2);
-        } else if buffer.is_empty() && capacity > RECEIVE_BYTES_BUSY {
-            buffer = Vec::with_capacity(RECEIVE_BYTES_BUSY);
-        }
-    }
-    // A peer that closed its side has ended the connection: what it asked is run, whoever hears of it.
-    connection.half_ended(&core);
-}
-
-async fn write(core: Rc<Core>, connection: Rc<Connection>, mut writer: OwnedWriteHalf<TcpStream>) {
-    let session = connection.session;
-    let mut outgoing = Outgoing::default();
-    loop {
-        connection.has_output.wait().await;
-        core.take_pieces(session, outgoing.refill());
-        let bytes = outgoing.left();
-        if bytes > 0 {
-            connection.is_sending.set(true);
-            while outgoing.left() > 0 {
-                let result;
-                (result, outgoing) = if outgoing.is_whole() {
-                    writer.write(outgoing).await
-                } else {
-                    outgoing.gather();
-                    // To a peer that is gone it is an error like `write`, as long as the process ignores SIGPIPE: so
-                    // Rust's start-up has it.
-                    writer.writev(outgoing).await
-                };
-                let Ok(taken @ 1..) = result else { break };
-                outgoing.sent(taken);
-                // A slow peer is not a stalled one.
-                core.progressed(session, taken);
-            }
-            connection.is_sending.set(false);
-            if outgoing.left() > 0 {
-                break;
-            }
-            // What is shared is let go of at once: a change of its cell need not copy it any more.
-            outgoing.refill();
-            if outgoing.capacity() > SEND_BYTES_KEPT {
-                outgoing = Outgoing::default();
-            }
-            core.sent(session, bytes);
-        }
-        if connection.is_shut.get() || core.is_finished(session) {
-            break;
-        }
-    }
-    let _ = writer.shutdown().await;
-    connection.half_ended(&core);
 }

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{IntoRawFd, RawFd};
 
-use crate::open_files;
+use crate::system::open_files;
 use crate::system::{self, Resource};
 
 /// Connections that are refused one after the other before the core does something else.

@@ -123,8 +123,8 @@ fn per_mille(text: &str) -> Option<u16> {
     Some(u16::try_from(whole).ok()? * 1000 + thousandths).filter(|it| *it <= 1000)
 }
 
-/// OpenMetrics as the text format: there the type of a counter names it with its ending, an info is a gauge, and
-/// units and the end are not told.
+/// OpenMetrics as the text format: there the type of a counter names it with its ending, an info is
+/// a gauge, and units and the end are not told.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut help = None;

@@ -9,10 +9,11 @@ use penstock_shard::cluster::{PartitionRole, ReplicationStatus};
 use penstock_shard::replication::Duty;
 
 use crate::directory::Segments;
-use crate::memory::MemoryBound;
 use crate::stats::{Reading, Stats};
+use crate::system::memory::MemoryBound;
 
-/// A loop with nothing to do turns each second all the same; one that has not turned for so long hangs.
+/// A loop with nothing to do turns each second all the same; one that has not turned for so long
+/// hangs.
 const STANDSTILL_US_MAX: u64 = 5_000_000;
 
 /// How far the life of the process is.
@@ -84,7 +85,8 @@ impl Health {
         }
     }
 
-    /// Whether clients should come, and what this node is to them, or why not; with `wanted`, clients who want that.
+    /// Whether clients should come, and what this node is to them, or why not; with `wanted`,
+    /// clients who want that.
     pub(crate) fn ready(&self, wanted: Option<Wanted>) -> Result<Ready, NotReady> {
         let (mut readings, mut cores) = (Vec::new(), Vec::new());
         let mut is_alone = true;
@@ -331,7 +333,8 @@ fn judge_role(cores: &[ReplicationStatus], wanted: Option<Wanted>) -> Result<Rea
     }
 }
 
-/// A start may replay for long, and a stop may wait for the disk: only a loop that serves has to turn.
+/// A start may replay for long, and a stop may wait for the disk: only a loop that serves has to
+/// turn.
 fn judge_live(
     phase: &Phase,
     now_us: u64,

@@ -14,8 +14,8 @@ use prometheus_client::registry::Registry;
 
 use super::health::Health;
 use crate::cluster::lostfound::lostfound_bytes;
-use crate::memory::resident_bytes;
 use crate::stats::{FIGURES, Growth, HISTOGRAMS, PEER_FIGURES, Reading, SECOND_IN_US, total};
+use crate::system::memory::resident_bytes;
 
 /// All numbers of the moment, as OpenMetrics.
 pub(crate) fn exposition(health: &Health) -> String {

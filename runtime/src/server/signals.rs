@@ -1,8 +1,8 @@
 //! Signals: the clean stop, the reload, and those that do nothing.
 //!
-//! SIGTERM and SIGINT ask for the clean stop, and a second one does not wait for it. SIGHUP reloads what a running
-//! server can take anew. SIGUSR1 and SIGUSR2 do nothing: their default would end the process, and other servers open
-//! their log by them. SIGPIPE is ignored by the standard library.
+//! SIGTERM and SIGINT ask for the clean stop, and a second one does not wait for it. SIGHUP reloads
+//! what a running server can take anew. SIGUSR1 and SIGUSR2 do nothing: their default would end the
+//! process, and other servers open their log by them. SIGPIPE is ignored by the standard library.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use signal_hook::iterator::{Handle, Signals};
 use tracing::{info, warn};
 
 use crate::cluster::Reread;
-use crate::logging::Logging;
+use crate::server::logging::Logging;
 
 use super::supervisor::Supervisor;
 
@@ -69,7 +69,8 @@ impl Caught {
         Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2]).map(Caught)
     }
 
-    /// Watches on a thread of its own. `stop` asks for the clean stop; it returns whether anybody heard.
+    /// Watches on a thread of its own. `stop` asks for the clean stop; it returns whether anybody
+    /// heard.
     pub(super) fn watch(
         mut self,
         reload: Reload,

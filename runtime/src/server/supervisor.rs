@@ -1,4 +1,5 @@
-//! The service manager that started this process, if one did and wants to hear (`NOTIFY_SOCKET`, as systemd has it).
+//! The service manager that started this process, if one did and wants to hear (`NOTIFY_SOCKET`, as
+//! systemd has it).
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -61,7 +62,8 @@ impl Supervisor {
         }
     }
 
-    /// The reload is done, but for what `problem` tells. That stays in the status until the next reload.
+    /// The reload is done, but for what `problem` tells. That stays in the status until the next
+    /// reload.
     pub(super) fn reloaded(&self, problem: Option<&str>) {
         if self.watch().is_serving {
             let status = match problem {
@@ -81,7 +83,8 @@ impl Supervisor {
         ]);
     }
 
-    /// Feeds the watchdog if it is due and the loop of every shard turns. One that hangs is logged once.
+    /// Feeds the watchdog if it is due and the loop of every shard turns. One that hangs is logged
+    /// once.
     pub(super) fn feed(&self, health: &Health) {
         let Some(every) = self.feeds_every() else {
             return;

@@ -10,8 +10,8 @@ thread_local! {
     static OWN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Allocations of the calling thread since it began. What another thread does meanwhile, such as the harness that
-/// starts the next test, is not counted.
+/// Allocations of the calling thread since it began. What another thread does meanwhile, such as
+/// the harness that starts the next test, is not counted.
 pub fn own_allocations() -> u64 {
     OWN.get()
 }

@@ -1,11 +1,12 @@
-//! What an embedded store takes from the heap, under an allocator that counts for the whole process: nothing for a call
-//! once it is warm, neither by the caller nor by the shard's thread, and for a scan a few pages however much there is.
+//! What an embedded store takes from the heap, under an allocator that counts for the whole
+//! process: nothing for a call once it is warm, neither by the caller nor by the shard's thread,
+//! and for a scan a few pages however much there is.
 
 use std::sync::atomic::Ordering;
 
+use penstock::embedded::{ClientError, Entry, Field};
+use penstock::{Options, Penstock};
 use penstock_net::level::AckLevel;
-use penstock_runtime::embedded::{ClientError, Entry, Field};
-use penstock_runtime::{Options, Penstock};
 
 use crate::counting::{ALLOCATIONS, HELD, HELD_MAX};
 use crate::the_counters;

@@ -1,12 +1,12 @@
 //! No heap allocation per operation on the hot path: a shard over a log in memory, driven as the
 //! server drives it, under an allocator that counts.
 
+use penstock::disk::arena::{Arena, ArenaBlock, ArenaLayout};
 use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::request::{BatchRequest, Condition};
-use penstock_runtime::block::{Arena, ArenaBlock, ArenaLayout};
 use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
 use penstock_storage::io::{Completion, Io};
 use penstock_storage::log::{Log, LogConfig, SyncMethod};

@@ -1,8 +1,8 @@
 use std::fs;
 
-use penstock_runtime::block::{Arena, ArenaLayout};
-use penstock_runtime::calibrate::calibrate;
-use penstock_runtime::disk::{Disk, DiskOptions, IoMode};
+use penstock::disk::arena::{Arena, ArenaLayout};
+use penstock::disk::{Disk, DiskOptions, IoMode};
+use penstock::startup::calibration::calibrate;
 use penstock_storage::log::SyncMethod;
 
 use crate::Folder;

@@ -2,7 +2,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use penstock_runtime::directory::{Directory, DirectoryError, DirectoryOptions};
+use penstock::directory::{Directory, DirectoryError, DirectoryOptions};
 use penstock_storage::io::SegmentSource;
 use penstock_storage::place::FileId;
 

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use penstock_runtime::block::{Arena, ArenaBlock, ArenaLayout};
-use penstock_runtime::disk::{Disk, DiskOptions, DiskRefused, IoMode};
+use penstock::disk::arena::{Arena, ArenaBlock, ArenaLayout};
+use penstock::disk::{Disk, DiskOptions, DiskRefused, IoMode};
 use penstock_storage::io::{Asker, BLOCK_BYTES, Block, Blocks, Completion, Io, IoFailure, IoToken};
 use penstock_storage::place::FileId;
 

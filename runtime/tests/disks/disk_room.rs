@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use penstock_runtime::directory::Directory;
-use penstock_runtime::spare::{SpareOutcome, Spares};
+use penstock::directory::Directory;
+use penstock::directory::spares::{SpareOutcome, Spares};
 use penstock_shard::opening::Leftovers;
 
 use crate::Folder;

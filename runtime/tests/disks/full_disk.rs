@@ -5,8 +5,8 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use penstock_runtime::directory::Directory;
-use penstock_runtime::spare::SpareOutcome;
+use penstock::directory::Directory;
+use penstock::directory::spares::SpareOutcome;
 
 use crate::spares::{LONG, ask, start};
 use crate::{Folder, options};

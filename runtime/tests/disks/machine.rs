@@ -1,7 +1,7 @@
 use std::path::Path;
 
-use penstock_runtime::checks::{Check, Demand, allowed_cores, look};
-use penstock_runtime::directory::Directory;
+use penstock::directory::Directory;
+use penstock::startup::checks::{Check, Demand, allowed_cores, look};
 
 use crate::{Folder, options};
 

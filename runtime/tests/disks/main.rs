@@ -12,7 +12,7 @@ mod spares;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use penstock_runtime::directory::{Directory, DirectoryOptions};
+use penstock::directory::{Directory, DirectoryOptions};
 
 /// A folder for one test, empty at its start and gone at its end.
 pub(crate) struct Folder(PathBuf);

@@ -3,7 +3,7 @@ use std::io;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use penstock_runtime::snapshot::{SnapshotFolder, SnapshotHandle, SnapshotWriters};
+use penstock::directory::snapshots::{SnapshotFolder, SnapshotHandle, SnapshotWriters};
 use penstock_shard::{SnapshotWrite, WriteStep};
 use penstock_storage::packed_place::NewestPart;
 use penstock_storage::packed_place::{Cursor, PackedPlace};

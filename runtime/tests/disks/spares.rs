@@ -2,9 +2,9 @@ use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::time::Duration;
 
-use penstock_runtime::directory::{Directory, Segments};
-use penstock_runtime::disk_room::DiskRoom;
-use penstock_runtime::spare::{Spare, SpareHandle, SpareOutcome, Spares};
+use penstock::directory::room::DiskRoom;
+use penstock::directory::spares::{Spare, SpareHandle, SpareOutcome, Spares};
+use penstock::directory::{Directory, Segments};
 use penstock_shard::opening::Leftovers;
 use penstock_storage::packed_place::FILES_MAX;
 use penstock_storage::place::FileId;

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::Path;
 
+use penstock::{Options, Penstock};
 use penstock_net::level::AckLevel;
-use penstock_runtime::{Options, Penstock};
 
 use crate::scratch::Scratch;
 

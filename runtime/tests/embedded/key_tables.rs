@@ -1,5 +1,5 @@
-//! Key tables of a real store: scans make them, a start takes them over, `penstock inspect` shows them, and
-//! one that is damaged, or beside another segment, costs reads and no key.
+//! Key tables of a real store: scans make them, a start takes them over, `penstock inspect` shows
+//! them, and one that is damaged, or beside another segment, costs reads and no key.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use penstock::{Options, Penstock};
 use penstock_net::level::AckLevel;
-use penstock_runtime::{Options, Penstock};
 
 use crate::scratch::Scratch;
 

@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use penstock::embedded::Field;
+use penstock::{Options, Penstock};
 use penstock_net::request::Expiry;
-use penstock_runtime::embedded::Field;
-use penstock_runtime::{Options, Penstock};
 
 fn options() -> Options {
     Options::default()

@@ -1,14 +1,14 @@
-//! Scans of the embedded store, held against a model: beside writers on other threads, between the changes of one
-//! thread, and over a close and an open with another number of shards.
+//! Scans of the embedded store, held against a model: beside writers on other threads, between the
+//! changes of one thread, and over a close and an open with another number of shards.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use penstock::embedded::{Answer, Ask, ClientError, Entry, Page, ScanRequest};
+use penstock::{Options, Penstock};
 use penstock_net::level::AckLevel;
 use penstock_net::request::Wanted;
 use penstock_net::status::Status;
-use penstock_runtime::embedded::{Answer, Ask, ClientError, Entry, Page, ScanRequest};
-use penstock_runtime::{Options, Penstock};
 
 use crate::scratch::Scratch;
 
@@ -411,7 +411,8 @@ fn a_scan_that_cannot_be_done_says_why_and_ends() {
         };
         store.scan_page(&request).wait().unwrap();
     }
-    // More pages at a time than a shard has room for: each is answered, and those beyond it by BUSY.
+    // More pages at a time than a shard has room for: each is answered, and those beyond it by
+    // BUSY.
     let pending: Vec<_> = (0..200)
         .map(|_| store.scan_page(&ScanRequest::begin(b"")))
         .collect();

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use penstock::config::IoMode;
+use penstock::embedded::{Ask, Changed, ClientError, Field, Local};
+use penstock::{OpenError, Options, Penstock};
 use penstock_net::level::AckLevel;
 use penstock_net::request::{Condition, Expiry, Version, Wanted};
 use penstock_net::status::Status;
-use penstock_runtime::config::IoMode;
-use penstock_runtime::embedded::{Ask, Changed, ClientError, Field, Local};
-use penstock_runtime::{OpenError, Options, Penstock};
 
 use crate::scratch::Scratch;
 
@@ -488,7 +488,7 @@ fn a_read_without_a_frame_shows_what_a_frame_is_answered() {
 fn a_read_at_level_disk_shows_only_what_is_durable() {
     let scratch = Scratch::new("look-durable");
     let mut store = Penstock::open_local(&scratch.0, options()).unwrap();
-    let durable_lsn = |store: &mut penstock_runtime::embedded::Local| -> u64 {
+    let durable_lsn = |store: &mut penstock::embedded::Local| -> u64 {
         let info = store.info().unwrap();
         let (_, rest) = info.split_once("\"durable_lsn\":").unwrap();
         rest.split(',').next().unwrap().parse().unwrap()
@@ -581,8 +581,8 @@ fn a_handle_that_outlives_the_store_is_told_so() {
     handle.close().unwrap();
 }
 
-/// It is amid the rewriting of an old log, so it has something to make durable at its end, and neither a
-/// session nor a snapshot whose deadlines would wake it.
+/// It is amid the rewriting of an old log, so it has something to make durable at its end, and
+/// neither a session nor a snapshot whose deadlines would wake it.
 #[test]
 fn a_shard_that_nobody_asked_anything_ends_when_the_store_is_closed() {
     if two_shards_or_one() < 2 {

@@ -4,7 +4,7 @@
 //! An input is a list of flags and variables (a choice of 0 to 3, then option, and text), then the
 //! text of the file.
 
-use penstock_runtime::config::{ENVIRONMENT_PREFIX, Kind, OPTIONS, Settings, Sources, Unit};
+use penstock::config::{ENVIRONMENT_PREFIX, Kind, OPTIONS, Settings, Sources, Unit};
 
 use crate::target::{Choices, keep};
 use crate::{FOLDER, in_proportion};

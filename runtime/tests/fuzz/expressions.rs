@@ -3,8 +3,8 @@
 //!
 //! An input is one byte (what the text is to be) and the text.
 
+use crate::expression::{ExpressionError, Field, Literal, parse_instruction};
 use penstock_net::instruction::{Instruction, Operation};
-use penstock_runtime::expression::{ExpressionError, Field, Literal, parse_instruction};
 
 use crate::target::{Choices, keep};
 use crate::{FOLDER, in_proportion};

@@ -2,6 +2,8 @@
 //! a target runs and what it keeps: `net/tests/fuzz/target.rs`.
 
 mod configuration;
+#[path = "../../src/cli/expression.rs"]
+mod expression;
 mod expressions;
 #[path = "../../../net/tests/fuzz/target.rs"]
 mod target;

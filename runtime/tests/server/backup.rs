@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use penstock_net::client::{Client, Field};
+use penstock::backup::manifest::Manifest;
+use penstock::backup::{BackupError, TERMS_SKIPPED, restore, take, verify};
+use penstock::directory::{Directory, DirectoryOptions};
+use penstock::{Options, Penstock};
+use penstock_client::{Client, Field};
 use penstock_net::request::{Condition, Expiry};
-use penstock_runtime::backup::manifest::Manifest;
-use penstock_runtime::backup::{BackupError, TERMS_SKIPPED, restore, take, verify};
-use penstock_runtime::directory::{Directory, DirectoryOptions};
-use penstock_runtime::{Options, Penstock};
 use penstock_storage::log::DurableEnd;
 use penstock_storage::place::Lsn;
 
@@ -159,8 +159,8 @@ fn write(client: &Client, writer: usize, account: &Account, is_over: &AtomicBool
         let is_over = is_over.load(Ordering::Relaxed);
         if under_way.len() == AHEAD || (is_over && !under_way.is_empty()) {
             let (number, sale, filler): (u64, _, _) = under_way.pop_front().unwrap();
-            let sale: penstock_net::client::Pending<_> = sale;
-            let filler: penstock_net::client::Pending<_> = filler;
+            let sale: penstock_client::Pending<_> = sale;
+            let filler: penstock_client::Pending<_> = filler;
             sale.wait().unwrap();
             filler.wait().unwrap();
             account.acked.store(number, Ordering::SeqCst);
@@ -362,7 +362,7 @@ fn a_backup_beside_cleaning_is_whole_although_segments_leave() {
             let mut under_way = std::collections::VecDeque::new();
             while !is_over.load(Ordering::Relaxed) || !under_way.is_empty() {
                 if under_way.len() == 8 || is_over.load(Ordering::Relaxed) {
-                    let (number, pending): (u64, penstock_net::client::Pending<_>) =
+                    let (number, pending): (u64, penstock_client::Pending<_>) =
                         under_way.pop_front().unwrap();
                     pending.wait().unwrap();
                     acked.store(number, Ordering::SeqCst);

@@ -1,4 +1,5 @@
-//! What `penstock bench` reports of a real server: the level reached, every answer, and how to repeat the run.
+//! What `penstock bench` reports of a real server: the level reached, every answer, and how to
+//! repeat the run.
 
 use std::path::Path;
 use std::process::Output;

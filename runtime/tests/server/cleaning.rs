@@ -1,12 +1,12 @@
-//! A directory with a bound of its own, in the real server: overwriting goes on for ever, what grows is
-//! refused when it is full, room comes back, and nothing is lost by any of it.
+//! A directory with a bound of its own, in the real server: overwriting goes on for ever, what
+//! grows is refused when it is full, room comes back, and nothing is lost by any of it.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use penstock_net::client::{Client, ClientError, Field};
+use penstock_client::{Client, ClientError, Field};
 
 use crate::command::command;
 use crate::process::{Server, the_machine};
@@ -51,8 +51,8 @@ fn value(key: u64, round: u64) -> Vec<u8> {
         .collect()
 }
 
-/// All keys in the first round, then one in three, so that what counts lies between what does not; some never again,
-/// so that no segment of the first round ends by itself.
+/// All keys in the first round, then one in three, so that what counts lies between what does not;
+/// some never again, so that no segment of the first round ends by itself.
 fn is_in(key: u64, round: u64) -> bool {
     round == 0 || !key.is_multiple_of(50) && (key * 7 + round * 11) % 31 < 10
 }

@@ -4,8 +4,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use penstock_runtime::config::OPTIONS;
-use penstock_runtime::directory::{Directory, DirectoryOptions};
+use penstock::config::OPTIONS;
+use penstock::directory::{Directory, DirectoryOptions};
 
 use crate::command::command;
 

@@ -1,12 +1,13 @@
-//! What expires gives its room back in the real server: many times what the disk may hold comes and goes,
-//! beside keys that stay, and nothing is refused. `examples/expire_load.rs` is the same at full size.
+//! What expires gives its room back in the real server: many times what the disk may hold comes and
+//! goes, beside keys that stay, and nothing is refused. `examples/expire_load.rs` is the same at
+//! full size.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use penstock_net::client::Client;
+use penstock_client::Client;
 use penstock_net::request::{Condition, Expiry};
 
 use crate::command::command;

@@ -6,16 +6,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use penstock_net::client::{Changed, Client, ClientError, ClientOptions, Field, Past};
+use penstock::config::IoMode;
+use penstock::embedded::Local;
+use penstock::{Options, Penstock};
+use penstock_client::{Changed, Client, ClientError, ClientOptions, Field, Past};
 use penstock_net::instruction::Instruction;
 use penstock_net::keyspace::{Action, At, History, Keyspace, Settings};
 use penstock_net::level::AckLevel;
 use penstock_net::reply::ExpiryTold;
 use penstock_net::request::Version;
 use penstock_net::status::Status;
-use penstock_runtime::config::IoMode;
-use penstock_runtime::embedded::Local;
-use penstock_runtime::{Options, Penstock};
 
 use crate::command::command;
 use crate::process::Server;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use penstock_net::client::{Client, ClientOptions};
+use penstock_client::{Client, ClientOptions};
 use serde_json::Value;
 
 use crate::command::command;
@@ -35,8 +35,8 @@ fn serve(data: &Path, limit: u64, shards: usize, io: &str) -> Command {
         rlim_cur: limit,
         rlim_max: limit,
     };
-    // SAFETY: both are system calls on numbers and a live structure, and take nothing from the heap: a child between
-    // fork and exec may make them.
+    // SAFETY: both are system calls on numbers and a live structure, and take nothing from the
+    // heap: a child between fork and exec may make them.
     unsafe {
         command.pre_exec(move || {
             // Refused where the capability was never there.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use penstock_runtime::config::{Config, LogFormat};
-use penstock_runtime::logging::Logging;
+use penstock::config::{Config, LogFormat};
+use penstock::server::logging::Logging;
 use serde_json::Value;
 
 use crate::command::command;

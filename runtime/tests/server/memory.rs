@@ -1,6 +1,6 @@
-//! The bound on the memory of the process, in the real server: it is loaded with four times as much as it
-//! may take, and all the while its resident memory stays below the bound and every answer is right. When
-//! the index fills it, new keys are refused and nothing else is.
+//! The bound on the memory of the process, in the real server: it is loaded with four times as much
+//! as it may take, and all the while its resident memory stays below the bound and every answer is
+//! right. When the index fills it, new keys are refused and nothing else is.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use penstock_client::{Client, ClientError, ClientOptions};
 use penstock_net::batch::Batch;
-use penstock_net::client::{Client, ClientError, ClientOptions};
 use penstock_net::frame::{Header, Opcode, write_frame};
 use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
@@ -300,7 +300,8 @@ fn frames_that_never_end_take_no_more_than_the_bound_and_others_are_served() {
     let resident_max = watched.resident_max();
     println!("{} MiB of {}", resident_max / MIB, memory_max / MIB);
     assert!(resident_max <= memory_max, "{resident_max}");
-    // A frame that is ended, and that may be, is answered; the others are told that it was too much.
+    // A frame that is ended, and that may be, is answered; the others are told that it was too
+    // much.
     let mut told = 0;
     for (stream, _) in &mut held {
         let _ = stream.write_all(&frame[frame.len() - 1..]);
@@ -322,8 +323,8 @@ fn frames_that_never_end_take_no_more_than_the_bound_and_others_are_served() {
     }
 }
 
-/// A reply holds the block that a large value stands in. Once the value has changed nobody else does, and it is
-/// memory that the values do not count.
+/// A reply holds the block that a large value stands in. Once the value has changed nobody else
+/// does, and it is memory that the values do not count.
 #[test]
 fn readers_that_take_nothing_hold_no_more_old_values_than_the_bound_leaves() {
     let _one = the_machine();

@@ -1,5 +1,5 @@
-//! The admin port of the real server: what it tells is what clients did, probes say what is so, and nobody
-//! who asks badly or slowly keeps the others from their answers.
+//! The admin port of the real server: what it tells is what clients did, probes say what is so, and
+//! nobody who asks badly or slowly keeps the others from their answers.
 #![expect(
     unsafe_code,
     reason = "stopping one thread of a process is a system call that std lacks"
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use crate::command::command;
 use crate::promql::deployed_queries;
 use crate::scrape::{Numbers, ask, reply};
-use penstock_net::client::{Client, ClientError, ClientOptions, Field};
+use penstock_client::{Client, ClientError, ClientOptions, Field};
 use penstock_net::status::Status;
 
 /// How long something that must come may take on a busy machine.
@@ -286,7 +286,8 @@ fn every_rule_and_query_that_is_deployed_is_promql_and_finds_what_it_asks_for_in
         numbers = server.scrape();
     }
     let statuses = Status::ALL.iter().map(|status| status.name()).collect();
-    // What only a node of a cluster tells is checked with those, in `replicas.rs`; `up` is Prometheus's own.
+    // What only a node of a cluster tells is checked with those, in `replicas.rs`; `up` is
+    // Prometheus's own.
     let is_asked = |metric: &str| metric != "up" && !metric.starts_with("penstock_replication_");
     let queries = deployed_queries();
     let missing = queries.iter();
@@ -438,7 +439,8 @@ fn a_full_server_is_live_but_not_ready_until_there_is_room_again() {
     server.until("/readyz", 200, "ready");
 }
 
-/// Lowers or raises the limit of open files of a running server; `false` where that is not possible.
+/// Lowers or raises the limit of open files of a running server; `false` where that is not
+/// possible.
 fn limit_files(server: &Server, limit: usize) -> bool {
     let pid = server.process.id().to_string();
     let mut prlimit = Command::new("prlimit");
@@ -563,7 +565,8 @@ impl Stopped {
 impl Drop for Stopped {
     fn drop(&mut self) {
         let none = std::ptr::null_mut::<libc::c_void>();
-        // SAFETY: DETACH takes no memory of this process, only the number of the thread and no signal.
+        // SAFETY: DETACH takes no memory of this process, only the number of the thread and no
+        // signal.
         unsafe { libc::ptrace(libc::PTRACE_DETACH, self.0, none, none) };
     }
 }

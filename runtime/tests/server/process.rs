@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use penstock_net::client::{Client, ClientOptions};
+use penstock_client::{Client, ClientOptions};
 
 /// Held by a test whose servers load every core, fill a disk, are measured, or listen on fixed
 /// ports (nodes of a cluster). Beside another such test its deadlines would be too short.

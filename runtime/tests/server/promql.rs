@@ -1,4 +1,5 @@
-//! The alerts and the queries of the dashboard, read by a parser of their language and held against scrapes.
+//! The alerts and the queries of the dashboard, read by a parser of their language and held against
+//! scrapes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,7 +20,8 @@ pub struct Query {
     pub expression: String,
 }
 
-/// All expressions of `deploy/monitoring`. A variable of the dashboard has the value that Grafana gives it.
+/// All expressions of `deploy/monitoring`. A variable of the dashboard has the value that Grafana
+/// gives it.
 pub fn deployed_queries() -> Vec<Query> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/monitoring");
     let alerts = fs::read_to_string(folder.join("alerts.yml")).unwrap();
@@ -59,7 +61,8 @@ struct Selector {
 }
 
 impl Query {
-    /// What no sample of these has, in words: a metric, a label, or a value that is not among `known` either.
+    /// What no sample of these has, in words: a metric, a label, or a value that is not among
+    /// `known` either.
     pub fn missing(
         &self,
         is_asked: impl Fn(&str) -> bool,

@@ -1,13 +1,13 @@
-//! A data directory that is damaged: the server refuses it, `inspect` says why, and a repair that is
-//! agreed to makes it serve again and gives up what it said, nothing else.
+//! A data directory that is damaged: the server refuses it, `inspect` says why, and a repair that
+//! is agreed to makes it serve again and gives up what it said, nothing else.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use penstock_runtime::directory::Directory;
-use penstock_runtime::repair::carry_out;
+use penstock::directory::Directory;
+use penstock::directory::repair::carry_out;
 use penstock_storage::repair::plan;
 use penstock_storage::segment::Owner;
 
@@ -126,7 +126,8 @@ fn flip_value_of(path: &Path, key: &str) {
     fs::write(path, bytes).unwrap();
 }
 
-/// One run writes five records, the next four, one of them anew under the first key. Each is a frame.
+/// One run writes five records, the next four, one of them anew under the first key. Each is a
+/// frame.
 fn two_runs(name: &str) -> (PathBuf, BTreeMap<&'static str, String>) {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&directory);
@@ -147,8 +148,8 @@ fn two_runs(name: &str) -> (PathBuf, BTreeMap<&'static str, String>) {
     (directory, values)
 }
 
-/// The directory is refused, and served again after the repair has given up `losses`; then these keys
-/// are gone.
+/// The directory is refused, and served again after the repair has given up `losses`; then these
+/// keys are gone.
 fn repairs(directory: &Path, losses: &[&str], all: &BTreeMap<&str, String>, gone: &[&str]) {
     let path = directory.to_str().unwrap();
     let damaged = contents(&directory.join("segments"));

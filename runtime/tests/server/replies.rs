@@ -1,5 +1,6 @@
-//! Clients that ask for much at once and do not read it, in the real server: what they make it hold is
-//! bounded by its memory, others are served, and in the end every answer has come, once and right.
+//! Clients that ask for much at once and do not read it, in the real server: what they make it hold
+//! is bounded by its memory, others are served, and in the end every answer has come, once and
+//! right.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use penstock_net::client::{Client, ClientOptions};
+use penstock_client::{Client, ClientOptions};
 use penstock_net::frame::Opcode;
 use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;

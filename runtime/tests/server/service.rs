@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use penstock_net::client::{Client, ClientOptions};
+use penstock_client::{Client, ClientOptions};
 
 use crate::command::command;
 use crate::process::Server;
@@ -119,7 +119,8 @@ fn sighup_and_other_stray_signals_end_no_server_and_are_told() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// What a service manager would hear, word for word, as it comes: a full socket would stop who speaks.
+/// What a service manager would hear, word for word, as it comes: a full socket would stop who
+/// speaks.
 struct Manager(mpsc::Receiver<String>);
 
 impl Manager {

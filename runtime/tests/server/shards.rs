@@ -1,6 +1,6 @@
-//! The same directory under another number of shards, in the real server: everything that was written
-//! is there after every change, the old logs are rewritten beside the traffic, a kill -9 at any time in
-//! between loses nothing, and in the end no file of an old log is left.
+//! The same directory under another number of shards, in the real server: everything that was
+//! written is there after every change, the old logs are rewritten beside the traffic, a kill -9 at
+//! any time in between loses nothing, and in the end no file of an old log is left.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use penstock_net::client::Client;
+use penstock_client::Client;
 use penstock_net::keyspace::{Action, At, Settings};
 use penstock_net::request::{Condition, Expiry, Version};
 use penstock_storage::io::BLOCK_BYTES;
@@ -403,8 +403,8 @@ fn key_tables_of_inherited_segments_are_taken_over_made_and_leave_with_them() {
     fs::remove_dir_all(&data).unwrap();
 }
 
-/// What is inherited leaves as a whole when all of it is rewritten, so there must be room for both. Without it the
-/// store would be full for good.
+/// What is inherited leaves as a whole when all of it is rewritten, so there must be room for both.
+/// Without it the store would be full for good.
 #[test]
 fn a_change_without_room_for_it_is_refused_and_with_the_room_that_is_told_it_ends() {
     const BYTES_MAX: u64 = 48 << 20;

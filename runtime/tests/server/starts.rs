@@ -1,5 +1,5 @@
-//! What a start changes for good, in the real server: nothing if it is refused, and all that it accepted
-//! however it goes on.
+//! What a start changes for good, in the real server: nothing if it is refused, and all that it
+//! accepted however it goes on.
 
 use std::fs;
 use std::io::Read;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use penstock_net::client::{Client, ClientOptions};
-use penstock_runtime::directory::Directory;
-use penstock_runtime::identity::Identity;
+use penstock::directory::Directory;
+use penstock::directory::identity::Identity;
+use penstock_client::{Client, ClientOptions};
 
 use crate::command::command;
 use crate::process::Server;

@@ -1,12 +1,12 @@
-//! Values that an earlier start accepted, under a lower limit, in the real server: they are read, edited,
-//! overwritten, deleted and cleaned, and only new values are held to the limit.
+//! Values that an earlier start accepted, under a lower limit, in the real server: they are read,
+//! edited, overwritten, deleted and cleaned, and only new values are held to the limit.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use penstock_net::client::{Client, ClientError, ClientOptions, Field};
+use penstock_client::{Client, ClientError, ClientOptions, Field};
 use penstock_net::level::AckLevel;
 use penstock_net::request::Expiry;
 use penstock_net::status::Status;
@@ -96,7 +96,8 @@ fn a_lowered_limit(io: &str) {
     let sender = client(&server);
     for number in 0..KEYS {
         sender.set(&key(number), &large(number, 9)).wait().unwrap();
-        // Overwritten again and again, so that cleaning has to copy the large values to give that back.
+        // Overwritten again and again, so that cleaning has to copy the large values to give that
+        // back.
         let pending: Vec<_> = (0..8)
             .map(|_| sender.set(b"often", &[0; 100_000]))
             .collect();

@@ -1,7 +1,7 @@
 //! Three nodes under load, and what may happen to them and to what is between them.
 //!
-//! A round is a cluster of its own with one to three blows; then writers end, the nodes come to rest, and what they
-//! show is held against what was acknowledged.
+//! A round is a cluster of its own with one to three blows; then writers end, the nodes come to
+//! rest, and what they show is held against what was acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use penstock_net::client::{Client, ClientError};
+use penstock_client::{Client, ClientError};
 use penstock_net::level::AckLevel;
 use penstock_net::request::Version;
 use serde_json::Value;
@@ -61,7 +61,8 @@ enum Blow {
     KillAndPromote,
     /// The same while the primary is only stopped.
     StopAndPromote,
-    /// The primary is cut off from the others and goes on acknowledging while another node is promoted.
+    /// The primary is cut off from the others and goes on acknowledging while another node is
+    /// promoted.
     CutOffAndPromote,
 }
 
@@ -319,7 +320,7 @@ replica_timeout_ms = 400
 
     /// One node alone, which speaks for itself.
     fn client(&self, node: usize) -> Result<Client, ClientError> {
-        let options = penstock_net::client::ClientOptions {
+        let options = penstock_client::ClientOptions {
             follows: false,
             ..options(AckLevel::Disk, ASK_MAX)
         };
@@ -616,8 +617,8 @@ replica_timeout_ms = 400
         Ok(lost)
     }
 
-    /// Lets the nodes come to rest and holds what they show against the accounts. Tells how much of what was acknowledged
-    /// is in lostfound.
+    /// Lets the nodes come to rest and holds what they show against the accounts. Tells how much of
+    /// what was acknowledged is in lostfound.
     fn check(
         &mut self,
         accounts: &BTreeMap<AckLevel, Account>,
@@ -658,7 +659,8 @@ replica_timeout_ms = 400
     }
 }
 
-/// The keys of one level: each that was acknowledged is there or, at level disk, in lostfound; and none is both.
+/// The keys of one level: each that was acknowledged is there or, at level disk, in lostfound; and
+/// none is both.
 fn check_keys(
     level: AckLevel,
     account: &Account,
@@ -695,7 +697,8 @@ fn check_keys(
     Ok(acked_and_lost)
 }
 
-/// The counter of one level: what it has lost was sold, and what was sold and is not there is in lostfound.
+/// The counter of one level: what it has lost was sold, and what was sold and is not there is in
+/// lostfound.
 fn check_stock(
     level: AckLevel,
     account: &Account,
@@ -725,7 +728,8 @@ fn check_stock(
     ))
 }
 
-/// A line of `penstock cluster lostfound --all`: partition, version, time, key, value in hexadecimal or a dash.
+/// A line of `penstock cluster lostfound --all`: partition, version, time, key, value in
+/// hexadecimal or a dash.
 fn change(line: &str) -> Option<(Vec<u8>, Version, Option<Vec<u8>>)> {
     let words: Vec<&str> = line.split(' ').collect();
     let &[partition, version, _, key, value] = words.as_slice() else {

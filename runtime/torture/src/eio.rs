@@ -93,8 +93,8 @@ impl Kind for Eio {
             |_| PATIENT,
             |server, load| {
                 if fault == Fault::Thin {
-                    // Its room ends while segments are prepared, which no write waits for: the server
-                    // may go on and answer FULL.
+                    // Its room ends while segments are prepared, which no write waits for: the
+                    // server may go on and answer FULL.
                     load.strike();
                     let is_over = process::wait(RUN_OUT_MAX, || {
                         load.full.get() > 1000 || server.has_ended()

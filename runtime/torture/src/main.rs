@@ -1,9 +1,9 @@
 //! `cargo torture KIND --rounds N`: the real server on the real kernel, made to suffer under load.
 //!
 //! A round starts the real binary, lets fifty pipelined writers work, does something to the server
-//! or to what it stands on, starts it again and compares with what was ever acknowledged; or the same with three
-//! servers as nodes of a cluster. It runs on loopback or in a network of its own, ends by itself and leaves no process, mount,
-//! loop device or namespace. `--help` lists the kinds.
+//! or to what it stands on, starts it again and compares with what was ever acknowledged; or the
+//! same with three servers as nodes of a cluster. It runs on loopback or in a network of its own,
+//! ends by itself and leaves no process, mount, loop device or namespace. `--help` lists the kinds.
 
 mod account;
 mod cluster;

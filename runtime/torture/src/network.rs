@@ -1,9 +1,10 @@
-//! What stands between the nodes of a cluster: a network that can be cut, in one direction or both, and made slow.
+//! What stands between the nodes of a cluster: a network that can be cut, in one direction or both,
+//! and made slow.
 //!
-//! As root each node lives in a network namespace of its own, on a bridge, and what is cut is dropped by nft. All of it lies
-//! in a network and a mount namespace of this process, so nothing is left of it, however this process ends, and
-//! nothing of the machine's own network is touched. Otherwise the nodes are on loopback, and what is cut is held up by the
-//! forwarders.
+//! As root each node lives in a network namespace of its own, on a bridge, and what is cut is
+//! dropped by nft. All of it lies in a network and a mount namespace of this process, so nothing is
+//! left of it, however this process ends, and nothing of the machine's own network is touched.
+//! Otherwise the nodes are on loopback, and what is cut is held up by the forwarders.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -187,7 +188,8 @@ impl Network {
         Ok(())
     }
 
-    /// What goes from one node to another one: on the connections that it has made, and on those made to it.
+    /// What goes from one node to another one: on the connections that it has made, and on those
+    /// made to it.
     fn change(&self, from: usize, to: usize, change: impl Fn(&mut Way)) {
         for (one, other, forwarder) in &self.forwarders {
             if (*one, *other) == (from, to) {

@@ -89,7 +89,8 @@ pub fn own_mounts() -> Result<(), String> {
     check(detached, "keep mounts in the namespace")
 }
 
-/// Gives this process a network of its own, which ends with it: threads that are started from now on have it too.
+/// Gives this process a network of its own, which ends with it: threads that are started from now
+/// on have it too.
 ///
 /// # Errors
 /// The reason why this user cannot.
@@ -179,7 +180,7 @@ pub fn build_server() -> Result<PathBuf, String> {
     let binary = target.join("release/penstock");
     // Always built: an older binary beside a newer tree would prove nothing.
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--quiet", "--release", "-p", "penstock-runtime"]);
+    build.args(["build", "--quiet", "--release", "-p", "penstock"]);
     build
         .args(["--bin", "penstock", "--target-dir"])
         .arg(target);

@@ -1,14 +1,14 @@
 //! Those who write to a cluster, at one of two levels, and what they know of it.
 //!
-//! Each sells from the one counter of its level and writes keys of its own, each once. Whatever node it asked first:
-//! it goes where it is sent, and when a node is gone to another one.
+//! Each sells from the one counter of its level and writes keys of its own, each once. Whatever
+//! node it asked first: it goes where it is sent, and when a node is gone to another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use penstock_net::client::{Client, ClientError, ClientOptions, Field};
+use penstock_client::{Client, ClientError, ClientOptions, Field};
 use penstock_net::level::AckLevel;
 use penstock_net::request::Version;
 
@@ -130,7 +130,7 @@ enum Outcome {
 }
 
 fn outcome(
-    answer: Result<penstock_net::client::Changed, ClientError>,
+    answer: Result<penstock_client::Changed, ClientError>,
     level: AckLevel,
 ) -> Result<Outcome, String> {
     match answer {

@@ -2,7 +2,7 @@
 //! is answered as it was, whatever cleaning and starts did in between, and what is not kept is never taken
 //! for what was not there.
 
-use penstock_net::client::Field;
+use penstock_net::field::Field;
 use penstock_net::keyspace::{Action, At, History, Settings, read_keyspaces};
 use penstock_net::level::AckLevel;
 use penstock_net::request::{BatchRequest, Condition, Expiry, Version};

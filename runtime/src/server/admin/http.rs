@@ -1,5 +1,5 @@
-//! As much of HTTP/1.1 as probes and scrapes need: the head of a GET is read, one reply is written, the
-//! connection ends. Pure.
+//! As much of HTTP/1.1 as probes and scrapes need: the head of a GET is read, one reply is written,
+//! the connection ends. Pure.
 
 use std::fmt::Write;
 

@@ -1,8 +1,8 @@
 //! The admin port: `/metrics`, `/livez` and `/readyz` over HTTP, on a thread of its own.
 //!
-//! One thread serves up to [`VISITS_MAX`] connections by readiness. Each has a deadline in every state, and when there are
-//! more, the oldest gives way: nobody who is slow keeps the others from their answers. Nothing here waits for a
-//! shard; what is told is what the shards published last.
+//! One thread serves up to [`VISITS_MAX`] connections by readiness. Each has a deadline in every
+//! state, and when there are more, the oldest gives way: nobody who is slow keeps the others from
+//! their answers. Nothing here waits for a shard; what is told is what the shards published last.
 
 mod http;
 

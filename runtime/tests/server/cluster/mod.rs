@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use penstock_net::client::{Client, ClientError, ClientOptions, Field};
+use penstock_client::{Client, ClientError, ClientOptions, Field};
 use penstock_net::keyspace::Action;
 use penstock_net::level::AckLevel;
 use penstock_net::request::{Condition, Expiry};

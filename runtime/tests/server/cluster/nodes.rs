@@ -1,4 +1,5 @@
-//! Nodes of a cluster: real servers on loopback, the file that they have in common, and commands on it.
+//! Nodes of a cluster: real servers on loopback, the file that they have in common, and commands on
+//! it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use penstock_net::client::{Client, ClientOptions};
+use penstock_client::{Client, ClientOptions};
 use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver};
@@ -125,8 +126,8 @@ impl Server {
         assert!(sent.expect("kill runs").success());
     }
 
-    /// Stands still, with all of its threads. A thread that waits for the processor runs on for a while
-    /// after the signal was sent.
+    /// Stands still, with all of its threads. A thread that waits for the processor runs on for a
+    /// while after the signal was sent.
     pub fn freeze(&self) {
         self.signal("-STOP");
         let tasks = format!("/proc/{}/task", self.process.id());
@@ -183,7 +184,8 @@ impl Cluster {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("made");
         fs::write(folder.join("secret"), "0123456789abcdef0123456789abcdef").expect("written");
-        // Below those that the kernel gives out by itself: a node that starts again must find its own free.
+        // Below those that the kernel gives out by itself: a node that starts again must find its
+        // own free.
         let first = 20_000 + u16::try_from(std::process::id() % 1_000).expect("small") * 8;
         let mut ports =
             (first..32_000).filter(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok());

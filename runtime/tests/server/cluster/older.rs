@@ -1,10 +1,10 @@
-//! Real servers of one cluster that start with an older copy of their directory: they must end, and not write again what they
-//! had written otherwise.
+//! Real servers of one cluster that start with an older copy of their directory: they must end, and
+//! not write again what they had written otherwise.
 
 use std::fs;
 use std::path::Path;
 
-use penstock_net::client::{Client, ClientError, Field};
+use penstock_client::{Client, ClientError, Field};
 use penstock_net::level::AckLevel;
 
 use super::nodes::{Cluster, Server, until, wait_for_follower, wait_for_primary};
@@ -63,7 +63,8 @@ fn a_primary_with_an_older_copy_of_its_directory_ends_and_what_was_sold_stays_so
     first.stop();
     put_in_place(&older, &cluster.data(1));
 
-    // The start that the other node has seen, of another copy; then one that it has not seen, without what it had told.
+    // The start that the other node has seen, of another copy; then one that it has not seen,
+    // without what it had told.
     for cause in ["another start 2 was seen", "had told durable what it wrote"] {
         let (code, said) = cluster.start_to_its_end(1);
         assert_eq!(code, Some(1));

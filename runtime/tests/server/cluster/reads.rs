@@ -1,9 +1,9 @@
-//! Reads of a node that does not write the key: as new as is asked for, with what its reader has written, or refused by
-//! name, also while the node that writes stands still.
+//! Reads of a node that does not write the key: as new as is asked for, with what its reader has
+//! written, or refused by name, also while the node that writes stands still.
 
 use std::time::Duration;
 
-use penstock_net::client::{Client, ClientError, ClientOptions, MemberGet, ReadFrom, Seen};
+use penstock_client::{Client, ClientError, ClientOptions, MemberGet, ReadFrom, Seen};
 use penstock_net::level::AckLevel;
 use penstock_net::status::Status;
 

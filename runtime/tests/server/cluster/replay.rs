@@ -74,7 +74,8 @@ fn a_sale_whose_tail_two_nodes_kept_is_counted_once_and_a_dry_run_tells_who_wrot
     assert!(told.contains("left: node 1 wrote it"), "{told}");
     assert_eq!(stock_of(&third), 90, "ten units are sold once");
 
-    // As if the disk of node 1 were gone: node 2 does its tail, but for what a replay elsewhere has tried.
+    // As if the disk of node 1 were gone: node 2 does its tail, but for what a replay elsewhere has
+    // tried.
     let tried = cluster.data(1).join("lostfound/replayed");
     let tried = tried.display().to_string();
     let by_other = ["--written-by", "1", "--tried", &tried];

@@ -1,9 +1,10 @@
-//! What real servers of one cluster tell of their replicas: who is ready for what, how far one is behind that stands still
-//! or is gone, that nobody waits for it who did not ask for that, and what it takes back.
+//! What real servers of one cluster tell of their replicas: who is ready for what, how far one is
+//! behind that stands still or is gone, that nobody waits for it who did not ask for that, and what
+//! it takes back.
 
 use std::fs;
 
-use penstock_net::client::ClientError;
+use penstock_client::ClientError;
 use penstock_net::level::AckLevel;
 
 use super::nodes::{Cluster, Server, until, wait_for_follower, wait_for_primary};
@@ -82,7 +83,8 @@ fn write(server: &Server, each: u32, value: &[u8]) {
     });
 }
 
-/// What the deployed rules and queries ask of replication, a primary or a member tells, with these labels.
+/// What the deployed rules and queries ask of replication, a primary or a member tells, with these
+/// labels.
 fn check_deployed_names(nodes: [&Server; 2]) {
     let told = nodes.map(|node| Numbers::read(&node.page("/metrics").1).samples);
     let is_asked = |metric: &str| metric.starts_with("penstock_replication_");
@@ -108,7 +110,8 @@ fn a_member_that_is_shipped_to_is_not_at_rest_and_takes_no_more_snapshots_than_i
     }
     let since = [taken(&first) - before[0], taken(&second) - before[1]];
     println!("{since:?} snapshots of the primary and its member");
-    // By the bytes that were logged, which both have alike but for the one that is due next in each shard.
+    // By the bytes that were logged, which both have alike but for the one that is due next in each
+    // shard.
     assert!(since[1] <= since[0] + 2.0);
 }
 
@@ -151,7 +154,8 @@ fn a_replica_that_stands_still_lags_and_lets_nobody_wait_and_is_level_again_when
     until("the lag grows with the time", || {
         shares("penstock_replication_lag_seconds") > seconds + 1.0
     });
-    // The writers at level disk waited for nobody, and what stands still takes no more memory than it may.
+    // The writers at level disk waited for nobody, and what stands still takes no more memory than
+    // it may.
     assert_eq!(first.number("penstock_replication_waits_total", &[]), 0.0);
     let below = "penstock_replication_waits_below_replica_total";
     assert_eq!(first.number(below, &[]), 0.0);
@@ -234,7 +238,8 @@ fn what_a_node_wrote_alone_is_told_as_lag_and_then_as_a_tail_and_noreplicas_is_c
     let first = cluster.start(1, &[]);
     first.until_ready("/readyz", 200, "follows 256");
     let tail = first.number("penstock_replication_tail_records_total", &[]);
-    // Those 101, and the record with which the first node began each of its partitions anew if it did.
+    // Those 101, and the record with which the first node began each of its partitions anew if it
+    // did.
     assert!(tail > records, "{tail} records");
     assert!(first.number("penstock_lostfound_bytes", &[]) > 0.0);
     assert_eq!(first.number("penstock_replication_generation", &[]), 2.0);

@@ -1,10 +1,10 @@
-//! Real servers: by how much a lost tail had changed numbers is known for good, not only until cleaning has let go of
-//! what they were before.
+//! Real servers: by how much a lost tail had changed numbers is known for good, not only until
+//! cleaning has let go of what they were before.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use penstock_net::client::Field;
+use penstock_client::Field;
 use penstock_net::level::AckLevel;
 
 use super::nodes::{Cluster, is_within_patience, wait_for_follower, wait_for_primary};

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use penstock_runtime::directory::Directory;
+use penstock::directory::Directory;
 
 use super::stopped_cleanly;
 use super::{KEYS, connect, copy, folder, key, refused, segments, serve, stop, told};

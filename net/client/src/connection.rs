@@ -1,0 +1,389 @@
+//! The client's side of one connection, without a socket: operations in, bytes out; bytes in,
+//! answers out.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use crate::operation::{Answer, ClientError};
+use crate::options::ReadFrom;
+use penstock_net::batch::Batch;
+use penstock_net::frame::{FLAG_REPLY, Header, Opcode, write_frame};
+use penstock_net::hello::{ClientHello, FEATURE_SHOWN, ServerHello};
+use penstock_net::level::AckLevel;
+use penstock_net::limits::{BATCH_ITEMS_MAX, Limits};
+use penstock_net::placement::Placement;
+use penstock_net::receive::{Received, Receiver};
+use penstock_net::reply::{ReplyItem, text_of};
+use penstock_net::request::{BatchRequest, ask_without_show};
+use penstock_net::status::Status;
+
+/// An operation on its way.
+pub(crate) struct Queued {
+    pub(crate) until: Instant,
+    /// Of its key; none of what is about no one key.
+    pub(crate) partition: Option<u16>,
+    /// Members are asked first.
+    pub(crate) member: Option<MemberTry>,
+    /// How often a node has said that another one answers it.
+    pub(crate) tries: u32,
+    pub(crate) what: What,
+    pub(crate) _counted: Counted,
+}
+
+/// One of the operations that wait or are under way, as long as it is there.
+pub(crate) struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    pub(crate) fn one_more(count: &Arc<AtomicUsize>) -> Counted {
+        count.fetch_add(1, Ordering::Relaxed);
+        Counted(Arc::clone(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A read that a member may answer.
+pub(crate) struct MemberTry {
+    pub(crate) from: ReadFrom,
+    /// The writer is asked if the member does not answer it.
+    pub(crate) or_writer: bool,
+}
+
+pub(crate) enum What {
+    /// A request item and who waits for its answer.
+    Item {
+        item: Vec<u8>,
+        done: Box<dyn Waiter>,
+    },
+    /// A whole frame and who waits for its reply.
+    Frame {
+        opcode: Opcode,
+        done: Box<dyn FrameWaiter>,
+    },
+}
+
+pub(crate) trait Waiter: Send {
+    fn sent(&self);
+    /// It was not executed, and will be sent again.
+    fn put_back(&self);
+    fn done(&self, outcome: Result<Answer, ClientError>);
+}
+
+pub(crate) trait FrameWaiter: Send {
+    fn sent(&self);
+    fn done(&self, outcome: Result<&[u8], ClientError>);
+}
+
+impl What {
+    fn opcode(&self) -> Opcode {
+        match self {
+            What::Item { .. } => Opcode::Batch,
+            What::Frame { opcode, .. } => *opcode,
+        }
+    }
+
+    fn sent(&self) {
+        match self {
+            What::Item { done, .. } => done.sent(),
+            What::Frame { done, .. } => done.sent(),
+        }
+    }
+
+    pub(crate) fn put_back(&self) {
+        if let What::Item { done, .. } = self {
+            done.put_back();
+        }
+    }
+
+    pub(crate) fn fail(&self, error: ClientError) {
+        match self {
+            What::Item { done, .. } => done.done(Err(error)),
+            What::Frame { done, .. } => done.done(Err(error)),
+        }
+    }
+}
+
+/// The state of one connection.
+pub(crate) struct Connection {
+    level: AckLevel,
+    limits: Limits,
+    /// The server shows the value that keeps a condition from holding.
+    shows: bool,
+    has_hello: bool,
+    next_request_id: u64,
+    receiver: Receiver,
+    received: Vec<u8>,
+    /// By request id: its items, `None` where answered.
+    sent: BTreeMap<u64, Vec<Option<Queued>>>,
+    /// What another node is to answer, with the answer that says so; unless the caller is told of
+    /// that.
+    elsewhere: Vec<(Queued, Answer)>,
+    follows: bool,
+    /// What HELLO told and nobody has taken.
+    placement: Option<Placement>,
+}
+
+impl Connection {
+    /// A new connection, and the bytes that it begins with.
+    pub(crate) fn begin(name: &str, level: AckLevel, follows: bool) -> (Connection, Vec<u8>) {
+        let mut hello = Vec::new();
+        ClientHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            features: 0,
+            name,
+        }
+        .write(&mut hello, 0);
+        let limits = Limits::default();
+        let receiver = Receiver::new(64 << 20);
+        (
+            Connection {
+                level,
+                limits,
+                shows: false,
+                has_hello: false,
+                next_request_id: 1,
+                receiver,
+                received: Vec::new(),
+                sent: BTreeMap::new(),
+                elsewhere: Vec::new(),
+                follows,
+                placement: None,
+            },
+            hello,
+        )
+    }
+
+    pub(crate) fn has_hello(&self) -> bool {
+        self.has_hello
+    }
+
+    /// Who writes what, as HELLO told it; once.
+    pub(crate) fn take_placement(&mut self) -> Option<Placement> {
+        self.placement.take()
+    }
+
+    /// What was not executed because another node answers it.
+    pub(crate) fn take_elsewhere(&mut self) -> Vec<(Queued, Answer)> {
+        std::mem::take(&mut self.elsewhere)
+    }
+
+    /// Operations that were sent and are not answered.
+    #[cfg(test)]
+    pub(crate) fn under_way(&self) -> usize {
+        self.sent.values().flatten().flatten().count()
+    }
+
+    /// Encodes what waits, as few frames as it fits into. What is over the server's frame limit
+    /// goes alone, for the server to refuse in its own words.
+    pub(crate) fn send(&mut self, queue: &mut VecDeque<Queued>, now: Instant, out: &mut Vec<u8>) {
+        while let Some(first) = queue.pop_front() {
+            if first.until <= now {
+                first.what.fail(ClientError::Deadline);
+                continue;
+            }
+            let request_id = self.next_request_id;
+            self.next_request_id += 1;
+            let until = first.until;
+            let deadline_ms = u16::try_from(until.duration_since(now).as_millis())
+                .unwrap_or(u16::MAX)
+                .max(1);
+            first.what.sent();
+            if let What::Frame { opcode, .. } = &first.what {
+                write_frame(
+                    out,
+                    Header::request(*opcode, request_id, AckLevel::None, 0),
+                    &[],
+                );
+                self.sent.insert(request_id, vec![Some(first)]);
+                continue;
+            }
+            let mut group = vec![first];
+            let mut bytes = 64 + item_bytes(&group[0]);
+            while group.len() < BATCH_ITEMS_MAX
+                && let Some(next) = queue.front()
+                && next.until > now
+                && matches!(next.what, What::Item { .. })
+                && bytes + item_bytes(next) + 8 <= self.limits.frame_bytes_max as usize
+            {
+                bytes += item_bytes(next) + 8;
+                let next = queue.pop_front().expect("looked at above");
+                next.what.sent();
+                group.push(next);
+            }
+            // The deadline of a frame is its first item's; the others' are close to it.
+            let mut batch =
+                BatchRequest::begin(out, request_id, self.level, deadline_ms, group.len());
+            for queued in &group {
+                if let What::Item { item, .. } = &queued.what {
+                    let from = out.len();
+                    batch.raw(out, item);
+                    if !self.shows {
+                        ask_without_show(&mut out[from..]);
+                    }
+                }
+            }
+            batch.finish(out);
+            self.sent
+                .insert(request_id, group.into_iter().map(Some).collect());
+        }
+    }
+
+    /// Takes in bytes from the server and answers who waits for them.
+    ///
+    /// # Errors
+    /// [`ClientError::Protocol`] if they are not what a server may send; the connection is to be
+    /// given up then.
+    pub(crate) fn receive(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        self.received.extend_from_slice(bytes);
+        let received = std::mem::take(&mut self.received);
+        let mut at = 0;
+        let outcome = loop {
+            match self.receiver.next(&received[at..]) {
+                Received::Incomplete { .. } => break Ok(()),
+                Received::Frame {
+                    header,
+                    body,
+                    consumed,
+                } => {
+                    at += consumed;
+                    if let Err(error) = self.reply(&header, body) {
+                        break Err(error);
+                    }
+                }
+                Received::Refused { refusal, .. } => {
+                    break Err(ClientError::Protocol(refusal.to_string()));
+                }
+                Received::Skipped { consumed } => at += consumed,
+            }
+        };
+        self.received = received;
+        self.received.drain(..at);
+        outcome
+    }
+
+    /// Gives up every operation that was sent: whether it was executed is not known.
+    pub(crate) fn lose(&mut self, cause: &str) {
+        for queued in std::mem::take(&mut self.sent)
+            .into_values()
+            .flatten()
+            .flatten()
+        {
+            queued.what.fail(ClientError::Unknown(cause.to_string()));
+        }
+    }
+
+    /// Gives up the operations whose deadline has passed, and tells whether there were any.
+    pub(crate) fn expire(&mut self, now: Instant) -> bool {
+        let mut has_expired = false;
+        for slot in self.sent.values_mut().flatten() {
+            if slot.as_ref().is_some_and(|queued| queued.until <= now)
+                && let Some(queued) = slot.take()
+            {
+                has_expired = true;
+                queued
+                    .what
+                    .fail(ClientError::Unknown("no answer within the deadline".into()));
+            }
+        }
+        self.sent
+            .retain(|_, items| items.iter().any(Option::is_some));
+        has_expired
+    }
+
+    fn reply(&mut self, header: &Header, body: &[u8]) -> Result<(), ClientError> {
+        let protocol = |text: &str| Err(ClientError::Protocol(text.to_string()));
+        if header.flags & FLAG_REPLY == 0 {
+            return protocol("the server sent a request");
+        }
+        let status = Status::from_code(header.level_or_status);
+        if status != Some(Status::Ok) {
+            let text = text_of(body)
+                .unwrap_or("an error without a text")
+                .to_string();
+            let Some(items) = self.sent.remove(&header.request_id) else {
+                return Err(ClientError::Protocol(text));
+            };
+            for queued in items.into_iter().flatten() {
+                queued.what.fail(ClientError::of_frame(status, &text));
+            }
+            return Ok(());
+        }
+        if header.opcode == Opcode::Hello as u8 {
+            let hello = ServerHello::read(body)
+                .map_err(|refusal| ClientError::Protocol(refusal.to_string()))?;
+            self.limits = hello.limits;
+            self.shows = hello.features & FEATURE_SHOWN != 0;
+            self.placement = hello.placement;
+            self.has_hello = true;
+            return Ok(());
+        }
+        // An operation that was given up may be answered late.
+        let Some(items) = self.sent.get_mut(&header.request_id) else {
+            return Ok(());
+        };
+        // The items of a request are of one kind. Taken by a reply of another kind they would
+        // never be answered.
+        let asked = items.iter().flatten().next();
+        if asked.is_some_and(|queued| queued.what.opcode() as u8 != header.opcode) {
+            return protocol("a reply is of another kind than its request");
+        }
+        if header.opcode == Opcode::Batch as u8 {
+            let batch =
+                Batch::read(body).map_err(|refusal| ClientError::Protocol(refusal.to_string()))?;
+            for number in 0..batch.len() {
+                let item = ReplyItem::read(batch.item(number))
+                    .map_err(|refusal| ClientError::Protocol(refusal.to_string()))?;
+                let Some(slot) = items.get_mut(usize::from(item.head.item)) else {
+                    return protocol("an item was answered that was not asked");
+                };
+                let Some(queued) = slot.take() else { continue };
+                let answer = Answer::of_item(&item);
+                let is_elsewhere = match (answer.status, &queued.member) {
+                    (Status::Moved | Status::NotPrimary, None) => true,
+                    (Status::Moved | Status::NotPrimary | Status::Stale, Some(member)) => {
+                        member.or_writer
+                    }
+                    _ => false,
+                };
+                match queued {
+                    queued if self.follows && is_elsewhere => {
+                        self.elsewhere.push((queued, answer));
+                    }
+                    Queued {
+                        what: What::Item { done, .. },
+                        ..
+                    } => done.done(Ok(answer)),
+                    Queued { .. } => {}
+                }
+            }
+        } else if let Some(Queued {
+            what: What::Frame { done, .. },
+            ..
+        }) = items.first_mut().and_then(Option::take)
+        {
+            done.done(Ok(body));
+        }
+        if items.iter().all(Option::is_none) {
+            self.sent.remove(&header.request_id);
+        }
+        Ok(())
+    }
+}
+
+fn item_bytes(queued: &Queued) -> usize {
+    match &queued.what {
+        What::Item { item, .. } => item.len(),
+        What::Frame { .. } => 0,
+    }
+}
+
+#[cfg(test)]
+#[path = "../tests/fuzz/connection.rs"]
+mod fuzz;

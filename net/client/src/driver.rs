@@ -1,0 +1,743 @@
+//! The shell around the client's connections: for each node that is asked a socket and two threads,
+//! one that writes and connects, one that reads. All end when the last handle is gone.
+//!
+//! Who is asked follows from what the nodes tell: in HELLO, and in answers that send elsewhere. A
+//! node that cannot be reached is passed over as long as another one can be, and tried again
+//! meanwhile.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::connection::{Connection, Counted, FrameWaiter, MemberTry, Queued, Waiter, What};
+use crate::operation::{Answer, Ask, ClientError, Pending, Promise};
+use crate::options::{ClientOptions, ReadFrom};
+use penstock_net::frame::Opcode;
+use penstock_net::placement::{Placement, Writer};
+use penstock_net::status::Status;
+
+/// The first wait between two tries to connect, or to ask once more who writes; each next one is
+/// twice as long.
+const BACKOFF_MIN: Duration = Duration::from_millis(10);
+/// The longest between two tries to connect.
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// The longest before another node is asked once more: a promotion is seen so much later.
+const ASK_AGAIN_MAX: Duration = Duration::from_millis(160);
+/// How long one of several nodes may take to be connected to, and then to answer the first time,
+/// before the others are asked.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// How often deadlines are looked at.
+const TICK: Duration = Duration::from_millis(20);
+/// Nodes of a cluster have numbers of a byte; addresses that are given count apart.
+const NODES_MAX: usize = 512;
+
+/// A handle of the shell.
+#[derive(Clone)]
+pub(crate) struct Driver {
+    shared: Arc<Shared>,
+    /// Counts the handles: the threads hold only `Shared`.
+    _alive: Arc<Alive>,
+}
+
+struct Shared {
+    options: ClientOptions,
+    state: Mutex<State>,
+}
+
+struct State {
+    nodes: Vec<Node>,
+    /// Who writes which partition, and the generation in which that was told.
+    writers: BTreeMap<u16, (u32, usize)>,
+    /// Who is asked what is about no partition, or about one of which nothing was told.
+    home: usize,
+    /// What is asked once more, by the time from which on; the number keeps the order.
+    held: BTreeMap<(Instant, u64), Queued>,
+    held_count: u64,
+    /// Operations that wait or are under way; it falls under the lock.
+    pending: Arc<AtomicUsize>,
+    /// Which member is asked next.
+    member_turn: usize,
+    is_over: bool,
+}
+
+/// One server.
+struct Node {
+    address: String,
+    queue: VecDeque<Queued>,
+    link: Option<Link>,
+    /// Rises with each connection, so that a reader knows whether it is still wanted.
+    generation: u64,
+    /// It could not be connected to, or was silent, and has not answered since.
+    is_failing: bool,
+    try_at: Instant,
+    backoff: Duration,
+    has_thread: bool,
+    /// Something to send, or the end.
+    wake_writer: Arc<Condvar>,
+}
+
+struct Link {
+    connection: Connection,
+    stream: TcpStream,
+    heard: Instant,
+}
+
+impl Node {
+    fn new(address: String) -> Node {
+        Node {
+            address,
+            queue: VecDeque::new(),
+            link: None,
+            generation: 0,
+            is_failing: false,
+            try_at: Instant::now(),
+            backoff: BACKOFF_MIN,
+            has_thread: false,
+            wake_writer: Arc::new(Condvar::new()),
+        }
+    }
+
+    fn failed(&mut self) {
+        self.is_failing = true;
+        self.try_at = Instant::now() + self.backoff;
+        self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
+    }
+}
+
+impl State {
+    /// Whom to ask.
+    fn node_of(&self, partition: Option<u16>) -> usize {
+        let writer = partition.and_then(|partition| self.writers.get(&partition));
+        let first = writer.map_or(self.home, |&(_, node)| node);
+        let count = self.nodes.len();
+        let mut in_turn = (first..first + count).map(|node| node % count);
+        in_turn
+            .find(|&node| !self.nodes[node].is_failing)
+            .unwrap_or(first)
+    }
+
+    /// Whom to ask what a member may answer.
+    fn member_of(&mut self, partition: Option<u16>, member: &MemberTry) -> usize {
+        let writer = self.node_of(partition);
+        let count = self.nodes.len();
+        let chosen = match &member.from {
+            ReadFrom::Node(address) => self.number_of(address),
+            ReadFrom::AnyMember => {
+                self.member_turn = self.member_turn.wrapping_add(1);
+                let mut in_turn = (0..count).map(|at| (self.member_turn + at) % count);
+                in_turn.find(|&node| node != writer && !self.nodes[node].is_failing)
+            }
+        };
+        let is_well = |&node: &usize| !self.nodes[node].is_failing || !member.or_writer;
+        chosen.filter(is_well).unwrap_or(writer)
+    }
+
+    /// Of a node that may be new.
+    fn number_of(&mut self, address: &str) -> Option<usize> {
+        if let Some(known) = self.nodes.iter().position(|it| it.address == address) {
+            return Some(known);
+        }
+        if self.nodes.len() == NODES_MAX {
+            return None;
+        }
+        self.nodes.push(Node::new(address.to_string()));
+        Some(self.nodes.len() - 1)
+    }
+
+    fn learn(&mut self, placement: &Placement) {
+        for range in &placement.writers {
+            let mut nodes = placement.nodes.iter();
+            let Some(named) = nodes.find(|it| it.node == range.node) else {
+                continue;
+            };
+            let Some(node) = self.number_of(&named.clients) else {
+                continue;
+            };
+            for partition in range.first..=range.last {
+                self.writes(partition, node, range.generation);
+            }
+        }
+        for named in &placement.nodes {
+            self.number_of(&named.clients);
+        }
+    }
+
+    /// Notes who writes a partition, and tells whether that is news.
+    fn writes(&mut self, partition: u16, node: usize, generation: u32) -> bool {
+        let known = self.writers.get(&partition);
+        let is_news = known.is_none_or(|&(before, _)| before < generation);
+        if is_news {
+            self.writers.insert(partition, (generation, node));
+        }
+        is_news
+    }
+
+    /// Has an operation asked once more that a node has not executed because another one is to.
+    fn put_back(&mut self, mut queued: Queued, answer: Answer, now: Instant) {
+        let was_stale = queued.member.take().is_some() && answer.status == Status::Stale;
+        if was_stale && now < queued.until && !self.is_over {
+            queued.what.put_back();
+            self.held.insert((now, self.held_count), queued);
+            self.held_count += 1;
+            return;
+        }
+        let writer = Writer::read(answer.version, &answer.value);
+        let is_named = answer.status == Status::NotPrimary || writer.is_some();
+        let mut at = now + (BACKOFF_MIN * (1 << queued.tries.min(10))).min(ASK_AGAIN_MAX);
+        if let Some(Writer {
+            generation,
+            clients,
+            ..
+        }) = writer
+            && let Some(node) = self.number_of(&clients)
+        {
+            let is_news = match queued.partition {
+                Some(partition) => self.writes(partition, node, generation),
+                // A scan, which only who writes all answers.
+                None => std::mem::replace(&mut self.home, node) != node && queued.tries == 0,
+            };
+            if is_news {
+                at = now;
+            }
+        }
+        if !is_named || at >= queued.until || self.is_over {
+            if let What::Item { done, .. } = queued.what {
+                done.done(Ok(answer));
+            }
+            return;
+        }
+        queued.tries += 1;
+        queued.what.put_back();
+        self.held.insert((at, self.held_count), queued);
+        self.held_count += 1;
+    }
+}
+
+struct Alive(Arc<Shared>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.is_over = true;
+        for node in &state.nodes {
+            if let Some(link) = &node.link {
+                let _ = link.stream.shutdown(Shutdown::Both);
+            }
+            node.wake_writer.notify_all();
+        }
+        // Nobody is left to send it.
+        for (_, queued) in std::mem::take(&mut state.held) {
+            queued.what.fail(over());
+        }
+    }
+}
+
+fn over() -> ClientError {
+    ClientError::NotSent("the client was dropped".into())
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Driver")
+            .field("options", &self.shared.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic while the lock is held would be ours, and there is none between two states.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands an operation to the node that is to be asked.
+    fn hand_on(self: &Arc<Self>, state: &mut State, queued: Queued) {
+        let number = match &queued.member {
+            None => state.node_of(queued.partition),
+            Some(member) => state.member_of(queued.partition, member),
+        };
+        let node = &mut state.nodes[number];
+        if !node.has_thread {
+            let shared = Arc::clone(self);
+            let started = std::thread::Builder::new()
+                .name("penstock-client".into())
+                .spawn(move || write(&shared, number));
+            if let Err(error) = started {
+                let error = ClientError::NotSent(format!("no thread: {error}"));
+                return queued.what.fail(error);
+            }
+            node.has_thread = true;
+        }
+        node.queue.push_back(queued);
+        node.wake_writer.notify_one();
+    }
+
+    /// Hands on what has waited long enough.
+    fn release(self: &Arc<Self>, state: &mut State, now: Instant) {
+        while let Some(first) = state.held.first_entry()
+            && first.key().0 <= now
+        {
+            let queued = first.remove();
+            self.hand_on(state, queued);
+        }
+    }
+}
+
+impl Driver {
+    pub(crate) fn start(
+        addresses: &[String],
+        options: ClientOptions,
+    ) -> Result<Driver, ClientError> {
+        let until = Instant::now() + options.deadline;
+        let state = State {
+            nodes: addresses.iter().cloned().map(Node::new).collect(),
+            writers: BTreeMap::new(),
+            home: 0,
+            held: BTreeMap::new(),
+            held_count: 0,
+            pending: Arc::default(),
+            member_turn: 0,
+            is_over: false,
+        };
+        let shared = Arc::new(Shared {
+            options,
+            state: Mutex::new(state),
+        });
+        let driver = Driver {
+            _alive: Arc::new(Alive(Arc::clone(&shared))),
+            shared: Arc::clone(&shared),
+        };
+        let mut last = ClientError::NotSent("no address was given".into());
+        for number in 0..addresses.len() {
+            if let Err(error) = connect(&shared, number, until) {
+                shared.lock().nodes[number].failed();
+                last = error;
+                continue;
+            }
+            shared.lock().home = number;
+            let longest = match addresses.len() {
+                1 => until,
+                _ => until.min(Instant::now() + CONNECT_MAX),
+            };
+            // A server that is not ours shows itself in the answer to HELLO.
+            match driver.frame(Opcode::Ping, |_| Ok(()), longest).wait() {
+                Ok(()) => return Ok(driver),
+                Err(error) => last = error,
+            }
+            shared.lock().nodes[number].failed();
+        }
+        Err(last)
+    }
+
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        ask: Ask<'_>,
+        read: fn(Answer) -> Result<T, ClientError>,
+    ) -> Pending<T> {
+        self.ask_member(ask, None, read)
+    }
+
+    pub(crate) fn ask_member<T: Send + 'static>(
+        &self,
+        ask: Ask<'_>,
+        member: Option<MemberTry>,
+        read: fn(Answer) -> Result<T, ClientError>,
+    ) -> Pending<T> {
+        self.ask_until(ask, member, read, Instant::now() + self.deadline())
+    }
+
+    /// From the call of an operation to its answer.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.shared.options.deadline
+    }
+
+    /// Asks what must be answered by then.
+    pub(crate) fn ask_until<T: Send + 'static>(
+        &self,
+        ask: Ask<'_>,
+        member: Option<MemberTry>,
+        read: fn(Answer) -> Result<T, ClientError>,
+        until: Instant,
+    ) -> Pending<T> {
+        let item = ask.encode();
+        let promise = Promise::new();
+        let done = Box::new(Item {
+            promise: Arc::clone(&promise),
+            read,
+        });
+        self.queue(
+            ask.partition(),
+            member,
+            What::Item { item, done },
+            promise,
+            until,
+        )
+    }
+
+    pub(crate) fn ask_frame<T: Send + 'static>(
+        &self,
+        opcode: Opcode,
+        read: fn(&[u8]) -> Result<T, ClientError>,
+    ) -> Pending<T> {
+        self.frame(opcode, read, Instant::now() + self.shared.options.deadline)
+    }
+
+    fn frame<T: Send + 'static>(
+        &self,
+        opcode: Opcode,
+        read: fn(&[u8]) -> Result<T, ClientError>,
+        until: Instant,
+    ) -> Pending<T> {
+        let promise = Promise::new();
+        let done = Box::new(Frame {
+            promise: Arc::clone(&promise),
+            read,
+        });
+        self.queue(None, None, What::Frame { opcode, done }, promise, until)
+    }
+
+    fn queue<T>(
+        &self,
+        partition: Option<u16>,
+        member: Option<MemberTry>,
+        what: What,
+        promise: Arc<Promise<T>>,
+        until: Instant,
+    ) -> Pending<T> {
+        let mut state = self.shared.lock();
+        if state.pending.load(Ordering::Relaxed) >= self.shared.options.pending_max {
+            drop(state);
+            promise.keep(Err(ClientError::Busy(format!(
+                "{} operations are pending, which is the limit",
+                self.shared.options.pending_max
+            ))));
+        } else {
+            let queued = Queued {
+                until,
+                partition,
+                member,
+                tries: 0,
+                what,
+                _counted: Counted::one_more(&state.pending),
+            };
+            self.shared.hand_on(&mut state, queued);
+        }
+        Pending { promise, until }
+    }
+}
+
+struct Item<T> {
+    promise: Arc<Promise<T>>,
+    read: fn(Answer) -> Result<T, ClientError>,
+}
+
+impl<T: Send> Waiter for Item<T> {
+    fn sent(&self) {
+        self.promise.mark_sent();
+    }
+
+    fn put_back(&self) {
+        self.promise.mark_put_back();
+    }
+
+    fn done(&self, outcome: Result<Answer, ClientError>) {
+        self.promise.keep(outcome.and_then(self.read));
+    }
+}
+
+struct Frame<T> {
+    promise: Arc<Promise<T>>,
+    read: fn(&[u8]) -> Result<T, ClientError>,
+}
+
+impl<T: Send> FrameWaiter for Frame<T> {
+    fn sent(&self) {
+        self.promise.mark_sent();
+    }
+
+    fn done(&self, outcome: Result<&[u8], ClientError>) {
+        self.promise.keep(outcome.and_then(self.read));
+    }
+}
+
+/// Connects to a node, says HELLO and starts the reader.
+fn connect(shared: &Arc<Shared>, number: usize, until: Instant) -> Result<(), ClientError> {
+    let (address, count) = {
+        let state = shared.lock();
+        (state.nodes[number].address.clone(), state.nodes.len())
+    };
+    let mut left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(ClientError::Deadline);
+    }
+    if count > 1 {
+        left = left.min(CONNECT_MAX);
+    }
+    let not_sent = |error: std::io::Error| ClientError::NotSent(format!("{address}: {error}"));
+    let mut found = address.to_socket_addrs().map_err(not_sent)?;
+    let found = found
+        .next()
+        .ok_or_else(|| ClientError::NotSent(format!("{address}: no such host")))?;
+    let mut stream = TcpStream::connect_timeout(&found, left).map_err(not_sent)?;
+    stream.set_nodelay(true).map_err(not_sent)?;
+    let options = &shared.options;
+    stream
+        .set_write_timeout(Some(options.deadline.max(TICK)))
+        .map_err(not_sent)?;
+    let (connection, hello) = Connection::begin(&options.name, options.level, options.follows);
+    stream.write_all(&hello).map_err(not_sent)?;
+    let reader = stream.try_clone().map_err(not_sent)?;
+    let mut state = shared.lock();
+    let node = &mut state.nodes[number];
+    node.generation += 1;
+    let generation = node.generation;
+    node.link = Some(Link {
+        connection,
+        stream,
+        heard: Instant::now(),
+    });
+    drop(state);
+    let shared = Arc::clone(shared);
+    let started = std::thread::Builder::new()
+        .name("penstock-client-read".into())
+        .spawn(move || read(&shared, number, reader, generation));
+    started.map(drop).map_err(not_sent)
+}
+
+/// Sends what is queued for a node, connects again when the connection is gone, and watches the
+/// deadlines.
+fn write(shared: &Arc<Shared>, number: usize) {
+    let mut out = Vec::new();
+    let mut look_at = Instant::now();
+    loop {
+        let mut state = shared.lock();
+        let now = Instant::now();
+        if state.is_over {
+            give_up(&mut state.nodes[number], "the client was dropped");
+            return;
+        }
+        shared.release(&mut state, now);
+        let are_several = state.nodes.len() > 1;
+        let node = &mut state.nodes[number];
+        let Node { queue, link, .. } = node;
+        while queue.front().is_some_and(|queued| queued.until <= now) {
+            if let Some(Queued { what, .. }) = queue.pop_front() {
+                what.fail(ClientError::Deadline);
+            }
+        }
+        match link {
+            Some(link) => {
+                let is_due = now >= look_at;
+                if is_due {
+                    look_at = now + TICK;
+                }
+                let has_expired = is_due && link.connection.expire(now);
+                let is_silent = now.duration_since(link.heard) >= shared.options.deadline;
+                // Stopped, or cut off: another node may have taken its place.
+                let is_hopeless = is_silent
+                    && are_several
+                    && (has_expired || (!link.connection.has_hello() && !queue.is_empty()));
+                if is_hopeless {
+                    drop(state);
+                    lose(shared, number, None, "the server is silent");
+                    pass_over(shared, number);
+                    continue;
+                }
+                // Before the answer to HELLO the limits are not known.
+                if link.connection.has_hello() && !queue.is_empty() {
+                    out.clear();
+                    link.connection.send(queue, now, &mut out);
+                    let stream = link.stream.try_clone();
+                    drop(state);
+                    // Written without the lock, so that callers and the reader go on meanwhile.
+                    let written = stream.and_then(|mut stream| stream.write_all(&out));
+                    if let Err(error) = written {
+                        lose(
+                            shared,
+                            number,
+                            None,
+                            &format!("the connection broke: {error}"),
+                        );
+                    }
+                    continue;
+                }
+            }
+            None if (!queue.is_empty() || node.is_failing) && now >= node.try_at => {
+                let until = now + shared.options.deadline;
+                drop(state);
+                if connect(shared, number, until).is_err() {
+                    pass_over(shared, number);
+                }
+                continue;
+            }
+            None => {}
+        }
+        let next = state.held.first_key_value();
+        let next = next.map_or(TICK, |((at, _), _)| at.saturating_duration_since(now));
+        let wake = Arc::clone(&state.nodes[number].wake_writer);
+        drop(wake.wait_timeout(state, next.min(TICK)));
+    }
+}
+
+/// A node cannot be asked now: what waits for it goes to another one, if there is one.
+fn pass_over(shared: &Arc<Shared>, number: usize) {
+    let mut state = shared.lock();
+    if state.is_over {
+        // The other threads may have ended; this one gives up what waits for it.
+        return;
+    }
+    state.nodes[number].failed();
+    for queued in std::mem::take(&mut state.nodes[number].queue) {
+        shared.hand_on(&mut state, queued);
+    }
+}
+
+/// Hands what arrives to the connection, until it is gone or another has taken its place.
+fn read(shared: &Arc<Shared>, number: usize, mut stream: TcpStream, generation: u64) {
+    let mut chunk = vec![0; 64 << 10];
+    let cause = loop {
+        match stream.read(&mut chunk) {
+            Ok(0) => break "the server closed the connection".to_string(),
+            Ok(read) => {
+                let now = Instant::now();
+                let mut state = shared.lock();
+                let node = &mut state.nodes[number];
+                if node.generation != generation {
+                    return;
+                }
+                let Some(link) = &mut node.link else { return };
+                link.heard = now;
+                let had_hello = link.connection.has_hello();
+                let outcome = link.connection.receive(&chunk[..read]);
+                let elsewhere = link.connection.take_elsewhere();
+                let placement = link.connection.take_placement();
+                if !had_hello && link.connection.has_hello() {
+                    node.is_failing = false;
+                    node.backoff = BACKOFF_MIN;
+                    node.wake_writer.notify_one();
+                }
+                if shared.options.follows
+                    && let Some(placement) = placement
+                {
+                    state.learn(&placement);
+                }
+                for (queued, answer) in elsewhere {
+                    state.put_back(queued, answer, now);
+                }
+                shared.release(&mut state, now);
+                if let Err(error) = outcome {
+                    break error.to_string();
+                }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => break format!("the connection broke: {error}"),
+        }
+    };
+    lose(shared, number, Some(generation), &cause);
+}
+
+/// The connection is gone: what was sent is unknown, what was not stays queued for the next one.
+fn lose(shared: &Shared, number: usize, generation: Option<u64>, cause: &str) {
+    let mut state = shared.lock();
+    let node = &mut state.nodes[number];
+    if generation.is_some_and(|generation| generation != node.generation) {
+        return;
+    }
+    if let Some(mut link) = node.link.take() {
+        let _ = link.stream.shutdown(Shutdown::Both);
+        link.connection.lose(cause);
+        if !link.connection.has_hello() {
+            node.failed();
+        }
+    }
+    node.wake_writer.notify_one();
+}
+
+fn give_up(node: &mut Node, cause: &str) {
+    if let Some(mut link) = node.link.take() {
+        // It may have been made behind the end, and its reader waits for it.
+        let _ = link.stream.shutdown(Shutdown::Both);
+        link.connection.lose(cause);
+    }
+    for Queued { what, .. } in node.queue.drain(..) {
+        what.fail(ClientError::NotSent(cause.into()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More than a busy machine takes for any of it.
+    const LONG: Duration = Duration::from_secs(60);
+    use std::net::TcpListener;
+
+    fn shared(addresses: &[&str]) -> Arc<Shared> {
+        let nodes = addresses.iter().map(|it| Node::new((*it).to_string()));
+        Arc::new(Shared {
+            options: ClientOptions::default(),
+            state: Mutex::new(State {
+                nodes: nodes.collect(),
+                writers: BTreeMap::new(),
+                home: 0,
+                held: BTreeMap::new(),
+                held_count: 0,
+                member_turn: 0,
+                pending: Arc::default(),
+                is_over: false,
+            }),
+        })
+    }
+
+    #[test]
+    fn what_waits_for_a_node_that_fails_behind_the_end_is_given_up_and_goes_to_no_thread_that_has_ended()
+     {
+        let shared = shared(&["first", "second"]);
+        let promise = Promise::new();
+        let read: fn(&[u8]) -> Result<(), ClientError> = |_| Ok(());
+        let mut state = shared.lock();
+        let queued = Queued {
+            until: Instant::now() + LONG,
+            partition: None,
+            member: None,
+            tries: 0,
+            what: What::Frame {
+                opcode: Opcode::Ping,
+                done: Box::new(Frame {
+                    promise: Arc::clone(&promise),
+                    read,
+                }),
+            },
+            _counted: Counted::one_more(&state.pending),
+        };
+        state.nodes[0].queue.push_back(queued);
+        state.nodes[1].has_thread = true;
+        state.is_over = true;
+        drop(state);
+        pass_over(&shared, 0);
+        let mut state = shared.lock();
+        assert_eq!(state.pending.load(Ordering::Relaxed), 1);
+        give_up(&mut state.nodes[0], "the end");
+        assert_eq!(state.pending.load(Ordering::Relaxed), 0);
+        let until = Instant::now() + LONG;
+        let told = Pending { promise, until }.wait();
+        assert!(matches!(told, Err(ClientError::NotSent(_))), "{told:?}");
+    }
+
+    #[test]
+    fn a_connection_that_was_made_behind_the_end_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let shared = shared(&[&address]);
+        connect(&shared, 0, Instant::now() + LONG).expect("it listens");
+        let (mut server, _) = listener.accept().expect("connected to");
+        give_up(&mut shared.lock().nodes[0], "the end");
+        let mut hello = Vec::new();
+        // Until there is no more: the reader's end of it would keep it open.
+        server.read_to_end(&mut hello).expect("closed");
+        assert!(!hello.is_empty());
+    }
+}

@@ -1,0 +1,35 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod client;
+mod connection;
+mod driver;
+mod fields;
+mod operation;
+mod options;
+mod scan;
+mod seen;
+mod told;
+mod update;
+
+pub use client::Client;
+pub use fields::Fields;
+pub use operation::{Answer, Ask, ClientError, Pending};
+pub use options::{ClientOptions, MemberGet, ReadFrom};
+pub use scan::{Entry, Page, Scan, Scanned};
+pub use seen::Seen;
+pub use told::{Changed, MemberValue, Past, Value};
+pub use update::{Patience, Updated, update};
+
+pub use penstock_net::field::Field;
+pub use penstock_net::instruction::{FieldType, Instruction, Operation};
+pub use penstock_net::keyspace::{Action, At, History, Keyspace};
+pub use penstock_net::level::AckLevel;
+pub use penstock_net::reply::ExpiryTold;
+pub use penstock_net::request::{Condition, Expiry, Version, When};
+pub use penstock_net::scan::ScanRequest;
+pub use penstock_net::status::Status;
+
+#[cfg(test)]
+#[path = "../../tests/fuzz/target.rs"]
+mod target;

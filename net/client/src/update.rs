@@ -1,0 +1,212 @@
+//! A change by a function of the value: read, edit, and write if nobody else did meanwhile.
+//!
+//! Writers of one key wait between tries with full jitter: each pause is a random part of a bound
+//! that doubles (Brooker, "Exponential Backoff And Jitter", 2015). A write that lost tells the
+//! value that won, so most tries need no read. A value that is older than a pause has probably lost
+//! already. The try behind a pause is therefore as good as a read, and a try with what it shows
+//! follows at once.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use crate::operation::{Answer, ClientError};
+use crate::told::{Changed, Value};
+use penstock_net::request::Condition;
+use penstock_net::status::Status;
+
+/// The bound of the first pause; each next one is twice as long.
+const PAUSE_MIN: Duration = Duration::from_micros(250);
+/// The longest bound of a pause.
+const PAUSE_MAX: Duration = Duration::from_millis(16);
+
+/// A store that [`update`] changes one key of.
+pub trait Updated {
+    /// The value of the key.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    fn read(&mut self) -> Result<Option<Value>, ClientError>;
+
+    /// Writes the key under a condition, asks for the value that keeps the condition from holding,
+    /// and keeps the expiry.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    fn write(&mut self, bytes: &[u8], condition: Condition) -> Result<Changed, ClientError>;
+
+    /// A random number, each bit of it.
+    fn random(&mut self) -> u64;
+
+    /// Waits after so many lost writes.
+    ///
+    /// # Errors
+    /// [`ClientError`] that ends the update, such as at its deadline.
+    fn pause(&mut self, pause: Duration, losses: u32) -> Result<(), ClientError>;
+}
+
+/// Changes one key by `edit`, which returns whether to write and may run several times. `Ok(None)`
+/// is a declined edit.
+///
+/// # Errors
+/// Those of the store. [`ClientError::Unknown`] is about a write alone.
+pub fn update(
+    store: &mut impl Updated,
+    mut edit: impl FnMut(&mut Vec<u8>) -> bool,
+) -> Result<Option<Changed>, ClientError> {
+    let mut update = Update::default();
+    // Ends by the store's deadline, at which it refuses to pause.
+    loop {
+        match update.step(&mut edit) {
+            Step::Read => match store.read() {
+                Ok(found) => update.found(found),
+                Err(ClientError::Unknown(text)) => {
+                    let text = format!("nothing was written: the read had {text}");
+                    return Err(ClientError::Busy(text));
+                }
+                Err(error) => return Err(error),
+            },
+            Step::Declined => return Ok(None),
+            Step::Write { bytes, condition } => match store.write(&bytes, condition) {
+                Err(ClientError::No(answer)) if is_lost(&answer) => {
+                    let pause = update.lost(&answer, store.random());
+                    store.pause(pause, update.losses)?;
+                }
+                outcome => return outcome.map(Some),
+            },
+        }
+    }
+}
+
+fn is_lost(answer: &Answer) -> bool {
+    let status = answer.status;
+    matches!(
+        status,
+        Status::VersionMismatch | Status::Exists | Status::NotFound
+    )
+}
+
+/// What comes next.
+#[derive(Debug)]
+enum Step {
+    Read,
+    Write {
+        bytes: Vec<u8>,
+        condition: Condition,
+    },
+    Declined,
+}
+
+/// What is known of the key.
+#[derive(Debug, Default)]
+enum Known {
+    #[default]
+    Nothing,
+    Missing,
+    Present(Value),
+}
+
+/// The state of one update between its operations.
+#[derive(Debug, Default)]
+struct Update {
+    known: Known,
+    /// A pause has passed since the value was known.
+    is_old: bool,
+    pauses: u32,
+    losses: u32,
+}
+
+impl Update {
+    fn step(&mut self, edit: &mut impl FnMut(&mut Vec<u8>) -> bool) -> Step {
+        let (mut bytes, condition) = match &self.known {
+            Known::Nothing => return Step::Read,
+            Known::Missing => (Vec::new(), Condition::Absent),
+            Known::Present(value) => (value.bytes.to_vec(), Condition::Version(value.version)),
+        };
+        match edit(&mut bytes) {
+            true => Step::Write { bytes, condition },
+            false => Step::Declined,
+        }
+    }
+
+    fn found(&mut self, found: Option<Value>) {
+        self.known = found.map_or(Known::Missing, Known::Present);
+        self.is_old = false;
+    }
+
+    /// Takes in the answer to a write that lost, and tells how long to wait before the next step.
+    fn lost(&mut self, answer: &Answer, random: u64) -> Duration {
+        self.losses = self.losses.saturating_add(1);
+        self.known = match (answer.status, answer.shown()) {
+            (Status::NotFound, _) => Known::Missing,
+            (_, Some(value)) => Known::Present(value),
+            (_, None) => Known::Nothing,
+        };
+        if std::mem::take(&mut self.is_old) {
+            return Duration::ZERO;
+        }
+        self.is_old = true;
+        let pause = full_jitter(self.pauses, random);
+        self.pauses += 1;
+        pause
+    }
+}
+
+/// A random part of the bound of pause `number`.
+fn full_jitter(number: u32, random: u64) -> Duration {
+    let bound = (PAUSE_MIN * (1 << number.min(16))).min(PAUSE_MAX);
+    let nanos = (bound.as_nanos() * u128::from(random)) >> 64;
+    Duration::from_nanos(u64::try_from(nanos).expect("below the bound"))
+}
+
+/// The time and the chance of an update that blocks its thread.
+#[derive(Debug)]
+pub struct Patience {
+    deadline: Duration,
+    until: Instant,
+}
+
+impl Patience {
+    /// An update begins that has so long.
+    #[must_use]
+    pub fn begin(deadline: Duration) -> Patience {
+        Patience {
+            deadline,
+            until: Instant::now() + deadline,
+        }
+    }
+
+    /// When the update must be over.
+    #[must_use]
+    pub fn until(&self) -> Instant {
+        self.until
+    }
+
+    /// A random number: the standard library keys each `RandomState` anew.
+    #[must_use]
+    pub fn random(&self) -> u64 {
+        RandomState::new().hash_one(0)
+    }
+
+    /// Sleeps, if the deadline leaves time for it.
+    ///
+    /// # Errors
+    /// [`ClientError::Busy`] if it does not.
+    pub fn pause(&self, pause: Duration, losses: u32) -> Result<(), ClientError> {
+        if Instant::now() + pause >= self.until {
+            let deadline = self.deadline;
+            let text = format!(
+                "{losses} tries within the deadline of {deadline:?}, and each time another \
+                 writer was faster"
+            );
+            return Err(ClientError::Busy(text));
+        }
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "update/tests.rs"]
+mod tests;

@@ -1,0 +1,583 @@
+//! The little language of `penstock update-if`: one guard or effect per word of the shell.
+//!
+//! ```text
+//! instruction = [ "second." ] ( "exists" | "absent" | field operator number ) [ "else" reason ]
+//! field       = type "@" offset                      u32@0, i64be@8
+//! type        = u8 | u16 | u32 | u64 | i8 | i16 | i32 | i64, then "be" for big-endian (little-endian otherwise)
+//! operator    = "==" | "!=" | "<" | "<=" | ">" | ">="     guards
+//!             | "=" | "+=" | "-="                         effects
+//! number      = 100 | -5 | 1_000 | 0xff
+//! reason      = 1..255, given back if this instruction is the one that fails
+//! ```
+//!
+//! Offsets count bytes from the start of the value. `second.` means the second key of the request.
+//! A number outside its type is refused here, so that no request carries one. Values are written as
+//! plain text, `0x...`, typed numbers (`u32:100` or `u32:100,u64be:7`), `@file`, or `text:...` for
+//! a text that would be read as one of these.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use penstock_net::instruction::{FieldType, Instruction, Operation};
+
+/// A field of a value: where it lies and how it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// How the bytes are read.
+    pub field_type: FieldType,
+    /// Bytes from the start of the value.
+    pub offset: u32,
+}
+
+/// Why a text is no instruction or value. It shows as one line: the text, the column, what is
+/// allowed there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpressionError {
+    text: String,
+    column: usize,
+    allowed: String,
+}
+
+/// A value as it was written on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Literal {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// The content of that file.
+    File(PathBuf),
+}
+
+/// Longer ones first, so that `<=` is not read as `<`.
+const OPERATORS: [(&str, Operation); 9] = [
+    ("==", Operation::Eq),
+    ("!=", Operation::Ne),
+    ("<=", Operation::Le),
+    (">=", Operation::Ge),
+    ("+=", Operation::Add),
+    ("-=", Operation::Sub),
+    ("<", Operation::Lt),
+    (">", Operation::Gt),
+    ("=", Operation::Set),
+];
+
+/// `exists` and `absent` look at no field; the wire wants one all the same.
+const NO_FIELD: Field = Field {
+    field_type: FieldType::U8,
+    offset: 0,
+};
+
+const TYPES_TEXT: &str = "u8, u16, u32, u64, i8, i16, i32 or i64, with be for big-endian";
+const OPERATORS_TEXT: &str = "==, !=, <, <=, >, >=, =, += or -=";
+
+/// Reads one guard or effect.
+///
+/// # Errors
+/// The first column that cannot be read, with what is allowed there.
+pub fn parse_instruction(text: &str) -> Result<Instruction, ExpressionError> {
+    let mut cursor = Cursor { text, at: 0 };
+    cursor.skip_spaces();
+    let key = u8::from(cursor.take("second."));
+    let start = cursor.at;
+    let (operation, field, number) = match cursor.word() {
+        "exists" => (Operation::Exists, NO_FIELD, 0),
+        "absent" => (Operation::Absent, NO_FIELD, 0),
+        word => {
+            let field_type = FieldType::from_name(word).ok_or_else(|| {
+                cursor.error_at(
+                    start,
+                    format!("exists, absent or TYPE@OFFSET with TYPE one of {TYPES_TEXT}"),
+                )
+            })?;
+            cursor.comparison(field_type)?
+        }
+    };
+    cursor.skip_spaces();
+    let reason = if cursor.take("else") {
+        cursor.reason()?
+    } else {
+        0
+    };
+    cursor.skip_spaces();
+    if cursor.at != text.len() {
+        return Err(cursor.error_at(
+            cursor.at,
+            "the end, or else REASON; give each guard or effect as an argument of its own".into(),
+        ));
+    }
+    Ok(Instruction {
+        operation,
+        field_type: field.field_type,
+        key,
+        reason,
+        offset: field.offset,
+        immediate: to_bits(number),
+    })
+}
+
+impl Field {
+    /// Reads `u32@0`.
+    ///
+    /// # Errors
+    /// The first column that cannot be read, with what is allowed there.
+    pub fn parse(text: &str) -> Result<Field, ExpressionError> {
+        let mut cursor = Cursor { text, at: 0 };
+        let field_type = FieldType::from_name(cursor.word()).ok_or_else(|| {
+            cursor.error_at(0, format!("TYPE@OFFSET with TYPE one of {TYPES_TEXT}"))
+        })?;
+        let offset = cursor.offset()?;
+        if cursor.at != text.len() {
+            return Err(cursor.error_at(cursor.at, "the end".into()));
+        }
+        Ok(Field { field_type, offset })
+    }
+
+    /// The field's number in a value; `None` if the value ends before the field does.
+    pub fn read(&self, value: &[u8]) -> Option<i128> {
+        let start = usize::try_from(self.offset).ok()?;
+        let bytes = value.get(start..)?.get(..self.field_type.width())?;
+        Some(self.field_type.load(bytes))
+    }
+}
+
+/// Reads a number of that type; the error is what is allowed.
+fn parse_number(field_type: FieldType, text: &str) -> Result<i128, String> {
+    let (min, max) = field_type.range();
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text),
+    };
+    let (radix, digits) = match digits.strip_prefix("0x") {
+        Some(hex) => (16, hex),
+        None => (10, digits),
+    };
+    let plain = digits.starts_with(|c: char| c.is_digit(radix)) && !digits.ends_with('_');
+    let number = plain
+        .then(|| i128::from_str_radix(&digits.replace('_', ""), radix).ok())
+        .flatten()
+        .map(|number| if negative { -number } else { number });
+    match number {
+        Some(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(format!("a number, {min}..{max}")),
+    }
+}
+
+/// Whether a text looks like a number of a type that there is not: nobody names keys or texts so,
+/// and `u9:1` for `u8:1` would be five letters in the place of a byte.
+fn is_nearly_typed(text: &str) -> bool {
+    let Some((name, number)) = text.split_once(':') else {
+        return false;
+    };
+    let width = name.strip_prefix(['u', 'i', 'U', 'I']).unwrap_or("");
+    let digits = width.trim_end_matches(['b', 'l', 'e']);
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+    let first = number.split(',').next().unwrap_or("");
+    is_digits(digits) && is_digits(first.trim_start_matches('-'))
+}
+
+impl Literal {
+    /// Reads plain text, `0x...`, `u32:100,u64be:7`, `@file` or `text:...`.
+    pub fn parse(text: &str) -> Result<Literal, ExpressionError> {
+        if let Some(plain) = text.strip_prefix("text:") {
+            return Ok(Literal::Bytes(plain.into()));
+        }
+        if let Some(path) = text.strip_prefix('@') {
+            if path.is_empty() {
+                return Err(error(text, 1, "a file name, or text:@ for the text @"));
+            }
+            return Ok(Literal::File(path.into()));
+        }
+        if let Some(digits) = text.strip_prefix("0x") {
+            return parse_hex(text, digits).map(Literal::Bytes);
+        }
+        let typed = text
+            .split_once(':')
+            .is_some_and(|(name, _)| FieldType::from_name(name).is_some());
+        if !typed && !is_nearly_typed(text) {
+            return Ok(Literal::Bytes(text.into()));
+        }
+        let mut bytes = Vec::new();
+        let mut at = 0;
+        for item in text.split(',') {
+            let (name, number) = item.split_once(':').unwrap_or((item, ""));
+            let field_type = FieldType::from_name(name).ok_or_else(|| {
+                let allowed =
+                    format!("TYPE:NUMBER with TYPE one of {TYPES_TEXT}; text:... for a plain text");
+                error(text, at, &allowed)
+            })?;
+            let number_at = (at + name.len() + 1).min(text.len());
+            let number = parse_number(field_type, number)
+                .map_err(|allowed| error(text, number_at, &allowed))?;
+            let start = bytes.len();
+            bytes.resize(start + field_type.width(), 0);
+            field_type.store(number, &mut bytes[start..]);
+            at += item.len() + 1;
+        }
+        Ok(Literal::Bytes(bytes))
+    }
+}
+
+impl fmt::Display for ExpressionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rest = &self.text[self.column..];
+        write!(
+            f,
+            "{:?}, column {}: ",
+            self.text,
+            self.text[..self.column].chars().count() + 1
+        )?;
+        match rest.is_empty() {
+            true => write!(f, "it ends where {} is expected", self.allowed),
+            false => write!(f, "found {rest:?}, allowed is {}", self.allowed),
+        }
+    }
+}
+
+impl std::error::Error for ExpressionError {}
+
+/// How far a text has been read. `at` is always a boundary of a character.
+struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn skip_spaces(&mut self) {
+        self.at = self.text.len() - self.rest().trim_start().len();
+    }
+
+    fn take(&mut self, prefix: &str) -> bool {
+        let found = self.rest().starts_with(prefix);
+        if found {
+            self.at += prefix.len();
+        }
+        found
+    }
+
+    /// Letters and digits from here on.
+    fn word(&mut self) -> &'a str {
+        let rest = self.rest();
+        let end = rest
+            .find(|c: char| !c.is_ascii_alphanumeric())
+            .unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
+    }
+
+    /// `@OFFSET OPERATOR NUMBER`
+    fn comparison(
+        &mut self,
+        field_type: FieldType,
+    ) -> Result<(Operation, Field, i128), ExpressionError> {
+        let offset = self.offset()?;
+        self.skip_spaces();
+        let start = self.at;
+        let operation = OPERATORS
+            .iter()
+            .find(|(sign, _)| self.take(sign))
+            .map(|(_, operation)| *operation)
+            .ok_or_else(|| self.error_at(start, OPERATORS_TEXT.into()))?;
+        self.skip_spaces();
+        let start = self.at;
+        let number = parse_number(field_type, self.number())
+            .map_err(|allowed| self.error_at(start, allowed))?;
+        Ok((operation, Field { field_type, offset }, number))
+    }
+
+    fn offset(&mut self) -> Result<u32, ExpressionError> {
+        if !self.take("@") {
+            return Err(self.error_at(self.at, "@OFFSET, the field's first byte".into()));
+        }
+        let start = self.at;
+        self.number()
+            .parse()
+            .map_err(|_| self.error_at(start, "an offset in bytes, a whole number from 0".into()))
+    }
+
+    fn reason(&mut self) -> Result<u8, ExpressionError> {
+        self.skip_spaces();
+        let start = self.at;
+        match self.number().parse() {
+            Ok(reason) if reason > 0 => Ok(reason),
+            _ => Err(self.error_at(start, "a reason, 1..255".into())),
+        }
+    }
+
+    /// What looks like a number from here on, right or wrong.
+    fn number(&mut self) -> &'a str {
+        let rest = self.rest();
+        let end = rest
+            .char_indices()
+            .find(|(at, c)| !(c.is_ascii_alphanumeric() || *c == '_' || *at == 0 && *c == '-'))
+            .map_or(rest.len(), |(at, _)| at);
+        self.at += end;
+        &rest[..end]
+    }
+
+    fn error_at(&self, column: usize, allowed: String) -> ExpressionError {
+        error(self.text, column, &allowed)
+    }
+}
+
+fn error(text: &str, column: usize, allowed: &str) -> ExpressionError {
+    ExpressionError {
+        text: text.into(),
+        column,
+        allowed: allowed.into(),
+    }
+}
+
+/// A number of a field, zero- or sign-extended.
+fn to_bits(number: i128) -> u64 {
+    u64::try_from(number).unwrap_or_else(|_| {
+        i64::try_from(number)
+            .expect("negative numbers are checked against a signed type")
+            .cast_unsigned()
+    })
+}
+
+fn parse_hex(text: &str, digits: &str) -> Result<Vec<u8>, ExpressionError> {
+    if let Some(at) = digits.find(|c: char| !c.is_ascii_hexdigit()) {
+        return Err(error(text, 2 + at, "hexadecimal digits"));
+    }
+    if !digits.len().is_multiple_of(2) {
+        return Err(error(
+            text,
+            text.len(),
+            "one more hexadecimal digit, two a byte",
+        ));
+    }
+    let nibble = |digit: u8| match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => digit - b'A' + 10,
+    };
+    Ok(digits
+        .as_bytes()
+        .chunks_exact(2)
+        .map(|pair| nibble(pair[0]) << 4 | nibble(pair[1]))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every_type() -> impl Iterator<Item = FieldType> {
+        (0..=u8::MAX).filter_map(FieldType::from_code)
+    }
+
+    fn field_of(instruction: Instruction) -> Field {
+        Field {
+            field_type: instruction.field_type,
+            offset: instruction.offset,
+        }
+    }
+
+    fn refusal(text: &str) -> String {
+        parse_instruction(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn guard_names_its_field_and_number() {
+        let guard = parse_instruction("u32@0 >= 1").unwrap();
+        assert_eq!(guard.operation, Operation::Ge);
+        assert_eq!(field_of(guard), Field::parse("u32@0").unwrap());
+        assert_eq!((guard.immediate, guard.reason, guard.key), (1, 0, 0));
+        let big = parse_instruction("u64be@8 == 0xff").unwrap();
+        assert_eq!(field_of(big), Field::parse("u64be@8").unwrap());
+        assert_eq!(big.immediate, 255);
+    }
+
+    #[test]
+    fn spaces_do_not_matter() {
+        let plain = parse_instruction("u32@0 >= 1").unwrap();
+        for text in ["u32@0>=1", " u32@0  >=  1 ", "u32@0 >=1"] {
+            assert_eq!(parse_instruction(text).unwrap(), plain, "{text}");
+        }
+    }
+
+    #[test]
+    fn every_operator_is_read_as_itself() {
+        for (sign, operation) in OPERATORS {
+            let text = format!("i16@4 {sign} 7");
+            assert_eq!(
+                parse_instruction(&text).unwrap().operation,
+                operation,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn second_key_existence_and_reason_are_read() {
+        let guard = parse_instruction("second.absent else 4").unwrap();
+        assert_eq!(
+            (guard.operation, guard.key, guard.reason),
+            (Operation::Absent, 1, 4)
+        );
+        let limit = parse_instruction("second.u8@0 <= 2 else 255").unwrap();
+        assert_eq!((limit.key, limit.reason), (1, 255));
+        assert_eq!(
+            parse_instruction("exists").unwrap().operation,
+            Operation::Exists
+        );
+    }
+
+    #[test]
+    fn negative_numbers_are_sign_extended() {
+        let effect = parse_instruction("i16@2 = -5").unwrap();
+        assert_eq!(effect.immediate.cast_signed(), -5);
+    }
+
+    #[test]
+    fn the_ends_of_every_type_are_taken_and_one_beyond_is_refused() {
+        for field_type in every_type() {
+            let (name, (min, max)) = (field_type.name(), field_type.range());
+            for number in [min, max] {
+                parse_instruction(&format!("{name}@0 = {number}")).unwrap();
+            }
+            for number in [min - 1, max + 1] {
+                let text = format!("{name}@0 = {number}");
+                let allowed = format!("allowed is a number, {min}..{max}");
+                assert!(refusal(&text).ends_with(&allowed), "{}", refusal(&text));
+            }
+        }
+    }
+
+    #[test]
+    fn refusal_points_at_the_column_and_says_what_is_allowed() {
+        assert_eq!(
+            refusal("u32@0 => 1"),
+            "\"u32@0 => 1\", column 8: found \"> 1\", allowed is a number, 0..4294967295"
+        );
+        assert_eq!(
+            refusal("u32@0 ~ 1"),
+            format!("\"u32@0 ~ 1\", column 7: found \"~ 1\", allowed is {OPERATORS_TEXT}")
+        );
+        assert!(refusal("u33@0 = 1").contains("column 1: found \"u33@0 = 1\", allowed is exists"));
+        assert!(refusal("").contains("column 1: it ends where exists"));
+        assert!(refusal("u32 >= 1").contains("column 4: found \" >= 1\", allowed is @OFFSET"));
+        assert!(refusal("u32@ >= 1").contains("column 5: "));
+        assert!(refusal("u32@-1 >= 1").contains("column 5: found \"-1"));
+        assert!(refusal("u32@4294967296 >= 1").contains("an offset"));
+        assert!(refusal("u32@0 >= ").contains("column 10: it ends where a number, 0.."));
+        assert!(refusal("u32@0 >= 1 u32@0 -= 1").contains("column 12: "));
+        assert!(refusal("exists else 0").contains("a reason, 1..255"));
+        assert!(refusal("exists else 256").contains("a reason, 1..255"));
+        assert!(refusal("Stück@0 = 1").contains("column 1: "));
+    }
+
+    #[test]
+    fn no_text_makes_the_reader_fail_worse_than_by_an_error() {
+        let pieces = [
+            "u32", "i8be", "@", "0", "-1", " ", ">=", "=", "+", "second.", "exists", "else", "_",
+            "é", "0x", "",
+        ];
+        let mut seed = 7_u64;
+        for _ in 0..20_000 {
+            let mut text = String::new();
+            for _ in 0..6 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let index = usize::try_from(seed >> 33).unwrap() % pieces.len();
+                text.push_str(pieces[index]);
+            }
+            for error in [
+                parse_instruction(&text).err(),
+                Literal::parse(&text).err(),
+                Field::parse(&text).err(),
+            ] {
+                assert!(error.is_none_or(|error| error.to_string().contains("column")));
+            }
+        }
+    }
+
+    #[test]
+    fn literals_are_text_hex_numbers_or_files() {
+        let bytes = |text: &str| match Literal::parse(text) {
+            Ok(Literal::Bytes(bytes)) => bytes,
+            other => panic!("{text}: {other:?}"),
+        };
+        assert_eq!(bytes("hello"), b"hello");
+        assert_eq!(bytes(""), b"");
+        assert_eq!(bytes("user:42"), b"user:42");
+        assert_eq!(bytes("0xDEadbe"), [0xde, 0xad, 0xbe]);
+        assert_eq!(bytes("0x"), b"");
+        assert_eq!(bytes("u32:100"), 100_u32.to_le_bytes());
+        assert_eq!(bytes("u32be:100"), 100_u32.to_be_bytes());
+        assert_eq!(bytes("i64:-5"), (-5_i64).to_le_bytes());
+        assert_eq!(bytes("u16:1,u8:2,u16be:3"), [1, 0, 2, 0, 3]);
+        assert_eq!(bytes("text:@home"), b"@home");
+        assert_eq!(bytes("text:0x1"), b"0x1");
+        assert_eq!(Literal::parse("@a/b"), Ok(Literal::File("a/b".into())));
+    }
+
+    #[test]
+    fn wrong_literals_point_at_the_column() {
+        let refusal = |text: &str| Literal::parse(text).unwrap_err().to_string();
+        for text in ["u9:1", "u33be:7", "i8le:-1", "U32:100,u8:1"] {
+            let told = refusal(text);
+            assert!(
+                told.contains("TYPE one of") && told.contains("text:"),
+                "{told}"
+            );
+        }
+        for text in [
+            "u9",
+            "u9:",
+            "unit:1",
+            "u:1",
+            "u32x:1",
+            "item9:1",
+            "u9:word",
+            "text:u9:1",
+        ] {
+            assert!(Literal::parse(text).is_ok(), "{text}");
+        }
+        assert!(refusal("0x12zz").contains("column 5: found \"zz\""));
+        assert!(refusal("0x123").contains("column 6: it ends where one more"));
+        assert!(refusal("u8:256").contains("column 4: found \"256\", allowed is a number, 0..255"));
+        assert!(refusal("u8:1,x").contains("column 6: found \"x\", allowed is TYPE:NUMBER"));
+        assert!(refusal("u8:1,u8").contains("column 8: it ends where a number"));
+        assert!(refusal("@").contains("a file name"));
+    }
+
+    #[test]
+    fn a_field_reads_what_its_literal_wrote() {
+        for field_type in every_type() {
+            let (min, max) = field_type.range();
+            for number in [min, max, 0, 1, max / 3] {
+                let text = format!("u8:7,{}:{number}", field_type.name());
+                let Ok(Literal::Bytes(value)) = Literal::parse(&text) else {
+                    panic!("{text}")
+                };
+                let field = Field {
+                    field_type,
+                    offset: 1,
+                };
+                assert_eq!(field.read(&value), Some(number), "{text}");
+                assert_eq!(field.read(&value[..value.len() - 1]), None, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_parsed_is_what_the_wire_accepts() {
+        for text in [
+            "exists",
+            "second.absent",
+            "i64be@8 -= -5",
+            "u8@0 = 255 else 3",
+        ] {
+            let instruction = parse_instruction(text).unwrap();
+            assert_eq!(
+                Instruction::read(&instruction.encode(), 0, 2).ok(),
+                Some(instruction),
+                "{text}"
+            );
+        }
+    }
+}

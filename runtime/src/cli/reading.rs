@@ -1,0 +1,285 @@
+//! The commands that read keys: `get`, `ttl` and `scan`.
+
+use std::io::IsTerminal;
+
+use clap::Args;
+use penstock_net::keyspace::At;
+use penstock_net::level::AckLevel;
+use penstock_net::limits::SCAN_ENTRIES_MAX;
+use penstock_net::reply::Standing;
+use penstock_net::request::{MemberRead, Version, Wanted};
+use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
+use penstock_net::status::Status;
+
+use super::connection::{Effect, ServerAddress};
+use super::expression::Field;
+use super::output::{Output, hex};
+use super::values::{parse_expiry, parse_version, version_text};
+use super::{EXIT_CODES, Failure};
+
+const GET_EXAMPLES: &str = "\
+Examples:
+  penstock get greeting
+  penstock get stock:42 --as u32@0
+  penstock get stock:42 --as u32@0,u64be@8
+  penstock get picture > picture.png
+  penstock get price:42 --at-ms 1764763429531      as it was then; its keyspace must keep versions
+  penstock get stock:42 --stale-ms 50 --addr 10.0.0.2:7411      from this node, at most 50 ms old, whoever writes it";
+
+const TTL_EXAMPLES: &str = "\
+Examples:
+  penstock ttl hold:7          29531 ms, until 1764763429531; or: never";
+
+const SCAN_EXAMPLES: &str = "\
+The order is that of slots and key hashes. A key that is there from the begin to the end is printed at least once. A byte that
+is no text is printed as \\x and two digits, a backslash as two.
+
+Examples:
+  penstock scan
+  penstock scan stock: | wc -l
+  penstock scan sale: --values                         each key, a tab, its value
+  penstock scan --limit 10";
+
+/// How a value is shown.
+#[derive(Clone, Debug)]
+enum Form {
+    Raw,
+    Hex,
+    Fields(Vec<Field>),
+}
+
+/// Arguments of `penstock get`.
+#[derive(Args)]
+#[command(after_help = format!("{GET_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct GetArgs {
+    /// The key, 1 to 1024 bytes
+    key: String,
+    /// How to print the value: raw, hex, or fields such as u32@0,u64be@8
+    #[arg(long = "as", value_name = "FORM", default_value = "raw", value_parser = parse_form)]
+    form: Form,
+    /// As it was at this time, if its keyspace keeps versions
+    #[arg(long, value_name = "UNIX_MS", value_parser = parse_expiry, conflicts_with = "at_version")]
+    at_ms: Option<u64>,
+    /// As it was when its partition had this version; history prints them
+    #[arg(long, value_name = "EPOCH:SEQUENCE", value_parser = parse_version)]
+    at_version: Option<Version>,
+    /// The node that is asked may answer although another one writes the key, with what was so
+    /// there at most this long ago. Asked again until the time is over if what it has is older
+    #[arg(long, value_name = "N", conflicts_with_all = ["at_ms", "at_version"])]
+    stale_ms: Option<u64>,
+    /// The same, with what has at least this version of the key's partition, such as a write
+    /// printed; however old without --stale-ms
+    #[arg(long, value_name = "EPOCH:SEQUENCE", value_parser = parse_version, conflicts_with_all = ["at_ms", "at_version"])]
+    version_min: Option<Version>,
+    /// Also print the version, on standard error; of a read with --stale-ms also how old it is, and
+    /// up to which version
+    #[arg(long)]
+    version: bool,
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+/// Arguments of `penstock ttl`.
+#[derive(Args)]
+#[command(after_help = format!("{TTL_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct TtlArgs {
+    /// The key, 1 to 1024 bytes
+    key: String,
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+/// Arguments of `penstock scan`.
+#[derive(Args)]
+#[command(after_help = format!("{SCAN_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct ScanArgs {
+    /// Only keys that begin so, at most 1024 bytes
+    #[arg(default_value = "")]
+    prefix: String,
+    /// Print the values as well
+    #[arg(long)]
+    values: bool,
+    /// Keys to print, at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+impl GetArgs {
+    /// Prints the value.
+    pub fn run(self) -> Result<(), Failure> {
+        let answer = self
+            .server
+            .connect()?
+            .call(AckLevel::Disk, Effect::None, |batch, out| {
+                let key = self.key.as_bytes();
+                let at = self.at_ms.map(At::TimeMs);
+                match (at.or(self.at_version.map(At::Version)), self.member()) {
+                    (Some(at), _) => batch.get_at(out, key, at),
+                    (None, Some(read)) => batch.get_of_member(out, key, Wanted::Value, read),
+                    (None, None) => batch.get(out, key),
+                }
+            })?
+            .done(&self.key)?;
+        let mut out = Output::stdout();
+        match &self.form {
+            Form::Raw => {
+                out.bytes(&answer.value);
+                if std::io::stdout().is_terminal() {
+                    out.line(format_args!(""));
+                }
+            }
+            Form::Hex => out.line(format_args!("{}", hex(&answer.value))),
+            Form::Fields(fields) => {
+                for field in fields {
+                    let number = field.read(&answer.value).ok_or_else(|| {
+                        Failure::no(format_args!(
+                            "{}@{} lies outside the value, which has {} bytes",
+                            field.field_type.name(),
+                            field.offset,
+                            answer.value.len()
+                        ))
+                    })?;
+                    out.line(format_args!("{number}"));
+                }
+            }
+        }
+        out.finish()?;
+        if self.version {
+            eprintln!("version {}", version_text(answer.head.version));
+            match answer.standing {
+                None => {}
+                Some(Standing { age_us, through }) if age_us == u64::MAX => {
+                    eprintln!("age unknown, through {}", version_text(through));
+                }
+                Some(Standing { age_us, through }) => {
+                    eprintln!("age {age_us} us, through {}", version_text(through));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a member must have to answer.
+    fn member(&self) -> Option<MemberRead> {
+        let is_asked = self.stale_ms.is_some() || self.version_min.is_some();
+        is_asked.then(|| MemberRead {
+            staleness_us_max: self.stale_ms.map_or(u64::MAX, |ms| ms.saturating_mul(1000)),
+            version_min: self.version_min.unwrap_or_default(),
+        })
+    }
+}
+
+impl TtlArgs {
+    /// Prints how long the key stays.
+    pub fn run(self) -> Result<(), Failure> {
+        let answer = self
+            .server
+            .connect()?
+            .call(AckLevel::Disk, Effect::None, |batch, out| {
+                batch.get_with(out, self.key.as_bytes(), Wanted::Expiry);
+            })?
+            .done(&self.key)?;
+        let told = answer
+            .expiry
+            .ok_or_else(|| Failure::server("the answer does not tell the expiry"))?;
+        let mut out = Output::stdout();
+        match told.left_ms() {
+            Some(left_ms) => out.line(format_args!("{left_ms} ms, until {}", told.expiry_ms)),
+            None => out.line(format_args!("never")),
+        }
+        out.finish()
+    }
+}
+
+impl ScanArgs {
+    /// Prints the keys, one in a line.
+    pub fn run(self) -> Result<(), Failure> {
+        let mut connection = self.server.connect()?;
+        let mut out = Output::stdout();
+        let mut left = self.limit.unwrap_or(u64::MAX);
+        let mut cursor = 0;
+        while left > 0 && !out.is_broken() {
+            let request = ScanRequest {
+                cursor,
+                entries_max: u32::try_from(left)
+                    .map_or(SCAN_ENTRIES_MAX, |left| left.min(SCAN_ENTRIES_MAX)),
+                wants_values: self.values,
+                ..ScanRequest::begin(self.prefix.as_bytes())
+            };
+            let answer = connection
+                .call(AckLevel::Disk, Effect::None, |batch, out| {
+                    batch.scan(out, &request);
+                })?
+                .done(&self.prefix)?;
+            let page = ScanPage::read(&answer.value).map_err(Failure::server)?;
+            // A page ends behind all keys of one hash.
+            for entry in page
+                .entries()
+                .take(usize::try_from(left).unwrap_or(usize::MAX))
+            {
+                left -= 1;
+                let key = printable(entry.key);
+                match entry.value {
+                    ScanValue::NotAsked => out.line(format_args!("{key}")),
+                    ScanValue::Bytes(value) => {
+                        out.line(format_args!("{key}\t{}", printable(value)));
+                    }
+                    ScanValue::LeftOut => {
+                        let answer =
+                            connection.call(AckLevel::Disk, Effect::None, |batch, out| {
+                                batch.get(out, entry.key);
+                            })?;
+                        // It may be gone by now.
+                        if answer.head.status != Status::NotFound {
+                            let value = answer.done(&key)?.value;
+                            out.line(format_args!("{key}\t{}", printable(&value)));
+                        }
+                    }
+                }
+            }
+            cursor = page.cursor;
+            if cursor == 0 {
+                break;
+            }
+        }
+        out.finish()
+    }
+}
+
+/// Text as it is, but for what would not stay in its line and column.
+fn printable(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for char in chunk.valid().chars() {
+            match char {
+                '\\' => text.push_str("\\\\"),
+                _ if char.is_control() => {
+                    let mut utf8 = [0; 4];
+                    for byte in char.encode_utf8(&mut utf8).bytes() {
+                        text.push_str(&format!("\\x{byte:02x}"));
+                    }
+                }
+                _ => text.push(char),
+            }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+fn parse_form(text: &str) -> Result<Form, String> {
+    match text {
+        "raw" => Ok(Form::Raw),
+        "hex" => Ok(Form::Hex),
+        fields => fields
+            .split(',')
+            .map(|field| Field::parse(field.trim()))
+            .collect::<Result<_, _>>()
+            .map(Form::Fields)
+            .map_err(|error| format!("{error}; or raw, or hex")),
+    }
+}

@@ -1,0 +1,182 @@
+//! Values, versions, times and levels as the commands take and print them.
+
+use std::fs::File;
+use std::io::Read;
+
+use clap::ValueEnum;
+use penstock_net::level::AckLevel;
+use penstock_net::limits::{EXPIRY_MS_MAX, VALUE_BYTES_HARD_MAX};
+use penstock_net::request::Version;
+use penstock_net::status::Status;
+
+use super::Failure;
+use super::connection::{Answer, refused};
+use super::expression::Literal;
+use super::output::Output;
+
+/// How durable a write must be before its answer.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Level {
+    /// In the server's memory
+    None,
+    /// On the device within the server's interval
+    Interval,
+    /// On the device
+    Disk,
+    /// On the device, and received by every node of the sync set
+    Replica,
+}
+
+impl Level {
+    pub(super) fn ack(self) -> AckLevel {
+        match self {
+            Level::None => AckLevel::None,
+            Level::Interval => AckLevel::Interval,
+            Level::Disk => AckLevel::Disk,
+            Level::Replica => AckLevel::Replica,
+        }
+    }
+}
+
+impl Answer {
+    /// The answer, if it is a yes.
+    pub(super) fn done(self, key: &str) -> Result<Answer, Failure> {
+        Err(match self.head.status {
+            Status::Ok => return Ok(self),
+            Status::NotFound => Failure::no(format_args!("{key:?} does not exist")),
+            Status::Exists => Failure::no(format_args!("{key:?} exists; nothing was changed")),
+            Status::VersionMismatch => Failure::no(format_args!(
+                "{key:?} has version {}; nothing was changed",
+                version_text(self.head.version)
+            )),
+            status => refused(status, &String::from_utf8_lossy(&self.value)),
+        })
+    }
+
+    /// Prints what a write reached.
+    pub(super) fn report(&self, interval_ms: u32) -> Result<(), Failure> {
+        let mut out = Output::stdout();
+        let level = self.head.level;
+        let loss = match level {
+            AckLevel::None => ", a crash may lose it".to_string(),
+            AckLevel::Interval => format!(", a crash within {interval_ms} ms may lose it"),
+            AckLevel::Disk | AckLevel::Replica => String::new(),
+        };
+        out.line(format_args!(
+            "ok, version {}, level {}{loss}",
+            version_text(self.head.version),
+            level.name()
+        ));
+        out.finish()
+    }
+}
+
+pub(super) fn read_literal(text: &str) -> Result<Vec<u8>, Failure> {
+    match Literal::parse(text).map_err(Failure::usage)? {
+        Literal::Bytes(bytes) => Ok(bytes),
+        Literal::File(path) => {
+            // A device or a huge file must not fill the memory before the server can refuse it.
+            let mut bytes = Vec::new();
+            File::open(&path)
+                .and_then(|file| {
+                    file.take(VALUE_BYTES_HARD_MAX as u64 + 1)
+                        .read_to_end(&mut bytes)
+                })
+                .map_err(|error| {
+                    Failure::usage(format_args!("cannot read {}: {error}", path.display()))
+                })?;
+            if bytes.len() > VALUE_BYTES_HARD_MAX {
+                return Err(Failure::usage(format_args!(
+                    "{} has more than {VALUE_BYTES_HARD_MAX} bytes, the most of any value",
+                    path.display()
+                )));
+            }
+            Ok(bytes)
+        }
+    }
+}
+
+pub(super) fn parse_version(text: &str) -> Result<Version, String> {
+    text.split_once(':')
+        .and_then(|(epoch, sequence)| {
+            Some(Version {
+                epoch: epoch.parse().ok()?,
+                sequence: sequence.parse().ok()?,
+            })
+        })
+        .ok_or_else(|| "allowed is EPOCH:SEQUENCE, as set and get --version print it".to_string())
+}
+
+pub(super) fn parse_lifetime(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u64); 5] = [
+        ("ms", 1),
+        ("s", 1_000),
+        ("m", 60_000),
+        ("h", 3_600_000),
+        ("d", 86_400_000),
+    ];
+    UNITS
+        .iter()
+        .find_map(|(unit, ms)| {
+            let number = text.strip_suffix(unit)?.parse::<u64>().ok()?;
+            number.checked_mul(*ms)
+        })
+        .filter(|ms| (1..=EXPIRY_MS_MAX).contains(ms))
+        .ok_or_else(|| {
+            format!("allowed is a whole number and ms, s, m, h or d, from 1ms to {EXPIRY_MS_MAX}ms")
+        })
+}
+
+pub(super) fn parse_expiry(text: &str) -> Result<u64, String> {
+    text.parse()
+        .ok()
+        .filter(|ms| (1..=EXPIRY_MS_MAX).contains(ms))
+        .ok_or_else(|| format!("allowed is 1 to {EXPIRY_MS_MAX}, in milliseconds since 1970"))
+}
+
+pub(super) fn version_text(version: Version) -> String {
+    format!("{}:{}", version.epoch, version.sequence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lifetimes_have_a_unit_and_a_limit() {
+        let allowed = [
+            ("1ms", 1),
+            ("30s", 30_000),
+            ("10m", 600_000),
+            ("2h", 7_200_000),
+        ];
+        for (text, ms) in allowed {
+            assert_eq!(parse_lifetime(text), Ok(ms));
+        }
+        assert_eq!(parse_lifetime("281474976710655ms"), Ok(EXPIRY_MS_MAX));
+        let wrong = [
+            "",
+            "30",
+            "0s",
+            "-1s",
+            "1.5s",
+            "s",
+            "281474976710656ms",
+            "99999999999999999d",
+        ];
+        for text in wrong {
+            assert!(
+                parse_lifetime(text)
+                    .unwrap_err()
+                    .contains("from 1ms to 281474976710655ms")
+            );
+        }
+        for text in ["0", "-1", "281474976710656", "now"] {
+            assert!(
+                parse_expiry(text)
+                    .unwrap_err()
+                    .contains("1 to 281474976710655")
+            );
+        }
+    }
+}

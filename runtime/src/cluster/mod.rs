@@ -1,0 +1,565 @@
+//! What makes this process one node of several: the cluster's file, its secret, and the threads
+//! that make links to the other nodes.
+//!
+//! One thread takes connections on the node's address for links, one for each other node makes
+//! those by which that one is shipped to, one reads the cluster's file anew when it changes and
+//! lets those threads follow it. They do the handshake, which may block, and hand the socket of a
+//! link that has proven itself to the core of its shard; from there on the core's own loop serves
+//! it (`server/link.rs`). When a link that this node made has ended, it is made again.
+
+mod document;
+pub(crate) mod file;
+mod forks;
+mod greeting;
+pub mod lostfound;
+pub(crate) mod note_forks;
+pub mod placement;
+mod replacing;
+pub mod replay;
+pub(crate) mod seen;
+pub mod tails;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_shard::Topology;
+use penstock_shard::cluster::Plan;
+use penstock_shard::replication::LinkId;
+use penstock_shard::replication::handshake::{Introduction, Peer};
+use penstock_storage::version::SLOTS;
+use tracing::{info, warn};
+
+use crate::stats::Stats;
+use crate::system::lines::Lately;
+
+use self::file::{ClusterFile, Secret};
+use self::greeting::{Greeted, RefusedBy, Ungreeted, greet, welcome};
+use self::seen::Seen;
+
+/// Handshakes of incoming links at a time; a connection beyond is closed.
+const GREETINGS_MAX: u32 = 64;
+/// How long a connection may take to be made, and to prove itself.
+const GREETING: Duration = Duration::from_secs(3);
+/// Between two attempts to make a link.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// A link that has proven itself, for the core of its shard.
+#[derive(Debug)]
+pub(crate) struct ProvenLink {
+    pub(crate) link: LinkId,
+    pub(crate) peer: Peer,
+    pub(crate) is_outgoing: bool,
+    pub(crate) stream: TcpStream,
+    /// What has come behind the handshake.
+    pub(crate) received: Vec<u8>,
+    /// Dropped when the link has ended.
+    pub(crate) lifeline: Option<flume::Sender<()>>,
+}
+
+/// What the cores are told.
+pub(crate) enum Delivery {
+    /// A link, for this shard.
+    Link(u16, Box<ProvenLink>),
+    /// Who writes and who holds what has changed, for all shards.
+    Plan(Arc<Plan>),
+}
+
+/// Takes what the cores are told, on the thread that has it.
+pub(crate) type Deliver = Arc<dyn Fn(Delivery) + Send + Sync>;
+
+/// Asks for the cluster's file to be read anew, whether it has changed or not; clones ask the same.
+#[derive(Clone, Default)]
+pub(crate) struct Reread(Arc<AtomicBool>);
+
+impl Reread {
+    pub(crate) fn ask(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn take(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// What the threads of a cluster's node share.
+struct Shared {
+    file: RwLock<Arc<ClusterFile>>,
+    secret: Secret,
+    me: Introduction,
+    seen: Seen,
+    deliver: Deliver,
+    stats: Arc<Stats>,
+    next_link: AtomicU64,
+    greetings: AtomicU32,
+    /// What was said of links.
+    lately: Mutex<Lately>,
+    is_over: AtomicBool,
+}
+
+impl Shared {
+    /// Tells what is wrong with a link, unless that was told just now.
+    fn complain(&self, text: &str) {
+        self.complain_of(text, text);
+    }
+
+    /// The same, unless something was told of this just now.
+    fn complain_of(&self, about: &str, text: &str) {
+        let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = lately.line(about, text, Instant::now()) {
+            warn!("{line}");
+        }
+    }
+
+    fn file(&self) -> Arc<ClusterFile> {
+        Arc::clone(&self.file.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// As the handshake tells one of the shards.
+    fn introduction(&self, shard: u16) -> Introduction {
+        Introduction { shard, ..self.me }
+    }
+
+    /// Counts why a link was not made.
+    fn count(&self, cause: &Ungreeted) {
+        match cause.refused {
+            Some((by, code)) => self.stats.handshakes.refuse(by == RefusedBy::There, code),
+            None => self.stats.handshakes.fail(),
+        }
+    }
+
+    fn hand_over(
+        &self,
+        shard: u16,
+        stream: TcpStream,
+        greeted: Greeted,
+        lifeline: Option<flume::Sender<()>>,
+    ) {
+        let proven = ProvenLink {
+            link: LinkId(self.next_link.fetch_add(1, Ordering::Relaxed)),
+            peer: greeted.peer,
+            is_outgoing: lifeline.is_some(),
+            stream,
+            received: greeted.received,
+            lifeline,
+        };
+        (self.deliver)(Delivery::Link(shard, Box::new(proven)));
+    }
+}
+
+/// The threads that make links; they end when this is dropped.
+pub(crate) struct Dialing {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Dialing {
+    /// Takes links on a bound socket, makes those that the cluster's file asks of this node, and
+    /// watches that file.
+    ///
+    /// # Errors
+    /// What was tried and what the system said.
+    pub(crate) fn start(
+        (path, file): (PathBuf, ClusterFile),
+        listener: TcpListener,
+        data: &Path,
+        me: Introduction,
+        deliver: Deliver,
+        stats: Arc<Stats>,
+        reread: Reread,
+    ) -> Result<Dialing, (&'static str, std::io::Error)> {
+        let seen = Seen::read(data)
+            .map_err(|error| ("read which starts of other nodes were seen", error))?;
+        let address = listener
+            .local_addr()
+            .map_err(|error| ("read the address of links", error))?;
+        let shared = Arc::new(Shared {
+            secret: file.secret.clone(),
+            file: RwLock::new(Arc::new(file)),
+            me,
+            seen,
+            deliver,
+            stats,
+            next_link: AtomicU64::new(1),
+            greetings: AtomicU32::new(0),
+            lately: Mutex::default(),
+            is_over: AtomicBool::new(false),
+        });
+        let mut dialing = Dialing {
+            shared: Arc::clone(&shared),
+            address,
+            threads: Vec::new(),
+        };
+        let accepts = Arc::clone(&shared);
+        dialing.thread("penstock-links", move || {
+            let failed = |error| accepts.complain(&format!("no link can be taken: {error}"));
+            let taken = |stream, from| take(&accepts, stream, from);
+            accept(&listener, &accepts.is_over, failed, taken);
+        })?;
+        dialing.thread("penstock-plan", move || watch(&shared, &path, &reread))?;
+        Ok(dialing)
+    }
+
+    fn thread(
+        &mut self,
+        name: &str,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<(), (&'static str, std::io::Error)> {
+        let spawned = std::thread::Builder::new().name(name.into()).spawn(run);
+        self.threads
+            .push(spawned.map_err(|error| ("start a thread that makes links", error))?);
+        Ok(())
+    }
+}
+
+impl Drop for Dialing {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        // An accept ends only by a connection.
+        drop(TcpStream::connect_timeout(&self.address, GREETING));
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Takes connections until it is over.
+fn accept(
+    listener: &TcpListener,
+    is_over: &AtomicBool,
+    failed: impl Fn(std::io::Error),
+    taken: impl Fn(TcpStream, SocketAddr),
+) {
+    loop {
+        let accepted = listener.accept();
+        if is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        match accepted {
+            Ok((stream, from)) => taken(stream, from),
+            Err(error) => {
+                // Out of descriptors: those that wait stay in the kernel's queue.
+                failed(error);
+                std::thread::sleep(RETRY);
+            }
+        }
+    }
+}
+
+/// Lets who has connected prove itself, on a thread of its own.
+fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
+    if shared.greetings.fetch_add(1, Ordering::Relaxed) >= GREETINGS_MAX {
+        shared.greetings.fetch_sub(1, Ordering::Relaxed);
+        return;
+    }
+    let greets = Arc::clone(shared);
+    let spawned = std::thread::Builder::new()
+        .name("penstock-greet".into())
+        .spawn(move || {
+            let file = greets.file();
+            let is_named = |node| file.node(node).is_some();
+            let (secret, seen) = (&greets.secret, &greets.seen);
+            match welcome(&stream, GREETING, &greets.me, secret, is_named, seen) {
+                Ok((shard, greeted)) => greets.hand_over(shard, stream, greeted, None),
+                // Its port is another one each time, and what is no link may be wrong in another
+                // way each time.
+                Err(cause) => {
+                    greets.count(&cause);
+                    let what = format!("a link from {} is refused", from.ip());
+                    let text = format!("{what}: {}", cause.text);
+                    let about = cause.refused.map_or(&what, |_| &text);
+                    greets.complain_of(about, &text);
+                }
+            }
+            greets.greetings.fetch_sub(1, Ordering::Relaxed);
+        });
+    if spawned.is_err() {
+        shared.greetings.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Keeps the links to one node, as long as the file names it: one from each shard here to each
+/// shard there that has some of the same partitions.
+fn dial(shared: &Arc<Shared>, node: u8) {
+    let mut theirs = None;
+    let mut told_before = None;
+    let mut up: BTreeMap<(u16, u16), flume::Receiver<()>> = BTreeMap::new();
+    let mut made_before = BTreeSet::new();
+    let mut is_told = false;
+    while !shared.is_over.load(Ordering::Relaxed) {
+        up.retain(|_, ended| !matches!(ended.try_recv(), Err(flume::TryRecvError::Disconnected)));
+        let file = shared.file();
+        let Some(address) = file.node(node).map(|node| node.links) else {
+            return;
+        };
+        let wanted = pairs(&file, shared.me, node, theirs);
+        // As long as it is not known how many shards are there, the first pair asks for it.
+        let is_asked_for = |pair: &&(u16, u16)| theirs.is_none() || !up.contains_key(*pair);
+        let Some(&(shard, to_shard)) = wanted.iter().find(is_asked_for) else {
+            std::thread::sleep(RETRY);
+            continue;
+        };
+        if !made_before.insert((shard, to_shard)) {
+            // One that ends as soon as it is made must not keep everybody busy.
+            std::thread::sleep(RETRY);
+        }
+        let made = TcpStream::connect_timeout(&address, GREETING)
+            .map_err(|error| Ungreeted::from(error.to_string()))
+            .and_then(|stream| {
+                let me = shared.introduction(shard);
+                let wanted = (node, to_shard);
+                let greeted = greet(&stream, GREETING, me, wanted, &shared.secret, &shared.seen)?;
+                Ok((stream, greeted))
+            });
+        match made {
+            Ok((stream, greeted)) => {
+                if std::mem::take(&mut is_told) {
+                    info!(node, %address, "node {node} at {address} is linked");
+                }
+                theirs = Some(greeted.peer.shards);
+                if told_before.replace(greeted.peer.shards) != theirs {
+                    // Links of before have ended with that start, or are about to.
+                    up.clear();
+                }
+                let wanted = pairs(&file, shared.me, node, theirs);
+                let pair = (shard, to_shard);
+                if wanted.contains(&pair) && !up.contains_key(&pair) {
+                    let (lifeline, ended) = flume::bounded(0);
+                    up.insert((shard, to_shard), ended);
+                    shared.hand_over(shard, stream, greeted, Some(lifeline));
+                }
+            }
+            Err(cause) => {
+                shared.count(&cause);
+                let cause = cause.text;
+                shared.complain(&format!("no link to node {node} at {address}: {cause}"));
+                is_told = true;
+                // Another number of shards may be there by now.
+                theirs = None;
+                std::thread::sleep(RETRY);
+            }
+        }
+    }
+}
+
+/// Reads the cluster's file anew whenever it says something else or somebody asks, and has a thread
+/// for each other node that it names. What it says wrong changes nothing.
+fn watch(shared: &Arc<Shared>, path: &Path, reread: &Reread) {
+    let mut last = shared.file().text.clone();
+    let mut dialing: BTreeMap<u8, JoinHandle<()>> = BTreeMap::new();
+    while !shared.is_over.load(Ordering::Relaxed) {
+        // Who was taken out of the file has ended.
+        dialing.retain(|_, thread| !thread.is_finished());
+        for node in &shared.file().nodes {
+            let number = node.number;
+            if number == shared.me.node || dialing.contains_key(&number) {
+                continue;
+            }
+            let dials = Arc::clone(shared);
+            let spawned = std::thread::Builder::new()
+                .name("penstock-dial".into())
+                .spawn(move || dial(&dials, number));
+            match spawned {
+                Ok(thread) => drop(dialing.insert(number, thread)),
+                Err(error) => shared.complain(&format!(
+                    "no links to node {number}: a thread for it cannot be started: {error}"
+                )),
+            }
+        }
+        std::thread::sleep(RETRY);
+        let is_asked = reread.take();
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) if text != last || is_asked => text,
+            Err(error) if is_asked => {
+                let file = path.display();
+                warn!(path = %file, %error, "{file}: {error}; what it said before holds");
+                continue;
+            }
+            _ => continue,
+        };
+        last.clone_from(&text);
+        match read_anew(shared, path, text) {
+            Ok(()) => info!(path = %path.display(), "{} is read anew", path.display()),
+            Err(cause) => {
+                warn!(path = %path.display(), "{cause}; what it said before holds");
+            }
+        }
+    }
+    for thread in dialing.into_values() {
+        let _ = thread.join();
+    }
+}
+
+fn read_anew(shared: &Shared, path: &Path, text: String) -> Result<(), String> {
+    let file = ClusterFile::of(path, text).map_err(|error| error.to_string())?;
+    let before = shared.file();
+    let fail = |cause: &str| Err(format!("{}: {cause}", path.display()));
+    if file.cluster_id != before.cluster_id {
+        return fail("cluster_id is that of another cluster");
+    }
+    if !file.secret.is_same(&shared.secret) {
+        warn!(
+            path = %path.display(),
+            "{}: another secret counts at the next start of this node",
+            path.display()
+        );
+    }
+    let me = shared.me.node;
+    match (file.node(me), before.node(me)) {
+        (None, _) => warn!(
+            path = %path.display(),
+            "{}: node {me}, which is this one, is not in it any more: it answers nobody and may be stopped",
+            path.display()
+        ),
+        (Some(now), Some(then)) if now.links != then.links => warn!(
+            path = %path.display(),
+            links = %now.links,
+            "{}: links = {} of this node counts at its next start",
+            path.display(),
+            now.links
+        ),
+        _ => {}
+    }
+    let plan = Arc::new(file.plan());
+    *shared.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(file);
+    (shared.deliver)(Delivery::Plan(plan));
+    Ok(())
+}
+
+/// Which shards here need a link to which shards of a node that has so many; if that is not known,
+/// the first one alone, which tells.
+fn pairs(file: &ClusterFile, me: Introduction, node: u8, theirs: Option<u16>) -> Vec<(u16, u16)> {
+    let ours = Topology::new(me.shards);
+    let mut pairs: Vec<(u16, u16)> = (0..LINK_PARTITIONS)
+        .filter(|&partition| file.ships(me.node, node, partition))
+        .map(|partition| {
+            let slot = partition * (SLOTS / LINK_PARTITIONS);
+            let there = theirs.map_or(0, |shards| Topology::new(shards).owner(slot));
+            (ours.owner(slot), there)
+        })
+        .collect();
+    pairs.sort_unstable();
+    pairs.dedup();
+    if theirs.is_none() {
+        pairs.truncate(1);
+    }
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_net::link::NodeStart;
+
+    use super::*;
+    use socket2::{Domain, SockAddr, Socket, Type};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn links_are_taken_again_after_any_number_of_failures() {
+        // It refuses to accept until it listens.
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("made");
+        let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        socket.bind(&SockAddr::from(any)).expect("bound");
+        let listener: TcpListener = socket.try_clone().expect("cloned").into();
+        let address = listener.local_addr().expect("bound");
+        let is_over = AtomicBool::new(false);
+        let (failures, failed) = flume::unbounded();
+        let (streams, taken) = flume::unbounded();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let failed = |error| drop(failures.send(error));
+                accept(&listener, &is_over, failed, |stream, _| {
+                    drop(streams.send(stream));
+                });
+            });
+            for _ in 0..3 {
+                failed.recv_timeout(PATIENCE).expect("it goes on");
+            }
+            socket.listen(1).expect("it listens");
+            let stream = TcpStream::connect(address).expect("it listens");
+            let here = stream.local_addr().expect("bound");
+            let taken = taken.recv_timeout(PATIENCE).expect("it goes on");
+            assert_eq!(taken.peer_addr().expect("connected"), here);
+            is_over.store(true, Ordering::Relaxed);
+            TcpStream::connect(address).expect("it listens");
+        });
+    }
+
+    #[test]
+    fn what_the_file_says_new_since_it_was_read_is_heard() {
+        let folder = std::env::temp_dir().join(format!("penstock-watch-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("made");
+        std::fs::write(folder.join("secret"), [b'7'; 32]).expect("written");
+        let path = folder.join("cluster.toml");
+        let write = |generation: u32| {
+            let text = format!(
+                r#"
+version = 1
+cluster_id = "c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1"
+secret_file = "secret"
+
+[[node]]
+number = 1
+links = "127.0.0.1:7414"
+clients = "127.0.0.1:7411"
+
+[[placement]]
+partitions = [0, 255]
+generation = {generation}
+primary = 1
+"#
+            );
+            std::fs::write(&path, text).expect("written");
+        };
+        write(1);
+        let file = ClusterFile::read(&path).expect("good");
+        write(2);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let me = Introduction {
+            log_format: 1,
+            cluster_id: file.cluster_id,
+            node_id: [1; 16],
+            start: NodeStart {
+                incarnation: 1,
+                start_id: 1,
+            },
+            node: 1,
+            shard: 0,
+            shards: 1,
+            record_bytes_max: 1 << 20,
+            frame_bytes_max: 1 << 20,
+        };
+        let (plans, heard) = flume::unbounded();
+        let deliver: Deliver = Arc::new(move |delivery| match delivery {
+            Delivery::Plan(plan) => plans.send(plan).expect("it is waited for"),
+            Delivery::Link(..) => panic!("there is no other node"),
+        });
+        let stats = Arc::new(Stats::new(1));
+        let reread = Reread::default();
+        let dialing = Dialing::start(
+            (path, file),
+            listener,
+            &folder,
+            me,
+            deliver,
+            stats,
+            reread.clone(),
+        );
+        let plan = heard.recv_timeout(PATIENCE).expect("it goes on");
+        assert_eq!(plan.partitions[0].generation, 2);
+        // A reload reads the file anew, even if its text is unchanged.
+        assert!(heard.try_recv().is_err());
+        reread.ask();
+        let plan = heard.recv_timeout(PATIENCE).expect("it was asked for");
+        assert_eq!(plan.partitions[0].generation, 2);
+        drop(dialing.map_err(|(action, error)| panic!("{action}: {error}")));
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+}

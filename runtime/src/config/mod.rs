@@ -1,0 +1,391 @@
+//! What an operator may set, where each value came from, and what is refused.
+//!
+//! Every option stands once, in the table below. The flags of `penstock serve`, the `PENSTOCK_...`
+//! variables, the keys of the TOML file, the resolved [`Config`], the texts of `--help` and of
+//! `penstock config explain` all come from that one table. Sources rank flag > environment > file >
+//! default, option by option, and each value remembers its [`Origin`]. Nothing is ignored: an
+//! unknown key or variable is an error that names the nearest known one.
+
+mod option;
+mod quantity;
+mod settings;
+pub(crate) mod toml_line;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use penstock_net::level::AckLevel;
+use penstock_storage::log::segment_bytes_min;
+
+pub use option::{ConfigOption, ENVIRONMENT_PREFIX, Group, Kind};
+pub use quantity::Unit;
+pub(crate) use quantity::size_text;
+pub use settings::{ConfigError, Origin, Settings, Sources};
+
+use option::Value;
+use quantity::{GIB, KIB, MIB};
+
+/// Room that one part of a record needs beside its value: header, key, expiry, extension.
+const PART_OVERHEAD_BYTES: u64 = 4 << 10;
+
+/// A request has at most two keys, so its record has at most two values.
+const PARTS_MAX: u64 = 2;
+
+/// Room that a frame of the protocol needs beside one value.
+const FRAME_ROOM_BYTES: u32 = 64 << 10;
+
+/// Bytes of a group commit of ordinary records, at most.
+pub(crate) const FRAME_BYTES: usize = 256 << 10;
+
+/// Which interface to the kernel carries sockets and disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoMode {
+    /// io_uring where the kernel allows it, otherwise threads; the banner says which and why.
+    Auto,
+    /// io_uring or no start at all.
+    Uring,
+    /// epoll for sockets and a small thread pool for disks.
+    Threads,
+}
+
+/// Whether cached values lie on huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugePageMode {
+    /// Where the system gives them to who asks.
+    Auto,
+    /// Never.
+    Off,
+}
+
+/// How a line of the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Time, level, message and fields, for people.
+    Text,
+    /// One JSON object a line, for programs.
+    Json,
+}
+
+/// Which events are logged: these and all that are more severe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// What ends the server, loses something or needs a person.
+    Error,
+    /// What a person should know of.
+    Warn,
+    /// What happens in a normal life.
+    Info,
+}
+
+/// Makes the resolved struct, the table and the way between them from one list.
+macro_rules! options {
+    ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:literal, $kind:expr, $group:ident; )+) => {
+        /// Every option resolved: what the server runs with.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Config {
+            $( $(#[doc = $doc])+ pub $name: $type, )+
+        }
+
+        /// Every option once, in the order in which help and `config explain` show them.
+        pub const OPTIONS: &[ConfigOption] = &[
+            $( ConfigOption {
+                name: stringify!($name),
+                default: $default,
+                kind: $kind,
+                group: Group::$group,
+                meaning: concat!($($doc),+),
+            }, )+
+        ];
+
+        impl Config {
+            /// Takes values in the order of the table.
+            fn from_values(values: Vec<Value>) -> Config {
+                assert_eq!(values.len(), OPTIONS.len(), "one value per option");
+                let mut values = values.into_iter();
+                Config { $( $name: <$type>::from_value(values.next().expect("counted above")), )+ }
+            }
+        }
+    };
+}
+
+options! {
+    /// Directory of the data. It is made if it is missing; one server at a time uses it.
+    data: PathBuf = "./penstock-data", Kind::Path, Main;
+    /// Address that every shard listens on together. Anything but loopback needs
+    /// allow_unauthenticated.
+    listen: SocketAddr = "127.0.0.1:7411", Kind::Address, Main;
+    /// Port of shard 0 for clients that know the slot map; shard i listens on this + i. 0 takes
+    /// free ports.
+    shard_ports: u16 = "7420", Kind::Count(0, 65535), Main;
+    /// Address of the admin port: HTTP with /metrics for Prometheus, /livez and /readyz. It tells
+    /// numbers and changes nothing. If listen has port 0, so has the default.
+    admin_listen: Option<SocketAddr> = "127.0.0.1:7412", Kind::AddressOrOff, Main;
+    /// Shards, each on a core of its own: no more than CPUs that the process may use. 0 takes the
+    /// number that the data directory has, or one per allowed CPU if it is new.
+    shards: u16 = "0", Kind::Count(0, 256), Main;
+    /// Interface to the kernel: io_uring, plain threads, or the better one that works here.
+    io: IoMode = "auto", Kind::Choice(&["auto", "uring", "threads"]), Main;
+    /// Least durability of an acknowledged write. A request that asks for less is raised to this
+    /// and its reply says so.
+    durability: AckLevel = "disk", Kind::Choice(&["none", "interval", "disk"]), Main;
+    /// Most that a crash may take from writes acknowledged at level interval.
+    interval_ms: u32 = "100ms", Kind::Duration(Unit::Milliseconds, 1, 60_000), Main;
+    /// File that says which nodes there are, who writes what and who else holds it; all nodes have
+    /// the same. off is a node alone. See deploy/RUNBOOK.md.
+    cluster: Option<PathBuf> = "off", Kind::PathOrOff, Main;
+    /// Which node of the cluster this one is, by its number in that file.
+    cluster_node: u8 = "0", Kind::Count(0, 255), Main;
+    /// Begin partitions of which nothing is here: given once, at the first start of a new cluster.
+    cluster_new: bool = "false", Kind::Switch, Main;
+    /// Serve without authentication on an address that other machines can reach.
+    allow_unauthenticated: bool = "false", Kind::Switch, Main;
+    /// How events are logged, one a line: time, level, message and named fields as text, or all of
+    /// that as a JSON object.
+    log_format: LogFormat = "text", Kind::Choice(&["text", "json"]), Main;
+    /// The least severe events that are logged.
+    log_level: LogLevel = "info", Kind::Choice(&["error", "warn", "info"]), Main;
+    /// File that events are appended to; off logs to standard error. SIGHUP opens it anew, for
+    /// logrotate.
+    log_file: Option<PathBuf> = "off", Kind::PathOrOff, Main;
+    /// Largest value. A larger one is refused with TOO_LARGE; what earlier starts accepted stays,
+    /// and keeps the room that it needs.
+    value_bytes_max: u32 = "1MiB", Kind::Size(1, 16 * MIB), Limits;
+    /// Largest frame of the protocol, request or reply. It must hold one value of the largest size
+    /// and 16 KiB beside it.
+    frame_bytes_max: u32 = "2MiB", Kind::Size(32 * KIB, 32 * MIB), Limits;
+    /// Most that segment files and key tables may take, all shards together. 0 for all that the
+    /// file system has. Near it key tables leave, then what grows is refused with FULL.
+    disk_bytes_max: u64 = "0B", Kind::Size(0, 1 << 50), Limits;
+    /// Most memory that the process takes: index, values and all else. 0 takes three quarters of
+    /// what the machine or its control group has. When the index fills it, new keys are refused
+    /// with FULL.
+    memory_max: u64 = "0B", Kind::Size(0, 1 << 50), Limits;
+    /// Connections of the whole process. A further one is answered BUSY and closed.
+    connections_max: u32 = "10000", Kind::Count(1, 1_000_000), Limits;
+    /// Replies that may wait for one slow reader before its requests are no longer read. It must
+    /// hold one frame of frame_bytes_max.
+    output_bytes_max: u32 = "4MiB", Kind::Size(32 * KIB, GIB), Limits;
+    /// A connection without any request for so long is closed. 0 never closes one.
+    idle_timeout_s: u32 = "5m", Kind::Duration(Unit::Seconds, 0, 86_400), Limits;
+    /// A frame that was begun must be whole within this, or its connection is closed.
+    partial_frame_timeout_ms: u32 = "5s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
+    /// A peer that acknowledges less than 32 KiB of its replies, and not all of them, for so long
+    /// is cut off; or nothing for a twentieth of it, while others wait for room.
+    write_stall_timeout_ms: u32 = "20s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
+    /// Memory for values, all shards together, as far as memory_max leaves it.
+    cache_bytes: u64 = "1GiB", Kind::Size(MIB, 1 << 44), Tuning;
+    /// Keep cached values on huge pages of the system, where it gives them to who asks; off leaves
+    /// them on small ones.
+    huge_pages: HugePageMode = "auto", Kind::Choice(&["auto", "off"]), Tuning;
+    /// Size of one segment file of the log. It must hold four of the largest records, and 1044KiB
+    /// at least. 0 takes 64MiB, or less where six for each shard would be more than a quarter of
+    /// disk_bytes_max.
+    segment_bytes: u64 = "0B", Kind::Size(0, GIB), Tuning;
+    /// Cleaning keeps the segments of the log below this share of the bytes that count in them, in
+    /// percent. Lower costs more copies.
+    space_percent_max: u32 = "140", Kind::Count(105, 1000), Tuning;
+    /// What a shard's cleaning may read and copy in a second when there is little to do. It rises
+    /// with what is to be done.
+    cleaning_bytes_per_s: u64 = "32MiB", Kind::Size(64 * KIB, 16 * GIB), Tuning;
+    /// New log of a shard, if its records are short, after which it takes a snapshot of its index,
+    /// so that a start need not read more of it; of long records, and with a large index, it is
+    /// more. 0 takes none.
+    snapshot_bytes: u64 = "32MiB", Kind::Size(0, 1 << 40), Tuning;
+    /// Group commits that may be on their way to the disk at once, per shard.
+    frames_in_flight: u32 = "2", Kind::Count(1, 16), Tuning;
+    /// Sealed segments are looked through for damage, a little at a time, all of them within this.
+    /// 0 never does it.
+    scrub_period_s: u32 = "168h", Kind::Duration(Unit::Seconds, 0, 31_536_000), Tuning;
+    /// How long a shard with nothing to do watches for work before it sleeps. 0 sleeps at once.
+    spin_us: u32 = "200us", Kind::Duration(Unit::Microseconds, 0, 10_000), Tuning;
+    /// Time the disk at this start, though an earlier one timed the same device.
+    calibrate: bool = "false", Kind::Switch, Tuning;
+}
+
+impl Config {
+    /// The smallest segment that a log of these values can use, in bytes.
+    pub fn segment_bytes_min(&self) -> u64 {
+        segment_bytes_for(self.value_bytes_max)
+    }
+
+    /// Makes room in frames for values of `value_bytes`, which an earlier start accepted.
+    pub(crate) fn make_room_for(&mut self, value_bytes: u32) {
+        let frame_bytes = value_bytes.saturating_add(FRAME_ROOM_BYTES);
+        if value_bytes > self.value_bytes_max {
+            self.frame_bytes_max = self.frame_bytes_max.max(frame_bytes);
+            self.output_bytes_max = self.output_bytes_max.max(self.frame_bytes_max);
+        }
+    }
+}
+
+/// The largest record of values of `value_bytes` that a request can ask the log to take, in bytes.
+pub(crate) fn record_bytes_for(value_bytes: u32) -> usize {
+    let record_bytes = PARTS_MAX * (u64::from(value_bytes) + PART_OVERHEAD_BYTES);
+    usize::try_from(record_bytes).unwrap_or(usize::MAX / 8)
+}
+
+/// The smallest segment that a log of values of `value_bytes` can use, in bytes.
+pub(crate) fn segment_bytes_for(value_bytes: u32) -> u64 {
+    segment_bytes_min(FRAME_BYTES, record_bytes_for(value_bytes))
+}
+
+/// The largest values, in bytes, with which a log can use segments of `segment_bytes`.
+pub(crate) fn value_bytes_fitting(segment_bytes: u64) -> u32 {
+    let (mut fits, mut beyond) = (1, (16 << 20) + 1);
+    while beyond - fits > 1 {
+        let middle = u32::midpoint(fits, beyond);
+        match segment_bytes_for(middle) <= segment_bytes {
+            true => fits = middle,
+            false => beyond = middle,
+        }
+    }
+    fits
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let values = OPTIONS.iter().map(|option| option.parse(option.default));
+        Config::from_values(
+            values
+                .collect::<Option<_>>()
+                .expect("each default is allowed"),
+        )
+    }
+}
+
+/// How a field of [`Config`] takes its value. The table pairs kinds with types and a test resolves
+/// every bound of every row, so a mismatch is a mistake in the table and not in the input.
+trait FromValue {
+    fn from_value(value: Value) -> Self;
+}
+
+macro_rules! from_value {
+    ($($type:ty: $pattern:pat => $result:expr;)+) => {
+        $(impl FromValue for $type {
+            fn from_value(value: Value) -> Self {
+                match value {
+                    $pattern => $result,
+                    other => panic!("the table gives a {} the value {other:?}", stringify!($type)),
+                }
+            }
+        })+
+    };
+}
+
+from_value! {
+    PathBuf: Value::Path(path) => path;
+    SocketAddr: Value::Address(address) => address;
+    Option<SocketAddr>: Value::MaybeAddress(address) => address;
+    Option<PathBuf>: Value::MaybePath(path) => path;
+    bool: Value::Switch(on) => on;
+    u8: Value::Number(number) => u8::try_from(number).expect("the table bounds it");
+    u16: Value::Number(number) => u16::try_from(number).expect("the table bounds it");
+    u32: Value::Number(number) => u32::try_from(number).expect("the table bounds it");
+    u64: Value::Number(number) => number;
+    IoMode: Value::Word(word) => match word {
+        "auto" => IoMode::Auto,
+        "uring" => IoMode::Uring,
+        "threads" => IoMode::Threads,
+        other => panic!("the table lists {other}, which is no mode"),
+    };
+    HugePageMode: Value::Word(word) => match word {
+        "auto" => HugePageMode::Auto,
+        "off" => HugePageMode::Off,
+        other => panic!("the table lists {other}, which is no mode"),
+    };
+    LogFormat: Value::Word(word) => match word {
+        "text" => LogFormat::Text,
+        "json" => LogFormat::Json,
+        other => panic!("the table lists {other}, which is no format"),
+    };
+    LogLevel: Value::Word(word) => match word {
+        "error" => LogLevel::Error,
+        "warn" => LogLevel::Warn,
+        "info" => LogLevel::Info,
+        other => panic!("the table lists {other}, which is no level of the log"),
+    };
+    AckLevel: Value::Word(word) => [AckLevel::None, AckLevel::Interval, AckLevel::Disk]
+        .into_iter()
+        .find(|level| level.name() == word)
+        .expect("the table lists levels by their names");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(file: &str) -> Result<Settings, ConfigError> {
+        Settings::resolve(&Sources {
+            file: Some(("p.toml".into(), file.to_string())),
+            ..Sources::default()
+        })
+    }
+
+    #[test]
+    fn values_that_fit_in_a_segment_are_the_largest_that_do() {
+        for segment_bytes in [1044 << 10, 4 << 20, 64 << 20, 100_000_000] {
+            let fitting = value_bytes_fitting(segment_bytes);
+            assert!(segment_bytes_for(fitting) <= segment_bytes, "{fitting}");
+            assert!(segment_bytes_for(fitting + 1) > segment_bytes, "{fitting}");
+        }
+        assert_eq!(value_bytes_fitting(1 << 30), 16 << 20);
+    }
+
+    #[test]
+    fn both_bounds_of_every_row_are_taken_and_one_beyond_is_refused() {
+        for (index, option) in OPTIONS.iter().enumerate() {
+            let (Kind::Count(min, max) | Kind::Size(min, max) | Kind::Duration(_, min, max)) =
+                option.kind
+            else {
+                continue;
+            };
+            for number in [min, max] {
+                let mut values: Vec<Value> = OPTIONS
+                    .iter()
+                    .map(|row| row.parse(row.default).unwrap())
+                    .collect();
+                values[index] = option.parse(&number.to_string()).unwrap();
+                assert_eq!(
+                    option
+                        .parse(&option.show(&values[index]))
+                        .map(|value| option.show(&value)),
+                    Some(option.show(&values[index])),
+                    "what is shown can be typed"
+                );
+                Config::from_values(values);
+            }
+            assert!(option.parse(&(max + 1).to_string()).is_none());
+            assert!(min == 0 || option.parse(&(min - 1).to_string()).is_none());
+        }
+    }
+
+    #[test]
+    fn deployed_file_shows_every_option_with_its_default_and_meaning_and_nothing_else() {
+        let text = include_str!("../../../deploy/penstock.toml");
+        let shown: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix('#'))
+            .filter(|line| {
+                line.split_once(" = ")
+                    .is_some_and(|(key, _)| !key.contains(' '))
+            })
+            .collect();
+        let expected: Vec<String> = OPTIONS.iter().map(ConfigOption::toml_default).collect();
+        assert_eq!(shown, expected);
+        for option in OPTIONS {
+            let meaning = format!("# {}\n", option.meaning());
+            assert!(text.contains(&meaning), "missing: {meaning}");
+            let allowed = format!("# Allowed: {}.\n", option.allowed());
+            assert!(text.contains(&allowed), "missing: {allowed}");
+        }
+        let uncommented: String = text
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                Some(key) if !key.starts_with(' ') => format!("{key}\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        assert_eq!(resolve(&uncommented).unwrap().config, Config::default());
+        assert_eq!(resolve(text).unwrap().config, Config::default());
+    }
+}

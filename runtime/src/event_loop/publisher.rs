@@ -1,0 +1,163 @@
+//! What a shard publishes of itself: its numbers, what it knows of the cluster, and INFO.
+
+use std::sync::Arc;
+
+use penstock_shard::cluster::ReplicationStatus;
+use penstock_shard::{Now, Shard, SpareFailure};
+use penstock_storage::histogram::Histogram;
+
+use crate::disk::DiskCounters;
+use crate::disk::arena::Arena;
+use crate::stats::{Cluster, Info, LogEnd, Sample, ServerFacts, Stats};
+use crate::system::memory::{MemoryBound, resident_bytes};
+
+/// How often the numbers are published while the shard is busy.
+const PUBLISH_US: u64 = 10_000;
+/// How often what is known of the cluster is.
+const LOOK_AROUND_US: u64 = 50_000;
+/// How old they may become when it is busy no more.
+const STALE_US_MAX: u64 = 100_000;
+/// A loop with nothing to do turns so often, so that one that hangs is told from it.
+const HEARTBEAT_US: u64 = 1_000_000;
+
+/// What the driver of a shard moved and refused.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) received_bytes: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) connections_refused: u64,
+}
+
+/// Publishes the numbers of one shard.
+pub(crate) struct Publisher {
+    number: u16,
+    stats: Arc<Stats>,
+    facts: ServerFacts,
+    turns: u64,
+    published_us: u64,
+    /// The turn that was published last.
+    published_turn: u64,
+    /// What is published of the cluster takes a look at every partition: less often.
+    looked_around_us: u64,
+    replication: ReplicationStatus,
+}
+
+impl Publisher {
+    pub(crate) fn new(number: u16, stats: Arc<Stats>, facts: ServerFacts) -> Self {
+        Publisher {
+            number,
+            stats,
+            facts,
+            turns: 0,
+            published_us: 0,
+            published_turn: 0,
+            looked_around_us: 0,
+            replication: ReplicationStatus::default(),
+        }
+    }
+
+    /// A turn has begun.
+    pub(super) fn count_turn(&mut self) {
+        self.turns += 1;
+    }
+
+    /// Whether the numbers are to be published by now.
+    pub(super) fn is_due(&self, now: Now) -> bool {
+        now.us >= self.published_us + PUBLISH_US
+    }
+
+    /// When a turn is due at the latest, for the sake of those who read the numbers.
+    pub(super) fn deadline_us(&self, is_linked: bool) -> u64 {
+        let is_known = !is_linked || self.looked_around_us == self.published_us;
+        let patience_us = match self.published_turn == self.turns && is_known {
+            true => HEARTBEAT_US,
+            false => STALE_US_MAX,
+        };
+        self.published_us + patience_us
+    }
+
+    /// Publishes the numbers, and what is known of the cluster if it is old or `is_asked`.
+    pub(super) fn publish(
+        &mut self,
+        now: Now,
+        shard: &mut Shard<Arena>,
+        disk: DiskCounters,
+        traffic: Traffic,
+        is_asked: bool,
+    ) {
+        self.published_us = now.us;
+        self.published_turn = self.turns;
+        let store = shard.store();
+        let log = store.log();
+        let failure = shard.spare_failure();
+        let sample = Sample {
+            shard: shard.counters(),
+            log: log.counters(),
+            cleaning: store.cleaning_counters(),
+            pace: store.pace_counters(),
+            disk,
+            usage: shard.usage(),
+            inherited_bytes: store.inherited_bytes(),
+            scrub: store.scrub_counters(),
+            snapshots: shard.snapshot_counters(),
+            key_tables: shard.key_table_counters(),
+            replication: shard.replication_counters(now),
+            turns: self.turns,
+            received_bytes: traffic.received_bytes,
+            sent_bytes: traffic.sent_bytes,
+            connections_refused: traffic.connections_refused,
+            segments_held: log.sealed_segments().len() as u64
+                + u64::from(log.open_segment().is_some()),
+            is_disk_full: log.is_full() && failure.is_none(),
+            has_no_descriptor: log.is_full() && failure == Some(SpareFailure::NoDescriptor),
+            has_no_segment_file: log.is_full() && failure == Some(SpareFailure::System),
+            is_log_full: log.has_most_segments(),
+            is_memory_full: !store.has_room_for_keys() && !store.waits_for_keys(),
+            visible_keys: store.visible_keys() as u64,
+        };
+        let none = &Histogram::default();
+        let (received, durable) = shard.replication_delays().unwrap_or((none, none));
+        let rest = [log.flushes_us(), log.batches(), received, durable];
+        self.stats
+            .publish(self.number, now.us, &sample, shard.stages(), rest);
+        if is_asked || now.us >= self.looked_around_us + LOOK_AROUND_US {
+            self.look_around(now, shard);
+        }
+    }
+
+    /// Publishes what is known of the cluster, if there is one.
+    pub(super) fn look_around(&mut self, now: Now, shard: &mut Shard<Arena>) {
+        if shard.is_linked() {
+            self.looked_around_us = now.us;
+            shard.look_around(now, &mut self.replication);
+            self.stats
+                .publish_replication(self.number, &mut self.replication);
+        }
+    }
+
+    /// The text of INFO.
+    pub(super) fn info(
+        &self,
+        now: Now,
+        shard: &Shard<Arena>,
+        memory: Option<&MemoryBound>,
+    ) -> String {
+        let end = shard.store().log().durable_end();
+        let log = LogEnd {
+            shard: self.number,
+            id: end.log_id,
+            durable_lsn: end.lsn.0,
+            segment: end.segment_sequence,
+            end_offset: end.end_offset,
+        };
+        let memory = (
+            memory.map_or(0, MemoryBound::max),
+            resident_bytes().unwrap_or(0),
+        );
+        let nodes = shard.nodes();
+        let cores = nodes.map_or(Vec::new(), |_| self.stats.replication());
+        let cluster = nodes.map(|(me, nodes)| Cluster::new(me, nodes, &cores));
+        let readings = self.stats.read();
+        Info::new(&self.facts, cluster, memory, now.us / 1000, log, &readings).text()
+    }
+}

@@ -1,0 +1,134 @@
+//! The segment files of a shard: asked for, told of when there are none, given back.
+
+use std::sync::Arc;
+
+use penstock_shard::{Now, SpareFailure};
+use penstock_storage::place::FileId;
+
+use crate::directory::Segments;
+use crate::directory::spares::{SpareHandle, SpareOutcome};
+
+/// How long after it was told that no segment can be made ready it is not told again.
+const LACK_TOLD_US: u64 = 60_000_000;
+
+/// The first segments are short if an earlier run left no spares: the first writes wait until they
+/// are full of zeros. A write needs a spare behind the segment that it goes to, so there are two.
+const FIRST_SEGMENTS: u8 = 2;
+const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
+
+/// Takes what became of a request for a segment file, on the thread that makes them.
+pub(crate) type DeliverSpare = Arc<dyn Fn(SpareOutcome) + Send + Sync>;
+
+/// Where a shard has its segment files from.
+pub(crate) struct SegmentSupply {
+    pub(super) segments: Segments,
+    spares: SpareHandle,
+    deliver: DeliverSpare,
+    segment_bytes: u64,
+    short_bytes: u64,
+    /// Segments to ask for yet that are to be ready soon rather than long; unknown before the first
+    /// is.
+    first_segments: Option<u8>,
+    is_lack_told: bool,
+    lack_tellable_us: u64,
+}
+
+impl SegmentSupply {
+    /// Of segments of `segment_bytes`, and of `short_bytes` where there is no more room.
+    pub(crate) fn new(
+        segments: Segments,
+        spares: SpareHandle,
+        deliver: DeliverSpare,
+        (segment_bytes, short_bytes): (u64, u64),
+    ) -> Self {
+        SegmentSupply {
+            segments,
+            spares,
+            deliver,
+            segment_bytes,
+            short_bytes,
+            first_segments: None,
+            is_lack_told: false,
+            lack_tellable_us: 0,
+        }
+    }
+
+    /// Asks for one more; `bytes_wanted` is what the log makes of the usual length.
+    pub(super) fn request(&mut self, has_spares: bool, bytes_wanted: impl Fn(u64) -> u64) {
+        let left = self.first_segments.get_or_insert(match has_spares {
+            true => 0,
+            false => FIRST_SEGMENTS,
+        });
+        let bytes = match *left {
+            0 => self.segment_bytes,
+            _ => FIRST_SEGMENT_BYTES
+                .max(self.short_bytes)
+                .min(self.segment_bytes),
+        };
+        *left = left.saturating_sub(1);
+        let bytes = bytes_wanted(bytes);
+        let deliver = Arc::clone(&self.deliver);
+        self.spares.request(
+            bytes,
+            self.short_bytes.min(bytes),
+            Box::new(move |outcome| deliver(outcome)),
+        );
+    }
+
+    /// Gives a file back.
+    pub(super) fn release(&self, file: FileId) {
+        self.spares.release(file);
+    }
+
+    /// The shard has taken over what it inherited.
+    pub(super) fn taken_over(&self) {
+        let deliver = Arc::clone(&self.deliver);
+        self.spares
+            .taken_over(Box::new(move |outcome| deliver(outcome)));
+    }
+
+    /// Whether the log waits for a segment.
+    pub(super) fn set_starved(&self, is_starved: bool) {
+        self.spares.set_starved(is_starved);
+    }
+
+    /// What people should know of an outcome. The helper tries again each second and tells each
+    /// time, they are told of changes, and at most once in a minute. A store that is cleaned at its
+    /// bound lacks one again and again. `carried` is what the shard's share of the disk carries.
+    pub(super) fn news(
+        &mut self,
+        now: Now,
+        outcome: &SpareOutcome,
+        is_full: bool,
+        carried: impl Fn() -> String,
+    ) -> Option<String> {
+        // While cleaning gives back what is written a segment is refused now and then, and nothing
+        // else is.
+        let lack = match outcome {
+            SpareOutcome::Failed { failure, error } => {
+                let mend = match failure {
+                    SpareFailure::NoDescriptor => {
+                        "; close connections, or raise LimitNOFILE (ulimit -n)"
+                    }
+                    SpareFailure::System => "",
+                };
+                Some(format!("no segment can be made ready: {error}{mend}"))
+            }
+            SpareOutcome::Refused { free_bytes } if is_full => Some(format!(
+                "no segment can be made ready, and what grows is answered FULL: the disk or \
+                 disk_bytes_max is used up ({free_bytes} bytes of the disk are free){}",
+                carried()
+            )),
+            _ => None,
+        };
+        let is_due = match lack {
+            Some(_) => now.us >= self.lack_tellable_us,
+            None => !is_full,
+        };
+        (lack.is_some() != self.is_lack_told && is_due).then(|| {
+            self.is_lack_told = lack.is_some();
+            self.lack_tellable_us = now.us + LACK_TOLD_US;
+            lack.unwrap_or_else(|| "what grows is taken again".into())
+        })
+    }
+}

@@ -1,0 +1,178 @@
+//! The life of all cores together: opened, ready, stopped, gone.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tracing::info;
+
+use super::cores::Cores;
+use super::error::ServeError;
+use super::health::{Health, Phase};
+use super::messages::{Letter, Report};
+use super::supervisor::Supervisor;
+use crate::config::Config;
+use crate::directory::Progress;
+use crate::system::lines::tell;
+
+/// How often a start tells how far it has come.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// What a start tells when it is done.
+pub(super) struct Start<'a> {
+    pub(super) began: Instant,
+    pub(super) progress: &'a Progress,
+    pub(super) config: &'a Config,
+    pub(super) shared: SocketAddr,
+    pub(super) own_ports: &'a [u16],
+    pub(super) io: &'a str,
+}
+
+/// Follows the cores through their life.
+pub(super) struct Conductor<'a> {
+    cores: &'a Cores,
+    start: Start<'a>,
+    health: &'a Health,
+    supervisor: &'a Supervisor,
+    /// How many cores have come so far.
+    opened: usize,
+    ready: usize,
+    stopped: usize,
+    gone: usize,
+    is_stopping: bool,
+    /// When the progress was told last.
+    told: Instant,
+}
+
+impl<'a> Conductor<'a> {
+    pub(super) fn new(
+        cores: &'a Cores,
+        start: Start<'a>,
+        health: &'a Health,
+        supervisor: &'a Supervisor,
+    ) -> Self {
+        Conductor {
+            cores,
+            start,
+            health,
+            supervisor,
+            opened: 0,
+            ready: 0,
+            stopped: 0,
+            gone: 0,
+            is_stopping: false,
+            told: Instant::now(),
+        }
+    }
+
+    /// Follows the reports of the cores to the end; calls `all_open` once, when every core is open.
+    pub(super) fn conduct(
+        mut self,
+        reports: &flume::Receiver<Report>,
+        all_open: impl FnOnce() -> Result<(), ServeError>,
+    ) -> Result<(), ServeError> {
+        let mut all_open = Some(all_open);
+        let pause = self.supervisor.feeds_every().unwrap_or(PROGRESS_EVERY);
+        let pause = pause.min(PROGRESS_EVERY);
+        loop {
+            self.supervisor.feed(self.health);
+            match reports.recv_timeout(pause) {
+                Err(flume::RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(flume::RecvTimeoutError::Timeout) => self.tell_progress(),
+                Ok(Report::Opened { shard, text }) => {
+                    tell!("shard {shard}     {text}");
+                    self.opened += 1;
+                    if self.opened == self.cores.count()
+                        && let Some(all_open) = all_open.take()
+                    {
+                        all_open()?;
+                    }
+                }
+                Ok(Report::Ready) => {
+                    self.ready += 1;
+                    if self.ready == self.cores.count() {
+                        self.serve();
+                    }
+                }
+                Ok(Report::Refused(error)) => return Err(error),
+                Ok(Report::Fatal(text)) => return Err(ServeError::Failed(text)),
+                Ok(Report::Damaged(text)) => return Err(ServeError::Damaged(text)),
+                // From the signal watcher before the stop, from the cores during it.
+                Ok(Report::Stopped) if !self.is_stopping => self.stop(),
+                Ok(Report::Stopped) => {
+                    self.stopped += 1;
+                    if self.stopped == self.cores.count() {
+                        self.cores.tell(|| Letter::Leave);
+                    }
+                }
+                Ok(Report::Gone) => {
+                    self.gone += 1;
+                    if self.gone == self.cores.count() {
+                        tell!("stopped      everything acknowledged is durable");
+                        info!("stopped: everything acknowledged is durable");
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells how far a start has come, once in a while.
+    fn tell_progress(&mut self) {
+        if self.opened < self.cores.count() && self.told.elapsed() >= PROGRESS_EVERY {
+            self.told = Instant::now();
+            let percent = self.start.progress.percent();
+            info!(percent, "startup {percent} %");
+            self.supervisor.starting(percent);
+        }
+    }
+
+    /// Every core answers.
+    fn serve(&self) {
+        let Start {
+            began,
+            progress,
+            config,
+            shared,
+            own_ports,
+            io,
+        } = &self.start;
+        tell!(
+            "start        {} ms, {} bytes of segments and snapshots read",
+            began.elapsed().as_millis(),
+            progress.bytes()
+        );
+        let ports: Vec<String> = own_ports.iter().map(u16::to_string).collect();
+        tell!(
+            "listening    {shared} (every shard), ports {} (one each)",
+            ports.join(" ")
+        );
+        tell!(
+            "acks         {} by default; interval loses at most {} ms",
+            config.durability.name(),
+            config.interval_ms
+        );
+        self.health.enter(Phase::Serving);
+        self.supervisor.ready();
+        tell!("ready");
+        info!(
+            version = env!("CARGO_PKG_VERSION"),
+            shards = self.cores.count(),
+            listen = %shared,
+            io,
+            data = %config.data.display(),
+            start_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            read_bytes = progress.bytes(),
+            "ready"
+        );
+    }
+
+    /// Begins the clean stop.
+    fn stop(&mut self) {
+        self.is_stopping = true;
+        self.health.enter(Phase::Stopping);
+        self.supervisor.stopping();
+        tell!("stopping     no more requests; making everything durable");
+        info!("stopping: no more requests; making everything durable");
+        self.cores.tell(|| Letter::Stop);
+    }
+}

@@ -1,0 +1,403 @@
+//! The loop of one core: its thread, its tasks, and its end.
+//!
+//! Tasks hand what happened to the shard as it comes and mark the turn as due. The turn task is
+//! woken by them, so it runs after everything that was ready: it lets the shard end its turn,
+//! submits the disk requests with one system call, wakes the writers of connections that have
+//! something to send, and delivers mail. No borrow of the core is ever held across an await.
+
+use std::future::{Future, poll_fn};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use monoio::io::{AsyncReadRent, AsyncWriteRent, AsyncWriteRentExt};
+use monoio::net::{TcpListener, TcpStream, UnixStream};
+use penstock_net::reply::write_error;
+use penstock_net::status::Status;
+use penstock_shard::Event;
+use tracing::warn;
+
+use super::connection::Connection;
+use super::connection_tasks::serve_connection;
+use super::core::Core;
+use super::descriptors::{Descriptors, refuse_accepted};
+use super::error::{ServeError, system};
+use super::link_tasks::serve_link;
+use super::lostfound::keep_lostfound;
+use super::messages::{CoreStart, Letter, Report};
+use super::signal::Signal;
+use crate::cluster::ProvenLink;
+use crate::config::IoMode;
+use crate::disk::patiently;
+use crate::startup::node::Opened;
+use crate::system::open_files;
+
+/// How long replies may take to leave after the log was sealed.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Between two attempts to accept when the system cannot.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a connection that is turned away may take to read why.
+const TURNED_AWAY: Duration = Duration::from_secs(1);
+
+/// Connections of one core that are told so at the same time; others are closed at once.
+const TURNED_AWAY_MAX: u32 = 64;
+
+/// Runs a core on the calling thread until it is told to leave.
+pub(crate) fn run(start: CoreStart) {
+    if let Some(core) = start.shard.core {
+        core_affinity::set_for_current(core);
+    }
+    let reports = start.reports.clone();
+    let inbox = start.outboxes[usize::from(start.shard.shard)].clone();
+    let deliver_spare = Arc::new(move |outcome| drop(inbox.send(Letter::Spare(outcome))));
+    let mut opened = match start.shard.open(deliver_spare) {
+        Ok(opened) => opened,
+        Err(error) => {
+            let _ = reports.send(Report::Refused(error.into()));
+            return;
+        }
+    };
+    let _ = reports.send(Report::Opened {
+        shard: start.shard.shard,
+        text: std::mem::take(&mut opened.text),
+    });
+    if start.may_begin.recv().is_err() {
+        return;
+    }
+    let with_ring = |entries: u32| {
+        let mut ring = io_uring06::IoUring::builder();
+        ring.setup_single_issuer()
+            .setup_coop_taskrun()
+            .setup_submit_all()
+            .setup_cqsize(4 * entries);
+        monoio::RuntimeBuilder::<monoio::IoUringDriver>::new()
+            .uring_builder(ring)
+            .with_entries(entries)
+            .enable_timer()
+            .build()
+    };
+    let made = start.socket_entries.map(|it| patiently(|| with_ring(it)));
+    let last = match made {
+        Some(Ok(mut runtime)) => {
+            runtime.block_on(core(start, opened));
+            Report::Gone
+        }
+        // Somebody else has locked the memory since it was tried.
+        Some(Err(error)) if start.shard.config.io == IoMode::Uring => {
+            Report::Refused(system("set up the ring of a core")(error))
+        }
+        other => {
+            if let Some(Err(error)) = other {
+                let shard = start.shard.shard;
+                warn!(shard, %error, "shard {shard}: epoll does the work of its sockets' ring: {error}");
+            }
+            let without = monoio::RuntimeBuilder::<monoio::LegacyDriver>::new().enable_timer();
+            match without.build() {
+                Ok(mut runtime) => {
+                    runtime.block_on(core(start, opened));
+                    Report::Gone
+                }
+                Err(error) => Report::Refused(system("set up the loop of a core")(error)),
+            }
+        }
+    };
+    let _ = reports.send(last);
+}
+
+/// Serves on the calling thread until the core is told to leave, or tells why it does not.
+async fn core(start: CoreStart, opened: Opened) {
+    let (reports, shard) = (start.reports.clone(), start.shard.shard);
+    match serve(start, opened) {
+        Ok(core) => {
+            core.leave.wait().await;
+            farewell(&core, shard).await;
+        }
+        Err(error) => drop(reports.send(Report::Refused(error))),
+    }
+}
+
+/// Begins the tasks of a core.
+fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
+    let wake = opened.engine.disk.wake_fd();
+    let wake = wake.map_err(system("watch the disk"))?;
+    let lostfound = match start.shard.shard_config.cluster.is_some() {
+        true => Some(
+            keep_lostfound(&start)
+                .map_err(system("start the thread that keeps diverged records"))?,
+        ),
+        false => None,
+    };
+    let core = Rc::new(Core::new(&start, opened.engine, lostfound));
+    let connections_max = start.shard.config.connections_max;
+    monoio::spawn(watch_disk(Rc::clone(&core), wake));
+    monoio::spawn(read_mail(Rc::clone(&core), start.inbox));
+    if !core.spin.limit().is_zero() {
+        let echo = Rc::new(Signal::default());
+        monoio::spawn(spin(Rc::clone(&core), Rc::clone(&echo)));
+        monoio::spawn(spin_echo(Rc::clone(&core), echo));
+    }
+    for listener in start.listeners {
+        let listener = TcpListener::from_std(listener);
+        let listener = listener.map_err(system("take over a listening socket"))?;
+        monoio::spawn(accept(Rc::clone(&core), listener, connections_max));
+    }
+    core.turn.set();
+    monoio::spawn(turns(Rc::clone(&core)));
+    let _ = start.reports.send(Report::Ready);
+    Ok(core)
+}
+
+/// Gives replies that are on their way a moment, then ends all connections, links and requests.
+async fn farewell(core: &Core, shard: u16) {
+    let until = Instant::now() + FAREWELL;
+    while Instant::now() < until
+        && core
+            .connections
+            .borrow()
+            .iter()
+            .flatten()
+            .any(|connection| !connection.is_idle())
+    {
+        monoio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for connection in core.connections.borrow().iter().flatten() {
+        connection.shut_down();
+    }
+    for link in core.links.borrow().iter() {
+        link.shut_down();
+    }
+    // Nothing that the device may still write into is given back before it is done.
+    let drained = core
+        .engine
+        .borrow_mut()
+        .disk
+        .drain(&mut Vec::new(), Duration::from_secs(10));
+    if let Err(error) = drained {
+        warn!(shard, %error, "shard {shard}: {error}");
+    }
+}
+
+/// Runs the turn whenever something happened, and when the shard's next deadline comes.
+async fn turns(core: Rc<Core>) {
+    let mut timer: Option<(u64, Pin<Box<monoio::time::Sleep>>)> = None;
+    poll_fn(|context| {
+        loop {
+            let is_due = core.turn.poll(context).is_ready();
+            let is_late = timer
+                .as_mut()
+                .is_some_and(|(_, sleep)| sleep.as_mut().poll(context).is_ready());
+            if is_late {
+                timer = None;
+            }
+            if !is_due && !is_late {
+                return Poll::<()>::Pending;
+            }
+            let Some(deadline_us) = core.end_turn() else {
+                continue;
+            };
+            // A timer that comes too early only ends one turn more.
+            if timer
+                .as_ref()
+                .is_none_or(|(armed_us, _)| *armed_us > deadline_us)
+            {
+                let sleep = monoio::time::sleep_until(
+                    (core.clock + Duration::from_micros(deadline_us)).into(),
+                );
+                timer = Some((deadline_us, Box::pin(sleep)));
+            }
+        }
+    })
+    .await;
+}
+
+/// Wakes when the disk has finished something.
+async fn watch_disk(core: Rc<Core>, wake: OwnedFd) {
+    // monoio can wait for a descriptor to become readable only as a socket; nothing is read from
+    // it.
+    let wake = match UnixStream::from_std(std::os::unix::net::UnixStream::from(wake)) {
+        Ok(wake) => wake,
+        Err(error) => {
+            let _ = core.reports.send(Report::Fatal(format!(
+                "the disk cannot be watched: {error}"
+            )));
+            return;
+        }
+    };
+    loop {
+        if let Err(error) = wake.readable(false).await {
+            let _ = core.reports.send(Report::Fatal(format!(
+                "fd {} cannot be watched: {error}",
+                wake.as_raw_fd()
+            )));
+            return;
+        }
+        core.engine.borrow_mut().disk.clear_wake();
+        core.reap();
+    }
+}
+
+/// Takes in what other threads send.
+async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>) {
+    while let Ok(first) = inbox.recv_async().await {
+        let mut letter = Some(first);
+        while let Some(next) = letter {
+            match next {
+                Letter::Mail(mail) => {
+                    core.step(Event::Mail(mail));
+                }
+                Letter::Spare(outcome) => {
+                    let now = core.now();
+                    let told = core.engine.borrow_mut().take_spare(now, outcome);
+                    if let Some(text) = told {
+                        warn!(shard = core.shard, "{text}");
+                    }
+                    core.turn.set();
+                }
+                Letter::Plan(plan) => {
+                    core.step(Event::Plan(plan));
+                }
+                Letter::Link(proven) => add_link(&core, *proven),
+                Letter::TailKept(partition, link) => {
+                    core.step(Event::DivergedKept { partition, link });
+                }
+                Letter::Stop => {
+                    core.step(Event::Stop);
+                }
+                Letter::Leave => {
+                    core.is_leaving.set(true);
+                    core.leave.set();
+                }
+            }
+            letter = inbox.try_recv().ok();
+        }
+        core.watch(core.now());
+    }
+}
+
+fn add_link(core: &Rc<Core>, proven: ProvenLink) {
+    if core.is_leaving.get() {
+        return;
+    }
+    match serve_link(core, proven) {
+        Ok(link) => core.links.borrow_mut().push(link),
+        Err(error) => {
+            let shard = core.shard;
+            warn!(shard, %error, "shard {shard}: a link is not served: {error}");
+        }
+    }
+}
+
+/// Takes connections in. One endless task per listener: an accept that is dropped loses its socket.
+async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
+    let mut descriptors = Descriptors::new();
+    let no_descriptor = "the process has no file descriptor left (nofile)";
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                if let Some(why) = descriptors.refusal(stream.as_raw_fd()) {
+                    core.refuse_connections(1, &why);
+                    // At once: while it lingered it would hold what is left for segments.
+                    let mut answer = Vec::new();
+                    write_error(&mut answer, None, Status::Busy, 0, 0, &why);
+                    refuse_accepted(stream, &answer);
+                    continue;
+                }
+                // Counted before it is looked at, so that no two cores take the last place.
+                let open = core.open_connections.fetch_add(1, Ordering::Relaxed);
+                if core.is_leaving.get() || open >= connections_max {
+                    core.open_connections.fetch_sub(1, Ordering::Relaxed);
+                    core.engine.borrow_mut().traffic.connections_refused += 1;
+                    core.turn.set();
+                    if !core.is_leaving.get() && core.turned_away.get() < TURNED_AWAY_MAX {
+                        core.turned_away.set(core.turned_away.get() + 1);
+                        let why = format!(
+                            "at most {connections_max} connections are accepted (connections_max), and so many are open"
+                        );
+                        monoio::spawn(turn_away(Rc::clone(&core), stream, why));
+                    }
+                    continue;
+                }
+                let now = core.now();
+                let session = core.engine.borrow_mut().shard.open_session(now);
+                let (connection, reader, writer) = Connection::new(session, stream);
+                let connection = Rc::new(connection);
+                {
+                    let mut connections = core.connections.borrow_mut();
+                    if connections.len() <= session.index() {
+                        connections.resize_with(session.index() + 1, || None);
+                    }
+                    connections[session.index()] = Some(Rc::clone(&connection));
+                }
+                serve_connection(&core, connection, reader, writer);
+            }
+            Err(error) if open_files::is_exhausted(&error) => {
+                let mut answer = Vec::new();
+                write_error(&mut answer, None, Status::Busy, 0, 0, &no_descriptor);
+                let refused = descriptors.refuse_waiting(listener.as_raw_fd(), &answer);
+                core.refuse_connections(refused, no_descriptor);
+                monoio::time::sleep(ACCEPT_PAUSE).await;
+            }
+            Err(_) => monoio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+/// Tells a connection why it is closed. What its client has sent is read first: a socket that is
+/// closed over unread bytes may take back what was written to it.
+async fn turn_away(core: Rc<Core>, mut stream: TcpStream, why: String) {
+    let mut frame = Vec::new();
+    write_error(&mut frame, None, Status::Busy, 0, 0, &why);
+    let told = async {
+        if stream.write_all(frame).await.0.is_err() || stream.shutdown().await.is_err() {
+            return;
+        }
+        let mut passed_over = vec![0; 4096];
+        loop {
+            let (result, buffer) = stream.read(passed_over).await;
+            passed_over = buffer;
+            if !matches!(result, Ok(1..)) {
+                return;
+            }
+        }
+    };
+    let _ = monoio::time::timeout(TURNED_AWAY, told).await;
+    core.turned_away.set(core.turned_away.get() - 1);
+}
+
+/// Watches for work for a while before the loop sleeps: a sleep and a wake cost more than a short
+/// wait. Two tasks wake each other, because one that wakes itself would go before all others. Each
+/// round enters the kernel by giving way to other threads, which lets completions arrive. Where
+/// that shows that somebody else wants the CPU the loop sleeps at once.
+async fn spin(core: Rc<Core>, echo: Rc<Signal>) {
+    loop {
+        core.spins.wait().await;
+        let mut is_alone = true;
+        while is_alone && core.read_clock().us < core.spin_until_us.get() {
+            is_alone = core.spin.give_way();
+            if core.reap() {
+                core.watch_on(core.now());
+            }
+            if is_alone {
+                echo.set();
+                core.spins.wait().await;
+            }
+        }
+        if is_alone {
+            core.spin.was_alone();
+        }
+    }
+}
+
+/// The other half of [`spin`].
+async fn spin_echo(core: Rc<Core>, echo: Rc<Signal>) {
+    loop {
+        echo.wait().await;
+        core.spins.set();
+    }
+}

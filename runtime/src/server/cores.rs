@@ -1,0 +1,109 @@
+//! The threads of all cores, and how they are reached.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::thread::JoinHandle;
+
+use super::core_loop;
+use super::error::{ServeError, system};
+use super::listen::port_of;
+use super::messages::{CoreStart, Letter, Report};
+use crate::cluster::{Deliver, Delivery};
+use crate::startup::node::Node;
+
+/// The shortest value that leaves from where it stands instead of being copied: a copy of 8 KiB
+/// costs no more than what the kernel does for one more run of bytes.
+const SHARED_BYTES_MIN: usize = 16 << 10;
+
+/// The cores of a server. They begin to write when they are told so, and end if this is gone
+/// before.
+pub(super) struct Cores {
+    outboxes: Vec<flume::Sender<Letter>>,
+    begin: flume::Sender<()>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Cores {
+    /// Starts a thread for each shard of `node`, with its listener on the shared port and the one
+    /// on its own port. Each recovers its log, reports to `reports` and waits for [`Cores::begin`].
+    pub(super) fn start(
+        node: &Node,
+        shared: Vec<TcpListener>,
+        own: Vec<TcpListener>,
+        reports: &flume::Sender<Report>,
+    ) -> Result<Cores, ServeError> {
+        let shards = node.shards();
+        let own_ports: Vec<u16> = own.iter().map(port_of).collect();
+        let (begin, may_begin) = flume::bounded(usize::from(shards));
+        let boxes: Vec<_> = (0..shards).map(|_| flume::unbounded()).collect();
+        let outboxes: Vec<_> = boxes.iter().map(|(sender, _)| sender.clone()).collect();
+        let connections = Arc::new(AtomicU32::new(0));
+        let mut threads = Vec::new();
+        let per_shard = boxes.into_iter().zip(shared).zip(own);
+        for (shard, (((_, inbox), shared), own)) in (0u16..).zip(per_shard) {
+            let mut opening = node.shard(shard, |shard| own_ports[usize::from(shard)])?;
+            opening.shard_config.shared_bytes_min = SHARED_BYTES_MIN;
+            let start = CoreStart {
+                shard: opening,
+                listeners: vec![shared, own],
+                socket_entries: node.rings.setup.map(|it| it.socket_entries),
+                connections: Arc::clone(&connections),
+                may_begin: may_begin.clone(),
+                inbox,
+                outboxes: outboxes.clone(),
+                reports: reports.clone(),
+            };
+            let thread = std::thread::Builder::new()
+                .name(format!("penstock-{shard}"))
+                .spawn(move || core_loop::run(start))
+                .map_err(system("start the thread of a shard"))?;
+            threads.push(thread);
+        }
+        Ok(Cores {
+            outboxes,
+            begin,
+            threads,
+        })
+    }
+
+    /// How many cores there are.
+    pub(super) fn count(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Lets every core write.
+    pub(super) fn begin(&self) {
+        let wait = "each shard waits";
+        self.threads
+            .iter()
+            .for_each(|_| self.begin.send(()).expect(wait));
+    }
+
+    /// Sends every core a letter.
+    pub(super) fn tell(&self, letter: impl Fn() -> Letter) {
+        for core in &self.outboxes {
+            drop(core.send(letter()));
+        }
+    }
+
+    /// Takes what the threads that make links have for the cores.
+    pub(super) fn deliver(&self) -> Deliver {
+        let outboxes = self.outboxes.clone();
+        Arc::new(move |delivery| match delivery {
+            Delivery::Link(shard, proven) => {
+                drop(outboxes[usize::from(shard)].send(Letter::Link(proven)));
+            }
+            Delivery::Plan(plan) => outboxes
+                .iter()
+                .for_each(|core| drop(core.send(Letter::Plan(Arc::clone(&plan))))),
+        })
+    }
+
+    /// Waits until every thread has ended.
+    pub(super) fn join(self) {
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Begins the links to the other nodes of a cluster.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use tracing::warn;
+
+use super::error::{ServeError, system};
+use crate::cluster::{Deliver, Dialing, Reread};
+use crate::startup::node::{Node, OpenError};
+use crate::system::lines::tell;
+
+/// Starts the threads that make links to the other nodes.
+pub(super) fn dial(
+    node: &Node,
+    listener: TcpListener,
+    deliver: Deliver,
+    reread: Reread,
+) -> Result<Dialing, ServeError> {
+    let failed = |(action, error)| ServeError::from(OpenError::System { action, error });
+    listener
+        .set_nonblocking(false)
+        .map_err(system("prepare the address of links"))?;
+    let (file, me) = node.cluster().expect("it has an address for links");
+    let address = listener
+        .local_addr()
+        .map_err(system("read the address of links"))?;
+    let others = file.nodes.len() - 1;
+    tell!(
+        "cluster      node {}, with {others} other{}, links on {address}",
+        me.node,
+        if others == 1 { "" } else { "s" }
+    );
+    if node.config.cluster_new && me.start.incarnation > 1 {
+        warn!(
+            "--cluster-new is given, and this directory has been started before: leave it out, so that a lost directory is never taken for that of a new cluster"
+        );
+    }
+    let path = node.config.cluster.clone().expect("it has a cluster");
+    let secret = path.with_file_name(&file.secret_file);
+    let mode = std::fs::metadata(&secret).map_or(0, |it| it.permissions().mode());
+    if mode & 0o007 != 0 {
+        warn!(
+            path = %secret.display(),
+            mode = %format_args!("{:04o}", mode & 0o7777),
+            "{} has mode {:04o}: every user of this machine can read the secret of the cluster, and whoever knows it is let in; chmod o= {0}",
+            secret.display(),
+            mode & 0o7777
+        );
+    }
+    let stats = Arc::clone(&node.stats);
+    let data = &node.config.data;
+    Dialing::start((path, file), listener, data, me, deliver, stats, reread).map_err(failed)
+}

@@ -1,0 +1,106 @@
+//! The listeners of a server: one port that all shards share, and one port per shard.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+use super::error::ServeError;
+use crate::config::Config;
+use crate::startup::node::OpenError;
+
+/// Until clients can authenticate, only this machine may be let in without being asked.
+pub(super) fn refuse_open_door(config: &Config) -> Result<(), ServeError> {
+    let ip = config.listen.ip();
+    if ip.is_loopback() || config.allow_unauthenticated {
+        return Ok(());
+    }
+    Err(OpenError::Option(format!(
+        "--listen {} can be reached from other machines, and clients cannot authenticate yet: give --allow-unauthenticated if that is wanted",
+        config.listen
+    ))
+    .into())
+}
+
+/// The listeners: the shared port once per shard, and one port per shard.
+pub(super) fn bind(
+    config: &Config,
+    shards: u16,
+) -> Result<(Vec<TcpListener>, Vec<TcpListener>), ServeError> {
+    let mut address = config.listen;
+    let mut shared = Vec::new();
+    // Sharing a port also lets a second server share it by mistake, so one listener first tries
+    // to have it alone.
+    drop(listen(address, false)?);
+    for _ in 0..shards {
+        let listener = listen(address, true)?;
+        address.set_port(port_of(&listener));
+        shared.push(listener);
+    }
+    let mut own = Vec::new();
+    for shard in 0..shards {
+        let port = match config.shard_ports {
+            0 => 0,
+            base => base.checked_add(shard).ok_or_else(|| OpenError::Option(format!("--shard-ports {base} leaves no port for shard {shard}; at most {} are possible", u16::MAX - base)))?,
+        };
+        own.push(listen(SocketAddr::new(config.listen.ip(), port), false)?);
+    }
+    Ok((shared, own))
+}
+
+/// For how long an address that is taken is tried: longer than a loaded kernel needs to end a
+/// process.
+const LISTEN_TRIES: u32 = 100;
+
+const LISTEN_PAUSE: Duration = Duration::from_millis(20);
+
+/// Listens, and waits a while for an address that is taken: the kernel takes down the rings of a
+/// process behind its end, and what they accepted from is held until then. A start right behind
+/// a crash would be refused.
+pub(super) fn listen(address: SocketAddr, is_shared: bool) -> Result<TcpListener, ServeError> {
+    let listened = || -> io::Result<TcpListener> {
+        let domain = socket2::Domain::for_address(address);
+        let socket =
+            socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(is_shared)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(4096)?;
+        Ok(TcpListener::from(socket))
+    };
+    let is_taken = |listened: &io::Result<_>| {
+        let error = listened.as_ref().err();
+        error.is_some_and(|it| it.kind() == io::ErrorKind::AddrInUse)
+    };
+    let mut tried = listened();
+    for _ in 1..LISTEN_TRIES {
+        if !is_taken(&tried) {
+            break;
+        }
+        std::thread::sleep(LISTEN_PAUSE);
+        tried = listened();
+    }
+    tried.map_err(|error| ServeError::Listen { address, error })
+}
+
+pub(super) fn port_of(listener: &TcpListener) -> u16 {
+    let unknown = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+    listener.local_addr().unwrap_or(unknown).port()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_becomes_free_is_waited_for_and_one_that_does_not_is_told() {
+        let taken = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let address = taken.local_addr().expect("known");
+        let told = listen(address, false).expect_err("it is taken").to_string();
+        assert!(told.contains("another process does"), "{told}");
+        let waiting = std::thread::spawn(move || listen(address, false));
+        std::thread::sleep(LISTEN_PAUSE * 2);
+        drop(taken);
+        waiting.join().expect("no panic").expect("it is free");
+    }
+}

@@ -1,0 +1,20 @@
+//! From a configuration to shards that are ready to run, whoever runs them: the options are held
+//! against the machine and the directory, the disk is timed, the logs are surveyed, and each shard
+//! is opened on its own thread.
+
+mod banner;
+pub mod calibration;
+pub mod checks;
+mod error;
+mod files;
+mod helpers;
+mod limits;
+mod membership;
+pub(crate) mod node;
+mod retiming;
+mod room;
+mod shard;
+mod survey;
+mod timing;
+
+pub use error::OpenError;

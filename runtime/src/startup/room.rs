@@ -1,0 +1,221 @@
+//! The memory that the shards of a process may take, and what each of them gets of it.
+
+use std::io;
+use std::sync::Arc;
+
+use penstock_storage::budget::Budget;
+
+use super::banner::{Say, tell_problem};
+use super::error::{OpenError, system};
+use crate::config::{Config, record_bytes_for};
+use crate::disk::arena::ArenaLayout;
+use crate::system;
+use crate::system::memory::{self, Fixed, MemoryBound, Watch};
+
+/// The least that index and values of a shard need: an index without keys, and values on their way
+/// to the disk.
+const SHARE_BYTES_MIN: usize = 8 << 20;
+
+const CANNOT_LOOK: &str = "read how much memory the process takes";
+
+/// Beside the mapping of a shard's disk at least so much can be had, and the largest record.
+const OVERFLOW_BYTES_MIN: usize = 2 << 20;
+
+/// Most that the operations of a shard that wait for cold keys hold.
+const PARKED_BYTES_MAX: usize = 64 << 20;
+
+/// Most that the connections of a shard have sent that is not run.
+const INPUT_BYTES_MAX: usize = 256 << 20;
+
+/// Most that the replies of a shard's connections hold.
+const REPLIES_BYTES_MAX: usize = 256 << 20;
+
+/// Blocks of this size go back to the system when they are freed: pages of cells are larger.
+const MAPPED_BLOCK_BYTES: u32 = 192 << 10;
+
+/// The memory that the shards of a process may take, and what each of them gets of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    shards: u16,
+    memory_max: Option<u64>,
+    /// The largest value that earlier starts accepted or this one accepts, in bytes.
+    value_bytes: u32,
+    /// The largest frame of a client.
+    frame_bytes_max: u32,
+}
+
+impl Room {
+    /// Of `shards` shards, in a process that does nothing else or in one that does
+    /// (`is_of_process`): only the former always has a bound.
+    pub(super) fn of(config: &Config, is_of_process: bool, shards: u16, value_bytes: u32) -> Room {
+        Room {
+            shards,
+            memory_max: match config.memory_max {
+                0 => is_of_process.then(memory::default_bytes),
+                max => Some(max),
+            },
+            value_bytes,
+            frame_bytes_max: config.frame_bytes_max,
+        }
+    }
+
+    /// Bounds the memory of the process, before any shard is opened; the bound holds while the
+    /// thread that watches it lives.
+    ///
+    /// # Errors
+    /// [`OpenError::Option`] if so little is left that no shard can work.
+    pub(super) fn bound_memory(
+        &self,
+        is_default: bool,
+        say: Say,
+    ) -> Result<(Arc<MemoryBound>, Watch), OpenError> {
+        system::map_blocks_from(MAPPED_BLOCK_BYTES);
+        let bound = self.bound().map_err(system(CANNOT_LOOK))?;
+        let max = bound.max();
+        self.check("--memory-max", |room| room.bound().map(|it| it.share()))?;
+        say(format_args!(
+            "memory       at most {} MiB{}, of which {} MiB for index and values",
+            max >> 20,
+            match is_default {
+                true => " (three quarters of what there is)",
+                false => "",
+            },
+            (bound.share() as u64 * u64::from(self.shards)) >> 20
+        ));
+        if let Some(problem) = memory::beyond_problem(max, memory::available_bytes()) {
+            tell_problem(&problem, say);
+        }
+        let bound = Arc::new(bound);
+        let watch = bound
+            .watch()
+            .map_err(system("start the thread that watches the memory"))?;
+        Ok((bound, watch))
+    }
+
+    /// The bound on the process, as if it were to begin now.
+    fn bound(&self) -> io::Result<MemoryBound> {
+        let layout = self.arena_layout();
+        let fixed = Fixed {
+            buffer_bytes: (layout.bytes()
+                + layout.overflow_bytes_max
+                + self.parked_bytes_max()
+                + self.input_bytes_max()) as u64,
+            cells_bytes_min: self.cells_bytes_min() as u64,
+        };
+        let max = self.memory_max.expect("a process has a bound");
+        MemoryBound::new(max, self.shards, fixed)
+    }
+
+    /// Whether a shard can work with what is its `share` for index and values; `name` is the
+    /// option's.
+    pub(super) fn check(
+        &self,
+        name: &str,
+        share: impl Fn(&Room) -> io::Result<usize>,
+    ) -> Result<(), OpenError> {
+        let is_enough = |max: u64| {
+            let room = Room {
+                memory_max: Some(max),
+                ..*self
+            };
+            share(&room).map(|share| share >= SHARE_BYTES_MIN)
+        };
+        let Some(max) = self.memory_max else {
+            return Ok(());
+        };
+        if is_enough(max).map_err(system(CANNOT_LOOK))? {
+            return Ok(());
+        }
+        // By halves between what is not enough and what is.
+        let (mut little, mut enough) = (max, max.max(1 << 20));
+        while enough < 1 << 60 && !is_enough(enough).map_err(system(CANNOT_LOOK))? {
+            (little, enough) = (enough, 2 * enough);
+        }
+        while enough - little > 1 << 20 {
+            let middle = little + (enough - little) / 2;
+            match is_enough(middle).map_err(system(CANNOT_LOOK))? {
+                true => enough = middle,
+                false => little = middle,
+            }
+        }
+        Err(OpenError::Option(format!(
+            "{name} {max} leaves each of {} shards less than the {SHARE_BYTES_MIN} bytes that index and values need: raise it to {} MiB; values of up to {} bytes may be there",
+            self.shards,
+            // The next start may find a little more taken.
+            enough.div_ceil(1 << 20) + 1,
+            self.value_bytes
+        )))
+    }
+
+    /// The bound on the memory, if there is one.
+    pub(super) fn memory_max(&self) -> Option<u64> {
+        self.memory_max
+    }
+
+    /// What a bound on all leaves a shard.
+    fn share_of(&self, max: u64) -> usize {
+        usize::try_from(max / u64::from(self.shards)).unwrap_or(usize::MAX)
+    }
+
+    /// What index and values of one shard may take beside what its cells may in any case, where
+    /// nothing is measured.
+    pub(super) fn data_share(&self) -> usize {
+        self.memory_max.map_or(usize::MAX, |max| {
+            self.share_of(max).saturating_sub(self.cells_bytes_min())
+        })
+    }
+
+    /// The memory of a shard's disk: within a bound on all, what comes beside the mapping is less.
+    pub(super) fn arena_layout(&self) -> ArenaLayout {
+        let usual = ArenaLayout::default();
+        let wanted = self.memory_max.map_or(usual.overflow_bytes_max, |max| {
+            self.share_of(max / 32).clamp(
+                OVERFLOW_BYTES_MIN,
+                usual.overflow_bytes_max.max(OVERFLOW_BYTES_MIN),
+            )
+        });
+        // The largest record needs a block, and cleaning a chunk as large beside it.
+        let least = 2 * self.record_bytes_max() + OVERFLOW_BYTES_MIN;
+        ArenaLayout {
+            overflow_bytes_max: wanted.max(least),
+            ..usual
+        }
+    }
+
+    /// What the operations that wait for cold keys may hold, of one shard.
+    pub(super) fn parked_bytes_max(&self) -> usize {
+        self.memory_max.map_or(PARKED_BYTES_MAX, |max| {
+            self.share_of(max / 32).min(PARKED_BYTES_MAX)
+        })
+    }
+
+    /// What the replies of a shard's connections may hold: all together no more than grows unseen
+    /// between two looks at the memory, but for two of the largest.
+    pub(super) fn replies_bytes_max(&self) -> usize {
+        self.memory_max
+            .map_or(REPLIES_BYTES_MAX, |max| {
+                self.share_of(max / 16).min(REPLIES_BYTES_MAX)
+            })
+            .max(self.record_bytes_max())
+    }
+
+    /// What the connections of a shard may have sent that is not run.
+    pub(super) fn input_bytes_max(&self) -> usize {
+        let least = 2 * self.frame_bytes_max as usize;
+        self.memory_max
+            .map_or(INPUT_BYTES_MAX, |max| {
+                self.share_of(max / 32).min(INPUT_BYTES_MAX)
+            })
+            .max(least)
+    }
+
+    /// What the cells of a shard may take in any case.
+    pub(super) fn cells_bytes_min(&self) -> usize {
+        Budget::cells_bytes_min(usize::try_from(self.value_bytes).unwrap_or(usize::MAX / 8))
+    }
+
+    /// The largest record that the logs may hold or take, in bytes.
+    pub(super) fn record_bytes_max(&self) -> usize {
+        record_bytes_for(self.value_bytes)
+    }
+}

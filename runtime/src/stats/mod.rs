@@ -1,0 +1,32 @@
+//! What the cores did: each core writes its own block of numbers, anybody reads them. INFO and
+//! `/metrics` tell the same numbers, from two tables: those of a core and those of a link.
+
+mod blocks;
+mod figures;
+mod info;
+mod peers;
+
+pub(crate) use blocks::{HISTOGRAMS, Reading, Stats, total};
+pub(crate) use figures::{FIGURES, Growth, SECOND_IN_US, Sample};
+pub(crate) use info::{Cluster, Info, LogEnd, ServerFacts};
+pub(crate) use peers::PEER_FIGURES;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_numbers_have_one_name() {
+        let names: BTreeSet<&str> = FIGURES.iter().map(|figure| figure.name).collect();
+        assert_eq!(names.len(), FIGURES.len());
+        let of_peers = PEER_FIGURES.iter().map(|figure| figure.metric);
+        let metrics = || {
+            let figures = FIGURES.iter().filter_map(|figure| figure.metric);
+            figures.chain(of_peers.clone())
+        };
+        let families: BTreeSet<&str> = metrics().map(|(family, _)| family).collect();
+        assert_eq!(families.len(), metrics().count());
+    }
+}

@@ -1,0 +1,61 @@
+//! Sockets, by the numbers of their descriptors.
+#![expect(
+    unsafe_code,
+    reason = "system calls without a wrapper in the standard library"
+)]
+
+use std::io;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+
+use super::owned;
+
+/// Takes a connection that waits in the queue of a listener, as one that does not block; nothing if
+/// none waits.
+pub(crate) fn accept_waiting(listener: RawFd) -> io::Result<Option<OwnedFd>> {
+    let mut asked = libc::pollfd {
+        fd: listener,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // The listener may be one that blocks. What waits in its queue stays there until it is taken.
+    // SAFETY: the pointer is to one live structure; a number that is no descriptor is an error.
+    if unsafe { libc::poll(&raw mut asked, 1, 0) } < 1 || asked.revents & libc::POLLIN == 0 {
+        return Ok(None);
+    }
+    // SAFETY: null pointers ask for no address; a number that is no descriptor is an error.
+    let descriptor = unsafe {
+        libc::accept4(
+            listener,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
+        )
+    };
+    owned(descriptor).map(Some)
+}
+
+/// The descriptor of what gives it up.
+pub(crate) fn taken_over(of: impl IntoRawFd) -> OwnedFd {
+    // SAFETY: `into_raw_fd` gives up what it owns, so nobody else closes the descriptor.
+    unsafe { OwnedFd::from_raw_fd(of.into_raw_fd()) }
+}
+
+/// Bytes that were written to a connection and that its peer's kernel has not acknowledged; 0 of
+/// what has none.
+pub(crate) fn unacknowledged_bytes(descriptor: std::os::fd::RawFd) -> u64 {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the kernel writes one `int` to the pointer, which is to a live one, and nothing if
+    // the descriptor is none of a socket. `TIOCOUTQ` is the number of `SIOCOUTQ`.
+    let result = unsafe { libc::ioctl(descriptor, libc::TIOCOUTQ, &raw mut bytes) };
+    match result {
+        0 => u64::try_from(bytes).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// Ends a connection in both directions, so that whoever waits for it is woken. An error means that
+/// it has ended already.
+pub(crate) fn shut_down_socket(descriptor: std::os::fd::RawFd) {
+    // SAFETY: the call takes numbers only; it touches no memory of this process.
+    unsafe { libc::shutdown(descriptor, libc::SHUT_RDWR) };
+}
