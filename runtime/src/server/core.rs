@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use penstock_net::pieces::Pieces;
 use penstock_shard::cluster::LinkOutbox;
 use penstock_shard::replication::LinkId;
-use penstock_shard::{Event, Now, SessionId};
+use penstock_shard::{Event, Now, Outbox, SessionId};
 use tracing::warn;
 
 use super::connection::Connection;
@@ -209,9 +209,65 @@ impl Core {
         self.step(Event::LinkDown { link });
     }
 
+    /// Does what the shard wants done for connections, other shards and links.
+    fn serve(&self, outbox: &mut Outbox<ArenaBlock>) {
+        // Every field by name: a new one does not compile until somebody carries it out.
+        let Outbox {
+            sendable,
+            resume,
+            close,
+            mail,
+            links,
+            looks: _,
+            // The engine has carried out the rest.
+            io: _,
+            info: _,
+            spares: _,
+            removals: _,
+            has_taken_over: _,
+            forgotten: _,
+            damaged: _,
+            rotten: _,
+            bad_places: _,
+            snapshots: _,
+            key_tables: _,
+            is_stopped: _,
+            fatal: _,
+        } = outbox;
+        for session in sendable.drain(..) {
+            if let Some(connection) = self.connection(session) {
+                connection.has_output.set();
+            }
+        }
+        for session in resume.drain(..) {
+            if let Some(connection) = self.connection(session) {
+                connection.may_resume.set();
+            }
+        }
+        for (session, _) in close.drain(..) {
+            if let Some(connection) = self.connection(session) {
+                connection.shut_down();
+            }
+        }
+        for (to, mail) in mail.drain(..) {
+            // The shards' credits bound what is in a mailbox; a core that is gone needs no mail.
+            let _ = self.outboxes[usize::from(to)].send(Letter::Mail(mail));
+        }
+        if self.lostfound.is_some() {
+            self.serve_links(links);
+        }
+    }
+
     /// Does what the shard wants done about its links.
     fn serve_links(&self, outbox: &mut LinkOutbox) {
-        for text in outbox.told.drain(..) {
+        let LinkOutbox {
+            sendable,
+            ended,
+            kept,
+            to_sync,
+            told,
+        } = outbox;
+        for text in told.drain(..) {
             // A link that is refused is made again, five times in a second.
             let mut lately = self.lately.borrow_mut();
             if let Some(text) = lately.line(&text, &text, Instant::now()) {
@@ -223,23 +279,23 @@ impl Core {
             link.may_read.set();
         }
         let find = |id: LinkId| links.iter().find(|link| link.link == id);
-        for id in outbox.sendable.drain(..) {
+        for id in sendable.drain(..) {
             find(id).inspect(|link| link.has_output.set());
         }
-        for (id, last_words) in outbox.ended.drain(..) {
+        for (id, last_words) in ended.drain(..) {
             if let Some(link) = find(id) {
                 link.end(last_words);
             }
         }
         if let Some(lostfound) = &self.lostfound {
             let mut records = Vec::new();
-            for (_, record) in outbox.kept.drain(..) {
+            for (_, record) in kept.drain(..) {
                 records.extend_from_slice(&record);
             }
             if !records.is_empty() {
                 let _ = lostfound.send(Found::Records(records));
             }
-            for (partition, link) in outbox.to_sync.drain(..) {
+            for (partition, link) in to_sync.drain(..) {
                 let _ = lostfound.send(Found::Sync(partition, link));
             }
         }
@@ -295,18 +351,7 @@ impl Core {
             }
             Turn::Dead => return None,
         }
-        let is_linked = self.lostfound.is_some();
         let outbox = &mut engine.outbox;
-        for session in outbox.sendable.drain(..) {
-            if let Some(connection) = self.connection(session) {
-                connection.has_output.set();
-            }
-        }
-        for session in outbox.resume.drain(..) {
-            if let Some(connection) = self.connection(session) {
-                connection.may_resume.set();
-            }
-        }
         for session in std::mem::take(&mut outbox.looks) {
             if let Some(connection) = self.connection(session) {
                 let bytes = connection.unacknowledged_bytes();
@@ -314,18 +359,7 @@ impl Core {
                 engine.shard.step(now, told, outbox);
             }
         }
-        for (session, _) in outbox.close.drain(..) {
-            if let Some(connection) = self.connection(session) {
-                connection.shut_down();
-            }
-        }
-        for (to, mail) in outbox.mail.drain(..) {
-            // The shards' credits bound what is in a mailbox; a core that is gone needs no mail.
-            let _ = self.outboxes[usize::from(to)].send(Letter::Mail(mail));
-        }
-        if is_linked {
-            self.serve_links(&mut outbox.links);
-        }
+        self.serve(outbox);
         let publish_us = engine.publish_deadline_us();
         let deadline_us = engine.shard.deadline_us(now);
         Some(deadline_us.map_or(publish_us, |it| it.min(publish_us)))
