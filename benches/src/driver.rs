@@ -1,9 +1,11 @@
 //! The run: connections, readiness, the clock, the histogram.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
 
+use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use penstock_client::{Client, ClientError, ClientOptions};
@@ -55,10 +57,53 @@ pub(crate) fn drive(args: &BenchArgs, prepares: bool) -> Result<Report, BenchErr
     }
     let before = control.as_mut().map(Control::counters).transpose()?;
 
-    let failed = |error: std::io::Error| {
-        BenchError::Connection(format!("no connection to {}: {error}", args.addr[0]))
+    let poll = Poll::new().map_err(|error| unreachable_at(args, &error))?;
+    let connections = connect(args, &poll)?;
+    let away = vec![None; connections.len()];
+    let measured = Run {
+        args,
+        connections,
+        away,
+        poll,
+    }
+    .run()?;
+
+    // By another connection: the first one has said nothing meanwhile, and a server closes what is idle for long.
+    let counters = || Control::connect(args)?.counters();
+    let after = match control {
+        None => None,
+        // With a ledger the server may be gone for a while.
+        Some(_) if args.ledger => counters().ok(),
+        Some(_) => Some(counters()?),
     };
-    let poll = Poll::new().map_err(failed)?;
+    let server = match (before, after) {
+        (Some(before), Some(after)) => grown(&before, after),
+        _ => Default::default(),
+    };
+    let ledger = match counter {
+        Some(counter) => Some(Ledger {
+            initial: STOCK_INITIAL,
+            left: counter.left()?,
+            account: measured.account,
+        }),
+        None => None,
+    };
+    Ok(Report {
+        args: args.clone(),
+        date: SystemTime::now(),
+        seconds: measured.seconds,
+        latency_ns: measured.series.all,
+        intervals: measured.series.intervals,
+        rounds: Vec::new(),
+        account: measured.account,
+        server,
+        ledger,
+    })
+}
+
+/// Makes the connections of a run, to the first server that answers.
+fn connect(args: &BenchArgs, poll: &Poll) -> Result<Vec<Connection>, BenchError> {
+    let failed = |error: std::io::Error| unreachable_at(args, &error);
     let law = Law::new(args);
     let mut connections = Vec::new();
     for number in 0..args.connections {
@@ -84,54 +129,20 @@ pub(crate) fn drive(args: &BenchArgs, prepares: bool) -> Result<Report, BenchErr
             .map_err(failed)?;
         connections.push(connection);
     }
-    let away = vec![None; connections.len()];
-    let measured = Run {
-        args,
-        connections,
-        away,
-        poll,
-    }
-    .run()?;
+    Ok(connections)
+}
 
-    // By another connection: the first one has said nothing meanwhile, and a server closes what is idle for long.
-    let counters = || Control::connect(args)?.counters();
-    let after = match control {
-        None => None,
-        // With a ledger the server may be gone for a while.
-        Some(_) if args.ledger => counters().ok(),
-        Some(_) => Some(counters()?),
+fn unreachable_at(args: &BenchArgs, error: &std::io::Error) -> BenchError {
+    BenchError::Connection(format!("no connection to {}: {error}", args.addr[0]))
+}
+
+/// By how much each counter of the server has grown.
+fn grown(before: &BTreeMap<String, u64>, after: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let grown = |(name, value): (String, u64)| {
+        let before = before.get(&name).copied().unwrap_or(0);
+        (name, value.saturating_sub(before))
     };
-    let server = match (before, after) {
-        (Some(before), Some(after)) => after
-            .into_iter()
-            .map(|(name, value)| {
-                (
-                    name.clone(),
-                    value.saturating_sub(before.get(&name).copied().unwrap_or(0)),
-                )
-            })
-            .collect(),
-        _ => Default::default(),
-    };
-    let ledger = match counter {
-        Some(counter) => Some(Ledger {
-            initial: STOCK_INITIAL,
-            left: counter.left()?,
-            account: measured.account,
-        }),
-        None => None,
-    };
-    Ok(Report {
-        args: args.clone(),
-        date: SystemTime::now(),
-        seconds: measured.seconds,
-        latency_ns: measured.series.all,
-        intervals: measured.series.intervals,
-        rounds: Vec::new(),
-        account: measured.account,
-        server,
-        ledger,
-    })
+    after.into_iter().map(grown).collect()
 }
 
 struct Run<'a> {
@@ -159,40 +170,84 @@ struct Measured {
     account: Account,
 }
 
+/// What a run has measured so far.
+struct Meter {
+    start: Instant,
+    warmup: Duration,
+    end: Duration,
+    operations_max: u64,
+    /// Operations that were answered, those of the warmup included.
+    operations: u64,
+    /// The end of the warmup.
+    measured_from: Option<Duration>,
+    series: Series,
+    progress: Progress,
+    /// When the last bytes came.
+    heard: Instant,
+}
+
+impl Meter {
+    fn new(args: &BenchArgs) -> Meter {
+        let warmup = Duration::from_secs_f64(args.warmup);
+        let start = Instant::now();
+        Meter {
+            start,
+            warmup,
+            end: warmup + Duration::from_secs_f64(args.duration),
+            operations_max: args.requests.unwrap_or(u64::MAX),
+            operations: 0,
+            measured_from: None,
+            series: Series::new(Duration::from_secs_f64(args.interval)),
+            progress: Progress::new(args.json || args.csv),
+            heard: start,
+        }
+    }
+
+    /// A time as nanoseconds since the start.
+    fn ns_at(&self, at: Instant) -> u64 {
+        u64::try_from(at.duration_since(self.start).as_nanos()).expect("days fit")
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.ns_at(Instant::now())
+    }
+
+    /// Notes that time has passed; whether the run is over.
+    fn pass(&mut self, elapsed: Duration) -> bool {
+        if elapsed >= self.warmup && self.measured_from.is_none() {
+            self.measured_from = Some(elapsed);
+            self.series.begin();
+        }
+        if let Some(from) = self.measured_from {
+            self.series.passed(elapsed - from);
+        }
+        elapsed >= self.end || self.operations >= self.operations_max
+    }
+
+    /// Ends the measurement; the time that was measured.
+    fn finish(&mut self, elapsed: Duration) -> Duration {
+        let time = elapsed - self.measured_from.unwrap_or_default();
+        self.series.end(time);
+        self.progress.end();
+        time
+    }
+}
+
 impl Run<'_> {
     fn run(mut self) -> Result<Measured, BenchError> {
         let args = self.args;
-        let is_open_loop = args.rate.is_some();
-        let start = Instant::now();
-        let now_ns =
-            |at: Instant| u64::try_from(at.duration_since(start).as_nanos()).expect("days fit");
-        let mut series = Series::new(Duration::from_secs_f64(args.interval));
-        let warmup = Duration::from_secs_f64(args.warmup);
-        let end = warmup + Duration::from_secs_f64(args.duration);
-        let operations_max = args.requests.unwrap_or(u64::MAX);
-        let (mut all, mut measured_from) = (0u64, None);
-        let mut progress = Progress::new(args.json || args.csv);
+        let mut meter = Meter::new(args);
+        // Of an open loop: the time between two shots of one connection.
         let interval_ns = args
             .rate
             .map(|rate| f64::from(args.depth) * f64::from(args.connections) * 1e9 / rate);
-        for (number, connection) in self.connections.iter_mut().enumerate() {
-            match interval_ns {
-                // Spread over the first interval, so that they do not come in step.
-                Some(interval_ns) => {
-                    connection.next_due_ns =
-                        to_ns(interval_ns * number as f64 / f64::from(args.connections))
-                }
-                None => connection.shoot(now_ns(Instant::now()))?,
-            }
-        }
+        self.begin(&meter, interval_ns)?;
         let mut events = Events::with_capacity(1024);
-        let mut last_heard = Instant::now();
         loop {
             self.connect_anew()?;
-            let timeout = if is_open_loop {
-                Duration::from_micros(100)
-            } else {
-                Duration::from_millis(100)
+            let timeout = match interval_ns {
+                Some(_) => Duration::from_micros(100),
+                None => Duration::from_millis(100),
             };
             match self.poll.poll(&mut events, Some(timeout)) {
                 Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
@@ -200,104 +255,127 @@ impl Run<'_> {
                 }
                 _ => {}
             }
-            let elapsed = start.elapsed();
-            if elapsed >= warmup && measured_from.is_none() {
-                measured_from = Some(elapsed);
-                series.begin();
-            }
-            if let Some(from) = measured_from {
-                series.passed(elapsed - from);
-            }
-            if elapsed >= end || all >= operations_max {
-                let time = elapsed - measured_from.unwrap_or_default();
-                series.end(time);
-                progress.end();
+            let elapsed = meter.start.elapsed();
+            if meter.pass(elapsed) {
+                let time = meter.finish(elapsed);
                 self.drain(&mut events)?;
-                let connections = self.connections.iter();
-                let mut account = connections
-                    .clone()
-                    .fold(Account::default(), |sum, it| sum.plus(it.account));
-                account.unanswered = connections.map(Connection::items_under_way).sum();
                 return Ok(Measured {
                     seconds: time.as_secs_f64().max(1e-9),
-                    series,
-                    account,
+                    series: meter.series,
+                    account: self.account(),
                 });
             }
             for event in &events {
-                let number = event.token().0;
-                let connection = &mut self.connections[number];
-                if event.is_writable()
-                    && let Err(error) = connection.flush()
-                {
-                    self.lose(number, error)?;
-                    continue;
-                }
-                if !event.is_readable() {
-                    continue;
-                }
-                last_heard = Instant::now();
-                let arrived_ns = now_ns(last_heard);
-                let mut answered = 0;
-                let received = connection.receive(|since_ns, items| {
-                    series.record(arrived_ns.saturating_sub(since_ns), items as u64);
-                    all += items as u64;
-                    answered += 1;
-                });
-                if let Err(error) = received {
-                    self.lose(number, error)?;
-                    continue;
-                }
-                let connection = &mut self.connections[number];
-                connection.heard = last_heard;
-                if self.away[number].is_some() && connection.is_greeted() {
-                    self.away[number] = None;
-                    answered = 1;
-                    connection.next_due_ns = now_ns(last_heard);
-                }
-                // What is under way is answered in the same way, but its answer is to be seen.
-                if let Some(told) = connection.elsewhere() {
-                    if !args.ledger {
-                        return Err(elsewhere(told));
-                    }
-                    if connection.under_way() == 0 {
-                        self.go_elsewhere(number, told);
-                    }
-                    continue;
-                }
-                if !is_open_loop {
-                    for _ in 0..answered {
-                        if let Err(error) = self.connections[number].shoot(now_ns(Instant::now())) {
-                            self.lose(number, error)?;
-                            break;
-                        }
-                    }
-                }
+                self.serve(event, &mut meter)?;
             }
             if let Some(interval_ns) = interval_ns {
-                let now = now_ns(Instant::now());
-                for number in 0..self.connections.len() {
-                    while self.away[number].is_none()
-                        && self.connections[number].elsewhere().is_none()
-                        && self.connections[number].next_due_ns <= now
-                        && self.connections[number].under_way() < OPEN_LOOP_AHEAD
-                    {
-                        let connection = &mut self.connections[number];
-                        let due_ns = connection.next_due_ns;
-                        connection.next_due_ns += to_ns(interval_ns);
-                        if let Err(error) = connection.shoot(due_ns) {
-                            self.lose(number, error)?;
-                        }
-                    }
-                }
+                self.shoot_due(interval_ns, meter.now_ns())?;
             }
-            if last_heard.elapsed() > SILENCE {
+            if meter.heard.elapsed() > SILENCE {
                 return Err(BenchError::Connection(format!(
                     "nothing was answered for {SILENCE:?}"
                 )));
             }
-            progress.tell(elapsed, all);
+            meter.progress.tell(elapsed, meter.operations);
         }
+    }
+
+    /// Shoots first, or says when. The connections of an open loop are spread over the first
+    /// interval, so that they do not come in step.
+    fn begin(&mut self, meter: &Meter, interval_ns: Option<f64>) -> Result<(), BenchError> {
+        let connections = f64::from(self.args.connections);
+        for (number, connection) in self.connections.iter_mut().enumerate() {
+            match interval_ns {
+                Some(interval_ns) => {
+                    connection.next_due_ns = to_ns(interval_ns * number as f64 / connections);
+                }
+                None => connection.shoot(meter.now_ns())?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends and receives what a connection can, and records the answers. Of a closed loop, each
+    /// answer lets the next shot go.
+    fn serve(&mut self, event: &Event, meter: &mut Meter) -> Result<(), BenchError> {
+        let number = event.token().0;
+        let connection = &mut self.connections[number];
+        if event.is_writable()
+            && let Err(error) = connection.flush()
+        {
+            return self.lose(number, error);
+        }
+        if !event.is_readable() {
+            return Ok(());
+        }
+        meter.heard = Instant::now();
+        let arrived_ns = meter.ns_at(meter.heard);
+        let mut answered = 0;
+        let received = connection.receive(|since_ns, items| {
+            let items = items as u64;
+            meter
+                .series
+                .record(arrived_ns.saturating_sub(since_ns), items);
+            meter.operations += items;
+            answered += 1;
+        });
+        if let Err(error) = received {
+            return self.lose(number, error);
+        }
+        let connection = &mut self.connections[number];
+        connection.heard = meter.heard;
+        if self.away[number].is_some() && connection.is_greeted() {
+            self.away[number] = None;
+            answered = 1;
+            connection.next_due_ns = arrived_ns;
+        }
+        // What is under way is answered in the same way, but its answer is to be seen.
+        if let Some(told) = connection.elsewhere() {
+            if !self.args.ledger {
+                return Err(elsewhere(told));
+            }
+            if connection.under_way() == 0 {
+                self.go_elsewhere(number, told);
+            }
+            return Ok(());
+        }
+        if self.args.rate.is_none() {
+            for _ in 0..answered {
+                if let Err(error) = self.connections[number].shoot(meter.now_ns()) {
+                    return self.lose(number, error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Shoots what an open loop owes by now.
+    fn shoot_due(&mut self, interval_ns: f64, now_ns: u64) -> Result<(), BenchError> {
+        for number in 0..self.connections.len() {
+            while self.away[number].is_none()
+                && self.connections[number].elsewhere().is_none()
+                && self.connections[number].next_due_ns <= now_ns
+                && self.connections[number].under_way() < OPEN_LOOP_AHEAD
+            {
+                let connection = &mut self.connections[number];
+                let due_ns = connection.next_due_ns;
+                connection.next_due_ns += to_ns(interval_ns);
+                if let Err(error) = connection.shoot(due_ns) {
+                    self.lose(number, error)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The accounts of all connections.
+    fn account(&self) -> Account {
+        let connections = self.connections.iter();
+        let mut account = connections
+            .clone()
+            .fold(Account::default(), |sum, it| sum.plus(it.account));
+        account.unanswered = connections.map(Connection::items_under_way).sum();
+        account
     }
 
     /// Takes in what is still under way, so that the accounts close.
