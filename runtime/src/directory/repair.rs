@@ -1,9 +1,10 @@
 //! Carrying out the repair of a data directory.
 //!
-//! Nothing is destroyed and nothing is half done: what a file was is first linked into a folder of
-//! `lostfound/` with a manifest, then the new file is made beside it in full, and a rename puts it
-//! in its place. Every file is the old one or the new one at any moment, so that a repair that was
-//! interrupted is simply begun again: the plan then holds what is left to do.
+//! Nothing is destroyed and nothing is half done. First each file is kept in a folder of
+//! `lostfound/`: segments by a second name, with a manifest, and IDENTITY as a copy. Then the new
+//! file is made beside the old one in full, and a rename puts it in place. Every file is the old
+//! one or the new one at any moment, so a repair that was interrupted is begun again: the plan then
+//! holds what is left to do.
 //!
 //! ```text
 //! DATA/lostfound/0001/MANIFEST        what was wrong, what was given up
@@ -28,11 +29,12 @@ const MANIFEST: &str = "MANIFEST";
 /// Bytes written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Puts what the plan touches by, then makes the files what the plan says. Returns where they were
-/// put. The directory must have been opened with [`Directory::repair`] and be as it was planned.
+/// Keeps each file that the plan touches in a new folder of `lostfound/`, then makes the files as
+/// the plan says. Returns the folder. [`Directory::repair`] must have opened the directory, and the
+/// directory must be as it was planned.
 ///
 /// # Errors
-/// As the system says, with the name of the file; what was put in its place until then stays.
+/// As the system says, with the name of the file; what was replaced until then stays replaced.
 pub fn carry_out(directory: &Directory, plan: &Plan) -> io::Result<PathBuf> {
     assert!(plan.beyond.is_empty(), "a plan that leads nowhere");
     let segments = directory.segments();
@@ -40,7 +42,7 @@ pub fn carry_out(directory: &Directory, plan: &Plan) -> io::Result<PathBuf> {
     for file in plan.touched() {
         let path = segments.path(file);
         let kept = folder.join(path.file_name().expect("a segment has a name"));
-        put_by(&path, &kept).map_err(|error| named(&path, &error))?;
+        keep(&path, &kept).map_err(|error| named(&path, &error))?;
     }
     write_manifest(&folder, plan).map_err(|error| named(&folder, &error))?;
     // Snapshots tell where things stood before, so no start may use them. They still prove what is
@@ -57,18 +59,21 @@ pub fn carry_out(directory: &Directory, plan: &Plan) -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Puts the identity file by and writes that of `directory`, which was opened with
-/// [`Directory::without_identity`]. Returns where the old one was put.
+/// Keeps a copy of the damaged IDENTITY in a new folder of `lostfound/`, and writes the identity of
+/// `directory` in its place. [`Directory::without_identity`] must have opened `directory`. Returns
+/// the folder.
 ///
 /// # Errors
-/// As the system says; the file is the old one or the new one.
+/// As the system says; IDENTITY is then the old file or the new one.
 pub fn put_identity(directory: &Directory) -> io::Result<PathBuf> {
     let path = directory.path().join(IDENTITY);
     let folder = new_folder(&directory.path().join(LOSTFOUND))?;
-    put_by(&path, &folder.join(IDENTITY)).map_err(|error| named(&path, &error))?;
+    // A second name would not do: a later start writes the file of before in place.
+    keep_copy(&path, &folder.join(IDENTITY)).map_err(|error| named(&path, &error))?;
     sync_directory(&folder)?;
-    // The secret of the key hash is another one now, but how far the logs went is still to be held
-    // against them.
+    // The proven identity has no secret of the key hash, and the next start draws a new one. The
+    // hashes in snapshots and the order of key tables do not fit it, so no start may use them. A
+    // retired snapshot still proves how far its log went.
     directory.snapshots().retire_all()?;
     directory.key_tables().remove_all()?;
     write_identity(directory.path(), directory.identity()).map_err(|error| named(&path, &error))?;
@@ -99,13 +104,16 @@ fn new_folder(lostfound: &Path) -> io::Result<PathBuf> {
     make().map_err(|error| named(lostfound, &error))
 }
 
-/// A second name for a file, or a copy where the file system gives none.
-fn put_by(path: &Path, kept: &Path) -> io::Result<()> {
-    if fs::hard_link(path, kept).is_err() {
-        fs::copy(path, kept)?;
-        File::open(kept)?.sync_all()?;
-    }
-    Ok(())
+/// Keeps a segment under a second name, or as a copy where the file system gives no second name.
+/// Nobody writes into a segment that was kept: a repair replaces or removes the file.
+fn keep(path: &Path, kept: &Path) -> io::Result<()> {
+    fs::hard_link(path, kept).or_else(|_| keep_copy(path, kept))
+}
+
+/// Keeps a durable copy of a file.
+fn keep_copy(path: &Path, kept: &Path) -> io::Result<()> {
+    fs::copy(path, kept)?;
+    File::open(kept)?.sync_all()
 }
 
 fn write_manifest(folder: &Path, plan: &Plan) -> io::Result<()> {

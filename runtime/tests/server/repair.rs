@@ -365,6 +365,9 @@ fn a_damaged_identity_is_made_anew_as_the_segments_prove_it() {
     server.stop();
     let server = Server::start(&mut serve(&directory));
     assert_eq!(server.values()[KEYS[1]], "newest");
+    // Each start writes the identity anew, and none of them touches the file that was kept.
+    let kept = fs::read(directory.join("lostfound/0001/IDENTITY")).unwrap();
+    assert!(kept == bad, "a start has overwritten what was kept");
 }
 
 #[test]
