@@ -1,9 +1,9 @@
 //! The state machine of one core.
 //!
-//! The life of a request: bytes of a connection are received; each whole frame runs at once, item
-//! by item, and its reply is appended to the connection's output; what an item changed is in the
-//! open frame of the log. At the end of the turn the log is pumped. When the disk reports, the log
-//! says how far it is durable, and every output releases what depended on no more than that.
+//! The life of a request: a connection receives bytes. Each whole frame runs at once, item by item.
+//! The reply goes to the output of the connection, and a change goes to the open frame of the log.
+//! At the end of the turn the log is pumped. When the disk has finished a write, the log tells up
+//! to which LSN it is durable. Each connection then sends the replies that wait for no later LSN.
 //!
 //! An item for another shard leaves in that shard's mail; an item on a cold key parks. Both are
 //! answered in later frames of the same request.

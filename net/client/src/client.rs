@@ -203,8 +203,9 @@ impl Client {
         )
     }
 
-    /// Deletes a key under a condition. A condition that does not hold is [`ClientError::No`]. With
-    /// [`Condition::showing`] its answer shows the value that is there ([`Answer::shown`]).
+    /// Deletes a key under a condition. If the condition does not hold, or if the key is missing,
+    /// the result is [`ClientError::No`]. With [`Condition::showing`], the [`Answer`] in that error
+    /// shows the value that is there ([`Answer::shown`]).
     pub fn del_if(&self, key: &[u8], when: impl Into<When>) -> Pending<Changed> {
         self.driver.ask(
             Ask::Del {

@@ -1,9 +1,9 @@
-//! One shard and its disk, as whoever runs it drives them: a core of the server, a thread of an
-//! embedding process, or that process's own thread.
+//! One shard and its disk. The driver of an engine is a core of the server, a thread of an
+//! embedding process, or the thread that calls an embedded store.
 //!
 //! A driver hands over what happened ([`Engine::step`], [`Engine::reap`], [`Engine::take_spare`])
 //! and ends the turn with [`Engine::end_turn`], which submits the disk's requests with one system
-//! call. What is left in the outbox then concerns sessions and mail and is the driver's to deliver.
+//! call. What is then left in the outbox concerns sessions, links and mail: the driver delivers it.
 
 use std::sync::Arc;
 

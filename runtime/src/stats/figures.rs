@@ -203,7 +203,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     counter(
         "connections_refused",
         "penstock_connections_refused",
-        "Connections closed at once, because connections_max were open.",
+        "Connections refused: connections_max were open, or no file descriptor was left.",
         |it| it.connections_refused,
     ),
     gauge(

@@ -1,9 +1,9 @@
 //! The links of one shard over its store: bytes of other nodes in, records into the log and the
 //! index, records of the log out.
 //!
-//! A [`LinkSet`] has the partitions of the shard, the ring, and for each link that has proven
-//! itself a sender or a receiver. Its members do what touches the log: local records, records that
-//! are applied or written anew, reads of what the ring does not hold any more. In each turn
+//! A [`LinkSet`] has the partitions of the shard and the ring. For each link whose peer has proven
+//! who it is, it has a sender or a receiver. Its parts do what touches the log: they write local
+//! records, apply records, rewrite records, and read what the ring no longer holds. In each turn,
 //! [`LinkSet::take_in`] comes before the log is pumped and [`LinkSet::give_out`] behind it, so that
 //! a sealed frame is shipped while it goes to the disk.
 //!

@@ -478,7 +478,8 @@ impl<S: SegmentSource> Replay<'_, S> {
         Ok(())
     }
 
-    /// Notes the version of a part in the history of its partition.
+    /// Notes a part in the history of the log: the highest version of the partition, the highest
+    /// epoch, and whether the log holds local records.
     fn note_version(&mut self, part: &PartView<'_>) {
         let history = &mut self.found.history;
         let partition = partition_of(part.slot());
@@ -489,7 +490,9 @@ impl<S: SegmentSource> Replay<'_, S> {
         if !part.is_copy() {
             history.reached.note(partition, part.sequence());
         }
-        // Behind local records a copy may be of a version from before them.
+        // A copy by cleaning has the version of its original. In a log with local records, that
+        // version may be older than the first local record, and then its epoch must not count for
+        // the partition. So such a copy only raises the highest epoch of the log.
         match history.is_linked && part.is_copy() {
             true => history.epoch_max = history.epoch_max.max(part.epoch()),
             false => history.note(partition, part.version()),

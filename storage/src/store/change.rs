@@ -1,9 +1,9 @@
 //! A change of keys of one slot: opened on keys that were looked up, edited, then committed as one
 //! record. A change that is dropped before leaves every key as it was.
 //!
-//! A whole value, a deletion and an expiry take effect at the commit, when the record has its room:
-//! nothing about them is ever undone. Fields are edited in the cells at once, because the next
-//! instruction reads them, and so is a value that a key starts with; these are undone.
+//! A whole value, a deletion and an expiry take effect at the commit, when the record has its room.
+//! They never have to be undone. An edit of a field and a start value take effect in the cell at
+//! once, because the next instruction reads them. A change that is dropped undoes both.
 
 use crate::format::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec, part_bytes};
 use crate::log::room::{Purpose, Room};
