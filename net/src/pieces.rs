@@ -1,6 +1,5 @@
-//! Bytes on their way to a connection: most of them are written here, large values stand in blocks
-//! that are shared with whoever else has them. Such a block does not change while anybody shares
-//! it.
+//! Bytes on their way to a connection. Most bytes are written here. A large value stands in a block
+//! that the cache and other replies may share. A shared block does not change.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! One is taken after so much new log that replaying it would take too long, when requests have
 //! ceased for a while, and at a clean stop. A step of it is a short look at the index in each turn;
 //! its bytes go to a file one piece at a time, so that a slow disk slows the snapshot and nothing
-//! else. One that fails is told by whoever writes it and does no harm: the one before it still
+//! else. The writer logs a snapshot that fails. No harm is done: the snapshot before it still
 //! serves.
 
 use penstock_storage::io::Blocks;

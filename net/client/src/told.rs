@@ -24,7 +24,8 @@ pub struct MemberValue {
     pub value: Option<Value>,
     /// It was so at the node that writes it at most so long ago; `None` if that is not known.
     pub age: Option<Duration>,
-    /// The last record of the partition that is there: whoever asks for it next sees nothing older.
+    /// The last record of the partition that the member has. A next read that asks for this version
+    /// sees nothing older.
     pub through: Version,
 }
 

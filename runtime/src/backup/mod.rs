@@ -6,7 +6,7 @@
 //! so a start from it is an ordinary recovery.
 //!
 //! ```text
-//! DIR/LOCK                                 held by whoever writes here
+//! DIR/LOCK                                 held by a process that writes here
 //! DIR/segments/1-17-<hash>.seg             segment 17 of log 1 up to the end of its frames
 //! DIR/20261121T101739.123Z.manifest        one backup: which segments, see `manifest.rs`
 //! ```

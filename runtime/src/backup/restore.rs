@@ -1,8 +1,8 @@
 //! Restoring a backup: a new data directory that a server can be started on.
 //!
 //! The restored node is **another node**: it keeps the cluster id and gets a node id of its own,
-//! because the one that was backed up may still run, or run again, and whoever met both must not
-//! take them for one. It also skips terms: the original may have begun some after the backup, and a
+//! because the original may still run, or run again, and other nodes must not take the two for one.
+//! It also skips terms: the original may have begun some after the backup, and a
 //! version that it gave out then must not be given out here for another value.
 
 use std::fs::{self, DirBuilder};

@@ -179,8 +179,8 @@ impl ToArgs {
         ServerAddress::at(clients).within(ANSWER.min(Duration::from_millis(self.wait_ms.into())))
     }
 
-    /// Refuses if the node does not hold all of them in one of these roles, or, if that is enough,
-    /// in a role of whoever wrote them last.
+    /// Refuses if the node does not hold all partitions in one of these roles. Where the role of
+    /// the last writer is enough, that role counts too.
     fn check(
         &self,
         draft: &Draft,

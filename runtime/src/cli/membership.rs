@@ -393,8 +393,8 @@ impl MemberArgs {
     }
 }
 
-/// Refuses while one of these partitions is written by nobody: whoever is to write it may need just
-/// the node that would be changed.
+/// Refuses while no node writes one of these partitions: the node that is to write it may need the
+/// node that would be changed.
 fn check_written(draft: &Draft, partitions: (u16, u16), longest: Duration) -> Result<(), Failure> {
     for primary in writers(draft, partitions)? {
         let clients = draft.clients_of(primary).map_err(Failure::usage)?;

@@ -347,8 +347,8 @@ fn make_directory(path: &Path) -> Result<bool, DirectoryError> {
     Ok(true)
 }
 
-/// Makes the directory, or takes one that is there and empty, and locks it: for whoever fills it
-/// and writes its identity last.
+/// Makes the directory, or takes one that is there and empty, and locks it. The caller fills the
+/// directory and writes its identity last.
 ///
 /// # Errors
 /// As for [`Directory::open`]; [`DirectoryError::NotEmpty`] if anything is in it.

@@ -1,5 +1,5 @@
-//! Spares that have rotted: each leaves `DATA/segments`, the first ones for
-//! `DATA/lostfound/spares`, where whoever looks after the device can see what became of them.
+//! Spares that have rotted: each leaves `DATA/segments`. The first ones go to
+//! `DATA/lostfound/spares`, where an operator can see what the device made of them.
 
 use std::fs::{self, DirBuilder};
 use std::io;

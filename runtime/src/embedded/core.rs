@@ -302,7 +302,7 @@ impl Core {
 }
 
 impl Drop for Core {
-    /// Answers whoever waits, also if the thread panics.
+    /// Answers all callers that wait, also if the thread panics.
     fn drop(&mut self) {
         // Nothing that the device may still write into is given back before it is done.
         let _ = self.engine.disk.drain(&mut Vec::new(), FAREWELL);

@@ -1,4 +1,4 @@
-//! A shard's clock, and how whoever runs the shard waits until there is something to do.
+//! A shard's clock, and how its thread waits until there is something to do.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};

@@ -222,8 +222,8 @@ impl Engine {
         let told = self.outbox.links.told.drain(..);
         let told: String = told.map(|told| format!("{told}; ")).collect();
         let text = format!("{told}{fatal}");
-        // A start would not be what it was told of: whoever starts what has failed is to leave it
-        // alone.
+        // A new start would not help a node that has gone back. Its exit code keeps a supervisor
+        // from starting it again.
         match fatal {
             Fatal::GoneBack => Turn::Damaged(text),
             Fatal::Log { .. } => Turn::Fatal(text),

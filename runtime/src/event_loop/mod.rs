@@ -1,4 +1,4 @@
-//! What a thread that runs a shard does in each turn, whoever owns the thread.
+//! What a thread that runs a shard does in each turn: a core of the server, or an embedded thread.
 
 pub(crate) mod engine;
 mod news;

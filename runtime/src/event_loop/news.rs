@@ -1,4 +1,4 @@
-//! What a shard found wrong on its disk, as events for whoever looks after the server.
+//! What a shard found wrong on its disk, as log events for the operator.
 
 use penstock_net::status::Status;
 use penstock_shard::BadPlace;

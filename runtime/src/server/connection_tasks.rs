@@ -69,8 +69,8 @@ async fn read(core: Rc<Core>, connection: Rc<Connection>, mut reader: OwnedReadH
             buffer = Vec::with_capacity(RECEIVE_BYTES_BUSY);
         }
     }
-    // A peer that closed its side has ended the connection: what it asked is run, whoever hears of
-    // it.
+    // A peer that closed its side has ended the connection. Its requests run, although nobody may
+    // read the answers.
     if connection.half_ended() {
         core.remove(session);
     }

@@ -3,8 +3,8 @@
 //! Events are those of `tracing`: a program that embeds the store gets them through its own
 //! subscriber. Here is the server's. An event is on its way to the reader before the call that logs
 //! it returns: a crash, an abort or a kill behind it takes no line along, which a writer on a
-//! thread of its own could not promise. The price is that a reader who stops reading a full pipe
-//! stops whoever logs; paths of requests log nothing.
+//! thread of its own could not promise. The price: a thread that logs stops while nobody reads a
+//! full pipe. Paths of requests log nothing.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::borrow::Cow;

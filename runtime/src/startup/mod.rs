@@ -1,6 +1,6 @@
-//! From a configuration to shards that are ready to run, whoever runs them: the options are held
-//! against the machine and the directory, the disk is timed, the logs are surveyed, and each shard
-//! is opened on its own thread.
+//! From a configuration to shards that are ready to run, in a server or an embedding process. The
+//! options are compared with the machine and the directory, the disk is timed, the logs are
+//! surveyed, and each shard is opened on its own thread.
 
 mod banner;
 pub mod calibration;

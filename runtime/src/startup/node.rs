@@ -1,5 +1,5 @@
-//! A data directory made ready to be served, whoever serves it: first for all shards together, then
-//! each shard on the thread that will run it.
+//! A data directory made ready for a server or an embedding process: first for all shards together,
+//! then each shard on the thread that will run it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -53,8 +53,8 @@ pub(crate) fn unacknowledged_bytes(descriptor: std::os::fd::RawFd) -> u64 {
     }
 }
 
-/// Ends a connection in both directions, so that whoever waits for it is woken. An error means that
-/// it has ended already.
+/// Ends a connection in both directions, which wakes a task that waits for it. An error means that
+/// the connection has ended already.
 pub(crate) fn shut_down_socket(descriptor: std::os::fd::RawFd) {
     // SAFETY: the call takes numbers only; it touches no memory of this process.
     unsafe { libc::shutdown(descriptor, libc::SHUT_RDWR) };

@@ -5,7 +5,7 @@ use penstock_storage::io::{Asker, Blocks, Completion};
 use super::{Fatal, Now, Outbox, Shard};
 
 impl<P: Blocks> Shard<P> {
-    /// Hands the end of a read, write or sync to whoever asked for it.
+    /// Hands the end of a read, write or sync to the part of the shard that asked for it.
     pub(super) fn completed(
         &mut self,
         now: Now,

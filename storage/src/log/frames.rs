@@ -75,7 +75,7 @@ impl<P: Blocks> Log<P> {
             }
             self.leave_short_segments();
         }
-        // With no other segment behind it, this one must take what tells a release.
+        // With no other segment after it, this one must take the frame that reports a release.
         let telling_bytes = match self.supply.is_empty() && self.supply.keeps_reserve() {
             true => padded_bytes(self.history.body_bytes()) as u64,
             false => 0,

@@ -292,7 +292,8 @@ impl<P: Blocks> Log<P> {
         self.writes.durable()
     }
 
-    /// Where that ends on the disk: whoever copies the segments up to there has all that survives.
+    /// Where the durable records end on the disk. A copy of the segments up to there has all that
+    /// survives a crash.
     #[must_use]
     pub fn durable_end(&self) -> DurableEnd {
         let (segment_sequence, end_offset) = self.writes.durable_end();
@@ -457,8 +458,8 @@ impl<P: Blocks> Log<P> {
         self.time_ms
     }
 
-    /// Something is about to be left out of the log because of the time: what tells so carries this
-    /// time, so that no start is in a time before it.
+    /// Raises the log's clock to `time_ms` before a record is left out because of the time. The
+    /// frame that reports the release carries this time, so no start begins at an earlier time.
     pub fn carry_time(&mut self, time_ms: u64) {
         self.time_ms = self.time_ms.max(time_ms);
     }

@@ -139,8 +139,8 @@ impl<P: Blocks> Log<P> {
     }
 
     /// Bytes of copies that the log can surely take before a spare comes: in the open segment or,
-    /// if that is more, in the last spare. Frames that are filled up, and what tells the release,
-    /// are left out.
+    /// if that is more, in the last spare. The padding of frames and the frame that reports the
+    /// release are left out.
     #[must_use]
     pub fn sure_bytes(&self) -> u64 {
         let list = padded_bytes(self.history.body_bytes() + CONTENTS_ENTRY_BYTES) as u64;
@@ -283,7 +283,7 @@ impl<P: Blocks> Log<P> {
     }
 
     /// Whether it has no spare at all and none of the usual length can be had: even a short one, of
-    /// [`LogConfig::segment_bytes_min`], is welcome then, because it takes what tells a release.
+    /// [`LogConfig::segment_bytes_min`], helps then: it takes the frame that reports a release.
     ///
     /// [`LogConfig::segment_bytes_min`]: crate::log::LogConfig::segment_bytes_min
     #[must_use]

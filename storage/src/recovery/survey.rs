@@ -25,8 +25,8 @@ pub struct Survey {
     /// The segments of each log, in order.
     pub logs: BTreeMap<u64, Vec<Segment>>,
     /// Files of segments that their log has released: nothing in them counts any more. They are to
-    /// be removed, but not before the file that tells so is synced: what was read of it may only
-    /// have been in memory.
+    /// be removed after the file that reports the release is synced: the survey may have read the
+    /// report from the page cache alone.
     pub released: BTreeMap<u64, Vec<FileId>>,
     /// Files of logs that are void; they are to be deleted.
     pub void: Vec<FileId>,

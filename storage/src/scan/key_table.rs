@@ -78,7 +78,7 @@ pub enum TableError {
     Damaged,
     /// It is whole, and of another segment.
     OfAnother,
-    /// The segment does not hold what it should; whoever reads its parts is told.
+    /// The segment does not hold what it should. A reader of its parts gets the error.
     Segment,
     /// More keys of one hash than the memory for one pass holds.
     TooMany,

@@ -7,7 +7,7 @@ use crate::store::keyspace::keyspaces::Keyspaces;
 use crate::store::local::LocalRecords;
 use crate::store::versions::table::Versions;
 
-/// All that stands in memory when a store opens: whoever fills it has read the log, or has nothing.
+/// All that stands in memory when a store opens: what a replay of the log has built, or nothing.
 #[derive(Debug)]
 pub struct Loaded {
     pub(crate) keys: Keys,

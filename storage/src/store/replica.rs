@@ -65,9 +65,9 @@ impl<P: Blocks> Store<P> {
         cold
     }
 
-    /// Whether a part that stands in a segment which is durable up to there is still needed by who
-    /// knows nothing of the past: the newest of its key, or a deletion that may have something to
-    /// hide. To be asked after [`Store::settle`] and [`Store::settle_copies`] alone.
+    /// Whether a member that begins with nothing needs a part of a durable segment: the newest part
+    /// of its key, or a deletion that may hide an older part. The answer is right only after
+    /// [`Store::settle`] and [`Store::settle_copies`].
     #[must_use]
     pub fn counts(
         &self,

@@ -1,16 +1,16 @@
 //! The values in memory: cells that hold a key, its value, its version and the place of its last
 //! change, within a budget of bytes.
 //!
-//! A cell is edited in place; whoever answers a request copies the bytes out first, or shares them.
-//! It is a run of bytes: a head of [`HEAD_BYTES`], the key, the value, and the expiry of a key that
+//! A cell is edited in place. A reply copies the bytes out first, or shares their block. A cell is
+//! a run of bytes: a head of [`HEAD_BYTES`], the key, the value, and the expiry of a key that
 //! has one. Runs of about the same length stand side by side in pages, so a counter of 8 bytes
 //! under a key of 16 takes 42 bytes and no heap block; only what is longer than [`SMALL_BYTES_MAX`]
 //! has one of its own. A head holds nothing that can be had otherwise: slot and hash follow from
 //! the key, the low bits of the sequence stand in the place, epochs are numbers of a short table.
 //!
-//! Such a block can be shared: whoever answers holds it. Whatever changes the cell meanwhile gives
-//! it another block first, so what is held stays as it was. Only the block that the cell has counts
-//! as memory of the cache; what else is held is for its holders to count.
+//! A reply can share such a block. A change of the cell meanwhile gives the cell another block
+//! first, so a shared block stays as it was. Only the block that the cell has counts as memory of
+//! the cache. The holders of other blocks count these themselves.
 //!
 //! A cell is young until it has been used again after it came. Two hands go round over all cells,
 //! each with a second chance for what was used since: one lets young cells leave while they are
@@ -233,8 +233,8 @@ impl Cache {
         &mut bytes[key_len(head)..][..small_value_len(head)]
     }
 
-    /// The value as a part of its block, which whoever answers may hold instead of a copy; `None`
-    /// if it stands in a page, or with too much beside it.
+    /// The value as a part of its block, which a reply may share instead of a copy. `None` if the
+    /// value stands in a page, or with too much beside it.
     #[must_use]
     pub fn shared_value(&self, id: CellId) -> Option<(&Arc<[u8]>, Range<usize>)> {
         let large = &self.large[large_number(id)?];
