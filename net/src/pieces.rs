@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::batch::padded;
 
-/// Bytes in their order, some of which stand elsewhere.
+/// Bytes in their order. Some of them stand elsewhere.
 ///
 /// What must hold: slices stand in ascending order, none behind the end of `bytes`.
 #[derive(Clone, Debug, Default)]

@@ -74,9 +74,9 @@ impl Receiver {
         self.skip_bytes > 0
     }
 
-    /// Gives up the frame at the start of `bytes`, of which [`Receiver::next`] said that it is not
-    /// whole yet: the rest of it is dropped as it comes. Its header, and how many bytes to drop
-    /// now; none as long as its header is not whole.
+    /// Gives up the frame at the start of `bytes`, which [`Receiver::next`] called not whole: the
+    /// rest of the frame is dropped as it comes. Returns the header and the bytes to drop now, or
+    /// `None` as long as the header is not whole.
     pub fn give_up(&mut self, bytes: &[u8]) -> Option<(Header, usize)> {
         let header = Header::decode(bytes.first_chunk::<HEADER_BYTES>()?);
         let consumed = bytes.len().min(header.len as usize);

@@ -164,7 +164,7 @@ pub struct Outbox<B> {
     /// This shard needs the inherited logs no more. Told once: the answer is
     /// [`Event::InheritedGone`].
     pub has_taken_over: bool,
-    /// Files of inherited logs, of which the disk is to forget this shard's descriptors.
+    /// Files of inherited logs: the disk is to forget the descriptors that this shard has of them.
     pub forgotten: Vec<FileId>,
     /// Segments that cleaning found damaged, to be told to people.
     pub damaged: Vec<Damaged>,

@@ -89,7 +89,7 @@ pub(crate) struct KeyTables {
     hash_check: u64,
     /// Those that an earlier run left and nobody has asked for, with the bytes of their files.
     left: HashMap<FileId, u64>,
-    /// A scan has read a part of which one of them may tell.
+    /// A scan has read a part that may stand in one of these tables.
     is_left_wanted: bool,
     standing: HashMap<FileId, KeyTable>,
     memory_bytes: usize,
@@ -118,8 +118,8 @@ impl KeyTables {
         }
     }
 
-    /// The segments of which there may be tables. Those of inherited logs are read by all shards,
-    /// each for its own slots.
+    /// The segments that may have tables. All shards read the tables of inherited logs, each for
+    /// its own slots.
     pub(crate) fn homes<P: Blocks>(&self, store: &Store<P>) -> impl Iterator<Item = TableHome> {
         let (log, hash_check) = (store.log(), self.hash_check);
         let known = log.durable_end();
@@ -139,8 +139,8 @@ impl KeyTables {
             })
     }
 
-    /// An earlier run left tables of these segments, some of which may be none of this store, with
-    /// the bytes of their files.
+    /// An earlier run left tables of these segments, with the bytes of their files. Some of the
+    /// segments may have left the store.
     pub(crate) fn expect<P: Blocks>(&mut self, found: &HashMap<FileId, u64>, store: &Store<P>) {
         let homes = self.homes(store).map(|home| home.file);
         self.left = homes

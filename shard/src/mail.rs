@@ -110,7 +110,7 @@ pub struct MailedReply {
     pub end: u32,
 }
 
-/// Which item of which request of which connection an answer is for.
+/// The connection, the request and the item that an answer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyAddress {
     /// The connection, on the shard that asked.

@@ -485,9 +485,9 @@ struct AllReplayed {
     inherited: Vec<(InheritedLog, u64)>,
 }
 
-/// Fills a memory from all inherited logs, of which only the shard's own slots concern it, and then
-/// from all of the shard's log; a second time in the same order if versions are kept. No snapshot
-/// tells of what is inherited.
+/// Replays all inherited logs and then all of the shard's log. Only slots of the shard are kept. If
+/// versions are kept, the logs are replayed a second time in the same order. No snapshot holds
+/// inherited records.
 fn replay_inheritance(
     files: &mut impl SegmentFiles,
     inventory: &Inventory,

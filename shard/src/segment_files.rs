@@ -49,8 +49,7 @@ impl SegmentFiles {
         self.leaving.push(file);
     }
 
-    /// The released files, of which those that are still read are given back by
-    /// [`SegmentFiles::leave`].
+    /// The released files. [`SegmentFiles::leave`] gives back those that are still read.
     pub(crate) fn take_leaving(&mut self) -> Vec<FileId> {
         std::mem::take(&mut self.leaving)
     }

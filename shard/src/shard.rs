@@ -406,7 +406,7 @@ impl<P: Blocks> Shard<P> {
             .set_scrub(period_us, self.setup.config().hash_seed);
     }
 
-    /// The segments of which there may be key tables.
+    /// The segments that may have key tables.
     pub fn key_table_homes(&self) -> impl Iterator<Item = TableHome> {
         self.scans.tables.homes(&self.store)
     }

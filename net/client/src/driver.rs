@@ -49,9 +49,9 @@ struct Shared {
 
 struct State {
     nodes: Vec<Node>,
-    /// Who writes which partition, and the generation in which that was told.
+    /// The node that writes each partition, and the generation in which a server said so.
     writers: BTreeMap<u16, (u32, usize)>,
-    /// Who is asked what is about no partition, or about one of which nothing was told.
+    /// The node that is asked about no partition, or about a partition whose writer is not known.
     home: usize,
     /// What is asked once more, by the time from which on; the number keeps the order.
     held: BTreeMap<(Instant, u64), Queued>,

@@ -350,8 +350,8 @@ impl std::fmt::Display for Replayed {
     }
 }
 
-/// Which keys of which tails were tried, each durable before it is: a difference that is added
-/// twice would be wrong, and an answer may never come.
+/// The keys of each tail that were tried. Each note is durable before the try: a difference that is
+/// added twice would be wrong, and an answer may never come.
 struct Journal {
     path: PathBuf,
     tried: BTreeSet<(String, Writer)>,

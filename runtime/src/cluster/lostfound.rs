@@ -249,8 +249,8 @@ struct Kept {
     name: String,
     file: Option<File>,
     unsynced_bytes: usize,
-    /// The newest record with a key of a client of each partition of which that was not told:
-    /// `kept_all`.
+    /// Of each partition: the newest record with a client's key that is not reported yet
+    /// (`kept_all`).
     unnoted: BTreeMap<PartitionId, Position>,
     /// The same of what was.
     noted: BTreeMap<PartitionId, Position>,
@@ -283,8 +283,8 @@ impl Kept {
         }
     }
 
-    /// Those of these partitions of which there is more than was told. A link that ends has its
-    /// tail looked for again.
+    /// The partitions among these that have more records than were reported. A link that ends has
+    /// its diverged records searched again.
     fn note(&mut self, partitions: impl Iterator<Item = PartitionId>) -> BTreeSet<PartitionId> {
         let mut told = BTreeSet::new();
         for partition in partitions {

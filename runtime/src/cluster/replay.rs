@@ -104,7 +104,7 @@ impl Lost {
 /// By how much tails have changed numbers of 8 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Units {
-    /// So many keys of which that is known.
+    /// The number of keys whose difference is known.
     pub keys: usize,
     /// By so much, together.
     pub changed: i128,

@@ -39,7 +39,7 @@ impl std::fmt::Display for ReplayError {
 }
 
 /// What the tails in a stopped node's lostfound did, key by key, in the order in which they were
-/// written; `only` those of which this file has a change, if one is named. Reads all of its log.
+/// written. With `only`, just the tails that this file has a change of. Reads the whole log.
 ///
 /// # Errors
 /// [`ReplayError`].

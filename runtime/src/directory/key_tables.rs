@@ -46,7 +46,7 @@ impl KeyTableFolder {
         &self.path
     }
 
-    /// The segments of which there are tables, in no particular order, with the lengths of these in
+    /// The segments that have tables, in no particular order, with the lengths of the tables in
     /// bytes; none if there is no folder.
     ///
     /// # Errors

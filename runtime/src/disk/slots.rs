@@ -59,7 +59,7 @@ impl Slots {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes a slot, of which there must be one, and returns its key.
+    /// Takes a free slot and returns its key. There must be a free slot.
     pub(super) fn insert(&mut self, operation: Operation) -> u64 {
         let index = self
             .free

@@ -422,8 +422,8 @@ impl Regions {
         self.free_kept += 1;
     }
 
-    /// Whether a region of which chunks went back should be holed; `None` if that is as it is, or
-    /// too many are.
+    /// Whether a region that got chunks back should be holed. `None` if nothing is to change, or if
+    /// too many regions are holed.
     fn may_change(&self, region: usize) -> Option<bool> {
         let bits = self.table[region];
         let is_holed = bits.taken != 0;

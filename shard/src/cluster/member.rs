@@ -234,7 +234,7 @@ impl<B: Block> ClusterMember<B> {
             .links
             .partition(partition)
             .map(|it| it.facts().promised);
-        // A later one has been met, of which the plan does not know yet.
+        // A later generation has been met, and the plan does not know it yet.
         let later = promised.filter(|it| it.generation() > assignment.generation);
         let (primary, generation) = match later {
             Some(epoch) => (epoch.node(), epoch.generation()),

@@ -1,5 +1,5 @@
-//! UPDATE_IF: guards and edits of fields of one or two keys of a slot, all or none of which take
-//! effect.
+//! UPDATE_IF: guards and edits of fields of one or two keys of a slot. All of them take effect, or
+//! none.
 
 use penstock_net::instruction::{Instruction, Operation, Outcome};
 use penstock_net::refusal::Refusal;

@@ -172,8 +172,8 @@ impl EpochHistory {
         })
     }
 
-    /// Whether a version is part of this past, of which `head` is the last position: its epoch
-    /// wrote, and had not ended yet.
+    /// Whether a version is part of this past, whose last position is `head`: its epoch wrote, and
+    /// had not ended yet.
     #[must_use]
     pub fn contains(&self, version: Position, head: Position) -> bool {
         let epoch = Epoch(version.epoch);
@@ -241,8 +241,8 @@ impl EpochHistory {
         })
     }
 
-    /// An epoch of both histories that two starts of one node wrote, of which one had an older copy
-    /// of the directory of the other. Versions under it say nothing.
+    /// An epoch of both histories that two starts of one node wrote: one start had an older copy of
+    /// the directory of the other. Versions under the epoch say nothing.
     #[must_use]
     pub fn written_twice(&self, other: &EpochHistory) -> Option<Epoch> {
         let is_twice = |entry: &&EpochEntry| {

@@ -111,8 +111,8 @@ impl Freshness {
         Ok(())
     }
 
-    /// By the own clock: what was applied of all frames before `unapplied`, the first one of which
-    /// something is not, is at least as new as this.
+    /// By the own clock: the applied frames are at least as new as this. `unapplied` is the first
+    /// frame that is not applied whole.
     #[must_use]
     pub fn known_us(&self, unapplied: Option<u64>) -> Option<u64> {
         let count = match unapplied {

@@ -89,7 +89,7 @@ pub enum Work {
         link: LinkId,
         /// They stand behind this.
         from: Position,
-        /// They are not of this past, of which there is no end.
+        /// They are not of this past. The past has no end.
         history: EpochHistory,
     },
     /// Keys are to be written anew, each with its present value or as a deletion:

@@ -206,7 +206,7 @@ impl Partition {
         last.is_some_and(|last| last.node() == node)
     }
 
-    /// The first frame of its link of which something is not applied.
+    /// The first frame of its link that is not applied whole.
     #[must_use]
     pub fn unapplied(&self) -> Option<u64> {
         self.pending.first_frame()

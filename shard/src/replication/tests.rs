@@ -8,7 +8,7 @@ use penstock_storage::version::partition_of;
 
 use super::{Facts, Journal, PartitionId};
 
-/// A journal of which all is durable at once.
+/// A journal whose notes are durable at once.
 pub(super) struct Noted;
 
 impl Journal for Noted {

@@ -27,15 +27,15 @@ struct Mailbox {
     outstanding: usize,
     /// Their bytes.
     outstanding_bytes: usize,
-    /// Bytes of its answers that were handed on and for which no room was kept, and of which it was
-    /// not told yet.
+    /// Bytes of its answers that were handed on without room kept for them, and that are not
+    /// reported to it yet.
     taken_bytes: usize,
     /// Bytes of answers to it for which it keeps no room and that it has not said to have taken,
     /// and of those that wait for reads.
     replying_bytes: usize,
     /// Items of it that wait until it has taken answers, in order.
     held: VecDeque<Parked>,
-    /// How many of them are of which connection.
+    /// How many of them each connection has.
     held_of: HashMap<SessionId, usize>,
     replies: VecDeque<(Lsn, MailedReply)>,
     reply_bytes: Pieces,

@@ -270,8 +270,7 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
                     }),
             },
         };
-        // The server's own keys, of which a node of a cluster has some, are none that a client may
-        // name.
+        // A client may not name the server's own keys. A node of a cluster has some.
         let is_told =
             |entry: &ScanEntry| entry.key.starts_with(self.request.prefix) && !is_system(entry.key);
         Ok(entry.filter(is_told))

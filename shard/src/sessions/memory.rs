@@ -94,9 +94,9 @@ impl ClientMemory {
         (self.replies_bytes, self.awaited_bytes) == (0, 0)
     }
 
-    /// Why no more of a frame is taken in, if so: the connection has sent `bytes` that are not run,
-    /// of which `counted` are counted. One connection may hold no more than is left for all, so
-    /// that a few that never end their frames leave room for others.
+    /// Why no more of a frame is taken in, if so. The connection has sent `bytes` that are not run,
+    /// and `counted` of them are counted. One connection may hold no more than is left for all, so
+    /// that a few connections that never end their frames leave room for others.
     #[inline]
     pub(super) fn refusal_of_input(&self, counted: usize, bytes: usize) -> Option<Refusal> {
         if bytes <= INPUT_BYTES_FREE {

@@ -35,7 +35,7 @@ impl Budget {
 
     /// What operations need to go on when the index has taken all the rest. Half of it may be full
     /// between two turns: of the two keys of an operation, one waits for the other. The other half
-    /// is for the values that come in a turn, of which the first finds room whatever its length.
+    /// is for the values that come in a turn. The first value finds room, whatever its length.
     #[must_use]
     pub fn cells_bytes_min(value_bytes_max: usize) -> usize {
         4 * cell_bytes(KEY_BYTES_MAX, value_bytes_max, true) + RESERVE_BYTES

@@ -341,7 +341,7 @@ impl Keys {
         }
     }
 
-    /// Lets the cache empty pages of which it holds too many.
+    /// Lets the cache empty pages where it holds too many of a kind.
     pub(crate) fn tidy(
         &mut self,
         durable: Lsn,

@@ -26,7 +26,7 @@ use std::io;
 pub enum Event<'a> {
     /// A segment; its frames follow.
     Segment(&'a Segment),
-    /// What the frame that comes next tells of which segments there are.
+    /// The list of segments in the frame that comes next.
     Contents(&'a Contents),
     /// A frame of this file that checks whole; its parts follow.
     Frame(FileId, &'a FrameHeader),

@@ -152,7 +152,7 @@ struct Content {
     contents: Option<Contents>,
     /// The end of the last block that is not zero, even if the file ends within it.
     used_bytes: u64,
-    /// The end of the farthest frame of which a header is there.
+    /// The end of the farthest frame whose header is there.
     reach_bytes: u64,
 }
 
@@ -171,7 +171,8 @@ struct Found {
 enum Told {
     /// The header of its successor says so.
     Exactly { offset: u64, lsn: Lsn },
-    /// Its successor begins with this record, or one of which nothing is known.
+    /// Its successor begins with this record; `None` if the first record of the successor is not
+    /// known.
     Before(Option<Lsn>),
     /// It is the last.
     Last,
@@ -210,7 +211,7 @@ struct Planner<'a, S> {
 }
 
 impl<S: SegmentSource> Planner<'_, S> {
-    /// Finds out which place of which log a file claims.
+    /// Finds the log and the place in the log that a file claims.
     fn sort(&mut self, file: FileId, file_bytes: u64) {
         let (home, header, first_lsn) = match classify(
             &mut self.source,
@@ -382,7 +383,7 @@ impl<S: SegmentSource> Planner<'_, S> {
         content
     }
 
-    /// Gives up a file of which nothing can be told.
+    /// Gives up a file that says nothing of its place.
     fn give_up_file(&mut self, file: FileId, file_bytes: u64, row: Row) {
         self.plan.removals.push(file);
         self.plan.damages.push(Damage {

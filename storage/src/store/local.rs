@@ -107,7 +107,7 @@ impl LocalRecords {
         }
     }
 
-    /// Visits every partition of which a log with this history tells something.
+    /// Visits every partition that a log with this history has facts of.
     pub(crate) fn walk(&self, history: &History, visit: &mut impl FnMut(PartitionEntry<'_>)) {
         for partition in 0..PARTITIONS {
             let local = self.of.get(partition).and_then(Option::as_ref);

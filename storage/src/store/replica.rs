@@ -99,8 +99,8 @@ impl<P: Blocks> Store<P> {
     /// Logs a record that was written elsewhere under its own version and time, and takes in what
     /// it says of keys that have no newer version. `parts` are all of its parts, checked; nothing
     /// of it may be cold ([`Store::cold_of`]) and [`Store::room_for`] must have said yes to
-    /// as many bytes as they have. Without `is_dense` a record of which nothing is newer than what
-    /// is there is left out: `None`.
+    /// as many bytes as they have. Without `is_dense`, a record that brings nothing newer
+    /// is left out: `None`.
     ///
     /// # Panics
     /// If the parts are not one record, or a local one.

@@ -227,7 +227,7 @@ impl<B: Block> LinkTable<B> {
         }
     }
 
-    /// How far the link is by which a partition, of which this is a slot, is shipped to a node.
+    /// The state of the link that ships a partition to a node; `slot` is a slot of the partition.
     pub(super) fn state_to(&self, node: u8, partition: PartitionId, slot: u16) -> LinkState {
         let links = self.senders_to(node).filter(|link| link.carries(slot));
         let states = links.map(|link| link.sender.link_state(partition));

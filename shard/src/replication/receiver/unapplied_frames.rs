@@ -6,7 +6,7 @@ use penstock_storage::place::Lsn;
 
 use crate::replication::PartitionId;
 
-/// Frames that are noted before those are taken out of which nothing is left to do.
+/// Frames that are noted before the finished ones are taken out.
 pub(super) const FRAMES_MAX: usize = 1024;
 
 /// Frames that came, in order, and up to which of them all is durable.
@@ -92,7 +92,7 @@ impl UnappliedFrames {
             }
             self.frames.pop_front();
         }
-        // Behind one that waits there may be any number of which nothing is left to do.
+        // After one that waits there may be any number of finished frames.
         if self.frames.len() > FRAMES_MAX {
             self.frames.retain(|frame| !frame.is_done(durable));
         }

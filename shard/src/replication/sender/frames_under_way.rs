@@ -269,8 +269,8 @@ impl FramesUnderWay {
         }
     }
 
-    /// Makes one of neighbours that are received there and durable here. The member tells durable
-    /// what stands before the first frame of which it has not applied all. One partition that waits
+    /// Makes one of neighbours that are received there and durable here. The member confirms
+    /// the frames before the first frame that it has not applied whole. One partition that waits
     /// there, for a read that fails or a sweep, must not keep all others of the link waiting here.
     fn merge(&mut self) {
         let settled = self.marks.received.min(self.durable);

@@ -1,4 +1,4 @@
-//! Empties pages of which the cache holds too many.
+//! Empties pages when the cache holds too many of a kind.
 
 use crate::memory::cache::cell::DELETED;
 use crate::memory::cache::cell::SEQUENCE_AT;

@@ -154,7 +154,7 @@ impl Section {
     }
 }
 
-/// Which snapshot: of which log, and which of that log's. The newest has the highest number.
+/// The log and the number of a snapshot. The newest snapshot of a log has the highest number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SnapshotName {
     /// The log.

@@ -1,5 +1,5 @@
-//! Making room: what still counts in a segment of which little does is appended again, and the
-//! segment is released.
+//! Making room: the few parts of a segment that still count are appended again, and the segment is
+//! released.
 //!
 //! The life of a segment that is cleaned: it is picked by what it gives back for what it costs
 //! (Rosenblum and Ousterhout, "The design and implementation of a log-structured file system",

@@ -120,7 +120,8 @@ impl Expiring {
         }
     }
 
-    /// Makes one of the two neighbours of which that delays the fewest bytes for the shortest time.
+    /// Joins two neighbouring buckets: those whose join delays the fewest bytes for the shortest
+    /// time.
     fn join(&mut self) {
         let buckets = &self.buckets[..self.len];
         let delay = |two: &[Bucket]| {
