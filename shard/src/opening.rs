@@ -31,7 +31,7 @@ use penstock_storage::snapshot::{
     Coverage, ProvenEnd, SnapshotError, SnapshotFooter, SnapshotHeader, SnapshotName,
     SnapshotReader, load,
 };
-use penstock_storage::store::{LOOK_AHEAD, Store};
+use penstock_storage::store::{PREFETCH_KEYS_MAX, Store};
 use penstock_storage::system_key::is_system;
 
 use crate::counted::CountedBytes;
@@ -764,12 +764,12 @@ fn replay_into(
                 let home_of = |key: &[u8]| hash.home_of(key);
                 memory.replay(&home_of, &part, place, &mut key_at)?;
             }
-            Event::Ahead(parts) => {
-                let mut homes = [(0, 0); LOOK_AHEAD];
+            Event::Prefetch(parts) => {
+                let mut homes = [(0, 0); PREFETCH_KEYS_MAX];
                 for (home, part) in homes.iter_mut().zip(parts) {
                     *home = (part.slot(), hash.of(part.key()));
                 }
-                memory.look_ahead(&homes[..parts.len()]);
+                memory.prefetch(&homes[..parts.len()]);
             }
             Event::Segment(_) | Event::Contents(_) | Event::Frame(..) => {}
         }

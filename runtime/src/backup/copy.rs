@@ -65,7 +65,7 @@ impl Checked {
                     segment.end_offset = end_offset;
                 }
             }
-            Event::Contents(_) | Event::Ahead(_) | Event::Part(..) => {}
+            Event::Contents(_) | Event::Prefetch(_) | Event::Part(..) => {}
         };
         let report = inspect_laid_out(view, Some(owner), &layout, proven, &mut see);
         if let Some(damage) = report.damage.first() {

@@ -328,7 +328,7 @@ fn show(out: &mut Output<impl Write>, event: &Event<'_>) {
             frame.record_count,
             frame.body_bytes,
         )),
-        Event::Contents(_) | Event::Ahead(_) => {}
+        Event::Contents(_) | Event::Prefetch(_) => {}
         Event::Part(part, place) => {
             let kind = match part.kind() {
                 PartKind::Put => "put",

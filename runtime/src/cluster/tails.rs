@@ -116,7 +116,7 @@ fn read(data: &Path, directory: &Directory, only: Option<&str>) -> Result<Vec<Lo
                     tails.began(part.slot(), version, &segments);
                 }
             }
-            Event::Frame(..) | Event::Ahead(_) => {}
+            Event::Frame(..) | Event::Prefetch(_) => {}
         },
     );
     if let Some(damage) = report.damage.first() {

@@ -96,7 +96,7 @@ pub fn rebuild(source: &mut impl SegmentSource) -> Result<Identity, RebuildError
             seen.first_incarnation = seen.first_incarnation.min(header.incarnation);
             seen.last_incarnation = seen.last_incarnation.max(header.incarnation);
         }
-        Event::Frame(..) | Event::Contents(_) | Event::Ahead(_) => {}
+        Event::Frame(..) | Event::Contents(_) | Event::Prefetch(_) => {}
         Event::Part(part, _) => {
             value_bytes = value_bytes.max(part.value().len());
             let seen = logs.get_mut(&log_id).expect("its segment came first");

@@ -88,8 +88,8 @@ pub(crate) struct Parking {
     /// The read behind which the operations of a connection on a slot queue, the number of the key
     /// in it, and how many do.
     order: HashMap<Lane, (IoToken, usize, usize)>,
-    /// The read of a second key, for which the first one is kept in memory.
-    kept_for: Option<IoToken>,
+    /// The read of a second key whose first key is pinned in memory.
+    pinned_for: Option<IoToken>,
     next_token: u64,
     parked: usize,
     /// Bytes of their items.
@@ -151,25 +151,25 @@ impl Parking {
         Some(self.waiting[token].colds[*number])
     }
 
-    /// Whether the first key of an operation that waits for its second one is to be kept in memory.
-    /// It is if no other operation has its first key kept.
-    pub(crate) fn keeps_first_key(
+    /// Whether to pin the first key of an operation that waits for its second one: only if no other
+    /// operation has its first key pinned.
+    pub(crate) fn pins_first_key(
         &mut self,
         origin: Origin,
         address: &ReplyAddress,
         slot: u16,
     ) -> bool {
-        let keeps = self.kept_for.is_none();
-        if keeps {
-            self.kept_for = self.read_of(origin, address, slot);
+        let pins = self.pinned_for.is_none();
+        if pins {
+            self.pinned_for = self.read_of(origin, address, slot);
         }
-        keeps
+        pins
     }
 
-    /// Whether a key was kept for the operations that waited for this read. It is not any more.
-    pub(crate) fn ends_keeping(&mut self, token: IoToken) -> bool {
-        self.kept_for
-            .take_if(|kept_for| *kept_for == token)
+    /// Ends the pin of the operations that waited for this read. Whether they had one.
+    pub(crate) fn ends_pin(&mut self, token: IoToken) -> bool {
+        self.pinned_for
+            .take_if(|pinned_for| *pinned_for == token)
             .is_some()
     }
 

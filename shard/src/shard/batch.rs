@@ -9,7 +9,7 @@ use penstock_net::request::likely_key;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
-use penstock_storage::store::LOOK_AHEAD;
+use penstock_storage::store::PREFETCH_KEYS_MAX;
 
 use crate::mail::{ReplyAddress, SessionId};
 use crate::requests::parking::Origin;
@@ -82,12 +82,12 @@ impl<P: Blocks> Shard<P> {
         outbox: &mut Outbox<P::Block>,
     ) -> Progress {
         let mut run = self.begin_batch(now, arrival, header, batch.len(), level);
-        let mut known = [None; LOOK_AHEAD];
+        let mut known = [None; PREFETCH_KEYS_MAX];
         let mut progress = Progress::Whole;
         while run.next < batch.len() {
-            let ahead = (run.next - run.first) % LOOK_AHEAD;
+            let ahead = (run.next - run.first) % PREFETCH_KEYS_MAX;
             if ahead == 0 {
-                self.look_ahead(batch, run.next, &mut known);
+                self.prefetch(batch, run.next, &mut known);
             }
             let item = batch.item(run.next);
             match self.batch_item(now, &mut run, item, known[ahead]) {
@@ -247,18 +247,18 @@ impl<P: Blocks> Shard<P> {
 
     /// Starts loading what the next items of a batch will look up, and notes where it is looked up.
     #[inline]
-    fn look_ahead<'a>(
+    fn prefetch<'a>(
         &self,
         batch: Batch<'a>,
         next: usize,
-        known: &mut [Option<Known<'a>>; LOOK_AHEAD],
+        known: &mut [Option<Known<'a>>; PREFETCH_KEYS_MAX],
     ) {
-        *known = [None; LOOK_AHEAD];
-        let count = LOOK_AHEAD.min(batch.len() - next);
+        *known = [None; PREFETCH_KEYS_MAX];
+        let count = PREFETCH_KEYS_MAX.min(batch.len() - next);
         if count < 4 {
             return;
         }
-        let mut homes = [(0, 0); LOOK_AHEAD];
+        let mut homes = [(0, 0); PREFETCH_KEYS_MAX];
         let mut last: Option<Known<'a>> = None;
         let mut is_one_key = true;
         for (number, home) in homes[..count].iter_mut().enumerate() {
@@ -279,7 +279,7 @@ impl<P: Blocks> Shard<P> {
         }
         // One hot key is in the processor's cache already.
         if !is_one_key {
-            self.store.look_ahead(&homes[..count]);
+            self.store.prefetch(&homes[..count]);
         }
     }
 }

@@ -389,10 +389,10 @@ impl<P: Blocks> Shard<P> {
             && self
                 .requests
                 .parking
-                .keeps_first_key(origin, address, own.slot)
+                .pins_first_key(origin, address, own.slot)
         {
             let hash = self.setup.hash().of(own.request.key);
-            self.store.keep(Some((own.slot, hash)));
+            self.store.pin(Some((own.slot, hash)));
         }
         step
     }

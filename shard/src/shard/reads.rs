@@ -64,9 +64,9 @@ impl<P: Blocks> Shard<P> {
                 self.chores.note_bad_place(home, cold.place, *status);
             }
         }
-        if self.requests.parking.ends_keeping(token) {
+        if self.requests.parking.ends_pin(token) {
             // The operation that the key is kept for runs before anything leaves.
-            self.store.keep(None);
+            self.store.pin(None);
         }
         // The waiters are older than what was postponed: parked before it, or taken from its front.
         // So those that find no room go to its front, in their order.

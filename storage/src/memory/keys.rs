@@ -25,8 +25,8 @@ pub enum Found {
     Cold(Place),
 }
 
-/// Keys whose cells are loaded ahead at a time: about what a processor keeps in flight.
-pub const LOOK_AHEAD: usize = 16;
+/// Keys whose cells are prefetched at a time: about as many loads as a processor has in flight.
+pub const PREFETCH_KEYS_MAX: usize = 16;
 
 /// How far the hands of the cache move in one turn, at most.
 const EVICTION_STEPS_MAX: usize = 8192;
@@ -86,7 +86,7 @@ impl Keys {
     /// Changes nothing.
     #[inline]
     pub(crate) fn load_likely(&self, keys: &[(u16, u32)]) {
-        let mut cells = [None; LOOK_AHEAD];
+        let mut cells = [None; PREFETCH_KEYS_MAX];
         for (cell, &(slot, hash)) in cells.iter_mut().zip(keys) {
             *cell = self.index.likely_cell(slot, hash);
         }
@@ -99,7 +99,7 @@ impl Keys {
     pub(crate) fn load_first(&self, keys: &[(u16, u32)]) {
         let homes = keys.iter().map(|&(slot, hash)| self.index.load(slot, hash));
         std::hint::black_box(homes.fold(0, u32::wrapping_add));
-        let mut cells = [None; LOOK_AHEAD];
+        let mut cells = [None; PREFETCH_KEYS_MAX];
         for (cell, &(slot, hash)) in cells.iter_mut().zip(keys) {
             let first = self.index.candidates(slot, hash).next();
             *cell = first.and_then(|candidate| match candidate.home {
@@ -111,7 +111,7 @@ impl Keys {
     }
 
     #[inline]
-    fn load_cells(&self, cells: &[Option<CellId>; LOOK_AHEAD]) {
+    fn load_cells(&self, cells: &[Option<CellId>; PREFETCH_KEYS_MAX]) {
         let cells = || cells.iter().copied().flatten();
         std::hint::black_box(cells().map(|id| self.cache.load(id)).sum::<usize>());
         std::hint::black_box(cells().map(|id| self.cache.load_bytes(id)).sum::<usize>());
@@ -315,12 +315,12 @@ impl Keys {
         self.cache.set_budget(budget_bytes);
     }
 
-    /// Lets cells leave, but for the one of a key that is kept, until the cache is within its
-    /// budget, within one round of its hand.
+    /// Lets cells leave, but for the cell of a pinned key, until the cache is within its budget.
+    /// Takes at most one round of the hand.
     pub(crate) fn evict(
         &mut self,
         (durable, time_ms): (Lsn, u64),
-        kept: Option<(u16, u32)>,
+        pinned: Option<(u16, u32)>,
         home_of: &impl Fn(&[u8]) -> (u16, u32),
     ) {
         let Keys { index, cache } = self;
@@ -333,7 +333,7 @@ impl Keys {
         {
             let cell = cache.cell(id);
             let (slot, hash) = home_of(cell.key());
-            if kept == Some((slot, hash)) {
+            if pinned == Some((slot, hash)) {
                 continue;
             }
             index.set_cold(index.position_of(slot, hash, id), cell.place());
@@ -346,7 +346,7 @@ impl Keys {
         &mut self,
         durable: Lsn,
         held_bytes_max: usize,
-        kept: Option<(u16, u32)>,
+        pinned: Option<(u16, u32)>,
         home_of: &impl Fn(&[u8]) -> (u16, u32),
     ) {
         let Keys { index, cache } = self;
@@ -355,7 +355,7 @@ impl Keys {
             let home = home_of(cell.key());
             match to {
                 Some(to) => index.set_cell(index.position_of(home.0, home.1, from), to),
-                None if kept == Some(home) => return false,
+                None if pinned == Some(home) => return false,
                 None => index.set_cold(index.position_of(home.0, home.1, from), cell.place()),
             }
             true

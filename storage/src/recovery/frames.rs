@@ -8,7 +8,7 @@ use crate::format::record::{PartError, PartKind, PartView};
 use crate::format::row::Row;
 use crate::format::summary::Summary;
 use crate::format::system_key::is_local;
-use crate::memory::keys::LOOK_AHEAD;
+use crate::memory::keys::PREFETCH_KEYS_MAX;
 use crate::planted::{Bug, is_planted};
 use crate::recovery::recovered::Recovered;
 use crate::recovery::recovered::TornTail;
@@ -30,8 +30,8 @@ pub enum Event<'a> {
     Contents(&'a Contents),
     /// A frame of this file that checks whole; its parts follow.
     Frame(FileId, &'a FrameHeader),
-    /// At most [`LOOK_AHEAD`] parts that come next, so that what they need can be loaded together.
-    Ahead(&'a [PartView<'a>]),
+    /// At most [`PREFETCH_KEYS_MAX`] parts that come next, so that their keys can be prefetched.
+    Prefetch(&'a [PartView<'a>]),
     /// A part and where it stands.
     Part(PartView<'a>, Place),
 }
@@ -458,8 +458,8 @@ impl<S: SegmentSource> Replay<'_, S> {
         summary: &mut Option<Summary>,
     ) -> Result<(), RecoveryError> {
         let mut offset = frame.offset + FRAME_HEADER_BYTES as u64;
-        for parts in parts.chunks(LOOK_AHEAD) {
-            self.visit(segment, Event::Ahead(parts))?;
+        for parts in parts.chunks(PREFETCH_KEYS_MAX) {
+            self.visit(segment, Event::Prefetch(parts))?;
             for &part in parts {
                 let bytes = part.bytes().len();
                 let place = Place::new(segment.file, offset, bytes);

@@ -34,7 +34,7 @@ pub fn recover(
 ) -> Result<Recovered, RecoveryError> {
     replay(source, segments, &mut |event| match event {
         Event::Part(part, place) => visit(&part, place),
-        Event::Segment(_) | Event::Contents(_) | Event::Frame(..) | Event::Ahead(_) => Ok(()),
+        Event::Segment(_) | Event::Contents(_) | Event::Frame(..) | Event::Prefetch(_) => Ok(()),
     })
 }
 

@@ -221,12 +221,12 @@ impl Replayed {
         &self.keyspaces
     }
 
-    /// As [`Store::look_ahead`], for keys that are seldom in the processor's cache: so it pays to
+    /// As [`Store::prefetch`], for keys that are seldom in the processor's cache: so it pays to
     /// look for the entries that are not at their home.
     ///
-    /// [`Store::look_ahead`]: crate::store::Store::look_ahead
+    /// [`Store::prefetch`]: crate::store::Store::prefetch
     #[inline]
-    pub fn look_ahead(&self, keys: &[(u16, u32)]) {
+    pub fn prefetch(&self, keys: &[(u16, u32)]) {
         self.keys.load_first(keys);
     }
 

@@ -259,7 +259,7 @@ enum Gap {
 impl LogReport {
     fn count(&mut self, event: &Event<'_>) {
         match event {
-            Event::Segment(_) | Event::Contents(_) | Event::Ahead(_) => {}
+            Event::Segment(_) | Event::Contents(_) | Event::Prefetch(_) => {}
             Event::Frame(_, frame) => {
                 match frame.kind {
                     FrameKind::Commit => self.commit_frames += 1,

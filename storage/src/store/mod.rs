@@ -24,7 +24,7 @@ pub(crate) mod scrubbing;
 pub(crate) mod store;
 pub(crate) mod usage;
 pub mod versions;
-pub use crate::memory::keys::{Found, LOOK_AHEAD};
+pub use crate::memory::keys::{Found, PREFETCH_KEYS_MAX};
 
 pub use change::{Change, ChangeKey, Committed, NoRoom};
 pub use cold::{AdmitError, aligned_span, part_read};

@@ -72,7 +72,7 @@ pub struct Store<P: Blocks> {
     /// What the open change has edited.
     pub(super) field_edits: Vec<FieldEdit>,
     /// The slot and hash of a key that does not leave the cache.
-    pub(super) kept: Option<(u16, u32)>,
+    pub(super) pinned: Option<(u16, u32)>,
 }
 
 impl<P: Blocks> Store<P> {
@@ -107,7 +107,7 @@ impl<P: Blocks> Store<P> {
             deletions: VecDeque::new(),
             places: [Place::default(); PARTS_MAX],
             field_edits: Vec::new(),
-            kept: None,
+            pinned: None,
         }
     }
 
@@ -260,7 +260,7 @@ impl<P: Blocks> Store<P> {
     /// stage's loads do not depend on one another, so the processor overlaps their cache misses.
     /// Changes nothing.
     #[inline]
-    pub fn look_ahead(&self, keys: &[(u16, u32)]) {
+    pub fn prefetch(&self, keys: &[(u16, u32)]) {
         self.keys.load_likely(keys);
     }
 
@@ -383,10 +383,10 @@ impl<P: Blocks> Store<P> {
         let rigid = self.rigid_bytes();
         self.bounds = self.budget.bounds(rigid);
         self.keys.set_budget(self.budget.cells(rigid));
-        let kept = self.kept;
+        let pinned = self.pinned;
         let time_ms = self.time_ms();
-        self.keys.evict((may_leave, time_ms), kept, home_of);
-        self.keys.tidy(durable, self.bounds.held, kept, home_of);
+        self.keys.evict((may_leave, time_ms), pinned, home_of);
+        self.keys.tidy(durable, self.bounds.held, pinned, home_of);
         if !self.versions.is_empty() {
             self.settle_versions(durable);
         }

@@ -93,11 +93,12 @@ impl<P: Blocks> Store<P> {
             || self.keys.cells().held_bytes() > self.bounds.held_in_a_turn
     }
 
-    /// Keeps the value of one key in memory until told otherwise. Two cold keys of one operation
-    /// could push each other out for ever; of all operations that wait for their second key, one
-    /// that has its first one for certain is enough for all to come to an end.
-    pub fn keep(&mut self, home: Option<(u16, u32)>) {
-        self.kept = home;
+    /// Pins the value of one key in memory until the next call. Two cold keys of one operation
+    /// could push each other out for ever. It is enough to pin the first key of one of the
+    /// operations that wait for their second key: that operation ends, and then the next one is
+    /// pinned.
+    pub fn pin(&mut self, home: Option<(u16, u32)>) {
+        self.pinned = home;
     }
 
     /// Whether cells should leave before more come.

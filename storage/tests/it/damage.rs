@@ -512,7 +512,7 @@ fn inspection_counts_what_is_good_and_lists_all_that_is_not() {
     let mut journal = small_log();
     let mut shown = 0;
     let report = inspect(&mut journal.disk, Some(OWNER), &mut |event| {
-        shown += u32::from(!matches!(event, Event::Contents(_) | Event::Ahead(_)));
+        shown += u32::from(!matches!(event, Event::Contents(_) | Event::Prefetch(_)));
     });
     assert!(report.damage.is_empty());
     let log = &report.logs[&3];

@@ -345,9 +345,10 @@ impl Shop {
             Some((header, footer)) => {
                 let mut visit = |event: Event<'_>| match event {
                     Event::Part(part, place) => replay(&part, place),
-                    Event::Segment(_) | Event::Frame(..) | Event::Contents(_) | Event::Ahead(_) => {
-                        Ok(())
-                    }
+                    Event::Segment(_)
+                    | Event::Frame(..)
+                    | Event::Contents(_)
+                    | Event::Prefetch(_) => Ok(()),
                 };
                 recover_behind(&mut self.disk, segments, (header, footer), &mut visit)
             }

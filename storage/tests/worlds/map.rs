@@ -63,7 +63,7 @@ pub fn map(image: &mut Image) -> Vec<Span> {
                 what: What::Frame(**frame),
             });
         }
-        Event::Contents(_) | Event::Ahead(_) | Event::Part(..) => {}
+        Event::Contents(_) | Event::Prefetch(_) | Event::Part(..) => {}
     });
     assert!(report.damage.is_empty(), "{:?}", report.damage);
     let mut whole = Vec::new();

@@ -6,7 +6,7 @@ use penstock_storage::io::{Block, Blocks};
 use penstock_storage::log::{Purpose, Room};
 use penstock_storage::place::Lsn;
 use penstock_storage::record::{PARTS_MAX, PartView};
-use penstock_storage::store::LOOK_AHEAD;
+use penstock_storage::store::PREFETCH_KEYS_MAX;
 
 use crate::replication::partition::{Applicable, Partition, Role};
 use crate::replication::receiver::Partitions;
@@ -127,7 +127,7 @@ impl Applier {
                 break Stop::Turn;
             }
             if budget.ahead == 0 {
-                budget.ahead = look_ahead(numbers, &replicas.partitions, receivers, turn);
+                budget.ahead = prefetch(numbers, &replicas.partitions, receivers, turn);
             }
             let Replicas {
                 prefetch, effects, ..
@@ -266,13 +266,13 @@ fn announced(state: &Partition, receivers: &ReceiverLinks) -> (Option<LinkId>, u
 
 /// Loads what the first records of these partitions need that may be applied. Each record alone
 /// would wait for memory several times. Returns how many records that are.
-fn look_ahead<P: Blocks, H: Fn(&[u8]) -> u32>(
+fn prefetch<P: Blocks, H: Fn(&[u8]) -> u32>(
     numbers: &[PartitionId],
     partitions: &Partitions,
     receivers: &ReceiverLinks,
     turn: &StoreTurn<'_, P, H>,
 ) -> usize {
-    let mut homes = [(0, 0); LOOK_AHEAD];
+    let mut homes = [(0, 0); PREFETCH_KEYS_MAX];
     let mut count = 0;
     let records = numbers.iter().flat_map(|number| {
         let state = &partitions[number];
@@ -284,6 +284,6 @@ fn look_ahead<P: Blocks, H: Fn(&[u8]) -> u32>(
         *home = (slot, (turn.hash_of)(key));
         count += 1;
     }
-    turn.store.look_ahead(&homes[..count]);
+    turn.store.prefetch(&homes[..count]);
     count
 }
