@@ -178,6 +178,12 @@ impl World {
             .expect("what was written");
     }
 
+    /// Whether the token is that of a read, which has ended. The log numbers its requests itself.
+    fn ends_read(&mut self, token: IoToken) -> bool {
+        let is_of_log = matches!(token.asker, Asker::LogWrite | Asker::LogSync);
+        !is_of_log && self.reads.remove(&token.number).is_some()
+    }
+
     /// A request fails. After one of the log's nothing more becomes durable, and a start follows.
     fn fail(&mut self, choices: &mut Choices<'_>) {
         if self.device.under_way().is_empty() {
@@ -185,7 +191,7 @@ impl World {
         }
         let chosen = choices.below(self.device.under_way().len());
         let completion = self.device.fail(chosen, IoFailure::Device(5));
-        if self.reads.remove(&completion.token.number).is_some() {
+        if self.ends_read(completion.token) {
             return;
         }
         let log = self.store.log_mut();
@@ -193,7 +199,7 @@ impl World {
         assert!(log.completed(self.now_us, completion).is_err(), "poisoned");
         while !self.device.under_way().is_empty() {
             let completion = self.device.complete(0);
-            if self.reads.remove(&completion.token.number).is_none() {
+            if !self.ends_read(completion.token) {
                 let log = self.store.log_mut();
                 assert!(log.completed(self.now_us, completion).is_err(), "poisoned");
             }
