@@ -48,8 +48,8 @@ pub fn disk_bytes(path: &Path) -> u64 {
     entries.map(|entry| disk_bytes(&entry.path())).sum()
 }
 
-/// Has the kernel forget what it holds in memory of the files under a path, by `dd`, for whoever
-/// opens them next. They are made durable for it.
+/// Drops the page cache of the files under a path, by `dd`: the next reader gets their bytes from
+/// the device. The files are made durable first.
 pub fn forget(path: &Path) -> Outcome<()> {
     if path.is_dir() {
         for entry in std::fs::read_dir(path)? {

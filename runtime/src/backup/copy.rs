@@ -25,7 +25,7 @@ struct Chosen {
     end_offset: u64,
 }
 
-/// What is to be in the backup: every byte of it was checked.
+/// The segments that the backup takes. Each of their bytes was checked.
 struct Checked {
     /// By log, in the order of the segments.
     chosen: BTreeMap<u64, Vec<Chosen>>,

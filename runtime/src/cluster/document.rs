@@ -97,7 +97,7 @@ fn is_commented(table: &Table) -> bool {
     text.contains('#')
 }
 
-/// What is to stand in a table of the placements.
+/// Writes the placement of partitions `first` to `last` into its table of the cluster's file.
 fn fill(table: &mut Table, (first, last): (u16, u16), (assignment, joining): Placing<'_>) {
     let of = |membership: Membership, is_joining: bool| -> Vec<u16> {
         let members = assignment.members.iter();

@@ -208,8 +208,8 @@ pub(super) fn greet(
     })
 }
 
-/// The destination's side: which shard here is wanted, and by whom. Only nodes that the cluster's
-/// file names are let in.
+/// Answers the greeting of a source. Returns the source and the shard of this node that the source
+/// wants. Only nodes that the cluster's file names are let in.
 pub(super) fn welcome(
     stream: &TcpStream,
     patience: Duration,

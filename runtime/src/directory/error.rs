@@ -25,7 +25,7 @@ pub enum DirectoryError {
         action: &'static str,
         /// The data directory.
         data: PathBuf,
-        /// To whom what was refused belongs, by number, if it is there.
+        /// The number of the user who owns the refused path, if the path exists.
         owner: Option<u32>,
         /// Who tried, by number.
         user: u32,
