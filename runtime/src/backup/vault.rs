@@ -1,7 +1,7 @@
 //! The directory that holds the backups of one node.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use super::manifest::{EXTENSION, Manifest, ManifestError, SegmentCopy};
 use super::{BackupError, path_text};
 use crate::directory::identity::Identity;
 use crate::directory::sync_directory;
+use crate::system::file_lock::FileLock;
 use crate::system::named_error::named;
 
 const LOCK: &str = "LOCK";
@@ -29,7 +30,7 @@ pub(crate) type Known = HashSet<(u64, u64, u64, u64)>;
 #[derive(Debug)]
 pub(crate) struct Vault {
     path: PathBuf,
-    _lock: File,
+    _lock: FileLock,
 }
 
 impl Vault {
@@ -70,11 +71,8 @@ impl Vault {
             .mode(0o600)
             .open(path.join(LOCK))
             .map_err(at)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(in_use(path)),
-            Err(TryLockError::Error(error)) => return Err(at(error).into()),
-        }
+        let lock = FileLock::exclusive(lock).map_err(at)?;
+        let lock = lock.map_err(|_| in_use(path))?;
         if made_now {
             let above = path.parent().filter(|above| !above.as_os_str().is_empty());
             sync_directory(above.unwrap_or(Path::new("."))).map_err(at)?;
@@ -218,12 +216,11 @@ impl Vault {
 }
 
 /// Holds a directory of backups against removal of what is in it, without writing to it.
-pub(crate) fn hold_to_read(path: &Path) -> Result<Option<File>, BackupError> {
+pub(crate) fn hold_to_read(path: &Path) -> Result<Option<FileLock>, BackupError> {
     match File::open(path.join(LOCK)) {
-        Ok(lock) => match lock.try_lock_shared() {
-            Ok(()) => Ok(Some(lock)),
-            Err(TryLockError::WouldBlock) => Err(in_use(path)),
-            Err(TryLockError::Error(error)) => Err(named(path, &error).into()),
+        Ok(lock) => match FileLock::shared(lock).map_err(|error| named(path, &error))? {
+            Ok(lock) => Ok(Some(lock)),
+            Err(_) => Err(in_use(path)),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(named(path, &error).into()),
@@ -333,4 +330,23 @@ pub(crate) fn new_file(path: &Path) -> io::Result<File> {
 /// One line that says why a backup cannot be used.
 pub(crate) fn unusable(vault: &Path, name: &str, cause: &dyn std::fmt::Display) -> String {
     format!("{}: {cause}", path_text(&vault.join(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backups_are_free_when_they_are_closed_though_a_child_still_holds_the_descriptor() {
+        let path = std::env::temp_dir().join(format!("penstock-vault-{}", std::process::id()));
+        let held = Vault::open(&path).expect("made");
+        let copy = held._lock.try_clone().expect("copy");
+        assert!(hold_to_read(&path).is_err(), "a writer has it");
+        drop(held);
+        let reader = hold_to_read(&path).expect("it is free");
+        drop(copy);
+        assert!(Vault::open(&path).is_err(), "a reader has it");
+        drop(reader);
+        fs::remove_dir_all(&path).expect("clean");
+    }
 }

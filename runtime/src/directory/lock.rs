@@ -1,27 +1,20 @@
 //! The lock of a data directory: one process serves it or changes it, and others see which one.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process;
 
 use crate::directory::error::DirectoryError;
+use crate::system::file_lock::FileLock;
 
 pub(super) const LOCK: &str = "LOCK";
 
 /// A lock that is held for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
-    file: File,
-}
-
-impl Drop for DirectoryLock {
-    /// A child process that is just being started holds a copy of the descriptor until it runs its
-    /// program, so closing ours alone might leave the directory locked for a while.
-    fn drop(&mut self) {
-        let _ = self.file.unlock();
-    }
+    file: FileLock,
 }
 
 impl DirectoryLock {
@@ -36,10 +29,10 @@ impl DirectoryLock {
             .mode(0o600)
             .open(&path)
             .map_err(|error| DirectoryError::io(&path, "open", error))?;
-        let mut lock = Self::hold(file, &path)?;
-        let mut write = || {
+        let lock = Self::hold(file, &path)?;
+        let write = || {
             lock.file.set_len(0)?;
-            writeln!(lock.file, "{}", process::id())
+            writeln!(&*lock.file, "{}", process::id())
         };
         write().map_err(|error| DirectoryError::io(&path, "write", error))?;
         Ok(lock)
@@ -56,16 +49,16 @@ impl DirectoryLock {
     }
 
     fn hold(file: File, path: &Path) -> Result<Self, DirectoryError> {
-        match file.try_lock() {
-            Ok(()) => Ok(DirectoryLock { file }),
-            Err(TryLockError::WouldBlock) => {
+        match FileLock::exclusive(file) {
+            Ok(Ok(file)) => Ok(DirectoryLock { file }),
+            Ok(Err(file)) => {
                 let holder = io::read_to_string(file).unwrap_or_default();
                 Err(DirectoryError::Locked {
                     path: path.into(),
                     pid: holder.trim().parse().ok(),
                 })
             }
-            Err(TryLockError::Error(error)) => Err(DirectoryError::io(path, "lock", error)),
+            Err(error) => Err(DirectoryError::io(path, "lock", error)),
         }
     }
 }

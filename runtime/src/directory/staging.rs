@@ -2,7 +2,7 @@
 //! hold stays while it is copied, whatever cleaning removes meanwhile.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use penstock_storage::place::FileId;
 
 use crate::directory::segments::{STAGING, Segments};
+use crate::system::file_lock::FileLock;
 use crate::system::named_error::named;
 
 const LOCK: &str = "LOCK";
@@ -20,7 +21,7 @@ pub(crate) struct Staging {
     segments: Segments,
     folder: PathBuf,
     linked: BTreeSet<FileId>,
-    _lock: File,
+    _lock: FileLock,
 }
 
 impl Staging {
@@ -30,7 +31,7 @@ impl Staging {
     /// As the system says; the text names the folder.
     pub(crate) fn open(segments: &Segments) -> io::Result<Option<Self>> {
         let folder = Self::folder_of(segments);
-        let open = || -> io::Result<Option<File>> {
+        let open = || -> io::Result<Option<FileLock>> {
             match DirBuilder::new().mode(0o700).create(&folder) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
@@ -108,18 +109,14 @@ impl Drop for Staging {
 }
 
 /// The lock of a staging folder; none if somebody has it.
-fn hold(folder: &Path) -> io::Result<Option<File>> {
+fn hold(folder: &Path) -> io::Result<Option<FileLock>> {
     let lock = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
         .open(folder.join(LOCK))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(Some(lock)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
+    Ok(FileLock::exclusive(lock)?.ok())
 }
 
 fn remove_links(folder: &Path) -> io::Result<()> {

@@ -7,6 +7,7 @@ pub mod advice;
 mod allocator;
 pub(crate) mod cpu_wait;
 mod events;
+pub(crate) mod file_lock;
 mod files;
 pub(crate) mod huge_pages;
 mod limits;
