@@ -22,6 +22,8 @@ pub const FEATURE_PLACEMENT: u64 = 8;
 pub const FEATURE_MEMBER_READS: u64 = 16;
 /// SET and DEL may ask for the value that keeps their condition from holding.
 pub const FEATURE_SHOWN: u64 = 32;
+/// PING may be an item of a batch.
+pub const FEATURE_PING_ITEMS: u64 = 64;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 const CLIENT_BYTES: usize = 24;

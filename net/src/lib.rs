@@ -20,6 +20,7 @@ pub mod level;
 pub mod limits;
 pub mod link;
 pub mod pieces;
+pub mod ping;
 pub mod placement;
 pub mod receive;
 pub mod refusal;

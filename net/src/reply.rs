@@ -95,7 +95,7 @@ impl ReplyHead {
     }
 
     /// Appends a whole item.
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, out: &mut Vec<u8>, value: &[u8]) {
         out.extend_from_slice(&self.encode(value.len()));
         push_padded(out, value);

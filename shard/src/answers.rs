@@ -22,6 +22,8 @@ pub enum Asked {
     Keyspace,
     /// A step of a scan.
     Scan,
+    /// PING as an item.
+    Ping,
     /// An item that could not be read.
     Unreadable,
 }
@@ -32,12 +34,12 @@ impl Asked {
     pub fn is_read(self) -> bool {
         matches!(
             self,
-            Asked::Get | Asked::GetAt | Asked::History | Asked::Scan
+            Asked::Get | Asked::GetAt | Asked::History | Asked::Scan | Asked::Ping
         )
     }
 
     /// All of them, in the order of their counts.
-    pub const ALL: [Asked; 9] = [
+    pub const ALL: [Asked; 10] = [
         Asked::Get,
         Asked::Set,
         Asked::Del,
@@ -46,6 +48,7 @@ impl Asked {
         Asked::History,
         Asked::Keyspace,
         Asked::Scan,
+        Asked::Ping,
         Asked::Unreadable,
     ];
 
@@ -76,6 +79,7 @@ impl Asked {
             Asked::History => "history",
             Asked::Keyspace => "keyspace",
             Asked::Scan => "scan",
+            Asked::Ping => "ping",
             Asked::Unreadable => "unreadable",
         }
     }

@@ -5,6 +5,7 @@ use crate::frame::{HEADER_BYTES, Header, Medium, Opcode, finish_frame};
 use crate::instruction::{INSTRUCTION_BYTES, Instruction};
 use crate::keyspace::{Action, At};
 use crate::level::AckLevel;
+use crate::ping::PingItem;
 use crate::request::extension;
 use crate::request::flags;
 use crate::request::head::ITEM_HEADER_BYTES;
@@ -91,6 +92,13 @@ impl BatchRequest {
         out.extend_from_slice(&head);
         extension::put(out, member);
         push_padded(out, key);
+        self.batch.end_item(out, from);
+    }
+
+    /// Adds a PING.
+    pub fn ping(&mut self, out: &mut Vec<u8>, value: &[u8]) {
+        let from = out.len();
+        PingItem { value }.write(out);
         self.batch.end_item(out, from);
     }
 

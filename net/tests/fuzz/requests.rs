@@ -9,6 +9,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::{
     BATCH_ITEMS_MAX, EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, RESERVED_KEY,
 };
+use penstock_net::ping::PingItem;
 use penstock_net::request::{BatchRequest, Expiry, Extra, Request, Verb, When, likely_key};
 use penstock_net::slot::slot_of;
 
@@ -46,7 +47,21 @@ pub fn judge(input: &[u8]) {
     }
 }
 
+fn ping(bytes: &[u8], limit: u32) {
+    let ping = match without_memory(|| PingItem::read(bytes, limit)) {
+        Ok(ping) => ping,
+        Err(refusal) => return check_refusal(refusal),
+    };
+    assert!(ping.value.len() <= limit as usize);
+    let mut out = Vec::new();
+    ping.write(&mut out);
+    assert_eq!(out, bytes);
+}
+
 fn item(bytes: &[u8], limit: u32) {
+    if PingItem::is_ping(bytes) {
+        return ping(bytes, limit);
+    }
     let guess = without_memory(|| likely_key(bytes));
     let request = match without_memory(|| Request::read(bytes, limit)) {
         Ok(request) => request,

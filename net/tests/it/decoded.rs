@@ -6,6 +6,7 @@ use penstock_net::instruction::{INSTRUCTION_BYTES, Instruction, Operation};
 use penstock_net::keyspace::{Action, At, Settings};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
+use penstock_net::ping::PingItem;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{ITEM_FLAG_OVERFLOW, ITEM_FLAG_SHOWN, NO_INSTRUCTION, ReplyItem};
@@ -44,6 +45,8 @@ pub fn judge(kind: &str, bytes: &[u8]) -> Result<Value, (String, String)> {
                 "wants_values": scan.wants_values,
             })
         }),
+        "ping-item" => PingItem::read(bytes, LIMITS.value_bytes_max)
+            .map(|ping| json!({"value": hex(ping.value)})),
         "scan-page" => ScanPage::read(bytes).map(|it| page(&it)),
         "client-hello" => ClientHello::read(bytes).map(|hello| {
             json!({

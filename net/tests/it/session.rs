@@ -1,8 +1,8 @@
 //! The worked session at the end of PROTOCOL.md, byte by byte.
 
 use penstock_net::hello::{
-    AUTH_NONE, ClientHello, FEATURE_EXPIRY, FEATURE_KEYSPACES, FEATURE_MEMBER_READS, FEATURE_SCAN,
-    FEATURE_SHOWN, ServerHello, SlotRange,
+    AUTH_NONE, ClientHello, FEATURE_EXPIRY, FEATURE_KEYSPACES, FEATURE_MEMBER_READS,
+    FEATURE_PING_ITEMS, FEATURE_SCAN, FEATURE_SHOWN, ServerHello, SlotRange,
 };
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;
@@ -30,7 +30,8 @@ fn server_hello() -> Vec<u8> {
             | FEATURE_SCAN
             | FEATURE_KEYSPACES
             | FEATURE_MEMBER_READS
-            | FEATURE_SHOWN,
+            | FEATURE_SHOWN
+            | FEATURE_PING_ITEMS,
         nonce: [0; 32],
         limits: Limits {
             frame_bytes_max: 2 << 20,

@@ -118,7 +118,10 @@ const fn sum(name: &'static str, read: fn(&Sample) -> u64) -> Figure {
 pub(crate) const FIGURES: &[Figure] = &[
     sum("ops", |it| {
         let answers = &it.shard.answers;
-        answers.total() - answers.of(Asked::Scan).all() - answers.of(Asked::Unreadable).all()
+        answers.total()
+            - answers.of(Asked::Scan).all()
+            - answers.of(Asked::Ping).all()
+            - answers.of(Asked::Unreadable).all()
     }),
     sum("gets", |it| it.shard.answers.of(Asked::Get).all()),
     sum("sets", |it| it.shard.answers.of(Asked::Set).all()),

@@ -1,6 +1,7 @@
 //! Items that run apart from their frame: what waits for a read, and what other shards ask.
 
 use penstock_net::pieces::{Pieces, PiecesReader};
+use penstock_net::ping::PingItem;
 use penstock_net::reply::BatchReply;
 use penstock_net::request::Request;
 use penstock_net::scan::ScanRequest;
@@ -52,6 +53,7 @@ impl<P: Blocks> Shard<P> {
     pub(super) fn asked_by(&self, item: &[u8]) -> Asked {
         match Request::read(item, self.setup.limits().value_bytes_max) {
             _ if ScanRequest::is_scan(item) => Asked::Scan,
+            _ if PingItem::is_ping(item) => Asked::Ping,
             Ok(request) => Asked::of(request.verb),
             Err(_) => Asked::Unreadable,
         }

@@ -1,6 +1,7 @@
 //! What connections and replies may hold, and who waits for it.
 
 use penstock_net::frame::Opcode;
+use penstock_net::ping::PingItem;
 use penstock_net::reply::REPLY_HEAD_BYTES_MAX;
 use penstock_net::request::{Request, Verb};
 use penstock_net::scan::ScanRequest;
@@ -22,6 +23,9 @@ impl<P: Blocks> Shard<P> {
     pub(super) fn asks_for_much(&self, item: &[u8], bytes_max: usize) -> bool {
         if ScanRequest::is_scan(item) {
             return true;
+        }
+        if PingItem::is_ping(item) {
+            return item.len() + REPLY_HEAD_BYTES_MAX > bytes_max;
         }
         let Ok(request) = Request::read(item, self.setup.limits().value_bytes_max) else {
             return false;

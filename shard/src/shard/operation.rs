@@ -6,10 +6,11 @@ use penstock_net::keyspace::{Action, KEPT_BYTES};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::HISTORY_VERSIONS_MAX;
 use penstock_net::pieces::Pieces;
+use penstock_net::ping::{PING, PingItem};
 use penstock_net::refusal::{KeyspaceName, Refusal};
 use penstock_net::reply::{ReplyHead, Standing};
 use penstock_net::request::{Extra, Request, Verb, Version};
-use penstock_net::scan::ScanRequest;
+use penstock_net::scan::{SCAN, ScanRequest};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
@@ -158,8 +159,8 @@ impl<P: Blocks> Shard<P> {
         pieces: &mut Pieces,
     ) -> Step {
         let out = pieces.written();
-        if ScanRequest::is_scan(operation.item) {
-            return self.begin_scan(now, operation, out);
+        if let Some(&(SCAN | PING)) = operation.item.get(2) {
+            return self.keyless_item(now, operation, out);
         }
         let request = match Request::read(operation.item, self.setup.limits().value_bytes_max) {
             Ok(request) => request,
@@ -200,6 +201,34 @@ impl<P: Blocks> Shard<P> {
             Extra::Keyspace(action) => self.keyspace_item(&own, action, out),
             _ => self.run_own(now, &own, pieces),
         }
+    }
+
+    /// Takes an item in that is about no key.
+    #[cold]
+    fn keyless_item(&mut self, now: Now, operation: &Operation<'_>, out: &mut Vec<u8>) -> Step {
+        match PingItem::is_ping(operation.item) {
+            true => self.ping_item(now, operation, out),
+            false => self.begin_scan(now, operation, out),
+        }
+    }
+
+    /// Answers a PING with what it brought. It waits for nothing and depends on nothing.
+    fn ping_item(&mut self, now: Now, operation: &Operation<'_>, out: &mut Vec<u8>) -> Step {
+        let ping = match PingItem::read(operation.item, self.setup.limits().value_bytes_max) {
+            Ok(ping) => ping,
+            Err(refusal) => {
+                let status = refusal.status();
+                return self.refuse_item(Asked::Ping, operation, status, &refusal, out);
+            }
+        };
+        if let Some((status, message)) = self.comes_too_late(now, operation.deadline_us) {
+            return self.refuse_item(Asked::Ping, operation, status, &message, out);
+        }
+        self.stats.answer(Asked::Ping, Status::Ok);
+        let item = operation.address.item;
+        ReplyHead::new(Status::Ok, item, operation.level, Version::default())
+            .write(out, ping.value);
+        Step::Answered(Lsn(0))
     }
 
     /// Has an item wait behind an earlier one of its connection and slot. Its key is read

@@ -17,6 +17,7 @@ mod key_tables;
 mod keyspaces;
 mod memory;
 mod past;
+mod ping;
 #[path = "../../../storage/tests/it/random.rs"]
 mod random;
 mod room;

@@ -42,6 +42,8 @@ const OWNER: Owner = Owner {
 };
 pub const SEGMENT_BYTES: usize = 52 << 10;
 const CACHE_BYTES: usize = 2_500;
+/// Bytes of a value, at most.
+pub const VALUE_BYTES_MAX: u32 = 2 << 10;
 /// Bytes of operations that wait for reads, at most.
 pub const PARKED_BYTES_MAX: usize = 256 << 10;
 
@@ -784,7 +786,7 @@ fn shard_config_with(
         nonce: [0; 32],
         limits: Limits {
             frame_bytes_max: 4 << 10,
-            value_bytes_max: 2 << 10,
+            value_bytes_max: VALUE_BYTES_MAX,
         },
         interval_ms: 1,
         slots: topology.ranges(|shard| 7420 + shard),
