@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The figures of the README: the server on CPU 0, the generator on CPU 1, every figure a median over
-# interleaved rounds, with its ratio to echo of the same rounds. Bounded: about four minutes, or one
-# with --quick. Needs two CPUs and loopback.
+# interleaved rounds, with its ratios to echo and to echo-items of the same rounds. Bounded: about
+# five minutes, or one with --quick. Needs two CPUs and loopback.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 rounds=${ROUNDS:-3} seconds=2
@@ -40,11 +40,13 @@ for _ in $(seq "$rounds"); do
     for depth in 1 16 64; do
         measure bare 50 "$depth" echo --raw --addr 127.0.0.1:7499
         measure echo 50 "$depth" echo --addr "$address"
+        measure echo-items 50 "$depth" echo-items --addr "$address"
         measure get 50 "$depth" get --addr "$address"
         measure set 50 "$depth" set --addr "$address"
         measure decr 50 "$depth" decr --addr "$address"
     done
     measure echo 1 1 echo --addr "$address"
+    measure echo-items 1 1 echo-items --addr "$address"
     measure decr 1 1 decr --addr "$address"
 done
 
@@ -58,9 +60,10 @@ for line in open(sys.argv[1]):
     name, connections, depth, *figures = line.split()
     runs.setdefault((int(connections), int(depth), name), []).append([float(f) for f in figures])
 middle = {key: [statistics.median(column) for column in zip(*rows)] for key, rows in runs.items()}
-print("| connections | depth | workload | op/s | to echo | p50 us | storage enters/op | flushes/op | device bytes/op |")
-print("|---|---|---|---|---|---|---|---|---|")
+print("| connections | depth | workload | op/s | to echo | to echo-items | p50 us | storage enters/op | flushes/op | device bytes/op |")
+print("|---|---|---|---|---|---|---|---|---|---|")
 for (connections, depth, name), (rate, p50, enters, flushes, written) in middle.items():
     echo = middle[(connections, depth, "echo")][0]
-    print(f"| {connections} | {depth} | {name} | {rate:,.0f} | {rate / echo:.2f} | {p50:.0f} | {enters:.4f} | {flushes:.4f} | {written:.0f} |")
+    items = middle[(connections, depth, "echo-items")][0]
+    print(f"| {connections} | {depth} | {name} | {rate:,.0f} | {rate / echo:.2f} | {rate / items:.2f} | {p50:.0f} | {enters:.4f} | {flushes:.4f} | {written:.0f} |")
 END

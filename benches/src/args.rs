@@ -12,6 +12,9 @@ use crate::BenchError;
 pub enum Workload {
     /// PING frames, answered by the server's loop without the store: the limit of everything else.
     Echo,
+    /// Batches of PING items, each read and answered by the shard without the store: the limit of
+    /// what works item by item. An item carries the value there and back.
+    EchoItems,
     /// Reads of random keys.
     Get,
     /// Writes of random keys.
@@ -179,8 +182,10 @@ impl BenchArgs {
                 "--levels compares three runs; --ledger keeps the accounts of one".into(),
             );
         }
-        if self.levels && self.workload == Workload::Echo {
-            return wrong("--levels compares what is durable; echo stores nothing".into());
+        if self.levels && matches!(self.workload, Workload::Echo | Workload::EchoItems) {
+            return wrong(
+                "--levels compares what is durable; echo and echo-items store nothing".into(),
+            );
         }
         Ok(())
     }

@@ -64,7 +64,7 @@ impl Control {
     pub(crate) fn prepare(&mut self, args: &BenchArgs) -> Result<(), BenchError> {
         let value = vec![b'v'; args.value_bytes as usize];
         match args.workload {
-            Workload::Echo | Workload::Set => Ok(()),
+            Workload::Echo | Workload::EchoItems | Workload::Set => Ok(()),
             // A counter with a ledger is set where it is written.
             Workload::Decr if args.ledger => Ok(()),
             Workload::Decr => self.set(&[(STOCK.to_vec(), STOCK_INITIAL.to_le_bytes().to_vec())]),

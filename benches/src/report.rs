@@ -294,7 +294,7 @@ fn table(report: &Report) {
         "  {:<40} {:>14}",
         "unanswered at the end", report.account.unanswered
     );
-    if report.args.workload != Workload::Echo {
+    if !matches!(report.args.workload, Workload::Echo | Workload::EchoItems) {
         for (counter, meaning) in PER_OPERATION {
             if let Some(value) = report.server.get(counter) {
                 println!(

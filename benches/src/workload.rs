@@ -210,6 +210,7 @@ fn shot(args: &BenchArgs, random: &mut Random, value: &[u8]) -> Shot {
                     };
                     keys.push(bytes.len() - value_bytes - KEY_BYTES);
                 }
+                Workload::EchoItems => batch.ping(&mut bytes, value),
                 Workload::Decr | Workload::Echo => {
                     let step = |operation| Instruction {
                         operation,

@@ -137,6 +137,7 @@ Examples:
   penstock bench decr --ledger --level replica --addr 127.0.0.1:7411,127.0.0.1:7511
                                                       the same while nodes are switched and killed
   penstock bench echo                                 the limit: frames answered without a store
+  penstock bench echo-items                           the limit of batches: items answered so
 
 It writes keys that begin with bench: and nothing else, and ends by itself.";
 
