@@ -1,17 +1,23 @@
-//! What an operation costs a shard without sockets and without a disk: batches of one kind go in, the files
-//! are memory. Its time is for orientation; its instructions are exact, whatever else the machine does:
+//! What an operation costs a shard without sockets and without a disk: batches of one kind go in,
+//! the files are memory. Its time is for orientation; its instructions are exact, whatever else the
+//! machine does: `benches/instructions.sh` counts them by stage.
 //!
-//! ```text
-//! cargo build --profile profiling -p penstock-shard --example operation_cost
-//! valgrind --tool=callgrind --toggle-collect='*measured*' target/profiling/examples/operation_cost decr
-//! ```
+//! Arguments: the kind, batches (10,000), keys (100,000), items of a batch (64), bytes of a value
+//! (64).
 //!
-//! Arguments: `get`, `set` or `decr`; batches of 64 (10,000); keys (100,000).
+//! | kind | items of a batch |
+//! |---|---|
+//! | `ping` | answered without the store |
+//! | `get`, `set` | of keys by chance |
+//! | `updates` | UPDATE_IF, one unit of keys by chance |
+//! | `decr` | UPDATE_IF, one unit of one key, all the same |
+//! | `operands` | the same with an amount that differs |
+//! | `tokens` | the same with a token that differs in each |
+//! | `sold_out` | as `decr`, of a key that has nothing left |
 
-#[path = "../../storage/tests/it/heap.rs"]
-mod heap;
-
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 use std::time::Instant;
 
 use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
@@ -21,7 +27,7 @@ use penstock_net::limits::Limits;
 use penstock_net::request::{BatchRequest, Condition};
 use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, SnapshotPolicy, Topology};
 use penstock_storage::cleaning::CleaningConfig;
-use penstock_storage::io::{Block, Completion, Io};
+use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, Completion, Io};
 use penstock_storage::log::{Log, LogConfig, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::LogStart;
@@ -30,14 +36,11 @@ use penstock_storage::segment::Owner;
 use penstock_storage::store::Store;
 use penstock_storage::version::PARTITIONS;
 
-use heap::{Heap, HeapBlock};
-
 const OWNER: Owner = Owner {
     cluster_id: [1; 16],
     node_id: [2; 16],
 };
-const SEGMENT_BYTES: usize = 4 << 20;
-const DEPTH: usize = 64;
+const SEGMENT_BYTES: usize = 64 << 20;
 /// Batches between two turns of the loop.
 const CONNECTIONS: usize = 50;
 /// How long a batch seems to take, in microseconds.
@@ -46,6 +49,7 @@ const BATCH_US: u64 = 16;
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let kind = arguments.next().unwrap_or_else(|| "decr".into());
+    let kind = Kind::of(&kind).unwrap_or_else(|| panic!("{kind} is no kind of operation"));
     let mut number = |otherwise: usize| {
         arguments.next().map_or(otherwise, |text| {
             text.parse()
@@ -53,102 +57,231 @@ fn main() {
         })
     };
     let (batches, keys) = (number(10_000), number(100_000));
-    assert!(
-        matches!(kind.as_str(), "get" | "set" | "decr"),
-        "{kind} is not get, set or decr"
-    );
+    let (depth, value_bytes) = (number(64), number(64).max(16));
     let mut server = Server::new();
-    // What is read and counted down is there.
-    for first in (0..keys).step_by(DEPTH) {
-        let names = (first..keys.min(first + DEPTH)).map(name);
-        let frame = batch(names, |batch, out, key| {
-            batch.set(out, key, &[9; 16], Condition::Always);
-        });
-        server.hand_over(&frame);
+    // What is read is there.
+    let value = vec![9; value_bytes];
+    for first in (0..keys).step_by(depth) {
+        let mut frame = Batch::begin(depth);
+        for key in first..keys.min(first + depth) {
+            frame.set(&name(key), &value);
+        }
+        server.hand_over(&frame.finish());
         server.turn_ends();
     }
-    let mut random = 1_u64;
-    let mut draw = || {
-        random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
-        let drawn = ((random >> 33) * keys as u64) >> 31;
-        name(usize::try_from(drawn).expect("below the keys"))
+    let stock = match kind {
+        Kind::SoldOut => [0; 16],
+        _ => [9; 16],
     };
+    let mut frame = Batch::begin(1);
+    frame.set(STOCK, &stock);
+    server.hand_over(&frame.finish());
+    server.turn_ends();
+    let mut draw = Draw(1);
     let frames: Vec<Vec<u8>> = (0..500)
         .map(|_| {
-            let names = (0..DEPTH).map(|_| match kind.as_str() {
-                "decr" => name(0),
-                _ => draw(),
-            });
-            batch(names, |batch, out, key| match kind.as_str() {
-                "get" => batch.get(out, key),
-                "set" => batch.set(out, key, &[7; 16], Condition::Always),
-                _ => batch.update_if(out, key, None, &DECR, None),
-            })
+            let mut frame = Batch::begin(depth);
+            for number in 0..depth {
+                frame.add(kind, number as u64, &name(draw.below(keys)), &value);
+            }
+            frame.finish()
         })
         .collect();
+    server.is_counted = true;
     let began = Instant::now();
-    measured(&mut server, &frames, batches);
-    let operations = (batches * DEPTH) as u128;
-    println!(
-        "{kind}: {operations} operations, {} ns each; {} bytes sent, {} segments released",
-        began.elapsed().as_nanos() / operations,
-        server.sent_bytes,
-        server.released
-    );
-}
-
-#[inline(never)]
-fn measured(server: &mut Server, frames: &[Vec<u8>], batches: usize) {
     for number in 0..batches {
         server.hand_over(&frames[number % frames.len()]);
         if number % CONNECTIONS == CONNECTIONS - 1 {
             server.turn_ends();
         }
     }
+    let operations = (batches * depth) as u128;
+    println!(
+        "{kind:?}: {operations} operations, {} ns each; {} bytes sent, {} segments released",
+        began.elapsed().as_nanos() / operations,
+        server.sent_bytes,
+        server.released
+    );
 }
 
-/// One is taken if one is left.
-const DECR: [Instruction; 2] = [step(Operation::Ge), step(Operation::Sub)];
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Ping,
+    Get,
+    Set,
+    Updates,
+    Decr,
+    Operands,
+    Tokens,
+    SoldOut,
+}
 
-const fn step(operation: Operation) -> Instruction {
+impl Kind {
+    fn of(name: &str) -> Option<Kind> {
+        Some(match name {
+            "ping" => Kind::Ping,
+            "get" => Kind::Get,
+            "set" => Kind::Set,
+            "updates" => Kind::Updates,
+            "decr" => Kind::Decr,
+            "operands" => Kind::Operands,
+            "tokens" => Kind::Tokens,
+            "sold_out" => Kind::SoldOut,
+            _ => return None,
+        })
+    }
+}
+
+/// Draws numbers, the same ones in every run.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+        let drawn = ((self.0 >> 33) * end as u64) >> 31;
+        usize::try_from(drawn).expect("below the end")
+    }
+}
+
+fn step(operation: Operation, offset: u32, immediate: u64) -> Instruction {
     Instruction {
         operation,
         field_type: FieldType::U64,
         key: 0,
         reason: 1,
-        offset: 0,
-        immediate: 1,
+        offset,
+        immediate,
     }
 }
 
-fn name(number: usize) -> String {
-    format!("key:{number:012}")
+/// The one key that is counted down.
+const STOCK: &[u8] = b"bench:stock";
+
+fn name(number: usize) -> Vec<u8> {
+    format!("key:{number:012}").into_bytes()
 }
 
-fn batch(
-    names: impl Iterator<Item = String>,
-    add: impl Fn(&mut BatchRequest, &mut Vec<u8>, &[u8]),
-) -> Vec<u8> {
-    let mut frame = Vec::new();
-    let mut batch = BatchRequest::begin(&mut frame, 1, AckLevel::None, 0, DEPTH);
-    for name in names {
-        add(&mut batch, &mut frame, name.as_bytes());
+/// A frame that is being written.
+struct Batch {
+    frame: Vec<u8>,
+    batch: BatchRequest,
+}
+
+impl Batch {
+    fn begin(items: usize) -> Batch {
+        let mut frame = Vec::new();
+        let batch = BatchRequest::begin(&mut frame, 1, AckLevel::Disk, 0, items);
+        Batch { frame, batch }
     }
-    batch.finish(&mut frame);
-    frame
+
+    fn set(&mut self, key: &[u8], value: &[u8]) {
+        self.batch
+            .set(&mut self.frame, key, value, Condition::Always);
+    }
+
+    fn add(&mut self, kind: Kind, number: u64, key: &[u8], value: &[u8]) {
+        let ge = |amount| step(Operation::Ge, 0, amount);
+        let sub = |amount| step(Operation::Sub, 0, amount);
+        match kind {
+            Kind::Ping => self.batch.ping(&mut self.frame, value),
+            Kind::Get => self.batch.get(&mut self.frame, key),
+            Kind::Set => self.set(key, value),
+            Kind::Updates => self.update(key, &[ge(1), sub(1)]),
+            Kind::Decr | Kind::SoldOut => self.update(STOCK, &[ge(1), sub(1)]),
+            Kind::Operands => {
+                let amount = 1 + number % 4;
+                self.update(STOCK, &[ge(amount), sub(amount)]);
+            }
+            Kind::Tokens => {
+                let token = step(Operation::Set, 8, number);
+                self.update(STOCK, &[ge(1), sub(1), token]);
+            }
+        }
+    }
+
+    fn update(&mut self, key: &[u8], steps: &[Instruction]) {
+        self.batch
+            .update_if(&mut self.frame, key, None, steps, None);
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.batch.finish(&mut self.frame);
+        self.frame
+    }
+}
+
+/// Blocks that are used again, so that no instruction counts that a pool of blocks does not take.
+#[derive(Clone, Default)]
+struct Pool(Rc<RefCell<Vec<Vec<u8>>>>);
+
+struct PooledBlock {
+    bytes: Vec<u8>,
+    home: Pool,
+}
+
+impl Block for PooledBlock {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+impl Drop for PooledBlock {
+    fn drop(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.home.0.borrow_mut().push(bytes);
+    }
+}
+
+impl Blocks for Pool {
+    type Block = PooledBlock;
+
+    fn take(&mut self, len: usize) -> Option<PooledBlock> {
+        let len = len.next_multiple_of(BLOCK_BYTES);
+        let mut free = self.0.borrow_mut();
+        let bytes = match free.iter().position(|block| block.len() == len) {
+            Some(at) => free.swap_remove(at),
+            None => vec![0xEE; len],
+        };
+        Some(PooledBlock {
+            bytes,
+            home: self.clone(),
+        })
+    }
+}
+
+/// What is counted: the shard, and nothing of what stands around it here.
+#[inline(never)]
+fn counted_step(
+    shard: &mut Shard<Pool>,
+    now: Now,
+    event: Event<'_, PooledBlock>,
+    outbox: &mut Outbox<PooledBlock>,
+) -> usize {
+    shard.step(now, event, outbox)
+}
+
+#[inline(never)]
+fn counted_output(shard: &mut Shard<Pool>, now: Now, session: SessionId, output: &mut Vec<u8>) {
+    shard.take_output(now, session, output);
 }
 
 struct Server {
-    shard: Shard<Heap>,
-    outbox: Outbox<HeapBlock>,
+    shard: Shard<Pool>,
+    outbox: Outbox<PooledBlock>,
     session: SessionId,
     now: Now,
     files: BTreeMap<FileId, Vec<u8>>,
-    done: VecDeque<Completion<HeapBlock>>,
+    done: VecDeque<Completion<PooledBlock>>,
     files_made: u32,
     output: Vec<u8>,
     sent_bytes: usize,
     released: usize,
+    /// From here on the shard's own instructions count.
+    is_counted: bool,
 }
 
 impl Server {
@@ -159,16 +292,22 @@ impl Server {
             log_id: 1,
             frame_bytes: 256 << 10,
             record_bytes_max: 128 << 10,
-            frames_in_flight_max: 4,
+            frames_in_flight_max: 2,
             frames_sealed_max: 16,
             sync: SyncMethod::DurableWrite,
             interval_us: 100_000,
             idle_mark_us: 1_000_000,
         };
-        let log = Log::with_history(config, LogStart::default(), Default::default(), Heap);
+        let pool = Pool::default();
+        let log = Log::with_history(
+            config,
+            LogStart::default(),
+            Default::default(),
+            pool.clone(),
+        );
         let store = Store::new(
             log,
-            Heap,
+            pool,
             1 << 8 | 1,
             [0; PARTITIONS],
             Replayed::new(1 << 30),
@@ -187,6 +326,7 @@ impl Server {
             output: Vec::new(),
             sent_bytes: 0,
             released: 0,
+            is_counted: false,
         };
         server.turn_ends();
         let mut hello = Vec::new();
@@ -202,6 +342,13 @@ impl Server {
         server
     }
 
+    fn step(&mut self, event: Event<'_, PooledBlock>) -> usize {
+        match self.is_counted {
+            true => counted_step(&mut self.shard, self.now, event, &mut self.outbox),
+            false => self.shard.step(self.now, event, &mut self.outbox),
+        }
+    }
+
     fn hand_over(&mut self, bytes: &[u8]) {
         let received = Event::Received {
             session: self.session,
@@ -209,7 +356,7 @@ impl Server {
         };
         self.now.us += BATCH_US;
         self.now.unix_ms = self.now.us / 1000;
-        let mut consumed = self.shard.step(self.now, received, &mut self.outbox);
+        let mut consumed = self.step(received);
         // The log may have had no room: what it asked for is done, and the rest comes again.
         for _ in 0..1000 {
             if consumed == bytes.len() {
@@ -220,7 +367,7 @@ impl Server {
                 session: self.session,
                 bytes: &bytes[consumed..],
             };
-            consumed += self.shard.step(self.now, received, &mut self.outbox);
+            consumed += self.step(received);
         }
         panic!("{consumed} of {} bytes are consumed", bytes.len());
     }
@@ -228,7 +375,7 @@ impl Server {
     /// The end of a turn, and of all that it asked for.
     fn turn_ends(&mut self) {
         self.now.us += BATCH_US;
-        self.shard.step(self.now, Event::TurnEnds, &mut self.outbox);
+        self.step(Event::TurnEnds);
         assert!(self.outbox.fatal.is_none() && self.outbox.close.is_empty());
         for io in std::mem::take(&mut self.outbox.io) {
             let completion = self.disk(io);
@@ -244,7 +391,7 @@ impl Server {
                 bytes: SEGMENT_BYTES as u64,
                 is_reused: false,
             };
-            self.shard.step(self.now, spare, &mut self.outbox);
+            self.step(spare);
         }
         for file in self.outbox.removals.drain(..) {
             self.released += 1;
@@ -252,18 +399,25 @@ impl Server {
         }
         for session in std::mem::take(&mut self.outbox.sendable) {
             self.output.clear();
-            self.shard.take_output(self.now, session, &mut self.output);
+            match self.is_counted {
+                true => {
+                    counted_output(&mut self.shard, self.now, session, &mut self.output);
+                }
+                false => {
+                    self.shard.take_output(self.now, session, &mut self.output);
+                }
+            }
             self.sent_bytes += self.output.len();
             self.shard.sent(session);
         }
         self.outbox.resume.clear();
         while let Some(completion) = self.done.pop_front() {
             let completed = Event::Completed(completion);
-            self.shard.step(self.now, completed, &mut self.outbox);
+            self.step(completed);
         }
     }
 
-    fn disk(&mut self, io: Io<HeapBlock>) -> Completion<HeapBlock> {
+    fn disk(&mut self, io: Io<PooledBlock>) -> Completion<PooledBlock> {
         let place = |offset: u64, len: u32| {
             let start = usize::try_from(offset).expect("small files");
             start..start + len as usize
