@@ -15,6 +15,9 @@
 //! | `tokens` | the same with a token that differs in each |
 //! | `sold_out` | as `decr`, of a key that has nothing left |
 
+#[path = "../../runtime/src/system/checksum.rs"]
+mod checksum;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -26,6 +29,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::request::{BatchRequest, Condition};
 use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, SnapshotPolicy, Topology};
+use penstock_storage::checksum::use_for_short;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::{BLOCK_BYTES, Block, Blocks, Completion, Io};
 use penstock_storage::log::{Log, LogConfig, SyncMethod};
@@ -58,6 +62,9 @@ fn main() {
     };
     let (batches, keys) = (number(10_000), number(100_000));
     let (depth, value_bytes) = (number(64), number(64).max(16));
+    if let Some(crc32) = checksum::of_short() {
+        use_for_short(crc32);
+    }
     let mut server = Server::new();
     // What is read is there.
     let value = vec![9; value_bytes];

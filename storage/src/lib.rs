@@ -39,7 +39,9 @@ mod scan;
 pub mod store;
 mod types;
 
-pub use format::{contents, frame, layout, reached, record, segment, spare, summary, system_key};
+pub use format::{
+    checksum, contents, frame, layout, reached, record, segment, spare, summary, system_key,
+};
 pub use memory::{budget, cache, index};
 pub use recovery::snapshot;
 pub use repair::inspect;

@@ -19,6 +19,7 @@ use penstock_shard::replication::handshake::Introduction;
 use penstock_shard::replication::link_set::LinkSetConfig;
 use penstock_shard::replication::sender::frame_bytes_needed;
 use penstock_shard::{ShardConfig, SnapshotPolicy, Topology};
+use penstock_storage::checksum::use_for_short;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::SyncMethod;
@@ -43,6 +44,7 @@ use crate::directory::room::DiskRoom;
 use crate::directory::{Directory, DirectoryOptions};
 use crate::disk::{self, DiskOptions, RingPlan};
 use crate::stats::Stats;
+use crate::system::checksum;
 use crate::system::huge_pages::{self, Support};
 use crate::system::memory::{self, MemoryBound, Watch};
 use crate::system::random_u64;
@@ -153,6 +155,9 @@ impl Node {
                 .check("memory_max", |room| Ok(room.data_share()))
                 .map(|()| None)?,
         };
+        if let Some(crc32) = checksum::of_short() {
+            use_for_short(crc32);
+        }
         if config.huge_pages == HugePageMode::Auto && huge_pages::support().0 == Support::OnRequest
         {
             huge_pages::allow(memory::available_bytes());

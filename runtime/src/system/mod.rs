@@ -5,6 +5,7 @@
 
 pub mod advice;
 mod allocator;
+pub(crate) mod checksum;
 pub(crate) mod cpu_wait;
 mod events;
 pub(crate) mod file_lock;

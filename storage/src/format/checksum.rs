@@ -1,20 +1,46 @@
 //! CRC-32 (IEEE) of parts.
 //!
 //! Most parts are far shorter than the 128 bytes from which the carry-less multiplication of
-//! `crc32fast` pays; below that it goes byte by byte after the last full 64. Here sixteen bytes at
-//! a time are looked up (Kounavis and Berry, "A systematic approach to building high performance
-//! software-based CRC generators", 2005), which is what a decrement's 48 bytes want.
+//! `crc32fast` pays. A process may give a function for shorter ones ([`use_for_short`]): this crate
+//! has no code for one processor. Without it sixteen bytes at a time are looked up (Kounavis and
+//! Berry, "A systematic approach to building high performance software-based CRC generators",
+//! 2005).
+
+use std::ops::RangeInclusive;
+use std::sync::OnceLock;
 
 const POLYNOMIAL: u32 = 0xEDB8_8320;
 const STRIDE: usize = 16;
 /// From here on the library is faster.
 const SHORT_BYTES_MAX: usize = 128;
 
+/// What a function that is given is for.
+const GIVEN_BYTES: RangeInclusive<usize> = 32..=SHORT_BYTES_MAX - 1;
+
+static GIVEN: OnceLock<fn(&[u8]) -> u32> = OnceLock::new();
+
+/// Has this function compute the CRC-32 of inputs of 32 to 127 bytes in the whole process, from now
+/// on. The first one that is given stays.
+///
+/// # Panics
+/// If it computes anything else.
+pub fn use_for_short(crc32: fn(&[u8]) -> u32) {
+    for len in GIVEN_BYTES {
+        let bytes: Vec<u8> = (1..=u8::MAX).take(len).collect();
+        assert_eq!(crc32(&bytes), short(&bytes), "of {len} bytes");
+    }
+    GIVEN.get_or_init(|| crc32);
+}
+
 /// The CRC-32 of `bytes`, the same as every library computes.
 #[inline]
 pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     if bytes.len() >= SHORT_BYTES_MAX {
         crc32fast::hash(bytes)
+    } else if GIVEN_BYTES.contains(&bytes.len())
+        && let Some(given) = GIVEN.get()
+    {
+        given(bytes)
     } else {
         short(bytes)
     }
@@ -39,7 +65,7 @@ pub(crate) fn bytes_before(bytes: &[u8], crc: u32) -> u64 {
     u64::from(last) << 32
 }
 
-#[inline]
+#[inline(never)]
 fn short(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     let (strides, rest) = bytes.as_chunks::<STRIDE>();
@@ -107,6 +133,12 @@ mod tests {
                 assert_eq!(short(bytes), crc32fast::hash(bytes), "{start}..{end}");
             }
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "of 32 bytes")]
+    fn a_function_that_computes_something_else_is_not_taken() {
+        use_for_short(|_| 0);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What stands on the disk: `FORMAT.md` describes every byte. Encoders and readers over bytes; they
 //! use the small types and nothing else.
 
-pub(crate) mod checksum;
+pub mod checksum;
 pub mod contents;
 pub mod corruption;
 pub mod frame;
