@@ -61,7 +61,7 @@ struct Arguments {
     #[arg(long)]
     stored: bool,
     /// Plant each bug in turn, or the one that is named, and see whether it is caught within
-    /// --minutes each; the last line is `caught N of M`
+    /// --minutes each, and within --seeds if that is given; the last line is `caught N of M`
     #[arg(long, num_args = 0..=1, default_missing_value = "all", value_name = "BUG")]
     planted: Option<String>,
     /// Print how often each kind was met
@@ -137,7 +137,8 @@ fn one(arguments: &Arguments, seed: u64) -> ExitCode {
     let hash = match &outcome {
         Ok(report) => {
             println!(
-                "{} operations, {} answered, {} recoveries, {} keys judged twice, {:.3} s simulated",
+                "{} operations, {} answered, {} recoveries, {} keys judged twice, {:.3} s \
+                 simulated",
                 report.operations,
                 report.answered,
                 report.recoveries,
@@ -246,7 +247,10 @@ fn run_many(arguments: &Arguments, bug: Option<Bug>, stops_at_failure: bool) -> 
                     if let Some(failure) = failure_of(&outcome) {
                         if bug.is_none() {
                             let which = if arguments.cluster { " --cluster" } else { "" };
-                            println!("seed {seed} failed: {failure}\n  repeat it: cargo sim{which} --seed {seed}");
+                            println!(
+                                "seed {seed} failed: {failure}\n  repeat it: cargo \
+                                 sim{which} --seed {seed}"
+                            );
                         }
                         if stops_at_failure {
                             is_over.store(true, Ordering::Relaxed);
@@ -287,7 +291,8 @@ fn many(arguments: &Arguments) -> ExitCode {
         print_coverage(&arguments, &totals.coverage);
     }
     println!(
-        "{} seeds ({} of them twice), {} operations, {} answered, {} recoveries, {} keys judged twice",
+        "{} seeds ({} of them twice), {} operations, {} answered, {} recoveries, {} keys judged \
+         twice",
         totals.seeds,
         totals.repeated,
         totals.operations,
@@ -522,6 +527,9 @@ fn try_one(arguments: &Arguments, bug: Bug, first: u64, minutes: f64) -> Verdict
         .args(["--planted", bug.name(), "--first", &first.to_string()])
         .args(["--minutes", &minutes.to_string(), "--jobs", "1"])
         .stdout(Stdio::piped());
+    if let Some(seeds) = arguments.seeds {
+        command.args(["--seeds", &seeds.to_string()]);
+    }
     if arguments.cluster {
         command.arg("--cluster");
     }
