@@ -10,7 +10,8 @@ const PLACES_MAX: usize = 12;
 
 const HEAD: &str = "\
 # What is above a limit of `cargo tidy` today: subject, rule, figure. A figure may only shrink.
-# `cargo tidy --write` lowers figures and removes entries; `cargo tidy --write --raise` writes the list anew.
+# `cargo tidy --write` lowers figures and removes entries. `cargo tidy --write --raise` writes the
+# list anew.
 ";
 
 /// Figures above a limit that are known, by subject and rule.
@@ -86,8 +87,8 @@ impl Allowed {
     }
 }
 
-/// What is wrong: figures above the limit that are not listed, or above the listed one, and entries that
-/// nothing needs. Empty if all is well.
+/// The complaints: a figure that is above its limit and not listed, a figure above the listed one,
+/// and an entry that nothing needs. Empty if all is well.
 pub fn verdict(findings: &[Finding], allowed: &Allowed) -> Vec<String> {
     let mut wrong = Vec::new();
     for finding in findings {
@@ -115,7 +116,8 @@ pub fn verdict(findings: &[Finding], allowed: &Allowed) -> Vec<String> {
     for ((subject, rule), figure) in &allowed.0 {
         if !found.contains_key(&(subject.clone(), *rule)) {
             wrong.push(format!(
-                "{subject}: listed with {figure} {}, and within the limit: `cargo tidy --write` removes the entry",
+                "{subject}: listed with {figure} {}, and within the limit: `cargo tidy --write` \
+                 removes the entry",
                 rule.unit()
             ));
         }

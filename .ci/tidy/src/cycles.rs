@@ -7,8 +7,8 @@ use crate::{Finding, Rule, Tree};
 
 /// Crates with modules in a circle.
 ///
-/// A module and the files below it may use each other: these are the files of one type. They are set aside, and
-/// what is left of the circle must be none.
+/// A module and the files below it may use each other: these are the files of one type. The search
+/// leaves the module out and looks for a circle among the files below it.
 ///
 /// # Errors
 /// A module that cannot be read.

@@ -15,11 +15,10 @@ pub fn findings(tree: &Tree) -> Vec<Finding> {
                 places: vec![format!("{path}:{lines}: the last line")],
             });
         }
-        let is_document = path.ends_with(".md");
         let places: Vec<String> = text
             .lines()
             .enumerate()
-            .filter(|(_, line)| is_long(line, is_document))
+            .filter(|(_, line)| is_long(line, path))
             .map(|(at, line)| format!("{path}:{}: {} characters", at + 1, line.chars().count()))
             .collect();
         if !places.is_empty() {
@@ -35,10 +34,19 @@ pub fn findings(tree: &Tree) -> Vec<Finding> {
 }
 
 /// A row of a table and a very long word cannot be broken.
-fn is_long(line: &str, is_document: bool) -> bool {
+fn is_long(line: &str, path: &str) -> bool {
     line.chars().count() > LINE_CHARS_MAX
-        && !(is_document && line.trim_start().starts_with('|'))
+        && !is_row(line.trim_start(), path)
         && line
             .split_whitespace()
             .all(|word| word.chars().count() <= WORD_CHARS_MAX)
+}
+
+/// Whether a line is a row of a Markdown table: in a document, or in a documentation comment.
+fn is_row(line: &str, path: &str) -> bool {
+    let text = match path.ends_with(".md") {
+        true => Some(line),
+        false => ["//! ", "/// "].iter().find_map(|it| line.strip_prefix(it)),
+    };
+    text.is_some_and(|text| text.starts_with('|'))
 }

@@ -1,4 +1,4 @@
-//! `cargo tidy`: holds the repository to its limits; `--write` keeps the list of what is above them.
+//! `cargo tidy`: holds the repository to its limits. `--write` keeps the list of exceptions.
 
 use std::fs;
 use std::path::Path;
@@ -7,9 +7,11 @@ use std::process::ExitCode;
 use penstock_tidy::{Allowed, Rule, Tree, findings, verdict};
 
 const HELP: &str = "\
-cargo tidy [--write [--raise]]: limits on files, functions, lines, paths in documents, and import cycles.
+cargo tidy [--write [--raise]]: limits on files, functions, lines, paths in documents, and cycles of
+imports.
 
-Without an option: prints what is above a limit and not in `.ci/tidy.allow`, and what the list needs no longer.
+Without an option: prints what is above a limit and not in `.ci/tidy.allow`, and entries of that
+list that nothing needs.
   --write          lowers the figures of the list to today's, and removes entries that nothing needs
   --write --raise  writes the list anew, with figures that grew and subjects that are new";
 

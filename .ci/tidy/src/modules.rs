@@ -85,8 +85,8 @@ impl Modules {
         Ok(Modules(read.collect()))
     }
 
-    /// Which module uses which other one, and on which line first. The root uses nothing: it is the face of
-    /// the crate, and its re-exports are followed.
+    /// The uses of one module by another, each with its first line. The root of a crate is no user:
+    /// it only re-exports, and a use of such a name counts for the module that declares it.
     pub fn edges(&self) -> BTreeMap<(&Name, &Name), usize> {
         let mut edges = BTreeMap::new();
         for (from, module) in self.0.iter().filter(|(name, _)| !name.is_empty()) {

@@ -26,7 +26,8 @@ pub fn findings(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// What may be a path: targets of links, and the words of code spans and code blocks. With their lines.
+/// Names that may be paths, with their lines: targets of links, words of code spans and of code
+/// blocks.
 fn named(text: &str) -> Vec<(usize, Name)> {
     let mut names = Vec::new();
     let mut is_block = false;

@@ -62,7 +62,8 @@ fn a_file_of_901_lines_is_found_and_one_of_900_is_not() {
 fn a_function_of_101_lines_is_found_with_its_type_and_its_first_line() {
     let body = |lines: usize| "        let _ = 1;\n".repeat(lines - 2);
     let text = format!(
-        "struct Log;\n\nimpl Log {{\n    /// Long.\n    #[inline]\n    pub fn append(\n        &self,\n    ) {{\n{}    }}\n    fn full() {{\n{}    }}\n}}\n",
+        "struct Log;\n\nimpl Log {{\n    /// Long.\n    #[inline]\n    pub fn append(\n        \
+         &self,\n    ) {{\n{}    }}\n    fn full() {{\n{}    }}\n}}\n",
         body(99),
         body(100),
     );
@@ -81,25 +82,31 @@ fn a_line_of_101_characters_is_counted_but_not_a_row_or_a_word_that_cannot_be_br
     assert_eq!(long.chars().count(), 101);
     let name = format!("fn {}() {{}}", "a_".repeat(50));
     let row = format!("| {}|", "cell ".repeat(30));
-    let code = format!("{long}\n{name}\n// short\n{long}\n");
+    let code =
+        format!("{long}\n{name}\n/// {row}\n{long}\n// {row}\nfn f() {{\n    //! {row}\n}}\n");
     let document = format!("{row}\n\n{}\n", "word ".repeat(30));
     let made = Made::new("line", &[("code.rs", &code), ("text.md", &document)]);
     assert_eq!(
         made.found(),
         [
-            (Rule::Line, "code.rs".to_string(), 2),
+            (Rule::Line, "code.rs".to_string(), 3),
             (Rule::Line, "text.md".to_string(), 1)
         ]
     );
     assert_eq!(
         made.findings()[0].places,
-        ["code.rs:1: 101 characters", "code.rs:4: 101 characters"]
+        [
+            "code.rs:1: 101 characters",
+            "code.rs:4: 101 characters",
+            "code.rs:5: 155 characters",
+        ]
     );
 }
 
 #[test]
 fn a_path_that_a_document_names_must_exist() {
-    let document = "See [the log](src/log.rs#L3), [gone](src/gone.rs) and [the net](https://x.y/z.rs).\n\
+    let document = "See [the log](src/log.rs#L3), [gone](src/gone.rs) and \
+        [the net](https://x.y/z.rs).\n\
         `src/log.rs:12` stands, `store/src/log.rs` too; `src/lost.rs` and `memory.rs` do not.\n\
         `read/write`, `/etc/penstock.toml`, `{a,b}.rs`, `.rs` and `target/x/y.rs` are no paths.\n\
         A user's own are not meant: `./data/x.rs`, `data/x.log`.\n\
@@ -175,7 +182,8 @@ fn the_files_of_one_type_may_use_each_other_and_tests_do_not_count() {
             ("c/src/lib.rs", "mod log;\nmod place;\n"),
             (
                 "c/src/log.rs",
-                "mod supply;\nuse crate::place::Place;\npub struct Log(Place);\nuse supply::fill;\n",
+                "mod supply;\nuse crate::place::Place;\npub struct Log(Place);\n\
+                 use supply::fill;\n",
             ),
             (
                 "c/src/log/supply.rs",
@@ -237,7 +245,8 @@ fn a_listed_figure_may_shrink_and_not_grow() {
     assert_eq!(
         verdict(&[finding(131)], &allowed),
         [
-            "log.rs::append: 131 lines; 130 the list has, and a figure may only shrink\n    log.rs:7: `append`"
+            "log.rs::append: 131 lines; 130 the list has, and a figure may only shrink\n    \
+             log.rs:7: `append`"
         ]
     );
 }
