@@ -50,6 +50,46 @@ fn server_hello() -> Vec<u8> {
     frame
 }
 
+/// An UPDATE_IF that sells one item.
+fn sale(request_id: u64) -> Vec<u8> {
+    let step = |operation, reason| Instruction {
+        operation,
+        field_type: FieldType::U64,
+        key: 0,
+        reason,
+        offset: 0,
+        immediate: 1,
+    };
+    let mut frame = Vec::new();
+    let mut batch = BatchRequest::begin(&mut frame, request_id, AckLevel::Disk, 0, 1);
+    batch.update_if(
+        &mut frame,
+        b"stock:42",
+        None,
+        &[step(Operation::Ge, 7), step(Operation::Sub, 0)],
+        None,
+    );
+    batch.finish(&mut frame);
+    frame
+}
+
+fn head(status: Status, sequence: u64) -> ReplyHead {
+    let version = Version {
+        epoch: 256,
+        sequence,
+    };
+    ReplyHead::new(status, 0, AckLevel::Disk, version)
+}
+
+fn reply(request_id: u64, head: ReplyHead, value: &[u8]) -> Vec<u8> {
+    let mut frame = Pieces::default();
+    let mut batch = BatchReply::begin(&mut frame, request_id, 1);
+    head.write(frame.written(), value);
+    batch.end_item(&mut frame);
+    batch.finish(&mut frame, 0, false, false);
+    frame.into_bytes()
+}
+
 /// The frames of the session, with the words that stand before each in the document.
 fn frames() -> Vec<(&'static str, Vec<u8>)> {
     let mut hello = Vec::new();
@@ -69,46 +109,6 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
         Condition::Always,
     );
     batch.finish(&mut set);
-    let sale = |request_id| {
-        let step = |operation, reason| Instruction {
-            operation,
-            field_type: FieldType::U64,
-            key: 0,
-            reason,
-            offset: 0,
-            immediate: 1,
-        };
-        let mut frame = Vec::new();
-        let mut batch = BatchRequest::begin(&mut frame, request_id, AckLevel::Disk, 0, 1);
-        batch.update_if(
-            &mut frame,
-            b"stock:42",
-            None,
-            &[step(Operation::Ge, 7), step(Operation::Sub, 0)],
-            None,
-        );
-        batch.finish(&mut frame);
-        frame
-    };
-    let reply = |request_id, head: ReplyHead, value: &[u8]| {
-        let mut frame = Pieces::default();
-        let mut batch = BatchReply::begin(&mut frame, request_id, 1);
-        head.write(frame.written(), value);
-        batch.end_item(&mut frame);
-        batch.finish(&mut frame, 0, false, false);
-        frame.into_bytes()
-    };
-    let head = |status, sequence| {
-        ReplyHead::new(
-            status,
-            0,
-            AckLevel::Disk,
-            Version {
-                epoch: 256,
-                sequence,
-            },
-        )
-    };
     let sold_out = ReplyHead {
         reason: 7,
         instruction: 0,
@@ -152,7 +152,8 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
             reply(4, sold_out, &0u64.to_le_bytes()),
         ),
         (
-            "client, GET that a member may answer: at most 50 ms old, and version (256, 2) must be there",
+            "client, GET that a member may answer: at most 50 ms old, and version (256, 2) must \
+             be there",
             get,
         ),
         (

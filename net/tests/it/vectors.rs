@@ -24,7 +24,14 @@ fn written(case: &cases::Case) -> Value {
             json!({"status": status, "message": message}),
         ),
     };
-    json!({"id": case.id, "kind": case.kind, "description": case.description, "hex": hex(&case.bytes), "must": must, key: what})
+    json!({
+        "id": case.id,
+        "kind": case.kind,
+        "description": case.description,
+        "hex": hex(&case.bytes),
+        "must": must,
+        key: what,
+    })
 }
 
 #[test]

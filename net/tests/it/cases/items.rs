@@ -1,216 +1,13 @@
-//! The cases that the vector files hold: what each decoder accepts and what it refuses.
+//! Items of requests, and the instructions in them.
 
-mod keyless;
-
-use penstock_net::batch::Batch;
-use penstock_net::frame::{Header, Opcode, write_frame};
-use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello, SlotRange};
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::keyspace::{Action, At, Settings};
 use penstock_net::level::AckLevel;
-use penstock_net::placement::{NodeAddress, Placement, WriterRange};
-use penstock_net::reply::{ExpiryTold, ITEM_FLAG_SHOWN, ReplyHead, Standing};
-use penstock_net::request::{BatchRequest, Condition, Expiry, MemberRead, Version, Wanted};
+use penstock_net::reply::{ITEM_FLAG_SHOWN, ReplyHead};
+use penstock_net::request::{Condition, Expiry, MemberRead, Version, Wanted};
 use penstock_net::status::Status;
 
-use crate::decoded::LIMITS;
-
-pub struct Case {
-    pub id: String,
-    pub kind: &'static str,
-    pub description: String,
-    pub bytes: Vec<u8>,
-}
-
-struct Cases(Vec<Case>);
-
-impl Cases {
-    fn add(&mut self, kind: &'static str, description: impl Into<String>, bytes: Vec<u8>) {
-        let id = format!(
-            "{kind}-{:03}",
-            self.0.iter().filter(|case| case.kind == kind).count() + 1
-        );
-        self.0.push(Case {
-            id,
-            kind,
-            description: description.into(),
-            bytes,
-        });
-    }
-}
-
-pub fn all() -> Vec<Case> {
-    let mut cases = Cases(Vec::new());
-    frames(&mut cases);
-    batches(&mut cases);
-    items(&mut cases);
-    expiries(&mut cases);
-    pasts(&mut cases);
-    keyspaces(&mut cases);
-    instructions(&mut cases);
-    replies(&mut cases);
-    keyless::scans(&mut cases);
-    keyless::pings(&mut cases);
-    hellos(&mut cases);
-    member_reads(&mut cases);
-    shown(&mut cases);
-    cases.0
-}
-
-fn frame(opcode: Opcode, body: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    write_frame(
-        &mut bytes,
-        Header::request(opcode, 0x0102_0304_0506_0708, AckLevel::Disk, 250),
-        body,
-    );
-    bytes
-}
-
-/// Changes a header and gives it a right CRC again.
-fn reheaded(mut bytes: Vec<u8>, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
-    change(&mut bytes[..28]);
-    let crc = crc32fast::hash(&bytes[..28]);
-    bytes[28..32].copy_from_slice(&crc.to_le_bytes());
-    bytes
-}
-
-fn frames(cases: &mut Cases) {
-    let ping = frame(Opcode::Ping, b"12345678");
-    cases.add("frame", "a PING with a body of eight bytes", ping.clone());
-    cases.add("frame", "a PING without a body", frame(Opcode::Ping, b""));
-    cases.add("frame", "an INFO", frame(Opcode::Info, b""));
-    cases.add(
-        "frame",
-        "a body that is padded with zeros",
-        frame(Opcode::Ping, b"123"),
-    );
-    cases.add(
-        "frame",
-        "the longest frame that is accepted",
-        frame(Opcode::Ping, &vec![7; 4096 - 32]),
-    );
-    cases.add(
-        "frame",
-        "an unknown opcode is the server's to refuse",
-        reheaded(ping.clone(), |h| h[6] = 0x7E),
-    );
-    cases.add(
-        "frame",
-        "unknown flags are the server's to refuse",
-        reheaded(ping.clone(), |h| h[7] = 0x80),
-    );
-    cases.add("frame", "no magic", reheaded(ping.clone(), |h| h[4] = 0x47));
-    cases.add(
-        "frame",
-        "another protocol version",
-        reheaded(ping.clone(), |h| h[5] = 2),
-    );
-    for len in [0u32, 8, 24, 31, 33, 36, u32::MAX] {
-        cases.add(
-            "frame",
-            format!("length {len}"),
-            reheaded(ping.clone(), |h| h[..4].copy_from_slice(&len.to_le_bytes())),
-        );
-    }
-    cases.add(
-        "frame",
-        "a frame over the limit",
-        frame(Opcode::Ping, &vec![7; 4096 - 24]),
-    );
-    for at in [0, 8, 16, 24, 28] {
-        let mut bytes = ping.clone();
-        bytes[at] ^= 1;
-        cases.add("frame", format!("a flipped bit in header byte {at}"), bytes);
-    }
-    let mut bytes = ping.clone();
-    bytes[35] ^= 0x10;
-    cases.add("frame", "a flipped bit in the body", bytes);
-    for cut in [0, 1, 31, 32, 39] {
-        cases.add(
-            "frame",
-            format!("only {cut} bytes of forty"),
-            ping[..cut].to_vec(),
-        );
-    }
-    cases.add(
-        "frame",
-        "text instead of a frame",
-        b"GET / HTTP/1.1\r\nHost: example\r\n\r\n\r\n".to_vec(),
-    );
-}
-
-fn body(build: impl FnOnce(&mut BatchRequest, &mut Vec<u8>)) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut batch = BatchRequest::begin(&mut bytes, 1, AckLevel::Disk, 0, 4);
-    build(&mut batch, &mut bytes);
-    batch.finish(&mut bytes);
-    bytes.split_off(32)
-}
-
-fn item(build: impl FnOnce(&mut BatchRequest, &mut Vec<u8>)) -> Vec<u8> {
-    Batch::read(&body(build))
-        .expect("one item")
-        .item(0)
-        .to_vec()
-}
-
-fn changed(mut bytes: Vec<u8>, at: usize, to: &[u8]) -> Vec<u8> {
-    bytes[at..at + to.len()].copy_from_slice(to);
-    bytes
-}
-
-fn batches(cases: &mut Cases) {
-    let one = body(|b, o| b.get(o, b"key"));
-    let two = body(|b, o| {
-        b.get(o, b"key");
-        b.set(o, b"other", b"value", Condition::Always);
-    });
-    cases.add("batch", "one item", one.clone());
-    cases.add("batch", "two items", two.clone());
-    for count in [0u32, 2, 1025, u32::MAX] {
-        cases.add(
-            "batch",
-            format!("one item and a count of {count}"),
-            changed(one.clone(), 0, &count.to_le_bytes()),
-        );
-    }
-    cases.add(
-        "batch",
-        "reserved bytes behind the count",
-        changed(one.clone(), 4, &[1]),
-    );
-    for offset in [0u32, 8, 15, 24, u32::MAX] {
-        cases.add(
-            "batch",
-            format!("the first item at {offset} instead of 16"),
-            changed(one.clone(), 8, &offset.to_le_bytes()),
-        );
-    }
-    for len in [0u32, 4, 16, 32, u32::MAX] {
-        cases.add(
-            "batch",
-            format!("an item of {len} bytes instead of 24"),
-            changed(one.clone(), 12, &len.to_le_bytes()),
-        );
-    }
-    cases.add(
-        "batch",
-        "two items on one place",
-        changed(two.clone(), 16, &two[8..12]),
-    );
-    cases.add("batch", "nothing", Vec::new());
-    cases.add(
-        "batch",
-        "a count without an index",
-        3u64.to_le_bytes().to_vec(),
-    );
-    cases.add(
-        "batch",
-        "bytes behind the last item",
-        [one, vec![0; 8]].concat(),
-    );
-}
+use super::{Cases, changed, item};
 
 fn step(operation: Operation, immediate: u64) -> Instruction {
     Instruction {
@@ -223,27 +20,59 @@ fn step(operation: Operation, immediate: u64) -> Instruction {
     }
 }
 
-fn items(cases: &mut Cases) {
-    let get = item(|b, o| b.get(o, b"stock:42"));
-    let set = item(|b, o| b.set(o, b"stock:42", b"0123456789", Condition::Always));
-    let update = item(|b, o| {
-        b.update_if(
-            o,
-            b"stock:42",
-            None,
-            &[step(Operation::Ge, 1), step(Operation::Sub, 1)],
-            None,
-        )
-    });
-    let two = item(|b, o| {
-        b.update_if(
-            o,
-            b"{a}1",
-            Some(b"{a}2"),
-            &[step(Operation::Ge, 1)],
-            Some(b"12345678"),
-        )
-    });
+/// Items that are accepted, and from which the refused ones are made.
+struct Samples {
+    get: Vec<u8>,
+    set: Vec<u8>,
+    update: Vec<u8>,
+    two: Vec<u8>,
+}
+
+impl Samples {
+    fn new() -> Samples {
+        let get = item(|b, o| b.get(o, b"stock:42"));
+        let set = item(|b, o| b.set(o, b"stock:42", b"0123456789", Condition::Always));
+        let update = item(|b, o| {
+            b.update_if(
+                o,
+                b"stock:42",
+                None,
+                &[step(Operation::Ge, 1), step(Operation::Sub, 1)],
+                None,
+            )
+        });
+        let two = item(|b, o| {
+            b.update_if(
+                o,
+                b"{a}1",
+                Some(b"{a}2"),
+                &[step(Operation::Ge, 1)],
+                Some(b"12345678"),
+            )
+        });
+        Samples {
+            get,
+            set,
+            update,
+            two,
+        }
+    }
+}
+
+pub fn items(cases: &mut Cases) {
+    let samples = Samples::new();
+    accepted(cases, &samples);
+    wrong_heads(cases, &samples);
+    wrong_bodies(cases, samples);
+}
+
+fn accepted(cases: &mut Cases, samples: &Samples) {
+    let Samples {
+        get,
+        set,
+        update,
+        two,
+    } = samples;
     cases.add("request-item", "GET", get.clone());
     cases.add(
         "request-item",
@@ -319,6 +148,16 @@ fn items(cases: &mut Cases) {
         "UPDATE_IF with 64 instructions",
         item(|b, o| b.update_if(o, b"k", None, &[step(Operation::Eq, 1); 64], None)),
     );
+}
+
+/// What an item says of itself does not hold.
+fn wrong_heads(cases: &mut Cases, samples: &Samples) {
+    let Samples {
+        get,
+        set,
+        update,
+        two,
+    } = samples;
     for cut in [0, 8, 16] {
         cases.add(
             "request-item",
@@ -382,6 +221,16 @@ fn items(cases: &mut Cases) {
         "a block length of 65535",
         changed(get.clone(), 0, &[255, 255]),
     );
+}
+
+/// Keys, values, padding, extensions and instructions that are refused.
+fn wrong_bodies(cases: &mut Cases, samples: Samples) {
+    let Samples {
+        get,
+        set,
+        update,
+        two,
+    } = samples;
     cases.add("request-item", "an empty key", item(|b, o| b.get(o, b"")));
     cases.add(
         "request-item",
@@ -445,7 +294,7 @@ fn items(cases: &mut Cases) {
 }
 
 /// The past of keys, and keys that belong to the server.
-fn pasts(cases: &mut Cases) {
+pub fn pasts(cases: &mut Cases) {
     let kind = "request-item";
     let version = Version {
         epoch: 0x0100,
@@ -497,7 +346,7 @@ fn pasts(cases: &mut Cases) {
 }
 
 /// What members may answer.
-fn member_reads(cases: &mut Cases) {
+pub fn member_reads(cases: &mut Cases) {
     let kind = "request-item";
     let read = MemberRead {
         staleness_us_max: 50_000,
@@ -541,9 +390,8 @@ fn member_reads(cases: &mut Cases) {
     cases.add(kind, "GET of a member without a sequence", cut);
 }
 
-/// Settings of prefixes.
 /// Conditions that ask for what keeps them from holding; behind all that were there first.
-fn shown(cases: &mut Cases) {
+pub fn shown(cases: &mut Cases) {
     let kind = "request-item";
     let version = Version {
         epoch: 0x0100,
@@ -600,7 +448,8 @@ fn shown(cases: &mut Cases) {
     }
 }
 
-fn keyspaces(cases: &mut Cases) {
+/// Settings of prefixes.
+pub fn keyspaces(cases: &mut Cases) {
     let kind = "request-item";
     let settings = Settings {
         level_min: AckLevel::Disk,
@@ -657,7 +506,7 @@ fn keyspaces(cases: &mut Cases) {
 }
 
 /// Keys that are gone by themselves; behind the items that were there first.
-fn expiries(cases: &mut Cases) {
+pub fn expiries(cases: &mut Cases) {
     let set = |expiry| item(|b, o| b.set_with(o, b"k", b"v", Condition::Always, expiry));
     let update = |expiry, start| item(|b, o| b.update_if_with(o, b"k", None, &[], start, expiry));
     let at = set(Expiry::At(1_900_000_000_000));
@@ -735,7 +584,7 @@ fn expiries(cases: &mut Cases) {
     cases.add(kind, "SET cut behind its expiry", at[..24].to_vec());
 }
 
-fn instructions(cases: &mut Cases) {
+pub fn instructions(cases: &mut Cases) {
     let good = step(Operation::Ge, 1).encode().to_vec();
     for operation in [1u8, 2, 3, 4, 5, 6, 7, 8, 16, 17, 18] {
         cases.add(
@@ -806,281 +655,5 @@ fn instructions(cases: &mut Cases) {
         "instruction",
         "an addition out of range is an overflow when it runs",
         with(Operation::Add, FieldType::U8, 256),
-    );
-}
-
-fn replies(cases: &mut Cases) {
-    let head = |status| {
-        ReplyHead::new(
-            status,
-            3,
-            AckLevel::Disk,
-            Version {
-                epoch: 256,
-                sequence: 9,
-            },
-        )
-    };
-    let item = |status, value: &[u8]| {
-        let mut bytes = Vec::new();
-        head(status).write(&mut bytes, value);
-        bytes
-    };
-    // What came later stands at the end.
-    let later = [Status::NotKept, Status::NoReplicas, Status::Stale];
-    for status in Status::ALL
-        .into_iter()
-        .filter(|status| !later.contains(status))
-    {
-        cases.add("reply-item", status.name(), item(status, b"twelve bytes"));
-    }
-    let good = item(Status::Ok, b"12345678");
-    cases.add("reply-item", "an empty value", item(Status::Ok, b""));
-    cases.add(
-        "reply-item",
-        "an unknown status",
-        changed(good.clone(), 0, &[0x99, 0x01]),
-    );
-    cases.add(
-        "reply-item",
-        "an unknown level",
-        changed(good.clone(), 3, &[4]),
-    );
-    for len in [0u32, 9, 16, u32::MAX] {
-        cases.add(
-            "reply-item",
-            format!("a value length of {len} instead of 8"),
-            changed(good.clone(), 8, &len.to_le_bytes()),
-        );
-    }
-    for cut in [0, 8, 16, 24] {
-        cases.add(
-            "reply-item",
-            format!("only {cut} bytes of 32"),
-            good[..cut].to_vec(),
-        );
-    }
-    let told = |expiry_ms, value: &[u8]| {
-        let mut bytes = Vec::new();
-        let told = ExpiryTold {
-            expiry_ms,
-            time_ms: 1_800_000_000_000,
-        };
-        head(Status::Ok).write_telling(&mut bytes, Some(told), None, value);
-        bytes
-    };
-    cases.add("reply-item", "a key that never expires", told(0, b""));
-    let good = told(1_800_000_000_500, b"12345678");
-    cases.add("reply-item", "a value and its expiry", good.clone());
-    cases.add(
-        "reply-item",
-        "an expiry cut in half",
-        told(7, b"")[..32].to_vec(),
-    );
-    cases.add(
-        "reply-item",
-        "an expiry that its flag does not tell",
-        changed(good, 7, &[0]),
-    );
-    for status in later {
-        cases.add("reply-item", status.name(), item(status, b"twelve bytes"));
-    }
-    let standing = |expiry, status, value: &[u8]| {
-        let standing = Standing {
-            age_us: 12_500,
-            through: Version {
-                epoch: 0x0004_0001,
-                sequence: 77,
-            },
-        };
-        let mut bytes = Vec::new();
-        head(status).write_telling(&mut bytes, expiry, Some(standing), value);
-        bytes
-    };
-    let good = standing(None, Status::Ok, b"12345678");
-    cases.add("reply-item", "a value and how new it is", good.clone());
-    cases.add(
-        "reply-item",
-        "nothing of a key and how new that is",
-        standing(None, Status::NotFound, b""),
-    );
-    let expiry = ExpiryTold {
-        expiry_ms: 7,
-        time_ms: 5,
-    };
-    cases.add(
-        "reply-item",
-        "a value, its expiry and how new it is",
-        standing(Some(expiry), Status::Ok, b"1"),
-    );
-    cases.add(
-        "reply-item",
-        "STALE that tells how old what is there is",
-        standing(None, Status::Stale, b"twelve bytes"),
-    );
-    let reserved = changed(good.clone(), 36, &[1]);
-    cases.add(
-        "reply-item",
-        "a word behind the epoch of the standing",
-        reserved,
-    );
-    cases.add("reply-item", "a standing cut in half", good[..40].to_vec());
-}
-
-fn hellos(cases: &mut Cases) {
-    let mut bytes = Vec::new();
-    ClientHello {
-        protocol_min: 1,
-        protocol_max: 3,
-        features: 0,
-        name: "shop-7",
-    }
-    .write(&mut bytes, 1);
-    let good = bytes.split_off(32);
-    cases.add("client-hello", "versions 1 to 3, a name", good.clone());
-    cases.add(
-        "client-hello",
-        "no name",
-        good[..24]
-            .iter()
-            .copied()
-            .enumerate()
-            .map(|(at, byte)| if at == 16 { 0 } else { byte })
-            .collect(),
-    );
-    for (min, max) in [(0u16, 0u16), (2, 3), (3, 1)] {
-        let range = [min.to_le_bytes(), max.to_le_bytes()].concat();
-        cases.add(
-            "client-hello",
-            format!("versions {min} to {max}"),
-            changed(good.clone(), 0, &range),
-        );
-    }
-    for at in [4, 18, 20, 31] {
-        cases.add(
-            "client-hello",
-            format!("reserved byte {at}"),
-            changed(good.clone(), at, &[1]),
-        );
-    }
-    for len in [5u16, 9, 65, u16::MAX] {
-        cases.add(
-            "client-hello",
-            format!("a name length of {len} instead of 6"),
-            changed(good.clone(), 16, &len.to_le_bytes()),
-        );
-    }
-    cases.add(
-        "client-hello",
-        "a name that is not UTF-8",
-        changed(good.clone(), 24, &[0xFF]),
-    );
-    cases.add("client-hello", "nothing", Vec::new());
-    cases.add("client-hello", "half", good[..16].to_vec());
-    let hello = ServerHello {
-        protocol: 1,
-        shard: 1,
-        shard_count: 2,
-        auth_methods: AUTH_NONE,
-        cluster_id: [1; 16],
-        node_id: [2; 16],
-        incarnation: 3,
-        features: 0,
-        nonce: [0; 32],
-        limits: LIMITS,
-        interval_ms: 100,
-        slots: vec![
-            SlotRange {
-                first: 0,
-                last: 8191,
-                shard: 0,
-                port: 7420,
-            },
-            SlotRange {
-                first: 8192,
-                last: 16_383,
-                shard: 1,
-                port: 7421,
-            },
-        ],
-        placement: None,
-    };
-    let mut bytes = Vec::new();
-    hello.write(&mut bytes, 1);
-    let good = bytes.split_off(32);
-    cases.add("server-hello", "two shards", good.clone());
-    cases.add(
-        "server-hello",
-        "fields that a later version appended",
-        [good.clone(), vec![9; 16]].concat(),
-    );
-    cases.add(
-        "server-hello",
-        "shorter than its fields",
-        good[..119].to_vec(),
-    );
-    cases.add(
-        "server-hello",
-        "fewer ranges than it says",
-        good[..128].to_vec(),
-    );
-    cases.add(
-        "server-hello",
-        "more ranges than there can be",
-        changed(good, 112, &[255, 255]),
-    );
-    placement_cases(cases, hello);
-}
-
-fn placement_cases(cases: &mut Cases, hello: ServerHello) {
-    let range = |first, last, node, generation| WriterRange {
-        first,
-        last,
-        node,
-        generation,
-    };
-    let address = |node, clients: &str| NodeAddress {
-        node,
-        clients: clients.into(),
-    };
-    let placed = ServerHello {
-        placement: Some(Placement {
-            version: 640,
-            nodes: vec![address(1, "10.0.0.1:7411"), address(2, "two.example:7411")],
-            writers: vec![range(0, 127, 1, 2), range(128, 255, 2, 3)],
-        }),
-        ..hello
-    };
-    let mut bytes = Vec::new();
-    placed.write(&mut bytes, 1);
-    let good = bytes.split_off(32);
-    // Behind 120 bytes and two ranges of slots.
-    let at = 136;
-    cases.add("server-hello", "one of two nodes", good.clone());
-    let changes: [(&str, usize, &[u8]); 7] = [
-        ("an address that is empty", at + 9, &[0]),
-        ("more nodes than there can be", at + 4, &[255, 255]),
-        (
-            "more ranges of partitions than there are",
-            at + 6,
-            &[255, 255],
-        ),
-        ("an address that goes on behind the end", at + 9, &[255]),
-        ("an address that is not UTF-8", at + 16, &[0xFF]),
-        ("a range that ends before it begins", at + 56, &[128]),
-        ("a partition that is none", at + 59, &[1]),
-    ];
-    for (description, at, with) in changes {
-        cases.add("server-hello", description, changed(good.clone(), at, with));
-    }
-    cases.add(
-        "server-hello",
-        "no placement, which its features tell",
-        good[..at].to_vec(),
-    );
-    cases.add(
-        "server-hello",
-        "fields that a later version appended behind the placement",
-        [good, vec![9; 16]].concat(),
     );
 }
