@@ -315,18 +315,18 @@ fn what_is_refused_names_who_may_not_whose_it_is_and_the_command_to_paste() {
     };
     assert_eq!(
         denied(Some(0)),
-        "/srv/my data/PEERS: user 998 has no permission to read it, which belongs to user 0; run: chown -R 998 \
-         '/srv/my data' (as root), or name another directory with --data"
+        "/srv/my data/PEERS: user 998 has no permission to read it, which belongs to user 0; run: \
+         chown -R 998 '/srv/my data' (as root), or name another directory with --data"
     );
     assert_eq!(
         denied(Some(998)),
-        "/srv/my data/PEERS: user 998 has no permission to read it, though it is the owner; run: chmod -R u+rwX \
-         '/srv/my data' (as root), or name another directory with --data"
+        "/srv/my data/PEERS: user 998 has no permission to read it, though it is the owner; run: \
+         chmod -R u+rwX '/srv/my data' (as root), or name another directory with --data"
     );
     assert_eq!(
         denied(None),
-        "/srv/my data/PEERS: user 998 has no permission to read it; run: chown -R 998 '/srv/my data' (as root), or \
-         name another directory with --data"
+        "/srv/my data/PEERS: user 998 has no permission to read it; run: chown -R 998 '/srv/my \
+         data' (as root), or name another directory with --data"
     );
 }
 

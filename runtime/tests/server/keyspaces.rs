@@ -65,40 +65,44 @@ impl Server {
     }
 }
 
+type Answer<T> = Result<T, ClientError>;
+
 /// The three ways to a store.
 trait Store {
-    fn keyspace(&mut self, prefix: &[u8], action: Action) -> Result<Vec<Keyspace>, ClientError>;
-    fn set(&mut self, key: &[u8], value: &[u8]) -> Result<Changed, ClientError>;
-    fn del(&mut self, key: &[u8]) -> Result<bool, ClientError>;
+    fn keyspace(&mut self, prefix: &[u8], action: Action) -> Answer<Vec<Keyspace>>;
+    fn set(&mut self, key: &[u8], value: &[u8]) -> Answer<Changed>;
+    fn del(&mut self, key: &[u8]) -> Answer<bool>;
     fn update_if(&mut self, key: &[u8], start: &[u8], add: &[Instruction]) -> Changed;
     fn expiry(&mut self, key: &[u8]) -> ExpiryTold;
-    fn get_at(&mut self, key: &[u8], at: At) -> Result<Option<Past>, ClientError>;
-    fn history(&mut self, key: &[u8], before: u64, limit: u32) -> Result<History, ClientError>;
+    fn get_at(&mut self, key: &[u8], at: At) -> Answer<Option<Past>>;
+    fn history(&mut self, key: &[u8], before: u64, limit: u32) -> Answer<History>;
 }
 
 macro_rules! store {
     ($store:ty $(, $wait:ident)?) => {
         impl Store for $store {
-            fn keyspace(&mut self, prefix: &[u8], action: Action) -> Result<Vec<Keyspace>, ClientError> {
+            fn keyspace(&mut self, prefix: &[u8], action: Action) -> Answer<Vec<Keyspace>> {
                 <$store>::keyspace(self, prefix, action)$(.$wait())?
             }
-            fn set(&mut self, key: &[u8], value: &[u8]) -> Result<Changed, ClientError> {
+            fn set(&mut self, key: &[u8], value: &[u8]) -> Answer<Changed> {
                 <$store>::set(self, key, value)$(.$wait())?
             }
-            fn del(&mut self, key: &[u8]) -> Result<bool, ClientError> {
+            fn del(&mut self, key: &[u8]) -> Answer<bool> {
                 <$store>::del(self, key)$(.$wait())?
             }
             fn update_if(&mut self, key: &[u8], start: &[u8], add: &[Instruction]) -> Changed {
                 let keep = penstock_net::request::Expiry::Keep;
-                <$store>::update_if_with(self, key, None, add, Some(start), keep)$(.$wait())?.unwrap()
+                <$store>::update_if_with(self, key, None, add, Some(start), keep)
+                    $(.$wait())?
+                    .unwrap()
             }
             fn expiry(&mut self, key: &[u8]) -> ExpiryTold {
                 <$store>::expiry(self, key)$(.$wait())?.unwrap().unwrap()
             }
-            fn get_at(&mut self, key: &[u8], at: At) -> Result<Option<Past>, ClientError> {
+            fn get_at(&mut self, key: &[u8], at: At) -> Answer<Option<Past>> {
                 <$store>::get_at(self, key, at)$(.$wait())?
             }
-            fn history(&mut self, key: &[u8], before: u64, limit: u32) -> Result<History, ClientError> {
+            fn history(&mut self, key: &[u8], before: u64, limit: u32) -> Answer<History> {
                 <$store>::history(self, key, before, limit)$(.$wait())?
             }
         }
@@ -285,6 +289,24 @@ fn options(io: IoMode) -> Options {
         .cache_bytes(1 << 20)
 }
 
+fn inspect_tells_the_keyspaces(data: &Path) {
+    let inspected = command(&["inspect"]).arg(data).output().unwrap();
+    let text = String::from_utf8(inspected.stdout).unwrap();
+    let keyspaces: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("keyspace "))
+        .collect();
+    assert_eq!(
+        keyspaces,
+        [
+            "\"hold:\" level-min disk versions 0 retention 0ms ttl 3600000ms value-bytes-max 16 \
+             layout 0",
+            "\"price:\" level-min disk versions 2 retention 0ms ttl 0ms value-bytes-max 0 layout 0",
+        ],
+        "{text}"
+    );
+}
+
 fn served_and_embedded(name: &str, io: &str, embedded: IoMode) {
     let data = fresh(name);
     let server = serve(&data, io);
@@ -298,7 +320,8 @@ fn served_and_embedded(name: &str, io: &str, embedded: IoMode) {
     ];
     assert_eq!(
         server.told(0, &[&["keyspace", "create", "hold:"], &hold[..]].concat()),
-        "\"hold:\" level-min disk versions 0 retention 0ms ttl 3600000ms value-bytes-max 16 layout 0\n"
+        "\"hold:\" level-min disk versions 0 retention 0ms ttl 3600000ms value-bytes-max 16 \
+         layout 0\n"
     );
     server.told(0, &["keyspace", "create", "price:", "--versions", "9"]);
     server.told(
@@ -368,20 +391,7 @@ fn served_and_embedded(name: &str, io: &str, embedded: IoMode) {
     server.told(1, &["keyspace", "drop", "hold:long:"]);
     drop((client, server));
 
-    let inspected = command(&["inspect"]).arg(&data).output().unwrap();
-    let text = String::from_utf8(inspected.stdout).unwrap();
-    let keyspaces: Vec<&str> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("keyspace "))
-        .collect();
-    assert_eq!(
-        keyspaces,
-        [
-            "\"hold:\" level-min disk versions 0 retention 0ms ttl 3600000ms value-bytes-max 16 layout 0",
-            "\"price:\" level-min disk versions 2 retention 0ms ttl 0ms value-bytes-max 0 layout 0",
-        ],
-        "{text}"
-    );
+    inspect_tells_the_keyspaces(&data);
     fs::remove_dir_all(&data).unwrap();
 }
 

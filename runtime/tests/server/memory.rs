@@ -180,7 +180,8 @@ fn resident_memory_stays_below_memory_max_with_four_times_as_much_data() {
     assert!(told["resident_bytes"].as_u64().unwrap() <= MEMORY_MAX);
     let held = told["counters"]["memory_bytes"].as_u64().unwrap();
     eprintln!(
-        "{written} bytes written, at most {} of {MEMORY_MAX} bytes resident, {held} of index and values",
+        "{written} bytes written, at most {} of {MEMORY_MAX} bytes resident, {held} of index and \
+         values",
         server.resident_max()
     );
     // A bound that is kept by holding nothing would be none.

@@ -153,6 +153,37 @@ impl Told for Numbers {
     }
 }
 
+/// 280 operations, one frame that is refused, a scan and a ping.
+fn use_every_verb(client: &Client) {
+    let stock = Field::u64(0);
+    for round in 0u64..60 {
+        let key = format!("key:{round}");
+        client
+            .set(key.as_bytes(), &round.to_le_bytes())
+            .wait()
+            .unwrap();
+        client
+            .get(key.as_bytes())
+            .wait()
+            .unwrap()
+            .expect("just set");
+        assert!(client.get(b"nobody").wait().unwrap().is_none());
+        let edit = [stock.at_least(30), stock.decrease(1)];
+        match client.update_if(key.as_bytes(), &edit).wait() {
+            Ok(_) => assert!(round >= 30),
+            Err(ClientError::No(_)) => assert!(round < 30),
+            Err(other) => panic!("{other:?}"),
+        }
+        if round % 3 == 0 {
+            assert!(client.del(key.as_bytes()).wait().unwrap());
+            assert!(!client.del(key.as_bytes()).wait().unwrap());
+        }
+    }
+    assert!(client.set(b"large", &[0; 20 << 10]).wait().is_err());
+    assert_eq!(client.scan(b"key:", false).count(), 40);
+    client.ping().wait().unwrap();
+}
+
 #[test]
 fn what_is_scraped_under_load_only_grows_and_is_in_the_end_what_the_client_did() {
     let server = Server::start("load", &["--shards", "1"]);
@@ -172,33 +203,7 @@ fn what_is_scraped_under_load_only_grows_and_is_in_the_end_what_the_client_did()
             scrapes
         });
         let client = server.client();
-        let stock = Field::u64(0);
-        for round in 0u64..60 {
-            let key = format!("key:{round}");
-            client
-                .set(key.as_bytes(), &round.to_le_bytes())
-                .wait()
-                .unwrap();
-            client
-                .get(key.as_bytes())
-                .wait()
-                .unwrap()
-                .expect("just set");
-            assert!(client.get(b"nobody").wait().unwrap().is_none());
-            let edit = [stock.at_least(30), stock.decrease(1)];
-            match client.update_if(key.as_bytes(), &edit).wait() {
-                Ok(_) => assert!(round >= 30),
-                Err(ClientError::No(_)) => assert!(round < 30),
-                Err(other) => panic!("{other:?}"),
-            }
-            if round % 3 == 0 {
-                assert!(client.del(key.as_bytes()).wait().unwrap());
-                assert!(!client.del(key.as_bytes()).wait().unwrap());
-            }
-        }
-        assert!(client.set(b"large", &[0; 20 << 10]).wait().is_err());
-        assert_eq!(client.scan(b"key:", false).count(), 40);
-        client.ping().wait().unwrap();
+        use_every_verb(&client);
         is_over.store(true, Ordering::Relaxed);
         assert!(scraper.join().unwrap() > 0);
     });

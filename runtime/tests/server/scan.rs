@@ -42,6 +42,33 @@ impl Server {
     }
 }
 
+/// The command over a store of so many keys.
+fn the_command_escapes_and_limits(server: &Server, client: &Client, keys: usize) {
+    client
+        .set(b"line\nend\xFF\\\t", "value\n\u{e9}".as_bytes())
+        .wait()
+        .unwrap();
+    assert_eq!(server.lines(&["line"]), [r"line\x0aend\xff\\\x09"]);
+    assert_eq!(
+        server.lines(&["line", "--values"]),
+        ["line\\x0aend\\xff\\\\\\x09\tvalue\\x0a\u{e9}"]
+    );
+    assert_eq!(server.lines(&[]).len(), keys + 1);
+    assert_eq!(server.lines(&["--limit", "7"]).len(), 7);
+    assert_eq!(
+        server.lines(&["film", "--values"])[0].len(),
+        5 + 4 * 900_000
+    );
+    let long = "x".repeat(1_025);
+    let refused = server.scan(&[&long]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let outcome = client.scan(&[b'x'; 70_000], false).next();
+    let Some(Err(ClientError::Refused(answer))) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(answer.status, Status::Malformed);
+}
+
 #[test]
 fn every_key_is_told_once_with_its_value_whatever_is_in_memory_and_over_a_start() {
     let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scan");
@@ -119,28 +146,6 @@ fn every_key_is_told_once_with_its_value_whatever_is_in_memory_and_over_a_start(
     );
     check(&client);
 
-    client
-        .set(b"line\nend\xFF\\\t", "value\n\u{e9}".as_bytes())
-        .wait()
-        .unwrap();
-    assert_eq!(server.lines(&["line"]), [r"line\x0aend\xff\\\x09"]);
-    assert_eq!(
-        server.lines(&["line", "--values"]),
-        ["line\\x0aend\\xff\\\\\\x09\tvalue\\x0a\u{e9}"]
-    );
-    assert_eq!(server.lines(&[]).len(), model.len() + 1);
-    assert_eq!(server.lines(&["--limit", "7"]).len(), 7);
-    assert_eq!(
-        server.lines(&["film", "--values"])[0].len(),
-        5 + 4 * 900_000
-    );
-    let long = "x".repeat(1_025);
-    let refused = server.scan(&[&long]);
-    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    let outcome = client.scan(&[b'x'; 70_000], false).next();
-    let Some(Err(ClientError::Refused(answer))) = outcome else {
-        panic!("{outcome:?}")
-    };
-    assert_eq!(answer.status, Status::Malformed);
+    the_command_escapes_and_limits(&server, &client, model.len());
     fs::remove_dir_all(&data).unwrap();
 }

@@ -122,12 +122,8 @@ fn fresh(name: &str) -> PathBuf {
     path
 }
 
-/// A whole session: every command, a stop, a start, and what was written is still there.
-fn session(name: &str, io: &str) {
-    let directory = fresh(name);
-    let server = Server::start(&directory, &["--io", io, "--shards", "2"]);
-    assert_eq!(server.shard_ports.len(), 2, "one port for each shard");
-
+/// UPDATE_IF in all its forms; `stock:42` is 0 in the end.
+fn guards_and_effects(server: &Server) {
     let written = server.told(0, &["set", "stock:42", "u32:2"]);
     assert!(written.ends_with(", level disk\n"), "{written}");
     let decrement = ["update-if", "stock:42", "u32@0 >= 1", "u32@0 -= 1"];
@@ -139,8 +135,8 @@ fn session(name: &str, io: &str) {
     );
     assert_eq!(
         server.told(1, &["update-if", "stock:42", "u32@0 -= 1 else 7"]),
-        "penstock: \"u32@0 -= 1 else 7\" failed: the field is 0 and would leave the range of u32, reason 7; nothing \
-         was changed\n"
+        "penstock: \"u32@0 -= 1 else 7\" failed: the field is 0 and would leave the range of u32, \
+         reason 7; nothing was changed\n"
     );
     assert_eq!(
         server.told(1, &["update-if", "stock:42", "absent", "u32@0 = 9"]),
@@ -194,7 +190,10 @@ fn session(name: &str, io: &str) {
             )
             .contains("CROSS_SLOT")
     );
+}
 
+/// Missing keys, empty and large values, conditions; `stock:42` is 5 in the end.
+fn values_and_conditions(server: &Server, name: &str) {
     assert_eq!(
         server.told(1, &["get", "nobody"]),
         "penstock: \"nobody\" does not exist\n"
@@ -223,7 +222,16 @@ fn session(name: &str, io: &str) {
             .told(1, &["set", "stock:42", "u32:6", "--if-version", version])
             .contains("has version ")
     );
+}
 
+/// A whole session: every command, a stop, a start, and what was written is still there.
+fn session(name: &str, io: &str) {
+    let directory = fresh(name);
+    let server = Server::start(&directory, &["--io", io, "--shards", "2"]);
+    assert_eq!(server.shard_ports.len(), 2, "one port for each shard");
+
+    guards_and_effects(&server);
+    values_and_conditions(&server, name);
     assert_eq!(server.told(0, &["ping", "--count", "3"]).lines().count(), 3);
     let info: serde_json::Value = serde_json::from_str(&server.told(0, &["info"])).unwrap();
     assert_eq!(info["shard_count"], 2);
@@ -305,7 +313,8 @@ fn a_text_of_digits_is_not_sold_as_a_number() {
     assert!(set.starts_with(told), "{set}");
     let sale = ["update-if", "stock:9", "u32@0 >= 1", "u32@0 -= 1"];
     let refused = server.told(2, &sale);
-    let told = "\"stock:9\" holds the text \"1000\" at u32@0, which is the number 808464433; nothing was changed";
+    let told = "\"stock:9\" holds the text \"1000\" at u32@0, which is the number 808464433; \
+        nothing was changed";
     assert!(refused.contains(told), "{refused}");
     assert!(refused.contains("u32:1000") && refused.contains("--digits-are-numbers"));
     assert_eq!(server.told(0, &["get", "stock:9"]), "1000");

@@ -11,8 +11,10 @@ use penstock_net::request::{BatchRequest, Condition};
 use penstock_net::status::Status;
 
 use crate::kill::PATIENT;
+use crate::load::Load;
 use crate::options::Setting;
-use crate::server::Server;
+use crate::random::Random;
+use crate::server::{Refusal, Server};
 use crate::volume::{FileSystem, Volume};
 use crate::wire::{ANSWER_MAX, Wire};
 use crate::world::World;
@@ -52,127 +54,48 @@ impl Kind for Full {
     fn round(&mut self, turn: Turn<'_>) -> Result<Done, String> {
         let Turn { binary, random, .. } = turn;
         let setting = self.settings[turn.which];
-        let folder = self.folder.join("small");
-        fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-        let mut volume = Volume::new(
-            FileSystem::Ext4,
-            folder.join("image"),
-            folder.join("mounted"),
-        );
-        // Beside filler and reserve each of two shards finds room for its spares, at least.
-        volume.make((64 << 20) + (random.below(48) << 20))?;
-        volume.mount()?;
+        let mut disk = SmallDisk::make(&self.folder.join("small"), random)?;
+        let data = disk.volume.place().join("data");
         let mut world = World::new(setting);
-        let data = volume.place().join("data");
-        let filler = volume.place().join("filler");
-        // What the server may take ends in the middle of a segment, of a block, or at once.
-        write_filler(&filler, random.below(16 << 20))?;
-        let takes_the_rest = random.once_in(2);
-        let gives_room = random.once_in(2);
-        let rest = volume.place().join("rest");
-        // What an operator can still remove when the data has taken everything else.
-        let reserve = volume.place().join("reserve");
-        write_filler(&reserve, 8 << 20)?;
-
         let mut server = Server::start(binary, &data, setting)?;
         // What only grows: cleaning makes room for everything else for ever.
         let mut ballast = Vec::new();
-        let (refused, went_on) = world.load(
+        let refused = world.load(
             &mut server,
             random,
             |_| PATIENT,
-            |server, load| {
-                let until = |what: &str, at_most, holds: &dyn Fn() -> bool| {
-                    process::wait(at_most, holds)?
-                        .then_some(())
-                        .ok_or(format!("{what} within {at_most:?}"))
-                };
-                grow(server.address, &mut ballast)?;
-                if takes_the_rest {
-                    write_filler(&rest, u64::MAX)?;
-                }
-                let (looks, guards) = (load.looks.get(), load.guards.get());
-                until(
-                    "reads and guards ended with the room",
-                    PROGRESS_MAX,
-                    &|| load.looks.get() > looks + 300 && load.guards.get() > guards + 300,
-                )?;
-                if gives_room {
-                    let _ = fs::remove_file(&rest);
-                    let _ = fs::remove_file(&filler);
-                    let writes = load.writes.get();
-                    until(
-                        "nothing was written after room came back",
-                        PROGRESS_MAX,
-                        &|| load.writes.get() > writes + 1000,
-                    )?;
-                }
-                load.strike();
-                server.kill()?;
-                Ok((REFUSALS + load.full.get(), gives_room))
-            },
+            |server, load| disk.fill(server, load, &mut ballast),
         )?;
         self.refused += refused;
-        self.went_on += u64::from(went_on);
+        self.went_on += u64::from(disk.gives_room);
         let unknown = world.unknown();
         world.inspect(binary, &data)?;
         // At most this is free: nothing, or enough for one step of a start or the other.
         let spared =
             [0, 8 << 10, 300 << 10, 3 << 20][usize::try_from(random.below(4)).expect("small")];
-        if !gives_room {
-            write_filler(&rest, u64::MAX)?;
-            shorten(&rest, spared)?;
+        if !disk.gives_room {
+            write_filler(&disk.rest, u64::MAX)?;
+            shorten(&disk.rest, spared)?;
         }
-        let mut said = String::new();
-        // On the disk that is still full: it serves, or it says what it lacks.
-        let mut server = match Server::start(binary, &data, setting) {
-            Ok(server) => {
-                self.served += u64::from(!gives_room);
-                server
-            }
-            Err(refusal) if refusal.code == Some(2) && is_about_room(&refusal.text) => {
-                self.declined += 1;
-                if let Some(line) = refusal.text.lines().rev().find(|line| is_about_room(line)) {
-                    said = format!(", restart on the full disk: {line}");
-                }
-                for file in [&rest, &filler, &reserve] {
-                    let _ = fs::remove_file(file);
-                }
-                Server::start(binary, &data, setting)?
-            }
-            Err(refusal) => return Err(refusal.into()),
-        };
+        let (mut server, said) = self.restart(&disk, || Server::start(binary, &data, setting))?;
         world.settle(server.address)?;
         is_there(server.address, &ballast)?;
         // With room again it takes writes, and they last.
-        let _ = fs::remove_file(&rest);
-        let _ = fs::remove_file(&filler);
-        world.load(
-            &mut server,
-            random,
-            |_| PATIENT,
-            |server, load| {
-                let goes_on = process::wait(PROGRESS_MAX, || {
-                    load.writes.get() > 100 || load.full.get() > 100_000
-                })?;
-                load.strike();
-                server.kill()?;
-                goes_on
-                    .then_some(())
-                    .ok_or("nothing was answered after the restart".into())
-            },
-        )?;
+        disk.give_room();
+        world.load(&mut server, random, |_| PATIENT, goes_on)?;
         world.inspect(binary, &data)?;
         let mut server = Server::start(binary, &data, setting)?;
         world.settle(server.address)?;
         is_there(server.address, &ballast)?;
         server.stop()?;
-        volume.unmount()?;
+        let came_back = if disk.gives_room {
+            ", room came back"
+        } else {
+            ""
+        };
+        disk.volume.unmount()?;
         Ok(Done {
-            text: format!(
-                "{refused:7} FULL{}{said}",
-                if went_on { ", room came back" } else { "" }
-            ),
+            text: format!("{refused:7} FULL{came_back}{said}"),
             kills: 2,
             acked: world.acked(),
             unknown,
@@ -181,10 +104,125 @@ impl Kind for Full {
 
     fn totals(&self) -> String {
         format!(
-            "{} answers of FULL, {} rounds went on when room came back, restarts on a full disk: {} served, {} said that they lack room",
+            "{} answers of FULL, {} rounds went on when room came back, restarts on a full disk: \
+             {} served, {} said that they lack room",
             self.refused, self.went_on, self.served, self.declined
         )
     }
+}
+
+impl Full {
+    /// A start on the disk that may still be full: it serves, or it says what it lacks and serves
+    /// once it has room. With a text for the round's line.
+    fn restart(
+        &mut self,
+        disk: &SmallDisk,
+        start: impl Fn() -> Result<Server, Refusal>,
+    ) -> Result<(Server, String), String> {
+        match start() {
+            Ok(server) => {
+                self.served += u64::from(!disk.gives_room);
+                Ok((server, String::new()))
+            }
+            Err(refusal) if refusal.code == Some(2) && is_about_room(&refusal.text) => {
+                self.declined += 1;
+                let mut lines = refusal.text.lines().rev();
+                let line = lines.find(|line| is_about_room(line));
+                let said = line.map(|line| format!(", restart on the full disk: {line}"));
+                disk.give_room();
+                let _ = fs::remove_file(&disk.reserve);
+                Ok((start()?, said.unwrap_or_default()))
+            }
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+}
+
+/// A small file system, and files that take its room.
+struct SmallDisk {
+    volume: Volume,
+    filler: PathBuf,
+    rest: PathBuf,
+    /// What an operator can still remove when the data has taken everything else.
+    reserve: PathBuf,
+    takes_the_rest: bool,
+    gives_room: bool,
+}
+
+impl SmallDisk {
+    fn make(folder: &Path, random: &mut Random) -> Result<SmallDisk, String> {
+        fs::create_dir_all(folder).map_err(|error| error.to_string())?;
+        let (image, place) = (folder.join("image"), folder.join("mounted"));
+        let mut volume = Volume::new(FileSystem::Ext4, image, place);
+        // Beside filler and reserve each of two shards finds room for its spares, at least.
+        volume.make((64 << 20) + (random.below(48) << 20))?;
+        volume.mount()?;
+        let file = |name| volume.place().join(name);
+        let (filler, rest, reserve) = (file("filler"), file("rest"), file("reserve"));
+        // What the server may take ends in the middle of a segment, of a block, or at once.
+        write_filler(&filler, random.below(16 << 20))?;
+        let takes_the_rest = random.once_in(2);
+        let gives_room = random.once_in(2);
+        write_filler(&reserve, 8 << 20)?;
+        Ok(SmallDisk {
+            volume,
+            filler,
+            rest,
+            reserve,
+            takes_the_rest,
+            gives_room,
+        })
+    }
+
+    /// Adds keys under load until the disk is full, then kills the server. Reads and guards must go
+    /// on, and writes must if room comes back. Returns how many answers were FULL.
+    fn fill(
+        &self,
+        server: &mut Server,
+        load: &Load,
+        ballast: &mut Vec<u64>,
+    ) -> Result<u64, String> {
+        let until = |what: &str, holds: &dyn Fn() -> bool| {
+            process::wait(PROGRESS_MAX, holds)?
+                .then_some(())
+                .ok_or(format!("{what} within {PROGRESS_MAX:?}"))
+        };
+        grow(server.address, ballast)?;
+        if self.takes_the_rest {
+            write_filler(&self.rest, u64::MAX)?;
+        }
+        let (looks, guards) = (load.looks.get(), load.guards.get());
+        until("reads and guards ended with the room", &|| {
+            load.looks.get() > looks + 300 && load.guards.get() > guards + 300
+        })?;
+        if self.gives_room {
+            self.give_room();
+            let writes = load.writes.get();
+            until("nothing was written after room came back", &|| {
+                load.writes.get() > writes + 1000
+            })?;
+        }
+        load.strike();
+        server.kill()?;
+        Ok(REFUSALS + load.full.get())
+    }
+
+    fn give_room(&self) {
+        let _ = fs::remove_file(&self.rest);
+        let _ = fs::remove_file(&self.filler);
+    }
+}
+
+/// Waits until writes are taken again, then kills the server.
+fn goes_on(server: &mut Server, load: &Load) -> Result<(), String> {
+    let goes_on = process::wait(PROGRESS_MAX, || {
+        load.writes.get() > 100 || load.full.get() > 100_000
+    })?;
+    load.strike();
+    server.kill()?;
+    goes_on
+        .then_some(())
+        .ok_or("nothing was answered after the restart".into())
 }
 
 /// Adds keys until so many were refused; `ballast` are those that were acknowledged.

@@ -39,23 +39,15 @@ fn get(words: &[&str]) -> (bool, String) {
     )
 }
 
-#[test]
-fn a_member_answers_what_is_new_enough_and_says_so_when_it_is_not() {
-    let _one = the_machine();
-    let cluster = Cluster::new("reads");
-    let (first, second) = cluster.start_two();
-    let writer = first.client(AckLevel::Disk);
-    let reader = second.client(AckLevel::Disk);
-    let mut seen = Seen::default();
-
-    // With the version that the write told, the reader never sees less.
+/// With the version that a write told, a reader of the member never sees less.
+fn sees_what_was_written(member: &Server, writer: &Client, reader: &Client, seen: &mut Seen) {
     let mut behind = 0;
     for number in 0..200u32 {
         let changed = writer.set(b"stock:42", &number.to_le_bytes());
         seen.note(b"stock:42", changed.wait().expect("acknowledged").version);
         let with_it = MemberGet {
             version_min: seen.of(b"stock:42"),
-            ..here(&second, None)
+            ..here(member, None)
         };
         until("the member has what was written", || {
             match reader.get_of_member(b"stock:42", &with_it).wait() {
@@ -75,9 +67,11 @@ fn a_member_answers_what_is_new_enough_and_says_so_when_it_is_not() {
         });
     }
     println!("{behind} looks were too early");
+}
 
-    // The command asks again until it is new enough.
-    let (address, writes) = (second.address.to_string(), first.address.to_string());
+/// The command asks again until the member is new enough.
+fn the_command_waits_for_it(writer: &Server, member: &Server) {
+    let (address, writes) = (member.address.to_string(), writer.address.to_string());
     let fresh = [
         "stock:42",
         "--as",
@@ -95,6 +89,20 @@ fn a_member_answers_what_is_new_enough_and_says_so_when_it_is_not() {
     assert!(is_there && told.contains("age 0 us, through "), "{told}");
     let (is_there, told) = get(&["missing", "--stale-ms", "500", "--addr", &address]);
     assert!(!is_there && told.contains("does not exist"), "{told}");
+}
+
+#[test]
+fn a_member_answers_what_is_new_enough_and_says_so_when_it_is_not() {
+    let _one = the_machine();
+    let cluster = Cluster::new("reads");
+    let (first, second) = cluster.start_two();
+    let writer = first.client(AckLevel::Disk);
+    let reader = second.client(AckLevel::Disk);
+    let mut seen = Seen::default();
+
+    sees_what_was_written(&second, &writer, &reader, &mut seen);
+    let address = second.address.to_string();
+    the_command_waits_for_it(&first, &second);
 
     // Nobody but the writer knows what is there this moment; a client that may goes there.
     let now = here(&second, Some(Duration::ZERO));

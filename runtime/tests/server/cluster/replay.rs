@@ -2,8 +2,8 @@
 
 use penstock_net::level::AckLevel;
 
+use super::ledger::stock_of;
 use super::nodes::{Cluster, Server, until, wait_for_follower, wait_for_primary};
-use super::stock_of;
 use crate::process::the_machine;
 
 /// What a replay of a node's lostfound says.

@@ -1,5 +1,5 @@
-//! A clean stop whose tail is lost: a snapshot tells how far the log went, and every command holds it
-//! against the end that it finds.
+//! A clean stop whose tail is lost: a snapshot tells how far the log went, and every command holds
+//! it against the end that it finds.
 
 use std::fs;
 use std::path::Path;
@@ -54,9 +54,10 @@ fn a_clean_stop_whose_tail_is_zeroed_is_refused_by_start_inspect_verify_and_back
         let from = lost_from(&text);
         let (_, last) = segments(&directory).pop_last().unwrap();
         let expected = format!(
-            "log 1 ends at LSN {}, in {} at offset {}, but the snapshot {path}/snapshots/1-00000001.idx proves that \
-             all records up to LSN {KEYS} were durable: LSN {from} to {KEYS} are lost; no record was touched; to see \
-             all: penstock inspect {path}; to see what a mend would give up: penstock inspect {path} --repair",
+            "log 1 ends at LSN {}, in {} at offset {}, but the snapshot \
+             {path}/snapshots/1-00000001.idx proves that all records up to LSN {KEYS} were \
+             durable: LSN {from} to {KEYS} are lost; no record was touched; to see all: penstock \
+             inspect {path}; to see what a mend would give up: penstock inspect {path} --repair",
             from - 1,
             last.display(),
             end_of_frames(&last),
@@ -68,8 +69,8 @@ fn a_clean_stop_whose_tail_is_zeroed_is_refused_by_start_inspect_verify_and_back
     assert!(told(1, &backup).contains("nothing was backed up"));
 }
 
-/// Where the frames of a segment end that only zeros follow: each begins a block with its magic, and bytes 44 to 47
-/// of its header are the length of its body.
+/// Where the frames of a segment end that only zeros follow: each begins a block with its magic,
+/// and bytes 44 to 47 of its header are the length of its body.
 fn end_of_frames(path: &Path) -> usize {
     let bytes = fs::read(path).unwrap();
     let mut at = 4096;
@@ -96,9 +97,10 @@ fn a_lost_tail_is_mended_at_a_named_price_and_its_numbers_are_not_given_out_agai
     let planned = told(1, &["inspect", path, "--repair"]);
     let (lost, loss) = (KEYS + 1 - from, format!("1:{from}-{KEYS}"));
     let expected = format!(
-        "bytes 4096 to 8192 (tail-lost): {lost} records are lost, log 1, LSN {from} to {KEYS}; an empty segment \
-         behind the end of the log counts them\ngives up: {loss}\nnothing was changed; to carry it out:\n  penstock \
-         inspect {path} --repair --accept-loss {loss}\n"
+        "bytes 4096 to 8192 (tail-lost): {lost} records are lost, log 1, LSN {from} to {KEYS}; an \
+         empty segment behind the end of the log counts them\ngives up: {loss}\n\
+         nothing was changed; to carry it out:\n  penstock inspect {path} --repair --accept-loss \
+         {loss}\n"
     );
     assert!(planned.contains(&expected), "{planned}");
 

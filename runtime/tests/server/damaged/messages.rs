@@ -1,5 +1,5 @@
-//! Messages for whoever is called at three in the morning: the file with its directory, what is wrong with it, and
-//! the command to paste.
+//! Messages for whoever is called at three in the morning: the file with its directory, what is
+//! wrong with it, and the command to paste.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -26,13 +26,14 @@ fn a_missing_segment_is_called_missing_and_its_neighbour_is_not_called_damaged()
     assert_eq!(code, Some(1), "{text}");
     let path = directory.display();
     let told_missing = format!(
-        "segment 1 of log 1 is missing: no file holds it, and records between LSN 1 and {last_lsn} were durable \
-         there (if cleaning has released it, the list that tells so is lost); the segment behind it, {}, is in place",
+        "segment 1 of log 1 is missing: no file holds it, and records between LSN 1 and \
+         {last_lsn} were durable there (if cleaning has released it, the list that tells so is \
+         lost); the segment behind it, {}, is in place",
         files[&2].display()
     );
     let expected = format!(
-        "{told_missing}; no record was touched; to see all: penstock inspect '{path}'; to see what a mend would give \
-         up: penstock inspect '{path}' --repair"
+        "{told_missing}; no record was touched; to see all: penstock inspect '{path}'; to see \
+         what a mend would give up: penstock inspect '{path}' --repair"
     );
     assert!(text.contains(&expected), "{text}\n{expected}");
     let text = told(1, &["inspect", directory.to_str().unwrap()]);
@@ -54,14 +55,16 @@ fn snapshots_beside_a_damaged_header_are_not_called_unusable() {
     let text = told(1, &["inspect", path]);
     assert!(
         text.contains(&format!(
-            "DAMAGED: {} is damaged at offset 0: its header does not check and frames stand behind it\n",
+            "DAMAGED: {} is damaged at offset 0: its header does not check and frames stand \
+             behind it\n",
             files[&1].display()
         )),
         "{text}"
     );
     assert!(
         text.contains(
-            "1 snapshot and 0 key tables were not looked at: they are judged by the segments, which are damaged\n"
+            "1 snapshot and 0 key tables were not looked at: they are judged by the segments, \
+             which are damaged\n"
         ),
         "{text}"
     );
@@ -94,8 +97,8 @@ fn a_directory_of_another_user_is_refused_by_path_and_with_the_chown_that_mends_
     assert_eq!(output.status.code(), Some(2), "{text}");
     let path = directory.display();
     let expected = format!(
-        "{path}/PEERS: user {NOBODY} has no permission to read it, which belongs to user 0; run: chown -R {NOBODY} \
-         {path} (as root), or name another directory with --data"
+        "{path}/PEERS: user {NOBODY} has no permission to read it, which belongs to user 0; run: \
+         chown -R {NOBODY} {path} (as root), or name another directory with --data"
     );
     assert!(text.contains(&expected), "{text}\n{expected}");
 }
@@ -109,7 +112,8 @@ fn a_rotten_bit_in_an_unused_spare_is_told_and_the_server_serves() {
         .filter(|path| fs::read(path).unwrap().iter().all(|&byte| byte == 0))
         .collect();
     spares.sort_unstable();
-    // One in the first block, where a header would stand, one behind what a start reads before it serves.
+    // One in the first block, where a header would stand, one behind what a start reads before it
+    // serves.
     let rots = [(0, 300), (1, 3_000_000)];
     for (spare, at) in rots {
         let mut bytes = fs::read(&spares[spare]).unwrap();
@@ -118,8 +122,8 @@ fn a_rotten_bit_in_an_unused_spare_is_told_and_the_server_serves() {
     }
     let text = |spare: usize, at: usize| {
         format!(
-            "{} is an unused spare in which one byte should be zero, the first at offset {at} (0x04), and nothing \
-             shows that it was ever a segment",
+            "{} is an unused spare in which one byte should be zero, the first at offset {at} \
+             (0x04), and nothing shows that it was ever a segment",
             spares[spare].display()
         )
     };
@@ -143,8 +147,8 @@ fn a_rotten_bit_in_an_unused_spare_is_told_and_the_server_serves() {
     for (spare, at) in rots {
         let name = spares[spare].file_name().unwrap().to_str().unwrap();
         let expected = format!(
-            "{}; it lies in {path}/lostfound/spares/{name} now, and another one is made: no record is lost, but the \
-             device changes bytes that nobody writes",
+            "{}; it lies in {path}/lostfound/spares/{name} now, and another one is made: no \
+             record is lost, but the device changes bytes that nobody writes",
             text(spare, at)
         );
         assert_eq!(said.matches(&expected).count(), 1, "{said}\n{expected}");
@@ -175,11 +179,10 @@ fn a_place_that_is_answered_corrupt_is_told_once_with_file_offset_and_key_hash()
     let reader = std::thread::spawn(move || errors.map_while(Result::ok).collect::<Vec<_>>());
     let client = connect(&server);
     for _ in 0..3 {
-        let answer = client.get(&name).wait();
-        assert!(
-            matches!(&answer, Err(ClientError::Refused(refusal)) if refusal.status == Status::Corrupt),
-            "{answer:?}"
-        );
+        let refused = client.get(&name).wait().unwrap_err();
+        let is_corrupt =
+            matches!(&refused, ClientError::Refused(it) if it.status == Status::Corrupt);
+        assert!(is_corrupt, "{refused:?}");
     }
     let info: serde_json::Value = serde_json::from_str(&client.info().wait().unwrap()).unwrap();
     assert_eq!(info["counters"]["bad_places"], 1);
@@ -204,8 +207,9 @@ fn a_place_that_is_answered_corrupt_is_told_once_with_file_offset_and_key_hash()
         "{line}\n{expected}"
     );
     let advice = format!(
-        "the request was answered CORRUPT, and so is every one that needs this place; restore a backup elsewhere, or \
-         see what a mend would give up, once the server is stopped: penstock inspect {path} --repair"
+        "the request was answered CORRUPT, and so is every one that needs this place; restore a \
+         backup elsewhere, or see what a mend would give up, once the server is stopped: penstock \
+         inspect {path} --repair"
     );
     assert!(line.contains(&advice), "{line}\n{advice}");
     assert!(

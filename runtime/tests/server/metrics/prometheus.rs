@@ -22,16 +22,26 @@ rule_files: [alerts.yml]
 tests:
   - interval: 1m
     input_series:
-      - {series: 'process_resident_memory_bytes{job="penstock",instance="near"}', values: '99+0x30'}
-      - {series: 'penstock_memory_max_bytes{job="penstock",instance="near"}', values: '100+0x30'}
-      - {series: 'penstock_index_bytes{job="penstock",instance="near",shard="0"}', values: '50+0x30'}
-      - {series: 'penstock_index_bytes{job="penstock",instance="near",shard="1"}', values: '30+0x30'}
-      - {series: 'penstock_memory_limit_bytes{job="penstock",instance="near",shard="0"}', values: '50+0x30'}
-      - {series: 'penstock_memory_limit_bytes{job="penstock",instance="near",shard="1"}', values: '50+0x30'}
-      - {series: 'process_resident_memory_bytes{job="penstock",instance="values"}', values: '99+0x30'}
-      - {series: 'penstock_memory_max_bytes{job="penstock",instance="values"}', values: '100+0x30'}
-      - {series: 'penstock_index_bytes{job="penstock",instance="values",shard="0"}', values: '20+0x30'}
-      - {series: 'penstock_memory_limit_bytes{job="penstock",instance="values",shard="0"}', values: '100+0x30'}
+      - series: 'process_resident_memory_bytes{job="penstock",instance="near"}'
+        values: '99+0x30'
+      - series: 'penstock_memory_max_bytes{job="penstock",instance="near"}'
+        values: '100+0x30'
+      - series: 'penstock_index_bytes{job="penstock",instance="near",shard="0"}'
+        values: '50+0x30'
+      - series: 'penstock_index_bytes{job="penstock",instance="near",shard="1"}'
+        values: '30+0x30'
+      - series: 'penstock_memory_limit_bytes{job="penstock",instance="near",shard="0"}'
+        values: '50+0x30'
+      - series: 'penstock_memory_limit_bytes{job="penstock",instance="near",shard="1"}'
+        values: '50+0x30'
+      - series: 'process_resident_memory_bytes{job="penstock",instance="values"}'
+        values: '99+0x30'
+      - series: 'penstock_memory_max_bytes{job="penstock",instance="values"}'
+        values: '100+0x30'
+      - series: 'penstock_index_bytes{job="penstock",instance="values",shard="0"}'
+        values: '20+0x30'
+      - series: 'penstock_memory_limit_bytes{job="penstock",instance="values",shard="0"}'
+        values: '100+0x30'
     promql_expr_test:
       - expr: count by (instance) (ALERTS{alertname="PenstockMemoryNearBound",alertstate="firing"})
         eval_time: 20m
@@ -176,7 +186,8 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
-#[ignore = "needs prometheus and promtool in the folder that PENSTOCK_PROMETHEUS names: .ci/run does that"]
+#[ignore = "needs prometheus and promtool in the folder that PENSTOCK_PROMETHEUS names: .ci/run \
+    does that"]
 fn a_real_prometheus_takes_the_deployed_files_and_answers_every_rule_and_query() {
     let directory = folder("prometheus");
     fs::create_dir_all(&directory).unwrap();
