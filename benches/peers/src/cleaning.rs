@@ -101,15 +101,26 @@ pub fn run(options: &Options) -> Outcome<Report> {
     let mut report = Report::default();
     report.tables.push(table);
     if limit.is_none() {
-        report.note("the server has no option disk_bytes_max: nothing bounds its log, so the space column is the whole log's and the steady state is one without cleaning");
+        report.note(
+            "the server has no option disk_bytes_max: nothing bounds its log, so the \
+             space column is the whole log's and the steady state is one without cleaning",
+        );
     } else {
         report.note(format!(
             "Penstock may take live data / {} % of disk",
             options.fill
         ));
     }
-    report.note("write amp: bytes that the kernel counts for the process in the steady state, per byte of key and value; space amp: the largest size of the files in the steady state, per byte of live keys and values");
-    report.note(format!("Penstock's latencies are those of {} pipelined overwrites over loopback TCP, the others' of one blocking call: compare each with itself", options.depth));
+    report.note(
+        "write amp: bytes that the kernel counts for the process in the steady state, per \
+         byte of key and value; space amp: the largest size of the files in the steady state, per \
+        byte of live keys and values",
+    );
+    report.note(format!(
+        "Penstock's latencies are those of {} pipelined overwrites over loopback \
+         TCP, the others' of one blocking call: compare each with itself",
+        options.depth
+    ));
     report.note("RocksDB and fjall compress and write to the page cache; values do not compress");
     Ok(report)
 }

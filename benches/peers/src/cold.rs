@@ -57,9 +57,34 @@ struct Row {
     cpu_us_per_get: Vec<f64>,
 }
 
+/// The rate of fio's random reads, or why there is none.
+type Disk = Result<f64, String>;
+
 pub fn run(options: &Options) -> Outcome<Report> {
     let scratch = Scratch::new(options.dir.as_deref())?;
     let keys = options.memory * options.times / options.value;
+    let mut rows = stores(options, &scratch, keys)?;
+    let disk = measure(options, &scratch, keys, &mut rows)?;
+    let mut report = Report::default();
+    report.tables.push(table(options, keys, rows, disk));
+    report.note(
+        "all in this process; CPU is the whole process's, callers included; device bytes are the \
+         kernel's count for this process",
+    );
+    report.note(
+        "RocksDB reads past the page cache (use_direct_reads, blocks, index and filters within \
+         its cache); fjall cannot, so it reads the page cache and its column of device bytes says \
+         how much",
+    );
+    report.note(
+        "a share of 1/times of the reads is answered from memory, which lifts GET/s over the \
+         disk's and lowers reads per GET",
+    );
+    Ok(report)
+}
+
+/// Fills each store that there is.
+fn stores(options: &Options, scratch: &Scratch, keys: u64) -> Outcome<Vec<Row>> {
     let value = workload::value(usize::try_from(options.value)?);
     let mut rows = Vec::new();
     for (kind, is_pipelined) in [
@@ -68,7 +93,7 @@ pub fn run(options: &Options) -> Outcome<Report> {
         (Kind::RocksDb, false),
         (Kind::Fjall, false),
     ] {
-        let way = filled(options, &scratch, kind, is_pipelined, keys, &value);
+        let way = filled(options, scratch, kind, is_pipelined, keys, &value);
         let how = if is_pipelined {
             "one thread, pipelined"
         } else {
@@ -83,6 +108,11 @@ pub fn run(options: &Options) -> Outcome<Report> {
             cpu_us_per_get: Vec::new(),
         });
     }
+    Ok(rows)
+}
+
+/// Reads from all stores in turn, and from the bare disk.
+fn measure(options: &Options, scratch: &Scratch, keys: u64, rows: &mut [Row]) -> Outcome<Disk> {
     let file = scratch.fresh("fio")?;
     let mut disk = Vec::new();
     let mut disk_error = None;
@@ -91,7 +121,7 @@ pub fn run(options: &Options) -> Outcome<Report> {
             Ok(rate) => disk.push(rate),
             Err(error) => disk_error = Some(error),
         }
-        for row in &mut rows {
+        for row in &mut *rows {
             let Ok(way) = &row.way else { continue };
             // The first quarter of a second fills the cache with its share.
             way.read(options, keys, 0.25, round as u64)?;
@@ -108,8 +138,16 @@ pub fn run(options: &Options) -> Outcome<Report> {
             }
         }
     }
-    let middle = |figures: &mut Vec<f64>| (!figures.is_empty()).then(|| median(figures));
-    let disk = middle(&mut disk);
+    let why = disk_error.unwrap_or_else(|| "no round".into());
+    Ok(middle(&mut disk).ok_or(why))
+}
+
+/// The median; none of no figures.
+fn middle(figures: &mut Vec<f64>) -> Option<f64> {
+    (!figures.is_empty()).then(|| median(figures))
+}
+
+fn table(options: &Options, keys: u64, mut rows: Vec<Row>, disk: Disk) -> Table {
     let rocks_cpu = rows
         .iter_mut()
         .find(|row| row.name.starts_with(Kind::RocksDb.name()))
@@ -131,9 +169,9 @@ pub fn run(options: &Options) -> Outcome<Report> {
     );
     table.row(vec![
         Cell::text("fio, 4 KiB random reads"),
-        match disk {
-            Some(rate) => Cell::count(rate),
-            None => Cell::skipped(disk_error.unwrap_or_else(|| "no round".into())),
+        match &disk {
+            Ok(rate) => Cell::count(*rate),
+            Err(why) => Cell::skipped(why.clone()),
         },
         Cell::Figure(1.0, 2),
         Cell::Figure(1.0, 2),
@@ -154,7 +192,7 @@ pub fn run(options: &Options) -> Outcome<Report> {
         table.row(vec![
             name,
             Cell::count(rate.unwrap_or(0.0)),
-            Cell::ratio(rate, disk),
+            Cell::ratio(rate, disk.as_ref().ok().copied()),
             match middle(&mut row.reads_per_get) {
                 Some(reads) => Cell::Figure(reads, 3),
                 None => Cell::text("-"),
@@ -164,12 +202,7 @@ pub fn run(options: &Options) -> Outcome<Report> {
             Cell::ratio(rocks_cpu, cpu),
         ]);
     }
-    let mut report = Report::default();
-    report.tables.push(table);
-    report.note("all in this process; CPU is the whole process's, callers included; device bytes are the kernel's count for this process");
-    report.note("RocksDB reads past the page cache (use_direct_reads, blocks, index and filters within its cache); fjall cannot, so it reads the page cache and its column of device bytes says how much");
-    report.note("a share of 1/times of the reads is answered from memory, which lifts GET/s over the disk's and lowers reads per GET");
-    Ok(report)
+    table
 }
 
 fn filled(

@@ -71,12 +71,32 @@ pub fn run(options: &Options) -> Outcome<Report> {
         report.tables.push(cell_of_grid(options, &scratch, shape)?);
     }
     report.tables.push(restarts(options, &scratch)?);
-    report.note("us for one operation as one thread sees it; with several writers, time x writers / operations");
-    report.note("best / ours: the shortest time of any peer over the shorter of Penstock's two, so above 1 Penstock is faster");
-    report.note("class none: GrausDB, SurrealKV, fjall and RocksDB have handed the bytes to the kernel when the call returns, so kill -9 takes nothing; redb has them in its own memory; Penstock has them in its open frame, which leaves at once when the disk is idle");
-    report.note("class immediate: fdatasync or its like for each commit; with 2 and 4 writers those that group commits gain");
-    report.note("update adds one to the value's first field: Penstock by UPDATE_IF, GrausDB by update_if, SurrealKV and redb in one transaction, fjall and RocksDB by a get and a put that are not atomic");
-    report.note("one write goes before the clock runs, so that opening a store and its first file is in nobody's figures");
+    report.note(
+        "us for one operation as one thread sees it; with several writers, time x writers \
+         / operations",
+    );
+    report.note(
+        "best / ours: the shortest time of any peer over the shorter of Penstock's two, \
+         so above 1 Penstock is faster",
+    );
+    report.note(
+        "class none: GrausDB, SurrealKV, fjall and RocksDB have handed the bytes to the \
+         kernel when the call returns, so kill -9 takes nothing; redb has them in its own memory; \
+        Penstock has them in its open frame, which leaves at once when the disk is idle",
+    );
+    report.note(
+        "class immediate: fdatasync or its like for each commit; with 2 and 4 writers \
+         those that group commits gain",
+    );
+    report.note(
+        "update adds one to the value's first field: Penstock by UPDATE_IF, GrausDB by \
+         update_if, SurrealKV and redb in one transaction, fjall and RocksDB by a get and a put \
+        that are not atomic",
+    );
+    report.note(
+        "one write goes before the clock runs, so that opening a store and its first file \
+         is in nobody's figures",
+    );
     report.note("an allocation counter is linked in, which costs each allocation about 2 ns");
     Ok(report)
 }
@@ -175,7 +195,8 @@ fn product(options: &Options, scratch: &Scratch) -> Outcome<Table> {
     }
     let mut table = Table::new(
         format!(
-            "GrausDB's example: one product of {PRODUCT_BYTES} B, one thread, class none: ms, medians of {} rounds",
+            "GrausDB's example: one product of {PRODUCT_BYTES} B, one thread, class none: ms, \
+             medians of {} rounds",
             options.rounds
         ),
         &[
@@ -232,7 +253,8 @@ fn cell_of_grid(options: &Options, scratch: &Scratch, shape: Shape) -> Outcome<T
     };
     let mut table = Table::new(
         format!(
-            "class {}, key {} B, value {} B, {}, {} writer{}: us per operation, medians of {} rounds",
+            "class {}, key {} B, value {} B, {}, {} writer{}: us per operation, medians of {} \
+             rounds",
             shape.class.name(),
             shape.key,
             shape.value,
@@ -500,7 +522,8 @@ fn restarts(options: &Options, scratch: &Scratch) -> Outcome<Table> {
     };
     let mut table = Table::new(
         format!(
-            "reopen after kill -9, {} keys: ms of open + first get, medians of {} rounds; bytes on disk per byte of key and value",
+            "reopen after kill -9, {} keys: ms of open + first get, medians of {} rounds; bytes \
+             on disk per byte of key and value",
             options.restart_keys, options.rounds
         ),
         &[

@@ -50,13 +50,21 @@ struct Footprint {
 pub fn run(options: &Options) -> Outcome<Report> {
     let scratch = Scratch::new(options.dir.as_deref())?;
     let mut report = Report::default();
+    cold_keys(options, &scratch, &mut report)?;
+    hot_counters(options, &scratch, &mut report)?;
+    report.note("Penstock writes a log meanwhile, Valkey runs without persistence");
+    Ok(report)
+}
+
+/// Keys in memory with their values on disk.
+fn cold_keys(options: &Options, scratch: &Scratch, report: &mut Report) -> Outcome<()> {
     let has_memory_max = server::knows("memory-max")?;
     let mut flags = vec!["--cache-bytes".into(), options.cache.to_string()];
     if has_memory_max {
         flags.extend(["--memory-max".into(), options.memory_max.to_string()]);
     }
     let value = workload::value(usize::try_from(options.value)?);
-    let cold = footprint(&scratch, &flags, options.keys, &value)?;
+    let cold = footprint(scratch, &flags, options.keys, &value)?;
     let mut table = Table::new(
         format!(
             "{} keys of {KEY_BYTES} B, values of {} B on disk",
@@ -100,7 +108,11 @@ pub fn run(options: &Options) -> Outcome<Report> {
         "{} of {} keys were cached at the end",
         cold.cached, cold.keys
     ));
+    Ok(())
+}
 
+/// Counters that are all in memory, beside Valkey.
+fn hot_counters(options: &Options, scratch: &Scratch, report: &mut Report) -> Outcome<()> {
     let mut table = Table::new(
         format!(
             "{} hot counters: key {KEY_BYTES} B, value {COUNTER_BYTES} B, all in memory",
@@ -116,7 +128,7 @@ pub fn run(options: &Options) -> Outcome<Report> {
     );
     let hot_cache = (options.counters * 256).max(64 << 20);
     let flags = ["--cache-bytes".into(), hot_cache.to_string()];
-    let ours = footprint(&scratch, &flags, options.counters, &0u64.to_le_bytes())?;
+    let ours = footprint(scratch, &flags, options.counters, &0u64.to_le_bytes())?;
     let theirs = match valkey::binary() {
         Some(binary) => {
             let mut valkey = Valkey::start(&binary, &scratch.fresh("valkey")?)?;
@@ -161,8 +173,7 @@ pub fn run(options: &Options) -> Outcome<Report> {
         "{} of {} counters were cached at the end",
         ours.cached, ours.keys
     ));
-    report.note("Penstock writes a log meanwhile, Valkey runs without persistence");
-    Ok(report)
+    Ok(())
 }
 
 fn footprint(scratch: &Scratch, flags: &[String], keys: u64, value: &[u8]) -> Outcome<Footprint> {

@@ -161,10 +161,13 @@ impl Report {
                     json!({ "title": table.title, "rows": rows })
                 })
                 .collect();
-            println!(
-                "{}",
-                json!({ "command": command, "machine": machine, "tables": tables, "notes": self.notes })
-            );
+            let report = json!({
+                "command": command,
+                "machine": machine,
+                "tables": tables,
+                "notes": self.notes,
+            });
+            println!("{report}");
             return;
         }
         println!("cargo peers {command}: {machine}");

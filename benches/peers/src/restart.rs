@@ -72,14 +72,34 @@ pub fn run(options: &Options) -> Outcome<Report> {
             report.tables.push(beside_others(options, &scratch, size)?);
         }
     }
-    report.note("first answer: from the start of the process to the value of the key written last; each start ends by kill -9");
+    report.note(
+        "first answer: from the start of the process to the value of the key written \
+         last; each start ends by kill -9",
+    );
     report.note(match options.cold {
         true => "no store's files are in the page cache at its start",
-        false => "the others' files are in the page cache, of Penstock's only what its last start has read: it writes and reads past the cache",
+        false => {
+            "the others' files are in the page cache, of Penstock's only what its last start \
+             has read: it writes and reads past the cache"
+        }
     });
-    report.note("redb is left out: without durability it keeps nothing over a kill, and a million durable commits take minutes");
-    report.note("one row is killed after its store was closed: Penstock on the caller's thread, which works only while it is called");
+    report.note(
+        "redb is left out: without durability it keeps nothing over a kill, and a million \
+         durable commits take minutes",
+    );
+    report.note(
+        "one row is killed after its store was closed: Penstock on the caller's thread, \
+         which works only while it is called",
+    );
     Ok(report)
+}
+
+/// Keys of so many bytes, with values of so many.
+#[derive(Clone, Copy)]
+struct Size {
+    keys: u64,
+    key_bytes: usize,
+    value_bytes: usize,
 }
 
 struct Row {
@@ -96,6 +116,33 @@ fn beside_others(
     scratch: &Scratch,
     (keys, key_bytes, value_bytes): (u64, usize, usize),
 ) -> Outcome<Table> {
+    let size = Size {
+        keys,
+        key_bytes,
+        value_bytes,
+    };
+    let mut rows = filled(scratch, size)?;
+    for _ in 0..options.rounds {
+        for row in &mut rows {
+            if row.outcome.is_err() {
+                continue;
+            }
+            if options.cold {
+                scratch::forget(&row.data)?;
+            }
+            row.start(size);
+        }
+    }
+    Ok(table(options, size, rows))
+}
+
+/// Fills each store that there is, and ends it by a kill.
+fn filled(scratch: &Scratch, size: Size) -> Outcome<Vec<Row>> {
+    let Size {
+        keys,
+        key_bytes,
+        value_bytes,
+    } = size;
     let value = workload::value(value_bytes);
     let mut rows = Vec::new();
     let data = scratch.fresh("server")?;
@@ -129,31 +176,41 @@ fn beside_others(
         };
         rows.push(row(kind.name(), Some(kind), data, outcome));
     }
-    for _ in 0..options.rounds {
-        for row in &mut rows {
-            if row.outcome.is_err() {
-                continue;
+    Ok(rows)
+}
+
+impl Row {
+    /// Starts the store once more, up to its first answer.
+    fn start(&mut self, size: Size) {
+        let Size {
+            keys,
+            key_bytes,
+            value_bytes,
+        } = size;
+        let opened = match self.kind {
+            None => {
+                server_answer(&self.data, keys, key_bytes).map(|since_start| (since_start, None))
             }
-            if options.cold {
-                scratch::forget(&row.data)?;
+            Some(kind) => child::open(kind, &self.data, keys, key_bytes, value_bytes)
+                .map(|opened| (opened.since_start, Some(opened.in_process))),
+        };
+        match opened {
+            Ok((since_start, in_process)) => {
+                self.since_start_ms.push(since_start.as_secs_f64() * 1e3);
+                self.in_process_ms
+                    .extend(in_process.map(|time| time.as_secs_f64() * 1e3));
             }
-            let opened = match row.kind {
-                None => {
-                    server_answer(&row.data, keys, key_bytes).map(|since_start| (since_start, None))
-                }
-                Some(kind) => child::open(kind, &row.data, keys, key_bytes, value_bytes)
-                    .map(|opened| (opened.since_start, Some(opened.in_process))),
-            };
-            match opened {
-                Ok((since_start, in_process)) => {
-                    row.since_start_ms.push(since_start.as_secs_f64() * 1e3);
-                    row.in_process_ms
-                        .extend(in_process.map(|time| time.as_secs_f64() * 1e3));
-                }
-                Err(error) => row.outcome = Err(error.to_string()),
-            }
+            Err(error) => self.outcome = Err(error.to_string()),
         }
     }
+}
+
+fn table(options: &Options, size: Size, mut rows: Vec<Row>) -> Table {
+    let Size {
+        keys,
+        key_bytes,
+        value_bytes,
+    } = size;
     let of = rows
         .iter_mut()
         .find(|row| row.kind == Some(Kind::Surreal06));
@@ -162,7 +219,8 @@ fn beside_others(
         .map(|row| median(&mut row.since_start_ms));
     let mut table = Table::new(
         format!(
-            "{keys} keys of {key_bytes} B, values of {value_bytes} B, killed by -9: medians of {} starts",
+            "{keys} keys of {key_bytes} B, values of {value_bytes} B, killed by -9: medians of {} \
+             starts",
             options.rounds
         ),
         &[
@@ -193,7 +251,7 @@ fn beside_others(
         }
         table.row(cells);
     }
-    Ok(table)
+    table
 }
 
 /// Starts the server and reads one key; the start is killed at the end.
@@ -283,7 +341,12 @@ fn large(options: &Options, scratch: &Scratch, bytes: u64) -> Outcome<Report> {
     let mut report = Report::default();
     report.tables.push(table);
     report.note("nothing of the directory is in the page cache when the server starts");
-    report.note(format!("full speed: the first {} ms with {:.0} % of the {speed_before:.0} GET/s, uniform, that were measured before the kill", WINDOW.as_millis(), FULL * 100.0));
+    report.note(format!(
+        "full speed: the first {} ms with {:.0} % of the {speed_before:.0} GET/s, \
+         uniform, that were measured before the kill",
+        WINDOW.as_millis(),
+        FULL * 100.0
+    ));
     Ok(report)
 }
 

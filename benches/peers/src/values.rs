@@ -26,7 +26,8 @@ pub struct Options {
 
 pub fn run(options: &Options) -> Outcome<Report> {
     let mut table = Table::new(
-        "bytes beyond the value's own: slot and heap as asked for / with malloc's block (heap blocks per value)",
+        "bytes beyond the value's own: slot and heap as asked for / with malloc's block (heap \
+         blocks per value)",
         &["value B", "Penstock cell", "Arc<[u8]>", "bytes", "byteview"],
     );
     for size in SIZES {
@@ -55,9 +56,14 @@ pub fn run(options: &Options) -> Outcome<Report> {
     let mut report = Report::default();
     report.tables.push(table);
     report.note(format!(
-        "Penstock's column is a whole entry of its cache, so the key of {KEY_BYTES} B (not counted), version, expiry and place in the log are in it, and the room of its pages; the others are the bare value in a Vec"
+        "Penstock's column is a whole entry of its cache, so the key of {KEY_BYTES} B (not \
+         counted), version, expiry and place in the log are in it, and the room of its pages; the \
+         others are the bare value in a Vec"
     ));
-    report.note("malloc's block is glibc's: 8 bytes more, in steps of 16, 32 at least; 4 KiB steps from 128 KiB on");
+    report.note(
+        "malloc's block is glibc's: 8 bytes more, in steps of 16, 32 at least; 4 KiB \
+         steps from 128 KiB on",
+    );
     Ok(report)
 }
 
